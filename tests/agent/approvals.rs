@@ -329,7 +329,7 @@ async fn a_chat_that_cannot_be_asked_and_a_client_that_leaves_end_without_the_ca
     let answer = ops.ask(json!([user("order")])).await;
     assert!(answer.text().contains("cannot be asked"), "{answer:?}");
     // The message may be there when the response to it is lost; an answer to it is not accepted.
-    ops.fixture.telegram.script(InjectedFault::LoseAnswer);
+    ops.fixture.telegram.script(InjectedFault::LoseResponse);
     let answer = ops.ask(json!([user("order")])).await;
     assert!(answer.text().contains("cannot be asked"), "{answer:?}");
     let question = ops.question().await;

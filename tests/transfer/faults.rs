@@ -26,7 +26,7 @@ async fn a_delivery_of_a_killed_service_is_unknown_or_sent_once_as_the_platform_
     fixture
         .platforms
         .telegram
-        .script(InjectedFault::NeverAnswer);
+        .script(InjectedFault::NeverRespond);
     fixture
         .submit("k-1", "a.txt", target("telegram", &unanswered))
         .await;
@@ -82,7 +82,7 @@ async fn a_restart_of_nats_during_deliveries_loses_and_repeats_nothing() {
         .platforms
         .telegram
         .script(InjectedFault::StallDuringBody);
-    fixture.platforms.discord.script(DiscordFault::LoseAnswer);
+    fixture.platforms.discord.script(DiscordFault::LoseResponse);
     fixture
         .submit("n-1", "a.txt", target("telegram", &chats[0]))
         .await;

@@ -264,39 +264,39 @@ impl FakePlatforms {
     /// Scripts a random fault, or none, on every platform: a lost response or a lost request.
     pub(crate) fn inject_random_fault(&self, random: &mut impl RngCore) {
         match random.random_range(0..4) {
-            0 => self.telegram.script(TelegramFault::NeverAnswer),
-            1 => self.telegram.script(TelegramFault::LoseAnswer),
+            0 => self.telegram.script(TelegramFault::NeverRespond),
+            1 => self.telegram.script(TelegramFault::LoseResponse),
             2 => self.telegram.script(TelegramFault::CloseDuringBody),
             _ => {}
         }
         match random.random_range(0..4) {
-            0 => self.discord.script(DiscordFault::LoseAnswer),
+            0 => self.discord.script(DiscordFault::LoseResponse),
             1 => self.discord.script(DiscordFault::CloseDuringBody),
             _ => {}
         }
         match random.random_range(0..4) {
-            0 => self.slack.script(SlackFault::LoseAnswer),
+            0 => self.slack.script(SlackFault::LoseResponse),
             1 => self.slack.script(SlackFault::LoseRequest),
             _ => {}
         }
         match random.random_range(0..4) {
-            0 => self.webhook.script(WebhookFault::LoseAnswer),
+            0 => self.webhook.script(WebhookFault::LoseResponse),
             1 => self.webhook.script(WebhookFault::CloseDuringBody),
             _ => {}
         }
         match random.random_range(0..4) {
-            0 => self.whatsapp.script(WhatsAppFault::LoseAnswer),
+            0 => self.whatsapp.script(WhatsAppFault::LoseResponse),
             1 => self.whatsapp.script(WhatsAppFault::CloseDuringBody),
             _ => {}
         }
         match random.random_range(0..4) {
-            0 => self.matrix.script(MatrixFault::LoseAnswer),
+            0 => self.matrix.script(MatrixFault::LoseResponse),
             1 => self.matrix.script(MatrixFault::CloseDuringUpload),
             2 => self.matrix.script(MatrixFault::Fail),
             _ => {}
         }
         match random.random_range(0..4) {
-            0 => self.email.script(EmailFault::LoseAnswer),
+            0 => self.email.script(EmailFault::LoseResponse),
             1 => self.email.script(EmailFault::CloseDuringBody),
             2 => self.email.script(EmailFault::Stall),
             _ => {}

@@ -196,7 +196,10 @@ async fn a_lost_response_is_reported_as_unknown_and_sent_again_only_by_command()
     let chat = fixture.platforms.telegram.chat();
     let to = format!("telegram:{chat}");
     let digest = fixture.write("report.pdf", PDF_BYTES);
-    fixture.platforms.telegram.script(InjectedFault::LoseAnswer);
+    fixture
+        .platforms
+        .telegram
+        .script(InjectedFault::LoseResponse);
     let arguments = [
         "send",
         "report.pdf",

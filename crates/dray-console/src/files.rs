@@ -399,7 +399,7 @@ mod tests {
         ] {
             assert_eq!(parse_digest(&text), Some(digest), "{text}");
         }
-        for wrong in [
+        for invalid in [
             "",
             "sha256:",
             "abc",
@@ -407,7 +407,7 @@ mod tests {
             &format!("{hex}0"),
             "../etc",
         ] {
-            assert_eq!(parse_digest(wrong), None, "{wrong}");
+            assert_eq!(parse_digest(invalid), None, "{invalid}");
         }
     }
 

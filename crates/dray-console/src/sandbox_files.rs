@@ -99,7 +99,7 @@ pub(crate) fn download(claim: &Claim, reader: ArtifactReader) -> Response {
     response
 }
 
-/// `POST /sandboxes/put`: a form with the token, the place and then the file.
+/// `POST /sandboxes/put`: a form with the token, the location and then the file.
 pub(crate) async fn put_file(
     State(state): State<ConsoleState>,
     Extension(session): Extension<ConsoleSession>,

@@ -154,8 +154,7 @@ fn open_form(query: &FormFields) -> Markup {
     }
 }
 
-/// Sessions that events name. The services have no call that lists all sessions, so the page
-/// shows only these.
+/// Sessions that events name. The services have no call that lists all sessions, so the page shows only these.
 fn session_list(state: &ConsoleState) -> Markup {
     let newest = state.index.newest(&RowFilter::default(), usize::MAX);
     let mut sessions: BTreeMap<&str, u64> = BTreeMap::new();
@@ -329,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_survives_its_link() {
+    fn a_location_survives_its_link() {
         let location = location("session=chat%261&path=a%2Fb+c").unwrap();
         assert_eq!(location.path, "a/b c");
         let uri: Uri = location.page_path().parse().unwrap();
@@ -338,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_needs_a_sandbox_and_a_path_that_a_service_can_take() {
+    fn a_location_needs_a_sandbox_and_a_usable_path() {
         assert_eq!(location("path=a"), None);
         assert_eq!(location("session=s&path=a%00b"), None);
         assert_eq!(

@@ -191,8 +191,8 @@ mod tests {
         let (first, _) = sessions.begin(ConsoleRole::Look, None, START_MS);
         let (second, _) = sessions.begin(ConsoleRole::Look, None, START_MS + 1);
         assert!(sessions.find(&first, START_MS + 2).is_some());
-        for at in 0..63 {
-            sessions.begin(ConsoleRole::Look, None, START_MS + 10 + at);
+        for offset_ms in 0..63 {
+            sessions.begin(ConsoleRole::Look, None, START_MS + 10 + offset_ms);
         }
         assert!(sessions.find(&first, START_MS + 100).is_some());
         assert!(sessions.find(&second, START_MS + 100).is_none());

@@ -91,13 +91,13 @@ impl AccountRegistry {
         platform: &str,
         name: &str,
     ) -> Result<Arc<PlatformAccount>, DeliveryError> {
-        let mut fitting = self.all.iter().filter(|account| {
+        let mut matching = self.all.iter().filter(|account| {
             account.platform.name() == platform
                 && account.serves(tenant)
                 && (name.is_empty() || account.name == name)
         });
         // A second match makes the choice ambiguous; a guess could send to a stranger's chat.
-        match (fitting.next(), fitting.next()) {
+        match (matching.next(), matching.next()) {
             (Some(account), None) => Ok(Arc::clone(account)),
             _ => Err(DeliveryError::NoAccount(format!("{platform}/{name}"))),
         }
@@ -147,8 +147,12 @@ mod tests {
             found.ok().map(|account| account.name.clone())
         };
         assert_eq!(found("acme", "fake", "").as_deref(), Some("one"));
-        assert_eq!(found("acme", "fake", "two"), None, "somebody else's");
-        assert_eq!(found("other", "fake", ""), None, "which of them?");
+        assert_eq!(
+            found("acme", "fake", "two"),
+            None,
+            "the account of another tenant"
+        );
+        assert_eq!(found("other", "fake", ""), None, "the choice is ambiguous");
         assert_eq!(found("other", "fake", "two").as_deref(), Some("two"));
         assert_eq!(found("acme", "slack", ""), None);
         let one = accounts.named("one").unwrap();

@@ -295,7 +295,11 @@ mod tests {
         one.release("chat", "a").await.unwrap();
         assert_eq!(two.first("chat").await.unwrap(), Some(second));
         one.hold("chat", "a", first).await.unwrap();
-        assert_eq!(two.first("chat").await.unwrap(), Some(first), "it goes on");
+        assert_eq!(
+            two.first("chat").await.unwrap(),
+            Some(first),
+            "the delivery continues"
+        );
         one.release("chat", "a").await.unwrap();
         one.release("chat", "b").await.unwrap();
         assert_eq!(one.first("chat").await.unwrap(), None);
@@ -308,7 +312,11 @@ mod tests {
         clock.advance(PLACE_TIMEOUT / 2);
         one.hold("chat", "a", first).await.unwrap();
         clock.advance(PLACE_TIMEOUT / 2);
-        assert_eq!(one.first("chat").await.unwrap(), Some(first), "it was held");
+        assert_eq!(
+            one.first("chat").await.unwrap(),
+            Some(first),
+            "the place was held"
+        );
         clock.advance(PLACE_TIMEOUT / 2);
         assert_eq!(one.first("chat").await.unwrap(), None);
     }
@@ -317,8 +325,12 @@ mod tests {
     async fn a_chat_with_too_many_open_places_still_gives_growing_numbers() {
         let (one, _, _) = two_replicas().await;
         let mut last = 0;
-        for at in 0..MAX_PLACES + 5 {
-            let number = one.take("chat", &at.to_string()).await.unwrap().number;
+        for delivery in 0..MAX_PLACES + 5 {
+            let number = one
+                .take("chat", &delivery.to_string())
+                .await
+                .unwrap()
+                .number;
             assert!(number > last);
             last = number;
         }

@@ -270,7 +270,7 @@ mod tests {
         }
     }
 
-    async fn planned(config: &Config, files: Vec<DeliveryCandidate>) -> Result<DryRunPlan, Fault> {
+    async fn dry_run(config: &Config, files: Vec<DeliveryCandidate>) -> Result<DryRunPlan, Fault> {
         let request = DryRunRequest {
             target: crate::tests::fixture::chat("42"),
             message: "look".to_owned(),
@@ -295,7 +295,7 @@ mod tests {
             file("big.zip", 60_000_000, b"PK\x03\x04"),
             file("empty.txt", 0, b""),
         ];
-        let plan = planned(&config(), files.clone()).await.unwrap();
+        let plan = dry_run(&config(), files.clone()).await.unwrap();
         assert_eq!(plan.target, "telegram:42");
         assert_eq!(
             (plan.account.as_str(), plan.policy),
@@ -317,7 +317,7 @@ mod tests {
             allowed_targets: vec!["telegram:*".to_owned()],
             ..config()
         };
-        let plan = planned(&config, files).await.unwrap();
+        let plan = dry_run(&config, files).await.unwrap();
         assert_eq!(plan.policy, ChatPolicy::Listed);
         assert_eq!(plan.refused[0].name, "big.zip");
         assert!(
@@ -329,7 +329,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_chat_that_no_account_serves_is_refused() {
-        let fault = planned(&Config::default(), Vec::new()).await.unwrap_err();
+        let fault = dry_run(&Config::default(), Vec::new()).await.unwrap_err();
         assert_eq!(fault.detail, "no_account");
     }
 }

@@ -12,7 +12,7 @@ pub enum DeliveryError {
     /// The request breaks its contract.
     #[error("the request is not valid")]
     Request(#[from] InvalidMessage),
-    /// Another service refused, or did not answer.
+    /// Another service refused, or did not respond.
     #[error("{what}: {fault}")]
     Asked {
         /// The service or the record that was asked, for the log.

@@ -209,11 +209,18 @@ impl IndexEntry {
         !self.finished && self.order() < *order && self.is_in(chat)
     }
 
-    /// Whether it is for this chat.
+    /// Whether it is for this chat, given by platform, account and id as from [`chat_of`].
     fn is_in(&self, chat: &str) -> bool {
-        // A target may name no account, so platform and chat are compared and the account between them is not.
-        chat.starts_with(&format!("{}/", self.target.platform))
-            && chat.ends_with(&chat_of("", &self.target))
+        let v1::ChatTarget {
+            platform, account, ..
+        } = &self.target;
+        if account.is_empty() {
+            // Only platform and id are compared, because the target does not show which account serves it.
+            return chat.starts_with(&format!("{platform}/"))
+                && chat.ends_with(&chat_of("", &self.target));
+        }
+        // Accounts may have chats with the same id: in Telegram, it is that of the user.
+        chat == chat_of(&format!("{platform}/{account}"), &self.target)
     }
 }
 
@@ -287,7 +294,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn it_reads_along_and_knows_who_waits() {
+    async fn the_index_follows_the_records_and_finds_waiting_deliveries() {
         let (bus, _) = in_process().await;
         let records = RecordStore::new(&bus);
         let index = DeliveryIndex::new(records.clone());
@@ -309,7 +316,7 @@ mod tests {
             index.waiting_before(&chat, &(at, "x".to_owned()))
         };
         assert_eq!(before("1", 11).map(|waiting| waiting.due_ms), Some(99));
-        assert_eq!(before("1", 9), None, "asked for later");
+        assert_eq!(before("1", 9), None, "was requested later");
         assert_eq!(before("2", 99), None, "does not wait");
         let in_hand = |chat: &str, at: u64| {
             let chat = format!("fake/one\0{chat}");
@@ -323,10 +330,10 @@ mod tests {
         assert_eq!(ids(index.of_tenant("acme", "", false)), ["b", "a"]);
         assert_eq!(ids(index.of_tenant("acme", "t", false)), [""; 0]);
         assert_eq!(ids(index.unfinished()), ["c", "a", "b"]);
-        let mut over = record("a", "1", 10, 0);
-        over.finished = true;
+        let mut finished_record = record("a", "1", 10, 0);
+        finished_record.finished = true;
         records
-            .write("acme.a", over, stored.revision)
+            .write("acme.a", finished_record, stored.revision)
             .await
             .unwrap();
         index.refresh().await.unwrap();
@@ -336,7 +343,26 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn older_news_do_not_replace_newer_ones() {
+    async fn a_delivery_of_another_account_to_an_equal_chat_id_does_not_block() {
+        let (bus, _) = in_process().await;
+        let index = DeliveryIndex::new(RecordStore::new(&bus));
+        let mut waiting = record("a", "c", 10, u64::MAX);
+        waiting.target.as_mut().unwrap().account = "one".to_owned();
+        let stored = RevisionedRecord {
+            record: waiting,
+            revision: 7,
+        };
+        index.note("acme.a", &stored);
+        let is_blocked = |account: &str| {
+            let chat = format!("fake/{account}\0c");
+            index.waiting_before(&chat, &(20, "x".to_owned())).is_some()
+        };
+        assert!(is_blocked("one"));
+        assert!(!is_blocked("two"));
+    }
+
+    #[tokio::test]
+    async fn an_older_revision_does_not_replace_a_newer_one() {
         let (bus, _) = in_process().await;
         let index = DeliveryIndex::new(RecordStore::new(&bus));
         let stored = |due, revision| RevisionedRecord {

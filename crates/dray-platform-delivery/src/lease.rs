@@ -38,7 +38,7 @@ impl LeaseStore {
         }
     }
 
-    /// Takes the lease of this name for `life`; `None` while another process has it. A process that already has it
+    /// Takes the lease of this name for `lifetime`; `None` while another process has it. A process that already has it
     /// gets it again.
     ///
     /// # Errors
@@ -77,7 +77,7 @@ impl LeaseStore {
 }
 
 impl Lease {
-    /// Keeps the lease for `life` from now; `false` when another process took it meanwhile.
+    /// Keeps the lease for `lifetime` from now; `false` when another process took it meanwhile.
     ///
     /// # Errors
     /// The bus failed; whether this process still has the lease is unknown.
@@ -155,34 +155,34 @@ mod tests {
 
     const LEASE_LIFETIME: Duration = Duration::from_secs(10);
 
-    async fn two() -> (LeaseStore, LeaseStore, Clock) {
+    async fn two_processes() -> (LeaseStore, LeaseStore, Clock) {
         let (bus, clock) = in_process().await;
-        let of = |holder: &str| {
+        let store = |holder: &str| {
             LeaseStore::new(
                 bus.key_value(PLATFORM_BUCKET),
                 clock.clone(),
                 holder.to_owned(),
             )
         };
-        (of("one"), of("two"), clock)
+        (store("one"), store("two"), clock)
     }
 
     #[tokio::test]
-    async fn one_process_at_a_time_has_it() {
-        let (one, two, _) = two().await;
-        let held = one.take("a", LEASE_LIFETIME).await.unwrap().unwrap();
+    async fn one_process_at_a_time_has_a_lease() {
+        let (one, two, _) = two_processes().await;
+        let lease = one.take("a", LEASE_LIFETIME).await.unwrap().unwrap();
         assert!(two.take("a", LEASE_LIFETIME).await.unwrap().is_none());
         assert!(
             two.take("b", LEASE_LIFETIME).await.unwrap().is_some(),
-            "another one"
+            "another lease"
         );
-        held.release().await;
+        lease.release().await;
         assert!(two.take("a", LEASE_LIFETIME).await.unwrap().is_some());
     }
 
     #[tokio::test]
-    async fn one_that_is_not_renewed_ends() {
-        let (one, two, clock) = two().await;
+    async fn a_lease_that_is_not_renewed_expires() {
+        let (one, two, clock) = two_processes().await;
         let mut lost = one.take("a", LEASE_LIFETIME).await.unwrap().unwrap();
         clock.advance(LEASE_LIFETIME / 2);
         assert!(lost.renew(LEASE_LIFETIME).await.unwrap());
@@ -195,20 +195,20 @@ mod tests {
         let taken = two.take("a", LEASE_LIFETIME).await.unwrap().unwrap();
         assert!(
             !lost.renew(LEASE_LIFETIME).await.unwrap(),
-            "somebody has it"
+            "another process has the lease"
         );
         lost.release().await;
         assert!(
             one.take("a", LEASE_LIFETIME).await.unwrap().is_none(),
-            "what is not ours is not given back"
+            "the lease of another process was not released"
         );
         taken.release().await;
     }
 
     #[tokio::test(start_paused = true)]
-    async fn it_is_held_as_long_as_the_work_takes_and_then_given_back() {
-        let (one, two, clock) = two().await;
-        let held = one.take("a", LEASE_LIFETIME).await.unwrap().unwrap();
+    async fn a_lease_lasts_as_long_as_the_work_and_is_then_released() {
+        let (one, two, clock) = two_processes().await;
+        let lease = one.take("a", LEASE_LIFETIME).await.unwrap().unwrap();
         let work = async {
             for _ in 0..20 {
                 // paused clock
@@ -217,13 +217,13 @@ mod tests {
                 assert!(two.take("a", LEASE_LIFETIME).await.unwrap().is_none());
             }
         };
-        held.during(LEASE_LIFETIME, work).await;
+        lease.during(LEASE_LIFETIME, work).await;
         assert!(two.take("a", LEASE_LIFETIME).await.unwrap().is_some());
     }
 
     #[tokio::test]
-    async fn of_two_that_come_concurrently_one_gets_it() {
-        let (one, two, _) = two().await;
+    async fn one_of_two_concurrent_processes_gets_a_lease() {
+        let (one, two, _) = two_processes().await;
         let (first, second) =
             tokio::join!(one.take("a", LEASE_LIFETIME), two.take("a", LEASE_LIFETIME));
         let taken = [first.unwrap(), second.unwrap()];
@@ -231,8 +231,8 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_cannot_be_read_delays_no_delivery() {
-        let (one, _, _) = two().await;
+    async fn a_record_that_cannot_be_read_does_not_block_a_lease() {
+        let (one, _, _) = two_processes().await;
         one.keys.create(&lease_key("a"), "?".into()).await.unwrap();
         assert!(one.take("a", LEASE_LIFETIME).await.unwrap().is_some());
     }

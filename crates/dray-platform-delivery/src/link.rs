@@ -97,7 +97,7 @@ mod tests {
     const DAY_MS: u64 = 86_400_000;
 
     #[test]
-    fn the_text_has_name_size_end_time_left_and_link() {
+    fn the_text_has_name_size_expiry_duration_and_link() {
         let now = 1_795_000_000_000;
         let text = link_text(
             "/w/big.zip",
@@ -113,8 +113,8 @@ mod tests {
     }
 
     #[test]
-    fn the_time_left_is_not_promised_longer_than_it_is() {
-        for (left, expected) in [
+    fn the_shown_duration_is_never_longer_than_the_remaining_one() {
+        for (remaining_ms, expected) in [
             (0, "for 0 minutes"),
             (60_000, "for 1 minute"),
             (59 * 60_000, "for 59 minutes"),
@@ -123,7 +123,7 @@ mod tests {
             (7 * DAY_MS - 500, "for 7 days"),
             (3 * DAY_MS - 3_600_000, "for 2 days"),
         ] {
-            assert_eq!(relative_time(left), expected, "{left}");
+            assert_eq!(relative_time(remaining_ms), expected, "{remaining_ms}");
         }
     }
 

@@ -191,7 +191,7 @@ impl PlatformCache {
         failures
     }
 
-    /// Reads a value that has not ended.
+    /// Reads a value that has not expired.
     pub(crate) async fn get<T: DeserializeOwned>(&self, key: &str) -> Option<T> {
         self.find(key).await.unwrap_or_else(|error| {
             log_failure(&error);
@@ -306,45 +306,45 @@ mod tests {
     use crate::tests::fixture::{in_process, tenant};
 
     #[tokio::test]
-    async fn r_6_a_learnt_limit_only_falls_and_is_forgotten_after_its_time() {
+    async fn r_6_a_learned_limit_only_falls_and_expires() {
         let (bus, clock) = in_process().await;
-        let memory = PlatformCache::new(&bus, clock.clone());
+        let cache = PlatformCache::new(&bus, clock.clone());
         let day = Duration::from_hours(24);
-        assert_eq!(memory.limit("a", "1").await, None);
-        memory.learn_limit("a", "1", 20, day).await;
-        memory.learn_limit("a", "1", 30, day).await;
-        assert_eq!(memory.limit("a", "1").await, Some(20));
-        assert_eq!(memory.limit("a", "2").await, None, "another chat");
-        assert_eq!(memory.limit("b", "1").await, None, "another account");
+        assert_eq!(cache.limit("a", "1").await, None);
+        cache.learn_limit("a", "1", 20, day).await;
+        cache.learn_limit("a", "1", 30, day).await;
+        assert_eq!(cache.limit("a", "1").await, Some(20));
+        assert_eq!(cache.limit("a", "2").await, None, "another chat");
+        assert_eq!(cache.limit("b", "1").await, None, "another account");
         clock.advance(day);
-        assert_eq!(memory.limit("a", "1").await, None);
+        assert_eq!(cache.limit("a", "1").await, None);
     }
 
     #[tokio::test]
     async fn r_7_file_ids_belong_to_tenant_account_bytes_and_route() {
         let (bus, clock) = in_process().await;
-        let memory = PlatformCache::new(&bus, clock);
+        let cache = PlatformCache::new(&bus, clock);
         let digest = Sha256Digest::of(b"x");
         let acme = tenant();
-        memory
+        cache
             .learn_file_id(&acme, "bot", digest, Route::Photo, "id-1")
             .await;
-        let found = memory.file_id(&acme, "bot", digest, Route::Photo).await;
+        let found = cache.file_id(&acme, "bot", digest, Route::Photo).await;
         assert_eq!(found.as_deref(), Some("id-1"));
         let other = TenantId::new("other").unwrap();
         assert_eq!(
-            memory.file_id(&other, "bot", digest, Route::Photo).await,
+            cache.file_id(&other, "bot", digest, Route::Photo).await,
             None
         );
         assert_eq!(
-            memory.file_id(&acme, "bot", digest, Route::Document).await,
+            cache.file_id(&acme, "bot", digest, Route::Document).await,
             None
         );
-        memory
+        cache
             .forget_file_id(&acme, "bot", digest, Route::Photo)
             .await;
         assert_eq!(
-            memory.file_id(&acme, "bot", digest, Route::Photo).await,
+            cache.file_id(&acme, "bot", digest, Route::Photo).await,
             None
         );
     }
@@ -352,14 +352,14 @@ mod tests {
     #[tokio::test]
     async fn r_21_a_failure_is_reported_once_in_a_turn() {
         let (bus, clock) = in_process().await;
-        let memory = PlatformCache::new(&bus, clock);
+        let cache = PlatformCache::new(&bus, clock);
         let failures = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect();
-        let reported = memory.unreported("s", "t", failures(&["a", "b"])).await;
+        let reported = cache.unreported("s", "t", failures(&["a", "b"])).await;
         assert_eq!(reported, ["a", "b"]);
         assert_eq!(
-            memory.unreported("s", "t", failures(&["b", "c"])).await,
+            cache.unreported("s", "t", failures(&["b", "c"])).await,
             ["c"]
         );
-        assert_eq!(memory.unreported("s", "u", failures(&["b"])).await, ["b"]);
+        assert_eq!(cache.unreported("s", "u", failures(&["b"])).await, ["b"]);
     }
 }

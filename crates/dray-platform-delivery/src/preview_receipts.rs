@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_reported_is_not_known_and_an_end_is_known_by_its_time() {
+    fn without_reported_previews_only_the_expiry_is_known() {
         let mut reported = receipt();
         fill_receipt(&mut reported, None, 50);
         assert_eq!(reported.state(), PreviewLinkState::Unspecified);

@@ -93,7 +93,7 @@ impl Drop for SendTurn {
         let Some(next) = self.queue.next(&self.chat) else {
             return;
         };
-        // If the receiver is gone, the unsent turn is dropped here, which passes it to the next delivery.
+        // If the receiver was dropped, the unsent turn is dropped here, which passes it to the next delivery.
         let _ = next.send(self.queue.turn(&self.chat));
     }
 }
@@ -114,11 +114,11 @@ mod tests {
         let first = queue.enter("c", order(1)).await.unwrap();
         let mut later = Box::pin(queue.enter("c", order(9)));
         assert!(later.as_mut().now_or_never().is_none());
-        let mut early = Box::pin(queue.enter("c", order(5)));
-        assert!(early.as_mut().now_or_never().is_none());
+        let mut earlier = Box::pin(queue.enter("c", order(5)));
+        assert!(earlier.as_mut().now_or_never().is_none());
         drop(first);
         assert!(later.as_mut().now_or_never().is_none());
-        let second = early.now_or_never().flatten().unwrap();
+        let second = earlier.now_or_never().flatten().unwrap();
         drop(second);
         assert!(later.now_or_never().flatten().is_some());
     }
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_waiter_that_gave_up_is_skipped() {
+    async fn a_waiting_delivery_that_was_dropped_is_skipped() {
         let queue = ChatQueues::default();
         let first = queue.enter("c", order(1)).await.unwrap();
         let mut dropped = Box::pin(queue.enter("c", order(2)));
@@ -147,11 +147,11 @@ mod tests {
         drop(dropped);
         drop(first);
         drop(last.now_or_never().flatten().unwrap());
-        assert!(queue.lock().is_empty(), "an empty line is forgotten");
+        assert!(queue.lock().is_empty(), "an empty queue is removed");
     }
 
     #[tokio::test]
-    async fn a_full_queue_takes_no_request() {
+    async fn a_full_queue_accepts_no_delivery() {
         let queue = ChatQueues::default();
         let _first = queue.enter("c", order(1)).await.unwrap();
         let mut waiting = Vec::new();

@@ -34,8 +34,8 @@ impl RateLimiter {
         self.lock().reserve(account, chat, rates, now, now_ms)
     }
 
-    /// How long a message to this chat would wait now: for a token, and for a delay that the platform requested. It takes
-    /// no token.
+    /// How long a message to this chat would wait now: for a token, and for a delay that the platform requested. It
+    /// takes no token.
     pub(crate) fn next_wait(&self, account: &str, chat: &str, rates: RateLimits) -> Duration {
         let (now, now_ms) = (self.origin.elapsed(), self.clock.now_ms());
         let buckets = self.lock();
@@ -95,31 +95,37 @@ mod tests {
     // paused clock
     #[tokio::test(start_paused = true)]
     async fn a_chat_has_its_burst_and_then_its_rate() {
-        let pace = RateLimiter::new(Clock::manual(1));
+        let limiter = RateLimiter::new(Clock::manual(1));
         for _ in 0..5 {
-            assert_eq!(pace.reserve("a", "1", TEST_RATES), Duration::ZERO);
+            assert_eq!(limiter.reserve("a", "1", TEST_RATES), Duration::ZERO);
         }
-        assert_eq!(pace.reserve("a", "1", TEST_RATES), Duration::from_secs(1));
-        assert_eq!(pace.reserve("a", "1", TEST_RATES), Duration::from_secs(2));
         assert_eq!(
-            pace.reserve("a", "2", TEST_RATES),
+            limiter.reserve("a", "1", TEST_RATES),
+            Duration::from_secs(1)
+        );
+        assert_eq!(
+            limiter.reserve("a", "1", TEST_RATES),
+            Duration::from_secs(2)
+        );
+        assert_eq!(
+            limiter.reserve("a", "2", TEST_RATES),
             Duration::ZERO,
             "another chat"
         );
         tokio::time::advance(Duration::from_mins(1)).await;
-        assert_eq!(pace.reserve("a", "1", TEST_RATES), Duration::ZERO);
+        assert_eq!(limiter.reserve("a", "1", TEST_RATES), Duration::ZERO);
     }
 
     // paused clock
     #[tokio::test(start_paused = true)]
     async fn an_account_has_a_rate_over_all_its_chats() {
-        let pace = RateLimiter::new(Clock::manual(1));
+        let limiter = RateLimiter::new(Clock::manual(1));
         let rates = RateLimits {
             account_per_minute: 60,
             chat_per_minute: 60,
         };
         let waits: Vec<_> = (0..7)
-            .map(|chat| pace.reserve("a", &chat.to_string(), rates).as_secs())
+            .map(|chat| limiter.reserve("a", &chat.to_string(), rates).as_secs())
             .collect();
         assert_eq!(waits, [0, 0, 0, 0, 0, 1, 2]);
     }
@@ -143,14 +149,14 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_is_kept_for_its_chat_until_it_is_over() {
+    fn a_delay_applies_to_its_chat_until_it_is_over() {
         let clock = Clock::manual(1);
-        let pace = RateLimiter::new(clock.clone());
-        pace.hold("a", "1", Duration::from_secs(90));
-        pace.hold("a", "1", Duration::from_secs(10));
-        assert_eq!(pace.held("a", "1"), Duration::from_secs(90));
-        assert_eq!(pace.held("a", "2"), Duration::ZERO);
+        let limiter = RateLimiter::new(clock.clone());
+        limiter.hold("a", "1", Duration::from_secs(90));
+        limiter.hold("a", "1", Duration::from_secs(10));
+        assert_eq!(limiter.held("a", "1"), Duration::from_secs(90));
+        assert_eq!(limiter.held("a", "2"), Duration::ZERO);
         clock.advance(Duration::from_secs(90));
-        assert_eq!(pace.held("a", "1"), Duration::ZERO);
+        assert_eq!(limiter.held("a", "1"), Duration::ZERO);
     }
 }

@@ -246,8 +246,10 @@ impl ReceiptService {
             match self.claims.keep_claim(meta, claim).await {
                 Ok(kept) => claims.push(kept),
                 // The copy expired, but the sandbox may still have the file.
-                Err(ClaimFailure::Gone) if !file.path.is_empty() => paths.push(file.path.clone()),
-                Err(ClaimFailure::Gone) => return Err(DeliveryError::NotFound("stored file")),
+                Err(ClaimFailure::Missing) if !file.path.is_empty() => {
+                    paths.push(file.path.clone())
+                }
+                Err(ClaimFailure::Missing) => return Err(DeliveryError::NotFound("stored file")),
                 Err(ClaimFailure::Failed(fault)) => {
                     return Err(DeliveryError::Asked {
                         what: "the store",

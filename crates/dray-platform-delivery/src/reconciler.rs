@@ -105,7 +105,7 @@ impl Reconciler {
     /// Handles all unfinished deliveries once.
     pub(crate) async fn sweep(&self, published: &mut RecentPublishes) {
         let now_ms = self.clock.now_ms();
-        let mut started: HashMap<String, usize> = HashMap::new();
+        let mut started_by_chat: HashMap<String, usize> = HashMap::new();
         let mut first_places: HashMap<String, u64> = HashMap::new();
         published.forget(now_ms);
         for entry in self.log.index.unfinished() {
@@ -133,9 +133,9 @@ impl Reconciler {
                 continue;
             }
             let chat = self.chat_of_entry(&entry);
-            let begun = started.entry(chat.clone()).or_default();
+            let started_count = started_by_chat.entry(chat.clone()).or_default();
             // After an outage, a chat may have hundreds of waiting deliveries.
-            if *begun >= self.queue.free_places(&chat) {
+            if *started_count >= self.queue.free_places(&chat) {
                 continue;
             }
             let first = match first_places.get(&chat) {
@@ -147,7 +147,7 @@ impl Reconciler {
             if first < entry.begun_at_ms {
                 continue;
             }
-            *begun += 1;
+            *started_count += 1;
             match self.resume(&entry).await {
                 Ok(()) => {
                     published.rounds.insert(key, (entry.revision, now_ms));

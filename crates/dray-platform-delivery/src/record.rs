@@ -263,7 +263,7 @@ pub struct DeliveryRecord {
     pub delivery_id: String,
     /// Its session; empty for none.
     pub session: String,
-    /// Where to.
+    /// Chat to which the files go.
     pub target: Option<v1::ChatTarget>,
     /// The files, in the order requested.
     pub files: Vec<FileRecord>,
@@ -271,7 +271,7 @@ pub struct DeliveryRecord {
     pub success: bool,
     /// Whether it ended.
     pub finished: bool,
-    /// Unix milliseconds of its begin, which is its place in the chat.
+    /// Unix milliseconds at which it was requested, which are also its place in the chat.
     pub begun_at_ms: u64,
     /// Unix milliseconds of its end; 0 while it runs.
     pub ended_at_ms: u64,
@@ -285,7 +285,7 @@ pub struct DeliveryRecord {
     pub turn: String,
     /// Text of the agent that is shown with the files.
     pub message: String,
-    /// Switches.
+    /// Options of the request, such as to send files as documents.
     pub flags: Option<v1::DeliveryFlags>,
     /// Name of its tenant.
     pub tenant: String,
@@ -351,11 +351,11 @@ pub struct DeliveryStart {
     pub delivery_id: String,
     /// Its session; empty for none.
     pub session: String,
-    /// Where to.
+    /// Chat to which the files go.
     pub target: Option<v1::ChatTarget>,
     /// Text of the agent that is shown with the files.
     pub message: String,
-    /// Switches.
+    /// Options of the request, such as to send files as documents.
     pub flags: Option<v1::DeliveryFlags>,
     /// The files, in order, including those that failed already.
     pub files: Vec<FileRecord>,

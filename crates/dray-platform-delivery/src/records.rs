@@ -162,7 +162,7 @@ mod tests {
     use crate::tests::fixture::in_process;
 
     #[test]
-    fn rounds_have_operations_of_their_own() {
+    fn each_round_has_another_operation() {
         let plain = OperationId::new("0198-a").unwrap();
         assert_eq!(round_operation(&plain, 0), plain);
         assert_eq!(round_operation(&plain, 3).as_str(), "r3-0198-a");
@@ -191,7 +191,7 @@ mod tests {
             .write("acme.op", record("four"), first.revision)
             .await;
         assert!(matches!(moved, Err(RecordError::Moved)));
-        let held = records.read("acme.op").await.unwrap().unwrap();
-        assert_eq!(held.record.message, "three");
+        let stored = records.read("acme.op").await.unwrap().unwrap();
+        assert_eq!(stored.record.message, "three");
     }
 }

@@ -216,13 +216,13 @@ mod tests {
 
     #[test]
     fn the_result_has_the_shape_that_agents_know() {
-        let mut shown = file("a.txt", FileState::DeliveredAsLink, None);
-        shown.platform_message_id = "7".to_owned();
-        shown.url_expires_at_ms = 1_795_000_000_000;
+        let mut linked = file("a.txt", FileState::DeliveredAsLink, None);
+        linked.platform_message_id = "7".to_owned();
+        linked.url_expires_at_ms = 1_795_000_000_000;
         let report = DeliveryRecord {
             delivery_id: "d".to_owned(),
             files: vec![
-                shown,
+                linked,
                 file(
                     "b.txt",
                     FileState::Rejected,
@@ -283,8 +283,8 @@ mod tests {
         let mut stored = missing;
         stored.claim = Some(v1::Claim::default());
         assert_eq!(failure_reason(&stored), FailureReason::ChatMissing);
-        let unset = file("a", FileState::Rejected, Some(FileFailureKind::NoAccount));
-        assert_eq!(failure_reason(&unset), FailureReason::NoAccount);
+        let without_account = file("a", FileState::Rejected, Some(FileFailureKind::NoAccount));
+        assert_eq!(failure_reason(&without_account), FailureReason::NoAccount);
     }
 
     #[test]
@@ -314,8 +314,8 @@ mod tests {
             files: vec![file("a", FileState::Delivered, None)],
             ..DeliveryRecord::default()
         });
-        let whole = fit_report(one.clone(), MAX_EVENT_BYTES);
-        assert_eq!(whole, one, "what fits is whole");
+        let fitted = fit_report(one.clone(), MAX_EVENT_BYTES);
+        assert_eq!(fitted, one, "a report that fits is unchanged");
     }
 
     #[test]

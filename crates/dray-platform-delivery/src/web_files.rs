@@ -231,7 +231,7 @@ mod tests {
     }
 
     /// The rules that refused and reported a file of these hosts to this chat.
-    fn judged(rules: &[WebFileRule], target: &str, origin: FileOrigin<'_>) -> (String, String) {
+    fn judge(rules: &[WebFileRule], target: &str, origin: FileOrigin<'_>) -> (String, String) {
         let tenant = TenantId::new("acme").unwrap();
         let recipient = FileRecipient {
             tenant: &tenant,
@@ -267,34 +267,28 @@ mod tests {
             (&[], "paste"),
         ] {
             let chain = hosts(chain);
-            let (refused_by, _) = judged(&rules, "telegram:1", FileOrigin::Web(&chain));
+            let (refused_by, _) = judge(&rules, "telegram:1", FileOrigin::Web(&chain));
             assert_eq!(refused_by, expected, "{chain:?}");
         }
     }
 
     #[test]
-    fn what_is_not_seen_counts_against_the_file() {
+    fn an_unknown_origin_counts_against_the_file() {
         use WebFileOutcome::{Allow, Deny};
         let partner = rule("partner", Allow, &["files.partner.example"], &[]);
         let outside = rule("outside", Deny, &[], &[]);
         let paste = rule("paste", Deny, &["paste.example"], &[]);
         let rules = [partner, outside];
-        assert_eq!(
-            judged(&rules, "telegram:1", FileOrigin::Unseen).0,
-            "outside"
-        );
-        assert_eq!(
-            judged(&[paste], "telegram:1", FileOrigin::Unseen).0,
-            "paste"
-        );
+        assert_eq!(judge(&rules, "telegram:1", FileOrigin::Unseen).0, "outside");
+        assert_eq!(judge(&[paste], "telegram:1", FileOrigin::Unseen).0, "paste");
         // A file of a sandbox is from the web only where a rule says so.
-        assert_eq!(judged(&rules, "telegram:1", FileOrigin::Sandbox).0, "");
+        assert_eq!(judge(&rules, "telegram:1", FileOrigin::Sandbox).0, "");
         let strict = WebFileRule {
             sandbox_files: true,
             ..rule("sandboxes", Deny, &[], &[])
         };
         assert_eq!(
-            judged(&[strict], "telegram:1", FileOrigin::Sandbox).0,
+            judge(&[strict], "telegram:1", FileOrigin::Sandbox).0,
             "sandboxes"
         );
     }
@@ -314,59 +308,59 @@ mod tests {
             ("telegram/public:7", ("outside", "")),
             ("email:someone@example.org", ("outside", "trial")),
         ] {
-            let (refused_by, reported_by) = judged(&rules, target, FileOrigin::Web(&chain));
+            let (refused_by, reported_by) = judge(&rules, target, FileOrigin::Web(&chain));
             assert_eq!((refused_by.as_str(), reported_by.as_str()), expected);
         }
-        // Tried alone, nothing is refused.
+        // A rule that only reports refuses nothing.
         let (refused_by, reported_by) =
-            judged(&rules[..1], "email:a@b.example", FileOrigin::Web(&chain));
+            judge(&rules[..1], "email:a@b.example", FileOrigin::Web(&chain));
         assert_eq!((refused_by.as_str(), reported_by.as_str()), ("", "trial"));
     }
 
     #[test]
-    fn rules_that_could_not_decide_are_refused_with_their_field() {
-        let good = rule("a", WebFileOutcome::Deny, &["*.example.org"], &["email:*"]);
-        assert_eq!(rule_problems(std::slice::from_ref(&good)), []);
+    fn invalid_rules_are_refused_with_their_field() {
+        let valid_rule = rule("a", WebFileOutcome::Deny, &["*.example.org"], &["email:*"]);
+        assert_eq!(rule_problems(std::slice::from_ref(&valid_rule)), []);
         for (change, field) in [
             (
                 WebFileRule {
                     name: String::new(),
-                    ..good.clone()
+                    ..valid_rule.clone()
                 },
                 "name",
             ),
             (
                 WebFileRule {
                     hosts: hosts(&["a.*.b"]),
-                    ..good.clone()
+                    ..valid_rule.clone()
                 },
                 "hosts",
             ),
             (
                 WebFileRule {
                     hosts: hosts(&["203.0.113.7"]),
-                    ..good.clone()
+                    ..valid_rule.clone()
                 },
                 "hosts",
             ),
             (
                 WebFileRule {
                     targets: hosts(&["Telegram"]),
-                    ..good.clone()
+                    ..valid_rule.clone()
                 },
                 "targets",
             ),
             (
                 WebFileRule {
                     tenants: hosts(&[""]),
-                    ..good.clone()
+                    ..valid_rule.clone()
                 },
                 "tenants",
             ),
             (
                 WebFileRule {
                     sandbox_files: true,
-                    ..good.clone()
+                    ..valid_rule.clone()
                 },
                 "sandbox_files",
             ),
@@ -375,6 +369,6 @@ mod tests {
             assert_eq!(problems.len(), 1, "{field}");
             assert_eq!(problems[0].field, format!("web_files.0.{field}"));
         }
-        assert_eq!(rule_problems(&[good.clone(), good]).len(), 2);
+        assert_eq!(rule_problems(&[valid_rule.clone(), valid_rule]).len(), 2);
     }
 }

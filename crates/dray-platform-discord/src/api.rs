@@ -48,13 +48,13 @@ impl DiscordApi {
         }
         let base = Url::parse(&options.base_url)
             .map_err(|cause| option_error("base_url is not a URL").caused_by(cause))?;
-        let limits = dray_http::HttpTimeouts {
+        let timeouts = dray_http::HttpTimeouts {
             connect: options.connect_timeout.as_duration(),
             idle: options.idle_timeout.as_duration(),
             response: options.answer_timeout.as_duration(),
         };
         Ok(Self {
-            client: HttpClient::new(limits, options.ca_file.as_deref())?,
+            client: HttpClient::new(timeouts, options.ca_file.as_deref())?,
             base: options.base_url.trim_end_matches('/').to_owned(),
             own_host: url_authority(&base).ok_or_else(|| option_error("base_url names no host"))?,
             file_hosts: options.file_hosts.clone(),
@@ -236,10 +236,10 @@ mod tests {
             ..DiscordOptions::default()
         })
         .unwrap();
-        let good = api.gateway("wss://gateway-us-east1-b.discord.gg/?x=1");
+        let allowed = api.gateway("wss://gateway-us-east1-b.discord.gg/?x=1");
         let expected = "https://gateway-us-east1-b.discord.gg/?v=10&encoding=json";
-        assert_eq!(good.unwrap(), expected);
-        for wrong in [
+        assert_eq!(allowed.unwrap(), expected);
+        for refused in [
             "ws://gateway.discord.gg",
             "wss://evil.example",
             "wss://evildiscord.gg",
@@ -249,15 +249,15 @@ mod tests {
             "https://gateway.discord.gg",
             "nonsense",
         ] {
-            let error = api.gateway(wrong).unwrap_err();
-            assert_eq!(error.kind(), ErrorKind::Forbidden, "{wrong}");
+            let error = api.gateway(refused).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Forbidden, "{refused}");
         }
     }
 
     #[test]
     fn codes_have_their_kinds() {
         use ErrorKind::{Auth, Forbidden, NoThread, NotFound, RateLimited, TooLarge, Transient};
-        let check = |status, code, message: &str, kind, moment| {
+        let check = |status, code, message: &str, kind, outcome| {
             let refusal = ErrorBody {
                 code,
                 message: message.to_owned(),
@@ -266,7 +266,7 @@ mod tests {
             let error = error_of(status, &refusal, None);
             assert_eq!(
                 (error.kind(), error.send_outcome()),
-                (kind, moment),
+                (kind, outcome),
                 "{status} {code}"
             );
         };

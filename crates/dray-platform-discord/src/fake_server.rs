@@ -26,10 +26,10 @@ pub use people::{FileFault, USER_ID};
 
 /// The only token that the server accepts.
 pub const BOT_TOKEN: &str = "fake.token.of-a-bot-that-is-none";
-/// Largest file by boost level, in bytes.
+/// Largest file in bytes: in servers below boost level 2, at level 2, and at level 3.
 const MAX_FILE_BYTES: u64 = 10 << 20;
-const LEVEL_2: u64 = 50 << 20;
-const LEVEL_3: u64 = 100 << 20;
+const MAX_FILE_BYTES_LEVEL_2: u64 = 50 << 20;
+const MAX_FILE_BYTES_LEVEL_3: u64 = 100 << 20;
 
 /// A fault to inject, once.
 #[derive(Clone, Debug, PartialEq)]
@@ -39,7 +39,7 @@ pub enum InjectedFault {
     /// The next message gets an HTML page with this status and does not appear.
     Fail(u16),
     /// The next message appears, but the connection is closed instead of a response.
-    LoseAnswer,
+    LoseResponse,
     /// The connection is closed after the first bytes of the next message.
     CloseDuringBody,
     /// The next message is refused with this status, code and text.
@@ -87,7 +87,7 @@ struct FakeState {
     faults: Vec<InjectedFault>,
     requests: Vec<String>,
     count: u64,
-    link: gateway::FakeGateway,
+    gateway: gateway::FakeGateway,
     interactions: buttons::FakeInteractions,
     connections: JoinSet<()>,
     files: BTreeMap<String, people::MessageFile>,
@@ -118,7 +118,7 @@ impl FakeDiscord {
     /// When no port can be bound.
     pub async fn start() -> io::Result<Self> {
         let server = FakeServer::start(FakeState::default(), |shared, request| {
-            Box::pin(answer_request(shared, request)) as _
+            Box::pin(respond_to_request(shared, request)) as _
         })
         .await?;
         Ok(Self { server })
@@ -207,7 +207,7 @@ fn change_channel(shared: &SharedState<FakeState>, id: &str, body: &Value) -> Re
     json_reply(200, &channel_json(id, channel))
 }
 
-async fn answer_request(
+async fn respond_to_request(
     shared: Arc<SharedState<FakeState>>,
     request: ReceivedRequest,
 ) -> Result<Reply, ConnectionClosed> {
@@ -227,7 +227,7 @@ async fn answer_request(
         .requests
         .push(format!("{} {path}", request.method));
     if path.starts_with("interactions/") || path.starts_with("webhooks/") {
-        return buttons::answer_interaction(&shared, &path, request).await;
+        return buttons::respond_to_interaction(&shared, &path, request).await;
     }
     if request.header("authorization") != Some(&format!("Bot {BOT_TOKEN}")) {
         // The body is read first, or the client would get a broken connection instead of the status.
@@ -356,7 +356,7 @@ async fn post_message(
     }
     let reply = show_message(&mut shared.lock(), id, payload, form);
     match fault {
-        Some(InjectedFault::LoseAnswer) => Err(ConnectionClosed),
+        Some(InjectedFault::LoseResponse) => Err(ConnectionClosed),
         Some(InjectedFault::Gibberish) => Ok(json_reply(200, &json!(["what"]))),
         Some(InjectedFault::ForgetFiles) => {
             Ok(json_reply(200, &json!({ "id": "1", "attachments": [] })))
@@ -375,8 +375,8 @@ fn message_refusal(
     let content = json_text(payload, "/content");
     let limit = match tier {
         0 | 1 => MAX_FILE_BYTES,
-        2 => LEVEL_2,
-        _ => LEVEL_3,
+        2 => MAX_FILE_BYTES_LEVEL_2,
+        _ => MAX_FILE_BYTES_LEVEL_3,
     };
     let invalid = |errors: Value| {
         let body = json!({ "code": 50_035, "message": "Invalid Form Body", "errors": errors });

@@ -134,7 +134,7 @@ mod tests {
 
     use super::*;
 
-    fn written(change: &dyn Fn(&mut Value)) -> Value {
+    fn message_json(change: &dyn Fn(&mut Value)) -> Value {
         let mut value = json!({
             "id": "10", "channel_id": "20", "type": 0, "content": "look", "flags": 0,
             "author": { "id": "30", "username": "ada" },
@@ -150,7 +150,7 @@ mod tests {
     #[test]
     fn a_message_with_a_file_is_read() {
         let options = DiscordOptions::default();
-        let read = inbound_message(&options, "1", &written(&|_| {})).unwrap();
+        let read = inbound_message(&options, "1", &message_json(&|_| {})).unwrap();
         assert_eq!(
             (
                 read.target.chat.as_str(),
@@ -169,7 +169,7 @@ mod tests {
             (reference.channel.as_str(), reference.message.as_str()),
             ("20", "10")
         );
-        let voice = written(&|value| value["flags"] = json!(8192));
+        let voice = message_json(&|value| value["flags"] = json!(8192));
         let voice = inbound_message(&options, "1", &voice).unwrap();
         assert_eq!(voice.attachments[0].kind, "voice");
     }
@@ -194,10 +194,10 @@ mod tests {
             senders: vec!["30".to_owned(), "1".to_owned()],
             ..DiscordOptions::default()
         };
-        assert!(inbound_message(&options, "1", &written(&|_| {})).is_some());
+        assert!(inbound_message(&options, "1", &message_json(&|_| {})).is_some());
         for (index, change) in changes.iter().enumerate() {
             assert_eq!(
-                inbound_message(&options, "1", &written(*change)),
+                inbound_message(&options, "1", &message_json(*change)),
                 None,
                 "{index}"
             );
@@ -210,13 +210,13 @@ mod tests {
             download_limit: Some(ByteSize::bytes(4)),
             ..DiscordOptions::default()
         };
-        let read = inbound_message(&options, "1", &written(&|_| {})).unwrap();
+        let read = inbound_message(&options, "1", &message_json(&|_| {})).unwrap();
         assert_eq!(read.attachments[0].unavailable, "too large (5 B of 4 B)");
     }
 
     #[test]
     fn an_address_that_is_too_long_is_requested_again() {
-        let long = written(&|value| {
+        let long = message_json(&|value| {
             value["attachments"][0]["url"] = json!(format!("https://x/{}", "y".repeat(2000)));
         });
         let read = inbound_message(&DiscordOptions::default(), "1", &long).unwrap();

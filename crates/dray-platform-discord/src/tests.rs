@@ -1,4 +1,4 @@
-//! The bot with its fake server.
+//! Tests of the bot with its fake server.
 
 mod files;
 mod inbox;
@@ -10,8 +10,8 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use dray_media_type::kind;
 use dray_platform::conformance::{
-    self, NoProgress, PlatformFault as Wanted, PlatformFixture, PlatformTraits, SeenFile,
-    VisibleMessage, plain_delivery, sample, send_only_step,
+    self, NoProgress, PlatformFault, PlatformFixture, PlatformTraits, SeenFile, VisibleMessage,
+    plain_delivery, sample, send_only_step,
 };
 use dray_platform::{
     ByteSource, ByteStream, CredentialCheck, DeliveryTarget, ErrorKind, FilePermission,
@@ -85,15 +85,17 @@ impl PlatformFixture for DiscordFixture {
             .collect()
     }
 
-    async fn script(&self, fault: Wanted) -> bool {
+    async fn script(&self, fault: PlatformFault) -> bool {
         self.fake.script(match fault {
-            Wanted::RateLimit(wait) => InjectedFault::RateLimit(wait),
-            Wanted::FailAfterBody => InjectedFault::Fail(502),
-            Wanted::LoseAnswer => InjectedFault::LoseAnswer,
-            Wanted::CloseDuringBody => InjectedFault::CloseDuringBody,
-            Wanted::TooLarge => InjectedFault::Refuse(413, 40_005, "Request entity too large"),
-            Wanted::ForgetFiles => InjectedFault::ForgetFiles,
-            Wanted::Gibberish => InjectedFault::Gibberish,
+            PlatformFault::RateLimit(wait) => InjectedFault::RateLimit(wait),
+            PlatformFault::FailAfterBody => InjectedFault::Fail(502),
+            PlatformFault::LoseResponse => InjectedFault::LoseResponse,
+            PlatformFault::CloseDuringBody => InjectedFault::CloseDuringBody,
+            PlatformFault::TooLarge => {
+                InjectedFault::Refuse(413, 40_005, "Request entity too large")
+            }
+            PlatformFault::ForgetFiles => InjectedFault::ForgetFiles,
+            PlatformFault::Gibberish => InjectedFault::Gibberish,
         });
         true
     }
@@ -166,7 +168,7 @@ async fn r_8_the_same_key_returns_the_same_message() {
     let discord = bot(options(&fake));
     let delivery = delivery(&channel, vec![sample::binary_file("a.bin", 10)]);
     let key = "abcdefghijklmnopqrstuv";
-    fake.script(InjectedFault::LoseAnswer);
+    fake.script(InjectedFault::LoseResponse);
     let lost = deliver(&discord, &delivery, key).await.unwrap_err();
     assert_eq!(lost.send_outcome(), SendOutcome::Ambiguous);
     let again = deliver(&discord, &delivery, key).await.unwrap();
@@ -219,7 +221,7 @@ async fn a_reply_to_a_deleted_message_is_sent_as_a_plain_message() {
 }
 
 #[tokio::test]
-async fn mentions_notify_no_user_and_links_have_no_preview() {
+async fn a_mention_notifies_no_user_and_a_link_has_no_preview() {
     let fake = FakeDiscord::start().await.unwrap();
     let channel = fake.channel(0);
     let discord = bot(options(&fake));
@@ -238,7 +240,7 @@ async fn mentions_notify_no_user_and_links_have_no_preview() {
 }
 
 /// An Ogg page that ends with this sample.
-fn page(granule: u64, body: &[u8]) -> Vec<u8> {
+fn ogg_page(granule: u64, body: &[u8]) -> Vec<u8> {
     let mut page = b"OggS\0\0".to_vec();
     page.extend_from_slice(&granule.to_le_bytes());
     page.extend_from_slice(&[0; 12]);
@@ -249,18 +251,18 @@ fn page(granule: u64, body: &[u8]) -> Vec<u8> {
 }
 
 #[derive(Debug)]
-struct WholeSource(Vec<u8>, usize);
+struct ChunkedSource(Vec<u8>, usize);
 
 #[async_trait]
-impl ByteSource for WholeSource {
+impl ByteSource for ChunkedSource {
     async fn open(&self) -> Result<ByteStream, dray_platform::PlatformError> {
-        let pieces: Vec<_> = self
+        let chunks: Vec<_> = self
             .0
             .chunks(self.1)
             .map(Bytes::copy_from_slice)
             .map(Ok)
             .collect();
-        Ok(futures_util::stream::iter(pieces).boxed())
+        Ok(futures_util::stream::iter(chunks).boxed())
     }
 }
 
@@ -269,16 +271,16 @@ async fn a_voice_message_has_its_duration() {
     let fake = FakeDiscord::start().await.unwrap();
     let channel = fake.channel(0);
     let discord = bot(options(&fake));
-    let mut bytes = page(0, b"OpusHead\x01\x01\0\0\x80\xbb\0\0\0\0\0");
-    bytes.extend(page(48_000, &[1; 200]));
-    bytes.extend(page(120_000, &[2; 100]));
+    let mut bytes = ogg_page(0, b"OpusHead\x01\x01\0\0\x80\xbb\0\0\0\0\0");
+    bytes.extend(ogg_page(48_000, &[1; 200]));
+    bytes.extend(ogg_page(120_000, &[2; 100]));
     for chunk in [bytes.len(), 7, 1] {
         let file = OutgoingFile {
             name: "voice.ogg".to_owned(),
             size: bytes.len() as u64,
             sha256: Sha256Digest::of(&bytes),
             detected: kind::detect_kind(&bytes, "voice.ogg", bytes.len() as u64),
-            source: Arc::new(WholeSource(bytes.clone(), chunk)),
+            source: Arc::new(ChunkedSource(bytes.clone(), chunk)),
             file_id: None,
         };
         let mut delivery = delivery(&channel, vec![file]);
@@ -304,13 +306,13 @@ async fn a_refused_voice_message_is_sent_as_a_file_after_the_text() {
     let fake = FakeDiscord::start().await.unwrap();
     let discord = bot(options(&fake));
     let channel = fake.channel(0);
-    let bytes = page(0, b"OpusHead\x01\x01\0\0\x80\xbb\0\0\0\0\0");
+    let bytes = ogg_page(0, b"OpusHead\x01\x01\0\0\x80\xbb\0\0\0\0\0");
     let file = OutgoingFile {
         name: "voice.ogg".to_owned(),
         size: bytes.len() as u64,
         sha256: Sha256Digest::of(&bytes),
         detected: kind::detect_kind(&bytes, "voice.ogg", bytes.len() as u64),
-        source: Arc::new(WholeSource(bytes.clone(), 10)),
+        source: Arc::new(ChunkedSource(bytes.clone(), 10)),
         file_id: None,
     };
     let mut delivery = delivery(&channel, vec![file, sample::binary_file("a.bin", 10)]);
@@ -324,8 +326,8 @@ async fn a_refused_voice_message_is_sent_as_a_file_after_the_text() {
         .collect();
     assert_eq!(routes, [(Route::Attachment, "hear"), (Route::Voice, "")]);
     let refused = dray_platform::PlatformError::new(ErrorKind::BadFormat, "no voice here");
-    let other = discord.fallback(&delivery, &steps[1], &refused).unwrap();
-    assert_eq!(other.route(), Route::Attachment);
+    let fallback = discord.fallback(&delivery, &steps[1], &refused).unwrap();
+    assert_eq!(fallback.route(), Route::Attachment);
     assert!(discord.fallback(&delivery, &steps[0], &refused).is_none());
 }
 
@@ -367,10 +369,12 @@ async fn discord_py_accepts_the_fake_api() {
 async fn an_account_check_names_the_bot_and_counts_servers_where_it_may_attach_files() {
     let fake = FakeDiscord::start().await.unwrap();
     let discord = bot(options(&fake));
-    let files = async || discord.check_account().await.unwrap().files;
-    assert!(matches!(files().await, FilePermission::PerChat(why) if why.contains("no server")));
+    let file_permission = async || discord.check_account().await.unwrap().files;
+    assert!(
+        matches!(file_permission().await, FilePermission::PerChat(why) if why.contains("no server"))
+    );
     fake.join("mute", 1 << 11);
-    assert!(matches!(files().await, FilePermission::Denied(_)));
+    assert!(matches!(file_permission().await, FilePermission::Denied(_)));
     fake.join("open", 1 << 15);
     let check = discord.check_account().await.unwrap();
     assert_eq!(check.identity, "fake");
@@ -387,10 +391,6 @@ async fn an_account_check_names_the_bot_and_counts_servers_where_it_may_attach_f
         wrong_token.check_account().await.unwrap_err().kind(),
         ErrorKind::Auth
     );
-    let is_reading = |request: &String| request.starts_with("GET ");
-    assert!(
-        fake.requests().iter().all(is_reading),
-        "{:?}",
-        fake.requests()
-    );
+    let is_get = |request: &String| request.starts_with("GET ");
+    assert!(fake.requests().iter().all(is_get), "{:?}", fake.requests());
 }

@@ -154,8 +154,8 @@ mod tests {
 
     #[test]
     fn addresses_that_could_break_a_command_are_refused() {
-        for good in ["a@example.org", "a.b+c@localhost", "o'neil@x-y.example"] {
-            assert!(checked_address(good).is_ok(), "{good}");
+        for valid_address in ["a@example.org", "a.b+c@localhost", "o'neil@x-y.example"] {
+            assert!(checked_address(valid_address).is_ok(), "{valid_address}");
         }
         for invalid_address in [
             "",
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn message_ids_get_their_brackets_and_nothing_more() {
+    fn message_ids_get_brackets_and_no_other_change() {
         assert_eq!(message_id("<a@b>").unwrap(), "<a@b>");
         assert_eq!(message_id("a@b").unwrap(), "<a@b>");
         for invalid_reference in [

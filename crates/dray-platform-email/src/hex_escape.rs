@@ -30,8 +30,8 @@ mod tests {
     fn a_mark_with_two_digits_is_a_byte_and_any_other_stays() {
         let decode = |text: &str| String::from_utf8(decode_hex_escapes(b'%', text.as_bytes()));
         assert_eq!(decode("%D0%be.csv"), Ok("о.csv".to_owned()));
-        for same in ["", "%", "%4", "%+1", "%g1", "%é", "=41"] {
-            assert_eq!(decode(same), Ok(same.to_owned()));
+        for unchanged in ["", "%", "%4", "%+1", "%g1", "%é", "=41"] {
+            assert_eq!(decode(unchanged), Ok(unchanged.to_owned()));
         }
         assert_eq!(decode("%%41"), Ok("%A".to_owned()));
         assert_eq!(decode_hex_escapes(b'=', b"=41%41"), b"A%41");

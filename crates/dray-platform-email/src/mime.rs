@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn dates_are_those_of_mails() {
+    fn dates_have_the_format_of_mails() {
         assert_eq!(
             header_date(1_700_000_000_000).unwrap(),
             "Tue, 14 Nov 2023 22:13:20 +0000"

@@ -9,8 +9,9 @@ use serde::{Deserialize, Serialize};
 
 pub use crate::inbox::options::{InboxOptions, SenderVerification};
 
-/// Largest sum of files in one mail, in bytes. Gmail and Yahoo take mails of 25 MB, counted after base64, which makes 78
-/// bytes of 57: 18 MB of files and some text. Outlook.com and iCloud take 20 MB, so their mail may bounce above 14 MB.
+/// Largest sum of files in one mail, in bytes. Gmail and Yahoo take mails of 25 MB, counted after base64, which makes
+/// 78 bytes of 57: 18 MB of files and some text. Outlook.com and iCloud take 20 MB, so their mail may bounce above 14
+/// MB.
 const MAX_FILES_BYTES: u64 = 18_000_000;
 /// Room for the text and the headers of a mail, in bytes.
 const OVERHEAD_BYTES: u64 = 512 << 10;
@@ -164,14 +165,14 @@ mod tests {
 
     #[test]
     fn invalid_options_are_reported() {
-        let good = EmailOptions {
+        let valid = EmailOptions {
             host: "mail.example.org".to_owned(),
             username: "bot".to_owned(),
             ..EmailOptions::default()
         };
-        assert!(good.check().is_ok());
+        assert!(valid.check().is_ok());
         let check = |change: &dyn Fn(&mut EmailOptions)| {
-            let mut options = good.clone();
+            let mut options = valid.clone();
             change(&mut options);
             options.check().map_err(|error| error.kind())
         };
@@ -184,10 +185,10 @@ mod tests {
             check(&|options| options.security = ConnectionSecurity::None),
             bad_format
         );
-        let near = |options: &mut EmailOptions| {
+        let on_loopback = |options: &mut EmailOptions| {
             options.security = ConnectionSecurity::None;
             "127.0.0.1".clone_into(&mut options.host);
         };
-        assert_eq!(check(&near), Ok(()));
+        assert_eq!(check(&on_loopback), Ok(()));
     }
 }

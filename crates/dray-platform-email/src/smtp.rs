@@ -31,7 +31,8 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> MailStream for T {}
 /// A connection that was greeted, protected and logged in. Dropping it closes it without a `QUIT`.
 pub(crate) struct SmtpConnection {
     io: BufReader<Box<dyn MailStream>>,
-    idle: Duration,
+    /// Longest wait for a reply or for the acceptance of written bytes.
+    idle_timeout: Duration,
     /// Extensions that the server offers, in upper case.
     offers: Vec<String>,
 }
@@ -61,11 +62,11 @@ impl SmtpConnection {
         };
         let mut connection = Self {
             io: with_timeout(options.connect_timeout.as_duration(), connecting).await?,
-            idle: options.idle_timeout.as_duration(),
+            idle_timeout: options.idle_timeout.as_duration(),
             offers: Vec::new(),
         };
         connection
-            .reply(connection.idle)
+            .reply(connection.idle_timeout)
             .await?
             .expect(220, SmtpStage::Hello)?;
         connection.hello(options).await?;
@@ -117,7 +118,7 @@ impl SmtpConnection {
         );
         let mut connection = Self {
             io: BufReader::new(io.await?),
-            idle: self.idle,
+            idle_timeout: self.idle_timeout,
             // RFC 3207, section 4.2: extensions that were offered before the handshake are discarded.
             offers: Vec::new(),
         };
@@ -130,14 +131,14 @@ impl SmtpConnection {
             return Ok(());
         }
         let (user, password) = (&options.username, options.password.expose());
-        let offered = self.offers.iter().find(|offer| offer.starts_with("AUTH"));
-        let has = |name: &str| {
+        let mechanisms = self.offers.iter().find(|offer| offer.starts_with("AUTH"));
+        let has_mechanism = |name: &str| {
             // Old servers write `AUTH=LOGIN`.
-            let mut words = offered.iter().flat_map(|offer| offer.split([' ', '=']));
+            let mut words = mechanisms.iter().flat_map(|offer| offer.split([' ', '=']));
             words.any(|word| word == name)
         };
         // Without any known mechanism `PLAIN` is tried, because its refusal has a more precise reason.
-        let reply = if has("PLAIN") || !has("LOGIN") {
+        let reply = if has_mechanism("PLAIN") || !has_mechanism("LOGIN") {
             let credentials = STANDARD.encode(format!("\0{user}\0{password}"));
             self.command(&format!("AUTH PLAIN {credentials}")).await?
         } else {
@@ -172,7 +173,7 @@ impl SmtpConnection {
     /// Sends a command and reads its reply. Both have the idle timeout.
     pub(crate) async fn command(&mut self, line: &str) -> Result<SmtpReply, PlatformError> {
         self.write(format!("{line}\r\n").as_bytes()).await?;
-        self.reply(self.idle).await
+        self.reply(self.idle_timeout).await
     }
 
     /// Writes and flushes, within the idle timeout.
@@ -181,7 +182,7 @@ impl SmtpConnection {
             self.io.write_all(bytes).await?;
             self.io.flush().await
         };
-        let written = tokio::time::timeout(self.idle, writing).await;
+        let written = tokio::time::timeout(self.idle_timeout, writing).await;
         io_result(written, "the connection broke while writing")
     }
 
@@ -195,7 +196,7 @@ impl SmtpConnection {
             let reading = bounded.read_until(b'\n', &mut line);
             let read = tokio::time::timeout(wait, reading).await;
             io_result(read, "the connection broke while reading")?;
-            // The end of the stream.
+            // The server closed the connection.
             if line.is_empty() {
                 return Err(broken_connection("the connection was closed"));
             }

@@ -68,13 +68,13 @@ impl MatrixApi {
         if !base.starts_with("https://") && !base.starts_with("http://") {
             return Err(invalid_option("homeserver must be http or https"));
         }
-        let limits = dray_http::HttpTimeouts {
+        let timeouts = dray_http::HttpTimeouts {
             connect: options.connect_timeout.as_duration(),
             idle: options.idle_timeout.as_duration(),
             response: options.answer_timeout.as_duration(),
         };
         Ok(Self {
-            client: HttpClient::new(limits, options.ca_file.as_deref())?,
+            client: HttpClient::new(timeouts, options.ca_file.as_deref())?,
             base: base.to_owned(),
             token: options.token.clone(),
         })
@@ -118,8 +118,9 @@ impl MatrixApi {
             .map_err(|error| error.at(SendOutcome::NotSent))
     }
 
-    /// Makes a `sync` request, which the server may hold for new events. `wait` is the longest wait for its response.
-    pub(crate) async fn wait(
+    /// Makes a `sync` request, whose response the server may delay until there are new events. `wait` is the longest
+    /// wait for its response.
+    pub(crate) async fn sync(
         &self,
         query: &[(&str, &str)],
         wait: Duration,
@@ -177,7 +178,7 @@ impl MatrixApi {
         let mut path = format!("/client/v1/media/download/{server}/{id}");
         let opened = self.open(self.client.get(&self.url(&path)), &|_| {}).await;
         let opened = match opened {
-            // Homeservers before version 1.11 of the specification have it elsewhere.
+            // Before version 1.11 of the specification, downloads have another path.
             Err(error) if error.platform_code() == "M_UNRECOGNIZED" => {
                 path = format!("/media/v3/download/{server}/{id}");
                 self.open(self.client.get(&self.url(&path)), &|_| {}).await
@@ -233,13 +234,13 @@ impl MatrixApi {
 }
 
 async fn refusal_error(response: HttpResponse) -> PlatformError {
-    let (status, header) = (response.status(), response.retry_after());
+    let (status, retry_after) = (response.status(), response.retry_after());
     // The page of a proxy has no code, so the status is used.
     let refusal: ErrorBody = response.json().await.unwrap_or_default();
-    error_of(status, &refusal, header)
+    error_of(status, &refusal, retry_after)
 }
 
-fn error_of(status: u16, refusal: &ErrorBody, header: Option<Duration>) -> PlatformError {
+fn error_of(status: u16, refusal: &ErrorBody, retry_after: Option<Duration>) -> PlatformError {
     let kind = match (refusal.errcode.as_str(), status) {
         ("M_LIMIT_EXCEEDED", _) | (_, 429) => ErrorKind::RateLimited,
         ("M_UNKNOWN_TOKEN" | "M_MISSING_TOKEN" | "M_USER_DEACTIVATED" | "M_USER_LOCKED", _)
@@ -271,7 +272,10 @@ fn error_of(status: u16, refusal: &ErrorBody, header: Option<Duration>) -> Platf
         refusal.errcode.clone()
     };
     let error = PlatformError::new(kind, format!("status {status}: {}", refusal.error)).code(code);
-    let wait = refusal.retry_after_ms.map(Duration::from_millis).or(header);
+    let wait = refusal
+        .retry_after_ms
+        .map(Duration::from_millis)
+        .or(retry_after);
     match kind {
         ErrorKind::RateLimited => error.with_retry_after(wait.unwrap_or(DEFAULT_RETRY_DELAY)),
         // For 5xx and unexpected statuses: a server failure after the complete request leaves its outcome unknown.
@@ -297,7 +301,7 @@ mod tests {
         use ErrorKind::{
             Auth, BadFormat, Forbidden, NotFound, RateLimited, TooLarge, Transient, Unknown,
         };
-        for (status, code, kind, moment) in [
+        for (status, code, kind, outcome) in [
             (413, "M_TOO_LARGE", TooLarge, SendOutcome::NotSent),
             (413, "", TooLarge, SendOutcome::NotSent),
             (403, "M_FORBIDDEN", Forbidden, SendOutcome::NotSent),
@@ -318,7 +322,7 @@ mod tests {
             };
             let error = error_of(status, &refusal, None);
             let actual = (error.kind(), error.send_outcome());
-            assert_eq!(actual, (kind, moment), "{status} {code}");
+            assert_eq!(actual, (kind, outcome), "{status} {code}");
         }
         let refusal = ErrorBody {
             errcode: "M_LIMIT_EXCEEDED".to_owned(),

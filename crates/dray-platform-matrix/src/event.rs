@@ -6,7 +6,8 @@ use serde_json::Value;
 use crate::PLATFORM_NAME;
 use crate::api::media_parts;
 
-/// A message of another user than `me`. `None` for other events: notices of bots, corrections and others.
+/// The message of an event by a user other than `own_user`. `None` for other events, such as notices of bots and
+/// corrections.
 pub(crate) fn inbound_message(
     account: &str,
     own_user: &str,

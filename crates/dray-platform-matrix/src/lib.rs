@@ -200,7 +200,7 @@ impl InboundSource for MatrixPlatform {
         deliver: &dyn InboundSink,
         stop: CancellationToken,
     ) -> Result<(), PlatformError> {
-        let since = self
+        let oldest_ms = self
             .clock
             .now_ms()
             .saturating_sub(self.options.catch_up.as_millis());
@@ -208,7 +208,7 @@ impl InboundSource for MatrixPlatform {
             account: &self.account,
             options: &self.options,
             api: &self.api,
-            since,
+            oldest_ms,
         };
         sync.run(deliver, &stop).await
     }

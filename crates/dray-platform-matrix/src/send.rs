@@ -37,8 +37,11 @@ pub(crate) async fn prepare_upload(
     let body = file.source.open().await?;
     let file_name = name::clean_name(&file.name);
     let report_progress = |bytes| progress.sent(bytes);
-    let what = (file_name.as_str(), file.detected.media_type);
-    match api.upload(what, file.size, body, &report_progress).await {
+    let name_and_type = (file_name.as_str(), file.detected.media_type);
+    match api
+        .upload(name_and_type, file.size, body, &report_progress)
+        .await
+    {
         // A homeserver that refuses an upload may close the connection before its response is read.
         Err(error) if error.kind() == ErrorKind::Transient => {
             Err(size_refusal(api, file, error).await)
@@ -76,9 +79,9 @@ async fn check_known_file(api: &MatrixApi, uri: &str) -> Result<String, Platform
         // Only the head of the response is read; dropping it closes the connection.
         Ok(_) => Ok(uri.to_owned()),
         Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Forbidden) => {
-            let stale =
+            let stale_id =
                 PlatformError::new(ErrorKind::StaleFileId, "the homeserver has no such file");
-            Err(stale.caused_by(error))
+            Err(stale_id.caused_by(error))
         }
         Err(error) => Err(error),
     }

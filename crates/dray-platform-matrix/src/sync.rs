@@ -24,8 +24,8 @@ pub(crate) struct SyncLoop<'a> {
     pub(crate) account: &'a str,
     pub(crate) options: &'a MatrixOptions,
     pub(crate) api: &'a MatrixApi,
-    /// Unix milliseconds; older messages are ignored.
-    pub(crate) since: u64,
+    /// Unix milliseconds; messages that were sent before are ignored.
+    pub(crate) oldest_ms: u64,
 }
 
 impl SyncLoop<'_> {
@@ -60,7 +60,7 @@ impl SyncLoop<'_> {
                 }
                 Err(error) => error,
             };
-            // Waiting does not make an invalid token valid.
+            // Another attempt would fail in the same way: waiting does not make an invalid token valid.
             if error.kind() == ErrorKind::Auth {
                 return Err(error);
             }
@@ -86,15 +86,15 @@ impl SyncLoop<'_> {
             let user = identity.get("user_id").and_then(Value::as_str);
             user.unwrap_or_default().clone_into(own_user);
         }
-        // Lists without types: only messages are wanted.
-        let none = json!({ "types": [] });
+        // An empty list of types excludes all events of a section. Only messages are read.
+        let no_events = json!({ "types": [] });
         let filter = json!({
-            "presence": none,
-            "account_data": none,
+            "presence": no_events,
+            "account_data": no_events,
             "room": {
-                "account_data": none,
-                "ephemeral": none,
-                "state": none,
+                "account_data": no_events,
+                "ephemeral": no_events,
+                "state": no_events,
                 "timeline": { "types": ["m.room.message"], "limit": MAX_ROOM_MESSAGES },
             },
         });
@@ -107,7 +107,7 @@ impl SyncLoop<'_> {
         }
         let longest =
             self.options.poll_wait.as_duration() + self.options.answer_timeout.as_duration();
-        self.api.wait(&query, longest).await
+        self.api.sync(&query, longest).await
     }
 
     /// Stores the messages in their order, and returns the token of the next request. The first message that cannot be
@@ -134,7 +134,7 @@ impl SyncLoop<'_> {
             for event in &events {
                 // Limits the first response, which contains messages of any age.
                 let sent_ms = event.get("origin_server_ts").and_then(Value::as_u64);
-                if sent_ms.is_some_and(|sent_ms| sent_ms < self.since) {
+                if sent_ms.is_some_and(|sent_ms| sent_ms < self.oldest_ms) {
                     continue;
                 }
                 if let Some(message) = event::inbound_message(self.account, own_user, room, event) {
@@ -145,7 +145,7 @@ impl SyncLoop<'_> {
         Ok(next.to_owned())
     }
 
-    /// The messages between the last response and a timeline that was cut, oldest first.
+    /// The messages between the last response and a limited timeline, oldest first.
     async fn fetch_missed(
         &self,
         room: &str,
@@ -153,9 +153,9 @@ impl SyncLoop<'_> {
         timeline: &Value,
     ) -> Result<Vec<Value>, PlatformError> {
         let text = |name: &str| timeline.get(name).and_then(Value::as_str);
-        let is_cut = timeline.get("limited").and_then(Value::as_bool) == Some(true);
+        let is_limited = timeline.get("limited").and_then(Value::as_bool) == Some(true);
         // On the first request, no message can have been missed.
-        let (true, Some(since), Some(from)) = (is_cut, since, text("prev_batch")) else {
+        let (true, Some(since), Some(from)) = (is_limited, since, text("prev_batch")) else {
             return Ok(Vec::new());
         };
         let path = format!("/client/v3/rooms/{}/messages", encode_path_segment(room));

@@ -79,9 +79,9 @@ mod tests {
         fake.grant("chat:write");
         let files = slack.check_account().await.unwrap().files;
         assert!(matches!(files, FilePermission::Denied(why) if why.contains("files:write")));
-        let wrong = app(&fake, Secret::new("xoxb-wrong"));
-        let refused = wrong.check_account().await.unwrap_err();
-        assert_eq!(refused.kind(), ErrorKind::Auth);
+        let app_with_wrong_token = app(&fake, Secret::new("xoxb-wrong"));
+        let refusal = app_with_wrong_token.check_account().await.unwrap_err();
+        assert_eq!(refusal.kind(), ErrorKind::Auth);
         assert!(fake.visible_messages(&channel).is_empty());
     }
 

@@ -33,13 +33,13 @@ impl SlackApi {
         let mut hosts = options.file_hosts.clone();
         // The API's own host serves files too, as the fake server does.
         hosts.extend(url_authority(&base));
-        let limits = dray_http::HttpTimeouts {
+        let timeouts = dray_http::HttpTimeouts {
             connect: options.connect_timeout.as_duration(),
             idle: options.idle_timeout.as_duration(),
             response: options.answer_timeout.as_duration(),
         };
         Ok(Self {
-            client: HttpClient::new(limits, options.ca_file.as_deref())?,
+            client: HttpClient::new(timeouts, options.ca_file.as_deref())?,
             base: base.as_str().trim_end_matches('/').to_owned(),
             hosts,
             token: options.token.clone(),
@@ -250,7 +250,7 @@ mod tests {
 
     #[test]
     fn slack_error_codes_have_their_kinds() {
-        for (code, kind, moment) in [
+        for (code, kind, outcome) in [
             ("not_in_channel", ErrorKind::Forbidden, SendOutcome::NotSent),
             (
                 "channel_not_found",
@@ -274,7 +274,7 @@ mod tests {
             let error = refusal_error(code, None);
             assert_eq!(
                 (error.kind(), error.send_outcome()),
-                (kind, moment),
+                (kind, outcome),
                 "{code}"
             );
             assert_eq!(error.platform_code(), code);

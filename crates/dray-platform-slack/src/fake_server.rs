@@ -39,20 +39,20 @@ pub enum InjectedFault {
     /// The next completion or message fails with 500, and nothing appears.
     Fail,
     /// The next completion or message succeeds, but the connection is closed instead of a response.
-    LoseAnswer,
+    LoseResponse,
     /// The connection of the next completion or message is closed, and nothing appears.
     LoseRequest,
     /// The connection of the next upload is closed after the first bytes.
     CloseDuringUpload,
     /// The next request for an upload address is refused as too large.
     TooLarge,
-    /// The next completion is answered with `ok`, but the files are never shared.
+    /// The response to the next completion is `ok`, but the files are never shared.
     NeverShare,
     /// The next completion or message succeeds, but the response is malformed.
     Gibberish,
     /// The next completion or message is refused with this code.
     Refuse(&'static str),
-    /// The next upload is answered with a smaller count.
+    /// The response to the next upload states a smaller number of bytes.
     Miscount,
     /// The next share only becomes visible after this many calls of `files.info`.
     ShareLate(u32),
@@ -91,7 +91,7 @@ impl FakeSlack {
     /// When no port can be bound.
     pub async fn start() -> io::Result<Self> {
         let server = FakeServer::start(FakeState::default(), |shared, request| {
-            Box::pin(answer_request(shared, request)) as _
+            Box::pin(respond_to_request(shared, request)) as _
         })
         .await?;
         Ok(Self { server })
@@ -158,11 +158,11 @@ fn ok_reply(mut value: Value) -> Reply {
     json_reply(200, &value)
 }
 
-fn error_reply(word: &str) -> Reply {
-    json_reply(200, &json!({ "ok": false, "error": word }))
+fn error_reply(code: &str) -> Reply {
+    json_reply(200, &json!({ "ok": false, "error": code }))
 }
 
-async fn answer_request(
+async fn respond_to_request(
     shared: Arc<SharedState<FakeState>>,
     request: ReceivedRequest,
 ) -> Result<Reply, ConnectionClosed> {
@@ -333,15 +333,15 @@ fn run_visible_method(
         }
         Some(InjectedFault::Fail) => return Ok(bytes_reply(500, "text/html", "<html>".into())),
         Some(InjectedFault::LoseRequest) => return Err(ConnectionClosed),
-        Some(InjectedFault::Refuse(word)) => return Ok(error_reply(word)),
+        Some(InjectedFault::Refuse(code)) => return Ok(error_reply(code)),
         _ => {}
     }
     let result = method(&mut state, form, fault.as_ref());
     match (fault, result) {
-        (Some(InjectedFault::LoseAnswer), _) => Err(ConnectionClosed),
+        (Some(InjectedFault::LoseResponse), _) => Err(ConnectionClosed),
         (Some(InjectedFault::Gibberish), _) => Ok(json_reply(200, &json!([1, 2]))),
         (_, Ok(value)) => Ok(ok_reply(value)),
-        (_, Err(word)) => Ok(error_reply(word)),
+        (_, Err(code)) => Ok(error_reply(code)),
     }
 }
 

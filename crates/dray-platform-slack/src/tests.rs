@@ -1,4 +1,4 @@
-//! The app with its fake server.
+//! Tests of the app with its fake server.
 
 mod question;
 
@@ -7,8 +7,8 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use bytes::Bytes;
 use dray_platform::conformance::{
-    self, NoProgress, PlatformFault as Wanted, PlatformFixture, PlatformTraits, SeenFile,
-    VisibleMessage, plain_delivery, sample, send_only_step,
+    self, NoProgress, PlatformFault, PlatformFixture, PlatformTraits, SeenFile, VisibleMessage,
+    plain_delivery, sample, send_only_step,
 };
 use dray_platform::{
     DeliveryTarget, ErrorKind, InboundAttachment, InboundSource as _, OutgoingDelivery,
@@ -84,15 +84,15 @@ impl PlatformFixture for SlackFixture {
             .collect()
     }
 
-    async fn script(&self, fault: Wanted) -> bool {
+    async fn script(&self, fault: PlatformFault) -> bool {
         self.fake.script(match fault {
-            Wanted::RateLimit(wait) => InjectedFault::RateLimit(wait),
-            Wanted::FailAfterBody => InjectedFault::Fail,
-            Wanted::LoseAnswer => InjectedFault::LoseAnswer,
-            Wanted::CloseDuringBody => InjectedFault::CloseDuringUpload,
-            Wanted::TooLarge => InjectedFault::TooLarge,
-            Wanted::ForgetFiles => InjectedFault::NeverShare,
-            Wanted::Gibberish => InjectedFault::Gibberish,
+            PlatformFault::RateLimit(wait) => InjectedFault::RateLimit(wait),
+            PlatformFault::FailAfterBody => InjectedFault::Fail,
+            PlatformFault::LoseResponse => InjectedFault::LoseResponse,
+            PlatformFault::CloseDuringBody => InjectedFault::CloseDuringUpload,
+            PlatformFault::TooLarge => InjectedFault::TooLarge,
+            PlatformFault::ForgetFiles => InjectedFault::NeverShare,
+            PlatformFault::Gibberish => InjectedFault::Gibberish,
         });
         true
     }
@@ -172,7 +172,7 @@ async fn r_9_uploads_carry_no_token_and_all_other_requests_do() {
 }
 
 #[tokio::test]
-async fn r_10_a_completion_without_a_share_is_not_delivered() {
+async fn r_10_a_completed_upload_without_a_share_is_not_delivered() {
     let fake = FakeSlack::start().await.unwrap();
     let channel = fake.channel();
     let slack = app(options(&fake));
@@ -202,7 +202,7 @@ async fn a_lost_response_is_looked_up_before_a_send_is_repeated() {
     send.prepared = &prepared;
     for (fault, expected) in [
         (InjectedFault::LoseRequest, false),
-        (InjectedFault::LoseAnswer, true),
+        (InjectedFault::LoseResponse, true),
     ] {
         fake.script(fault);
         let error = slack.send(send, &NoProgress).await.unwrap_err();
@@ -233,7 +233,7 @@ async fn a_lost_response_stays_unknown_while_lookups_fail() {
     };
     let prepared = slack.prepare(send, &NoProgress).await.unwrap();
     send.prepared = &prepared;
-    fake.script(InjectedFault::LoseAnswer);
+    fake.script(InjectedFault::LoseResponse);
     slack.send(send, &NoProgress).await.unwrap_err();
     fake.script(InjectedFault::FailInfo(u32::MAX));
     let result = slack.reconcile(send).await.unwrap();
@@ -256,7 +256,7 @@ async fn a_lost_response_is_found_when_the_first_lookups_fail() {
     };
     let prepared = slack.prepare(send, &NoProgress).await.unwrap();
     send.prepared = &prepared;
-    fake.script(InjectedFault::LoseAnswer);
+    fake.script(InjectedFault::LoseResponse);
     slack.send(send, &NoProgress).await.unwrap_err();
     fake.script(InjectedFault::FailInfo(2));
     let result = slack.reconcile(send).await.unwrap();
@@ -279,7 +279,7 @@ async fn an_upload_with_another_byte_count_is_not_completed() {
 }
 
 #[tokio::test]
-async fn a_user_gets_files_in_a_conversation() {
+async fn a_file_for_a_user_is_sent_to_the_direct_conversation() {
     let fake = FakeSlack::start().await.unwrap();
     let slack = app(options(&fake));
     let direct = delivery(USER_ID, vec![sample::binary_file("a.bin", 10)]);
@@ -295,26 +295,26 @@ async fn refusals_are_final_and_show_nothing() {
     let fake = FakeSlack::start().await.unwrap();
     let channel = fake.channel();
     let slack = app(options(&fake));
-    for (word, kind) in [
+    for (code, kind) in [
         ("not_in_channel", ErrorKind::Forbidden),
         ("file_type_not_allowed", ErrorKind::UnsupportedKind),
         ("token_revoked", ErrorKind::Auth),
         ("never_heard_of", ErrorKind::Unknown),
     ] {
-        fake.script(InjectedFault::Refuse(word));
+        fake.script(InjectedFault::Refuse(code));
         let delivery = delivery(&channel, vec![sample::binary_file("a.bin", 10)]);
         let error = deliver(&slack, &delivery).await.unwrap_err();
         assert_eq!(
             (error.kind(), error.send_outcome()),
             (kind, SendOutcome::NotSent),
-            "{word}"
+            "{code}"
         );
     }
     assert!(fake.visible_messages(&channel).is_empty());
 }
 
-fn signed(body: &str, stamp: u64, secret: &str) -> WebhookRequest {
-    let headers = signature_headers(body, stamp, secret).into_iter();
+fn signed(body: &str, timestamp: u64, secret: &str) -> WebhookRequest {
+    let headers = signature_headers(body, timestamp, secret).into_iter();
     WebhookRequest {
         method: "POST".to_owned(),
         query: String::new(),
@@ -348,11 +348,15 @@ async fn only_fresh_and_signed_events_are_read() {
         let error = slack.webhook(&request).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Auth);
     }
-    let deaf = app(SlackOptions {
+    let without_secret = app(SlackOptions {
         signing_secret: Secret::default(),
         ..options(&fake)
     });
-    assert!(deaf.webhook(&signed(hello, NOW_SECONDS, "")).is_err());
+    assert!(
+        without_secret
+            .webhook(&signed(hello, NOW_SECONDS, ""))
+            .is_err()
+    );
     let error = slack
         .webhook(&signed("{", NOW_SECONDS, SIGNING_SECRET))
         .unwrap_err();
@@ -360,7 +364,7 @@ async fn only_fresh_and_signed_events_are_read() {
 }
 
 #[tokio::test]
-async fn files_of_users_come_with_their_messages() {
+async fn a_message_of_a_user_has_its_files() {
     let fake = FakeSlack::start().await.unwrap();
     let slack = app(options(&fake));
     let url = fake.keep(b"hello".to_vec());
@@ -382,17 +386,17 @@ async fn files_of_users_come_with_their_messages() {
         ("look <here>", "1.1")
     );
     let stream = slack.fetch(&message.attachments[0]).await.unwrap();
-    let pieces: Vec<Bytes> = stream.try_collect().await.unwrap();
-    assert_eq!(pieces.concat(), b"hello");
-    for noise in [
+    let chunks: Vec<Bytes> = stream.try_collect().await.unwrap();
+    assert_eq!(chunks.concat(), b"hello");
+    for ignored in [
         r#"{"type":"event_callback","event":{"type":"message","bot_id":"B1","user":"U1","channel":"C1","ts":"1"}}"#,
         r#"{"type":"event_callback","event":{"type":"message","subtype":"message_changed","channel":"C1","ts":"1"}}"#,
         r#"{"type":"event_callback","event":{"type":"reaction_added","user":"U1"}}"#,
     ] {
         let reply = slack
-            .webhook(&signed(noise, NOW_SECONDS, SIGNING_SECRET))
+            .webhook(&signed(ignored, NOW_SECONDS, SIGNING_SECRET))
             .unwrap();
-        assert!(reply.messages.is_empty(), "{noise}");
+        assert!(reply.messages.is_empty(), "{ignored}");
     }
 }
 
@@ -409,23 +413,23 @@ async fn a_login_page_is_refused_and_other_hosts_get_no_token() {
         kind: "document".to_owned(),
         unavailable: String::new(),
     };
-    let wrong = app(SlackOptions {
+    let with_wrong_token = app(SlackOptions {
         token: Secret::new("xoxb-wrong"),
         ..options(&fake)
     });
     let refused =
         |result: Result<_, dray_platform::PlatformError>| result.map(drop).unwrap_err().kind();
     assert_eq!(
-        refused(wrong.fetch(&attachment(&url)).await),
+        refused(with_wrong_token.fetch(&attachment(&url)).await),
         ErrorKind::Auth
     );
     let slack = app(options(&fake));
-    for elsewhere in [
+    for other_host in [
         "http://127.0.0.1:1/x",
         "https://evil.example/files.slack.com",
     ] {
         assert_eq!(
-            refused(slack.fetch(&attachment(elsewhere)).await),
+            refused(slack.fetch(&attachment(other_host)).await),
             ErrorKind::Forbidden
         );
     }

@@ -62,13 +62,13 @@ impl TelegramApi {
                 "base_url must be http or https, without more",
             ));
         }
-        let limits = dray_http::HttpTimeouts {
+        let timeouts = dray_http::HttpTimeouts {
             connect: options.connect_timeout.as_duration(),
             idle: options.idle_timeout.as_duration(),
             response: options.answer_timeout.as_duration(),
         };
         Ok(Self {
-            client: HttpClient::new(limits, options.ca_file.as_deref())?,
+            client: HttpClient::new(timeouts, options.ca_file.as_deref())?,
             // `Url` ends an empty path with a slash, and the paths below begin with one.
             base: base.as_str().trim_end_matches('/').to_owned(),
             token: options.token.clone(),

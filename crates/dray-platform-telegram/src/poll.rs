@@ -47,7 +47,7 @@ pub(crate) async fn poll_updates(
             retry_delay = FIRST_RETRY_DELAY;
             continue;
         };
-        // Waiting does not make an invalid token valid.
+        // Another attempt would fail in the same way: waiting does not make an invalid token valid.
         if error.kind() == ErrorKind::Auth {
             return Err(error);
         }

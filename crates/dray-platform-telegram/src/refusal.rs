@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn every_line_of_the_table_has_its_meaning() {
+    fn refusals_have_the_kinds_of_the_table() {
         use ErrorKind as Kind;
         for (code, description, kind) in [
             (400, "PHOTO_INVALID_DIMENSIONS", Kind::UnsupportedKind),

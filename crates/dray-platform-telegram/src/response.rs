@@ -40,7 +40,7 @@ impl ConfirmedMessage {
             // A photo has several sizes; the largest is the one that was sent.
             .photo
             .iter()
-            .max_by_key(|size| size.width * size.height);
+            .max_by_key(|size| size.width.saturating_mul(size.height));
         // Animations are in `document` too, for old clients.
         [
             (PHOTO_ROUTE, photo),

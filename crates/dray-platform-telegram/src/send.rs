@@ -88,9 +88,9 @@ pub(crate) async fn send_step(
     }
     let address = ChatAddress::of(&send.delivery.target)?;
     let sent = send_once(api, send, &address, progress).await;
-    sent.map_err(|refused| match refused.moved {
-        Some(chat) => refused.error.with_moved_to(chat.to_string()),
-        None => refused.error,
+    sent.map_err(|refusal| match refusal.moved {
+        Some(chat) => refusal.error.with_moved_to(chat.to_string()),
+        None => refusal.error,
     })
 }
 
@@ -163,8 +163,8 @@ fn method_name(send: SendRequest<'_>) -> Result<&'static str, PlatformError> {
 fn step_route(send: SendRequest<'_>) -> Route {
     match (send.step.route(), send.step.files()) {
         (ALBUM_ROUTE, [_]) => {
-            let alone = step_files(send).next();
-            alone.map_or(ALBUM_ROUTE, |file| native_route(file, send.delivery.flags))
+            let only_file = step_files(send).next();
+            only_file.map_or(ALBUM_ROUTE, |file| native_route(file, send.delivery.flags))
         }
         (route, _) => route,
     }

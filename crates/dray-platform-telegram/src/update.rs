@@ -163,7 +163,7 @@ fn inbound_attachments(message: &UpdateMessage, download: Option<u64>) -> Vec<In
     let photo = message
         .photo
         .iter()
-        .max_by_key(|size| size.width * size.height);
+        .max_by_key(|size| size.width.saturating_mul(size.height));
     // An animation is under `document` as well.
     let document = message
         .document
@@ -209,9 +209,9 @@ fn inbound_attachment(
         _ => ("bin", ""),
     };
     // The media type and the name are claims of the sender's client; an empty one is replaced.
-    let or_default_text = |reported: &str, usual: String| {
+    let or_default_text = |reported: &str, default: String| {
         if reported.is_empty() {
-            usual
+            default
         } else {
             reported.to_owned()
         }

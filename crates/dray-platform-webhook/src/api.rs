@@ -20,9 +20,9 @@ pub(crate) struct WebhookApi {
 
 impl WebhookApi {
     pub(crate) fn new(options: &WebhookOptions) -> Result<Self, PlatformError> {
-        let invalid_hook = |name: &str, what: &str| {
+        let invalid_hook = |name: &str, why: &str| {
             // The name of the hook, not its address, which may contain a token.
-            PlatformError::new(ErrorKind::BadFormat, format!("webhook {name}: {what}"))
+            PlatformError::new(ErrorKind::BadFormat, format!("webhook {name}: {why}"))
         };
         for (name, hook) in &options.hooks {
             let url = Url::parse(hook.url.expose())
@@ -35,13 +35,13 @@ impl WebhookApi {
                 return Err(invalid_hook(name, "the secret is missing"));
             }
         }
-        let limits = dray_http::HttpTimeouts {
+        let timeouts = dray_http::HttpTimeouts {
             connect: options.connect_timeout.as_duration(),
             idle: options.idle_timeout.as_duration(),
             response: options.answer_timeout.as_duration(),
         };
         Ok(Self {
-            client: HttpClient::new(limits, options.ca_file.as_deref())?,
+            client: HttpClient::new(timeouts, options.ca_file.as_deref())?,
             hosts: options.file_hosts.clone(),
             allow_http: options.allow_http,
         })
@@ -54,8 +54,8 @@ impl WebhookApi {
         if response.status() == 200 {
             return Ok(response);
         }
-        let refused = of_status(response.status(), response.retry_after());
-        Err(refused.at(dray_platform::SendOutcome::NotSent))
+        let refusal = status_error(response.status(), response.retry_after());
+        Err(refusal.at(dray_platform::SendOutcome::NotSent))
     }
 
     /// Checks that attachments may be fetched from an address: its host is configured, and its scheme allowed.
@@ -82,7 +82,7 @@ fn is_allowed(url: &Url, allow_http: bool) -> bool {
 }
 
 /// The error for a status other than success and 409 (platform-delivery 7.6).
-pub(crate) fn of_status(status: u16, wait: Option<Duration>) -> PlatformError {
+pub(crate) fn status_error(status: u16, wait: Option<Duration>) -> PlatformError {
     let kind = match status {
         401 => ErrorKind::Auth,
         403 => ErrorKind::Forbidden,
@@ -129,7 +129,7 @@ mod tests {
             Auth, BadFormat, Forbidden, NotFound, RateLimited, TooLarge, Transient, Unknown,
             UnsupportedKind,
         };
-        for (status, kind, moment) in [
+        for (status, kind, outcome) in [
             (400, BadFormat, SendOutcome::NotSent),
             (401, Auth, SendOutcome::NotSent),
             (403, Forbidden, SendOutcome::NotSent),
@@ -145,25 +145,25 @@ mod tests {
             (500, Transient, SendOutcome::Ambiguous),
             (503, Transient, SendOutcome::Ambiguous),
         ] {
-            let error = of_status(status, None);
+            let error = status_error(status, None);
             assert_eq!(
                 (error.kind(), error.send_outcome()),
-                (kind, moment),
+                (kind, outcome),
                 "{status}"
             );
             assert_eq!(error.platform_code(), status.to_string());
         }
         let wait = Some(Duration::from_secs(5821));
-        assert_eq!(of_status(503, wait).retry_after(), wait);
-        assert_eq!(of_status(429, wait).retry_after(), wait);
+        assert_eq!(status_error(503, wait).retry_after(), wait);
+        assert_eq!(status_error(429, wait).retry_after(), wait);
         assert_eq!(
-            of_status(429, None).retry_after(),
+            status_error(429, None).retry_after(),
             Some(DEFAULT_RETRY_DELAY)
         );
     }
 
     #[test]
-    fn invalid_options_are_reported_without_the_address() {
+    fn errors_for_invalid_options_do_not_show_the_address() {
         let check = |url: &str, secret: &str, allow_http: bool| {
             let hook = WebhookAddress {
                 url: Secret::new(url),

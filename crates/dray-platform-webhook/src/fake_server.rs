@@ -27,7 +27,7 @@ pub enum InjectedFault {
     /// The event is refused with 429 and this delay; it is not accepted.
     RateLimit(Duration),
     /// The event is accepted, but the connection is closed instead of a response.
-    LoseAnswer,
+    LoseResponse,
     /// The connection is closed after the first bytes.
     CloseDuringBody,
     /// The response is a success with an empty list of files, but the event is not accepted.
@@ -76,7 +76,7 @@ impl FakeReceiver {
     /// When no port can be bound.
     pub async fn start() -> io::Result<Self> {
         let server = FakeServer::start(FakeState::default(), |shared, request| {
-            Box::pin(answer_request(shared, request)) as _
+            Box::pin(respond_to_request(shared, request)) as _
         })
         .await?;
         Ok(Self { server })
@@ -100,8 +100,8 @@ impl FakeReceiver {
     /// The received events of a path, oldest first.
     pub fn received_events(&self, path: &str) -> Vec<ReceivedEvent> {
         let state = self.server.shared().lock();
-        let of_path = state.events.iter().filter(|event| event.path == path);
-        of_path.cloned().collect()
+        let events = state.events.iter().filter(|event| event.path == path);
+        events.cloned().collect()
     }
 
     /// Bytes of bodies read until now.
@@ -122,7 +122,7 @@ fn error_reply(status: u16, why: &str) -> Reply {
     json_reply(status, &json!({ "error": why }))
 }
 
-async fn answer_request(
+async fn respond_to_request(
     shared: Arc<SharedState<FakeState>>,
     request: ReceivedRequest,
 ) -> Result<Reply, ConnectionClosed> {
@@ -131,7 +131,7 @@ async fn answer_request(
         let bytes = number
             .parse()
             .ok()
-            .and_then(|at: usize| state.downloads.get(at));
+            .and_then(|index: usize| state.downloads.get(index));
         return Ok(match bytes {
             Some(bytes) => bytes_reply(200, "application/octet-stream", bytes.clone().into()),
             None => error_reply(404, "no such file"),
@@ -179,11 +179,11 @@ async fn answer_request(
             &wait.as_secs().to_string(),
         ),
         Some(InjectedFault::ForgetFiles) => json_reply(200, &json!({ "files": [] })),
-        fault => take_event(&shared, path, key, &event, form, fault.as_ref())?,
+        fault => accept_event(&shared, path, key, &event, form, fault.as_ref())?,
     })
 }
 
-fn take_event(
+fn accept_event(
     shared: &SharedState<FakeState>,
     path: String,
     key: String,
@@ -215,8 +215,9 @@ fn take_event(
     }
     let mut state = shared.lock();
     // Checked before anything is stored, because a repeated event gets the id of the first one.
-    let known = |known_event: &&ReceivedEvent| known_event.path == path && known_event.key == key;
-    if let Some(known_event) = state.events.iter().find(known) {
+    let is_repeated =
+        |known_event: &&ReceivedEvent| known_event.path == path && known_event.key == key;
+    if let Some(known_event) = state.events.iter().find(is_repeated) {
         return Ok(json_reply(409, &json!({ "id": known_event.id })));
     }
     let id = format!("event-{}", state.events.len());
@@ -230,7 +231,7 @@ fn take_event(
     });
     let body = json!({ "id": id, "files": listed });
     match fault {
-        Some(InjectedFault::LoseAnswer) => Err(ConnectionClosed),
+        Some(InjectedFault::LoseResponse) => Err(ConnectionClosed),
         Some(InjectedFault::Gibberish) => {
             Ok(cut_reply("application/json", &body.to_string().into(), 5))
         }
@@ -254,10 +255,10 @@ fn lists_same_files(event: &Value, received: &[Value]) -> bool {
         .get("files")
         .and_then(Value::as_array)
         .unwrap_or(&none);
-    let same = |(listed, received): (&Value, &Value)| {
+    let is_same = |(listed, received): (&Value, &Value)| {
         ["size", "sha256", "mime"]
             .iter()
             .all(|field| listed.get(*field) == received.get(*field))
     };
-    listed.len() == received.len() && listed.iter().zip(received).all(same)
+    listed.len() == received.len() && listed.iter().zip(received).all(is_same)
 }

@@ -1,4 +1,4 @@
-//! Messages that programs post to us, signed in the same way as ours.
+//! Messages that programs of the operator post to this service, signed in the same way as its events.
 
 use dray_platform::{
     DeliveryTarget, ErrorKind, InboundAttachment, InboundMessage, PlatformError, WebhookReply,
@@ -12,9 +12,9 @@ use crate::{PLATFORM_NAME, sign};
 /// A message as a program posts it. All fields but the first two may be missing.
 #[derive(Debug, Deserialize)]
 struct PostedMessage {
-    /// The program's id of the message: the same id is the same message.
+    /// The program's id of the message. A second message with this id is a repetition of the first one.
     id: String,
-    /// The configured name that it belongs to; replies are sent to that address.
+    /// Name of a configured address, to which replies are sent.
     target: String,
     #[serde(default)]
     thread: String,
@@ -46,11 +46,11 @@ pub(crate) fn read_webhook(
     now: u64,
 ) -> Result<WebhookReply, PlatformError> {
     let header = |name: &str| {
-        let matched = request.headers.iter().find(|(header, _)| header == name);
-        matched.map_or("", |(_, value)| value.as_str())
+        let found = request.headers.iter().find(|(header, _)| header == name);
+        found.map_or("", |(_, value)| value.as_str())
     };
     let signed = (header("x-timestamp"), header("x-signature-256"));
-    // Over the bytes as received, and before they are parsed.
+    // Verified over the bytes as received, before they are parsed.
     sign::verify_signature(&options.inbound_secret, signed, &request.body, now)?;
     let invalid_message = |why: &str| PlatformError::new(ErrorKind::BadFormat, why);
     let message: PostedMessage = serde_json::from_slice(&request.body)
@@ -82,7 +82,7 @@ pub(crate) fn read_webhook(
     })
 }
 
-/// Parses the claims of the message; the address is checked when the file is fetched.
+/// Nothing of the claims of the message is checked here; the address is checked when the file is fetched.
 fn inbound_attachment(message: &str, index: usize, file: PostedFile) -> InboundAttachment {
     let unavailable = if file.url.is_empty() {
         "the message has no URL of this file"

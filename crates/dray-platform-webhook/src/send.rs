@@ -7,7 +7,7 @@ use dray_platform::{
 use dray_presentation::name;
 use serde_json::{Value, json};
 
-use crate::api::{WebhookApi, of_status};
+use crate::api::{WebhookApi, status_error};
 use crate::options::WebhookAddress;
 use crate::sign;
 
@@ -58,7 +58,7 @@ pub(crate) async fn send_event(
     match response.status() {
         // 409: the receiver knows this key, so an earlier attempt arrived.
         200..=299 | 409 => confirm_files(send, response).await,
-        status => Err(of_status(status, response.retry_after())),
+        status => Err(status_error(status, response.retry_after())),
     }
 }
 

@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_signature_is_what_other_programs_compute() {
+    fn a_signature_equals_the_one_of_openssl() {
         // printf '1700000000.{"a":1}' | openssl dgst -sha256 -hmac key
         let signed = sign_body(&Secret::new("key"), "1700000000", br#"{"a":1}"#).unwrap();
         assert_eq!(
@@ -87,11 +87,11 @@ mod tests {
         assert!(!check(&secret, "1001", &signed, b"x", 1000));
         assert!(!check(&secret, "", &signed, b"x", 1000));
         assert!(!check(&Secret::new("other"), "1000", &signed, b"x", 1000));
-        for wrong in ["", "sha256=", "sha256=zz", &signed[7..], &signed[..70]] {
-            assert!(!check(&secret, "1000", wrong, b"x", 1000), "{wrong}");
+        for invalid in ["", "sha256=", "sha256=zz", &signed[7..], &signed[..70]] {
+            assert!(!check(&secret, "1000", invalid, b"x", 1000), "{invalid}");
         }
-        let none = Secret::default();
-        let empty = sign_body(&none, "1000", b"x").unwrap();
-        assert!(!check(&none, "1000", &empty, b"x", 1000));
+        let empty_secret = Secret::default();
+        let signed = sign_body(&empty_secret, "1000", b"x").unwrap();
+        assert!(!check(&empty_secret, "1000", &signed, b"x", 1000));
     }
 }

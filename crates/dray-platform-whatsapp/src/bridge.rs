@@ -108,13 +108,13 @@ impl BridgePlatform {
         if !is_local || url.scheme() != "http" {
             return Err(invalid_option("base_url must be http on loopback"));
         }
-        let limits = dray_http::HttpTimeouts {
+        let timeouts = dray_http::HttpTimeouts {
             response: options.answer_timeout.as_duration(),
             ..dray_http::HttpTimeouts::default()
         };
         Ok(Self {
             account: account.to_owned(),
-            client: HttpClient::new(limits, None)?,
+            client: HttpClient::new(timeouts, None)?,
             options,
             pending: Mutex::default(),
         })
@@ -162,10 +162,10 @@ impl BridgePlatform {
             return Err(refusal_error(&response));
         }
         let reply: Value = response.json().await?;
-        let is_done = reply.get("success").and_then(Value::as_bool) == Some(true);
+        let is_success = reply.get("success").and_then(Value::as_bool) == Some(true);
         let id = reply.get("messageId").and_then(Value::as_str);
         // A success without an id does not confirm the message, but it may exist.
-        match (is_done, id) {
+        match (is_success, id) {
             (true, Some(id)) if !id.is_empty() => Ok(id.to_owned()),
             _ => Err(
                 PlatformError::new(ErrorKind::Unknown, "the bridge confirmed no message")
@@ -175,7 +175,7 @@ impl BridgePlatform {
     }
 
     /// Copies a file to where the bridge can read it. The copy is removed when the returned guard is dropped.
-    async fn copy_to_shared_folder(
+    async fn copy_to_shared_directory(
         &self,
         file: &OutgoingFile,
         progress: &dyn UploadProgress,
@@ -185,15 +185,17 @@ impl BridgePlatform {
                 .caused_by(cause)
         };
         // Two files may have the same name, so each has a separate directory.
-        let folder = tempfile_name(&self.options.folder);
-        tokio::fs::create_dir(&folder).await.map_err(write_error)?;
+        let directory = new_directory_path(&self.options.folder);
+        tokio::fs::create_dir(&directory)
+            .await
+            .map_err(write_error)?;
         // Made before anything is written, so that every error below removes the directory.
         let placed = PlacedFile {
-            folder: folder.clone(),
-            path: folder.join(name::clean_name(&file.name)),
+            path: directory.join(name::clean_name(&file.name)),
+            directory,
         };
         let mut options = tokio::fs::OpenOptions::new();
-        // Readable for the group, too, because the bridge may run as another user of it.
+        // Readable for the group, because the bridge may run as another user of this group.
         options.write(true).create_new(true).mode(0o640);
         let mut target = options.open(&placed.path).await.map_err(write_error)?;
         // Errors of the source pass unchanged: they show whether another attempt can succeed.
@@ -221,16 +223,16 @@ impl BridgePlatform {
             &self.options.bridge_folder,
             path.strip_prefix(&self.options.folder),
         ) {
-            (Some(folder), Ok(rest)) => folder.join(rest),
+            (Some(bridge_folder), Ok(rest)) => bridge_folder.join(rest),
             _ => path.to_owned(),
         }
     }
 
     /// A path of the bridge as this process sees it. A path outside the shared directory is returned unchanged, and the
     /// caller refuses it.
-    fn path_here(&self, path: &Path) -> PathBuf {
+    fn local_path(&self, path: &Path) -> PathBuf {
         match &self.options.bridge_folder {
-            Some(folder) => match path.strip_prefix(folder) {
+            Some(bridge_folder) => match path.strip_prefix(bridge_folder) {
                 Ok(rest) => self.options.folder.join(rest),
                 Err(_) => path.to_owned(),
             },
@@ -239,21 +241,21 @@ impl BridgePlatform {
     }
 }
 
-/// A new directory for one file, so that the file can keep its name.
-fn tempfile_name(folder: &Path) -> PathBuf {
-    folder.join(format!("out-{:032x}", rand::random::<u128>()))
+/// The path of a new directory for one file, so that the file can keep its name.
+fn new_directory_path(shared_directory: &Path) -> PathBuf {
+    shared_directory.join(format!("out-{:032x}", rand::random::<u128>()))
 }
 
 /// A copy in the shared directory. Dropping it removes the copy together with its directory.
 struct PlacedFile {
-    folder: PathBuf,
+    directory: PathBuf,
     path: PathBuf,
 }
 
 impl Drop for PlacedFile {
     fn drop(&mut self) {
         // Blocks, because a destructor cannot wait; the directory has one file.
-        if let Err(error) = std::fs::remove_dir_all(&self.folder) {
+        if let Err(error) = std::fs::remove_dir_all(&self.directory) {
             tracing::warn!(%error, "could not remove a file from the shared directory");
         }
     }
@@ -347,7 +349,7 @@ impl Platform for BridgePlatform {
             }
             Some((index, file)) => {
                 // Kept until the response: dropping it removes the file.
-                let placed = self.copy_to_shared_folder(file, progress).await?;
+                let placed = self.copy_to_shared_directory(file, progress).await?;
                 let message = json!({
                     "chatId": chat,
                     "filePath": self.path_in_bridge(&placed.path),
@@ -400,7 +402,7 @@ impl InboundSource for BridgePlatform {
         loop {
             // No further messages are fetched from the bridge while received ones could not be stored.
             self.store_pending(deliver).await?;
-            match self.messages().await {
+            match self.fetch_messages().await {
                 Ok(messages) => self.pending().extend(messages),
                 Err(error) if error.kind() == ErrorKind::Auth => return Err(error),
                 Err(error) => tracing::warn!(%error, "could not fetch the messages of the bridge"),
@@ -422,7 +424,7 @@ impl InboundSource for BridgePlatform {
             .await
             .map_err(missing)?;
         // The bridge names the path, so it is checked like any other input.
-        let path = self.path_here(Path::new(&attachment.reference));
+        let path = self.local_path(Path::new(&attachment.reference));
         let path = tokio::fs::canonicalize(&path).await.map_err(missing)?;
         let is_file = tokio::fs::metadata(&path).await.map_err(missing)?.is_file();
         if !path.starts_with(&root) || !is_file {
@@ -460,7 +462,7 @@ impl BridgePlatform {
         }
     }
 
-    async fn messages(&self) -> Result<Vec<InboundMessage>, PlatformError> {
+    async fn fetch_messages(&self) -> Result<Vec<InboundMessage>, PlatformError> {
         let response = self
             .client
             .get(&self.url("/messages"))

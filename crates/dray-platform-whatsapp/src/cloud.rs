@@ -69,19 +69,21 @@ impl Default for CloudOptions {
 }
 
 /// Largest document, video or audio, and picture, in bytes (platform-delivery 6).
-const LARGEST_DOCUMENT: u64 = 100_000_000;
-const LARGEST_FILM: u64 = 16_000_000;
-const LARGEST_IMAGE: u64 = 5_000_000;
+const MAX_DOCUMENT_BYTES: u64 = 100_000_000;
+const MAX_VIDEO_OR_AUDIO_BYTES: u64 = 16_000_000;
+const MAX_IMAGE_BYTES: u64 = 5_000_000;
 
 impl CloudOptions {
     fn limits(&self) -> ChatLimits {
-        let any = self.upload_limit.map_or(LARGEST_DOCUMENT, ByteSize::as_u64);
+        let any = self
+            .upload_limit
+            .map_or(MAX_DOCUMENT_BYTES, ByteSize::as_u64);
         let route = |route: Route, limit: u64| (route, limit.min(any));
         ChatLimits {
             routes: vec![
-                route(IMAGE_ROUTE, LARGEST_IMAGE),
-                route(VIDEO_ROUTE, LARGEST_FILM),
-                route(AUDIO_ROUTE, LARGEST_FILM),
+                route(IMAGE_ROUTE, MAX_IMAGE_BYTES),
+                route(VIDEO_ROUTE, MAX_VIDEO_OR_AUDIO_BYTES),
+                route(AUDIO_ROUTE, MAX_VIDEO_OR_AUDIO_BYTES),
             ],
             any,
             caption: kinds::MAX_CAPTION_CHARACTERS,

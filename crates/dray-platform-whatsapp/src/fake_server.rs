@@ -20,7 +20,7 @@ pub enum InjectedFault {
     /// The response to the next message is a page with this status; the message does not appear.
     Fail(u16),
     /// The next message appears, but the connection is closed instead of a response.
-    LoseAnswer,
+    LoseResponse,
     /// The connection of the next upload is closed after its first bytes.
     CloseDuringBody,
     /// The next upload is refused as too large.

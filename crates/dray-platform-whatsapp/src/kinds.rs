@@ -12,23 +12,23 @@ pub(crate) const VIDEO_ROUTE: Route = Route::Video;
 pub(crate) const AUDIO_ROUTE: Route = Route::Audio;
 pub(crate) const DOCUMENT_ROUTE: Route = Route::Document;
 
-/// Longest caption and text, in characters; the same for both wires.
+/// Longest caption and text, in characters; the same for the Cloud API and a bridge.
 pub(crate) const MAX_CAPTION_CHARACTERS: usize = 1024;
 pub(crate) const MAX_TEXT_CHARACTERS: usize = 4096;
 
-/// The steps of a delivery: text, then pictures, then other files in their order. `more_kinds` is set for a bridge,
+/// The steps of a delivery: text, then pictures, then other files in their order. `is_bridge` is set for a bridge,
 /// which accepts kinds that the Cloud API refuses. Files over all limits are left out.
 pub(crate) fn plan_steps(
     delivery: &OutgoingDelivery,
     limits: &ChatLimits,
-    more_kinds: bool,
+    is_bridge: bool,
 ) -> Vec<SendStep> {
     let routed = delivery
         .files
         .iter()
         .enumerate()
         .filter_map(|(index, file)| {
-            let native = native_route(file, delivery.flags, more_kinds);
+            let native = native_route(file, delivery.flags, is_bridge);
             let route = [native, DOCUMENT_ROUTE]
                 .into_iter()
                 .find(|route| file.size <= limits.of(*route))?;
@@ -74,17 +74,17 @@ fn file_step(route: Route, file: usize) -> SendStep {
 }
 
 /// The route of a file by its kind; a bridge accepts more kinds than the Cloud API.
-fn native_route(file: &OutgoingFile, flags: SendFlags, more_kinds: bool) -> Route {
+fn native_route(file: &OutgoingFile, flags: SendFlags, is_bridge: bool) -> Route {
     if flags.as_document {
         return DOCUMENT_ROUTE;
     }
     match file.detected.kind {
         ContentKind::Image(ImageKind::Png | ImageKind::Jpeg) => IMAGE_ROUTE,
-        ContentKind::Image(ImageKind::Webp { animated: false }) if more_kinds => IMAGE_ROUTE,
+        ContentKind::Image(ImageKind::Webp { animated: false }) if is_bridge => IMAGE_ROUTE,
         // Sent with GIF playback (platform-delivery 4).
-        ContentKind::Image(ImageKind::Gif { animated: true }) if more_kinds => VIDEO_ROUTE,
+        ContentKind::Image(ImageKind::Gif { animated: true }) if is_bridge => VIDEO_ROUTE,
         ContentKind::Video(VideoKind::Mp4(VideoCodec::H264 | VideoCodec::Unknown)) => VIDEO_ROUTE,
-        ContentKind::Video(VideoKind::ThreeGp) if !more_kinds => VIDEO_ROUTE,
+        ContentKind::Video(VideoKind::ThreeGp) if !is_bridge => VIDEO_ROUTE,
         ContentKind::Audio(AudioKind::Mp3 | AudioKind::M4a | AudioKind::OggOpus { .. }) => {
             AUDIO_ROUTE
         }

@@ -70,9 +70,9 @@ mod tests {
 
     #[test]
     fn a_send_that_may_have_arrived_is_ambiguous() {
-        let check = |failure, sent, kind, moment| {
+        let check = |failure, sent, kind, outcome| {
             let error = PlatformError::from(dray_http::HttpError { failure, sent });
-            assert_eq!((error.kind(), error.send_outcome()), (kind, moment));
+            assert_eq!((error.kind(), error.send_outcome()), (kind, outcome));
         };
         check(
             FailureKind::Connect("refused".into()),

@@ -1,4 +1,4 @@
-//! Limits as data: configured, requested from the platform, and learnt from refusals (platform-delivery 6, R-6).
+//! Limits as data: configured, requested from the platform, and learned from refusals (platform-delivery 6, R-6).
 
 use serde::{Deserialize, Serialize};
 
@@ -32,12 +32,12 @@ impl ChatLimits {
             .map_or(self.any, |(_, limit)| *limit)
     }
 
-    /// The same limits with no route above `learnt` bytes, which a refusal taught.
+    /// The same limits with no route above `learned` bytes, which a refusal taught.
     #[must_use]
-    pub fn at_most(mut self, learnt: u64) -> Self {
-        self.any = self.any.min(learnt);
+    pub fn at_most(mut self, learned: u64) -> Self {
+        self.any = self.any.min(learned);
         for (_, limit) in &mut self.routes {
-            *limit = (*limit).min(learnt);
+            *limit = (*limit).min(learned);
         }
         self
     }
@@ -62,9 +62,9 @@ mod tests {
             (limits.of(Route::Photo), limits.of(Route::Document)),
             (10, 50)
         );
-        let learnt = limits.at_most(20);
+        let lowered = limits.at_most(20);
         assert_eq!(
-            (learnt.of(Route::Photo), learnt.of(Route::Document)),
+            (lowered.of(Route::Photo), lowered.of(Route::Document)),
             (10, 20)
         );
     }

@@ -33,7 +33,7 @@ pub enum DuplicateProtection {
     Unknown,
 }
 
-/// Rates that the platform allows. The caller paces its requests by them.
+/// Rates that the platform allows. The caller delays its requests so that they stay below these rates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RateLimits {
     /// Visible requests per minute and account.
@@ -99,12 +99,13 @@ pub trait Platform: Debug + std::marker::Send + Sync {
     /// Its rates for this target.
     fn rates(&self, target: &DeliveryTarget) -> RateLimits;
 
-    /// Asks the platform whether the account works: whether its credentials are accepted, and what it may send. Shows
+    /// Asks the platform whether it accepts the credentials of the account, and what the account may send. Shows
     /// nothing in any chat. The default is for platforms that have no request of this kind.
     ///
     /// # Errors
     ///
-    /// [`crate::ErrorKind::Auth`] when the credentials are refused; other kinds when the platform did not say.
+    /// [`crate::ErrorKind::Auth`] when the credentials are refused; other kinds when the platform did not respond
+    /// clearly.
     async fn check_account(&self) -> Result<AccountCheck, PlatformError> {
         Ok(AccountCheck::unverified(
             "the platform has no request for this",

@@ -75,7 +75,7 @@ async fn make_archive(view: &SandboxView, chunks: mpsc::Sender<Result<Bytes, Err
     let mut sink = ClientSink {
         chunks: chunks.clone(),
         metrics: view.metrics().clone(),
-        sent: false,
+        has_sent: false,
     };
     let options = GetTreeOptions {
         policy: &view.opened.policy,
@@ -100,14 +100,15 @@ async fn make_archive(view: &SandboxView, chunks: mpsc::Sender<Result<Bytes, Err
 struct ClientSink {
     chunks: mpsc::Sender<Result<Bytes, Error>>,
     metrics: crate::metrics::PreviewMetrics,
-    sent: bool,
+    /// Whether a byte was sent.
+    has_sent: bool,
 }
 
 #[async_trait]
 impl Sink for ClientSink {
     async fn begin(&mut self, _directory: &Metadata) -> Result<(), Error> {
         // Bytes that were sent cannot be taken back.
-        if self.sent {
+        if self.has_sent {
             let error = "the archive would have to begin again";
             return Err(Error::new(ErrorKind::ChangedDuringTransfer, error));
         }
@@ -115,16 +116,16 @@ impl Sink for ClientSink {
     }
 
     async fn write(&mut self, chunk: Bytes) -> Result<(), Error> {
-        self.sent = true;
+        self.has_sent = true;
         let length = chunk.len();
-        let gone = |why: &str| Error::new(ErrorKind::Timeout, why);
+        let client_error = |why: &str| Error::new(ErrorKind::Timeout, why);
         match timeout(CLIENT_STALL_TIMEOUT, self.chunks.send(Ok(chunk))).await {
             Ok(Ok(())) => {
                 self.metrics.sent(length);
                 Ok(())
             }
-            Ok(Err(_)) => Err(gone("the client is gone")),
-            Err(_) => Err(gone("the client takes nothing")),
+            Ok(Err(_)) => Err(client_error("the client is gone")),
+            Err(_) => Err(client_error("the client takes nothing")),
         }
     }
 

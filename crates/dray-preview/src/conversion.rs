@@ -31,7 +31,7 @@ pub(crate) enum Conversion {
     /// The reason why there is none, as a sentence.
     Refused(String),
     /// The reader does not respond, or not in time.
-    ReaderAway,
+    ReaderUnavailable,
 }
 
 /// Converts the pinned file of a view.
@@ -53,7 +53,7 @@ pub(crate) async fn convert(view: &SandboxView) -> Result<Conversion, PreviewErr
         .await?;
     let source = match source_of(view, &meta, body).await? {
         Ok(source) => source,
-        Err(fault) => return Ok(failed(&fault)),
+        Err(fault) => return Ok(outcome_of_fault(&fault)),
     };
     let request = v1::ReadAttachmentRequest {
         source: Some(v1::DocumentSource {
@@ -66,14 +66,14 @@ pub(crate) async fn convert(view: &SandboxView) -> Result<Conversion, PreviewErr
     let bus = &view.service.inner.system.bus;
     let reply = match bus.call(&meta, &request).await {
         Ok(reply) => reply,
-        Err(CallError::Fault(fault)) => return Ok(failed(&fault)),
+        Err(CallError::Fault(fault)) => return Ok(outcome_of_fault(&fault)),
         Err(error) => {
             tracing::warn!(%error, "the reader did not convert a file of a preview");
-            return Ok(Conversion::ReaderAway);
+            return Ok(Conversion::ReaderUnavailable);
         }
     };
     Ok(match markdown_of(view, &meta, reply.output).await {
-        Err(fault) => failed(&fault),
+        Err(fault) => outcome_of_fault(&fault),
         Ok(text) if reply.outcome == "inline" => Conversion::Markdown {
             text,
             warnings: reply.warnings,
@@ -126,14 +126,14 @@ async fn markdown_of(
 }
 
 /// The outcome of a fault: its own message if it concerns the request, otherwise that the reader is not available.
-fn failed(fault: &Fault) -> Conversion {
+fn outcome_of_fault(fault: &Fault) -> Conversion {
     match fault.code {
         FaultCode::Denied | FaultCode::Unsupported | FaultCode::TooLarge => {
             Conversion::Refused(fault.message.clone())
         }
         _ => {
             tracing::warn!(%fault, "the reader did not convert a file of a preview");
-            Conversion::ReaderAway
+            Conversion::ReaderUnavailable
         }
     }
 }

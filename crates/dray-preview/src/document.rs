@@ -132,7 +132,7 @@ async fn convert_shown(view: &SandboxView) -> Result<Shown, PreviewError> {
             Ok(ShownMarkdown { text, notes })
         }
         Conversion::Refused(sentence) => Err((StatusCode::OK, sentence)),
-        Conversion::ReaderAway => Err((
+        Conversion::ReaderUnavailable => Err((
             StatusCode::SERVICE_UNAVAILABLE,
             "The reader of tables and notebooks does not respond right now. Try again in a moment."
                 .to_owned(),
@@ -160,7 +160,7 @@ async fn render_page(view: &SandboxView, shown: ShownMarkdown) -> Result<Respons
     Ok(page(view, StatusCode::OK, &content))
 }
 
-/// Says why the file has no page, and links to the file.
+/// The reason why the file has no page, and a link to the file.
 fn problem(view: &SandboxView, sentence: &str) -> Markup {
     html! {
         p.note role="alert" { (sentence) }

@@ -160,8 +160,8 @@ async fn serve_preview(
     let permit = Arc::clone(&service.inner.responses).try_acquire_owned();
     let permit = permit.map_err(|_| PreviewError::Busy)?;
     let view = SandboxView::open(service, &token, &found, location).await?;
-    // A program that only checks whether the link works does not count as a person who opened it.
-    // Only the page itself is counted, and not the resources that it loads.
+    // Only a GET counts: a program that checks whether the link works sends HEAD. Only the viewer page counts, and not
+    // the resources that it loads, unless nothing was viewed before.
     let is_view = area == UrlArea::Viewer || found.is_unopened();
     if *method == Method::GET && is_view {
         service
@@ -184,7 +184,7 @@ async fn serve_preview(
     }
 }
 
-/// Relative links of a directory's page need the slash at the end of its URL.
+/// Redirects to the URL with a slash at its end, which the relative links of a directory's page need.
 fn with_slash(view: &SandboxView) -> Response {
     let mut location = view.location.clone();
     location.is_directory = true;

@@ -4,7 +4,7 @@ use axum::body::Body;
 use axum::response::Response;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 
-/// Policy of content from a sandbox: an opaque origin that may run scripts, show dialogues and save files, and that
+/// Policy of content from a sandbox: an opaque origin that may run scripts, show dialogs and save files, and that
 /// loads from its preview alone. It may not open windows, send forms, leave its frame or be framed elsewhere. It allows
 /// inline and evaluated code, because agents make single-file pages with charts.
 pub(crate) const CONTENT_POLICY: &str = "sandbox allow-scripts allow-downloads allow-modals; \

@@ -3,8 +3,8 @@
 use dray_sandbox::SandboxPath;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 
-/// Bytes of a name that a path of a URL has as they are (RFC 3986, section 2.3).
-const OUTSIDE_UNRESERVED: &AsciiSet = &NON_ALPHANUMERIC
+/// Bytes of a name that are escaped in a path of a URL: all but the unreserved ones (RFC 3986, section 2.3).
+const ESCAPED_BYTES: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'-')
     .remove(b'.')
     .remove(b'_')
@@ -118,8 +118,8 @@ impl Location {
 
 fn encode_name(name: &[u8]) -> String {
     match std::str::from_utf8(name) {
-        Ok(text) => utf8_percent_encode(text, OUTSIDE_UNRESERVED).to_string(),
-        Err(_) => percent_encoding::percent_encode(name, OUTSIDE_UNRESERVED).to_string(),
+        Ok(text) => utf8_percent_encode(text, ESCAPED_BYTES).to_string(),
+        Err(_) => percent_encoding::percent_encode(name, ESCAPED_BYTES).to_string(),
     }
 }
 

@@ -75,6 +75,7 @@ pub(crate) struct ServiceParts {
     pub(crate) system: PreviewSystem,
     records: PreviewRecordStore,
     auditor: PreviewAuditor,
+    /// Open sandboxes by preview, each with the instant at which it is opened again.
     opened: Mutex<HashMap<String, (OpenSandbox, Instant)>>,
     pub(crate) responses: Arc<Semaphore>,
     /// Permits for documents that are rendered concurrently.
@@ -197,7 +198,7 @@ impl PreviewService {
         }
     }
 
-    /// The preview of a path as it is now, without times.
+    /// Describes the preview of a path as it is now, without times.
     async fn describe(
         &self,
         meta: &Meta,

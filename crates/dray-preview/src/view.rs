@@ -100,14 +100,14 @@ async fn stat_path(
 ) -> Result<PinnedPath, PreviewError> {
     let pinned = opened.engine.pin(&opened.policy, path).await;
     let pinned = pinned.inspect_err(|error| {
-        let is_gone = matches!(
+        let is_unusable = matches!(
             error.kind(),
             ErrorKind::SandboxGone
                 | ErrorKind::SandboxStopped
                 | ErrorKind::SandboxPaused
                 | ErrorKind::Auth
         );
-        if is_gone {
+        if is_unusable {
             service.remove_cached(found);
         }
     })?;

@@ -66,7 +66,7 @@ impl SshBackend {
         let (client, target) = self.client(address)?;
         let directory = target.directory.or_else(|| self.settings.directory.clone());
         let open = |link| SshSandbox::open(link, directory.clone(), address.clone(), expected);
-        let name = match HostLink::remembered(client.clone()).map(Arc::new) {
+        let name = match HostLink::from_name_cache(client.clone()).map(Arc::new) {
             None => client.connection_name().await?,
             Some(link) => {
                 // The examination of the host changes nothing, so it may begin before the name is confirmed.
@@ -75,7 +75,7 @@ impl SshBackend {
                 let name = name?;
                 let is_same = link.confirm(&name);
                 match opened {
-                    // A lost or full connection; with a confirmed name others can be made.
+                    // `Unavailable` is a lost or full connection; with a confirmed name others can be made.
                     Err(error) if is_same && error.kind() != ErrorKind::Unavailable => {
                         return Err(error);
                     }
@@ -113,6 +113,7 @@ impl Backend for SshBackend {
             .await?;
         Ok(Arc::new(sandbox))
     }
+
     async fn open_address(&self, address: &Address) -> Result<Arc<dyn Sandbox>, Error> {
         Ok(Arc::new(self.connect(address, None).await?))
     }

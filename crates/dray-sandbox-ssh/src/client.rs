@@ -50,6 +50,7 @@ const ROUTE_OPTIONS: &[&str] = &[
     "hostkeyalias",
     "bindaddress",
     "bindinterface",
+    // No option of `ssh`: the key file of the settings, which `Client::connection_name` adds.
     "with",
 ];
 
@@ -73,7 +74,7 @@ impl Client {
         &self.target
     }
 
-    /// `ssh` with everything but the host, which [`Client::host`] adds.
+    /// `ssh` with everything but the host, which [`Client::add_host`] adds.
     pub(crate) fn command(&self) -> Command {
         let config = &self.settings.config;
         let mut command = Command::new(&config.program);
@@ -117,11 +118,11 @@ impl Client {
         command
     }
 
-    /// Adds the socket of a shared connection. Without `master` the client uses that connection alone: its
+    /// Adds the socket of a shared connection. Unless it `is_master`, the client uses no other connection: its
     /// `ProxyCommand` is a program that fails.
-    pub(crate) fn socket(command: &mut Command, socket: &Path, master: bool) {
+    pub(crate) fn add_socket(command: &mut Command, socket: &Path, is_master: bool) {
         command.arg("-S").arg(without_tokens(socket));
-        if !master {
+        if !is_master {
             command.args([
                 "-o",
                 "ControlMaster=no",
@@ -136,28 +137,28 @@ impl Client {
     }
 
     /// Adds the host, after which only a command may follow.
-    pub(crate) fn host(&self, command: &mut Command) {
+    pub(crate) fn add_host(&self, command: &mut Command) {
         // What follows `--` is never read as an option.
         command.arg("--").arg(&self.target.host);
     }
 
     /// Adds the host and a program that it runs.
-    pub(crate) fn program(&self, command: &mut Command, program: RemoteProgram<'_>) {
+    pub(crate) fn add_program(&self, command: &mut Command, program: RemoteProgram<'_>) {
         match program {
             RemoteProgram::Command(line) => {
-                self.host(command);
+                self.add_host(command);
                 command.arg(OsStr::from_bytes(line));
             }
             RemoteProgram::Subsystem(name) => {
                 command.arg("-s");
-                self.host(command);
+                self.add_host(command);
                 command.arg(name);
             }
         }
     }
 
-    /// The name of the shared connection: 16 hexadecimal digits for the effective `user@host:port`, and others for
-    /// another route to it (jump host, proxy, key).
+    /// Returns the name of the shared connection: 16 hexadecimal digits of a digest over the effective `user@host:port`
+    /// and the route to it (jump host, proxy, key).
     pub(crate) async fn connection_name(&self) -> Result<String, Error> {
         let mut command = self.command();
         command
@@ -165,7 +166,7 @@ impl Client {
             .arg("-G")
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
-        self.host(&mut command);
+        self.add_host(&mut command);
         let limit = self.settings.config.connect_timeout.as_duration();
         let output = timeout(limit, command.output())
             .await

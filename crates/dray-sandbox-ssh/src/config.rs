@@ -115,7 +115,7 @@ pub enum ConfigError {
     Connections,
 }
 
-/// The settings after they were checked.
+/// Checked settings.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
     /// Settings as configured. Fields that were checked or completed are beside it.
@@ -129,7 +129,7 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
-    /// Checks everything and makes the control directory.
+    /// Checks the settings and creates the control directory.
     pub(crate) fn new(config: Config) -> Result<Self, ConfigError> {
         let control = config.control_directory.clone().unwrap_or_else(|| {
             let uid = rustix::process::geteuid().as_raw();
@@ -175,7 +175,7 @@ fn check_length(control: &Path) -> Result<(), ConfigError> {
     Ok(())
 }
 
-/// Makes the directory, or checks that an existing one is ours alone.
+/// Creates the directory, or checks that an existing one belongs to this user and is closed to others.
 fn make_private(control: &Path) -> Result<(), ConfigError> {
     let failed = |error| ConfigError::ControlDirectory(control.to_owned(), error);
     // The mode is set at creation: after a later `chmod` others could already have entered.
@@ -185,9 +185,9 @@ fn make_private(control: &Path) -> Result<(), ConfigError> {
         Err(error) => return Err(failed(error)),
     }
     // Without following links: in `/tmp` another user could have created a link first.
-    let found = fs::symlink_metadata(control).map_err(failed)?;
-    let ours = found.uid() == rustix::process::geteuid().as_raw();
-    if !found.is_dir() || !ours || found.mode() & 0o077 != 0 {
+    let metadata = fs::symlink_metadata(control).map_err(failed)?;
+    let is_ours = metadata.uid() == rustix::process::geteuid().as_raw();
+    if !metadata.is_dir() || !is_ours || metadata.mode() & 0o077 != 0 {
         return Err(ConfigError::ControlDirectoryNotOurs(control.to_owned()));
     }
     Ok(())
@@ -208,8 +208,8 @@ mod tests {
 
     #[test]
     fn the_control_directory_is_made_for_us_alone() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("control");
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("control");
         let settings = with_directory(path.clone()).unwrap();
         assert_eq!(fs::metadata(&path).unwrap().mode() & 0o7777, 0o700);
         assert_eq!(settings.known_hosts, path.join("known_hosts"));
@@ -218,12 +218,12 @@ mod tests {
 
     #[test]
     fn a_control_directory_of_others_is_refused() {
-        let folder = tempfile::tempdir().unwrap();
-        let open = folder.path().join("open");
+        let directory = tempfile::tempdir().unwrap();
+        let open = directory.path().join("open");
         fs::create_dir(&open).unwrap();
         fs::set_permissions(&open, fs::Permissions::from_mode(0o755)).unwrap();
-        let link = folder.path().join("link");
-        std::os::unix::fs::symlink(folder.path(), &link).unwrap();
+        let link = directory.path().join("link");
+        std::os::unix::fs::symlink(directory.path(), &link).unwrap();
         for path in [open, link] {
             let refused = with_directory(path).unwrap_err();
             assert!(
@@ -231,16 +231,17 @@ mod tests {
                 "{refused}"
             );
         }
-        let missing = with_directory(folder.path().join("no/such")).unwrap_err();
+        let missing = with_directory(directory.path().join("no/such")).unwrap_err();
         assert!(matches!(missing, ConfigError::ControlDirectory(..)));
     }
 
     #[test]
     fn a_socket_name_never_gets_too_long_for_the_system() {
-        let folder = tempfile::tempdir().unwrap();
-        let room = MAX_SOCKET_PATH_BYTES - SOCKET_NAME_BYTES - folder.path().as_os_str().len() - 1;
-        with_directory(folder.path().join("x".repeat(room))).unwrap();
-        let refused = with_directory(folder.path().join("x".repeat(room + 1))).unwrap_err();
+        let directory = tempfile::tempdir().unwrap();
+        let room =
+            MAX_SOCKET_PATH_BYTES - SOCKET_NAME_BYTES - directory.path().as_os_str().len() - 1;
+        with_directory(directory.path().join("x".repeat(room))).unwrap();
+        let refused = with_directory(directory.path().join("x".repeat(room + 1))).unwrap_err();
         assert!(
             matches!(
                 refused,
@@ -254,12 +255,12 @@ mod tests {
     }
 
     #[test]
-    fn what_ssh_could_misread_is_refused() {
-        let folder = tempfile::tempdir().unwrap();
-        let refused = with_directory(folder.path().join("a\"b")).unwrap_err();
+    fn a_path_that_ssh_could_misread_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let refused = with_directory(directory.path().join("a\"b")).unwrap_err();
         assert!(matches!(refused, ConfigError::Path(_)));
         let relative = Settings::new(Config {
-            control_directory: Some(folder.path().join("control")),
+            control_directory: Some(directory.path().join("control")),
             directory: Some("work".to_owned()),
             ..Config::default()
         });

@@ -7,8 +7,8 @@ use dray_sandbox::{Error, ErrorKind};
 pub(crate) enum Refusal {
     /// This connection carries as many channels as the host allows; another connection can.
     Full(Error),
-    /// The connection behind the socket is gone, and nothing has begun.
-    Gone(Error),
+    /// No connection is behind the socket, and nothing has begun.
+    NotConnected(Error),
     /// The connection was lost while the channel opened; its program may have begun.
     Lost(Error),
     /// Another attempt over any connection would fail in the same way.
@@ -29,33 +29,35 @@ const ERROR_TEXTS: &[(&str, ErrorKind)] = &[
     ("subsystem request failed", ErrorKind::ToolMissing),
 ];
 
-/// The failure that a message of `ssh` describes; an unknown message counts as a lost connection.
-pub(crate) fn failure(what: &str, text: &str) -> Error {
+/// Returns the failure that a message of `ssh` describes; an unknown message counts as a lost connection. `action` is
+/// what was being done.
+pub(crate) fn failure(action: &str, text: &str) -> Error {
     let kind = ERROR_TEXTS
         .iter()
         .find(|(part, _)| text.contains(part))
         .map_or(ErrorKind::Unavailable, |(_, kind)| *kind);
     // Escaped, because a banner of the host can hold control characters (sandbox-transfer 1.3).
-    Error::new(kind, format!("{what}: {}", text.trim().escape_debug()))
+    Error::new(kind, format!("{action}: {}", text.trim().escape_debug()))
 }
 
 /// Classifies why a channel over a shared connection did not open, by the message of its client.
-pub(crate) fn refusal(what: &str, text: &str) -> Refusal {
-    let error = failure(what, text);
+pub(crate) fn refusal(action: &str, text: &str) -> Refusal {
+    let error = failure(action, text);
     // `MaxSessions` of the host; another connection has channels of its own (sandbox-transfer 5.3).
     if text.contains("session request failed") || text.contains("Session open refused") {
         return Refusal::Full(error);
     }
-    // The client may have sent its request. It then connects by itself, which adds the last message of those below.
+    // The client program may have sent its request. It then connects by itself, which also prints the last of the texts
+    // below.
     if text.contains("mux_client_request_session") {
         return Refusal::Lost(error);
     }
     // The last message comes from `ProxyCommand=false`, when the socket has no listener.
-    let gone = ["Control socket connect", "mux_client", "UNKNOWN port 65535"];
-    if gone.iter().any(|part| text.contains(part)) {
-        return Refusal::Gone(Error::new(
+    let not_connected = ["Control socket connect", "mux_client", "UNKNOWN port 65535"];
+    if not_connected.iter().any(|part| text.contains(part)) {
+        return Refusal::NotConnected(Error::new(
             ErrorKind::Unavailable,
-            format!("{what}: {}", text.trim().escape_debug()),
+            format!("{action}: {}", text.trim().escape_debug()),
         ));
     }
     Refusal::Final(error)
@@ -110,7 +112,7 @@ mod tests {
                     Connection closed by UNKNOWN port 65535";
         assert!(matches!(refusal("x", full), Refusal::Full(_)));
         let gone = "Control socket connect(/c/x.sock): Connection refused\r\n";
-        assert!(matches!(refusal("x", gone), Refusal::Gone(_)));
+        assert!(matches!(refusal("x", gone), Refusal::NotConnected(_)));
         let unclear = "mux_client_request_session: read from master failed: Connection reset by peer\r\n\
                        Connection closed by UNKNOWN port 65535\r\n";
         assert!(matches!(refusal("x", unclear), Refusal::Lost(_)));

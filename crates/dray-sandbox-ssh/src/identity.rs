@@ -18,16 +18,16 @@ pub(crate) struct HostLookup {
     pub(crate) directory: SandboxPath,
     /// Whether commands can be run.
     pub(crate) shell: bool,
-    /// Whether there is SFTP.
+    /// Whether the host offers SFTP.
     pub(crate) sftp: bool,
     /// What the shell reported about the host in the same request.
     pub(crate) probe: Option<Probe>,
 }
 
-/// Examines the host over a shell and over SFTP, concurrently: each is a session with a server process of its own. `directory` is
-/// the configured session directory; absent means home. A persistent shell of `files` and a channel of `pool` wait for
-/// their next use afterwards.
-pub(crate) async fn find(
+/// Examines the host over a shell and over SFTP concurrently: each is a session with a server process of its own.
+/// `directory` is the configured session directory; absent means home. Afterwards a persistent shell of `files` and a
+/// channel of `pool` are open for their next use.
+pub(crate) async fn examine_host(
     link: &HostLink,
     files: &ExecFiles<Shell>,
     pool: &Pool,
@@ -37,10 +37,11 @@ pub(crate) async fn find(
     // Both are tried, because the result also shows which of them can be used.
     let (by_shell, by_sftp) =
         tokio::join!(over_shell(files, directory), over_sftp(pool, directory));
-    let (by_shell, by_sftp) = (absent(by_shell)?, absent(by_sftp)?);
+    let (by_shell, by_sftp) = (if_offered(by_shell)?, if_offered(by_sftp)?);
     let (shell, sftp) = (by_shell.is_some(), by_sftp.is_some());
-    let (by_shell, probe) = by_shell.map_or((None, None), |(found, probe)| (Some(found), probe));
-    // The shell first: it knows the inode, SFTP version 3 does not.
+    let (by_shell, probe) =
+        by_shell.map_or((None, None), |(identity, probe)| (Some(identity), probe));
+    // The result of the shell is preferred: it has the inode, which SFTP version 3 does not report.
     let Some((identity, directory)) = by_shell.or(by_sftp) else {
         return Err(Error::new(
             ErrorKind::ToolMissing,
@@ -61,9 +62,9 @@ pub(crate) async fn find(
 }
 
 /// Turns a missing shell or SFTP server into `None`.
-fn absent<T>(found: Result<T, Error>) -> Result<Option<T>, Error> {
-    match found {
-        Ok(found) => Ok(Some(found)),
+fn if_offered<T>(result: Result<T, Error>) -> Result<Option<T>, Error> {
+    match result {
+        Ok(identity) => Ok(Some(identity)),
         Err(error) if matches!(error.kind(), ErrorKind::ToolMissing | ErrorKind::Protocol) => {
             debug!(%error, "the host offers no commands or no sftp");
             Ok(None)
@@ -78,12 +79,12 @@ async fn over_shell(
 ) -> Result<((String, SandboxPath), Option<Probe>), Error> {
     match files.examine_directory(directory).await {
         Ok((found, probe)) => Ok(((found.word, found.path), probe)),
-        Err(error) if error.kind() == ErrorKind::SandboxGone => Err(gone()),
+        Err(error) if error.kind() == ErrorKind::SandboxGone => Err(no_directory()),
         Err(error) => Err(error),
     }
 }
 
-fn gone() -> Error {
+fn no_directory() -> Error {
     Error::new(
         ErrorKind::SandboxGone,
         "the session directory does not exist",
@@ -98,7 +99,7 @@ async fn over_sftp(
     let mut channel = pool.lease().await?;
     let path = directory.map_or(&b"."[..], SandboxPath::as_bytes);
     let path = match sftp::real_path(&mut channel, path).await {
-        Err(error) if error.kind() == ErrorKind::NotFound => return Err(gone()),
+        Err(error) if error.kind() == ErrorKind::NotFound => return Err(no_directory()),
         path => path?,
     };
     let found = sftp::stat(&mut channel, &path, dray_sandbox::Follow::Yes).await;
@@ -109,8 +110,8 @@ async fn over_sftp(
                 .map_or_else(|| "-".to_owned(), |uid| uid.to_string());
             Ok((format!("u{owner}"), path))
         }
-        Ok(_) => Err(gone()),
-        Err(error) if error.kind() == ErrorKind::NotFound => Err(gone()),
+        Ok(_) => Err(no_directory()),
+        Err(error) if error.kind() == ErrorKind::NotFound => Err(no_directory()),
         Err(error) => Err(error),
     }
 }

@@ -29,7 +29,7 @@ mod identity;
 mod link;
 mod master;
 mod mux;
-mod name_memory;
+mod name_cache;
 mod sandbox;
 mod session;
 mod sftp;

@@ -11,13 +11,13 @@ use crate::background_work::BackgroundWork;
 use crate::client::Client;
 use crate::fault::Refusal;
 use crate::master::{Master, NAME_CHARACTERS, SocketId};
-use crate::name_memory::NameMemory;
+use crate::name_cache::NameCache;
 use crate::session::SessionStarter;
 
 /// First pause before another attempt to open a channel; it doubles.
-const CHANNEL_RETRY_DELAYS: Duration = Duration::from_millis(50);
-/// Last pause; after it the host counts as full. All pauses together take about a second and a half.
-const MAX_DELAY: Duration = Duration::from_millis(800);
+const FIRST_RETRY_DELAY: Duration = Duration::from_millis(50);
+/// Longest pause; after it the host counts as full. All pauses together take about a second and a half.
+const MAX_RETRY_DELAY: Duration = Duration::from_millis(800);
 
 /// A kind of channel that can be opened on a shared connection.
 pub(crate) trait ChannelKind: Sync {
@@ -42,8 +42,9 @@ pub(crate) struct HostLink {
     /// Whether the name is that of the effective configuration, so that connections may be made.
     is_confirmed: AtomicBool,
     connections: Vec<LinkConnection>,
-    /// Key that the host must have; without a requested one, the first key that was seen.
-    expected: Mutex<Option<String>>,
+    /// Fingerprint of the key that the host must have. Unless the caller requires one, it is that of the first
+    /// connection.
+    expected_fingerprint: Mutex<Option<String>>,
     generation: AtomicU64,
     /// Notified when no channel is free.
     out_of_channels: Notify,
@@ -54,26 +55,27 @@ pub(crate) struct HostLink {
 struct LinkConnection {
     master: Master,
     /// The socket behind which the expected host was found.
-    known: Mutex<Option<SocketId>>,
+    known_socket: Mutex<Option<SocketId>>,
 }
 
 impl HostLink {
-    /// Prepares the connections with this name; the first channel makes one.
+    /// Prepares the connections with this name. The first channel connects.
     pub(crate) fn new(client: Client, name: &str) -> Self {
-        NameMemory::new(&client).write(name);
+        NameCache::new(&client).write(name);
         Self::named(client, name, true)
     }
 
-    /// The open connection that an earlier process used for this target. Before [`Self::confirm`] it is not replaced by
-    /// another, because its name may be that of another host now.
-    pub(crate) fn remembered(client: Client) -> Option<Self> {
-        let name = NameMemory::new(&client).read()?;
+    /// Returns the open connection that an earlier process used for this target. Before [`Self::confirm`] no other
+    /// connection replaces it, because its name may be that of another host now.
+    pub(crate) fn from_name_cache(client: Client) -> Option<Self> {
+        let name = NameCache::new(&client).read()?;
         let link = Self::named(client, &name, false);
         let socket = link.connections.first()?.master.identity();
         socket.is_some().then_some(link)
     }
 
-    /// Confirms or rejects the remembered name. Returns whether it is the same.
+    /// Compares the remembered name with the effective one, and allows new connections when they are equal. Returns
+    /// whether they are.
     pub(crate) fn confirm(&self, name: &str) -> bool {
         let is_same = self.name == name;
         self.is_confirmed.store(is_same, Ordering::Release);
@@ -85,7 +87,7 @@ impl HostLink {
         let connections = (0..client.settings().config.connections)
             .map(|index| LinkConnection {
                 master: Master::new(directory, &connection_name(name, index)),
-                known: Mutex::new(None),
+                known_socket: Mutex::new(None),
             })
             .collect();
         Self {
@@ -93,7 +95,7 @@ impl HostLink {
             name: name.to_owned(),
             is_confirmed: AtomicBool::new(is_confirmed),
             connections,
-            expected: Mutex::new(None),
+            expected_fingerprint: Mutex::new(None),
             generation: AtomicU64::new(0),
             out_of_channels: Notify::new(),
             background_work: BackgroundWork::new(),
@@ -109,15 +111,15 @@ impl HostLink {
         &self.background_work
     }
 
-    /// A number that grows with every connection that was found or made: knowledge about the host must then be checked
-    /// again.
+    /// A number that grows with every connection that was found or made. When it has grown, what is known about the
+    /// host must be checked again.
     pub(crate) fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire)
     }
 
-    /// Refuses every other host key from now on.
+    /// Requires this host key from now on.
     pub(crate) async fn expect(&self, fingerprint: &str) {
-        *self.expected.lock().await = Some(fingerprint.to_owned());
+        *self.expected_fingerprint.lock().await = Some(fingerprint.to_owned());
     }
 
     /// Fingerprint of the host's key; connects first when there is no connection.
@@ -126,7 +128,7 @@ impl HostLink {
         if let Some(connection) = self.connections.first() {
             self.ensure_connected(connection).await?;
         }
-        let expected = self.expected.lock().await;
+        let expected = self.expected_fingerprint.lock().await;
         expected
             .clone()
             .ok_or_else(|| Error::new(ErrorKind::Protocol, "no key of the host is known"))
@@ -134,37 +136,37 @@ impl HostLink {
 
     /// Opens a channel. Skips full connections, and reconnects a lost one once. When all are full, idle channels are
     /// closed, and opening is retried for about a second and a half.
-    pub(crate) async fn channel<A: ChannelKind>(&self, kind: &A) -> Result<A::Channel, Error> {
-        let mut pause = CHANNEL_RETRY_DELAYS;
+    pub(crate) async fn open_channel<K: ChannelKind>(&self, kind: &K) -> Result<K::Channel, Error> {
+        let mut pause = FIRST_RETRY_DELAY;
         loop {
-            let full = match self.try_channel(kind).await? {
+            let full = match self.try_open_channel(kind).await? {
                 Ok(channel) => return Ok(channel),
                 Err(full) => full,
             };
-            if pause > MAX_DELAY {
+            if pause > MAX_RETRY_DELAY {
                 return Err(Error::new(
                     ErrorKind::Unavailable,
                     "every connection carries as many channels as the host allows",
                 )
                 .caused_by(full));
             }
-            // Pools on this host close their idle channels.
+            // Pools close their idle channels on this host, and sandboxes their idle shells.
             self.out_of_channels.notify_waiters();
             sleep(pause).await;
             pause *= 2;
         }
     }
 
-    /// Resolves when a caller finds no free channel.
-    pub(crate) async fn out_of_channels(&self) {
+    /// Waits until a caller finds no free channel.
+    pub(crate) async fn wait_until_out_of_channels(&self) {
         self.out_of_channels.notified().await;
     }
 
-    /// The inner error says that all connections are full.
-    async fn try_channel<A: ChannelKind>(
+    /// Tries each connection. The inner error means that all connections are full.
+    async fn try_open_channel<K: ChannelKind>(
         &self,
-        kind: &A,
-    ) -> Result<Result<A::Channel, Error>, Error> {
+        kind: &K,
+    ) -> Result<Result<K::Channel, Error>, Error> {
         let mut last = Error::new(ErrorKind::Unavailable, "the connection was lost repeatedly");
         for connection in &self.connections {
             let mut lost = false;
@@ -173,7 +175,7 @@ impl HostLink {
                 let starter = SessionStarter::new(&self.client, &connection.master, socket);
                 let repeatable = kind.is_repeatable();
                 match kind.open(&starter).await {
-                    Ok(channel) if !starter.is_misled() => return Ok(Ok(channel)),
+                    Ok(channel) if !starter.has_uncertain_master() => return Ok(Ok(channel)),
                     // The socket was replaced while the channel opened: another process may have
                     // connected to another host.
                     Ok(_) if lost || !repeatable => return Err(last),
@@ -181,12 +183,14 @@ impl HostLink {
                         last = error;
                         break;
                     }
-                    Err(Refusal::Gone(error) | Refusal::Final(error)) if lost => return Err(error),
+                    Err(Refusal::NotConnected(error) | Refusal::Final(error)) if lost => {
+                        return Err(error);
+                    }
                     // A program that may have begun is never started a second time.
                     Err(Refusal::Lost(error)) if lost || !repeatable => return Err(error),
-                    Ok(_) | Err(Refusal::Gone(_) | Refusal::Lost(_)) => {}
-                    // A master that dies ends its sessions without a message, which looks like any
-                    // other failure of theirs.
+                    Ok(_) | Err(Refusal::NotConnected(_) | Refusal::Lost(_)) => {}
+                    // A master that is killed ends its sessions without a message, which looks like any other
+                    // failure of a session.
                     Err(Refusal::Final(error))
                         if matches!(connection.master.is_alive().await, Ok(false)) =>
                     {
@@ -198,7 +202,7 @@ impl HostLink {
                 }
                 // Once for each connection: a host that drops every channel would otherwise keep this loop running.
                 lost = true;
-                *connection.known.lock().await = None;
+                *connection.known_socket.lock().await = None;
             }
         }
         Ok(Err(last))
@@ -207,33 +211,33 @@ impl HostLink {
     /// Ends all connections, including those that other processes use.
     pub(crate) async fn close(&self) {
         for connection in &self.connections {
-            let mut known = connection.known.lock().await;
+            let mut known_socket = connection.known_socket.lock().await;
             if matches!(connection.master.is_alive().await, Ok(true)) {
                 connection.master.exit(&self.client).await;
             }
-            *known = None;
+            *known_socket = None;
         }
     }
 
     /// Makes sure that the connection is open and leads to the expected host.
     async fn ensure_connected(&self, connection: &LinkConnection) -> Result<SocketId, Error> {
-        let mut known = connection.known.lock().await;
-        // The lock of this connection is held throughout, so that one task connects and the others use its connection.
-        if let Some(socket) = *known
+        // This lock is held throughout, so that one task connects and the others use its connection.
+        let mut known_socket = connection.known_socket.lock().await;
+        if let Some(socket) = *known_socket
             && connection.master.identity() == Some(socket)
         {
             return Ok(socket);
         }
-        *known = None;
+        *known_socket = None;
         let connected = if self.is_confirmed.load(Ordering::Acquire) {
             connection.master.connect(&self.client).await?
         } else {
             connection.master.find().await?
         };
-        let mut expected = self.expected.lock().await;
+        let mut expected = self.expected_fingerprint.lock().await;
         match expected.as_ref() {
             Some(expected) if *expected != connected.fingerprint => {
-                drop(known);
+                drop(known_socket);
                 return Err(Error::new(
                     ErrorKind::SandboxGone,
                     "the host has another key than the one that was bound",
@@ -243,15 +247,15 @@ impl HostLink {
             None => *expected = Some(connected.fingerprint),
         }
         let socket = connection.master.identity();
-        *known = socket;
+        *known_socket = socket;
         // After the key was compared and before the first channel: sandboxes then check their directory again.
         self.generation.fetch_add(1, Ordering::AcqRel);
-        tracing::debug!(fresh = connected.fresh, "shared connection is open");
+        tracing::debug!(fresh = connected.is_new, "shared connection is open");
         socket.ok_or_else(|| Error::new(ErrorKind::Unavailable, "the connection ended immediately"))
     }
 }
 
-/// The first connection has the name of the place; the others have names derived from it.
+/// The first connection has the name of the host; the others have names derived from it.
 fn connection_name(name: &str, index: usize) -> String {
     if index == 0 {
         return name.to_owned();

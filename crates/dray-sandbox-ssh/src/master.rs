@@ -35,8 +35,8 @@ pub(crate) struct Master {
 pub(crate) struct ConnectedHost {
     /// Fingerprint of the key that the host proved to have, `SHA256:` and base64.
     pub(crate) fingerprint: String,
-    /// Whether the connection was made just now.
-    pub(crate) fresh: bool,
+    /// Whether this call made the connection.
+    pub(crate) is_new: bool,
 }
 
 /// Identity of a socket: inode and creation time. A later socket with the same name has another identity.
@@ -78,13 +78,21 @@ impl Master {
         }
     }
 
-    /// The identity of the socket, when there is one; another master has another.
+    /// Returns the identity of the socket, if it exists. The socket of another master has another identity.
     pub(crate) fn identity(&self) -> Option<SocketId> {
-        let found = fs::symlink_metadata(&self.socket).ok()?;
-        Some(SocketId(found.ino(), found.ctime(), found.ctime_nsec()))
+        let metadata = fs::symlink_metadata(&self.socket).ok()?;
+        Some(SocketId(
+            metadata.ino(),
+            metadata.ctime(),
+            metadata.ctime_nsec(),
+        ))
     }
 
-    /// The open connection, if there is one whose host is known.
+    /// Finds the open connection.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Unavailable`] when no connection is open, or when its log does not show the key of the host.
     pub(crate) async fn find(&self) -> Result<ConnectedHost, Error> {
         let _lock = self.lock().await?;
         let fingerprint = if self.is_alive().await? {
@@ -95,7 +103,7 @@ impl Master {
         let missing = || Error::new(ErrorKind::Unavailable, "no shared connection is open");
         Ok(ConnectedHost {
             fingerprint: fingerprint.ok_or_else(missing)?,
-            fresh: false,
+            is_new: false,
         })
     }
 
@@ -106,13 +114,13 @@ impl Master {
             if let Some(fingerprint) = self.fingerprint().await {
                 return Ok(ConnectedHost {
                     fingerprint,
-                    fresh: false,
+                    is_new: false,
                 });
             }
             // Without its log the key of the host is unknown, so no handle could identify it.
             self.exit(client).await;
         }
-        // `ssh -M` shares nothing when a socket is there, and `-E` appends to the log of an earlier host.
+        // `ssh -M` shares nothing when the socket exists, and `-E` appends to the log of an earlier host.
         for path in [&self.socket, &self.log] {
             remove(path)?;
         }
@@ -122,16 +130,16 @@ impl Master {
         })?;
         Ok(ConnectedHost {
             fingerprint,
-            fresh: true,
+            is_new: true,
         })
     }
 
     /// Ends the connection and everything in it.
     pub(crate) async fn exit(&self, client: &Client) {
         let mut command = client.command();
-        Client::socket(&mut command, &self.socket, false);
+        Client::add_socket(&mut command, &self.socket, false);
         command.args(["-O", "exit"]);
-        client.host(&mut command);
+        client.add_host(&mut command);
         // A master that has exited already does not respond.
         let _ = timeout(LOGIN_TIMEOUT, command.status()).await;
     }
@@ -139,7 +147,7 @@ impl Master {
     async fn start(&self, client: &Client) -> Result<(), Error> {
         let config = &client.settings().config;
         let mut command = client.command();
-        Client::socket(&mut command, &self.socket, true);
+        Client::add_socket(&mut command, &self.socket, true);
         // 0 means "forever" to `ssh`.
         let persist = config.persist.as_duration().as_secs().max(1);
         command.args([
@@ -152,10 +160,10 @@ impl Master {
             "LogLevel=INFO",
         ]);
         command.args(["-o", &format!("ControlPersist={persist}")]);
-        // The only way to learn which known key the host has proved: `ssh` has no option that prints it.
+        // The log is the only source for the key that the host has proved to have: `ssh` has no option that prints it.
         command.args(["-o", "LogVerbose=sshconnect.c:verify_host_key():*"]);
         command.arg("-E").arg(&self.log);
-        client.host(&mut command);
+        client.add_host(&mut command);
         // `-f` returns after the login, which `ConnectTimeout` does not cover.
         let limit = config.connect_timeout.as_duration() + LOGIN_TIMEOUT;
         let status = timeout(limit, command.status())
@@ -205,7 +213,7 @@ impl Master {
                 }
             }
         };
-        // Longer than one connection attempt may take, since the holder of the lock is connecting.
+        // Longer than one connection attempt may take: the process that has the lock is connecting.
         timeout(LOGIN_TIMEOUT * 3, wait)
             .await
             .map_err(|_| Error::new(ErrorKind::Unavailable, "another process is connecting"))??;
@@ -224,17 +232,20 @@ fn remove(path: &Path) -> Result<(), Error> {
     }
 }
 
-/// The fingerprint in the last line that has one, because the lines of jump hosts come before.
+/// Returns the fingerprint of the last line that has one. The lines of jump hosts come before it.
 fn fingerprint(log: &str) -> Option<String> {
     let line = log
         .lines()
         .rev()
         .find(|line| line.contains("Server host key: "))?;
-    let found = line
+    let fingerprint = line
         .split_whitespace()
         .find(|word| word.starts_with("SHA256:"))?;
-    let base64 = |byte: u8| byte.is_ascii_alphanumeric() || b"+/=:".contains(&byte);
-    found.bytes().all(base64).then(|| found.to_owned())
+    let is_base64 = |byte: u8| byte.is_ascii_alphanumeric() || b"+/=:".contains(&byte);
+    fingerprint
+        .bytes()
+        .all(is_base64)
+        .then(|| fingerprint.to_owned())
 }
 
 #[cfg(test)]
@@ -244,7 +255,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn only_a_socket_without_a_listener_counts_as_gone() {
+    async fn only_a_socket_without_a_listener_counts_as_unused() {
         let directory = tempfile::tempdir_in("/tmp").unwrap();
         let master = Master::new(directory.path(), "m");
         assert!(!master.is_alive().await.unwrap());

@@ -23,12 +23,13 @@ use tokio::time::{sleep, timeout};
 pub(crate) use self::wire::RemoteProgram;
 use self::wire::{Message, PROTOCOL_VERSION, Request, kind};
 
-/// Time for a master to respond to requests that it answers by itself. It is a process of this machine.
+/// Time for a master, which is a process of this machine, to respond to requests that do not need the host.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Pause between two attempts to connect to a master whose queue of connections is full.
 const CONNECT_RETRY_DELAY: Duration = Duration::from_millis(10);
-/// Time for the host to open a session. A master gives a lost host up after 45 s (`ServerAliveInterval`).
-const OPEN_TIMEOUT: Duration = Duration::from_mins(1);
+/// Time for the host to open a session. A master gives up a lost host after 45 s (`ServerAliveInterval` times
+/// `ServerAliveCountMax`).
+const SESSION_OPEN_TIMEOUT: Duration = Duration::from_mins(1);
 /// Request id of the only request on a control connection.
 const REQUEST_ID: u32 = 1;
 /// Most characters of a master's reason that an error repeats.
@@ -40,9 +41,9 @@ const REFUSED_BY_HOST: &[u8] = b"Session open refused";
 #[derive(Debug)]
 pub(crate) enum MuxError {
     /// No master serves the socket, or it does not respond. No session was requested.
-    Gone(Error),
-    /// The master speaks another version or refuses the request as such. No session was opened, so a client program may
-    /// try.
+    NoMaster(Error),
+    /// The master speaks another version or refuses requests of this kind. No session was opened, so an `ssh` client
+    /// program may try.
     Unsupported(Error),
     /// The host refuses another session on this connection.
     Full(Error),
@@ -64,7 +65,7 @@ impl ControlConnection {
     /// Connects to the master that listens at `socket`.
     pub(crate) async fn connect(socket: &Path) -> Result<Self, MuxError> {
         let connecting = async {
-            let stream = connect_to_listener(socket).await.map_err(unconnected)?;
+            let stream = connect_to_listener(socket).await.map_err(connect_error)?;
             check_owner(&stream, rustix::process::geteuid().as_raw())?;
             let mut connection = Self { stream };
             connection.exchange_versions().await?;
@@ -72,21 +73,21 @@ impl ControlConnection {
         };
         timeout(RESPONSE_TIMEOUT, connecting)
             .await
-            .unwrap_or_else(|_| Err(MuxError::Gone(stalled())))
+            .unwrap_or_else(|_| Err(MuxError::NoMaster(master_stalled())))
     }
 
     async fn exchange_versions(&mut self) -> Result<(), MuxError> {
         let sent = self.stream.write_all(&Request::hello()).await;
-        sent.map_err(|error| MuxError::Gone(unavailable("the master hung up", error)))?;
+        sent.map_err(|error| MuxError::NoMaster(unavailable("the master hung up", error)))?;
         let mut message = match Message::read(&mut self.stream).await {
             Ok(Some(message)) => message,
-            Ok(None) => return Err(MuxError::Gone(ended())),
+            Ok(None) => return Err(MuxError::NoMaster(master_hung_up())),
             Err(error) if error.kind() == io::ErrorKind::InvalidData => {
-                return Err(MuxError::Unsupported(nonsense(error)));
+                return Err(MuxError::Unsupported(malformed_message(error)));
             }
-            Err(error) => return Err(MuxError::Gone(unavailable("the master hung up", error))),
+            Err(error) => return Err(MuxError::NoMaster(unavailable("the master hung up", error))),
         };
-        let version = message.number().ok();
+        let version = message.take_number().ok();
         // Extensions may follow the version; none is used here.
         if message.kind != kind::HELLO || version != Some(PROTOCOL_VERSION) {
             return Err(MuxError::Unsupported(Error::new(
@@ -97,7 +98,7 @@ impl ControlConnection {
         Ok(())
     }
 
-    /// Checks that the master serves requests; its process id as it reports it.
+    /// Checks that the master serves requests. Returns the process id that it reports.
     pub(crate) async fn check_alive(mut self) -> Result<u32, MuxError> {
         let checking = async {
             let request = Request::alive_check(REQUEST_ID);
@@ -111,9 +112,9 @@ impl ControlConnection {
                     "the master does not report whether it is alive",
                 ))
             }),
-            Ok(Ok(None)) => Err(MuxError::Gone(ended())),
-            Ok(Err(error)) => Err(MuxError::Gone(unavailable("the master hung up", error))),
-            Err(_) => Err(MuxError::Gone(stalled())),
+            Ok(Ok(None)) => Err(MuxError::NoMaster(master_hung_up())),
+            Ok(Err(error)) => Err(MuxError::NoMaster(unavailable("the master hung up", error))),
+            Err(_) => Err(MuxError::NoMaster(master_stalled())),
         }
     }
 
@@ -125,18 +126,18 @@ impl ControlConnection {
     ) -> Result<MuxSession, MuxError> {
         let opening = async {
             let request = Request::new_session(REQUEST_ID, program);
-            // A master acts only on a whole request with all descriptors, so an error up to here is no session.
+            // A master acts only on a whole request with all descriptors, so no session was opened when sending fails.
             let sent = self.send_request(&request, descriptors).await;
-            sent.map_err(|error| MuxError::Gone(unavailable("the master hung up", error)))?;
+            sent.map_err(|error| MuxError::NoMaster(unavailable("the master hung up", error)))?;
             let lost = |error| MuxError::Uncertain(unavailable("the master hung up", error));
             match Message::read(&mut self.stream).await.map_err(lost)? {
-                Some(message) => opened_session(message),
-                None => Err(MuxError::Uncertain(ended())),
+                Some(message) => opened_session_id(message),
+                None => Err(MuxError::Uncertain(master_hung_up())),
             }
         };
-        let id = timeout(OPEN_TIMEOUT, opening)
+        let id = timeout(SESSION_OPEN_TIMEOUT, opening)
             .await
-            .unwrap_or_else(|_| Err(MuxError::Uncertain(stalled())))?;
+            .unwrap_or_else(|_| Err(MuxError::Uncertain(master_stalled())))?;
         Ok(MuxSession {
             stream: self.stream,
             id,
@@ -149,7 +150,7 @@ impl ControlConnection {
         descriptors: [BorrowedFd<'_>; 3],
     ) -> io::Result<()> {
         self.stream.write_all(request).await?;
-        // One message for each: a master takes one byte with one descriptor, three times.
+        // One message for each descriptor: a master reads one byte with one descriptor, three times.
         for descriptor in descriptors {
             let send = || send_descriptor(&self.stream, descriptor);
             self.stream.async_io(Interest::WRITABLE, send).await?;
@@ -171,26 +172,28 @@ async fn connect_to_listener(socket: &Path) -> io::Result<UnixStream> {
     }
 }
 
-/// Why connecting failed. Only two errors show that the socket has no listener.
-fn unconnected(error: io::Error) -> MuxError {
+/// Classifies why connecting failed. Only two errors show that the socket has no listener.
+fn connect_error(error: io::Error) -> MuxError {
     match error.kind() {
         io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
-            MuxError::Gone(unavailable("no master listens", error))
+            MuxError::NoMaster(unavailable("no master listens", error))
         }
         _ => MuxError::Unreachable(unavailable("the master cannot be reached", error)),
     }
 }
 
-/// The process id in a response to the check.
+/// Returns the process id of a response to the check, or `None` for any other message.
 fn process_id(mut message: Message) -> Option<u32> {
-    let answers = message.kind == kind::ALIVE && message.number().ok()? == REQUEST_ID;
-    message.number().ok().filter(|_| answers)
+    if message.kind != kind::ALIVE || message.take_number().ok()? != REQUEST_ID {
+        return None;
+    }
+    message.take_number().ok()
 }
 
-/// The number of the opened session, from the response to the request.
-fn opened_session(mut message: Message) -> Result<u32, MuxError> {
-    let uncertain = |error| MuxError::Uncertain(nonsense(error));
-    let id = message.number().map_err(uncertain)?;
+/// Returns the id of the opened session, from the response to the request.
+fn opened_session_id(mut message: Message) -> Result<u32, MuxError> {
+    let uncertain = |error| MuxError::Uncertain(malformed_message(error));
+    let id = message.take_number().map_err(uncertain)?;
     if id != REQUEST_ID {
         return Err(MuxError::Uncertain(Error::new(
             ErrorKind::Protocol,
@@ -198,8 +201,8 @@ fn opened_session(mut message: Message) -> Result<u32, MuxError> {
         )));
     }
     let reason = match message.kind {
-        kind::SESSION_OPENED => return message.number().map_err(uncertain),
-        kind::FAILURE | kind::PERMISSION_DENIED => message.string().map_err(uncertain)?,
+        kind::SESSION_OPENED => return message.take_number().map_err(uncertain),
+        kind::FAILURE | kind::PERMISSION_DENIED => message.take_string().map_err(uncertain)?,
         _ => {
             return Err(MuxError::Uncertain(Error::new(
                 ErrorKind::Protocol,
@@ -226,7 +229,7 @@ fn opened_session(mut message: Message) -> Result<u32, MuxError> {
 fn check_owner(stream: &UnixStream, user: u32) -> Result<(), MuxError> {
     let owner = stream
         .peer_cred()
-        .map_err(|error| MuxError::Gone(unavailable("the master has no owner", error)))?;
+        .map_err(|error| MuxError::NoMaster(unavailable("the master has no owner", error)))?;
     if owner.uid() == user {
         return Ok(());
     }
@@ -266,8 +269,9 @@ impl MuxSession {
             .is_err_and(|error| error == rustix::io::Errno::AGAIN)
     }
 
-    /// Waits for the end of the session; the exit status, unless the session ended without one.
-    pub(crate) async fn end(mut self) -> Result<Option<i32>, Error> {
+    /// Waits for the end of the session. Returns its exit status, or `None` when it ended without one: a signal killed
+    /// the program, or the connection broke.
+    pub(crate) async fn wait(mut self) -> Result<Option<i32>, Error> {
         let mut status = None;
         loop {
             let mut message = match Message::read(&mut self.stream).await {
@@ -275,15 +279,15 @@ impl MuxSession {
                 // The socket is read to its end: closing it earlier could lose output that the master still holds.
                 Ok(None) => return Ok(status),
                 Err(error) if error.kind() == io::ErrorKind::InvalidData => {
-                    return Err(nonsense(error));
+                    return Err(malformed_message(error));
                 }
                 // A master that is killed may reset the connection.
                 Err(_) => return Ok(None),
             };
-            let session = message.number().map_err(nonsense)?;
+            let session = message.take_number().map_err(malformed_message)?;
             match message.kind {
                 kind::EXIT_MESSAGE if session == self.id && status.is_none() => {
-                    let number = message.number().map_err(nonsense)?;
+                    let number = message.take_number().map_err(malformed_message)?;
                     status = Some(i32::try_from(number).unwrap_or(i32::MAX));
                 }
                 kind::TTY_ALLOC_FAIL if session == self.id => {}
@@ -302,18 +306,18 @@ fn unavailable(what: &str, error: io::Error) -> Error {
     Error::new(ErrorKind::Unavailable, what).caused_by(error)
 }
 
-fn ended() -> Error {
+fn master_hung_up() -> Error {
     Error::new(ErrorKind::Unavailable, "the master hung up")
 }
 
-fn stalled() -> Error {
+fn master_stalled() -> Error {
     Error::new(
         ErrorKind::Unavailable,
         "the master of the shared connection does not respond",
     )
 }
 
-fn nonsense(error: io::Error) -> Error {
+fn malformed_message(error: io::Error) -> Error {
     Error::new(ErrorKind::Protocol, "the master sent a malformed message").caused_by(error)
 }
 

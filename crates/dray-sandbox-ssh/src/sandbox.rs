@@ -24,7 +24,7 @@ use crate::shell::Shell;
 
 /// Largest file whose digests come from reading it again.
 const MAX_READ_BACK_BYTES: u64 = 64 * 1024;
-/// Age at which the probe of the examination is not used any more.
+/// Age from which the probe of the examination is too old to be used.
 const FRESH_PROBE_AGE: Duration = Duration::from_secs(1);
 
 /// Files of one host, over SFTP where the host offers it, otherwise over commands.
@@ -34,15 +34,15 @@ pub(crate) struct SshSandbox {
     link: Arc<HostLink>,
     pool: Pool,
     exec: ExecFiles<Shell>,
-    found: HostLookup,
+    lookup: HostLookup,
     /// The probe that came with the examination, for the first request of a caller who opens and probes in one step.
     fresh_probe: StdMutex<Option<(Instant, Probe)>>,
     /// Session directory as configured.
     directory: Option<SandboxPath>,
-    /// Generation of the link in which the incarnation was seen.
-    seen_generation: AtomicU64,
-    checking: Mutex<()>,
-    /// The task that makes room for other channels.
+    /// Generation of the link in which the incarnation was last checked.
+    checked_generation: AtomicU64,
+    check_lock: Mutex<()>,
+    /// The task that closes the idle shell when another channel needs its place.
     _background: JoinSet<()>,
 }
 
@@ -63,25 +63,25 @@ impl SshSandbox {
         let pool = Pool::new(Arc::clone(&link));
         let mut background = JoinSet::new();
         background.spawn(make_room(Arc::clone(&link), exec.clone()));
-        let mut found = identity::find(&link, &exec, &pool, directory.as_ref()).await?;
-        let fresh_probe = found.probe.take().map(|probe| (Instant::now(), probe));
-        if expected.is_some_and(|expected| expected != found.incarnation) {
+        let mut lookup = identity::examine_host(&link, &exec, &pool, directory.as_ref()).await?;
+        let fresh_probe = lookup.probe.take().map(|probe| (Instant::now(), probe));
+        if expected.is_some_and(|expected| expected != lookup.incarnation) {
             return Err(replaced());
         }
         Ok(Self {
             handle: Handle {
                 address: name,
-                incarnation: found.incarnation.clone(),
+                incarnation: lookup.incarnation.clone(),
             },
-            seen_generation: AtomicU64::new(link.generation()),
+            checked_generation: AtomicU64::new(link.generation()),
             link,
             pool,
             exec,
-            found,
+            lookup,
             // A handle may be old: its caller probes to learn whether the host is still the same.
             fresh_probe: StdMutex::new(fresh_probe.filter(|_| expected.is_none())),
             directory,
-            checking: Mutex::new(()),
+            check_lock: Mutex::new(()),
             _background: background,
         })
     }
@@ -96,7 +96,7 @@ impl SshSandbox {
 
     /// Commands in the incarnation that was opened, which is checked again after every new connection.
     async fn exec(&self) -> Result<&ExecFiles<Shell>, Error> {
-        if !self.found.shell {
+        if !self.lookup.shell {
             return Err(Error::new(
                 ErrorKind::ToolMissing,
                 "the host runs no commands",
@@ -109,26 +109,26 @@ impl SshSandbox {
     }
 
     async fn check(&self) -> Result<(), Error> {
-        if self.seen_generation.load(Ordering::Acquire) == self.link.generation() {
+        if self.checked_generation.load(Ordering::Acquire) == self.link.generation() {
             return Ok(());
         }
         // One check for all tasks that find a new connection at the same time.
-        let _one = self.checking.lock().await;
+        let _one = self.check_lock.lock().await;
         // Read before the check: a connection that is made during the check requires another check.
         let generation = self.link.generation();
-        if self.seen_generation.load(Ordering::Acquire) == generation {
+        if self.checked_generation.load(Ordering::Acquire) == generation {
             return Ok(());
         }
         let directory = self.directory.as_ref();
-        // Without a persistent shell: one that waits may belong to the connection that was replaced.
+        // Without a persistent shell: an idle one may belong to the connection that was replaced.
         let fresh = ExecFiles::new(self.exec.exec().clone());
-        let found = identity::find(&self.link, &fresh, &self.pool, directory).await?;
-        if found.incarnation != self.found.incarnation {
+        let lookup = identity::examine_host(&self.link, &fresh, &self.pool, directory).await?;
+        if lookup.incarnation != self.lookup.incarnation {
             // Its channels lead to another host, which replaced the first one.
             self.pool.clear();
             return Err(replaced());
         }
-        self.seen_generation.store(generation, Ordering::Release);
+        self.checked_generation.store(generation, Ordering::Release);
         Ok(())
     }
 }
@@ -136,7 +136,7 @@ impl SshSandbox {
 /// Ends the shell that waits for its next request whenever another channel finds no room on the host's connections.
 async fn make_room(link: Arc<HostLink>, exec: ExecFiles<Shell>) {
     loop {
-        link.out_of_channels().await;
+        link.wait_until_out_of_channels().await;
         exec.release_shell().await;
     }
 }
@@ -157,27 +157,27 @@ impl Sandbox for SshSandbox {
     async fn probe(&self) -> Result<Probe, Error> {
         let probe = if let Some(probe) = self.take_fresh_probe() {
             probe
-        } else if self.found.shell {
+        } else if self.lookup.shell {
             self.exec().await?.probe().await?
         } else {
             self.probe_files().await?
         };
         Ok(Probe {
-            working_directory: self.found.directory.clone(),
-            transports: self.transports(&self.found.directory),
+            working_directory: self.lookup.directory.clone(),
+            transports: self.transports(&self.lookup.directory),
             ..probe
         })
     }
 
     async fn stat(&self, path: &SandboxPath, follow: Follow) -> Result<Metadata, Error> {
-        if self.found.sftp {
+        if self.lookup.sftp {
             return sftp::stat(&mut *self.sftp().await?, path, follow).await;
         }
         self.exec().await?.stat(path, follow).await
     }
 
     async fn list(&self, path: &SandboxPath, depth: u32, limit: usize) -> Result<Listing, Error> {
-        if self.found.sftp {
+        if self.lookup.sftp {
             return sftp::list(&mut *self.sftp().await?, path, depth, limit).await;
         }
         self.exec().await?.list(path, depth, limit).await
@@ -185,10 +185,10 @@ impl Sandbox for SshSandbox {
 
     fn transports(&self, _path: &SandboxPath) -> Vec<Transport> {
         let mut transports = Vec::new();
-        if self.found.sftp {
+        if self.lookup.sftp {
             transports.push(Transport::Sftp);
         }
-        if self.found.shell {
+        if self.lookup.shell {
             transports.extend(self.exec.transports());
         }
         transports
@@ -196,8 +196,8 @@ impl Sandbox for SshSandbox {
 
     fn resumes(&self, transport: Transport) -> bool {
         match transport {
-            Transport::Sftp => self.found.sftp,
-            other => self.found.shell && self.exec.resumes(other),
+            Transport::Sftp => self.lookup.sftp,
+            other => self.lookup.shell && self.exec.resumes(other),
         }
     }
 
@@ -236,7 +236,7 @@ impl Sandbox for SshSandbox {
         let body = self.read(read).await?;
         let limit = usize::try_from(MAX_READ_BACK_BYTES).unwrap_or(usize::MAX);
         let bytes = body.read_all(limit).await?;
-        // Without a digest the one after the copy decides.
+        // Without a digest from here, the one that is computed after the copy decides.
         if let Ok(digest) = self.read_back(read.file).await {
             let _ = sender.send(digest);
         }
@@ -244,12 +244,12 @@ impl Sandbox for SshSandbox {
     }
 
     async fn fingerprint(&self, path: &SandboxPath) -> Result<Fingerprint, Error> {
-        if self.found.shell && !self.reads_back(0) {
+        if self.lookup.shell && !self.reads_back(0) {
             return self.fingerprint_by_shell(path).await;
         }
         // Reading it back proves as much as a digest computed on the host.
         let file = self.stat(path, Follow::Yes).await?;
-        if self.found.shell && !self.reads_back(file.size) {
+        if self.lookup.shell && !self.reads_back(file.size) {
             return self.fingerprint_by_shell(path).await;
         }
         self.read_back(&file).await
@@ -266,7 +266,7 @@ impl Sandbox for SshSandbox {
         replace: bool,
     ) -> Result<bool, Error> {
         self.link.background_work().settle().await;
-        if self.found.sftp {
+        if self.lookup.sftp {
             return sftp::rename(&mut *self.sftp().await?, from, to, replace).await;
         }
         self.exec().await?.rename(from, to, replace).await
@@ -274,7 +274,7 @@ impl Sandbox for SshSandbox {
 
     async fn make_directory(&self, path: &SandboxPath) -> Result<(), Error> {
         self.link.background_work().settle().await;
-        if self.found.sftp {
+        if self.lookup.sftp {
             return sftp::make_directory(&mut *self.sftp().await?, path).await;
         }
         self.exec().await?.make_directory(path).await
@@ -282,7 +282,7 @@ impl Sandbox for SshSandbox {
 
     async fn remove(&self, path: &SandboxPath, recursive: bool) -> Result<(), Error> {
         self.link.background_work().settle().await;
-        if self.found.sftp {
+        if self.lookup.sftp {
             return sftp::remove(&mut *self.sftp().await?, path, recursive).await;
         }
         self.exec().await?.remove(path, recursive).await
@@ -321,7 +321,7 @@ impl SshSandbox {
     /// The digest that a program of the host computes, or of the file read back where it has none.
     async fn fingerprint_by_shell(&self, path: &SandboxPath) -> Result<Fingerprint, Error> {
         match self.exec().await?.fingerprint(path).await {
-            Err(error) if error.kind() == ErrorKind::ToolMissing && self.found.sftp => {
+            Err(error) if error.kind() == ErrorKind::ToolMissing && self.lookup.sftp => {
                 self.read_back(&self.stat(path, Follow::Yes).await?).await
             }
             found => found,
@@ -331,14 +331,14 @@ impl SshSandbox {
     fn take_fresh_probe(&self) -> Option<Probe> {
         let taken = self.fresh_probe.lock();
         let (since, probe) = taken.unwrap_or_else(PoisonError::into_inner).take()?;
-        let is_same = self.seen_generation.load(Ordering::Acquire) == self.link.generation();
+        let is_same = self.checked_generation.load(Ordering::Acquire) == self.link.generation();
         (is_same && since.elapsed() < FRESH_PROBE_AGE).then_some(probe)
     }
 
     /// Whether reading a file again over SFTP costs less than a digest program: on a host whose responses take less
     /// time than starting a process there.
     fn reads_back(&self, size: u64) -> bool {
-        self.found.sftp && size <= MAX_READ_BACK_BYTES && self.pool.is_near()
+        self.lookup.sftp && size <= MAX_READ_BACK_BYTES && self.pool.is_near()
     }
 
     /// Reads a file over SFTP. When opening it takes too long, the server process is released.
@@ -367,10 +367,10 @@ impl SshSandbox {
         let mut channel = self.sftp().await?;
         let home = sftp::real_path(&mut channel, b".").await?;
         let found = sftp::stat(&mut channel, &home, Follow::Yes).await?;
-        let free = sftp::free(&mut channel, &self.found.directory).await?;
+        let free = sftp::free_bytes(&mut channel, &self.lookup.directory).await?;
         Ok(Probe {
             home,
-            working_directory: self.found.directory.clone(),
+            working_directory: self.lookup.directory.clone(),
             // The user who logs in owns the home directory.
             uid: found.uid.unwrap_or(0),
             gid: found.gid.unwrap_or(0),

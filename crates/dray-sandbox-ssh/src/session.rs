@@ -18,7 +18,7 @@ use crate::fault::Refusal;
 use crate::master::{Master, SocketId};
 use crate::mux::{ControlConnection, MuxError, MuxSession, RemoteProgram};
 
-/// Most of the last bytes of stderr that are kept.
+/// Most bytes of stderr that are kept: those at its end.
 const STDERR_TAIL_BYTES: usize = 4096;
 /// Time limit for the session to close after its output has ended.
 const END_TIMEOUT: Duration = Duration::from_secs(10);
@@ -46,21 +46,21 @@ impl<'a> SessionStarter<'a> {
         }
     }
 
-    /// Whether a session may be on another connection than the expected one. A client program connects by itself, so
-    /// only the socket after that shows which master it has found.
-    pub(crate) fn is_misled(&self) -> bool {
+    /// Whether a session may be on another connection than the expected one. A client program connects to the socket by
+    /// itself: only a socket that is still the same afterwards shows that it found the expected master.
+    pub(crate) fn has_uncertain_master(&self) -> bool {
         self.used_client.load(Ordering::Relaxed) && self.master.identity() != Some(self.socket)
     }
 
-    /// Starts a program on the host, with a pipe to its input when `input`, and always one from its output.
+    /// Starts a program on the host, with a pipe from its output, and a pipe to its input if `has_input`.
     pub(crate) async fn start(
         &self,
         program: RemoteProgram<'_>,
-        input: bool,
+        has_input: bool,
     ) -> Result<(Session, Option<ChildStdin>, ChildStdout), Refusal> {
-        let error = match self.open(program, input).await {
+        let error = match self.open(program, has_input).await {
             Ok(opened) => return Ok(opened),
-            Err(MuxError::Gone(error)) => return Err(Refusal::Gone(error)),
+            Err(MuxError::NoMaster(error)) => return Err(Refusal::NotConnected(error)),
             Err(MuxError::Full(error)) => return Err(Refusal::Full(error)),
             Err(MuxError::Refused(error) | MuxError::Unreachable(error)) => {
                 return Err(Refusal::Final(error));
@@ -72,23 +72,26 @@ impl<'a> SessionStarter<'a> {
         tracing::debug!(%error, "a client program opens the session");
         self.used_client.store(true, Ordering::Relaxed);
         let mut command = self.client.command();
-        Client::socket(&mut command, self.master.socket(), false);
-        self.client.program(&mut command, program);
-        Session::spawn(command, input).map_err(Refusal::Final)
+        Client::add_socket(&mut command, self.master.socket(), false);
+        self.client.add_program(&mut command, program);
+        Session::spawn(command, has_input).map_err(Refusal::Final)
     }
 
     async fn open(
         &self,
         program: RemoteProgram<'_>,
-        input: bool,
+        has_input: bool,
     ) -> Result<(Session, Option<ChildStdin>, ChildStdout), MuxError> {
         let connection = ControlConnection::connect(self.master.socket()).await?;
-        // After connecting: a socket that is still the same now was the one that was connected to.
+        // Compared after connecting: if the socket is still the same now, it is the one that was connected to.
         if self.master.identity() != Some(self.socket) {
             let replaced = "another process replaced the shared connection";
-            return Err(MuxError::Gone(Error::new(ErrorKind::Unavailable, replaced)));
+            return Err(MuxError::NoMaster(Error::new(
+                ErrorKind::Unavailable,
+                replaced,
+            )));
         }
-        let pipes = SessionPipes::new(input).map_err(MuxError::Refused)?;
+        let pipes = SessionPipes::new(has_input).map_err(MuxError::Refused)?;
         let remote = [
             pipes.remote_stdin.as_fd(),
             pipes.remote_stdout.as_fd(),
@@ -112,22 +115,22 @@ struct SessionPipes {
 }
 
 impl SessionPipes {
-    fn new(input: bool) -> Result<Self, Error> {
+    fn new(has_input: bool) -> Result<Self, Error> {
         let failed = |error: std::io::Error| {
             Error::new(ErrorKind::Unavailable, "no pipes for a session").caused_by(error)
         };
         let pipe = || pipe_with(PipeFlags::CLOEXEC).map_err(|error| failed(error.into()));
-        let (stdin, remote_stdin) = if input {
-            let (remote, ours) = pipe()?;
-            let ours = ChildStdin::from_std(ours.into()).map_err(failed)?;
-            (Some(ours), remote)
+        let (stdin, remote_stdin) = if has_input {
+            let (remote_stdin, stdin) = pipe()?;
+            let stdin = ChildStdin::from_std(stdin.into()).map_err(failed)?;
+            (Some(stdin), remote_stdin)
         } else {
             (None, File::open("/dev/null").map_err(failed)?.into())
         };
         let (stdout, remote_stdout) = pipe()?;
         let (stderr, remote_stderr) = pipe()?;
         let stdout = ChildStdout::from_std(stdout.into()).map_err(failed)?;
-        enlarge(stdin.as_ref(), &stdout);
+        enlarge_pipes(stdin.as_ref(), &stdout);
         Ok(Self {
             stdin,
             stdout,
@@ -139,15 +142,15 @@ impl SessionPipes {
     }
 }
 
-/// Smaller pipes work as well; the system may not grant larger ones.
-fn enlarge(stdin: Option<&ChildStdin>, stdout: &ChildStdout) {
+/// Enlarges the pipes if the system permits it. Smaller pipes work as well.
+fn enlarge_pipes(stdin: Option<&ChildStdin>, stdout: &ChildStdout) {
     let _ = rustix::pipe::fcntl_setpipe_size(stdout, PIPE_BYTES);
     if let Some(stdin) = stdin {
         let _ = rustix::pipe::fcntl_setpipe_size(stdin, PIPE_BYTES);
     }
 }
 
-/// What keeps a session open.
+/// The resource that keeps a session open.
 #[derive(Debug)]
 enum SessionCarrier {
     Mux(MuxSession),
@@ -175,12 +178,12 @@ impl Session {
         }
     }
 
-    /// Starts `ssh`, with a pipe to its input when `input`, and always one from its output.
+    /// Starts `ssh`, with a pipe from its output, and a pipe to its input if `has_input`.
     fn spawn(
         mut command: Command,
-        input: bool,
+        has_input: bool,
     ) -> Result<(Self, Option<ChildStdin>, ChildStdout), Error> {
-        if input {
+        if has_input {
             command.stdin(Stdio::piped());
         }
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -191,12 +194,12 @@ impl Session {
         let (Some(stdout), Some(stderr)) = (child.stdout.take(), child.stderr.take()) else {
             return Err(Error::new(ErrorKind::Unavailable, "ssh has no pipes"));
         };
-        enlarge(stdin.as_ref(), &stdout);
+        enlarge_pipes(stdin.as_ref(), &stdout);
         let session = Self::new(SessionCarrier::Client(child), stderr);
         Ok((session, stdin, stdout))
     }
 
-    /// Whether a client program carries the session, so that stderr has its messages too.
+    /// Whether a client program carries the session, so that stderr has the messages of `ssh` too.
     pub(crate) fn has_client(&self) -> bool {
         matches!(self.carrier, SessionCarrier::Client(_))
     }
@@ -209,11 +212,15 @@ impl Session {
         }
     }
 
-    /// Waits for the end: exit status, where there is one, and the last of stderr.
-    pub(crate) async fn end(mut self) -> Result<(Option<i32>, String), Error> {
+    /// Waits for the end of the session. Returns the exit status, if there is one, and the last bytes of stderr.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Timeout`] when the session does not end within [`END_TIMEOUT`]; the output has to end before.
+    pub(crate) async fn wait(mut self) -> Result<(Option<i32>, String), Error> {
         let ending = async {
             match self.carrier {
-                SessionCarrier::Mux(session) => session.end().await,
+                SessionCarrier::Mux(session) => session.wait().await,
                 SessionCarrier::Client(mut child) => match child.wait().await {
                     Ok(status) => Ok(status.code()),
                     Err(error) => Err(Error::new(ErrorKind::Unavailable, "ssh cannot be awaited")
@@ -234,16 +241,16 @@ impl Session {
     }
 }
 
-/// Reads to the end and keeps the last of it.
+/// Reads stderr to its end and returns its last bytes.
 async fn read_tail(mut stderr: ChildStderr) -> String {
-    let mut kept = Vec::new();
+    let mut tail = Vec::new();
     let mut chunk = [0; STDERR_TAIL_BYTES];
     while let Ok(count @ 1..) = stderr.read(&mut chunk).await {
-        kept.extend_from_slice(chunk.get(..count).unwrap_or_default());
-        let surplus = kept.len().saturating_sub(STDERR_TAIL_BYTES);
-        kept.drain(..surplus);
+        tail.extend_from_slice(chunk.get(..count).unwrap_or_default());
+        let surplus = tail.len().saturating_sub(STDERR_TAIL_BYTES);
+        tail.drain(..surplus);
     }
-    String::from_utf8_lossy(&kept).into_owned()
+    String::from_utf8_lossy(&tail).into_owned()
 }
 
 #[cfg(test)]

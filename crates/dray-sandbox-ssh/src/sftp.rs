@@ -19,7 +19,7 @@ mod write;
 pub(crate) mod tests;
 
 pub(crate) use change::{make_directory, remove, rename};
-pub(crate) use diagnose::free;
+pub(crate) use diagnose::free_bytes;
 pub(crate) use files::{list, stat};
 pub(crate) use pool::{ChannelLease, Pool};
 pub(crate) use read::{digest, download, release};

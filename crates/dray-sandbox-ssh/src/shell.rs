@@ -28,7 +28,8 @@ use crate::session::{Session, SessionStarter};
 /// shell stays to return its status; when the line cannot be printed, it ends.
 const START_SCRIPT: &str = r#"printf '\n@@%s %s\n' "$1" "$$" || exit 1; shift; "$@"; exit "$?""#;
 /// Begins the input of a shell. A host that runs an SFTP server instead of every command (`ForceCommand internal-sftp`)
-/// waits for a request, as a shell does: these bytes are the length of an impossible one, so the server ends immediately.
+/// waits for a request, as a shell does: these bytes are the length of an impossible one, so the server ends
+/// immediately.
 const BLANK_LINES: &[u8] = b"\n\n\n\n\n\n\n\n";
 /// The first command of a shell that reads commands: prints the line with its first argument and its own number.
 const START_LINE: &[u8] = b"printf '\\n@@%s %s\\n' \"$1\" \"$$\" || exit 1\n";
@@ -43,7 +44,7 @@ const MAX_COMMAND_BYTES: usize = 131_071;
 #[derive(Clone, Debug)]
 pub(crate) struct Shell {
     link: Arc<HostLink>,
-    /// Whether a command that is given up is killed, with another command.
+    /// Whether another command kills a command that is given up.
     kills: bool,
 }
 
@@ -52,7 +53,7 @@ impl Shell {
         Self { link, kills: true }
     }
 
-    /// The same host for commands that kill others. Where one of them hangs, a command that kills it would hang too.
+    /// The same host, for commands that kill others. Where such a command hangs, one that kills it would hang too.
     fn without_kills(&self) -> Self {
         Self {
             link: Arc::clone(&self.link),
@@ -79,13 +80,14 @@ impl Shell {
         // 128 random bits: no start file can print the line by chance or on purpose.
         let nonce = format!("{:032x}", rand::random::<u128>());
         let line = match input {
-            // One process less than with the script; the nonce is among its words, where it is searched.
+            // One process less than with the script. The nonce is in its command line, where `KILL_SCRIPT` looks for
+            // it.
             CommandInput::Commands => format!("exec sh -s {nonce}").into_bytes(),
             _ => command_line(&nonce, argv)?,
         };
         let shell = self.clone();
         self.link
-            .channel(&ChannelRequest {
+            .open_channel(&ChannelRequest {
                 shell,
                 line,
                 nonce,
@@ -131,9 +133,9 @@ struct ChannelRequest {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum CommandInput {
     None,
-    /// Bytes that follow once the command runs.
+    /// Bytes that are sent once the command runs.
     Stream,
-    /// The same for a shell that reads commands, with blank lines before them.
+    /// Commands for a shell, which are sent once it runs, after [`BLANK_LINES`].
     Commands,
 }
 
@@ -155,50 +157,51 @@ struct StartedCommand {
     session: Session,
     stdin: Option<ChildStdin>,
     stdout: ChildStdout,
-    /// First bytes of its output.
-    first: Bytes,
+    /// First bytes of the output, which were read with the line before them.
+    first_output: Bytes,
     group: ProcessGroup,
 }
 
 impl StartedCommand {
-    async fn new(starter: &SessionStarter<'_>, begin: &ChannelRequest) -> Result<Self, Refusal> {
-        let input = begin.input != CommandInput::None;
-        // From here on it may run, and a dropped caller does not know that.
-        let mut group = ProcessGroup::new(begin.shell.clone(), begin.nonce.clone());
+    async fn new(starter: &SessionStarter<'_>, request: &ChannelRequest) -> Result<Self, Refusal> {
+        let has_input = request.input != CommandInput::None;
+        // From here on the command may run. The group kills it when the caller is dropped.
+        let mut group = ProcessGroup::new(request.shell.clone(), request.nonce.clone());
         let started = starter
-            .start(RemoteProgram::Command(&begin.line), input)
+            .start(RemoteProgram::Command(&request.line), has_input)
             .await;
         let (session, mut stdin, mut stdout) = match started {
             Ok(started) => started,
             Err(refusal) => {
                 if !matches!(refusal, Refusal::Lost(_)) {
-                    group.set_over();
+                    group.set_ended();
                 }
                 return Err(refusal);
             }
         };
         if let Some(stdin) = &mut stdin
-            && begin.input == CommandInput::Commands
+            && request.input == CommandInput::Commands
         {
-            // Into the pipe, which is empty. A failure means that the client ended; its output shows why.
+            // The pipe is empty, so this does not wait. A failure means that the session ended; its output shows why.
             let _ = stdin.write_all(&[BLANK_LINES, START_LINE].concat()).await;
         }
-        match timeout(START_TIMEOUT, first_line(&mut stdout, &begin.nonce)).await {
-            Ok(Ok(Some((leader, first)))) => {
+        match timeout(START_TIMEOUT, read_leader_line(&mut stdout, &request.nonce)).await {
+            Ok(Ok(Some((leader, first_output)))) => {
                 group.leader = leader;
                 Ok(Self {
                     session,
                     stdin,
                     stdout,
-                    first,
+                    first_output,
                     group,
                 })
             }
             Ok(Ok(None)) => {
-                let refusal = no_shell(session).await;
-                // With an exit status or a message the script never ran; a shell without input has done nothing.
-                if !matches!(refusal, Refusal::Lost(_)) || begin.is_repeatable() {
-                    group.set_over();
+                let refusal = classify_start_failure(session).await;
+                // With an exit status or a message, the script never ran. A shell that got no commands has done
+                // nothing.
+                if !matches!(refusal, Refusal::Lost(_)) || request.is_repeatable() {
+                    group.set_ended();
                 }
                 Err(refusal)
             }
@@ -211,32 +214,37 @@ impl StartedCommand {
     }
 }
 
-/// Reads up to the line with the nonce. Returns the number of the leader and the bytes behind the line, or `None`
-/// when the output ends before.
-async fn first_line(stdout: &mut ChildStdout, nonce: &str) -> Result<Option<(u32, Bytes)>, Error> {
+/// Reads up to the line with the nonce. Returns the number of the process that leads the group and the bytes after the
+/// line, or `None` when the output ends before.
+async fn read_leader_line(
+    stdout: &mut ChildStdout,
+    nonce: &str,
+) -> Result<Option<(u32, Bytes)>, Error> {
     let mark = format!("@@{nonce} ");
-    let mut seen = BytesMut::new();
+    let mut output = BytesMut::new();
     loop {
         let broken =
             |error| Error::new(ErrorKind::Unavailable, "the channel broke").caused_by(error);
-        if stdout.read_buf(&mut seen).await.map_err(broken)? == 0 {
+        if stdout.read_buf(&mut output).await.map_err(broken)? == 0 {
             return Ok(None);
         }
-        if let Some(at) = find(&seen, mark.as_bytes()) {
-            let after = at + mark.len();
-            let rest = seen.get(after..).unwrap_or_default();
-            if let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
-                let number = rest.get(..end).and_then(|text| str::from_utf8(text).ok());
+        if let Some(mark_start) = find(&output, mark.as_bytes()) {
+            let number_start = mark_start + mark.len();
+            let rest = output.get(number_start..).unwrap_or_default();
+            if let Some(number_length) = rest.iter().position(|byte| *byte == b'\n') {
+                let number = rest
+                    .get(..number_length)
+                    .and_then(|text| str::from_utf8(text).ok());
                 let leader = number.and_then(|text| text.parse().ok());
                 // `kill -KILL -1` would hit every process of the user; 0 stands for a leader that is not known.
                 let leader = leader.filter(|leader| *leader > 1).ok_or_else(|| {
                     Error::new(ErrorKind::Protocol, "the shell printed no process number")
                 })?;
-                let first = seen.split_off(after + end + 1).freeze();
-                return Ok(Some((leader, first)));
+                let first_output = output.split_off(number_start + number_length + 1).freeze();
+                return Ok(Some((leader, first_output)));
             }
         }
-        if seen.len() > MAX_START_OUTPUT_BYTES {
+        if output.len() > MAX_START_OUTPUT_BYTES {
             return Err(Error::new(
                 ErrorKind::Protocol,
                 "start files print without end",
@@ -249,17 +257,17 @@ fn find(text: &[u8], part: &[u8]) -> Option<usize> {
     text.windows(part.len()).position(|window| window == part)
 }
 
-/// The reason why a command did not begin.
-async fn no_shell(session: Session) -> Refusal {
+/// Classifies why a command did not begin, by how its session ended.
+async fn classify_start_failure(session: Session) -> Refusal {
     let has_client = session.has_client();
-    match session.end().await {
-        // The connection broke: the line may have been printed and lost.
+    match session.wait().await {
+        // The connection broke: the command may have begun, and its first line was lost.
         Ok((Some(255) | None, text)) if text.trim().is_empty() => Refusal::Lost(Error::new(
             ErrorKind::Unavailable,
             "the connection was lost before the command responded",
         )),
-        // A client program fails with 255, and its text shows why. Without one the text is the host's, which may be
-        // that of a client program there: it does not show that nothing began.
+        // A client program of this machine fails with 255, and its text shows why. Without one the text comes from the
+        // host, perhaps from a client program there, so it does not show that nothing began.
         Ok((Some(255) | None, text)) if has_client => fault::refusal("running a command", &text),
         Ok((Some(255) | None, text)) => Refusal::Lost(fault::failure("running a command", &text)),
         Ok((Some(status), text)) => Refusal::Final(Error::new(
@@ -287,22 +295,22 @@ impl Exec for Shell {
             None => CommandInput::None,
         };
         let started = self.start(&argv, input).await?;
-        Ok(Self::running(started, stdin))
+        Ok(Self::running_command(started, stdin))
     }
 
     async fn run_shell(&self, input: Body) -> Result<RunningCommand, Error> {
         let started = self.start(&[], CommandInput::Commands).await?;
-        Ok(Self::running(started, Some(input)))
+        Ok(Self::running_command(started, Some(input)))
     }
 }
 
 impl Shell {
-    fn running(started: StartedCommand, stdin: Option<Body>) -> RunningCommand {
+    fn running_command(started: StartedCommand, stdin: Option<Body>) -> RunningCommand {
         let job = RemoteJob::new(started.group, started.session);
         if let (Some(pipe), Some(body)) = (started.stdin, stdin) {
             job.feed(pipe, body);
         }
-        job.running(started.stdout, started.first)
+        job.into_running_command(started.stdout, started.first_output)
     }
 }
 

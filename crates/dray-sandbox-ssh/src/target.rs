@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn r_16_nothing_that_a_shell_or_ssh_could_act_upon_is_a_target() {
+    fn r_16_an_address_that_a_shell_or_ssh_could_read_as_an_instruction_is_refused() {
         for name in [
             "",
             "@host",

@@ -190,7 +190,7 @@ pub(crate) async fn serve_tickets(
     with_common_headers(response, false)
 }
 
-/// Whether the request has the key of the endpoint.
+/// Checks that the request has the key of the endpoint.
 ///
 /// # Errors
 ///

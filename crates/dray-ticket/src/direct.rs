@@ -1,7 +1,7 @@
 //! Uploads in parts that go to the store and not through this process: the ticket hands out a presigned URL for each
 //! part, and the parts become the artifact after the same checks as other uploads.
 //!
-//! They are offered where the store has a public endpoint (`store.s3.public_endpoint`).
+//! Tickets offer them where the store has a public endpoint (`store.s3.public_endpoint`).
 
 use std::time::Duration;
 
@@ -53,7 +53,8 @@ struct CompleteParts {
     parts: Vec<SentPart>,
 }
 
-/// `POST /t/{secret}/parts`: URLs for the parts. Again for the same upload, it signs new URLs.
+/// `POST /t/{secret}/parts`: begins an upload and returns a URL for each part. A repeated request returns new URLs for
+/// the same upload.
 pub(crate) async fn serve_parts(
     State(state): State<EndpointState>,
     Path(secret): Path<String>,

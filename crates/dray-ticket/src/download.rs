@@ -60,7 +60,7 @@ impl TicketService {
             .map_err(|_| TicketProblem::Unavailable)?;
         let etag = format!("\"{sha256}\"");
         let tenant = ticket.record.tenant().ok_or(TicketProblem::Unavailable)?;
-        // Judged again: a fetch may have brought the same bytes since the ticket was made.
+        // Checked again: a fetch may have brought the same bytes since the ticket was made.
         self.check_origin(&tenant, &content, ticket.record.pinned.is_some())
             .await?;
         let condition = |name| text_field(headers, name);
@@ -170,11 +170,12 @@ impl DownloadBody {
             };
             let position = self.position;
             self.position += bytes.len() as u64;
+            // Also for bytes outside the range: reading them to check the digest may take longer than the lease.
+            self.renew().await;
             let in_range = bytes_in_range(&bytes, position, self.range);
             if in_range.is_empty() {
                 continue;
             }
-            self.renew().await;
             if let Some(ready) = self.pending.replace(in_range) {
                 return Ok(Some(self.count(ready)));
             }

@@ -263,10 +263,14 @@ impl BodyReceiver<'_> {
             // Not counted: another request continued, or the records failed. The next request finds the offset.
             let record = &mut self.ticket.record;
             record.moved -= segment.size;
-            let lost: Vec<SegmentRecord> = record.segments.pop().into_iter().collect();
-            self.service
-                .remove_segments(&self.ticket.record, &lost)
-                .await;
+            let unrecorded: Vec<SegmentRecord> = record.segments.pop().into_iter().collect();
+            // A write that failed otherwise may have happened, and then the record has the segment. If it has not, the
+            // segment is swept with the staging area.
+            if saved == Err(TicketProblem::Superseded) {
+                self.service
+                    .remove_segments(&self.ticket.record, &unrecorded)
+                    .await;
+            }
         }
         saved
     }

@@ -84,7 +84,7 @@ pub(crate) struct LoadedTicket {
 }
 
 impl TicketService {
-    /// Tickets over these records and this store.
+    /// Makes a service over these records and this store, without access to sandboxes and chats.
     pub fn new(records: TicketRecords, store: Store, clock: Clock, limits: TicketLimits) -> Self {
         Self {
             inner: Arc::new(ServiceState {
@@ -124,8 +124,8 @@ impl TicketService {
     ///
     /// # Errors
     ///
-    /// The request is not valid, the rule about files from the web keeps the content, a limit of the principal is reached,
-    /// or the records are not available.
+    /// The request is not valid, the rule about files from the web refuses the content, a limit of the principal is
+    /// reached, or the records are not available.
     pub async fn issue(
         &self,
         principal: &Principal,
@@ -137,7 +137,7 @@ impl TicketService {
         let expires_at_ms = request.expiry(now_ms);
         let secret = URL_SAFE_NO_PAD.encode(rand::random::<[u8; SECRET_BYTES]>());
         let key = ticket_key(&secret);
-        // Before the record: a ticket that is not counted must not exist.
+        // Reserved before the record is written: a ticket that is not counted must not exist.
         let (max_bytes, limits) = (request.max_bytes, &inner.limits);
         self.change_usage(&principal.usage_key(), |usage| {
             usage.reserve(&key, max_bytes, expires_at_ms, now_ms, limits)
@@ -261,8 +261,8 @@ impl TicketService {
     }
 
     pub(crate) async fn load(&self, key: &str) -> Result<LoadedTicket, TicketProblem> {
-        let found = self.inner.records.get(key).await?;
-        let (value, revision) = found.ok_or(TicketProblem::Unknown)?;
+        let entry = self.inner.records.get(key).await?;
+        let (value, revision) = entry.ok_or(TicketProblem::Unknown)?;
         let record = serde_json::from_slice(&value).map_err(|error| {
             tracing::error!(%error, "the record of a ticket is damaged");
             TicketProblem::Unavailable
@@ -274,7 +274,12 @@ impl TicketService {
         })
     }
 
-    /// Writes a changed record; fails when another request changed it since.
+    /// Writes a changed record.
+    ///
+    /// # Errors
+    ///
+    /// [`TicketProblem::Superseded`] when another request changed the record since. After
+    /// [`TicketProblem::Unavailable`] the record may have been written.
     pub(crate) async fn save(&self, ticket: &mut LoadedTicket) -> Result<(), TicketProblem> {
         let value = encoded(&ticket.record);
         let records = &self.inner.records;
@@ -282,7 +287,7 @@ impl TicketService {
         Ok(())
     }
 
-    /// Brings a ticket into its last state, removes its segments, and releases its reservation.
+    /// Changes a ticket to a final state, removes its segments, and releases its reservation.
     pub(crate) async fn end(
         &self,
         mut ticket: LoadedTicket,

@@ -118,7 +118,7 @@ impl TestEndpoint {
         serve(&service).await
     }
 
-    /// A second process that reaches the store in another way.
+    /// A second process that reaches the store through another client.
     pub(crate) async fn replica_over(&self, store: Store) -> (SocketAddr, impl Drop + use<>) {
         let records = self.service.inner.records.clone();
         let limits = TicketLimits::default();
@@ -140,17 +140,17 @@ impl TestEndpoint {
     }
 
     pub(crate) async fn issue(&self, request: TicketRequest) -> String {
-        let ticket = self.ticket(request).await;
+        let ticket = self.issue_ticket(request).await;
         ticket.url("")
     }
 
-    pub(crate) async fn ticket(&self, request: TicketRequest) -> IssuedTicket {
+    pub(crate) async fn issue_ticket(&self, request: TicketRequest) -> IssuedTicket {
         let principal = Principal::default();
         self.service.issue(&principal, request).await.unwrap()
     }
 
     /// Stores content and makes a ticket for it.
-    pub(crate) async fn download(&self, bytes: &Bytes, name: &str) -> String {
+    pub(crate) async fn issue_download(&self, bytes: &Bytes, name: &str) -> String {
         let principal = Principal::default();
         let label = ArtifactLabel::new("text/plain", name);
         let claim = self
@@ -177,7 +177,7 @@ impl TestEndpoint {
     }
 
     /// Sends a request without a body.
-    pub(crate) async fn ask(&self, head: &str) -> TestResponse {
+    pub(crate) async fn send_empty(&self, head: &str) -> TestResponse {
         send_raw(self.address, head, b"").await
     }
 
@@ -314,7 +314,7 @@ pub(crate) fn parse_response(response_bytes: &[u8]) -> TestResponse {
 }
 
 /// Waits until a condition holds.
-pub(crate) async fn until<F: Future<Output = bool>>(mut condition: impl FnMut() -> F) {
+pub(crate) async fn wait_until<F: Future<Output = bool>>(mut condition: impl FnMut() -> F) {
     let wait = async {
         while !condition().await {
             tokio::task::yield_now().await;

@@ -110,7 +110,8 @@ impl UploadCall<'_> {
     async fn report_offset(&self, protocol: UploadProtocol) -> Result<Response, TicketProblem> {
         let mut ticket = self.service.find(self.secret).await?;
         if ticket.record.lease.is_some() {
-            // A request on a broken connection may still be storing; its offset would be old the next moment.
+            // A request on a broken connection may still be storing bytes, which would make its offset obsolete
+            // immediately.
             self.service.inner.active.settle(&ticket.key).await;
             ticket = self.service.find(self.secret).await?;
         }
@@ -167,7 +168,7 @@ impl UploadCall<'_> {
         Ok(self.service.find(self.secret).await?.record)
     }
 
-    /// Waits while another request is at work, within [`FINISH_WAIT`].
+    /// Waits while another request uses the ticket, for at most [`FINISH_WAIT`].
     async fn wait_while(
         &self,
         mut ticket: LoadedTicket,

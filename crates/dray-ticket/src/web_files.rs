@@ -1,7 +1,7 @@
 //! The rule about files from the web: whether a download ticket may hand them out.
 //!
-//! A ticket is a way out of the system beside the chats, whose rules are `platform-delivery.web_files`. Where a file came
-//! from is read in the records that egress-fetcher keeps in the store under the digest of the bytes.
+//! Files leave the system through tickets as well as through chats, whose rules are `platform-delivery.web_files`. The
+//! origin of a file is read from the records that egress-fetcher keeps in the store under the digest of the bytes.
 
 use std::time::Duration;
 
@@ -28,8 +28,8 @@ pub struct WebFilePolicy {
     /// Hosts whose files are handed out nevertheless, as `example.org` or `*.example.org`. A file that was fetched over
     /// redirects has several hosts, and each must be in the list. Default none.
     pub allowed_hosts: Vec<String>,
-    /// Whether the rule is also about files of sandboxes of which no fetch is known: a program may have fetched or changed
-    /// them. Default false.
+    /// Whether the rule is also about files of sandboxes of which no fetch is known: a program may have fetched or
+    /// changed them. Default false.
     pub sandbox_files: bool,
 }
 
@@ -47,7 +47,7 @@ pub enum WebFileOutcome {
 }
 
 impl WebFilePolicy {
-    /// What is wrong with the rule.
+    /// Checks that each allowed host is a pattern.
     pub(crate) fn problems(&self) -> Vec<ConfigProblem> {
         let is_pattern = |host: &&String| HostPattern::parse(host).is_ok();
         if self.allowed_hosts.iter().all(|host| is_pattern(&host)) {
@@ -59,7 +59,8 @@ impl WebFilePolicy {
         )]
     }
 
-    /// Why the rule is about content of these origins: a host, or what is not known. `None` if it is not about them.
+    /// Returns why the rule applies to content with these origins: a host, or the fact that is not known. `None` if it
+    /// does not apply.
     fn objection(&self, origins: &ContentOrigins, is_sandbox_file: bool) -> Option<String> {
         for fetch in &origins.fetches {
             match fetch.hosts.iter().find(|host| !self.allows(host)) {
@@ -88,7 +89,7 @@ impl TicketService {
     ///
     /// # Errors
     ///
-    /// The rule is about the content, or the store cannot say where it came from.
+    /// The rule applies to the content, or its origins cannot be read from the store.
     pub(crate) async fn check_origin(
         &self,
         tenant: &TenantId,
@@ -96,7 +97,7 @@ impl TicketService {
         is_sandbox_file: bool,
     ) -> Result<(), TicketProblem> {
         let policy = &self.inner.web_files;
-        // Nothing is looked up for a rule that decides nothing.
+        // `allow` needs no origins, so every download is spared the request to the store.
         if policy.outcome == WebFileOutcome::Allow {
             return Ok(());
         }
@@ -106,11 +107,16 @@ impl TicketService {
             .map_err(|_| TicketProblem::Unavailable)?;
         let deadline = Deadline::after(self.inner.clock.now_ms(), ORIGIN_TIMEOUT);
         let reading = self.inner.store.origins(tenant, sha256, Some(deadline));
-        let origins = reading.await.map_err(|error| unknown_origin(&error))?;
+        let origins = reading.await.map_err(|error| unreadable_origins(&error))?;
         let Some(origin) = policy.objection(&origins, is_sandbox_file) else {
             return Ok(());
         };
-        tracing::info!(%sha256, origin, outcome = ?policy.outcome, "the rule about files from the web is about a ticket");
+        tracing::info!(
+            %sha256,
+            origin,
+            outcome = ?policy.outcome,
+            "the rule about files from the web applies to a ticket"
+        );
         match policy.outcome {
             WebFileOutcome::Deny => Err(TicketProblem::FileFromWeb { origin }),
             WebFileOutcome::Allow | WebFileOutcome::Report => Ok(()),
@@ -118,8 +124,9 @@ impl TicketService {
     }
 }
 
-/// A file whose origin cannot be read is not handed out: an operator can repair the store, and the holder can try again.
-fn unknown_origin(error: &RequestError) -> TicketProblem {
+/// A file whose origins cannot be read is not handed out: an operator can repair the store, and the holder can try
+/// again.
+fn unreadable_origins(error: &RequestError) -> TicketProblem {
     tracing::warn!(
         error = error as &dyn std::error::Error,
         "the origin of a file of a ticket cannot be read"

@@ -45,7 +45,7 @@ impl RowFilter {
     }
 
     pub(crate) fn admits(&self, row: &EventRow) -> bool {
-        let is_any_or = |wanted: &str, actual: &str| wanted.is_empty() || wanted == actual;
+        let is_any_or = |expected: &str, actual: &str| expected.is_empty() || expected == actual;
         is_any_or(&self.service, row.service)
             && is_any_or(&self.session, &row.session)
             && is_any_or(&self.operation, &row.operation)

@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn minutes_are_counted_in_any_order_and_forgotten_after_an_hour() {
+    fn minutes_are_counted_in_any_order_and_removed_after_an_hour() {
         let mut series = MinuteSeries::default();
         series.count(&row(1_000, RowOutcome::Done, None));
         series.count(&row(1_002, RowOutcome::Failed, None));
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn latency_is_an_upper_bound_of_a_share() {
+    fn the_latency_of_a_share_of_operations_is_an_upper_bound() {
         let mut counts = MinuteCounts::default();
         assert_eq!(counts.latency_bound_ms(50), None);
         for duration_ms in [0, 3, 3, 100, 5_000] {

@@ -189,8 +189,8 @@ mod tests {
     #[test]
     fn the_index_is_limited_and_counts_removed_rows() {
         let index = EventIndex::new(3);
-        for at in 1..=5 {
-            index.add(row("o", at));
+        for time_ms in 1..=5 {
+            index.add(row("o", time_ms));
         }
         let all = RowFilter::default();
         let slice = index.after(0, &all, 10);
@@ -209,12 +209,12 @@ mod tests {
     fn a_reader_that_continues_after_its_last_row_gets_each_row_once() {
         let index = EventIndex::new(100);
         let all = RowFilter::default();
-        let (mut seen, mut after) = (Vec::new(), 0);
-        for at in 1..=50 {
-            index.add(row("o", at));
-            if at % 7 == 0 {
+        let (mut read_ids, mut after) = (Vec::new(), 0);
+        for time_ms in 1..=50 {
+            index.add(row("o", time_ms));
+            if time_ms % 7 == 0 {
                 let slice = index.after(after, &all, 3);
-                seen.extend(ids(&slice));
+                read_ids.extend(ids(&slice));
                 after = slice.read_to;
             }
         }
@@ -223,20 +223,21 @@ mod tests {
             if slice.rows.is_empty() {
                 break;
             }
-            seen.extend(ids(&slice));
+            read_ids.extend(ids(&slice));
             after = slice.read_to;
         }
-        assert_eq!(seen, (1..=50).collect::<Vec<_>>());
+        assert_eq!(read_ids, (1..=50).collect::<Vec<_>>());
     }
 
     #[test]
     fn a_read_advances_over_rows_that_the_filter_rejects() {
         let index = EventIndex::new(100);
-        for at in 1..=50 {
-            index.add(row(if at == 50 { "wanted" } else { "o" }, at));
+        for time_ms in 1..=50 {
+            let operation = if time_ms == 50 { "selected" } else { "o" };
+            index.add(row(operation, time_ms));
         }
         let filter = RowFilter {
-            operation: "wanted".to_owned(),
+            operation: "selected".to_owned(),
             ..RowFilter::default()
         };
         let slice = index.after(0, &filter, 10);

@@ -1,4 +1,4 @@
-//! Login attempts that the provider has not answered yet, in memory.
+//! Open login attempts, in memory: the provider has not responded to them yet.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -133,16 +133,16 @@ mod tests {
     fn an_attempt_ends_after_ten_minutes() {
         let store = AttemptStore::default();
         let (secret, state) = begin(&store, START_MS);
-        let late = START_MS + 600_001;
-        assert!(store.take(&secret, &state, late).is_none());
+        let expired_ms = START_MS + 600_001;
+        assert!(store.take(&secret, &state, expired_ms).is_none());
     }
 
     #[test]
     fn open_attempts_are_limited_and_the_oldest_is_removed() {
         let store = AttemptStore::default();
         let (secret, state) = begin(&store, START_MS);
-        for at in 1..1024 {
-            begin(&store, START_MS + at);
+        for offset_ms in 1..1024 {
+            begin(&store, START_MS + offset_ms);
         }
         let (second, second_state) = begin(&store, START_MS + 2_000);
         assert_eq!(store.0.lock().unwrap().len(), MAX_ATTEMPTS);

@@ -88,7 +88,7 @@ fn granted_role(claims: &TokenClaims, settings: &OidcSettings) -> Option<Console
     let values = claim_values(claims, &settings.role_claim);
     let has_one = |role_values: &[String]| {
         let mut values = values.iter();
-        values.any(|value| role_values.iter().any(|one| one == value))
+        values.any(|value| role_values.iter().any(|role_value| role_value == value))
     };
     // The higher role first: a person with values of both may act.
     if has_one(&settings.act_values) {
@@ -237,9 +237,9 @@ mod tests {
         assert_eq!(unnamed.unwrap().name, "ada@example.org");
         assert_eq!(person(&claims(&json!({}))).unwrap().name, "u-1");
         for subject in ["", "a\nb", "ä", &"a".repeat(256)] {
-            let mut wrong = claims(&json!({}));
-            subject.clone_into(&mut wrong.subject);
-            assert!(person(&wrong).is_err(), "{subject}");
+            let mut invalid_claims = claims(&json!({}));
+            subject.clone_into(&mut invalid_claims.subject);
+            assert!(person(&invalid_claims).is_err(), "{subject}");
         }
     }
 }

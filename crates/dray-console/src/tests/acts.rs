@@ -143,8 +143,8 @@ async fn an_action_that_cannot_be_recorded_is_not_done() {
     let clock = Clock::system();
     let meter = opentelemetry::metrics::noop::NoopMeterProvider::new().meter("test");
     // Without streams: calls work, and no audit event can be stored.
-    let bare = Bus::in_process(clock, &meter);
-    let mut console = ConsoleFixture::start_on(bare, ConsoleFixture::acting()).await;
+    let bus_without_streams = Bus::in_process(clock, &meter);
+    let mut console = ConsoleFixture::start_on(bus_without_streams, ConsoleFixture::acting()).await;
     let resend_count = Arc::new(Mutex::new(0));
     let count = Arc::clone(&resend_count);
     console

@@ -27,10 +27,10 @@ fn account(name: &str, state: CredentialState) -> v1::AccountCheck {
 }
 
 #[tokio::test]
-async fn accounts_and_backends_are_checked_only_when_a_person_who_may_act_asks() {
+async fn accounts_and_backends_are_checked_only_at_the_request_of_a_login_that_may_act() {
     let mut console = ConsoleFixture::new().await;
-    let asked = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
-    let count = std::sync::Arc::clone(&asked);
+    let request_count = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    let count = std::sync::Arc::clone(&request_count);
     console
         .respond::<v1::CheckAccountsRequest>(move |_| {
             count.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
@@ -55,17 +55,17 @@ async fn accounts_and_backends_are_checked_only_when_a_person_who_may_act_asks()
             })
         })
         .await;
-    let looking = console.log_in(ConsoleRole::Look).await;
-    let page = console.get("/setup", Some(&looking)).await;
+    let read_only_login = console.log_in(ConsoleRole::Look).await;
+    let page = console.get("/setup", Some(&read_only_login)).await;
     assert!(!page.body.contains("/setup/check"), "{page:?}");
-    let refused = console.post("/setup/check", &looking, "").await;
+    let refused = console.post("/setup/check", &read_only_login, "").await;
     assert_eq!(refused.status, 403);
     let login = console.log_in(ConsoleRole::Act).await;
     let page = console.get("/setup", Some(&login)).await;
     assert!(page.body.contains("action=\"/setup/check\""), "{page:?}");
-    assert_eq!(asked.load(std::sync::atomic::Ordering::SeqCst), 0);
+    assert_eq!(request_count.load(std::sync::atomic::Ordering::SeqCst), 0);
     let page = console.post("/setup/check", &login, "").await;
-    assert_eq!(asked.load(std::sync::atomic::Ordering::SeqCst), 1);
+    assert_eq!(request_count.load(std::sync::atomic::Ordering::SeqCst), 1);
     let body = &page.body;
     for text in [
         "data-account=\"telegram/main\"",

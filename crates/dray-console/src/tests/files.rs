@@ -1,4 +1,4 @@
-//! The pages of stored files.
+//! Tests of the pages of stored files.
 
 use dray_proto::v1::{self, FileState};
 use dray_store::ArtifactLabel;
@@ -14,7 +14,7 @@ impl ConsoleFixture {
         put.await.unwrap().artifact.sha256
     }
 
-    /// Returns lists of files, as file-resolver does.
+    /// Answers lists of stored files, as file-resolver does.
     async fn list_store(&mut self) {
         let mut responder = self
             .bus
@@ -45,10 +45,10 @@ impl ConsoleFixture {
         });
     }
 
-    /// Returns one delivery with a file of this digest, for searches by the digest.
-    async fn hold(&mut self, digest: Sha256Digest) {
+    /// Answers lists of receipts with one delivery of a file with this digest.
+    async fn deliver_file(&mut self, digest: Sha256Digest) {
         self.respond::<v1::ListReceiptsRequest>(move |request| {
-            let is_wanted = request.sha256.is_empty() || request.sha256 == digest.as_bytes();
+            let is_selected = request.sha256.is_empty() || request.sha256 == digest.as_bytes();
             let mut file = v1::DeliveredFile {
                 name: "<b>page</b>.html".to_owned(),
                 media_type: "text/html".to_owned(),
@@ -63,7 +63,7 @@ impl ConsoleFixture {
                 ..v1::DeliveryReport::default()
             };
             Ok(v1::ListReceiptsReply {
-                reports: is_wanted.then_some(report).into_iter().collect(),
+                reports: is_selected.then_some(report).into_iter().collect(),
                 truncated: false,
             })
         })
@@ -76,29 +76,29 @@ async fn files_of_the_tenant_are_listed_in_pages_with_labels_from_records_alone(
     let mut console = ConsoleFixture::new().await;
     console.list_store().await;
     let own = TenantId::default();
-    let held = console.store_file(&own, "<p>held</p>").await;
-    let free = console.store_file(&own, "nobody names it").await;
+    let delivered = console.store_file(&own, "<p>held</p>").await;
+    let unnamed = console.store_file(&own, "nobody names it").await;
     let other = TenantId::new("other").unwrap();
     let foreign = console.store_file(&other, "private").await;
-    console.hold(held).await;
+    console.deliver_file(delivered).await;
     let login = console.log_in(ConsoleRole::Look).await;
     let page = console.get("/files", Some(&login)).await;
     let body = &page.body;
     assert!(
-        body.contains(&held.to_hex()) && body.contains(&free.to_hex()),
+        body.contains(&delivered.to_hex()) && body.contains(&unnamed.to_hex()),
         "{body}"
     );
     assert!(!body.contains(&foreign.to_hex()), "{body}");
     assert!(body.contains("&lt;b&gt;page&lt;/b&gt;.html"), "{body}");
     assert_eq!(body.matches("no recent delivery names it").count(), 1);
-    let rest = format!("/files?after={}", held.max(free).to_hex());
+    let rest = format!("/files?after={}", delivered.max(unnamed).to_hex());
     let page = console.get(&rest, Some(&login)).await;
     assert!(page.body.contains("No stored files."), "{page:?}");
-    let found = format!("/files?digest=sha256:{}", held.to_hex());
+    let found = format!("/files?digest=sha256:{}", delivered.to_hex());
     let found = console.get(&found, Some(&login)).await;
     assert_eq!(found.status, 303);
-    let place = format!("/files/{}", held.to_hex());
-    assert_eq!(found.header("location"), Some(place.as_str()));
+    let page_path = format!("/files/{}", delivered.to_hex());
+    assert_eq!(found.header("location"), Some(page_path.as_str()));
     let wrong = console.get("/files?digest=abc", Some(&login)).await;
     assert!(wrong.body.contains("64 hexadecimal digits"), "{wrong:?}");
 }
@@ -109,7 +109,7 @@ async fn a_file_shows_its_deliveries_and_only_a_login_that_may_act_downloads_it(
     console.list_store().await;
     let own = TenantId::default();
     let digest = console.store_file(&own, "<script>alert(1)</script>").await;
-    console.hold(digest).await;
+    console.deliver_file(digest).await;
     let placed = v1::UploadPlaced {
         upload: Some(v1::Upload {
             path: "uploads/page.html".to_owned().into(),
@@ -122,13 +122,18 @@ async fn a_file_shows_its_deliveries_and_only_a_login_that_may_act_downloads_it(
         ..v1::UploadPlaced::default()
     };
     console.publish("op-upload", &placed).await;
-    let place = format!("/files/{}", digest.to_hex());
-    let looking = console.log_in(ConsoleRole::Look).await;
-    let page = console.wait_for(&place, &looking, "op-upload").await;
+    let page_path = format!("/files/{}", digest.to_hex());
+    let read_only_login = console.log_in(ConsoleRole::Look).await;
+    let page = console
+        .wait_for(&page_path, &read_only_login, "op-upload")
+        .await;
     assert!(page.body.contains("href=\"/operations/d-1\""), "{page:?}");
     assert!(!page.body.contains("/content"), "{page:?}");
-    let content = format!("{place}/content");
-    assert_eq!(console.post(&content, &looking, "").await.status, 403);
+    let content = format!("{page_path}/content");
+    assert_eq!(
+        console.post(&content, &read_only_login, "").await.status,
+        403
+    );
     let login = console.log_in(ConsoleRole::Act).await;
     let downloaded = console.post(&content, &login, "").await;
     assert_eq!(downloaded.status, 200);
@@ -151,31 +156,33 @@ async fn a_file_shows_its_deliveries_and_only_a_login_that_may_act_downloads_it(
 async fn a_file_that_is_not_stored_and_unavailable_services_are_reported() {
     let mut console = ConsoleFixture::new().await;
     let digest = Sha256Digest::of(b"unknown");
-    let place = format!("/files/{}", digest.to_hex());
+    let page_path = format!("/files/{}", digest.to_hex());
     console
         .respond::<v1::ListReceiptsRequest>(|_| {
             Err(Fault::new(FaultCode::Unavailable, "The records are away."))
         })
         .await;
     let login = console.log_in(ConsoleRole::Act).await;
-    let page = console.get(&place, Some(&login)).await;
+    let page = console.get(&page_path, Some(&login)).await;
     assert!(page.body.contains("The store cannot be asked."), "{page:?}");
     assert!(page.body.contains("The records are away."), "{page:?}");
     assert!(!page.body.contains("No delivery on record"), "{page:?}");
     console.list_store().await;
-    let page = console.get(&place, Some(&login)).await;
+    let page = console.get(&page_path, Some(&login)).await;
     assert!(
         page.body.contains("not among the finished content"),
         "{page:?}"
     );
-    let missing = console.post(&format!("{place}/content"), &login, "").await;
+    let missing = console
+        .post(&format!("{page_path}/content"), &login, "")
+        .await;
     assert!(
         missing.body.contains("The store does not have this file."),
         "{missing:?}"
     );
     let foreign = TenantId::new("other").unwrap();
     let foreign = console.store_file(&foreign, "private").await;
-    let stolen = format!("/files/{}/content", foreign.to_hex());
-    let stolen = console.post(&stolen, &login, "").await;
-    assert!(!stolen.body.contains("private"), "{stolen:?}");
+    let refused = format!("/files/{}/content", foreign.to_hex());
+    let refused = console.post(&refused, &login, "").await;
+    assert!(!refused.body.contains("private"), "{refused:?}");
 }

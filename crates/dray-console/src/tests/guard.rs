@@ -13,7 +13,7 @@ const PAGE_TEXTS: [(&str, &str); 6] = [
 ];
 
 #[tokio::test]
-async fn a_link_logs_in_once_and_every_other_request_needs_the_cookie() {
+async fn a_link_logs_in_once_and_every_other_request_requires_the_cookie() {
     let console = ConsoleFixture::new().await;
     for (path, _) in PAGE_TEXTS
         .iter()
@@ -118,10 +118,10 @@ async fn requests_from_other_host_names_or_sites_are_refused() {
         assert_eq!(refused.status, 403, "{origin}");
     }
     let local = format!("Origin: http://localhost:{port}\r\n");
-    let taken = console
+    let accepted = console
         .post_raw("/letters/redrive", &login, &local, &body)
         .await;
-    assert_eq!(taken.status, 200, "{taken:?}");
+    assert_eq!(accepted.status, 200, "{accepted:?}");
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! The live page and its stream.
+//! Tests of the live page and its stream.
 
 use dray_proto::v1;
 use tokio::io::BufReader;
@@ -9,11 +9,11 @@ use super::*;
 struct LiveStream(BufReader<TcpStream>);
 
 impl LiveStream {
-    async fn open(console: &ConsoleFixture, login: &Login, query: &str, more: &str) -> Self {
+    async fn open(console: &ConsoleFixture, login: &Login, query: &str, fields: &str) -> Self {
         let (host, cookie) = (console.address, &login.cookie);
         let mut connection = console.connect().await;
         let request = format!(
-            "GET /live/events?{query} HTTP/1.1\r\nHost: {host}\r\nCookie: {cookie}\r\nConnection: close\r\n{more}\r\n"
+            "GET /live/events?{query} HTTP/1.1\r\nHost: {host}\r\nCookie: {cookie}\r\nConnection: close\r\n{fields}\r\n"
         );
         connection.write_all(request.as_bytes()).await.unwrap();
         Self(BufReader::new(connection))
@@ -64,14 +64,14 @@ async fn rows_are_sent_live_and_a_reconnect_continues_after_the_last_row() {
     drop(stream);
     // Events while no browser reads are not lost.
     console.publish("op-3", &progress("third")).await;
-    let last = format!("Last-Event-ID: {id}\r\n");
-    let mut stream = LiveStream::open(&console, &login, "after=0", &last).await;
+    let last_event_id = format!("Last-Event-ID: {id}\r\n");
+    let mut stream = LiveStream::open(&console, &login, "after=0", &last_event_id).await;
     let received = stream.read_until("Delivery fetching third").await;
     assert!(!received.contains("Delivery fetching second"), "{received}");
 }
 
 #[tokio::test]
-async fn a_filter_leaves_out_the_rest_on_the_page_and_in_the_stream() {
+async fn a_filter_applies_to_the_page_and_to_the_stream() {
     let console = ConsoleFixture::new().await;
     let login = console.log_in(ConsoleRole::Look).await;
     console.publish("op-1", &progress("one")).await;
@@ -97,10 +97,10 @@ async fn rows_that_left_the_index_are_counted() {
     })
     .await;
     let login = console.log_in(ConsoleRole::Look).await;
-    for at in 0..20 {
-        let operation = format!("op-{at}");
+    for number in 0..20 {
+        let operation = format!("op-{number}");
         console
-            .publish(&operation, &progress(&format!("file{at}.")))
+            .publish(&operation, &progress(&format!("file{number}.")))
             .await;
     }
     let page = console.wait_for("/live", &login, "file19.").await;
@@ -119,7 +119,7 @@ async fn rows_that_left_the_index_are_counted() {
 }
 
 #[tokio::test]
-async fn another_tenant_is_neither_live_nor_in_the_index() {
+async fn an_event_of_another_tenant_is_neither_on_the_live_page_nor_in_the_index() {
     let console = ConsoleFixture::new().await;
     let login = console.log_in(ConsoleRole::Look).await;
     let acme = TenantId::new("acme").unwrap();

@@ -48,7 +48,7 @@ struct ConsoleFixture {
     address: SocketAddr,
     base_url: String,
     responders: JoinSet<()>,
-    _folder: TempDir,
+    _directory: TempDir,
     s3: Option<EmbeddedS3>,
     _stop: DropGuard,
     _serving: JoinSet<()>,
@@ -122,8 +122,10 @@ impl ConsoleFixture {
         agents: Option<AgentEndpoint>,
         clock: Clock,
     ) -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let (s3, options) = EmbeddedS3::start(&folder.path().join("s3")).await.unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let (s3, options) = EmbeddedS3::start(&directory.path().join("s3"))
+            .await
+            .unwrap();
         let store = Store::open(&options, clock.clone()).await.unwrap();
         let server = ConsoleServer::bind(([127, 0, 0, 1], 0).into(), settings, clock.clone());
         let server = server.await.unwrap();
@@ -151,7 +153,7 @@ impl ConsoleFixture {
             address,
             base_url,
             responders: JoinSet::new(),
-            _folder: folder,
+            _directory: directory,
             s3: Some(s3),
             _stop: stop.drop_guard(),
             _serving: serving,

@@ -1,4 +1,4 @@
-//! The playground with a fake orchestrator: the requests that it gets, and the pages with its answers.
+//! Tests of the playground with a fake orchestrator: the requests that it gets, and the pages with its responses.
 
 use std::sync::{Arc, Mutex};
 
@@ -23,18 +23,18 @@ const CLIENT_KEY: &str = "client-5ec2e7";
 /// A request to the orchestrator: path, `Authorization` and body.
 type SentRequest = (String, String, String);
 
-/// An orchestrator whose answers come from the test.
+/// An orchestrator whose responses the test writes.
 #[derive(Clone, Default)]
 struct FakeOrchestrator {
     sent: Arc<Mutex<Vec<SentRequest>>>,
-    /// The answers, in the order of the requests for them.
-    answers: Arc<Mutex<Vec<mpsc::UnboundedReceiver<Bytes>>>>,
+    /// The prepared responses, in the order of the requests that get them.
+    responses: Arc<Mutex<Vec<mpsc::UnboundedReceiver<Bytes>>>>,
 }
 
-/// The answer to one request, which the test sends in parts.
-struct AnswerWriter(mpsc::UnboundedSender<Bytes>);
+/// The response to one request, which the test sends in parts.
+struct ResponseWriter(mpsc::UnboundedSender<Bytes>);
 
-impl AnswerWriter {
+impl ResponseWriter {
     fn delta(&self, delta: &Value) {
         self.chunk(&json!({ "choices": [{ "index": 0, "delta": delta }] }));
     }
@@ -43,7 +43,7 @@ impl AnswerWriter {
         self.0.send(format!("data: {chunk}\n\n").into()).unwrap();
     }
 
-    /// Ends the answer.
+    /// Ends the response.
     fn end(self) {
         self.chunk(&json!({
             "choices": [{ "index": 0, "delta": {}, "finish_reason": "stop" }],
@@ -61,8 +61,8 @@ impl FakeOrchestrator {
         let address = listener.local_addr().unwrap();
         let router = Router::new()
             .route("/v1/models", get(list_models))
-            .route("/v1/files", post(take_file))
-            .route("/v1/chat/completions", post(answer_chat))
+            .route("/v1/files", post(store_file))
+            .route("/v1/chat/completions", post(respond_to_chat))
             .with_state(self.clone());
         let serving = serve(
             listener,
@@ -76,11 +76,11 @@ impl FakeOrchestrator {
         format!("http://{address}")
     }
 
-    /// Prepares the answer to the next request.
-    fn answer(&self) -> AnswerWriter {
+    /// Prepares the response to the next request.
+    fn expect_request(&self) -> ResponseWriter {
         let (writer, reader) = mpsc::unbounded_channel();
-        self.answers.lock().unwrap().push(reader);
-        AnswerWriter(writer)
+        self.responses.lock().unwrap().push(reader);
+        ResponseWriter(writer)
     }
 
     fn chats(&self) -> Vec<Value> {
@@ -94,7 +94,7 @@ impl FakeOrchestrator {
     }
 }
 
-async fn note(fake: &FakeOrchestrator, request: Request) {
+async fn record_request(fake: &FakeOrchestrator, request: Request) {
     let path = request.uri().path().to_owned();
     let key = request.headers().get("authorization");
     let key = key.map_or("", |key| key.to_str().unwrap()).to_owned();
@@ -104,20 +104,20 @@ async fn note(fake: &FakeOrchestrator, request: Request) {
 }
 
 async fn list_models(State(fake): State<FakeOrchestrator>, request: Request) -> String {
-    note(&fake, request).await;
+    record_request(&fake, request).await;
     json!({ "data": [{ "id": "clerk" }, { "id": "<b>bold</b>" }] }).to_string()
 }
 
-async fn take_file(State(fake): State<FakeOrchestrator>, request: Request) -> String {
-    note(&fake, request).await;
+async fn store_file(State(fake): State<FakeOrchestrator>, request: Request) -> String {
+    record_request(&fake, request).await;
     json!({ "id": "file-1" }).to_string()
 }
 
-async fn answer_chat(State(fake): State<FakeOrchestrator>, request: Request) -> Response {
-    note(&fake, request).await;
+async fn respond_to_chat(State(fake): State<FakeOrchestrator>, request: Request) -> Response {
+    record_request(&fake, request).await;
     let reader = {
-        let mut answers = fake.answers.lock().unwrap();
-        (!answers.is_empty()).then(|| answers.remove(0))
+        let mut responses = fake.responses.lock().unwrap();
+        (!responses.is_empty()).then(|| responses.remove(0))
     };
     let Some(reader) = reader else {
         let refusal = json!({ "error": { "message": "The model '<i>x</i>' does not exist" } });
@@ -125,11 +125,11 @@ async fn answer_chat(State(fake): State<FakeOrchestrator>, request: Request) -> 
         *response.status_mut() = http::StatusCode::NOT_FOUND;
         return response;
     };
-    let pieces = stream::unfold(reader, async |mut reader| {
-        let piece = reader.recv().await?;
-        Some((Ok::<_, std::io::Error>(piece), reader))
+    let chunks = stream::unfold(reader, async |mut reader| {
+        let chunk = reader.recv().await?;
+        Some((Ok::<_, std::io::Error>(chunk), reader))
     });
-    Response::new(Body::from_stream(pieces))
+    Response::new(Body::from_stream(chunks))
 }
 
 /// A console with its orchestrator.
@@ -227,19 +227,19 @@ async fn the_next_message_returns_the_state_and_its_request_is_shown_without_the
     let playground = Playground::new().await;
     let (console, fake) = (&playground.console, &playground.fake);
     let login = console.log_in(ConsoleRole::Act).await;
-    let answer = fake.answer();
+    let writer = fake.expect_request();
     let path = playground.begin(&login, "one", &[]).await;
-    answer.delta(&json!({ "custom_content": { "state": { "k": 1 } } }));
-    answer.end();
+    writer.delta(&json!({ "custom_content": { "state": { "k": 1 } } }));
+    writer.end();
     console
         .wait_for(&path, &login, "data-ending=\"done\"")
         .await;
     // The next message returns the state that the agent stored at its client.
-    fake.answer().end();
-    let said = playground
+    fake.expect_request().end();
+    let second = playground
         .send_message(&path, &login, "And now?", &[])
         .await;
-    assert_eq!(said.status, 303, "{said:?}");
+    assert_eq!(second.status, 303, "{second:?}");
     console.wait_for(&path, &login, "Message 2").await;
     console.wait_for(&path, &login, "data-turn=\"1\"").await;
     let request = loop {
@@ -257,7 +257,7 @@ async fn the_next_message_returns_the_state_and_its_request_is_shown_without_the
 }
 
 #[tokio::test]
-async fn an_answer_comes_in_with_stages_text_files_and_an_end() {
+async fn a_page_shows_the_stages_text_files_and_end_of_a_response() {
     let playground = Playground::new().await;
     let (console, fake) = (&playground.console, &playground.fake);
     let mut trail = AuditTrail::open(console).await;
@@ -265,14 +265,14 @@ async fn an_answer_comes_in_with_stages_text_files_and_an_end() {
     let page = console.get("/playground", Some(&login)).await;
     assert!(page.body.contains("<option value=\"clerk\">"), "{page:?}");
     assert!(!page.body.contains("<b>bold"), "{page:?}");
-    let answer = fake.answer();
+    let writer = fake.expect_request();
     let path = playground
         .begin(&login, "What is in it?", &[("päge.csv", "a,b\n1,2\n")])
         .await;
-    answer.delta(&json!({ "custom_content": { "stages": [
+    writer.delta(&json!({ "custom_content": { "stages": [
         { "index": 0, "name": "Read <b>it</b>" },
     ] } }));
-    answer.delta(&json!({ "content": "Two columns" }));
+    writer.delta(&json!({ "content": "Two columns" }));
     let running = console.wait_for(&path, &login, "Two columns").await;
     assert!(
         running.body.contains("<details open>") && running.body.contains("&lt;b&gt;it"),
@@ -281,7 +281,7 @@ async fn an_answer_comes_in_with_stages_text_files_and_an_end() {
     assert!(running.body.contains("Cancel the answer"), "{running:?}");
     let (_, source) = running.body.split_once("data-source=\"").unwrap();
     let source = source.split('"').next().unwrap().replace("&amp;", "&");
-    answer.delta(&json!({ "custom_content": {
+    writer.delta(&json!({ "custom_content": {
         "stages": [{ "index": 0, "content": "2 rows", "status": "completed" }],
         "attachments": [
             { "title": "out.html", "type": "text/html", "data": "<script>1</script>" },
@@ -290,9 +290,9 @@ async fn an_answer_comes_in_with_stages_text_files_and_an_end() {
         ],
         "state": { "k": 1 },
     } }));
-    answer.delta(&json!({ "content": " and\nmore." }));
-    answer.end();
-    // The stream does not repeat what the page shows already, and ends with the answer.
+    writer.delta(&json!({ "content": " and\nmore." }));
+    writer.end();
+    // The stream does not repeat what the page shows already, and ends with the response.
     let events = console.get(&source, Some(&login)).await;
     assert!(
         events.body.contains("event: text\ndata: \" and\\nmore.\""),
@@ -319,21 +319,21 @@ async fn an_answer_comes_in_with_stages_text_files_and_an_end() {
 }
 
 #[tokio::test]
-async fn a_person_or_a_logout_ends_an_answer_and_the_request_for_it() {
+async fn a_cancellation_or_a_logout_ends_a_response_and_its_request() {
     let playground = Playground::new().await;
     let (console, fake) = (&playground.console, &playground.fake);
     let mut trail = AuditTrail::open(console).await;
     for ends_by_logout in [false, true] {
         let login = console.log_in(ConsoleRole::Act).await;
-        let answer = fake.answer();
+        let writer = fake.expect_request();
         let path = playground.begin(&login, "Go on for ever", &[]).await;
-        answer.delta(&json!({ "content": "on and on" }));
+        writer.delta(&json!({ "content": "on and on" }));
         console.wait_for(&path, &login, "on and on").await;
         let cancel = format!("{path}/cancel");
         let end = if ends_by_logout { "/logout" } else { &cancel };
         assert_eq!(console.post(end, &login, "").await.status, 303);
         // The orchestrator notices that its client disconnected.
-        tokio::time::timeout(TEST_TIMEOUT, answer.0.closed())
+        tokio::time::timeout(TEST_TIMEOUT, writer.0.closed())
             .await
             .unwrap();
         if !ends_by_logout {
@@ -356,20 +356,20 @@ async fn only_the_login_that_may_act_and_began_a_conversation_reaches_it() {
     let playground = Playground::new().await;
     let (console, fake) = (&playground.console, &playground.fake);
     let login = console.log_in(ConsoleRole::Act).await;
-    fake.answer().end();
+    fake.expect_request().end();
     let path = playground.begin(&login, "mine", &[]).await;
-    let looking = console.log_in(ConsoleRole::Look).await;
-    let page = console.get("/playground", Some(&looking)).await;
+    let read_only_login = console.log_in(ConsoleRole::Look).await;
+    let page = console.get("/playground", Some(&read_only_login)).await;
     assert!(page.body.contains("needs a login that may act"), "{page:?}");
     let refused = playground
-        .send_message("/playground", &looking, "x", &[])
+        .send_message("/playground", &read_only_login, "x", &[])
         .await;
     assert_eq!(refused.status, 403);
     let other = console.log_in(ConsoleRole::Act).await;
     for place in ["", "/requests/0", "/events?turn=0", "/files/0/0"] {
         let place = format!("{path}{place}");
         assert_eq!(
-            console.get(&place, Some(&looking)).await.status,
+            console.get(&place, Some(&read_only_login)).await.status,
             403,
             "{place}"
         );
@@ -388,21 +388,21 @@ async fn only_the_login_that_may_act_and_began_a_conversation_reaches_it() {
 }
 
 #[tokio::test]
-async fn a_refusal_and_a_broken_answer_are_shown_with_their_reason() {
+async fn a_refusal_and_a_broken_response_are_shown_with_their_reason() {
     let playground = Playground::new().await;
     let (console, fake) = (&playground.console, &playground.fake);
     let login = console.log_in(ConsoleRole::Act).await;
     let path = playground.begin(&login, "one", &[]).await;
     let page = console.wait_for(&path, &login, "The answer failed.").await;
     assert!(page.body.contains("&lt;i&gt;x&lt;/i&gt;"), "{page:?}");
-    let answer = fake.answer();
-    answer.delta(&json!({ "content": "half" }));
-    drop(answer);
+    let writer = fake.expect_request();
+    writer.delta(&json!({ "content": "half" }));
+    drop(writer);
     playground.send_message(&path, &login, "two", &[]).await;
     let page = console.wait_for(&path, &login, "answer_broken").await;
     assert!(page.body.contains("half"), "{page:?}");
     // Neither question is repeated in the next request.
-    fake.answer().end();
+    fake.expect_request().end();
     playground.send_message(&path, &login, "three", &[]).await;
     console
         .wait_for(&path, &login, "data-ending=\"done\"")

@@ -55,7 +55,7 @@ async fn result(console: &ConsoleFixture, login: &Login) -> String {
 }
 
 #[tokio::test]
-async fn a_replay_compares_a_policy_with_what_was_decided_then() {
+async fn a_replay_compares_a_policy_with_the_recorded_decisions() {
     let console = ConsoleFixture::new().await;
     let (own, other) = (TenantId::default(), TenantId::new("other").unwrap());
     publish(&console, &own, "files.example.org", "old/one (a.toml:3)").await;
@@ -85,7 +85,7 @@ async fn a_replay_compares_a_policy_with_what_was_decided_then() {
 }
 
 #[tokio::test]
-async fn a_replay_is_cancelled_and_a_wrong_policy_begins_none() {
+async fn a_replay_can_be_cancelled_and_an_invalid_policy_begins_none() {
     let console = ConsoleFixture::new().await;
     let login = console.log_in(ConsoleRole::Look).await;
     // Without events the replay waits for some.

@@ -66,9 +66,12 @@ async fn a_directory_is_browsed_and_names_of_files_are_text() {
         refused.body.contains("sandbox-transfer.policy.roots"),
         "{refused:?}"
     );
-    let looking = console.log_in(ConsoleRole::Look).await;
+    let read_only_login = console.log_in(ConsoleRole::Look).await;
     let page = console
-        .get("/sandboxes?session=chat-1&path=/work", Some(&looking))
+        .get(
+            "/sandboxes?session=chat-1&path=/work",
+            Some(&read_only_login),
+        )
         .await;
     assert!(!page.body.contains("data-drop") && !page.body.contains("/sandboxes/file"));
 }

@@ -12,7 +12,7 @@ use crate::error::DeliveryError;
 #[derive(Debug)]
 pub(crate) enum ClaimFailure {
     /// The file is no longer in the cache.
-    Gone,
+    Missing,
     /// The store failed, or refused the claim.
     Failed(Box<Fault>),
 }
@@ -43,7 +43,7 @@ impl ClaimKeeper {
         let deadline = Deadline::after(self.clock.now_ms(), timeout).min(meta.deadline);
         match self.store.keep(&meta.tenant, &parsed, deadline).await {
             Ok(kept) => Ok(kept.into()),
-            Err(ReadError::Missing) => Err(ClaimFailure::Gone),
+            Err(ReadError::Missing) => Err(ClaimFailure::Missing),
             Err(error) => {
                 tracing::warn!(
                     error = &error as &dyn std::error::Error,
@@ -71,7 +71,7 @@ impl ClaimKeeper {
                         fault,
                     });
                 }
-                Err(ClaimFailure::Gone | ClaimFailure::Failed(_)) => {}
+                Err(ClaimFailure::Missing | ClaimFailure::Failed(_)) => {}
             }
         }
         Ok(work)
@@ -81,7 +81,7 @@ impl ClaimKeeper {
 impl From<ClaimFailure> for Fault {
     fn from(failure: ClaimFailure) -> Self {
         match failure {
-            ClaimFailure::Gone => Self::from(ReadError::Missing),
+            ClaimFailure::Missing => Self::from(ReadError::Missing),
             ClaimFailure::Failed(fault) => *fault,
         }
     }

@@ -50,7 +50,7 @@ mod tests {
     }
 
     #[test]
-    fn clocks_that_agree_are_believed() {
+    fn clocks_that_agree_allow_sweeps() {
         assert_eq!(sweeps(&[(0, 100), (5, 105), (10, 110)]), [true; 3]);
     }
 

@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_earliest_that_is_under_way_counts() {
+    async fn the_earliest_gathering_that_has_not_ended_counts() {
         let (gatherings, clock) = gatherings().await;
         assert_eq!(gatherings.since_ms().await.unwrap(), u64::MAX);
         gatherings.begin("a", NOTE_LIFETIME).await.unwrap();
@@ -159,20 +159,24 @@ mod tests {
         gatherings.end("a").await;
         assert_eq!(gatherings.since_ms().await.unwrap(), NOW_MS + 5 * 60_000);
         clock.advance(NOTE_LIFETIME);
-        assert_eq!(gatherings.since_ms().await.unwrap(), u64::MAX, "it died");
+        assert_eq!(
+            gatherings.since_ms().await.unwrap(),
+            u64::MAX,
+            "the note expired"
+        );
     }
 
     #[tokio::test]
-    async fn many_concurrently_do_not_lose_each_other() {
+    async fn concurrent_changes_lose_no_note() {
         let (gatherings, clock) = gatherings().await;
         let names: Vec<String> = (0..100).map(|number| format!("d-{number}")).collect();
-        let begun = join_all(
+        let results = join_all(
             names
                 .iter()
                 .map(|name| gatherings.begin(name, NOTE_LIFETIME)),
         )
         .await;
-        assert!(begun.iter().all(Result::is_ok), "{begun:?}");
+        assert!(results.iter().all(Result::is_ok), "{results:?}");
         clock.advance(NOTE_LIFETIME / 2);
         for name in &names {
             assert_eq!(gatherings.since_ms().await.unwrap(), NOW_MS);

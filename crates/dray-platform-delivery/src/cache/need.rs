@@ -46,7 +46,7 @@ impl ObjectNeeds {
         }
     }
 
-    /// Removes the needs of a delivery whose record is gone.
+    /// Removes the needs of a delivery whose record was removed.
     pub(crate) fn remove(&mut self, key: &str) {
         self.by_delivery.remove(key);
     }
@@ -122,7 +122,7 @@ mod tests {
         }
     }
 
-    fn report(files: Vec<FileRecord>, ended: u64) -> DeliveryRecord {
+    fn record(files: Vec<FileRecord>, ended: u64) -> DeliveryRecord {
         DeliveryRecord {
             files,
             begun_at_ms: 1_000,
@@ -132,7 +132,7 @@ mod tests {
         }
     }
 
-    fn only(needs: &mut ObjectNeeds, now_ms: u64) -> Option<ObjectUse> {
+    fn only_use(needs: &mut ObjectNeeds, now_ms: u64) -> Option<ObjectUse> {
         let uses = needs.uses(now_ms, ONE_HOUR);
         assert!(uses.len() <= 1, "{uses:?}");
         uses.into_values().next()
@@ -141,26 +141,26 @@ mod tests {
     #[test]
     fn an_unfinished_delivery_needs_its_files_for_ever_and_a_finished_one_does_not() {
         let mut needs = ObjectNeeds::default();
-        needs.put("acme.d", &report(vec![file(b"a", "main.cache-7", 0)], 0));
-        let found = only(&mut needs, u64::MAX - 1).unwrap();
-        assert_eq!((found.until_ms, found.used_ms), (u64::MAX, 1_000));
+        needs.put("acme.d", &record(vec![file(b"a", "main.cache-7", 0)], 0));
+        let object_use = only_use(&mut needs, u64::MAX - 1).unwrap();
+        assert_eq!((object_use.until_ms, object_use.used_ms), (u64::MAX, 1_000));
         needs.put(
             "acme.d",
-            &report(vec![file(b"a", "main.cache-7", 0)], 5_000),
+            &record(vec![file(b"a", "main.cache-7", 0)], 5_000),
         );
-        let found = only(&mut needs, 6_000).unwrap();
-        assert_eq!((found.until_ms, found.used_ms), (0, 5_000));
-        assert_eq!(only(&mut needs, 5_000 + ONE_HOUR.as_millis()), None);
-        assert!(needs.by_delivery.is_empty(), "it is forgotten");
+        let object_use = only_use(&mut needs, 6_000).unwrap();
+        assert_eq!((object_use.until_ms, object_use.used_ms), (0, 5_000));
+        assert_eq!(only_use(&mut needs, 5_000 + ONE_HOUR.as_millis()), None);
+        assert!(needs.by_delivery.is_empty(), "the need was removed");
     }
 
     #[test]
     fn a_link_needs_its_object_until_the_last_one_that_may_be_visible_ends() {
         let mut needs = ObjectNeeds::default();
-        let sent = report(vec![file(b"a", "main.cache-7", 90_000_000)], 61_000);
+        let sent = record(vec![file(b"a", "main.cache-7", 90_000_000)], 61_000);
         needs.put("acme.d", &sent);
-        let found = only(&mut needs, 80_000_000).unwrap();
-        assert_eq!(found.until_ms, 90_060_000);
+        let object_use = only_use(&mut needs, 80_000_000).unwrap();
+        assert_eq!(object_use.until_ms, 90_060_000);
     }
 
     #[test]
@@ -168,17 +168,17 @@ mod tests {
         let mut needs = ObjectNeeds::default();
         needs.put(
             "acme.a",
-            &report(vec![file(b"a", "main.cache-7", 9_000)], 2_000),
+            &record(vec![file(b"a", "main.cache-7", 9_000)], 2_000),
         );
         needs.put(
             "acme.b",
-            &report(vec![file(b"a", "main.cache-7", 0)], 4_000),
+            &record(vec![file(b"a", "main.cache-7", 0)], 4_000),
         );
-        let found = only(&mut needs, 5_000).unwrap();
-        assert_eq!((found.until_ms, found.used_ms), (10_000, 4_000));
+        let object_use = only_use(&mut needs, 5_000).unwrap();
+        assert_eq!((object_use.until_ms, object_use.used_ms), (10_000, 4_000));
         needs.remove("acme.a");
         needs.remove("acme.b");
-        assert_eq!(only(&mut needs, 5_000), None);
+        assert_eq!(only_use(&mut needs, 5_000), None);
     }
 
     #[test]
@@ -191,7 +191,7 @@ mod tests {
             broken,
             FileRecord::in_state(FileState::Delivered),
         ];
-        needs.put("acme.d", &report(files, 0));
-        assert_eq!(only(&mut needs, 0), None);
+        needs.put("acme.d", &record(files, 0));
+        assert_eq!(only_use(&mut needs, 0), None);
     }
 }

@@ -106,7 +106,7 @@ mod tests {
         }
     }
 
-    fn until(until_ms: u64) -> ObjectUse {
+    fn needed_until(until_ms: u64) -> ObjectUse {
         ObjectUse {
             until_ms,
             used_ms: 0,
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn content_unused_for_its_lifetime_goes() {
+    fn an_object_that_is_unused_for_its_lifetime_expires() {
         let objects = vec![object("old", 60, 1), object("young", 59, 1)];
         let planned = plan_sweep(objects, &Uses::new(), now(100));
         assert_eq!(names(&planned.expired), "old");
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_use_gives_it_its_lifetime_once_more() {
+    fn a_use_extends_the_lifetime_of_an_object() {
         let recent = ObjectUse {
             until_ms: 0,
             used_ms: NOW_MS - 59 * MINUTE_MS,
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn above_its_size_the_least_recently_used_goes_first() {
+    fn above_the_size_the_least_recently_used_objects_are_evicted_first() {
         let recent = ObjectUse {
             until_ms: 0,
             used_ms: NOW_MS - MINUTE_MS,
@@ -159,11 +159,11 @@ mod tests {
     }
 
     #[test]
-    fn what_is_needed_or_may_be_on_its_way_stays_even_above_the_size() {
+    fn needed_and_young_objects_stay_even_above_the_size() {
         let uses = Uses::from([
-            ("delivery".to_owned(), until(u64::MAX)),
-            ("link".to_owned(), until(NOW_MS + 1)),
-            ("ended".to_owned(), until(NOW_MS)),
+            ("delivery".to_owned(), needed_until(u64::MAX)),
+            ("link".to_owned(), needed_until(NOW_MS + 1)),
+            ("ended".to_owned(), needed_until(NOW_MS)),
         ]);
         let objects = vec![
             object("delivery", 900, 10),
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn what_came_since_a_gathering_began_stays() {
+    fn objects_younger_than_a_gathering_stay() {
         let objects = vec![object("before", 70, 1), object("since", 60, 1)];
         let gathering = SweepConditions {
             gathering_since_ms: NOW_MS - 65 * MINUTE_MS,
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_went_back_removes_nothing() {
+    fn a_clock_that_was_set_back_removes_nothing() {
         let mut ahead = object("ahead", 0, 1);
         ahead.closed_at_ms = NOW_MS + 900 * MINUTE_MS;
         let planned = plan_sweep(vec![ahead], &Uses::new(), now(0));
@@ -202,7 +202,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_accounts_for_every_byte_and_never_touches_what_is_held(
+        fn a_plan_counts_every_byte_and_removes_no_held_object(
             ages in prop::collection::vec((0..120_u64, 0..50_u64, any::<bool>()), 0..40),
             size in 0..1_000_u64,
         ) {
@@ -211,7 +211,7 @@ mod tests {
             for (number, (age, bytes, needed)) in ages.iter().enumerate() {
                 let name = format!("{number}");
                 if *needed {
-                    uses.insert(name.clone(), until(NOW_MS + 1));
+                    uses.insert(name.clone(), needed_until(NOW_MS + 1));
                 }
                 objects.push(object(&name, *age, *bytes));
             }

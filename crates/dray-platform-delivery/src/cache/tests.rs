@@ -24,7 +24,7 @@ use crate::tests::fixture::{DeliveryFixture, NOW_MS, chat, states, tenant};
 const ONE_MINUTE: Duration = Duration::from_mins(1);
 
 /// Adds a file to the cache, as sandbox-transfer does.
-async fn cached(store: &Store, name: &str, bytes: &[u8]) -> Claim {
+async fn add_cached(store: &Store, name: &str, bytes: &[u8]) -> Claim {
     let mut writer = store.writer(&tenant(), &OperationId::mint(), 1).cached();
     writer.write(bytes.to_vec().into()).await.unwrap();
     let label = ArtifactLabel::new("text/plain", name);
@@ -45,7 +45,7 @@ fn work(id: &str, claims: &[&Claim]) -> DeliveryStart {
     }
 }
 
-async fn left(fixture: &DeliveryFixture) -> Vec<String> {
+async fn remaining_keys(fixture: &DeliveryFixture) -> Vec<String> {
     let objects = fixture.store.cached().await.unwrap();
     objects.into_iter().map(|object| object.key).collect()
 }
@@ -62,10 +62,10 @@ fn keys(claims: &[&Claim]) -> Vec<String> {
 /// Another replica on the same bus and store, with these options of the store.
 async fn replica(
     fixture: &DeliveryFixture,
-    folder: &std::path::Path,
+    directory: &std::path::Path,
     change: impl FnOnce(&mut StoreOptions),
 ) -> DeliveryService {
-    let mut options = dray_store::embedded::serving_options(folder).unwrap();
+    let mut options = dray_store::embedded::serving_options(directory).unwrap();
     change(&mut options);
     let store = Store::open(&options, fixture.clock.clone()).await.unwrap();
     replica_over(&fixture.bus, store, &fixture.clock)
@@ -79,7 +79,7 @@ fn replica_over(bus: &Bus, store: Store, clock: &Clock) -> DeliveryService {
 #[tokio::test]
 async fn delivered_files_are_deleted_an_hour_after_their_last_use() {
     let fixture = DeliveryFixture::new().await;
-    let claim = cached(&fixture.store, "a.txt", b"a").await;
+    let claim = add_cached(&fixture.store, "a.txt", b"a").await;
     fixture.clock.advance(ONE_MINUTE * 30);
     let report = fixture.delivered(&work("d", &[&claim])).await;
     assert_eq!(states(&report), [FileState::Delivered]);
@@ -89,14 +89,14 @@ async fn delivered_files_are_deleted_an_hour_after_their_last_use() {
     fixture.clock.advance(ONE_MINUTE);
     let swept = fixture.replica.sweeper.sweep_cache().await.unwrap();
     assert_eq!((swept.expired, swept.objects, swept.freed), (1, 0, 1));
-    assert_eq!(left(&fixture).await, Vec::<String>::new());
+    assert_eq!(remaining_keys(&fixture).await, Vec::<String>::new());
 }
 
 #[tokio::test]
 async fn unused_content_is_deleted_after_an_hour_and_finished_content_never() {
     let fixture = DeliveryFixture::new().await;
-    let kept = fixture.claim("kept.txt", b"kept").await;
-    cached(&fixture.store, "a.txt", b"a").await;
+    let finished = fixture.claim("kept.txt", b"kept").await;
+    add_cached(&fixture.store, "a.txt", b"a").await;
     fixture.clock.advance(ONE_MINUTE * 64);
     assert_eq!(
         fixture.replica.sweeper.sweep_cache().await.unwrap().objects,
@@ -109,14 +109,17 @@ async fn unused_content_is_deleted_after_an_hour_and_finished_content_never() {
     );
     fixture.clock.advance(ONE_MINUTE * 60 * 24 * 10);
     fixture.replica.sweeper.sweep_cache().await.unwrap();
-    let found = fixture.store.find(&tenant(), kept.artifact.sha256).await;
+    let found = fixture
+        .store
+        .find(&tenant(), finished.artifact.sha256)
+        .await;
     assert_eq!(found.unwrap(), Some(4));
 }
 
 #[tokio::test]
 async fn a_delivery_that_waits_keeps_its_files_and_sends_them_a_day_later() {
     let mut fixture = DeliveryFixture::new().await;
-    let claim = cached(&fixture.store, "a.txt", b"a").await;
+    let claim = add_cached(&fixture.store, "a.txt", b"a").await;
     fixture
         .fake
         .script([FakeAction::Wait(ONE_MINUTE * 60 * 20)]);
@@ -124,7 +127,11 @@ async fn a_delivery_that_waits_keeps_its_files_and_sends_them_a_day_later() {
     fixture.clock.advance(ONE_MINUTE * 60 * 20);
     fixture.restart();
     let swept = fixture.replica.sweeper.sweep_cache().await.unwrap();
-    assert_eq!((swept.expired, swept.held), (0, 1), "the record says so");
+    assert_eq!(
+        (swept.expired, swept.held),
+        (0, 1),
+        "the record of the delivery needs the file"
+    );
     fixture.resume("d").await.unwrap();
     assert_eq!(states(&fixture.record("d").await), [FileState::Delivered]);
     fixture.clock.advance(ONE_MINUTE * 60);
@@ -137,7 +144,7 @@ async fn a_delivery_that_waits_keeps_its_files_and_sends_them_a_day_later() {
 #[tokio::test]
 async fn a_link_keeps_its_object_until_it_expires() {
     let fixture = DeliveryFixture::new().await;
-    let claim = cached(&fixture.store, "a.txt", b"large").await;
+    let claim = add_cached(&fixture.store, "a.txt", b"large").await;
     fixture.fake.limit(4);
     let report = fixture.delivered(&work("d", &[&claim])).await;
     assert_eq!(states(&report), [FileState::DeliveredAsLink]);
@@ -160,55 +167,57 @@ async fn a_link_keeps_its_object_until_it_expires() {
 async fn above_the_size_limit_the_oldest_unneeded_file_is_deleted_first() {
     let fixture = DeliveryFixture::new().await;
     let mut claims = Vec::new();
-    for (name, act) in [
+    for (name, action) in [
         ("waits", Some(FakeAction::Wait(ONE_MINUTE * 600))),
         ("old", None),
         ("newer", None),
     ] {
-        let claim = cached(&fixture.store, name, name.as_bytes()).await;
-        if let Some(act) = act {
-            fixture.fake.script([act]);
+        let claim = add_cached(&fixture.store, name, name.as_bytes()).await;
+        if let Some(action) = action {
+            fixture.fake.script([action]);
             fixture.deliver(&work(name, &[&claim])).await.unwrap();
         }
         claims.push(claim);
         fixture.clock.advance(ONE_MINUTE * 10);
     }
-    let fresh = cached(&fixture.store, "fresh", b"fresh").await;
+    let fresh = add_cached(&fixture.store, "fresh", b"fresh").await;
     fixture.clock.advance(ONE_MINUTE * 10);
-    let folder = fixture.folder().join("s3");
-    let small = replica(&fixture, &folder, |options| {
+    let directory = fixture.directory().join("s3");
+    let small = replica(&fixture, &directory, |options| {
         options.cache_size = ByteSize::bytes(15);
     })
     .await;
     let swept = small.sweeper.sweep_cache().await.unwrap();
     assert_eq!((swept.evicted, swept.freed), (1, 3), "{swept:?}");
-    let stay = keys(&[&claims[0], &claims[2], &fresh]);
-    assert_eq!(left(&fixture).await, stay);
-    let none = replica(&fixture, &folder, |options| {
+    let expected = keys(&[&claims[0], &claims[2], &fresh]);
+    assert_eq!(remaining_keys(&fixture).await, expected);
+    let none = replica(&fixture, &directory, |options| {
         options.cache_size = ByteSize::bytes(0);
     })
     .await;
     let swept = none.sweeper.sweep_cache().await.unwrap();
     assert_eq!(swept.evicted, 1, "{swept:?}");
-    assert_eq!(left(&fixture).await, keys(&[&claims[0], &fresh]));
+    assert_eq!(remaining_keys(&fixture).await, keys(&[&claims[0], &fresh]));
 }
 
 #[tokio::test]
-async fn a_sweep_that_is_cut_is_finished_by_the_next_one() {
+async fn a_sweep_that_fails_half_way_is_finished_by_the_next_one() {
     let fixture = DeliveryFixture::new().await;
     for number in 0..5 {
-        cached(&fixture.store, "a", format!("{number}").as_bytes()).await;
+        add_cached(&fixture.store, "a", format!("{number}").as_bytes()).await;
     }
     fixture.clock.advance(ONE_MINUTE * 90);
-    let options = dray_store::embedded::serving_options(&fixture.folder().join("s3")).unwrap();
+    let options = dray_store::embedded::serving_options(&fixture.directory().join("s3")).unwrap();
     let endpoint = options.endpoint.strip_prefix("http://").unwrap();
     let proxy = FaultyS3::start(endpoint.parse().unwrap()).await.unwrap();
-    let behind = StoreOptions {
+    let proxied_options = StoreOptions {
         endpoint: proxy.endpoint(),
         ..options
     };
-    let store = Store::open(&behind, fixture.clock.clone()).await.unwrap();
-    let cut = replica_over(&fixture.bus, store, &fixture.clock);
+    let store = Store::open(&proxied_options, fixture.clock.clone())
+        .await
+        .unwrap();
+    let replica_behind_proxy = replica_over(&fixture.bus, store, &fixture.clock);
     // The store fails at the third object, and for all later requests.
     let deletes = std::sync::atomic::AtomicU32::new(0);
     proxy.add(FaultRule::new(S3Fault::Down, move |parts| {
@@ -219,27 +228,27 @@ async fn a_sweep_that_is_cut_is_finished_by_the_next_one() {
         deletes.load(order) > 2
     }));
     assert!(matches!(
-        cut.sweeper.sweep_cache().await,
+        replica_behind_proxy.sweeper.sweep_cache().await,
         Err(SweepError::Store(_))
     ));
-    assert_eq!(left(&fixture).await.len(), 3);
+    assert_eq!(remaining_keys(&fixture).await.len(), 3);
     assert!(matches!(
-        cut.sweeper.sweep_cache().await,
+        replica_behind_proxy.sweeper.sweep_cache().await,
         Err(SweepError::Store(_))
     ));
     proxy.clear_faults();
-    let swept = cut.sweeper.sweep_cache().await.unwrap();
+    let swept = replica_behind_proxy.sweeper.sweep_cache().await.unwrap();
     assert_eq!((swept.expired, swept.objects), (3, 0));
 }
 
 #[tokio::test]
-async fn two_replicas_that_sweep_concurrently_do_what_one_does() {
+async fn two_replicas_that_sweep_concurrently_delete_the_same_as_one() {
     let fixture = DeliveryFixture::new().await;
-    let old = cached(&fixture.store, "a", b"old").await;
+    let old = add_cached(&fixture.store, "a", b"old").await;
     fixture.clock.advance(ONE_MINUTE * 90);
-    let young = cached(&fixture.store, "a", b"young").await;
-    let folder = fixture.folder().join("s3");
-    let other = replica(&fixture, &folder, |_| {}).await;
+    let young = add_cached(&fixture.store, "a", b"young").await;
+    let directory = fixture.directory().join("s3");
+    let other = replica(&fixture, &directory, |_| {}).await;
     let (one, two) = tokio::join!(
         fixture.replica.sweeper.sweep_cache(),
         other.sweeper.sweep_cache()
@@ -247,17 +256,17 @@ async fn two_replicas_that_sweep_concurrently_do_what_one_does() {
     for swept in [one.unwrap(), two.unwrap()] {
         assert_eq!((swept.objects, swept.bytes), (1, 5), "{swept:?}");
     }
-    assert_eq!(left(&fixture).await, keys(&[&young]));
+    assert_eq!(remaining_keys(&fixture).await, keys(&[&young]));
     assert_ne!(cache_key(&old), cache_key(&young));
 }
 
 #[tokio::test]
-async fn one_replica_at_a_time_takes_its_turn() {
+async fn only_the_replica_with_the_lease_sweeps() {
     let fixture = DeliveryFixture::new().await;
-    cached(&fixture.store, "a", b"a").await;
+    add_cached(&fixture.store, "a", b"a").await;
     fixture.clock.advance(ONE_MINUTE * 90);
-    let other = replica(&fixture, &fixture.folder().join("s3"), |_| {}).await;
-    let held = other
+    let other = replica(&fixture, &fixture.directory().join("s3"), |_| {}).await;
+    let lease = other
         .sweeper
         .leases
         .take("cache", ONE_MINUTE)
@@ -265,16 +274,20 @@ async fn one_replica_at_a_time_takes_its_turn() {
         .unwrap()
         .unwrap();
     fixture.replica.sweeper.take_turn().await;
-    assert_eq!(left(&fixture).await.len(), 1, "another one has the turn");
-    held.release().await;
+    assert_eq!(
+        remaining_keys(&fixture).await.len(),
+        1,
+        "another replica has the lease"
+    );
+    lease.release().await;
     fixture.replica.sweeper.take_turn().await;
-    assert_eq!(left(&fixture).await.len(), 0);
+    assert_eq!(remaining_keys(&fixture).await.len(), 0);
 }
 
 #[tokio::test]
 async fn several_files_that_are_gathered_stay_until_the_record_has_them() {
     let fixture = DeliveryFixture::new().await;
-    let early = cached(&fixture.store, "early", b"e").await;
+    let earlier = add_cached(&fixture.store, "early", b"e").await;
     fixture.clock.advance(ONE_MINUTE * 6);
     fixture
         .replica
@@ -283,12 +296,12 @@ async fn several_files_that_are_gathered_stay_until_the_record_has_them() {
         .begin("acme.d", ONE_MINUTE * 600)
         .await
         .unwrap();
-    let first = cached(&fixture.store, "first", b"first").await;
+    let first = add_cached(&fixture.store, "first", b"first").await;
     fixture.clock.advance(ONE_MINUTE * 120);
     let swept = fixture.replica.sweeper.sweep_cache().await.unwrap();
     assert_eq!((swept.expired, swept.held), (1, 5), "{swept:?}");
-    assert_eq!(left(&fixture).await, keys(&[&first]));
-    assert_ne!(keys(&[&early]), keys(&[&first]));
+    assert_eq!(remaining_keys(&fixture).await, keys(&[&first]));
+    assert_ne!(keys(&[&earlier]), keys(&[&first]));
     fixture.replica.sweeper.gatherings.end("acme.d").await;
     assert_eq!(
         fixture.replica.sweeper.sweep_cache().await.unwrap().expired,
@@ -297,11 +310,11 @@ async fn several_files_that_are_gathered_stay_until_the_record_has_them() {
 }
 
 #[tokio::test]
-async fn gathering_several_paths_is_noted_and_over_with_the_record() {
+async fn a_gathering_of_several_paths_is_recorded_until_the_delivery_has_its_record() {
     let fixture = DeliveryFixture::new().await;
     fixture.sandbox.bind(chat("42"));
     for name in ["a", "b"] {
-        let claim = cached(&fixture.store, name, name.as_bytes()).await;
+        let claim = add_cached(&fixture.store, name, name.as_bytes()).await;
         fixture.sandbox.put(name, "file", Some(claim));
     }
     let request = v1::SendFileRequested {
@@ -327,9 +340,9 @@ async fn gathering_several_paths_is_noted_and_over_with_the_record() {
 }
 
 #[tokio::test]
-async fn a_claim_that_a_request_brings_is_kept_until_the_delivery_is_over() {
+async fn a_claim_in_a_request_is_kept_until_the_delivery_ends() {
     let fixture = DeliveryFixture::new().await;
-    let claim = cached(&fixture.store, "a.txt", b"a").await;
+    let claim = add_cached(&fixture.store, "a.txt", b"a").await;
     let request = v1::SendFileRequested {
         claims: vec![claim.clone().into()],
         target: Some(chat("42")),
@@ -356,8 +369,9 @@ async fn a_claim_that_a_request_brings_is_kept_until_the_delivery_is_over() {
     assert_eq!(states(&report), [FileState::Delivered]);
 }
 
-async fn failed(fixture: &DeliveryFixture, path: &str) -> Claim {
-    let claim = cached(&fixture.store, "a.txt", b"a").await;
+/// Delivers a cached file with this path, which the platform refuses.
+async fn deliver_refused_file(fixture: &DeliveryFixture, path: &str) -> Claim {
+    let claim = add_cached(&fixture.store, "a.txt", b"a").await;
     let mut work = work("d", &[&claim]);
     work.files[0].path = path.as_bytes().to_vec();
     fixture.fake.script([FakeAction::Refuse(ErrorKind::Auth)]);
@@ -366,7 +380,7 @@ async fn failed(fixture: &DeliveryFixture, path: &str) -> Claim {
     claim
 }
 
-async fn resent(fixture: &DeliveryFixture) -> Result<v1::DeliveryAccepted, DeliveryError> {
+async fn resend(fixture: &DeliveryFixture) -> Result<v1::DeliveryAccepted, DeliveryError> {
     let request = v1::ResendRequest {
         delivery_id: "d".to_owned(),
         ..v1::ResendRequest::default()
@@ -379,17 +393,17 @@ async fn resent(fixture: &DeliveryFixture) -> Result<v1::DeliveryAccepted, Deliv
 }
 
 #[tokio::test]
-async fn what_failed_can_be_sent_again_from_the_store_and_later_from_its_path() {
-    for (minutes, path, known) in [(50, "", true), (70, "/w/a.txt", true), (70, "", false)] {
+async fn failed_files_are_resent_from_the_store_and_later_from_their_path() {
+    for (minutes, path, is_found) in [(50, "", true), (70, "/w/a.txt", true), (70, "", false)] {
         let fixture = DeliveryFixture::with(DuplicateProtection::Unknown, |config| {
             config.allow_targets = true;
         })
         .await;
-        failed(&fixture, path).await;
+        deliver_refused_file(&fixture, path).await;
         fixture.clock.advance(ONE_MINUTE * minutes);
         fixture.replica.sweeper.sweep_cache().await.unwrap();
-        let accepted = resent(&fixture).await;
-        if known {
+        let accepted = resend(&fixture).await;
+        if is_found {
             assert_eq!(accepted.unwrap().delivery_id, "again");
         } else {
             assert!(matches!(
@@ -403,21 +417,22 @@ async fn what_failed_can_be_sent_again_from_the_store_and_later_from_its_path() 
 #[tokio::test]
 async fn r_16_no_name_of_a_sandbox_chooses_a_key() {
     let fixture = DeliveryFixture::new().await;
-    let mut seen = Vec::new();
+    let mut claims = Vec::new();
     for name in ["../../etc/passwd", "a/b", "cache/1/x", "\u{202e}gpj.exe"] {
-        seen.push(cached(&fixture.store, name, b"same").await);
+        claims.push(add_cached(&fixture.store, name, b"same").await);
     }
     assert!(
-        seen.iter()
-            .all(|claim| cache_key(claim) == cache_key(&seen[0]))
+        claims
+            .iter()
+            .all(|claim| cache_key(claim) == cache_key(&claims[0]))
     );
-    assert_eq!(left(&fixture).await, keys(&[&seen[0]]));
+    assert_eq!(remaining_keys(&fixture).await, keys(&[&claims[0]]));
 }
 
 #[tokio::test]
 async fn nothing_is_removed_while_the_needs_are_unknown() {
     let fixture = DeliveryFixture::new().await;
-    let claim = cached(&fixture.store, "a.txt", b"a").await;
+    let claim = add_cached(&fixture.store, "a.txt", b"a").await;
     fixture.fake.script([FakeAction::Wait(ONE_MINUTE * 600)]);
     fixture.deliver(&work("d", &[&claim])).await.unwrap();
     fixture.clock.advance(ONE_MINUTE * 90);
@@ -426,14 +441,14 @@ async fn nothing_is_removed_while_the_needs_are_unknown() {
         &opentelemetry::metrics::noop::NoopMeterProvider::new(),
         "test",
     );
-    let empty = Bus::in_process(fixture.clock.clone(), &meter);
-    let blind = replica_over(&empty, fixture.store.clone(), &fixture.clock);
-    let swept = blind.sweeper.sweep_cache().await;
+    let empty_bus = Bus::in_process(fixture.clock.clone(), &meter);
+    let replica_without_records = replica_over(&empty_bus, fixture.store.clone(), &fixture.clock);
+    let swept = replica_without_records.sweeper.sweep_cache().await;
     assert!(matches!(swept, Err(SweepError::Records(_))), "{swept:?}");
-    assert_eq!(left(&fixture).await, keys(&[&claim]));
-    let seeing = fixture.replica.sweeper.sweep_cache().await.unwrap();
+    assert_eq!(remaining_keys(&fixture).await, keys(&[&claim]));
+    let swept = fixture.replica.sweeper.sweep_cache().await.unwrap();
     assert_eq!(
-        seeing,
+        swept,
         SweepReport {
             objects: 1,
             bytes: 1,

@@ -48,12 +48,12 @@ fn every_field_has_its_bounds() {
         |config| config.accounts = account("A bot", telegram.clone()),
         "accounts.A bot",
     );
-    let both = AccountConfig {
+    let two_platforms = AccountConfig {
         slack: Some(dray_platform_slack::SlackOptions::default()),
         ..telegram
     };
     check(
-        |config| config.accounts = account("bot", both.clone()),
+        |config| config.accounts = account("bot", two_platforms.clone()),
         "accounts.bot",
     );
     check(
@@ -104,7 +104,7 @@ fn a_chat_for_questions_names_its_account_where_the_platform_has_several() {
 }
 
 #[test]
-fn bots_and_mailboxes_have_a_way_in() {
+fn bots_and_mailboxes_receive_messages() {
     let accounts = BTreeMap::from([
         (
             "bot".to_owned(),

@@ -257,21 +257,21 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_never_left_is_reported_by_its_own_name() {
+    fn a_file_that_could_not_be_copied_is_reported_by_its_name() {
         let fault = Fault::new(FaultCode::Denied, "m");
         assert_eq!(failed_file(b"/w/.env", &fault).name, ".env");
         assert_eq!(failed_file(b"/w/a\x1b[2J.txt", &fault).name, "a?[2J.txt");
     }
 
     #[test]
-    fn every_fault_has_a_kind_and_only_what_passes_is_tried_again() {
+    fn every_fault_has_a_kind_and_only_temporary_ones_are_transient() {
         for code in FaultCode::ALL_CODES {
             let kind = kind_of(&Fault::new(code, "m"));
-            let passes = matches!(
+            let is_temporary = matches!(
                 code,
                 FaultCode::RateLimited | FaultCode::Timeout | FaultCode::Unavailable
             );
-            assert_eq!(kind == ErrorKind::Transient, passes, "{code}");
+            assert_eq!(kind == ErrorKind::Transient, is_temporary, "{code}");
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Pages of other origins that may upload (Fetch Standard, «CORS protocol»): exactly those that the operator listed,
-//! never `*`; without a list, none. Cookies play no part, since uploads carry a bearer token.
+//! Pages of other origins that may upload (Fetch Standard, "CORS protocol"): exactly those that the operator listed,
+//! never `*`; without a list, none. Cookies are not used, because uploads have a bearer token.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use super::InboundService;
 /// Seconds for which a browser remembers the result of a preflight.
 const PREFLIGHT_MAX_AGE_SECONDS: &str = "600";
 
-/// Answers preflights, and lets pages of listed origins read responses.
+/// Responds to preflights, and lets pages of listed origins read responses.
 pub(super) async fn allow_origins(
     State(service): State<Arc<InboundService>>,
     request: Request,

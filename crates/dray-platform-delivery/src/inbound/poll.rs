@@ -31,7 +31,7 @@ struct PollLease {
 impl DurableInboundSink {
     /// Polls while this replica has the lease, until `stop`.
     pub async fn poll(self, instance: String, stop: CancellationToken) {
-        let mut pause = Duration::from_secs(1);
+        let mut retry_delay = Duration::from_secs(1);
         while !stop.is_cancelled() {
             if !self.take_lease(&instance).await {
                 wait_or_stop(&stop, RENEW_INTERVAL).await;
@@ -44,11 +44,11 @@ impl DurableInboundSink {
                     self.release_lease(&instance).await;
                     return;
                 }
-                Some(Ok(())) | None => pause = Duration::from_secs(1),
+                Some(Ok(())) | None => retry_delay = Duration::from_secs(1),
                 Some(Err(ErrorKind::Auth)) => wait_or_stop(&stop, REFUSED_DELAY).await,
                 Some(Err(_)) => {
-                    wait_or_stop(&stop, pause).await;
-                    pause = (pause * 2).min(MAX_RETRY_DELAY);
+                    wait_or_stop(&stop, retry_delay).await;
+                    retry_delay = (retry_delay * 2).min(MAX_RETRY_DELAY);
                 }
             }
         }
@@ -146,9 +146,9 @@ impl DurableInboundSink {
     }
 }
 
-async fn wait_or_stop(stop: &CancellationToken, pause: Duration) {
+async fn wait_or_stop(stop: &CancellationToken, delay: Duration) {
     tokio::select! {
         () = stop.cancelled() => {}
-        () = tokio::time::sleep(pause) => {}
+        () = tokio::time::sleep(delay) => {}
     }
 }

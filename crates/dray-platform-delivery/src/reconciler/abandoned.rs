@@ -61,7 +61,7 @@ impl Reconciler {
             // By the clock of that worker, the delivery was not due yet.
             Some(TerminalState::Done) => idle,
             Some(_) => dead,
-            None if record.rounds > 0 || !self.is_left(record) => Ok(WorkState::Open),
+            None if record.rounds > 0 || !self.is_unpublished(record) => Ok(WorkState::Open),
             // The record was written, but its work was not published.
             None => {
                 let id = OperationId::new(record.delivery_id.as_str());
@@ -89,7 +89,8 @@ impl Reconciler {
         Ok(found.map(|stored| stored.record.terminal()))
     }
 
-    fn is_left(&self, record: &DeliveryRecord) -> bool {
+    /// Whether the record is so old that its work would be published by now.
+    fn is_unpublished(&self, record: &DeliveryRecord) -> bool {
         let age = self.clock.now_ms().saturating_sub(record.begun_at_ms);
         record.due_at_ms == 0 && age >= UNPUBLISHED_MS
     }

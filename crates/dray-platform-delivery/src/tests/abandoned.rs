@@ -19,23 +19,23 @@ use crate::record::{DeliveryRecord, FileState};
 #[derive(Clone, Copy)]
 enum ScriptedWorker {
     /// With a failure that may be retried.
-    Fails,
+    Fail,
     /// With success, without doing anything.
-    Succeeds,
+    Succeed,
 }
 
 impl ScriptedWorker {
     #[expect(
         clippy::result_large_err,
-        reason = "it is what the bus takes from a handler"
+        reason = "the bus requires this type of a handler"
     )]
-    fn ends(self) -> Result<WorkCompleted, WorkFailure> {
+    fn result(self) -> Result<WorkCompleted, WorkFailure> {
         match self {
-            Self::Fails => {
+            Self::Fail => {
                 let fault = Fault::new(FaultCode::Unavailable, "It does not work.");
                 Err(fault.retry_after(Duration::from_millis(1)).into())
             }
-            Self::Succeeds => Ok(WorkCompleted::event(&v1::DeliveryProgressed::default())),
+            Self::Succeed => Ok(WorkCompleted::event(&v1::DeliveryProgressed::default())),
         }
     }
 }
@@ -45,7 +45,7 @@ impl WorkHandler<v1::DeliverFiles> for ScriptedWorker {
         &self,
         _: WorkDelivery<v1::DeliverFiles>,
     ) -> Result<WorkCompleted, WorkFailure> {
-        self.ends()
+        self.result()
     }
 }
 
@@ -54,12 +54,12 @@ impl WorkHandler<v1::SendFileRequested> for ScriptedWorker {
         &self,
         _: WorkDelivery<v1::SendFileRequested>,
     ) -> Result<WorkCompleted, WorkFailure> {
-        self.ends()
+        self.result()
     }
 }
 
 /// Runs a worker of this kind for work `W` until the ledger records the end of the work.
-async fn work<W: dray_proto::Work>(
+async fn run_worker<W: dray_proto::Work>(
     fixture: &DeliveryFixture,
     durable: &str,
     work: &W,
@@ -85,7 +85,7 @@ async fn work<W: dray_proto::Work>(
             .read(&key)
             .await
             .unwrap()
-            .is_none_or(|held| held.record.terminal() == TerminalState::Unspecified)
+            .is_none_or(|entry| entry.record.terminal() == TerminalState::Unspecified)
         {
             tokio::task::yield_now().await;
         }
@@ -96,16 +96,16 @@ async fn work<W: dray_proto::Work>(
 }
 
 /// Publishes the work that continues a delivery, and lets the worker handle it.
-async fn round(fixture: &DeliveryFixture, id: &str, worker: ScriptedWorker) {
+async fn run_round(fixture: &DeliveryFixture, id: &str, worker: ScriptedWorker) {
     let report = fixture.record(id).await;
     let meta = round_meta(&report).unwrap();
     let next = round_work(&report);
     fixture.bus.publish_work(&meta, &next).await.unwrap();
     let durable = "platform-delivery-telegram";
-    work(fixture, durable, &next, meta.operation.as_str(), worker).await;
+    run_worker(fixture, durable, &next, meta.operation.as_str(), worker).await;
 }
 
-async fn audited(fixture: &DeliveryFixture) -> Vec<(String, String)> {
+async fn audit_lines(fixture: &DeliveryFixture) -> Vec<(String, String)> {
     let filter = EventFilter::new("dray.audit.>").from_start();
     let mut events = fixture.bus.events(filter).await.unwrap();
     let mut lines = Vec::new();
@@ -126,9 +126,12 @@ async fn a_dead_letter_ends_its_delivery_immediately_with_the_true_state() {
         .await;
     fixture.crash_in(&crashing).await;
     fixture.sweep().await;
-    assert!(!fixture.record("d").await.finished, "somebody may have it");
+    assert!(
+        !fixture.record("d").await.finished,
+        "a worker may still have the work"
+    );
 
-    round(&fixture, "d", ScriptedWorker::Fails).await;
+    run_round(&fixture, "d", ScriptedWorker::Fail).await;
     assert!(!fixture.record("d").await.finished);
     fixture.sweep().await;
     let report = fixture.record("d").await;
@@ -141,7 +144,7 @@ async fn a_dead_letter_ends_its_delivery_immediately_with_the_true_state() {
         report.notice
     );
     assert!(report.result_json.contains(r#""success":false"#));
-    let audited_files = audited(&fixture).await;
+    let audited_files = audit_lines(&fixture).await;
     assert_eq!(
         audited_files,
         [
@@ -150,7 +153,7 @@ async fn a_dead_letter_ends_its_delivery_immediately_with_the_true_state() {
         ]
     );
     fixture.sweep().await;
-    assert_eq!(audited(&fixture).await.len(), 2, "once");
+    assert_eq!(audit_lines(&fixture).await.len(), 2, "once");
     assert!(matches!(
         fixture.resume("d").await.unwrap(),
         WorkEnd::Finished(_)
@@ -167,7 +170,7 @@ async fn a_round_that_a_slow_clock_considers_too_early_is_repeated() {
     let waiting = fixture.files("d", &[("a.txt", b"a")]).await;
     fixture.deliver(&waiting).await.unwrap();
     fixture.clock.advance(Duration::from_mins(98));
-    round(&fixture, "d", ScriptedWorker::Succeeds).await;
+    run_round(&fixture, "d", ScriptedWorker::Succeed).await;
     fixture.sweep().await;
     assert_eq!(fixture.record("d").await.rounds, 2);
     let WorkEnd::Finished(report) = fixture.resume("d").await.unwrap() else {
@@ -214,7 +217,7 @@ async fn a_record_whose_writer_crashed_before_requesting_the_next_round_is_ended
         "platform-delivery",
         &request,
         "d",
-        ScriptedWorker::Fails,
+        ScriptedWorker::Fail,
     )
     .await;
     fixture.sweep().await;

@@ -31,8 +31,8 @@ enum CheckOutcome {
 
 #[derive(Debug)]
 struct ScriptedPlatform {
-    answer: CheckOutcome,
-    asked: Arc<AtomicUsize>,
+    outcome: CheckOutcome,
+    request_count: Arc<AtomicUsize>,
 }
 
 #[async_trait]
@@ -69,8 +69,8 @@ impl Platform for ScriptedPlatform {
     }
 
     async fn check_account(&self) -> Result<AccountCheck, PlatformError> {
-        self.asked.fetch_add(1, Ordering::SeqCst);
-        match self.answer {
+        self.request_count.fetch_add(1, Ordering::SeqCst);
+        match self.outcome {
             CheckOutcome::Accept => Ok(AccountCheck::accepted(
                 "@bot\u{202e}\n",
                 FilePermission::Allowed,
@@ -89,17 +89,17 @@ impl Platform for ScriptedPlatform {
 struct CheckFixture {
     checker: AccountChecker,
     clock: Clock,
-    asked: Arc<AtomicUsize>,
+    request_count: Arc<AtomicUsize>,
 }
 
 impl CheckFixture {
     fn new(accounts: &[(&str, Option<&str>, CheckOutcome)]) -> Self {
         let clock = Clock::manual(1_700_000_000_000);
-        let asked = Arc::new(AtomicUsize::new(0));
-        let accounts = accounts.iter().map(|(name, tenant, answer)| {
+        let request_count = Arc::new(AtomicUsize::new(0));
+        let accounts = accounts.iter().map(|(name, tenant, outcome)| {
             let platform = ScriptedPlatform {
-                answer: *answer,
-                asked: Arc::clone(&asked),
+                outcome: *outcome,
+                request_count: Arc::clone(&request_count),
             };
             let tenant = tenant.map(|tenant| TenantId::new(tenant).unwrap());
             PlatformAccount::new(*name, Arc::new(platform)).with_tenant(tenant)
@@ -110,7 +110,7 @@ impl CheckFixture {
                 clock: clock.clone(),
             },
             clock,
-            asked,
+            request_count,
         }
     }
 
@@ -129,7 +129,7 @@ impl CheckFixture {
 }
 
 #[tokio::test]
-async fn a_tenant_checks_its_own_accounts_and_those_of_all() {
+async fn a_tenant_checks_its_own_accounts_and_the_shared_ones() {
     let fixture = CheckFixture::new(&[
         ("shared", None, CheckOutcome::Accept),
         ("own", Some("acme"), CheckOutcome::Accept),
@@ -148,7 +148,7 @@ async fn a_tenant_checks_its_own_accounts_and_those_of_all() {
     }
     let foreign = fixture.check("acme", "foreign").await.unwrap_err();
     assert!(matches!(foreign, DeliveryError::NotFound(_)), "{foreign:?}");
-    assert_eq!(fixture.asked.load(Ordering::SeqCst), 2);
+    assert_eq!(fixture.request_count.load(Ordering::SeqCst), 2);
 }
 
 #[tokio::test]
@@ -162,20 +162,20 @@ async fn a_refused_token_is_reported_and_no_part_of_it_leaves_the_service() {
 }
 
 #[tokio::test]
-async fn many_callers_are_one_request_to_the_platform_until_the_result_is_old() {
+async fn concurrent_checks_share_one_request_to_the_platform_until_its_result_is_old() {
     let fixture = CheckFixture::new(&[("main", None, CheckOutcome::Accept)]);
     let callers = (0..20).map(|_| fixture.check("acme", ""));
     for reply in futures_util::future::join_all(callers).await {
         assert_eq!(reply.unwrap().accounts.len(), 1);
     }
-    assert_eq!(fixture.asked.load(Ordering::SeqCst), 1);
+    assert_eq!(fixture.request_count.load(Ordering::SeqCst), 1);
     fixture.clock.advance(Duration::from_secs(5));
     fixture.check("acme", "").await.unwrap();
-    assert_eq!(fixture.asked.load(Ordering::SeqCst), 2);
+    assert_eq!(fixture.request_count.load(Ordering::SeqCst), 2);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_platform_that_never_answers_holds_up_neither_the_reply_nor_the_others() {
+async fn a_platform_that_never_responds_delays_neither_the_reply_nor_other_accounts() {
     let fixture = CheckFixture::new(&[
         ("hangs", None, CheckOutcome::Hang),
         ("works", None, CheckOutcome::Accept),

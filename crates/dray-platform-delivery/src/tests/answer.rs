@@ -43,14 +43,14 @@ async fn fixture() -> DeliveryFixture {
 }
 
 #[tokio::test]
-async fn r_4_tags_become_files_and_what_is_missing_is_reported() {
+async fn r_4_tags_become_files_and_missing_files_are_reported() {
     let fixture = fixture().await;
-    let said =
+    let request =
         text("Here: MEDIA:/w/a.pdf and MEDIA:/w/b c.pdf, not MEDIA:/w/none.pdf [[as_document]]");
     let reply = fixture
         .replica
         .texts
-        .send_text(&fixture.meta("d1"), &said)
+        .send_text(&fixture.meta("d1"), &request)
         .await
         .unwrap();
     assert_eq!(reply.notices, ["none.pdf"]);
@@ -86,7 +86,7 @@ async fn a_text_without_tags_sends_nothing() {
 }
 
 #[tokio::test]
-async fn r_3_what_the_tool_sent_in_the_turn_is_not_sent_again() {
+async fn r_3_a_file_that_the_tool_sent_in_the_turn_is_not_sent_again() {
     let fixture = fixture().await;
     let tool = v1::SendFileRequested {
         session: "s".to_owned(),
@@ -97,17 +97,17 @@ async fn r_3_what_the_tool_sent_in_the_turn_is_not_sent_again() {
     let meta = fixture.meta("d1");
     fixture.replica.intake.accept(&meta, &tool).await.unwrap();
     fixture.replica.texts.note_turn(&meta, &tool).await;
-    let said = text("MEDIA:/w/a.pdf");
+    let request = text("MEDIA:/w/a.pdf");
     let reply = fixture
         .replica
         .texts
-        .send_text(&fixture.meta("d2"), &said)
+        .send_text(&fixture.meta("d2"), &request)
         .await
         .unwrap();
-    assert_eq!(reply.delivery_id, "", "it is on its way");
+    assert_eq!(reply.delivery_id, "", "the file is being delivered");
     let other_turn = v1::SendTextRequested {
         turn: "u".to_owned(),
-        ..said.clone()
+        ..request.clone()
     };
     let reply = fixture
         .replica
@@ -115,7 +115,7 @@ async fn r_3_what_the_tool_sent_in_the_turn_is_not_sent_again() {
         .send_text(&fixture.meta("d3"), &other_turn)
         .await
         .unwrap();
-    assert_eq!(reply.delivery_id, "d3", "another turn is another wish");
+    assert_eq!(reply.delivery_id, "d3", "another turn is another request");
     fixture.fake.script([super::fake::FakeAction::Refuse(
         dray_platform::ErrorKind::Forbidden,
     )]);
@@ -124,10 +124,10 @@ async fn r_3_what_the_tool_sent_in_the_turn_is_not_sent_again() {
     let reply = fixture
         .replica
         .texts
-        .send_text(&fixture.meta("d4"), &said)
+        .send_text(&fixture.meta("d4"), &request)
         .await
         .unwrap();
-    assert_eq!(reply.delivery_id, "d4", "what failed may be sent again");
+    assert_eq!(reply.delivery_id, "d4", "a failed file may be sent again");
 }
 
 #[tokio::test]
@@ -177,13 +177,13 @@ async fn a_text_that_breaks_the_contract_is_refused() {
     let fixture = fixture().await;
     let mut both = stored_text(&fixture, b"Done.").await;
     both.text = "Done.".to_owned();
-    let mut vast = stored_text(&fixture, b"Done.").await;
-    let artifact = vast.text_claim.as_mut().unwrap().artifact.as_mut();
+    let mut too_large = stored_text(&fixture, b"Done.").await;
+    let artifact = too_large.text_claim.as_mut().unwrap().artifact.as_mut();
     artifact.unwrap().size = (8 << 20) + 1;
     let requests = [
         (text(&long_text()), "text"),
         (both, "text"),
-        (vast, "text_claim"),
+        (too_large, "text_claim"),
         (stored_text(&fixture, b"\xff").await, "text_claim"),
     ];
     for (request, field) in requests {

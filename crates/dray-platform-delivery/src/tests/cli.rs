@@ -29,19 +29,19 @@ fn with_cli(fixture: &mut DeliveryFixture, fallbacks: Vec<std::path::PathBuf>) {
     ));
 }
 
-fn to(work: DeliveryStart, folder: &std::path::Path) -> DeliveryStart {
+fn to_directory(work: DeliveryStart, directory: &std::path::Path) -> DeliveryStart {
     DeliveryStart {
         target: Some(v1::ChatTarget {
             platform: "cli".to_owned(),
-            chat: folder.to_string_lossy().into_owned(),
+            chat: directory.to_string_lossy().into_owned(),
             ..v1::ChatTarget::default()
         }),
         ..work
     }
 }
 
-fn names(folder: &std::path::Path) -> Vec<String> {
-    let mut names: Vec<_> = std::fs::read_dir(folder)
+fn names(directory: &std::path::Path) -> Vec<String> {
+    let mut names: Vec<_> = std::fs::read_dir(directory)
         .unwrap()
         .map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned())
         .collect();
@@ -53,17 +53,23 @@ fn names(folder: &std::path::Path) -> Vec<String> {
 async fn a_copy_takes_a_free_name_and_leaves_nothing_else_behind() {
     let mut fixture = DeliveryFixture::new().await;
     with_cli(&mut fixture, Vec::new());
-    let folder = fixture.folder().join("here");
-    std::fs::create_dir(&folder).unwrap();
-    std::fs::write(folder.join("report.pdf"), "mine").unwrap();
+    let directory = fixture.directory().join("here");
+    std::fs::create_dir(&directory).unwrap();
+    std::fs::write(directory.join("report.pdf"), "mine").unwrap();
     let files: [(&str, &[u8]); 2] = [("report.pdf", b"new"), ("none.txt", b"")];
-    let work = to(fixture.files("d", &files).await, &folder);
+    let work = to_directory(fixture.files("d", &files).await, &directory);
     let report = fixture.delivered(&work).await;
     assert_eq!(states(&report), [FileState::Copied, FileState::Copied]);
-    assert_eq!(names(&folder), ["none.txt", "report (2).pdf", "report.pdf"]);
-    assert_eq!(std::fs::read(folder.join("report.pdf")).unwrap(), b"mine");
     assert_eq!(
-        std::fs::read(folder.join("report (2).pdf")).unwrap(),
+        names(&directory),
+        ["none.txt", "report (2).pdf", "report.pdf"]
+    );
+    assert_eq!(
+        std::fs::read(directory.join("report.pdf")).unwrap(),
+        b"mine"
+    );
+    assert_eq!(
+        std::fs::read(directory.join("report (2).pdf")).unwrap(),
         b"new"
     );
     let file = &report.files[0];
@@ -76,15 +82,15 @@ async fn a_copy_takes_a_free_name_and_leaves_nothing_else_behind() {
 }
 
 #[tokio::test]
-async fn names_are_clean_and_stay_in_the_folder() {
+async fn names_are_cleaned_and_stay_in_the_directory() {
     let mut fixture = DeliveryFixture::new().await;
     with_cli(&mut fixture, Vec::new());
-    let folder = fixture.folder().join("here");
-    std::fs::create_dir(&folder).unwrap();
+    let directory = fixture.directory().join("here");
+    std::fs::create_dir(&directory).unwrap();
     let files: [(&str, &[u8]); 1] = [("../\u{1b}[31m\u{202e}evil.sh", b"x")];
-    let work = to(fixture.files("d", &files).await, &folder);
+    let work = to_directory(fixture.files("d", &files).await, &directory);
     fixture.delivered(&work).await;
-    let names = names(&folder);
+    let names = names(&directory);
     assert_eq!(names.len(), 1);
     assert!(
         !names[0].chars().any(|c| c.is_control() || c == '\u{202e}'),
@@ -93,22 +99,22 @@ async fn names_are_clean_and_stay_in_the_folder() {
 }
 
 #[tokio::test]
-async fn a_folder_that_cannot_be_written_is_skipped_or_the_copy_fails() {
+async fn a_directory_that_cannot_be_written_is_skipped_or_the_copy_fails() {
     let mut fixture = DeliveryFixture::new().await;
-    let fallback = fixture.folder().join("downloads");
+    let fallback = fixture.directory().join("downloads");
     std::fs::create_dir(&fallback).unwrap();
     with_cli(&mut fixture, vec![fallback.clone()]);
-    let missing = fixture.folder().join("missing");
-    let work = to(fixture.files("d1", &[("a.txt", b"a")]).await, &missing);
+    let missing = fixture.directory().join("missing");
+    let work = to_directory(fixture.files("d1", &[("a.txt", b"a")]).await, &missing);
     assert_eq!(states(&fixture.delivered(&work).await), [FileState::Copied]);
     assert_eq!(names(&fallback), ["a.txt"]);
     with_cli(&mut fixture, Vec::new());
-    let work = to(fixture.files("d2", &[("a.txt", b"a")]).await, &missing);
+    let work = to_directory(fixture.files("d2", &[("a.txt", b"a")]).await, &missing);
     assert_eq!(
         states(&fixture.delivered(&work).await),
         [FileState::Rejected]
     );
-    let relative = to(
+    let relative = to_directory(
         fixture.files("d3", &[("a.txt", b"a")]).await,
         std::path::Path::new("x"),
     );
@@ -119,17 +125,17 @@ async fn a_folder_that_cannot_be_written_is_skipped_or_the_copy_fails() {
 }
 
 #[tokio::test]
-async fn a_copy_whose_answer_was_lost_is_found_again() {
+async fn a_copy_whose_record_was_lost_is_found_again() {
     let mut fixture = DeliveryFixture::new().await;
     with_cli(&mut fixture, Vec::new());
-    let folder = fixture.folder().join("here");
-    std::fs::create_dir(&folder).unwrap();
-    let work = to(fixture.files("d", &[("a.txt", b"a")]).await, &folder);
+    let directory = fixture.directory().join("here");
+    std::fs::create_dir(&directory).unwrap();
+    let work = to_directory(fixture.files("d", &[("a.txt", b"a")]).await, &directory);
     fixture.delivered(&work).await;
     // The state after a crash between the copy and its record.
     let meta = fixture.meta("d");
     let key = crate::records::record_key(&meta.tenant, &meta.operation);
-    let mut held = fixture
+    let mut stored = fixture
         .replica
         .receipts
         .log
@@ -138,12 +144,13 @@ async fn a_copy_whose_answer_was_lost_is_found_again() {
         .await
         .unwrap()
         .unwrap();
-    held.record.finished = false;
-    held.record.files[0].state = FileState::Sending;
-    let DeliveryStep::Done(step) = held.record.steps.remove(0) else {
-        panic!("it was not copied");
+    stored.record.finished = false;
+    stored.record.files[0].state = FileState::Sending;
+    let DeliveryStep::Done(step) = stored.record.steps.remove(0) else {
+        panic!("the file was not copied");
     };
-    held.record
+    stored
+        .record
         .steps
         .insert(0, step.deny().begin(fixture.clock.now_ms()).into());
     fixture
@@ -151,11 +158,11 @@ async fn a_copy_whose_answer_was_lost_is_found_again() {
         .receipts
         .log
         .records
-        .write(&key, held.record, held.revision)
+        .write(&key, stored.record, stored.revision)
         .await
         .unwrap();
     let report = fixture.delivered(&work).await;
     assert_eq!(states(&report), [FileState::Copied]);
-    assert_eq!(names(&folder), ["a.txt"]);
+    assert_eq!(names(&directory), ["a.txt"]);
     assert_eq!(CliAccount::default().name(), "cli");
 }

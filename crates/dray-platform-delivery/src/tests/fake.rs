@@ -20,32 +20,32 @@ mod questions;
 pub(crate) use self::inbox::UserAttachment;
 pub(crate) use self::questions::SeenQuestion;
 
-/// The effect of one request.
+/// What the platform does with the message of one request.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum FakeAction {
-    /// It is shown and confirmed.
+    /// Shows and confirms it.
     Show,
-    /// It is refused, and nothing is shown.
+    /// Refuses it and shows nothing.
     Refuse(ErrorKind),
-    /// It is refused with this delay.
+    /// Refuses it for this time, as a rate limit does.
     Wait(Duration),
-    /// It is refused, because the chat has this id now.
+    /// Refuses it, because the chat has this id now.
     MoveTo(&'static str),
-    /// It is refused as larger than this many bytes.
+    /// Refuses it as larger than this many bytes.
     Limit(u64),
-    /// It is shown, but the response is lost.
-    LoseAnswer,
-    /// It is not shown, and there is no response.
+    /// Shows it, but the response is lost.
+    LoseResponse,
+    /// Loses the request: shows nothing and does not respond.
     LoseRequest,
-    /// It is answered, but neither shown nor confirmed.
+    /// Responds, but neither shows nor confirms it.
     Unconfirmed,
-    /// It is shown, and the process crashes before the response.
+    /// Shows it, and the process of the sender crashes before the response.
     CrashAfter,
-    /// The process crashes before it is shown.
+    /// The process of the sender crashes before it is shown.
     CrashBefore,
-    /// Only this many of its files are shown.
+    /// Shows only this many of its files.
     ShowSome(usize),
-    /// It is shown, and the confirmation is provisional.
+    /// Shows it, and confirms it provisionally.
     Accept,
 }
 
@@ -235,7 +235,8 @@ impl FakePlatform {
     }
 }
 
-async fn read(
+/// Reads the files of a request that are not sent by their ids.
+async fn read_files(
     request: &Request<'_>,
     progress: &dyn UploadProgress,
 ) -> Result<Vec<u8>, PlatformError> {
@@ -327,7 +328,7 @@ impl Platform for FakePlatform {
         if !self.lock().prepares || request.step.files().is_empty() {
             return Ok(String::new());
         }
-        read(&request, progress).await?;
+        read_files(&request, progress).await?;
         let mut state = self.lock();
         state.prepared += 1;
         Ok(format!("upload-{}", state.prepared))
@@ -346,17 +347,17 @@ impl Platform for FakePlatform {
             }
             state.script.pop_front().unwrap_or(FakeAction::Show)
         };
-        let refusal = |kind| PlatformError::new(kind, "the script says so");
+        let refusal = |kind| PlatformError::new(kind, "refused by the script");
         let is_shown = matches!(
             action,
             FakeAction::Show
-                | FakeAction::LoseAnswer
+                | FakeAction::LoseResponse
                 | FakeAction::CrashAfter
                 | FakeAction::ShowSome(_)
                 | FakeAction::Accept
         );
         let bytes = if is_shown {
-            read(&request, progress).await?
+            read_files(&request, progress).await?
         } else {
             Vec::new()
         };
@@ -379,7 +380,7 @@ impl Platform for FakePlatform {
             FakeAction::Limit(limit) => {
                 Err(refusal(ErrorKind::TooLarge).with_numbers(limit + 1, limit))
             }
-            FakeAction::LoseAnswer => {
+            FakeAction::LoseResponse => {
                 self.show(&request, bytes, usize::MAX);
                 Err(refusal(ErrorKind::Transient).ambiguous())
             }

@@ -59,7 +59,7 @@ pub(crate) struct DeliveryFixture {
     pub(crate) store: Store,
     pub(crate) clock: Clock,
     pub(crate) sandbox: FakeSandbox,
-    folder: TempDir,
+    directory: TempDir,
     _s3: EmbeddedS3,
 }
 
@@ -93,8 +93,8 @@ impl DeliveryFixture {
         ambiguity: DuplicateProtection,
         change: impl FnOnce(&mut Config),
     ) -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let (s3, options) = EmbeddedS3::with_capacity(&folder.path().join("s3"), u64::MAX)
+        let directory = tempfile::tempdir().unwrap();
+        let (s3, options) = EmbeddedS3::with_capacity(&directory.path().join("s3"), u64::MAX)
             .await
             .unwrap();
         let store = Store::open(&options, clock.clone()).await.unwrap();
@@ -107,13 +107,13 @@ impl DeliveryFixture {
         let cx = context(&bus, &store, &clock);
         let accounts = accounts(&fake);
         Self {
-            replica: quick(config, accounts, &cx),
+            replica: service_with_short_retries(config, accounts, &cx),
             sandbox: FakeSandbox::start(&bus).await,
             fake,
             bus,
             store,
             clock,
-            folder,
+            directory,
             _s3: s3,
         }
     }
@@ -122,7 +122,8 @@ impl DeliveryFixture {
     pub(crate) fn restart(&mut self) {
         let cx = context(&self.bus, &self.store, &self.clock);
         let accounts = accounts(&self.fake);
-        self.replica = quick(self.replica.inbound.config.as_ref().clone(), accounts, &cx);
+        self.replica =
+            service_with_short_retries(self.replica.inbound.config.as_ref().clone(), accounts, &cx);
     }
 
     pub(crate) fn meta(&self, operation: &str) -> Meta {
@@ -173,7 +174,7 @@ impl DeliveryFixture {
     pub(crate) async fn delivered(&self, start: &DeliveryStart) -> DeliveryRecord {
         match self.deliver(start).await.unwrap() {
             WorkEnd::Finished(record) => record,
-            WorkEnd::Waiting(record) => panic!("it waits for {:?}", record.waiting),
+            WorkEnd::Waiting(record) => panic!("the delivery waits for {:?}", record.waiting),
         }
     }
 
@@ -183,7 +184,7 @@ impl DeliveryFixture {
             let crashing = self.deliver(start);
             tokio::pin!(crashing);
             tokio::select! {
-                ended = &mut crashing => panic!("it did not crash: {ended:?}"),
+                ended = &mut crashing => panic!("the work ended without a crash: {ended:?}"),
                 () = self.fake.crashed() => {}
             }
         }
@@ -233,8 +234,8 @@ impl DeliveryFixture {
         operations
     }
 
-    pub(crate) fn folder(&self) -> &std::path::Path {
-        self.folder.path()
+    pub(crate) fn directory(&self) -> &std::path::Path {
+        self.directory.path()
     }
 }
 
@@ -253,7 +254,11 @@ pub(crate) fn accounts(fake: &Arc<FakePlatform>) -> AccountRegistry {
 }
 
 /// A service that retries after a millisecond.
-fn quick(config: Config, accounts: AccountRegistry, cx: &ServiceContext) -> Arc<DeliveryService> {
+fn service_with_short_retries(
+    config: Config,
+    accounts: AccountRegistry,
+    cx: &ServiceContext,
+) -> Arc<DeliveryService> {
     let retry_unit = Duration::from_millis(1);
     Arc::new(DeliveryService::with_retry_unit(
         config, accounts, cx, retry_unit,
@@ -304,18 +309,18 @@ pub(crate) struct FakeSandbox {
 }
 
 impl FakeSandbox {
-    #[expect(clippy::too_many_lines, reason = "one answer after the other")]
+    #[expect(clippy::too_many_lines, reason = "one handler after the other")]
     pub(crate) async fn start(bus: &Bus) -> Self {
         let shared = Arc::new(Mutex::new(SandboxState::default()));
         let mut tasks = JoinSet::new();
-        let known = Arc::clone(&shared);
+        let state = Arc::clone(&shared);
         serve(bus, &mut tasks, move |_: v1::ShowSessionRequest| {
-            lock(&known).session.clone().ok_or_else(missing)
+            lock(&state).session.clone().ok_or_else(missing)
         })
         .await;
-        let known = Arc::clone(&shared);
+        let state = Arc::clone(&shared);
         serve(bus, &mut tasks, move |request: v1::FindSessionRequest| {
-            let session = lock(&known).session.clone().ok_or_else(missing)?;
+            let session = lock(&state).session.clone().ok_or_else(missing)?;
             if session.chat == request.chat {
                 Ok(session)
             } else {
@@ -323,9 +328,9 @@ impl FakeSandbox {
             }
         })
         .await;
-        let known = Arc::clone(&shared);
+        let state = Arc::clone(&shared);
         serve(bus, &mut tasks, move |request: v1::StatSandboxRequest| {
-            let found = lock(&known).files.get(&request.path).cloned();
+            let found = lock(&state).files.get(&request.path).cloned();
             let (kind, _) = found.unwrap_or_else(|| Err(missing()))?;
             let entry = v1::SandboxEntry {
                 path: request.path,
@@ -334,12 +339,12 @@ impl FakeSandbox {
             Ok(entry.with_kind(v1::SandboxEntryKind::from_name(&kind).unwrap()))
         })
         .await;
-        let known = Arc::clone(&shared);
+        let state = Arc::clone(&shared);
         serve(
             bus,
             &mut tasks,
             move |request: v1::GetSandboxFileRequest| {
-                let found = lock(&known).files.get(&request.path).cloned();
+                let found = lock(&state).files.get(&request.path).cloned();
                 let (_, claim) = found.unwrap_or_else(|| Err(missing()))?;
                 Ok(v1::SandboxFile {
                     receipt: claim.as_ref().map(receipt_of),
@@ -349,13 +354,13 @@ impl FakeSandbox {
             },
         )
         .await;
-        let known = Arc::clone(&shared);
+        let state = Arc::clone(&shared);
         serve(
             bus,
             &mut tasks,
             move |request: v1::GetSandboxTreeRequest| {
                 assert_eq!(request.format, "zip");
-                let found = lock(&known).files.get(&request.path).cloned();
+                let found = lock(&state).files.get(&request.path).cloned();
                 let (_, claim) = found.unwrap_or_else(|| Err(missing()))?;
                 Ok(v1::SandboxTree {
                     receipt: claim.as_ref().map(receipt_of),
@@ -412,7 +417,7 @@ fn missing() -> Fault {
 }
 
 /// Handles one kind of call.
-pub(super) async fn serve<C, F>(bus: &Bus, tasks: &mut JoinSet<()>, answer: F)
+pub(super) async fn serve<C, F>(bus: &Bus, tasks: &mut JoinSet<()>, respond: F)
 where
     C: dray_proto::Call,
     F: Fn(C) -> Result<C::Reply, Fault> + Send + 'static,
@@ -423,8 +428,8 @@ where
         .unwrap();
     tasks.spawn(async move {
         while let Some(incoming) = responder.next().await {
-            let answered = incoming.decode::<C>().and_then(&answer);
-            incoming.answer(answered).await;
+            let reply = incoming.decode::<C>().and_then(&respond);
+            incoming.answer(reply).await;
         }
     });
 }

@@ -55,7 +55,7 @@ fn sink(fixture: &DeliveryFixture) -> DurableInboundSink {
 }
 
 /// All work of one kind in the stream.
-async fn work<W: prost::Message + Default>(
+async fn published_work<W: prost::Message + Default>(
     fixture: &DeliveryFixture,
     filter: &str,
 ) -> Vec<(Meta, W)> {
@@ -76,7 +76,7 @@ async fn receive(
     attempt: u32,
 ) -> Result<(), dray_bus::WorkFailure> {
     sink(fixture).message(message).await.unwrap();
-    let (meta, work) = work::<v1::ReceiveMessage>(fixture, "dray.work.inbound.>")
+    let (meta, work) = published_work::<v1::ReceiveMessage>(fixture, "dray.work.inbound.>")
         .await
         .pop()
         .unwrap();
@@ -91,7 +91,7 @@ async fn receive(
 }
 
 async fn placed(fixture: &DeliveryFixture) -> Vec<v1::PlaceUpload> {
-    work::<v1::PlaceUpload>(fixture, "dray.work.sandbox.>")
+    published_work::<v1::PlaceUpload>(fixture, "dray.work.sandbox.>")
         .await
         .into_iter()
         .map(|(_, place)| place)
@@ -99,7 +99,7 @@ async fn placed(fixture: &DeliveryFixture) -> Vec<v1::PlaceUpload> {
 }
 
 #[tokio::test]
-async fn a_message_sent_twice_is_taken_once_and_its_files_are_placed_in_order() {
+async fn a_message_sent_twice_is_accepted_once_and_its_files_are_placed_in_order() {
     let fixture = fixture(|_| {}).await;
     fixture.sandbox.bind(chat("42"));
     fixture
@@ -123,7 +123,7 @@ async fn a_message_sent_twice_is_taken_once_and_its_files_are_placed_in_order() 
     let inbound = message("7", all);
     sink(&fixture).message(inbound.clone()).await.unwrap();
     receive(&fixture, inbound, 1).await.unwrap();
-    let received = work::<v1::ReceiveMessage>(&fixture, "dray.work.inbound.>").await;
+    let received = published_work::<v1::ReceiveMessage>(&fixture, "dray.work.inbound.>").await;
     assert_eq!(received.len(), 1);
     let placed = placed(&fixture).await;
     let positions: Vec<_> = placed.iter().map(|place| place.position).collect();
@@ -181,12 +181,12 @@ async fn a_file_is_cut_off_at_the_limit_for_any_announced_length() {
     assert_eq!(
         fixture.fake.fetches(),
         2,
-        "what is known to be too large is not fetched"
+        "a file that is announced as too large is not fetched"
     );
 }
 
 #[tokio::test]
-async fn silence_ends_a_fetch_and_the_agent_is_informed() {
+async fn a_fetch_without_bytes_is_ended_and_reported_to_the_agent() {
     let fixture = fixture(|config| config.fetch_idle = Period::millis(20)).await;
     fixture.sandbox.bind(chat("42"));
     fixture.fake.attach(
@@ -216,7 +216,8 @@ async fn a_chat_without_a_session_is_waited_for_and_then_reported() {
     let failure = receive(&fixture, inbound, 5).await.unwrap_err();
     assert_eq!(failure.fault().detail, "no_session");
     assert!(!failure.fault().is_retryable());
-    let notices = work::<v1::DeliverFiles>(&fixture, "dray.work.delivery-telegram.>").await;
+    let notices =
+        published_work::<v1::DeliverFiles>(&fixture, "dray.work.delivery-telegram.>").await;
     assert_eq!(notices.len(), 1);
     let (meta, notice) = &notices[0];
     let cancel = CancellationToken::new();
@@ -284,59 +285,77 @@ async fn a_client_that_stalls_in_its_request_loses_its_connection() {
     serving.join_next().await.unwrap().unwrap();
 }
 
-fn post(path: &str, body: &str) -> axum::http::request::Builder {
-    let _ = body;
+/// A request to the inbound listener under a host name that it accepts.
+fn post(path: &str) -> axum::http::request::Builder {
     Request::post(path).header("host", "localhost:1")
 }
 
-async fn ask(fixture: &DeliveryFixture, request: Request<Body>) -> (StatusCode, serde_json::Value) {
-    let answer = listener::inbound_router(Arc::clone(&fixture.replica.inbound))
+async fn send_request(
+    fixture: &DeliveryFixture,
+    request: Request<Body>,
+) -> (StatusCode, serde_json::Value) {
+    let response = listener::inbound_router(Arc::clone(&fixture.replica.inbound))
         .oneshot(request)
         .await
         .unwrap();
-    let status = answer.status();
-    let body = to_bytes(answer.into_body(), 1 << 20).await.unwrap();
+    let status = response.status();
+    let body = to_bytes(response.into_body(), 1 << 20).await.unwrap();
     (status, serde_json::from_slice(&body).unwrap_or_default())
 }
 
 #[tokio::test]
-async fn a_webhook_needs_its_signature_its_account_and_our_host() {
+async fn a_webhook_is_accepted_only_with_a_signature_a_known_account_and_an_own_host() {
     let fixture = fixture(|_| {}).await;
     let body = serde_json::to_string(&message("7", Vec::new())).unwrap();
     let path = "/platforms/bot/webhook";
     let request =
         |builder: axum::http::request::Builder| builder.body(Body::from(body.clone())).unwrap();
-    let unsigned = request(post(path, &body));
-    assert_eq!(ask(&fixture, unsigned).await.0, StatusCode::UNAUTHORIZED);
-    let nobody = request(post("/platforms/other/webhook", &body).header("x-signed", "1"));
-    assert_eq!(ask(&fixture, nobody).await.0, StatusCode::NOT_FOUND);
-    let rebound = Request::post(path)
+    let unsigned = request(post(path));
+    assert_eq!(
+        send_request(&fixture, unsigned).await.0,
+        StatusCode::UNAUTHORIZED
+    );
+    let unknown_account = request(post("/platforms/other/webhook").header("x-signed", "1"));
+    assert_eq!(
+        send_request(&fixture, unknown_account).await.0,
+        StatusCode::NOT_FOUND
+    );
+    let other_host = Request::post(path)
         .header("host", "evil.example")
         .header("x-signed", "1");
     assert_eq!(
-        ask(&fixture, request(rebound)).await.0,
+        send_request(&fixture, request(other_host)).await.0,
         StatusCode::MISDIRECTED_REQUEST
     );
-    let huge = post(path, "")
+    let huge = post(path)
         .header("x-signed", "1")
         .body(Body::from(vec![b'x'; 2 << 20]))
         .unwrap();
-    assert_eq!(ask(&fixture, huge).await.0, StatusCode::PAYLOAD_TOO_LARGE);
+    assert_eq!(
+        send_request(&fixture, huge).await.0,
+        StatusCode::PAYLOAD_TOO_LARGE
+    );
     let stalled = Err::<Bytes, _>(BodyError::Stalled(Duration::from_mins(1)));
-    let stalled = post(path, "")
+    let stalled = post(path)
         .header("x-signed", "1")
         .body(Body::from_stream(futures_util::stream::iter([stalled])))
         .unwrap();
-    assert_eq!(ask(&fixture, stalled).await.0, StatusCode::REQUEST_TIMEOUT);
-    let nonsense = post(path, "")
+    assert_eq!(
+        send_request(&fixture, stalled).await.0,
+        StatusCode::REQUEST_TIMEOUT
+    );
+    let malformed = post(path)
         .header("x-signed", "1")
         .body(Body::from("{"))
         .unwrap();
-    assert_eq!(ask(&fixture, nonsense).await.0, StatusCode::BAD_REQUEST);
+    assert_eq!(
+        send_request(&fixture, malformed).await.0,
+        StatusCode::BAD_REQUEST
+    );
     assert!(fixture.published("inbound").await.is_empty());
     for _ in 0..2 {
-        let right = request(post(path, &body).header("x-signed", "1"));
-        assert_eq!(ask(&fixture, right).await.0, StatusCode::OK);
+        let valid = request(post(path).header("x-signed", "1"));
+        assert_eq!(send_request(&fixture, valid).await.0, StatusCode::OK);
     }
     assert_eq!(
         fixture.published("inbound").await.len(),
@@ -368,52 +387,56 @@ async fn an_upload_with_a_token_is_stored_and_placed() {
     let token = "0123456789abcdef";
     let fixture = upload_fixture(token).await;
     let announced = |size: usize| format!(r#"{{"session":"s","name":"../a.txt","size":{size}}}"#);
-    let with = |token: &str, body: String| {
-        post("/uploads", "")
+    let request = |token: &str, body: String| {
+        post("/uploads")
             .header("authorization", format!("Bearer {token}"))
             .body(Body::from(body))
             .unwrap()
     };
     assert_eq!(
-        ask(&fixture, with("wrong", announced(5))).await.0,
+        send_request(&fixture, request("wrong", announced(5)))
+            .await
+            .0,
         StatusCode::UNAUTHORIZED
     );
     assert_eq!(
-        ask(&fixture, with(token, "[]".to_owned())).await.0,
+        send_request(&fixture, request(token, "[]".to_owned()))
+            .await
+            .0,
         StatusCode::BAD_REQUEST
     );
-    let (status, grant) = ask(&fixture, with(token, announced(101))).await;
+    let (status, grant) = send_request(&fixture, request(token, announced(101))).await;
     assert_eq!(status, StatusCode::PAYLOAD_TOO_LARGE);
     assert_eq!(grant["error"]["detail"], "upload_too_large");
     let without_session = r#"{"session":"","name":"a.txt","size":5}"#.to_owned();
-    let (status, grant) = ask(&fixture, with(token, without_session)).await;
+    let (status, grant) = send_request(&fixture, request(token, without_session)).await;
     assert_eq!(
         status,
         StatusCode::BAD_REQUEST,
-        "nothing would collect it: {grant}"
+        "no session would receive the file: {grant}"
     );
-    let (status, grant) = ask(&fixture, with(token, announced(5))).await;
+    let (status, grant) = send_request(&fixture, request(token, announced(5))).await;
     assert_eq!(status, StatusCode::OK);
     let id = grant["upload_id"].as_str().unwrap().to_owned();
     let finish = || {
-        post(&format!("/uploads/{id}/finish"), "")
+        post(&format!("/uploads/{id}/finish"))
             .header("authorization", format!("Bearer {token}"))
             .body(Body::empty())
             .unwrap()
     };
     assert_eq!(
-        ask(&fixture, finish()).await.0,
+        send_request(&fixture, finish()).await.0,
         StatusCode::NOT_FOUND,
         "nothing was uploaded yet"
     );
     put(&grant, b"12345").await;
-    let (status, first) = ask(&fixture, finish()).await;
+    let (status, first) = send_request(&fixture, finish()).await;
     assert_eq!(status, StatusCode::OK, "{first}");
     assert_eq!(
         (first["name"].as_str(), first["size"].as_u64()),
         (Some("a.txt"), Some(5))
     );
-    let (_, again) = ask(&fixture, finish()).await;
+    let (_, again) = send_request(&fixture, finish()).await;
     assert_eq!(again, first, "finishing twice is finishing once");
     let placed = placed(&fixture).await;
     assert_eq!(placed.len(), 1);
@@ -454,7 +477,7 @@ pub(super) async fn put(grant: &serde_json::Value, bytes: &[u8]) {
     head.push_str("\r\n");
     stream.write_all(head.as_bytes()).await.unwrap();
     stream.write_all(bytes).await.unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).await.unwrap();
-    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    let mut response = String::new();
+    stream.read_to_string(&mut response).await.unwrap();
+    assert!(response.starts_with("HTTP/1.1 200"), "{response}");
 }

@@ -13,10 +13,10 @@ use crate::record::{FileState, WaitingReason};
 const RESEND_WINDOW: DuplicateProtection = DuplicateProtection::Resend(Duration::from_mins(2));
 
 #[tokio::test]
-async fn r_13_a_lost_answer_is_unknown_where_the_platform_cannot_be_asked() {
-    for act in [FakeAction::LoseAnswer, FakeAction::LoseRequest] {
+async fn r_13_a_lost_response_is_unknown_when_the_platform_has_no_lookup() {
+    for action in [FakeAction::LoseResponse, FakeAction::LoseRequest] {
         let fixture = DeliveryFixture::new().await;
-        fixture.fake.script([act]);
+        fixture.fake.script([action]);
         let work = fixture
             .files("d", &[("a.txt", b"a"), ("b.txt", b"b")])
             .await;
@@ -31,20 +31,20 @@ async fn r_13_a_lost_answer_is_unknown_where_the_platform_cannot_be_asked() {
 
 #[tokio::test]
 async fn a_crash_after_the_request_was_sent_is_unknown_and_never_repeated() {
-    for act in [FakeAction::CrashAfter, FakeAction::CrashBefore] {
-        let shown = usize::from(act == FakeAction::CrashAfter);
+    for action in [FakeAction::CrashAfter, FakeAction::CrashBefore] {
+        let shown = usize::from(action == FakeAction::CrashAfter);
         let mut fixture = DeliveryFixture::new().await;
-        fixture.fake.script([act]);
+        fixture.fake.script([action]);
         let work = fixture.files("d", &[("a.txt", b"a")]).await;
         fixture.crash_in(&work).await;
         let report = fixture.delivered(&work).await;
         assert_eq!(states(&report), [FileState::Unknown]);
-        let of_file = fixture
+        let file_messages = fixture
             .fake
             .visible_messages()
             .into_iter()
             .filter(|seen| !seen.files.is_empty());
-        assert_eq!(of_file.count(), shown);
+        assert_eq!(file_messages.count(), shown);
         assert_eq!(
             fixture.delivered(&work).await,
             report,
@@ -61,17 +61,17 @@ async fn r_8_a_platform_with_idempotency_keys_shows_one_message_after_any_loss()
         DuplicateProtection::ResendAlways,
         DuplicateProtection::Reconcile,
     ] {
-        for act in [
-            FakeAction::LoseAnswer,
+        for action in [
+            FakeAction::LoseResponse,
             FakeAction::LoseRequest,
             FakeAction::CrashAfter,
             FakeAction::CrashBefore,
         ] {
-            let dies = matches!(act, FakeAction::CrashAfter | FakeAction::CrashBefore);
+            let crashes = matches!(action, FakeAction::CrashAfter | FakeAction::CrashBefore);
             let mut fixture = DeliveryFixture::with(ambiguity, |_| {}).await;
-            fixture.fake.script([act.clone()]);
+            fixture.fake.script([action.clone()]);
             let work = fixture.files("d", &[("a.txt", b"a")]).await;
-            if dies {
+            if crashes {
                 fixture.crash_in(&work).await;
                 if ambiguity == DuplicateProtection::Reconcile {
                     fixture.clock.advance(REQUEST_LIFETIME);
@@ -81,12 +81,12 @@ async fn r_8_a_platform_with_idempotency_keys_shows_one_message_after_any_loss()
             assert_eq!(
                 states(&report),
                 [FileState::Delivered],
-                "{ambiguity:?} {act:?}"
+                "{ambiguity:?} {action:?}"
             );
             assert_eq!(
                 fixture.fake.visible_texts(),
                 ["document:a.txt|"],
-                "{ambiguity:?} {act:?}"
+                "{ambiguity:?} {action:?}"
             );
         }
     }
@@ -144,7 +144,7 @@ async fn a_request_that_is_lost_twice_is_not_sent_a_third_time() {
 }
 
 #[tokio::test]
-async fn a_request_that_was_answered_but_not_confirmed_is_not_sent_again() {
+async fn a_request_whose_response_confirms_nothing_is_not_sent_again() {
     let fixture = DeliveryFixture::with(DuplicateProtection::Reconcile, |_| {}).await;
     fixture.fake.script([FakeAction::Unconfirmed]);
     let work = fixture.files("d", &[("a.txt", b"a")]).await;
@@ -157,7 +157,7 @@ async fn a_request_that_was_answered_but_not_confirmed_is_not_sent_again() {
 async fn a_refused_repetition_does_not_exclude_a_visible_message() {
     let fixture = DeliveryFixture::with(DuplicateProtection::ResendAlways, |_| {}).await;
     fixture.fake.script([
-        FakeAction::LoseAnswer,
+        FakeAction::LoseResponse,
         FakeAction::Refuse(ErrorKind::Forbidden),
     ]);
     let work = fixture.files("d", &[("a.txt", b"a")]).await;
@@ -231,7 +231,7 @@ async fn transient_errors_have_at_most_five_attempts() {
     assert_eq!(
         fixture.fake.requests(),
         3 + 5 + 1,
-        "five tries and the notice"
+        "five attempts and the notice"
     );
 }
 
@@ -248,27 +248,27 @@ async fn a_short_wait_is_made_inline_and_is_not_an_attempt() {
     assert_eq!(report.files[0].attempts, 1);
     assert!(
         started_at.elapsed() >= Duration::from_millis(350),
-        "it came back too soon"
+        "the delivery ended too soon"
     );
 }
 
 #[tokio::test]
 async fn r_19_a_long_wait_parks_the_delivery_and_no_other_chat_waits() {
     let fixture = DeliveryFixture::new().await;
-    let hours = Duration::from_mins(97);
-    fixture.fake.script([FakeAction::Wait(hours)]);
+    let delay = Duration::from_mins(97);
+    fixture.fake.script([FakeAction::Wait(delay)]);
     let work = fixture.files("d1", &[("a.txt", b"a")]).await;
     let WorkEnd::Waiting(waiting) = fixture.deliver(&work).await.unwrap() else {
-        panic!("it did not wait");
+        panic!("the delivery did not wait");
     };
     assert_eq!(waiting.waiting, Some(WaitingReason::RateLimited));
     let later = fixture.files("d2", &[("b.txt", b"b")]).await;
     let WorkEnd::Waiting(_) = fixture.deliver(&later).await.unwrap() else {
-        panic!("it was sent first");
+        panic!("the later delivery was sent first");
     };
-    let mut elsewhere = fixture.files("d3", &[("c.txt", b"c")]).await;
-    elsewhere.target = Some(super::fixture::chat("43"));
-    assert!(fixture.delivered(&elsewhere).await.success);
+    let mut other_chat = fixture.files("d3", &[("c.txt", b"c")]).await;
+    other_chat.target = Some(super::fixture::chat("43"));
+    assert!(fixture.delivered(&other_chat).await.success);
     assert_eq!(fixture.fake.visible_texts(), ["document:c.txt|"]);
     // Redelivered work of the first round does nothing, because a later round continues.
     assert!(matches!(
@@ -291,7 +291,7 @@ async fn r_10_parts_that_were_not_confirmed_are_not_delivered() {
 }
 
 #[tokio::test]
-async fn a_refusal_of_the_chat_ends_its_siblings_immediately() {
+async fn a_refusal_of_the_chat_ends_the_other_files_immediately() {
     let fixture = DeliveryFixture::new().await;
     fixture
         .fake
@@ -301,7 +301,7 @@ async fn a_refusal_of_the_chat_ends_its_siblings_immediately() {
         .await;
     let report = fixture.delivered(&work).await;
     assert_eq!(states(&report), [FileState::Rejected, FileState::Rejected]);
-    assert_eq!(fixture.fake.requests(), 1, "and no notice into nothing");
+    assert_eq!(fixture.fake.requests(), 1, "and no notice to the same chat");
 }
 
 #[tokio::test]

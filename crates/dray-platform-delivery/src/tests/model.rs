@@ -10,10 +10,10 @@ use super::fixture::DeliveryFixture;
 use crate::deliver::WorkEnd;
 use crate::record::{DeliveryRecord, FileState};
 
-fn act() -> impl Strategy<Value = FakeAction> {
+fn any_action() -> impl Strategy<Value = FakeAction> {
     prop_oneof![
         4 => Just(FakeAction::Show),
-        2 => Just(FakeAction::LoseAnswer),
+        2 => Just(FakeAction::LoseResponse),
         2 => Just(FakeAction::LoseRequest),
         2 => Just(FakeAction::CrashAfter),
         2 => Just(FakeAction::CrashBefore),
@@ -37,13 +37,13 @@ fn ambiguity() -> impl Strategy<Value = DuplicateProtection> {
 }
 
 /// Redelivers, restarts and waits until the delivery has ended.
-async fn to_the_end(fixture: &mut DeliveryFixture, id: &str) {
+async fn run_to_the_end(fixture: &mut DeliveryFixture, id: &str) {
     for _ in 0..60 {
         let crashed = {
-            let going = fixture.resume(id);
-            tokio::pin!(going);
+            let running = fixture.resume(id);
+            tokio::pin!(running);
             tokio::select! {
-                ended = &mut going => match ended.unwrap() {
+                ended = &mut running => match ended.unwrap() {
                     WorkEnd::Finished(_) => return,
                     WorkEnd::Waiting(_) => false,
                 },
@@ -92,7 +92,7 @@ async fn check(ambiguity: DuplicateProtection, script: Vec<FakeAction>, count: u
         .write(&key, record, 0)
         .await
         .unwrap();
-    to_the_end(&mut fixture, "d").await;
+    run_to_the_end(&mut fixture, "d").await;
     let report = fixture.record("d").await;
     let seen = fixture.fake.visible_messages();
     for file in &report.files {
@@ -126,7 +126,7 @@ proptest! {
     #[test]
     fn users_never_see_a_file_twice_and_receipts_are_always_correct(
         ambiguity in ambiguity(),
-        script in proptest::collection::vec(act(), 0..9),
+        script in proptest::collection::vec(any_action(), 0..9),
         count in 1_usize..=3,
     ) {
         let runtime = tokio::runtime::Builder::new_current_thread()

@@ -70,7 +70,11 @@ async fn a_delivery_waits_for_an_earlier_one_whose_files_are_still_copied() {
     }
     fixture.sweep().await;
     let published = fixture.published("delivery-telegram").await;
-    assert_eq!(published, ["d3", "d2"], "nothing can go on yet");
+    assert_eq!(
+        published,
+        ["d3", "d2"],
+        "no waiting delivery can continue yet"
+    );
     assert_eq!(fixture.fake.requests(), 0);
     gather(&fixture, "d1").await;
     assert!(matches!(
@@ -94,7 +98,7 @@ async fn a_delivery_waits_for_an_earlier_one_whose_files_are_still_copied() {
 }
 
 /// Requests eight deliveries in sequence, runs their work on these replicas, and checks the order of the messages.
-async fn eight_arrive_in_order(fixture: &DeliveryFixture, replicas: &[Arc<DeliveryService>]) {
+async fn check_order_of_eight(fixture: &DeliveryFixture, replicas: &[Arc<DeliveryService>]) {
     let stop = CancellationToken::new();
     let workers: Vec<_> = replicas.iter().map(QueueWorkers::of).collect();
     let mut reconcilers = JoinSet::new();
@@ -120,16 +124,16 @@ async fn eight_arrive_in_order(fixture: &DeliveryFixture, replicas: &[Arc<Delive
 }
 
 #[tokio::test]
-async fn eight_deliveries_asked_for_in_sequence_are_shown_in_that_order() {
+async fn deliveries_are_shown_in_the_order_of_their_requests() {
     let fixture = fixture_with_files(&DELIVERY_IDS).await;
-    eight_arrive_in_order(&fixture, &[Arc::clone(&fixture.replica)]).await;
+    check_order_of_eight(&fixture, &[Arc::clone(&fixture.replica)]).await;
 }
 
 #[tokio::test]
-async fn two_replicas_show_deliveries_in_the_order_in_which_they_were_asked_for() {
+async fn two_replicas_show_deliveries_in_the_order_of_their_requests() {
     let fixture = fixture_with_files(&DELIVERY_IDS).await;
     let replicas = [Arc::clone(&fixture.replica), other(&fixture)];
-    eight_arrive_in_order(&fixture, &replicas).await;
+    check_order_of_eight(&fixture, &replicas).await;
 }
 
 #[tokio::test]
@@ -161,12 +165,12 @@ async fn a_delivery_that_hangs_blocks_its_chat_for_at_most_the_timeout() {
 }
 
 #[tokio::test]
-async fn another_chat_does_not_wait() {
+async fn a_delivery_to_another_chat_does_not_wait() {
     let fixture = fixture_with_files(&["d1", "d2"]).await;
     accept(&fixture, "d1").await;
-    let mut elsewhere = fixture.files("e", &[("e.txt", b"e")]).await;
-    elsewhere.target = Some(chat("43"));
-    assert!(fixture.delivered(&elsewhere).await.success);
+    let mut other_chat = fixture.files("e", &[("e.txt", b"e")]).await;
+    other_chat.target = Some(chat("43"));
+    assert!(fixture.delivered(&other_chat).await.success);
 }
 
 #[tokio::test]
@@ -184,14 +188,14 @@ async fn repeated_and_refused_requests_do_not_block_the_order() {
         .accept(&fixture.meta("d1"), &work("d1"))
         .await;
     assert!(again.unwrap().duplicate);
-    let elsewhere = v1::SendFileRequested {
+    let other_chat = v1::SendFileRequested {
         target: Some(chat("666")),
         ..work("d1")
     };
     let refused = fixture
         .replica
         .intake
-        .accept(&fixture.meta("d2"), &elsewhere)
+        .accept(&fixture.meta("d2"), &other_chat)
         .await;
     refused.unwrap();
     for chat_id in ["42", "666"] {

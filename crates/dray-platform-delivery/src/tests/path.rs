@@ -77,7 +77,7 @@ impl QueueWorkers {
 pub(super) async fn finished_record(fixture: &DeliveryFixture, id: &str) -> DeliveryRecord {
     let key = crate::records::record_key(&tenant(), &dray_types::OperationId::new(id).unwrap());
     eventually("the end of the delivery", async || {
-        let held = fixture
+        let stored = fixture
             .replica
             .receipts
             .log
@@ -85,7 +85,7 @@ pub(super) async fn finished_record(fixture: &DeliveryFixture, id: &str) -> Deli
             .read(&key)
             .await
             .unwrap()?;
-        held.record.finished.then_some(held.record)
+        stored.record.finished.then_some(stored.record)
     })
     .await
 }
@@ -148,12 +148,12 @@ async fn a_file_of_the_sandbox_reaches_the_chat_with_a_receipt() {
     assert_eq!(
         fixture.fake.visible_messages().len(),
         2,
-        "asked twice, sent twice"
+        "requested twice, sent twice"
     );
 }
 
 #[tokio::test]
-async fn r_1_one_failed_file_does_not_drop_its_siblings() {
+async fn r_1_a_failed_file_does_not_drop_the_other_files() {
     let fixture = DeliveryFixture::new().await;
     fixture.sandbox.bind(chat("42"));
     let claim = fixture.claim("ok.txt", b"ok").await;
@@ -203,7 +203,7 @@ async fn r_1_one_failed_file_does_not_drop_its_siblings() {
 }
 
 #[tokio::test]
-async fn a_session_without_a_chat_is_reported_and_asked_for_later() {
+async fn a_delivery_for_a_session_without_a_chat_is_rejected_with_an_event() {
     let fixture = DeliveryFixture::new().await;
     let _workers = QueueWorkers::start(&fixture);
     let work = request(&["/w/a"]);
@@ -268,7 +268,7 @@ async fn a_model_cannot_choose_another_chat_or_sandbox() {
     let claim = fixture.claim("a", b"a").await;
     fixture.sandbox.put("/w/a", "file", Some(claim));
     let _workers = QueueWorkers::start(&fixture);
-    let elsewhere = v1::SendFileRequested {
+    let other_chat = v1::SendFileRequested {
         target: Some(chat("666")),
         ..request(&["/w/a"])
     };
@@ -276,7 +276,7 @@ async fn a_model_cannot_choose_another_chat_or_sandbox() {
         sandbox: "docker:db".to_owned(),
         ..request(&["/w/a"])
     };
-    for (id, work) in [("d1", elsewhere), ("d2", other_sandbox)] {
+    for (id, work) in [("d1", other_chat), ("d2", other_sandbox)] {
         fixture
             .replica
             .intake
@@ -305,14 +305,14 @@ async fn a_model_cannot_choose_another_chat_or_sandbox() {
 }
 
 #[tokio::test]
-async fn a_sandbox_that_cannot_be_asked_is_waited_for_as_long_as_work_can_wait() {
+async fn an_unavailable_sandbox_is_retried_until_the_last_attempt() {
     let fixture = DeliveryFixture::new().await;
     fixture.sandbox.bind(chat("42"));
-    let away = Fault::new(
+    let unavailable = Fault::new(
         FaultCode::Unavailable,
         "A part of the file service did not answer.",
     );
-    fixture.sandbox.refuse("a.txt", away);
+    fixture.sandbox.refuse("a.txt", unavailable);
     let request = v1::SendFileRequested {
         paths: vec![b"a.txt".to_vec()],
         session: "s".to_owned(),

@@ -20,12 +20,12 @@ struct FakePreviews(Arc<Mutex<PreviewState>>);
 
 #[derive(Default)]
 struct PreviewState {
-    asked: Vec<v1::CreatePreviewRequest>,
+    requests: Vec<v1::CreatePreviewRequest>,
     previews: Vec<v1::Preview>,
     /// Faults of the next requests for a preview.
     faults: Vec<Fault>,
-    /// Whether requests for lists succeed.
-    is_silent: bool,
+    /// Whether requests for lists fail.
+    lists_fail: bool,
 }
 
 impl FakePreviews {
@@ -44,7 +44,7 @@ impl FakePreviews {
                 only_file: request.only_file,
                 ..v1::Preview::default()
             };
-            state.asked.push(request);
+            state.requests.push(request);
             state.previews.push(preview.clone());
             Ok(v1::CreatedPreview {
                 url: format!("https://p.example/v/secret-{}/r.html", preview.preview_id),
@@ -55,7 +55,7 @@ impl FakePreviews {
         let known = fake.clone();
         serve(bus, tasks, move |request: v1::ListPreviewsRequest| {
             let state = known.0.lock().unwrap();
-            if state.is_silent {
+            if state.lists_fail {
                 return Err(Fault::new(FaultCode::Unavailable, "Not now."));
             }
             let own = state.previews.iter();
@@ -128,23 +128,26 @@ impl PreviewFixture {
     }
 
     async fn receipt(&self, id: &str) -> v1::DeliveredFile {
-        let asked = v1::DeliveryOutcomeRequest {
+        let request = v1::DeliveryOutcomeRequest {
             delivery_id: id.to_owned(),
             wait_ms: 0,
         };
         let meta = self.delivery.meta("asks");
         let receipts = &self.delivery.replica.receipts;
-        let outcome = receipts.outcome(&meta, &asked).await.unwrap();
+        let outcome = receipts.outcome(&meta, &request).await.unwrap();
         // The list has the same state.
         let listed = receipts
             .receipts(&meta, &v1::ListReceiptsRequest::default())
             .await
             .unwrap();
-        let same = listed
+        let listed_report = listed
             .reports
             .iter()
             .find(|report| report.delivery_id == id);
-        assert_eq!(same.unwrap().files[0].preview, outcome.files[0].preview);
+        assert_eq!(
+            listed_report.unwrap().files[0].preview,
+            outcome.files[0].preview
+        );
         outcome.files[0].clone()
     }
 }
@@ -166,10 +169,10 @@ async fn a_preview_is_sent_instead_of_the_file_and_the_receipt_counts_its_openin
         "{}",
         seen[0].text
     );
-    let asked = fixture.previews.0.lock().unwrap().asked.clone();
+    let requests = fixture.previews.0.lock().unwrap().requests.clone();
     assert!(
-        asked[0].only_file && asked[0].delivery_id == "d1",
-        "{asked:?}"
+        requests[0].only_file && requests[0].delivery_id == "d1",
+        "{requests:?}"
     );
     // Nothing was copied, and no record has the secret.
     assert!(record.files[0].claim.is_none() && record.files[0].sha256.is_empty());
@@ -198,8 +201,8 @@ async fn a_preview_is_sent_instead_of_the_file_and_the_receipt_counts_its_openin
         (preview.state(), preview.revoked_at_ms),
         (PreviewLinkState::Revoked, 99)
     );
-    // Without an answer the count is unknown, not zero.
-    fixture.previews.0.lock().unwrap().is_silent = true;
+    // Without a response the count is unknown, not zero.
+    fixture.previews.0.lock().unwrap().lists_fail = true;
     let preview = fixture.receipt("d1").await.preview.unwrap();
     assert!(!preview.counts_known);
     assert_eq!(preview.state(), PreviewLinkState::Unspecified);
@@ -212,7 +215,7 @@ async fn previews_are_refused_unless_the_operator_allows_them() {
     let record = finished_record(&fixture.delivery, "d1").await;
     assert_eq!(states(&record), [FileState::Rejected]);
     assert!(fixture.delivery.fake.visible_messages().is_empty());
-    assert!(fixture.previews.0.lock().unwrap().asked.is_empty());
+    assert!(fixture.previews.0.lock().unwrap().requests.is_empty());
 }
 
 #[tokio::test]

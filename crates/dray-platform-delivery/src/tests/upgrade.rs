@@ -25,9 +25,9 @@ use crate::reconciler::round_meta;
 use crate::record::{DeliveryRecord, FileState, WaitingReason};
 use crate::records::{RecordError, decode_record, record_key};
 
-fn captured(kind: &str, name: &str) -> Vec<u8> {
-    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/upgrade");
-    let path = folder.join(kind).join(format!("{name}.hex"));
+fn captured_bytes(kind: &str, name: &str) -> Vec<u8> {
+    let directory = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/upgrade");
+    let path = directory.join(kind).join(format!("{name}.hex"));
     let digits: Vec<u8> = std::fs::read(path)
         .unwrap()
         .into_iter()
@@ -40,11 +40,11 @@ fn captured(kind: &str, name: &str) -> Vec<u8> {
 }
 
 fn old_record(id: &str) -> DeliveryRecord {
-    decode_record(captured("records", id).into()).unwrap()
+    decode_record(captured_bytes("records", id).into()).unwrap()
 }
 
 fn old_work(name: &str) -> v1::DeliverFiles {
-    v1::DeliverFiles::decode(captured("work", name).as_slice()).unwrap()
+    v1::DeliverFiles::decode(captured_bytes("work", name).as_slice()).unwrap()
 }
 
 /// A fixture on this server, with the files of the old records.
@@ -77,7 +77,7 @@ pub(super) async fn fixture_on(server: &NatsServer) -> DeliveryFixture {
 async fn put_record(fixture: &DeliveryFixture, id: &str) {
     let key = record_key(&tenant(), &OperationId::new(id).unwrap());
     let keys = fixture.replica.receipts.log.records.keys();
-    keys.create(&key, captured("records", id).into())
+    keys.create(&key, captured_bytes("records", id).into())
         .await
         .unwrap();
 }
@@ -89,7 +89,7 @@ async fn put_work(fixture: &DeliveryFixture, operation: &str, work: &v1::Deliver
     fixture.bus.publish_work(&meta, work).await.unwrap();
 }
 
-async fn ended(fixture: &DeliveryFixture, id: &str) -> DeliveryRecord {
+async fn finished(fixture: &DeliveryFixture, id: &str) -> DeliveryRecord {
     super::path::finished_record(fixture, id).await
 }
 
@@ -138,7 +138,7 @@ fn records_of_the_previous_version_keep_their_states() {
 #[test]
 fn a_worker_of_the_previous_version_reads_the_work_of_this_one() {
     for id in ["sending", "delivered", "window-closed", "failed"] {
-        let old = v1::DeliveryReport::decode(captured("records", id).as_slice()).unwrap();
+        let old = v1::DeliveryReport::decode(captured_bytes("records", id).as_slice()).unwrap();
         let new = v1::DeliveryRecord::from(&old_record(id)).encode_to_vec();
         let mut new = v1::DeliveryReport::decode(new.as_slice()).unwrap();
         // That version does not know the codes and reads the names.
@@ -167,8 +167,8 @@ async fn a_record_of_a_newer_worker_is_left_to_it_and_never_read_as_a_success() 
     keys.create(&key, newer.encode_to_vec().into())
         .await
         .unwrap();
-    let held = fixture.replica.receipts.log.records.read(&key).await;
-    assert!(matches!(held, Err(RecordError::Newer(_))), "{held:?}");
+    let stored = fixture.replica.receipts.log.records.read(&key).await;
+    assert!(matches!(stored, Err(RecordError::Newer(_))), "{stored:?}");
     let work = v1::DeliverFiles {
         delivery_id: "sending".to_owned(),
         ..old_work("resume-queued")
@@ -189,7 +189,7 @@ async fn work_under_way_is_finished_after_an_upgrade() {
     }
     let _workers = QueueWorkers::start(&fixture);
     put_work(&fixture, "queued", &old_work("resume-queued")).await;
-    let record = ended(&fixture, "queued").await;
+    let record = finished(&fixture, "queued").await;
     assert_eq!(states(&record), [FileState::Delivered, FileState::Rejected]);
 
     for id in ["sending", "sending-unseen"] {
@@ -198,7 +198,7 @@ async fn work_under_way_is_finished_after_an_upgrade() {
             ..old_work("resume-queued")
         };
         put_work(&fixture, id, &work).await;
-        let record = ended(&fixture, id).await;
+        let record = finished(&fixture, id).await;
         let expected = [FileState::Delivered, FileState::Unknown];
         assert_eq!(states(&record), expected, "{id} is not sent a second time");
     }
@@ -209,7 +209,7 @@ async fn work_under_way_is_finished_after_an_upgrade() {
     let carried = old_work("files-carried");
     assert!(matches!(carried.delivery_task(), DeliveryTask::New(_)));
     put_work(&fixture, "carried", &carried).await;
-    let record = ended(&fixture, "carried").await;
+    let record = finished(&fixture, "carried").await;
     assert_eq!(
         states(&record),
         [FileState::Delivered, FileState::Delivered]
@@ -243,7 +243,7 @@ async fn a_request_that_was_not_gathered_yet_is_delivered_after_an_upgrade() {
     fixture.sandbox.bind(super::fixture::chat("42"));
     let claim = fixture.claim("report.csv", b"a,b\n1,2\n").await;
     fixture.sandbox.put("/w/report.csv", "file", Some(claim));
-    let request = captured("work", "request-queued");
+    let request = captured_bytes("work", "request-queued");
     let request = v1::SendFileRequested::decode(request.as_slice()).unwrap();
     let _workers = QueueWorkers::start(&fixture);
     fixture
@@ -251,7 +251,7 @@ async fn a_request_that_was_not_gathered_yet_is_delivered_after_an_upgrade() {
         .publish_work(&fixture.meta("late"), &request)
         .await
         .unwrap();
-    let record = ended(&fixture, "late").await;
+    let record = finished(&fixture, "late").await;
     assert_eq!(states(&record), [FileState::Delivered, FileState::Rejected]);
 }
 

@@ -12,8 +12,9 @@ use crate::deliver::WorkEnd;
 use crate::error::DeliveryError;
 use crate::record::{DeliveryStart, FileState, WaitingReason};
 
-async fn park(fixture: &DeliveryFixture, id: &str, act: FakeAction) -> DeliveryStart {
-    fixture.fake.script([act]);
+/// Starts a delivery that this action makes wait.
+async fn start_waiting(fixture: &DeliveryFixture, id: &str, action: FakeAction) -> DeliveryStart {
+    fixture.fake.script([action]);
     let work = fixture.files(id, &[("a.txt", id.as_bytes())]).await;
     assert!(matches!(
         fixture.deliver(&work).await.unwrap(),
@@ -25,7 +26,7 @@ async fn park(fixture: &DeliveryFixture, id: &str, act: FakeAction) -> DeliveryS
 #[tokio::test]
 async fn a_parked_delivery_continues_when_it_is_due_and_not_before() {
     let mut fixture = DeliveryFixture::new().await;
-    park(&fixture, "d1", FakeAction::Wait(Duration::from_mins(97))).await;
+    start_waiting(&fixture, "d1", FakeAction::Wait(Duration::from_mins(97))).await;
     let second = fixture.files("d2", &[("b.txt", b"b")]).await;
     assert!(matches!(
         fixture.deliver(&second).await.unwrap(),
@@ -45,7 +46,7 @@ async fn a_parked_delivery_continues_when_it_is_due_and_not_before() {
         ["r1-d1", "r1-d2"]
     );
     let WorkEnd::Finished(report) = fixture.resume("d1").await.unwrap() else {
-        panic!("it still waits");
+        panic!("the delivery still waits");
     };
     assert_eq!(states(&report), [FileState::Delivered]);
     assert!(matches!(
@@ -62,7 +63,7 @@ async fn a_parked_delivery_continues_when_it_is_due_and_not_before() {
 #[tokio::test]
 async fn work_of_an_earlier_round_changes_nothing() {
     let fixture = DeliveryFixture::new().await;
-    let work = park(&fixture, "d1", FakeAction::Wait(Duration::from_mins(97))).await;
+    let work = start_waiting(&fixture, "d1", FakeAction::Wait(Duration::from_mins(97))).await;
     fixture.clock.advance(Duration::from_mins(98));
     assert!(matches!(
         fixture.deliver(&work).await.unwrap(),
@@ -74,7 +75,7 @@ async fn work_of_an_earlier_round_changes_nothing() {
 #[tokio::test]
 async fn r_11_a_closed_window_keeps_the_file_until_the_user_writes() {
     let fixture = DeliveryFixture::new().await;
-    park(&fixture, "d1", FakeAction::Refuse(ErrorKind::WindowClosed)).await;
+    start_waiting(&fixture, "d1", FakeAction::Refuse(ErrorKind::WindowClosed)).await;
     assert_eq!(
         fixture.record("d1").await.waiting,
         Some(WaitingReason::WindowClosed)
@@ -99,7 +100,7 @@ async fn r_11_a_closed_window_keeps_the_file_until_the_user_writes() {
     fixture.sweep().await;
     assert_eq!(fixture.published("delivery-telegram").await, ["r1-d1"]);
     let WorkEnd::Finished(report) = fixture.resume("d1").await.unwrap() else {
-        panic!("it still waits");
+        panic!("the delivery still waits");
     };
     assert_eq!(states(&report), [FileState::Delivered]);
 }
@@ -107,7 +108,7 @@ async fn r_11_a_closed_window_keeps_the_file_until_the_user_writes() {
 #[tokio::test]
 async fn a_delivery_that_does_not_end_in_time_is_ended_with_its_true_state() {
     let mut fixture = DeliveryFixture::new().await;
-    park(&fixture, "d1", FakeAction::Refuse(ErrorKind::WindowClosed)).await;
+    start_waiting(&fixture, "d1", FakeAction::Refuse(ErrorKind::WindowClosed)).await;
     fixture.fake.script([FakeAction::CrashAfter]);
     let mut crashing = fixture
         .files("d2", &[("b.txt", b"b"), ("c.txt", b"c")])
@@ -202,7 +203,7 @@ async fn r_11_a_window_that_a_status_update_closes_opens_when_the_user_writes() 
         .window_opened(&account, "42")
         .await;
     let WorkEnd::Finished(report) = fixture.resume("d1").await.unwrap() else {
-        panic!("it still waits");
+        panic!("the delivery still waits");
     };
     assert_eq!(states(&report), [FileState::Delivered]);
 }
@@ -252,13 +253,13 @@ async fn receipts_are_the_tenants_own_newest_first() {
     };
     assert_eq!(list(session).await, (String::new(), false));
     // The digest is searched in all records, also beyond the limit.
-    let holding = |text: &[u8]| v1::ListReceiptsRequest {
+    let with_content = |text: &[u8]| v1::ListReceiptsRequest {
         sha256: Sha256Digest::of(text).as_bytes().to_vec(),
         limit: 1,
         ..all.clone()
     };
-    assert_eq!(list(holding(b"d1")).await, ("d1".to_owned(), false));
-    assert_eq!(list(holding(b"d4")).await, (String::new(), false));
+    assert_eq!(list(with_content(b"d1")).await, ("d1".to_owned(), false));
+    assert_eq!(list(with_content(b"d4")).await, (String::new(), false));
     let outcome = v1::DeliveryOutcomeRequest {
         delivery_id: "d1".to_owned(),
         wait_ms: 0,
@@ -312,7 +313,7 @@ async fn r_21_a_resend_sends_undelivered_files_as_a_new_delivery() {
     fixture.sandbox.bind(chat("42"));
     fixture.fake.script([
         FakeAction::Show,
-        FakeAction::LoseAnswer,
+        FakeAction::LoseResponse,
         FakeAction::Refuse(ErrorKind::Forbidden),
     ]);
     let files: [(&str, &[u8]); 3] = [("a.txt", b"a"), ("b.txt", b"b"), ("c.txt", b"c")];
@@ -336,12 +337,15 @@ async fn r_21_a_resend_sends_undelivered_files_as_a_new_delivery() {
         report.files[0].name, "b.txt",
         "a refusal for good is not repeated"
     );
-    let nothing = fixture
+    let nothing_to_resend = fixture
         .replica
         .receipts
         .resend(&fixture.meta("d3"), &resend("d2", false))
         .await;
-    assert!(matches!(nothing, Err(DeliveryError::NothingToResend)));
+    assert!(matches!(
+        nothing_to_resend,
+        Err(DeliveryError::NothingToResend)
+    ));
     fixture
         .replica
         .receipts
@@ -349,10 +353,13 @@ async fn r_21_a_resend_sends_undelivered_files_as_a_new_delivery() {
         .await
         .unwrap();
     assert!(super::path::finished_record(&fixture, "d4").await.success);
-    let nobody = fixture
+    let unknown_delivery = fixture
         .replica
         .receipts
         .resend(&fixture.meta("d5"), &resend("none", true))
         .await;
-    assert!(matches!(nobody, Err(DeliveryError::NotFound("delivery"))));
+    assert!(matches!(
+        unknown_delivery,
+        Err(DeliveryError::NotFound("delivery"))
+    ));
 }

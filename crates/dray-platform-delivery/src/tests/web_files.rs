@@ -1,4 +1,4 @@
-//! Files from the web: from which chats they are withheld, and attempts to avoid that.
+//! Tests of the rules that withhold files from the web from chats, and of attempts to avoid the rules.
 
 use dray_bus::EventFilter;
 use dray_platform::{DuplicateProtection, ErrorKind};
@@ -177,7 +177,7 @@ async fn a_file_of_a_sandbox_is_known_while_its_bytes_are_the_same() {
 }
 
 #[tokio::test]
-async fn a_preview_is_refused_where_its_bytes_would_have_to_be_known() {
+async fn a_preview_is_refused_for_a_chat_whose_rule_needs_the_bytes() {
     let fixture = fixture_with(rules()).await;
     fixture.sandbox.bind(chat("42"));
     fixture.sandbox.put("/w/a.csv", "file", None);
@@ -214,11 +214,11 @@ async fn a_rule_in_test_mode_is_reported_and_the_file_is_sent() {
 }
 
 #[tokio::test]
-async fn without_the_store_nothing_is_sent_and_the_work_is_tried_again() {
+async fn without_the_store_nothing_is_sent_and_the_work_is_retried() {
     let fixture = fixture_with(rules()).await;
     let work = fixture.files("d", &[("a.csv", OWN_CONTENT)]).await;
-    let origins = fixture.folder().join("s3");
-    let moved = fixture.folder().join("away");
+    let origins = fixture.directory().join("s3");
+    let moved = fixture.directory().join("away");
     std::fs::rename(&origins, &moved).unwrap();
     let error = fixture.deliver(&work).await.unwrap_err();
     assert!(Fault::from(error).is_retryable());
@@ -243,7 +243,7 @@ async fn a_fetch_after_the_first_delivery_counts_when_it_is_sent_again() {
 }
 
 #[tokio::test]
-async fn a_file_from_many_hosts_is_judged_by_all_of_them_and_its_receipt_stays_small() {
+async fn a_file_from_many_hosts_is_checked_by_all_of_them_and_its_receipt_stays_small() {
     let partner = WebFileRule {
         name: "many".to_owned(),
         hosts: vec!["*.many.example".to_owned()],

@@ -25,21 +25,21 @@ const IS_EPHEMERAL: u64 = 64;
 pub struct ShownButton {
     /// The text that a user sees.
     pub text: String,
-    /// What a press brings.
+    /// The data that a press sends to the bot.
     pub data: String,
 }
 
-/// Interactions that were begun, and what people saw of the replies to them.
+/// Interactions that presses began, and the replies that only the person who pressed sees.
 #[derive(Debug, Default)]
 pub(super) struct FakeInteractions {
-    /// Whether each was acknowledged, by its token.
+    /// Whether an interaction was acknowledged, by its token.
     acknowledged: BTreeMap<String, bool>,
     /// Tokens by the ids of interactions.
     tokens: BTreeMap<String, String>,
     /// Text of messages that one person sees.
     notices: Vec<String>,
-    /// Whether new interactions are over before a response arrives.
-    are_late: bool,
+    /// Whether new interactions end before a response to them can arrive.
+    end_immediately: bool,
 }
 
 impl StoredMessage {
@@ -93,23 +93,22 @@ impl FakeDiscord {
                 fields.insert("guild_id".to_owned(), guild.into());
             }
         }
-        let is_late = state.interactions.are_late;
-        if !is_late {
+        if !state.interactions.end_immediately {
             state.interactions.tokens.insert(id, token.clone());
             state.interactions.acknowledged.insert(token, false);
         }
-        state.link.broadcast("INTERACTION_CREATE", &event);
+        state.gateway.broadcast("INTERACTION_CREATE", &event);
         event
     }
 
     /// Sends an event of the gateway once more, as it does after a resumption.
     pub fn repeat_event(&self, name: &str, event: &Value) {
-        self.server.shared().lock().link.broadcast(name, event);
+        self.server.shared().lock().gateway.broadcast(name, event);
     }
 
     /// Makes all further interactions end before a response to them arrives.
     pub fn end_interactions(&self) {
-        self.server.shared().lock().interactions.are_late = true;
+        self.server.shared().lock().interactions.end_immediately = true;
     }
 
     /// Text of messages that one person saw after a press, oldest first.
@@ -151,12 +150,12 @@ fn rows(payload: &Value) -> Vec<Vec<Value>> {
 }
 
 /// Answers requests about interactions, which have no other credential than the token in their path.
-pub(super) async fn answer_interaction(
+pub(super) async fn respond_to_interaction(
     shared: &Arc<SharedState<FakeState>>,
     path: &str,
     request: ReceivedRequest,
 ) -> Result<Reply, ConnectionClosed> {
-    // The bot's token has no business where a token of the path counts.
+    // The token in the path is the credential; a client must not send the bot's token as well.
     let has_token = request.header("authorization").is_some();
     let wants_body = request.parameter("with_response").is_some();
     let body = request.json().await?;
@@ -194,7 +193,7 @@ impl FakeState {
     }
 
     fn follow_up(&mut self, token: &str, body: &Value) -> Reply {
-        // Before the acknowledgement there is no message to follow.
+        // Follow-ups are accepted only after the acknowledgement.
         if self.interactions.acknowledged.get(token) != Some(&true) {
             return error_reply(404, 10_015, "Unknown Webhook");
         }

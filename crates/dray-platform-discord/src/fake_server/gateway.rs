@@ -31,8 +31,8 @@ pub enum GatewayFault {
     Invalid(bool),
     /// The connection is closed with this code.
     Close(u16),
-    /// Heartbeats are not answered.
-    NoAnswer,
+    /// Heartbeats get no response.
+    NoHeartbeatResponse,
     /// The connection is not opened.
     NotOpened,
     /// The response to `IDENTIFY` or `RESUME` is not JSON.
@@ -61,7 +61,7 @@ pub(super) struct FakeGateway {
     /// Notifies of each event and each [`DisconnectAll`]; the value counts the latter.
     changes: watch::Sender<u64>,
     /// The first message of each client, in order.
-    begun: Vec<String>,
+    logins: Vec<String>,
 }
 
 impl Default for FakeGateway {
@@ -73,7 +73,7 @@ impl Default for FakeGateway {
             faults: VecDeque::new(),
             disconnect: DisconnectAll::Drop,
             changes: watch::Sender::new(0),
-            begun: Vec::new(),
+            logins: Vec::new(),
         }
     }
 }
@@ -96,37 +96,37 @@ fn push_event(events: &mut Vec<Value>, name: &str, event: &Value) {
 impl FakeDiscord {
     /// Sets the heartbeat interval for later connections. The default is 40 seconds.
     pub fn set_heartbeat_interval(&self, interval: Duration) {
-        self.server.shared().lock().link.interval = interval;
+        self.server.shared().lock().gateway.interval = interval;
     }
 
-    /// Sets how many sessions may still be begun today.
+    /// Sets how many sessions clients may still start today.
     pub fn set_remaining_sessions(&self, remaining: u64) {
-        self.server.shared().lock().link.remaining = remaining;
+        self.server.shared().lock().gateway.remaining = remaining;
     }
 
     /// Injects a fault into the next connection. Several are used one after the other.
     pub fn script_gateway(&self, fault: GatewayFault) {
-        self.server.shared().lock().link.faults.push_back(fault);
+        self.server.shared().lock().gateway.faults.push_back(fault);
     }
 
     /// Ends all open connections.
     pub fn disconnect_all(&self, disconnect: DisconnectAll) {
         let mut state = self.server.shared().lock();
-        state.link.disconnect = disconnect;
+        state.gateway.disconnect = disconnect;
         state
-            .link
+            .gateway
             .changes
             .send_modify(|disconnects| *disconnects += 1);
     }
 
     /// Forgets all sessions, so that no client can resume one.
     pub fn forget_sessions(&self) {
-        self.server.shared().lock().link.sessions.clear();
+        self.server.shared().lock().gateway.sessions.clear();
     }
 
     /// The logins until now: `identify`, or `resume` with the number of the last event that the client handled.
-    pub fn begun(&self) -> Vec<String> {
-        self.server.shared().lock().link.begun.clone()
+    pub fn logins(&self) -> Vec<String> {
+        self.server.shared().lock().gateway.logins.clone()
     }
 
     /// The response to `GET /gateway/bot`.
@@ -135,7 +135,7 @@ impl FakeDiscord {
         json!({
             "url": format!("{url}/gateway"), "shards": 1,
             "session_start_limit": {
-                "total": 1000, "remaining": shared.lock().link.remaining, "reset_after": 50, "max_concurrency": 1,
+                "total": 1000, "remaining": shared.lock().gateway.remaining, "reset_after": 50, "max_concurrency": 1,
             },
         })
     }
@@ -148,8 +148,8 @@ pub(super) fn open_connection(
 ) -> Result<Reply, ConnectionClosed> {
     {
         let mut state = shared.lock();
-        if state.link.faults.front() == Some(&GatewayFault::NotOpened) {
-            state.link.faults.pop_front();
+        if state.gateway.faults.front() == Some(&GatewayFault::NotOpened) {
+            state.gateway.faults.pop_front();
             return Ok(bytes_reply(503, "text/html", "<html>".into()));
         }
     }
@@ -228,10 +228,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> GatewayConnection<S> {
 /// Compresses one message and flushes it, so that the client can decode all of it.
 fn compress_message(zlib: &mut Compress, text: &[u8]) -> Result<Vec<u8>, ConnectionClosed> {
     let mut out = Vec::with_capacity(text.len() + 1024);
-    let begun = zlib.total_in();
+    let bytes_before = zlib.total_in();
     loop {
         // `compress_vec` fills the spare capacity and stops; the loop continues where it stopped.
-        let used = usize::try_from(zlib.total_in() - begun).unwrap_or(usize::MAX);
+        let used = usize::try_from(zlib.total_in() - bytes_before).unwrap_or(usize::MAX);
         let rest = text.get(used..).unwrap_or_default();
         let compressed = zlib.compress_vec(rest, &mut out, FlushCompress::Sync);
         compressed.map_err(|_| ConnectionClosed)?;
@@ -251,7 +251,7 @@ where
     S: AsyncRead + AsyncWrite + Unpin,
 {
     // Before the greeting, so that a disconnection during it is not missed.
-    let mut changes = shared.lock().link.changes.subscribe();
+    let mut changes = shared.lock().gateway.changes.subscribe();
     let disconnects = *changes.borrow_and_update();
     let GatewayClient {
         session,
@@ -262,10 +262,14 @@ where
         // The lock is released before anything is sent.
         let (events, disconnect) = {
             let state = shared.lock();
-            let events = state.link.sessions.get(&session).ok_or(ConnectionClosed)?;
+            let events = state
+                .gateway
+                .sessions
+                .get(&session)
+                .ok_or(ConnectionClosed)?;
             (
                 events.get(sent..).unwrap_or_default().to_vec(),
-                state.link.disconnect,
+                state.gateway.disconnect,
             )
         };
         for event in &events {
@@ -313,7 +317,7 @@ async fn greet_client<S>(
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
-    let interval = shared.lock().link.interval.as_millis();
+    let interval = shared.lock().gateway.interval.as_millis();
     let interval = u64::try_from(interval).unwrap_or(u64::MAX);
     let hello = json!({ "op": 10, "d": { "heartbeat_interval": interval } });
     connection.send(&hello).await?;
@@ -325,13 +329,13 @@ where
             _ => break payload,
         }
     };
-    let fault = shared.lock().link.faults.pop_front();
+    let fault = shared.lock().gateway.faults.pop_front();
     match fault {
         Some(GatewayFault::Close(code)) => return Err(connection.close(code).await),
         Some(GatewayFault::Invalid(again)) => {
             if !again {
                 // Also for all later connections.
-                shared.lock().link.sessions.clear();
+                shared.lock().gateway.sessions.clear();
             }
             // Only to record the login.
             begin_session(shared, &payload);
@@ -348,7 +352,7 @@ where
         GatewayStart::At(session, sent) => Ok(GatewayClient {
             session,
             sent,
-            ignores_heartbeats: fault == Some(GatewayFault::NoAnswer),
+            ignores_heartbeats: fault == Some(GatewayFault::NoHeartbeatResponse),
         }),
         GatewayStart::Refused(code) => Err(connection.close(code).await),
         GatewayStart::Unknown => {
@@ -377,7 +381,7 @@ fn begin_session(shared: &SharedState<FakeState>, payload: &Value) -> GatewaySta
     }
     match number("/op") {
         Some(2) => {
-            state.link.begun.push("identify".to_owned());
+            state.gateway.logins.push("identify".to_owned());
             if number("/d/intents").unwrap_or_default() & MESSAGE_CONTENT_INTENT == 0 {
                 // Disallowed intents. Stricter than the real gateway, so that a client without this intent is
                 // noticed.
@@ -399,15 +403,15 @@ fn begin_session(shared: &SharedState<FakeState>, payload: &Value) -> GatewaySta
             for guild in guilds {
                 push_event(&mut events, "GUILD_CREATE", &guild);
             }
-            state.link.sessions.insert(id.clone(), events);
+            state.gateway.sessions.insert(id.clone(), events);
             GatewayStart::At(id, 0)
         }
         Some(6) => {
             let seq = number("/d/seq").unwrap_or_default();
-            state.link.begun.push(format!("resume {seq}"));
+            state.gateway.logins.push(format!("resume {seq}"));
             let id = text("/d/session_id").unwrap_or_default().to_owned();
             let sent = usize::try_from(seq).unwrap_or(usize::MAX);
-            match state.link.sessions.get_mut(&id) {
+            match state.gateway.sessions.get_mut(&id) {
                 None => GatewayStart::Unknown,
                 // Invalid sequence: the client claims events that were never sent.
                 Some(events) if sent > events.len() => GatewayStart::Refused(4007),

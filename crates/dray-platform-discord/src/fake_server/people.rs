@@ -116,7 +116,7 @@ impl FakeDiscord {
             // Only events of the gateway have the id of the server.
             fields.insert("guild_id".to_owned(), guild.into());
         }
-        state.link.broadcast("MESSAGE_CREATE", &message);
+        state.gateway.broadcast("MESSAGE_CREATE", &message);
         id
     }
 

@@ -1,4 +1,4 @@
-//! What is kept from one connection to the next: the session, the parents of threads, and the newest stored message of
+//! The state that outlives a connection: the session, the parents of threads, and the newest stored message of
 //! each channel.
 
 use std::collections::BTreeMap;

@@ -8,7 +8,7 @@ use super::cache::GatewayCache;
 use super::{GatewayReceiver, GatewaySink};
 use crate::{message, question};
 
-/// The moment from which the times in ids count, in Unix milliseconds.
+/// Start of the times in ids, in Unix milliseconds.
 const DISCORD_EPOCH_MS: u64 = 1_420_070_400_000;
 /// Most messages in one response.
 const PAGE_MESSAGES: usize = 100;
@@ -26,8 +26,8 @@ pub(super) async fn handle_event(
     stop: &CancellationToken,
 ) -> Result<(), PlatformError> {
     let deliver = sink.deliver;
-    // Not only with `READY`: when the catch-up failed, the session is resumed, and `READY` does not come again. Before
-    // the event, because a later message of a conversation would hide those that were missed.
+    // Checked with every event and not only with `READY`: when the catch-up failed, the session is resumed, and `READY`
+    // is not sent again. The missed messages come before the event, because a later message would hide them.
     if cache.needs_catch_up() {
         for conversation in cache.conversations() {
             let all = (conversation.as_str(), u64::MAX);
@@ -39,7 +39,7 @@ pub(super) async fn handle_event(
         "INTERACTION_CREATE" => forward_press(gateway, cache, event, sink).await,
         "MESSAGE_CREATE" => store_message(gateway, cache, event, deliver).await,
         "THREAD_CREATE" | "CHANNEL_CREATE" => {
-            remember_channel(cache, event);
+            cache_channel(cache, event);
             Ok(())
         }
         "GUILD_CREATE" => {
@@ -50,7 +50,7 @@ pub(super) async fn handle_event(
             // All are cached before the first is caught up, because a message in a thread needs the thread's parent.
             let channels: Vec<&Value> = list("channels").chain(list("threads")).collect();
             for channel in &channels {
-                remember_channel(cache, channel);
+                cache_channel(cache, channel);
             }
             for channel in channels {
                 let text = |name: &str| channel.get(name).and_then(Value::as_str);
@@ -78,7 +78,7 @@ async fn forward_press(
     };
     let is_in_a_server = event.get("guild_id").is_some_and(Value::is_string);
     resolve_thread(gateway, cache, &mut press.target, is_in_a_server).await?;
-    // Without waiting, because a full queue must not delay messages.
+    // A press does not wait for room in the queue, because a full queue must not delay messages.
     if sink.presses.try_send(press).is_err() {
         tracing::warn!("too many button presses: one was dropped");
     }
@@ -86,7 +86,7 @@ async fn forward_press(
 }
 
 /// Caches a channel or thread. The category of a channel is not its parent.
-fn remember_channel(cache: &mut GatewayCache, channel: &Value) {
+fn cache_channel(cache: &mut GatewayCache, channel: &Value) {
     let text = |name: &str| channel.get(name).and_then(Value::as_str);
     let kind = channel.get("type").and_then(Value::as_u64);
     let is_thread = kind.is_some_and(|kind| THREAD_TYPES.contains(&kind));
@@ -116,7 +116,7 @@ async fn store_message(
         return Ok(());
     }
     let id = message.message_id.clone();
-    // Only after it was stored, because the next catch-up starts at this id.
+    // Noted only after the message was stored, because the next catch-up starts at this id.
     deliver.message(message).await?;
     cache.note_stored(&channel, &id);
     Ok(())
@@ -145,7 +145,7 @@ async fn request_channel_type(
     channel: &str,
 ) -> Result<(), PlatformError> {
     match gateway.api.get(&format!("/channels/{channel}"), &[]).await {
-        Ok(announced) => remember_channel(cache, &announced),
+        Ok(channel) => cache_channel(cache, &channel),
         // The bot may not read the channel itself, but gets its messages.
         Err(error) if matches!(error.kind(), ErrorKind::Forbidden | ErrorKind::NotFound) => {
             cache.add_channel(channel, None);
@@ -199,19 +199,19 @@ async fn store_missed(
         };
         let count = page.len();
         let id = |message: &Value| message.get("id")?.as_str()?.parse::<u64>().ok();
-        let mut known: Vec<(u64, Value)> = page
+        let mut messages: Vec<(u64, Value)> = page
             .into_iter()
             .filter_map(|message| Some((id(&message)?, message)))
             .collect();
         // Oldest first, so that after an interruption only newer messages are missing. Ids grow with time.
-        known.sort_by_key(|(id, _)| *id);
-        for (id, message) in &known {
+        messages.sort_by_key(|(id, _)| *id);
+        for (id, message) in &messages {
             store_message(gateway, cache, message, deliver).await?;
             // Also for messages that were not stored, such as those of bots, so that the loop does not request them
             // again.
             after = after.max(*id);
         }
-        if count < PAGE_MESSAGES || known.is_empty() {
+        if count < PAGE_MESSAGES || messages.is_empty() {
             return Ok(());
         }
     }

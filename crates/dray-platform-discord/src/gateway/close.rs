@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn codes_say_what_to_do() {
+    fn close_codes_have_their_actions() {
         for code in [1000, 1001, 1006, 4000, 4001, 4002, 4005, 4008, 4999] {
             assert_eq!(close_action(code), CloseAction::Resume, "{code}");
         }
@@ -52,7 +52,7 @@ mod tests {
                 "{code}"
             );
         }
-        let error = refused_close_error(4014, "told");
+        let error = refused_close_error(4014, "disallowed intents");
         assert_eq!(
             (error.kind(), error.platform_code()),
             (ErrorKind::Auth, "4014")

@@ -36,7 +36,7 @@ pub(super) enum ConnectionEnd {
 struct HeartbeatState {
     timer: Interval,
     /// Whether the gateway acknowledged the last heartbeat.
-    answered: bool,
+    is_acknowledged: bool,
 }
 
 #[derive(Debug)]
@@ -54,7 +54,7 @@ impl<'a> LiveConnection<'a> {
         socket: GatewaySocket,
         interval: Duration,
     ) -> Self {
-        // The first heartbeat comes at a random moment of the interval, so that clients do not all send theirs
+        // The first heartbeat is sent at a random point of the interval, so that clients do not all send theirs
         // together.
         let first = interval.mul_f64(rand::rng().random_range(0.0..=1.0));
         let mut timer = interval_at(Instant::now() + first, interval);
@@ -62,7 +62,7 @@ impl<'a> LiveConnection<'a> {
         timer.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let heartbeat = HeartbeatState {
             timer,
-            answered: true,
+            is_acknowledged: true,
         };
         Self {
             gateway,
@@ -88,7 +88,7 @@ impl<'a> LiveConnection<'a> {
                 }
                 _ = self.heartbeat.timer.tick() => {
                     // The connection is still open, but the other end does not respond.
-                    if !self.heartbeat.answered {
+                    if !self.heartbeat.is_acknowledged {
                         self.socket.close(RESUMABLE_CLOSE_CODE).await;
                         return Ok(ConnectionEnd::Reconnect("a heartbeat was not answered"));
                     }
@@ -165,13 +165,13 @@ impl<'a> LiveConnection<'a> {
                 )));
             }
             9 => {
-                // `d` says whether the session can be resumed.
+                // `d` is true if the session can be resumed.
                 if payload.d.as_bool() != Some(true) {
                     self.cache.forget_session();
                 }
                 return Ok(Some(ConnectionEnd::Invalid));
             }
-            11 => self.heartbeat.answered = true,
+            11 => self.heartbeat.is_acknowledged = true,
             // Unknown opcodes: Discord may add some at any time.
             _ => {}
         }
@@ -189,7 +189,7 @@ impl<'a> LiveConnection<'a> {
         let name = payload.t.as_deref().unwrap_or_default();
         match name {
             "READY" => {
-                // Before the event is handled, because catching up needs our own id.
+                // The session begins before the event is handled, because catching up needs the bot's own id.
                 self.cache.begin_session(&payload.d, seq);
                 tracing::info!("connected to the gateway");
             }
@@ -197,7 +197,7 @@ impl<'a> LiveConnection<'a> {
             _ => {}
         }
         // Heartbeats carry the number of the previous event until this one is stored.
-        let last = self.cache.session().map(|(_, seq)| seq);
+        let last_handled = self.cache.session().map(|(_, seq)| seq);
         {
             let handling =
                 catch_up::handle_event(self.gateway, self.cache, (name, &payload.d), sink, stop);
@@ -206,9 +206,9 @@ impl<'a> LiveConnection<'a> {
                 tokio::select! {
                     done = &mut handling => break done?,
                     _ = self.heartbeat.timer.tick() => {
-                        // Acknowledgements are not read now, so a missing one would mean nothing, and `answered` keeps
-                        // its value.
-                        self.socket.send(&json!({ "op": 1, "d": last })).await?;
+                        // Acknowledgements are not read now, so a missing one would mean nothing, and `is_acknowledged`
+                        // keeps its value.
+                        self.socket.send(&json!({ "op": 1, "d": last_handled })).await?;
                     }
                 }
             }
@@ -224,8 +224,8 @@ impl HeartbeatState {
         socket: &mut GatewaySocket,
         cache: &GatewayCache,
     ) -> Result<(), PlatformError> {
-        let last = cache.session().map(|(_, seq)| seq);
-        self.answered = false;
-        socket.send(&json!({ "op": 1, "d": last })).await
+        let last_handled = cache.session().map(|(_, seq)| seq);
+        self.is_acknowledged = false;
+        socket.send(&json!({ "op": 1, "d": last_handled })).await
     }
 }

@@ -96,8 +96,8 @@ impl<'a> GatewayReceiver<'a> {
         stop: &CancellationToken,
     ) -> Result<(), PlatformError> {
         let (presses, queue) = mpsc::channel::<ButtonPress>(MAX_CONCURRENT_PRESSES);
-        // Concurrently with the events: a decision may take longer than the time in which the next press must be
-        // acknowledged.
+        // Presses are handled concurrently with events: a decision may take longer than the time in which the next
+        // press must be acknowledged.
         let handling = handle_presses(deliver, queue);
         let sink = GatewaySink { deliver, presses };
         let (received, ()) = tokio::join!(self.receive(sink, stop), handling);
@@ -133,7 +133,7 @@ impl<'a> GatewayReceiver<'a> {
                         error = &error as &dyn std::error::Error,
                         "could not receive from the gateway"
                     );
-                    // The address to resume at may be gone, so the next attempt requests a new one.
+                    // The address for resuming may have caused the failure, so the next attempt requests a new one.
                     cache.forget_address();
                     let retry_after = error.retry_after();
                     // Unlike after a lost connection, there is always a wait after an error.
@@ -235,7 +235,7 @@ mod tests {
     use dray_types::Secret;
 
     #[test]
-    fn waits_grow_to_the_longest() {
+    fn the_wait_doubles_with_each_failure_up_to_the_longest() {
         let options = DiscordOptions {
             token: Secret::new("t"),
             ..DiscordOptions::default()

@@ -1,4 +1,4 @@
-//! Files of users, and the fake server with a client that we did not write.
+//! Files of users, and the fake server with the client library discord.py.
 
 use std::time::Duration;
 
@@ -171,8 +171,8 @@ async fn discord_py_accepts_the_fake_gateway() {
         fake.user_writes(&person, "meanwhile", &[("b.txt", b"missed")]);
         begun(&fake, 2).await
     };
-    let (output, begun) = tokio::join!(running, writing);
-    assert!(begun[1].starts_with("resume "), "{begun:?}");
+    let (output, logins) = tokio::join!(running, writing);
+    assert!(logins[1].starts_with("resume "), "{logins:?}");
     assert_eq!(output["limit"], 1000);
     assert_eq!(
         output["messages"],

@@ -74,13 +74,13 @@ where
 /// Waits until there are this many logins, and returns them.
 pub(super) async fn begun(fake: &FakeDiscord, count: usize) -> Vec<String> {
     let waiting = async {
-        while fake.begun().len() < count {
+        while fake.logins().len() < count {
             tokio::task::yield_now().await;
         }
-        fake.begun()
+        fake.logins()
     };
-    let begun = tokio::time::timeout(Duration::from_mins(2), waiting).await;
-    begun.expect("clients begin")
+    let logins = tokio::time::timeout(Duration::from_mins(2), waiting).await;
+    logins.expect("clients begin")
 }
 
 #[tokio::test]
@@ -135,7 +135,7 @@ async fn a_broken_connection_is_resumed_without_loss_or_duplicates() {
         begun(&fake, 1).await;
         fake.user_writes(&channel, "1", &[]);
         assert_eq!(fixture.texts(1).await, ["1"]);
-        for (index, kick) in [
+        for (index, disconnect) in [
             DisconnectAll::Drop,
             DisconnectAll::Reconnect,
             DisconnectAll::Close(4000),
@@ -144,17 +144,17 @@ async fn a_broken_connection_is_resumed_without_loss_or_duplicates() {
         .into_iter()
         .enumerate()
         {
-            fake.disconnect_all(kick);
+            fake.disconnect_all(disconnect);
             let texts = [format!("{index} meanwhile"), format!("{index} later")];
             fake.user_writes(&channel, &texts[0], &[]);
             fake.user_writes(&channel, &texts[1], &[]);
-            assert_eq!(fixture.texts(2).await, texts, "{kick:?}");
+            assert_eq!(fixture.texts(2).await, texts, "{disconnect:?}");
         }
-        let begun = fake.begun();
+        let logins = fake.logins();
         assert_eq!(
-            begun.iter().filter(|begun| *begun == "identify").count(),
+            logins.iter().filter(|login| *login == "identify").count(),
             1,
-            "{begun:?}"
+            "{logins:?}"
         );
         assert!(fixture.received.try_recv().is_err());
     })
@@ -163,7 +163,7 @@ async fn a_broken_connection_is_resumed_without_loss_or_duplicates() {
 }
 
 #[tokio::test]
-async fn messages_that_could_not_be_stored_come_again_in_order() {
+async fn messages_that_could_not_be_stored_are_received_again_in_order() {
     let fake = FakeDiscord::start().await.unwrap();
     let channel = fake.channel(0);
     let bot = with_short_delays(options(&fake));
@@ -179,21 +179,21 @@ async fn messages_that_could_not_be_stored_come_again_in_order() {
 }
 
 #[tokio::test]
-async fn a_heartbeat_without_an_answer_ends_the_connection() {
+async fn a_heartbeat_without_a_response_ends_the_connection() {
     let fake = FakeDiscord::start().await.unwrap();
     let channel = fake.channel(0);
     fake.set_heartbeat_interval(Duration::from_millis(20));
-    fake.script_gateway(GatewayFault::NoAnswer);
+    fake.script_gateway(GatewayFault::NoHeartbeatResponse);
     let bot = with_short_delays(options(&fake));
-    let (_, begun) = receive(&bot, 0, |mut fixture| async move {
-        let begun = begun(&fake, 2).await;
+    let (_, logins) = receive(&bot, 0, |mut fixture| async move {
+        let logins = begun(&fake, 2).await;
         fake.user_writes(&channel, "still here", &[]);
         assert_eq!(fixture.texts(1).await, ["still here"]);
-        begun
+        logins
     })
     .await;
-    assert_eq!(begun[0], "identify");
-    assert!(begun[1].starts_with("resume "), "{begun:?}");
+    assert_eq!(logins[0], "identify");
+    assert!(logins[1].starts_with("resume "), "{logins:?}");
 }
 
 #[tokio::test]
@@ -219,11 +219,11 @@ async fn an_invalid_session_is_replaced_and_missed_messages_are_fetched() {
         texts.retain(|text| text != "still between us");
         assert_eq!(texts, expected);
         assert!(fixture.received.try_recv().is_err());
-        let begun = fake.begun();
+        let logins = fake.logins();
         assert_eq!(
-            begun.last().map(String::as_str),
+            logins.last().map(String::as_str),
             Some("identify"),
-            "{begun:?}"
+            "{logins:?}"
         );
     })
     .await;
@@ -234,7 +234,7 @@ async fn an_invalid_session_is_replaced_and_missed_messages_are_fetched() {
 #[derive(Debug)]
 struct RefusingSink {
     inner: RecordingSink,
-    /// The text of the message to refuse.
+    /// The text of the message to refuse; `None` after it was refused.
     refused: Mutex<Option<&'static str>>,
 }
 
@@ -253,7 +253,7 @@ impl InboundSink for RefusingSink {
 }
 
 #[tokio::test]
-async fn a_missed_direct_message_that_could_not_be_stored_comes_after_a_resumption() {
+async fn a_missed_direct_message_that_could_not_be_stored_is_received_after_a_resumption() {
     let fake = FakeDiscord::start().await.unwrap();
     let person = fake.conversation();
     let bot = with_short_delays(options(&fake));
@@ -277,8 +277,8 @@ async fn a_missed_direct_message_that_could_not_be_stored_comes_after_a_resumpti
         }
         fake.user_writes(&person, "after", &[]);
         assert_eq!(fixture.texts(2).await, ["missed", "after"]);
-        let begun = fake.begun();
-        assert!(begun.last().unwrap().starts_with("resume "), "{begun:?}");
+        let logins = fake.logins();
+        assert!(logins.last().unwrap().starts_with("resume "), "{logins:?}");
         stop.cancel();
     });
     polled.unwrap();
@@ -289,7 +289,7 @@ async fn a_resumable_session_is_resumed() {
     let fake = FakeDiscord::start().await.unwrap();
     let channel = fake.channel(0);
     let bot = with_short_delays(options(&fake));
-    let (_, begun) = receive(&bot, 0, |mut fixture| async move {
+    let (_, logins) = receive(&bot, 0, |mut fixture| async move {
         begun(&fake, 1).await;
         fake.user_writes(&channel, "1", &[]);
         assert_eq!(fixture.texts(1).await, ["1"]);
@@ -298,10 +298,10 @@ async fn a_resumable_session_is_resumed() {
         let _ = begun(&fake, 2).await;
         fake.user_writes(&channel, "2", &[]);
         assert_eq!(fixture.texts(1).await, ["2"]);
-        fake.begun()
+        fake.logins()
     })
     .await;
-    assert_eq!(begun[1], "identify", "4009 ends a session: {begun:?}");
+    assert_eq!(logins[1], "identify", "4009 ends a session: {logins:?}");
 }
 
 #[tokio::test]
@@ -318,8 +318,8 @@ async fn old_messages_are_skipped_and_those_just_before_the_start_are_not() {
         let bot = with_short_delays(options);
         let (fake, channel) = (&fake, &channel);
         let (_, text) = receive(&bot, 0, |mut fixture| async move {
-            let begins = fake.begun().len() + 1;
-            begun(fake, begins).await;
+            let login_count = fake.logins().len() + 1;
+            begun(fake, login_count).await;
             fake.user_writes(channel, "after", &[]);
             fixture.next().await.text
         })
@@ -388,8 +388,8 @@ async fn no_session_is_started_beyond_the_start_limit() {
         };
         tokio::time::timeout(Duration::from_secs(30), waiting)
             .await
-            .expect("it asks again");
-        assert!(fake.begun().is_empty());
+            .expect("the bot requests the gateway again");
+        assert!(fake.logins().is_empty());
         fake.set_remaining_sessions(1);
         begun(&fake, 1).await;
         fake.user_writes(&channel, "1", &[]);

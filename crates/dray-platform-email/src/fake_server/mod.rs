@@ -33,7 +33,7 @@ pub enum InjectedFault {
     /// The reply to `MAIL FROM` is this line.
     RefuseSender(&'static str),
     /// The mail is stored, but the connection is closed without a reply.
-    LoseAnswer,
+    LoseResponse,
     /// The mail is stored, and the reply is not valid SMTP.
     Gibberish,
     /// The connection is closed after the first bytes.
@@ -42,7 +42,7 @@ pub enum InjectedFault {
     RefuseDuringBody(&'static str),
     /// The mail is stored, and no reply is sent.
     Stall,
-    /// Something is written in the same packet as the consent to TLS.
+    /// A second line is sent in the same packet as the reply that accepts `STARTTLS`.
     SpeakBeforeTls,
 }
 
@@ -139,13 +139,13 @@ impl FakeMailServer {
             tls,
         });
         let mut serving = JoinSet::new();
-        let inner = Arc::clone(&shared);
+        let session_state = Arc::clone(&shared);
         serving.spawn(async move {
             let mut sessions = JoinSet::new();
             while let Ok((socket, _)) = listener.accept().await {
                 // Removes ended sessions, or the set would grow.
                 while sessions.try_join_next().is_some() {}
-                let shared = Arc::clone(&inner);
+                let shared = Arc::clone(&session_state);
                 sessions.spawn(async move {
                     // Errors are ignored, because some tests break connections.
                     let _ = session::serve_connection(&shared, Box::new(socket)).await;
@@ -181,11 +181,11 @@ impl FakeMailServer {
     /// The mails to a recipient, oldest first.
     pub fn mails(&self, to: &str) -> Vec<ReceivedMail> {
         let state = self.shared.lock();
-        let to_them = state
+        let addressed = state
             .mails
             .iter()
-            .filter(|mail| mail.to.iter().any(|one| one == to));
-        to_them.cloned().collect()
+            .filter(|mail| mail.to.iter().any(|recipient| recipient == to));
+        addressed.cloned().collect()
     }
 
     /// Bytes of mails read until now.

@@ -44,10 +44,10 @@ pub(super) async fn serve_connection(
         to: Vec::new(),
     };
     session.write_line("220 fake.example.org ESMTP").await?;
-    while let Some(line) = session.read().await? {
+    while let Some(line) = session.read_line().await? {
         let line = String::from_utf8_lossy(&line).into_owned();
         let verb: String = line.chars().take_while(char::is_ascii_alphabetic).collect();
-        // The handshake is made here, because it consumes the stream of the session.
+        // Handled here and not in `command`, because the handshake consumes the stream of the session.
         if verb.eq_ignore_ascii_case("STARTTLS") {
             session = session.start_tls().await?;
         } else if !session.command(&verb.to_ascii_uppercase(), &line).await? {
@@ -64,7 +64,7 @@ impl MailSession<'_> {
     }
 
     /// A line without its end; `None` at the end of the connection.
-    async fn read(&mut self) -> io::Result<Option<Vec<u8>>> {
+    async fn read_line(&mut self) -> io::Result<Option<Vec<u8>>> {
         let mut line = Vec::new();
         (&mut self.io)
             .take(MAX_LINE_BYTES)
@@ -158,10 +158,10 @@ impl MailSession<'_> {
     async fn login(&mut self, line: &str) -> io::Result<()> {
         let mut words = line.split_whitespace().skip(1);
         let mechanism = words.next().unwrap_or_default().to_ascii_uppercase();
-        let first = words.next().map(str::to_owned);
+        let initial_response = words.next().map(str::to_owned);
         self.is_logged_in = match mechanism.as_str() {
             "PLAIN" => {
-                let credentials = match first {
+                let credentials = match initial_response {
                     Some(credentials) => credentials,
                     // An empty challenge: the client sends its response after it (RFC 4954).
                     None => self.challenge("").await?,
@@ -169,7 +169,7 @@ impl MailSession<'_> {
                 decode_base64(&credentials) == format!("\0{USER_NAME}\0{USER_PASSWORD}")
             }
             "LOGIN" => {
-                let user = match first {
+                let user = match initial_response {
                     Some(user) => user,
                     None => self.challenge("VXNlcm5hbWU6").await?,
                 };
@@ -185,9 +185,9 @@ impl MailSession<'_> {
         }
     }
 
-    async fn challenge(&mut self, what: &str) -> io::Result<String> {
-        self.write_line(&format!("334 {what}")).await?;
-        let line = self.read().await?.unwrap_or_default();
+    async fn challenge(&mut self, challenge: &str) -> io::Result<String> {
+        self.write_line(&format!("334 {challenge}")).await?;
+        let line = self.read_line().await?.unwrap_or_default();
         Ok(String::from_utf8_lossy(&line).into_owned())
     }
 
@@ -239,7 +239,7 @@ impl MailSession<'_> {
         let mut parser = Some(MailParser::default());
         let mut length = 0;
         loop {
-            let Some(line) = self.read().await? else {
+            let Some(line) = self.read_line().await? else {
                 return Ok(false);
             };
             // Counted with the line ends, as the client counts sent bytes.
@@ -264,7 +264,7 @@ impl MailSession<'_> {
                 .as_mut()
                 .is_some_and(|parser| parser.line(line).is_err())
             {
-                // Reads further, because the client expects a response only after the last line.
+                // The rest is still read, because the client expects a response only after the last line.
                 parser = None;
             }
         }
@@ -301,7 +301,7 @@ impl MailSession<'_> {
         };
         self.shared.lock().mails.push(mail);
         match fault {
-            Some(InjectedFault::LoseAnswer) => return Ok(false),
+            Some(InjectedFault::LoseResponse) => return Ok(false),
             Some(InjectedFault::Gibberish) => self.write_line("<html>").await?,
             Some(InjectedFault::Stall) => std::future::pending().await,
             _ => self.write_line("250 2.0.0 kept").await?,

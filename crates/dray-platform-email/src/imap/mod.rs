@@ -36,10 +36,12 @@ const MAX_RESPONSES: usize = 10_000;
 /// A connection that is logged in. Dropping it closes the connection without a `LOGOUT`.
 pub(crate) struct ImapConnection {
     io: BufReader<Box<dyn MailStream>>,
-    idle: Duration,
+    /// Longest wait for a response or for the acceptance of written bytes.
+    idle_timeout: Duration,
+    /// Number of commands until now, from which tags are made.
     count: u32,
     /// Capabilities, in upper case.
-    offers: Vec<String>,
+    capabilities: Vec<String>,
     /// Whether new mail was announced since the last search.
     pub(crate) has_new_mail: bool,
 }
@@ -72,9 +74,9 @@ impl ImapConnection {
         };
         let mut connection = Self {
             io: with_timeout(wait, connecting).await?,
-            idle: options.idle_timeout.as_duration(),
+            idle_timeout: options.idle_timeout.as_duration(),
             count: 0,
-            offers: Vec::new(),
+            capabilities: Vec::new(),
             has_new_mail: false,
         };
         let is_authenticated = connection.read_greeting().await?;
@@ -83,17 +85,17 @@ impl ImapConnection {
         }
         // Read only now, because RFC 3501, section 6.2.1, discards capabilities that were announced before TLS.
         if !is_authenticated {
-            connection.capabilities().await?;
+            connection.request_capabilities().await?;
             connection.login(inbox).await?;
         }
-        // Servers announce more, such as `IDLE`, after the login.
-        connection.capabilities().await?;
+        // Servers announce further capabilities, such as `IDLE`, after the login.
+        connection.request_capabilities().await?;
         Ok(connection)
     }
 
     /// Reads the greeting; returns whether the user is already authenticated, as with a client certificate.
     async fn read_greeting(&mut self) -> Result<bool, PlatformError> {
-        match timeout(self.idle, self.read_response()).await {
+        match timeout(self.idle_timeout, self.read_response()).await {
             Ok(Ok(ServerResponse::Untagged(greeting))) => match greeting.word().as_str() {
                 "OK" => Ok(false),
                 "PREAUTH" => Ok(true),
@@ -128,9 +130,9 @@ impl ImapConnection {
         Ok(self)
     }
 
-    async fn capabilities(&mut self) -> Result<(), PlatformError> {
+    async fn request_capabilities(&mut self) -> Result<(), PlatformError> {
         let responses = self.command("CAPABILITY").await?;
-        self.offers = responses
+        self.capabilities = responses
             .iter()
             .filter(|response| response.word() == "CAPABILITY")
             .flat_map(|response| {
@@ -143,9 +145,11 @@ impl ImapConnection {
         Ok(())
     }
 
-    /// Whether the server offers this.
-    pub(crate) fn offers(&self, what: &str) -> bool {
-        self.offers.iter().any(|offer| offer == what)
+    /// Whether the server announced a capability, given in upper case.
+    pub(crate) fn offers(&self, capability: &str) -> bool {
+        self.capabilities
+            .iter()
+            .any(|offered| offered == capability)
     }
 
     async fn login(&mut self, inbox: &InboxOptions) -> Result<(), PlatformError> {
@@ -159,12 +163,16 @@ impl ImapConnection {
         };
         // Preferred, because unlike `LOGIN` it allows any characters in names and passwords.
         if self.offers("AUTH=PLAIN") {
-            let tag = self.begin("AUTHENTICATE PLAIN").await?;
+            let tag = self.send_command("AUTHENTICATE PLAIN").await?;
             // The credentials follow the server's consent: `SASL-IR` is an extension that not all servers have.
             self.wait_for_continuation(&tag).await.map_err(refused)?;
             let credentials = STANDARD.encode(format!("\0{user}\0{password}"));
             self.write(format!("{credentials}\r\n").as_bytes()).await?;
-            return self.end(&tag).await.map(drop).map_err(refused);
+            return self
+                .wait_for_completion(&tag)
+                .await
+                .map(drop)
+                .map_err(refused);
         }
         let auth_error = |why: &str| PlatformError::new(ErrorKind::Auth, why);
         // RFC 3501, section 6.2.3: a server that wants TLS or another mechanism first.
@@ -180,18 +188,18 @@ impl ImapConnection {
         login.map(drop).map_err(refused)
     }
 
-    /// Opens a mailbox; `marks` is whether mails in it will be marked. Returns its `UIDVALIDITY`.
+    /// Opens a mailbox; `is_writable` allows to mark mails in it. Returns its `UIDVALIDITY`.
     pub(crate) async fn select(
         &mut self,
         mailbox: &str,
-        marks: bool,
+        is_writable: bool,
     ) -> Result<u64, PlatformError> {
         let name = quote_string(mailbox).ok_or_else(|| {
             PlatformError::new(ErrorKind::BadFormat, "the name of the mailbox is not ASCII")
         })?;
         // `EXAMINE` is `SELECT` without the right to change anything.
-        let word = if marks { "SELECT" } else { "EXAMINE" };
-        let responses = self.command(&format!("{word} {name}")).await?;
+        let verb = if is_writable { "SELECT" } else { "EXAMINE" };
+        let responses = self.command(&format!("{verb} {name}")).await?;
         let validity = responses.iter().find_map(|response| {
             let (_, after) = response.line.split_once("[UIDVALIDITY ")?;
             after.split_once(']')?.0.trim().parse().ok()
@@ -215,13 +223,13 @@ impl ImapConnection {
         Ok(uids)
     }
 
-    /// The result of `UID FETCH` for one mail; `None` for an unknown mail.
+    /// The result of `UID FETCH` of these data items for one mail; `None` for an unknown mail.
     pub(crate) async fn fetch(
         &mut self,
         uid: u64,
-        what: &str,
+        items: &str,
     ) -> Result<Option<FetchedMail>, PlatformError> {
-        let responses = self.command(&format!("UID FETCH {uid} {what}")).await?;
+        let responses = self.command(&format!("UID FETCH {uid} {items}")).await?;
         // A server may send data of other mails in between (RFC 3501, section 7).
         Ok(responses.into_iter().find_map(|response| {
             let [_, word, list] = response.values.as_slice() else {
@@ -234,9 +242,9 @@ impl ImapConnection {
         }))
     }
 
-    /// Waits for new mail with `IDLE`, for at most `max_wait`. The result is in [`ImapConnection::has_news`].
+    /// Waits for new mail with `IDLE`, for at most `max_wait`. The result is in [`ImapConnection::has_new_mail`].
     pub(crate) async fn wait(&mut self, max_wait: Duration) -> Result<(), PlatformError> {
-        let tag = self.begin("IDLE").await?;
+        let tag = self.send_command("IDLE").await?;
         self.wait_for_continuation(&tag).await?;
         let waiting = async {
             while !self.has_new_mail {
@@ -255,7 +263,7 @@ impl ImapConnection {
     /// Ends `IDLE` and reads the rest of its responses.
     async fn end_idle(&mut self, tag: &str) -> Result<(), PlatformError> {
         self.write(b"DONE\r\n").await?;
-        self.end(tag).await.map(drop)
+        self.wait_for_completion(tag).await.map(drop)
     }
 
     /// Reads one unsolicited response. Waits without its own timeout, because a mailbox may be quiet for a long time.
@@ -277,11 +285,11 @@ impl ImapConnection {
         &mut self,
         command: &str,
     ) -> Result<Vec<UntaggedResponse>, PlatformError> {
-        let tag = self.begin(command).await?;
-        self.end(&tag).await
+        let tag = self.send_command(command).await?;
+        self.wait_for_completion(&tag).await
     }
 
-    async fn begin(&mut self, command: &str) -> Result<String, PlatformError> {
+    async fn send_command(&mut self, command: &str) -> Result<String, PlatformError> {
         self.count += 1;
         let tag = format!("d{}", self.count);
         self.write(format!("{tag} {command}\r\n").as_bytes())
@@ -289,8 +297,8 @@ impl ImapConnection {
         Ok(tag)
     }
 
-    async fn next(&mut self) -> Result<ServerResponse, PlatformError> {
-        match timeout(self.idle, self.read_response()).await {
+    async fn next_response(&mut self) -> Result<ServerResponse, PlatformError> {
+        match timeout(self.idle_timeout, self.read_response()).await {
             Ok(response) => response,
             Err(_) => Err(broken_connection("the connection timed out")),
         }
@@ -299,7 +307,7 @@ impl ImapConnection {
     /// Waits until the server requests the continuation of a command.
     async fn wait_for_continuation(&mut self, tag: &str) -> Result<(), PlatformError> {
         loop {
-            match self.next().await? {
+            match self.next_response().await? {
                 ServerResponse::Continue => return Ok(()),
                 ServerResponse::Untagged(response) => self.record_announcement(&response),
                 // The command ended without a request to continue, so it was refused.
@@ -311,20 +319,24 @@ impl ImapConnection {
         }
     }
 
-    async fn end(&mut self, tag: &str) -> Result<Vec<UntaggedResponse>, PlatformError> {
+    /// Waits until the server completes a command, and returns its untagged responses.
+    async fn wait_for_completion(
+        &mut self,
+        tag: &str,
+    ) -> Result<Vec<UntaggedResponse>, PlatformError> {
         // Bounded in number here, and in size by `read_response`.
         let mut responses = Vec::new();
         loop {
-            match self.next().await? {
+            match self.next_response().await? {
                 ServerResponse::Untagged(response) => {
                     self.record_announcement(&response);
                     responses.push(response);
                 }
                 ServerResponse::Done(done_tag, line) if done_tag == tag => {
-                    let is_done = line
+                    let is_ok = line
                         .get(..2)
                         .is_some_and(|word| word.eq_ignore_ascii_case("OK"));
-                    return if is_done {
+                    return if is_ok {
                         Ok(responses)
                     } else {
                         Err(refusal_error(&line))
@@ -406,7 +418,7 @@ impl ImapConnection {
             self.io.write_all(bytes).await?;
             self.io.flush().await
         };
-        match timeout(self.idle, writing).await {
+        match timeout(self.idle_timeout, writing).await {
             Ok(Ok(())) => Ok(()),
             Ok(Err(cause)) => Err(broken_connection("the connection broke").caused_by(cause)),
             Err(_) => Err(broken_connection("the connection timed out")),
@@ -415,7 +427,7 @@ impl ImapConnection {
 
     /// Sends `LOGOUT` and closes without waiting for the response.
     pub(crate) async fn logout(mut self) {
-        if let Err(error) = self.begin("LOGOUT").await {
+        if let Err(error) = self.send_command("LOGOUT").await {
             tracing::debug!(%error, "could not send LOGOUT");
         }
     }
@@ -428,7 +440,7 @@ fn broken_connection(why: &str) -> PlatformError {
 impl fmt::Debug for ImapConnection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ImapConnection")
-            .field("offers", &self.offers)
+            .field("capabilities", &self.capabilities)
             .finish_non_exhaustive()
     }
 }

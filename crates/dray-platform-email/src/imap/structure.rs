@@ -225,13 +225,13 @@ mod tests {
 
     #[test]
     fn invalid_structures_are_refused() {
-        for wrong in [
+        for invalid in [
             "NIL",
             "(\"a\")",
             "()",
             r#"("a" "b" NIL NIL NIL "7bit" NIL)"#,
         ] {
-            assert_eq!(read(wrong), None, "{wrong}");
+            assert_eq!(read(invalid), None, "{invalid}");
         }
         let leaf = r#"("a" "b" NIL NIL NIL "7bit" 1)"#;
         let many = format!("({} \"mixed\")", leaf.repeat(MAX_PARTS + 1));

@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn literals_are_read_at_their_announced_place() {
+    fn literals_are_read_where_they_are_announced() {
         let chunks = [
             ResponseChunk {
                 line: b"1 FETCH (BODY[]".to_vec(),
@@ -200,7 +200,7 @@ mod tests {
         assert_eq!(list[3].number(), Some(7));
         assert_eq!(announced_literal(b"* 1 FETCH (BODY[] {12}"), Some((12, 18)));
         assert_eq!(announced_literal(b"x ~{3}"), Some((3, 2)));
-        for none in [
+        for line in [
             &b"x"[..],
             b"{}",
             b"{x}",
@@ -210,18 +210,18 @@ mod tests {
             b"{99999999999999999999999}",
         ] {
             assert_eq!(
-                announced_literal(none),
+                announced_literal(line),
                 None,
                 "{}",
-                String::from_utf8_lossy(none)
+                String::from_utf8_lossy(line)
             );
         }
     }
 
     #[test]
     fn invalid_values_are_refused() {
-        for wrong in ["(", ")", "(()", "\"a", "\"a\\", &"(".repeat(1000)] {
-            assert_eq!(read(wrong), None, "{wrong}");
+        for invalid in ["(", ")", "(()", "\"a", "\"a\\", &"(".repeat(1000)] {
+            assert_eq!(read(invalid), None, "{invalid}");
         }
         let deep = format!("{}{}", "(".repeat(60), ")".repeat(60));
         assert!(read(&deep).is_some());
@@ -230,8 +230,8 @@ mod tests {
     #[test]
     fn strings_cannot_end_a_command() {
         assert_eq!(quote_string(r#"a"b\"#).as_deref(), Some(r#""a\"b\\""#));
-        for wrong in ["a\r\nb LOGOUT", "é", "\0"] {
-            assert_eq!(quote_string(wrong), None);
+        for invalid in ["a\r\nb LOGOUT", "é", "\0"] {
+            assert_eq!(quote_string(invalid), None);
         }
     }
 }

@@ -171,7 +171,7 @@ mod tests {
 
     #[test]
     fn senders_that_pass_verification_are_accepted() {
-        for good in [
+        for passing in [
             "mx.our.example; dmarc=pass (p=reject; sp=none) header.from=mail.example.org",
             "MX.our.example 1; spf=fail smtp.mailfrom=x@other.example; dkim=pass (2048-bit) header.d=example.org header.s=s",
             "mx.our.example; dkim=pass header.i=@mail.example.org",
@@ -179,13 +179,16 @@ mod tests {
             "mx.our.example; dkim=fail header.d=mail.example.org; dkim=pass header.d=mail.example.org",
             "mx.our.example; dmarc/1=pass header.from=mail.example.org",
         ] {
-            assert!(is_verified(SenderVerification::Aligned, &[good]), "{good}");
+            assert!(
+                is_verified(SenderVerification::Aligned, &[passing]),
+                "{passing}"
+            );
         }
     }
 
     #[test]
     fn senders_that_fail_verification_are_refused() {
-        for wrong in [
+        for failing in [
             "mx.our.example; none",
             "mx.our.example",
             "mx.our.example; dkim=pass header.d=evil.example",
@@ -204,23 +207,26 @@ mod tests {
             "mx.our.example; spf=pass smtp.mailfrom=\"x smtp.mailfrom=mail.example.org\"@evil.example",
         ] {
             assert!(
-                !is_verified(SenderVerification::Aligned, &[wrong]),
-                "{wrong}"
+                !is_verified(SenderVerification::Aligned, &[failing]),
+                "{failing}"
             );
         }
         assert!(!is_verified(SenderVerification::Aligned, &[]));
     }
 
     #[test]
-    fn only_the_topmost_field_of_our_server_counts() {
-        let good = "mx.our.example; dmarc=pass header.from=mail.example.org";
-        let bad = "mx.our.example; dmarc=fail header.from=mail.example.org";
-        let other = "mx.evil.example; dmarc=fail";
+    fn only_the_topmost_field_of_the_own_server_counts() {
+        let passing = "mx.our.example; dmarc=pass header.from=mail.example.org";
+        let failing = "mx.our.example; dmarc=fail header.from=mail.example.org";
+        let other_server = "mx.evil.example; dmarc=fail";
         assert!(is_verified(
             SenderVerification::Aligned,
-            &[other, good, bad]
+            &[other_server, passing, failing]
         ));
-        assert!(!is_verified(SenderVerification::Aligned, &[bad, good]));
+        assert!(!is_verified(
+            SenderVerification::Aligned,
+            &[failing, passing]
+        ));
     }
 
     #[test]

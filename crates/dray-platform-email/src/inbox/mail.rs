@@ -359,7 +359,7 @@ Message-ID: <1@example.org>";
         }
         let from =
             |from: &str| read(&PASSING_RESULTS.replace("Ada <Ada@Example.org>", from)).unwrap_err();
-        for (wrong, why) in [
+        for (sender, why) in [
             ("eve@evil.example", "not listed"),
             ("ada@example.org, eve@evil.example", "exactly one"),
             ("Bot <BOT@our.example>", "this account"),
@@ -367,7 +367,7 @@ Message-ID: <1@example.org>";
             ("\"a b\"@example.org", "cannot be answered"),
             ("\"ada@example.org\" <eve@evil.example>", "not listed"),
         ] {
-            assert!(from(wrong).contains(why), "{wrong}: {}", from(wrong));
+            assert!(from(sender).contains(why), "{sender}: {}", from(sender));
         }
         let forged = PASSING_RESULTS.replace("mx.our.example", "mx.evil.example");
         assert!(read(&forged).unwrap_err().contains("did not verify"));
@@ -391,25 +391,25 @@ Message-ID: <1@example.org>";
         assert_eq!(to("To: x@y.example, bot+Case-7@our"), "+case-7");
         assert_eq!(to("References: <a@b>\nCc: bot+t@our"), "+t");
         assert_eq!(to("Delivered-To: bot+t@our"), "+t");
-        for none in [
+        for recipient in [
             "To: bot+@our",
             "To: bot+a/b@our",
             "To: other+t@our",
             "To: bot+t@evil.our",
         ] {
-            assert_eq!(to(none), "", "{none}");
+            assert_eq!(to(recipient), "", "{recipient}");
         }
     }
 
     #[test]
     fn senders_are_not_verified_when_verification_is_off() {
         let own = MailSender::parse("bot@our.example").unwrap();
-        let loose = InboxOptions {
+        let without_verification = InboxOptions {
             verify: SenderVerification::None,
             ..options()
         };
         let head = b"From: ada@example.org\r\n\r\n";
-        assert!(MailHead::read(&loose, &own, head).is_ok());
+        assert!(MailHead::read(&without_verification, &own, head).is_ok());
         assert!(MailHead::read(&options(), &own, head).is_err());
     }
 

@@ -201,18 +201,21 @@ impl MailReceiver<'_> {
             return mark_seen(connection, location.uid).await;
         }
         // Only failures to read the mail count: a message that cannot be stored is not the fault of the mail.
-        let read = self.read(connection, location).await.inspect_err(|error| {
-            // A broken connection is not a fault of the mail.
-            let is_mail_fault = error.kind() != ErrorKind::Transient;
-            failed
-                .failures
-                .insert(location.uid, attempts + u32::from(is_mail_fault));
-        })?;
+        let read = self
+            .read_mail(connection, location)
+            .await
+            .inspect_err(|error| {
+                // A broken connection is not a fault of the mail.
+                let is_mail_fault = error.kind() != ErrorKind::Transient;
+                failed
+                    .failures
+                    .insert(location.uid, attempts + u32::from(is_mail_fault));
+            })?;
         // From here on, failures are not caused by the mail.
         failed.failures.remove(&location.uid);
         match read {
             // Removed by another client since the search.
-            MailOutcome::Gone => return Ok(()),
+            MailOutcome::Removed => return Ok(()),
             MailOutcome::Refused(why) => {
                 tracing::info!(uid = location.uid, why, "skipped a mail");
             }
@@ -221,7 +224,7 @@ impl MailReceiver<'_> {
         mark_seen(connection, location.uid).await
     }
 
-    async fn read(
+    async fn read_mail(
         &self,
         connection: &mut ImapConnection,
         location: MailLocation,
@@ -229,7 +232,7 @@ impl MailReceiver<'_> {
         // `PEEK` does not set `\Seen`; the mark follows when the message is stored.
         let what = format!("(UID RFC822.SIZE BODY.PEEK[HEADER]<0.{MAX_HEAD_BYTES}>)");
         let Some(fetched) = connection.fetch(location.uid, &what).await? else {
-            return Ok(MailOutcome::Gone);
+            return Ok(MailOutcome::Removed);
         };
         let head = fetched.body("HEADER").unwrap_or_default();
         let head = match MailHead::read(self.inbox, self.own, head) {
@@ -243,7 +246,7 @@ impl MailReceiver<'_> {
             .await?
         {
             Some(fetched) => reported_parts(&fetched),
-            None => return Ok(MailOutcome::Gone),
+            None => return Ok(MailOutcome::Removed),
         };
         let mail_text = self
             .part_text(connection, location.uid, parts.as_deref())
@@ -291,7 +294,7 @@ impl MailReceiver<'_> {
 /// The result of reading a mail.
 enum MailOutcome {
     /// Another client removed it.
-    Gone,
+    Removed,
     /// It is not accepted, for this reason.
     Refused(&'static str),
     Accepted(Box<dray_platform::InboundMessage>),

@@ -120,7 +120,7 @@ impl InboxOptions {
 mod tests {
     use super::*;
 
-    fn good() -> InboxOptions {
+    fn valid_options() -> InboxOptions {
         InboxOptions {
             host: "imap.example.org".to_owned(),
             username: "bot".to_owned(),
@@ -131,7 +131,7 @@ mod tests {
 
     #[test]
     fn invalid_options_are_reported() {
-        assert!(good().check().is_ok());
+        assert!(valid_options().check().is_ok());
         let changes: [fn(&mut InboxOptions); 8] = [
             |options| options.host.clear(),
             |options| options.host.push(' '),
@@ -143,7 +143,7 @@ mod tests {
             |options| "Вход".clone_into(&mut options.mailbox),
         ];
         for (index, change) in changes.iter().enumerate() {
-            let mut options = good();
+            let mut options = valid_options();
             change(&mut options);
             let error = options.check().unwrap_err();
             assert_eq!(error.kind(), ErrorKind::BadFormat, "{index}");
@@ -151,7 +151,7 @@ mod tests {
         let unverified = InboxOptions {
             verify: SenderVerification::None,
             authserv_id: String::new(),
-            ..good()
+            ..valid_options()
         };
         assert!(unverified.check().is_ok());
     }
@@ -161,7 +161,7 @@ mod tests {
         let lists = |senders: &[&str], address: &str| {
             let options = InboxOptions {
                 senders: senders.iter().map(|&sender| sender.to_owned()).collect(),
-                ..good()
+                ..valid_options()
             };
             options.lists(address)
         };

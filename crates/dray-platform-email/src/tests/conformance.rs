@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use async_trait::async_trait;
 use dray_platform::conformance::{
-    self, PlatformFault as Wanted, PlatformFixture, PlatformTraits, SeenFile, VisibleMessage,
+    self, PlatformFault, PlatformFixture, PlatformTraits, SeenFile, VisibleMessage,
 };
 use dray_platform::{DeliveryTarget, Platform};
 use dray_types::{ByteSize, Secret};
@@ -67,15 +67,15 @@ impl PlatformFixture for EmailFixture {
             .collect()
     }
 
-    async fn script(&self, fault: Wanted) -> bool {
+    async fn script(&self, fault: PlatformFault) -> bool {
         self.fake.script(match fault {
-            Wanted::FailAfterBody => InjectedFault::Refuse("451 4.3.0 try later"),
-            Wanted::LoseAnswer => InjectedFault::LoseAnswer,
-            Wanted::CloseDuringBody => InjectedFault::CloseDuringBody,
-            Wanted::TooLarge => InjectedFault::Refuse("552 5.3.4 too big"),
-            Wanted::Gibberish => InjectedFault::Gibberish,
+            PlatformFault::FailAfterBody => InjectedFault::Refuse("451 4.3.0 try later"),
+            PlatformFault::LoseResponse => InjectedFault::LoseResponse,
+            PlatformFault::CloseDuringBody => InjectedFault::CloseDuringBody,
+            PlatformFault::TooLarge => InjectedFault::Refuse("552 5.3.4 too big"),
+            PlatformFault::Gibberish => InjectedFault::Gibberish,
             // SMTP servers report neither a delay nor the files of a mail.
-            Wanted::RateLimit(_) | Wanted::ForgetFiles => return false,
+            PlatformFault::RateLimit(_) | PlatformFault::ForgetFiles => return false,
         });
         true
     }

@@ -25,41 +25,41 @@ const MAIL_OWNER: u32 = 65_534;
 pub(super) struct DovecotServer {
     child: Child,
     port: u16,
-    folder: tempfile::TempDir,
+    directory: tempfile::TempDir,
     count: AtomicU32,
 }
 
 impl DovecotServer {
     pub(super) fn start() -> Self {
-        let folder = tempfile::tempdir().unwrap();
+        let directory = tempfile::tempdir().unwrap();
         for _ in 0..5 {
             let port = TcpListener::bind("127.0.0.1:0")
                 .unwrap()
                 .local_addr()
                 .unwrap()
                 .port();
-            if let Some(child) = spawn(folder.path(), port) {
+            if let Some(child) = spawn(directory.path(), port) {
                 return Self {
                     child,
                     port,
-                    folder,
+                    directory,
                     count: AtomicU32::new(0),
                 };
             }
         }
-        let log = fs::read_to_string(folder.path().join("log")).unwrap_or_default();
+        let log = fs::read_to_string(directory.path().join("log")).unwrap_or_default();
         panic!("dovecot does not start: {log}");
     }
 
-    /// Options of a receiver that connects directly, or to that proxy.
-    pub(super) fn options(&self, between: Option<&TamperingProxy>) -> EmailOptions {
+    /// Options of a receiver that connects directly, or through this proxy.
+    pub(super) fn options(&self, proxy: Option<&TamperingProxy>) -> EmailOptions {
         EmailOptions {
             host: "127.0.0.1".to_owned(),
             from: "bot@our.example".to_owned(),
             idle_timeout: Period::secs(30),
             inbox: Some(InboxOptions {
                 host: "127.0.0.1".to_owned(),
-                port: between.map_or(self.port, |between| between.port),
+                port: proxy.map_or(self.port, |proxy| proxy.port),
                 security: ConnectionSecurity::None,
                 username: "bot".to_owned(),
                 password: Secret::new(MAILBOX_PASSWORD),
@@ -79,7 +79,7 @@ impl DovecotServer {
         } else {
             format!(".{mailbox}/")
         };
-        let root = self.folder.path().join("mail/Maildir");
+        let root = self.directory.path().join("mail/Maildir");
         let name = format!("{}.{number}.test", 1_700_000_000 + number);
         let temporary = root.join("tmp").join(&name);
         fs::write(&temporary, mail).unwrap();
@@ -102,7 +102,7 @@ fn spawn(path: &Path, port: u16) -> Option<Child> {
     if is_root {
         use std::os::unix::fs::PermissionsExt as _;
         fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
-        give(&path.join("mail"), owner, group);
+        change_owner(&path.join("mail"), owner, group);
     }
     fs::write(path.join("conf"), config(path, port, (owner, group))).unwrap();
     let program = ["/usr/sbin/dovecot", "dovecot"];
@@ -159,18 +159,18 @@ fn config(path: &Path, port: u16, (owner, group): (u32, u32)) -> String {
     )
 }
 
-fn give(path: &Path, owner: u32, group: u32) {
+fn change_owner(path: &Path, owner: u32, group: u32) {
     chown(path, Some(owner), Some(group)).unwrap();
     if path.is_dir() {
         for entry in fs::read_dir(path).unwrap() {
-            give(&entry.unwrap().path(), owner, group);
+            change_owner(&entry.unwrap().path(), owner, group);
         }
     }
 }
 
 impl Drop for DovecotServer {
     fn drop(&mut self) {
-        // When it is terminated normally, it ends its children too.
+        // A server that gets SIGTERM ends its child processes too.
         if let Some(pid) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
             let _ = kill_process(pid, Signal::TERM);
         }
@@ -178,7 +178,7 @@ impl Drop for DovecotServer {
     }
 }
 
-/// The proxy's action on lines of the server.
+/// What the proxy does when the text of a rule has arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ProxyAction {
     /// Breaks the connection.
@@ -187,15 +187,16 @@ pub(super) enum ProxyAction {
     Stall,
 }
 
-/// Waits for this text from the server, forwards this many bytes from its start, and then does this once.
+/// A text from the server, how many bytes are forwarded from its start on, and what is done then. Each rule applies
+/// once, one after the other.
 type Rule = (&'static [u8], usize, ProxyAction);
 
-/// Forwards data between both sides.
+/// A proxy between a client and the server, which breaks or stalls connections by rules.
 #[derive(Debug)]
 pub(super) struct TamperingProxy {
     port: u16,
     rules: Arc<Mutex<Vec<Rule>>>,
-    _passing: JoinSet<()>,
+    _forward_task: JoinSet<()>,
 }
 
 impl TamperingProxy {
@@ -203,28 +204,28 @@ impl TamperingProxy {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let rules: Arc<Mutex<Vec<Rule>>> = Arc::default();
-        let mut passing = JoinSet::new();
-        let (inner, to) = (Arc::clone(&rules), dovecot.port);
-        passing.spawn(async move {
+        let mut forward_task = JoinSet::new();
+        let (shared_rules, server_port) = (Arc::clone(&rules), dovecot.port);
+        forward_task.spawn(async move {
             let mut all = JoinSet::new();
             while let Ok((client, _)) = listener.accept().await {
-                let rules = Arc::clone(&inner);
+                let rules = Arc::clone(&shared_rules);
                 all.spawn(async move {
                     #[expect(
                         clippy::disallowed_methods,
                         reason = "the address is the server that the test started"
                     )]
-                    let server = tokio::net::TcpStream::connect(("127.0.0.1", to))
+                    let server = tokio::net::TcpStream::connect(("127.0.0.1", server_port))
                         .await
                         .unwrap();
-                    pass(client, server, &rules).await;
+                    forward(client, server, &rules).await;
                 });
             }
         });
         Self {
             port,
             rules,
-            _passing: passing,
+            _forward_task: forward_task,
         }
     }
 
@@ -233,15 +234,15 @@ impl TamperingProxy {
     }
 }
 
-async fn pass(
+async fn forward(
     mut client: tokio::net::TcpStream,
     mut server: tokio::net::TcpStream,
     rules: &Mutex<Vec<Rule>>,
 ) {
     let (mut from_client, mut to_client) = client.split();
     let (mut from_server, mut to_server) = server.split();
-    let up = tokio::io::copy(&mut from_client, &mut to_server);
-    let down = async {
+    let to_server_copy = tokio::io::copy(&mut from_client, &mut to_server);
+    let to_client_copy = async {
         let mut forwarded = Vec::new();
         let mut buffer = vec![0; 16 * 1024];
         loop {
@@ -253,21 +254,21 @@ async fn pass(
             forwarded.extend_from_slice(&buffer[..count]);
             let matched = {
                 let mut rules = rules.lock().unwrap();
-                let matched = rules.first().and_then(|(words, more, then)| {
-                    let at = forwarded
-                        .windows(words.len())
-                        .position(|window| window == *words)?;
-                    Some((at + more, *then))
+                let matched = rules.first().and_then(|(text, count, action)| {
+                    let start = forwarded
+                        .windows(text.len())
+                        .position(|window| window == *text)?;
+                    Some((start + count, *action))
                 });
                 if matched.is_some() {
                     rules.remove(0);
                 }
                 matched
             };
-            if let Some((end, then)) = matched {
+            if let Some((end, action)) = matched {
                 let end = end.clamp(before, forwarded.len());
                 let _ = to_client.write_all(&forwarded[before..end]).await;
-                match then {
+                match action {
                     ProxyAction::Cut => return,
                     ProxyAction::Stall => std::future::pending().await,
                 }
@@ -278,7 +279,7 @@ async fn pass(
         }
     };
     tokio::select! {
-        _ = up => {}
-        () = down => {}
+        _ = to_server_copy => {}
+        () = to_client_copy => {}
     }
 }

@@ -29,20 +29,20 @@ pub(super) fn with_short_delays(options: EmailOptions) -> EmailPlatform {
     email
 }
 
-async fn next(received: &mut UnboundedReceiver<InboundMessage>) -> InboundMessage {
+async fn next_message(received: &mut UnboundedReceiver<InboundMessage>) -> InboundMessage {
     let next = tokio::time::timeout(Duration::from_mins(1), received.recv()).await;
     next.expect("a mail comes").unwrap()
 }
 
 /// Receives until this many mails were accepted.
-async fn take(email: &EmailPlatform, refuses: u32, count: usize) -> Vec<InboundMessage> {
+async fn receive_mails(email: &EmailPlatform, refuses: u32, count: usize) -> Vec<InboundMessage> {
     let (sink, mut received) = RecordingSink::new(refuses);
     let stop = CancellationToken::new();
     let polling = email.poll(&sink, stop.clone());
     let taking = async {
         let mut all = Vec::new();
         while all.len() < count {
-            all.push(next(&mut received).await);
+            all.push(next_message(&mut received).await);
         }
         stop.cancel();
         all
@@ -54,9 +54,12 @@ async fn take(email: &EmailPlatform, refuses: u32, count: usize) -> Vec<InboundM
     all
 }
 
-async fn bytes(email: &EmailPlatform, file: &InboundAttachment) -> Result<Vec<u8>, PlatformError> {
-    let pieces: Vec<Bytes> = email.fetch(file).await?.try_collect().await?;
-    Ok(pieces.concat())
+async fn fetch_bytes(
+    email: &EmailPlatform,
+    file: &InboundAttachment,
+) -> Result<Vec<u8>, PlatformError> {
+    let chunks: Vec<Bytes> = email.fetch(file).await?.try_collect().await?;
+    Ok(chunks.concat())
 }
 
 /// Opens a mailbox for reading and changing, as a mail program does.
@@ -113,7 +116,7 @@ async fn a_mail_is_received_with_its_text_and_files_and_marked() {
     let options = dovecot.options(None);
     dovecot.put("INBOX", &mail(1, &content(700_001)));
     let email = with_short_delays(options.clone());
-    let messages = take(&email, 0, 1).await;
+    let messages = receive_mails(&email, 0, 1).await;
     let message = &messages[0];
     assert_eq!(message.text, "No 1\n\nВот.");
     assert_eq!(
@@ -127,7 +130,7 @@ async fn a_mail_is_received_with_its_text_and_files_and_marked() {
         ("о.csv", "text/csv")
     );
     assert!(file.size.abs_diff(700_001) < 4, "{}", file.size);
-    assert_eq!(bytes(&email, file).await.unwrap(), content(700_001));
+    assert_eq!(fetch_bytes(&email, file).await.unwrap(), content(700_001));
     all_are_seen(&options).await;
 }
 
@@ -141,7 +144,7 @@ async fn a_mail_that_arrives_during_the_wait_is_delivered() {
     let taking = async {
         for number in 1..4 {
             dovecot.put("INBOX", &mail(number, b"x"));
-            let message = next(&mut received).await;
+            let message = next_message(&mut received).await;
             assert_eq!(message.message_id, format!("<{number}@example.org>"));
         }
         stop.cancel();
@@ -157,7 +160,7 @@ async fn mails_that_could_not_be_stored_are_found_again_in_order() {
     for number in 1..4 {
         dovecot.put("INBOX", &mail(number, b"x"));
     }
-    let messages = take(&with_short_delays(options.clone()), 2, 3).await;
+    let messages = receive_mails(&with_short_delays(options.clone()), 2, 3).await;
     let ids: Vec<_> = messages
         .iter()
         .map(|message| message.message_id.as_str())
@@ -173,18 +176,18 @@ async fn mails_that_could_not_be_stored_are_found_again_in_order() {
 async fn mails_of_unlisted_senders_are_marked_and_not_accepted() {
     let dovecot = DovecotServer::start();
     let options = dovecot.options(None);
-    let good = String::from_utf8(mail(1, b"x")).unwrap();
+    let mail_text = String::from_utf8(mail(1, b"x")).unwrap();
     dovecot.put(
         "INBOX",
-        good.replace(AUTHENTICATION_RESULTS, "X: y").as_bytes(),
+        mail_text.replace(AUTHENTICATION_RESULTS, "X: y").as_bytes(),
     );
-    dovecot.put("INBOX", good.replace("ada@", "ada@evil.").as_bytes());
+    dovecot.put("INBOX", mail_text.replace("ada@", "ada@evil.").as_bytes());
     dovecot.put(
         "INBOX",
-        format!("Auto-Submitted: auto-replied\r\n{good}").as_bytes(),
+        format!("Auto-Submitted: auto-replied\r\n{mail_text}").as_bytes(),
     );
     dovecot.put("INBOX", &mail(2, b"x"));
-    let messages = take(&with_short_delays(options.clone()), 0, 1).await;
+    let messages = receive_mails(&with_short_delays(options.clone()), 0, 1).await;
     assert_eq!(messages[0].message_id, "<2@example.org>");
     all_are_seen(&options).await;
 }
@@ -194,19 +197,19 @@ async fn the_same_mail_twice_is_one_message() {
     let dovecot = DovecotServer::start();
     dovecot.put("INBOX", &mail(1, b"x"));
     dovecot.put("INBOX", &mail(1, b"x"));
-    let messages = take(&with_short_delays(dovecot.options(None)), 0, 2).await;
+    let messages = receive_mails(&with_short_delays(dovecot.options(None)), 0, 2).await;
     let same = |message: &InboundMessage| (message.target.clone(), message.message_id.clone());
     assert_eq!(same(&messages[0]), same(&messages[1]));
 }
 
 #[tokio::test]
 async fn a_connection_that_breaks_or_stalls_loses_nothing() {
-    for then in [ProxyAction::Cut, ProxyAction::Stall] {
+    for action in [ProxyAction::Cut, ProxyAction::Stall] {
         let dovecot = DovecotServer::start();
-        let between = TamperingProxy::start(&dovecot).await;
+        let proxy = TamperingProxy::start(&dovecot).await;
         let options = EmailOptions {
             idle_timeout: Period::millis(500),
-            ..dovecot.options(Some(&between))
+            ..dovecot.options(Some(&proxy))
         };
         dovecot.put("INBOX", &mail(1, &content(600_000)));
         for words in [
@@ -216,22 +219,22 @@ async fn a_connection_that_breaks_or_stalls_loses_nothing() {
             b"BODYSTRUCTURE",
             b"BODY[1]",
         ] {
-            between.rule((words, 5, then));
+            proxy.rule((words, 5, action));
         }
         let email = with_short_delays(options.clone());
-        let messages = take(&email, 0, 1).await;
+        let messages = receive_mails(&email, 0, 1).await;
         let file = &messages[0].attachments[0];
-        between.rule((b"BODY[2]", 100_000, then));
-        between.rule((b"BODY[2]<262144>", 100, then));
+        proxy.rule((b"BODY[2]", 100_000, action));
+        proxy.rule((b"BODY[2]<262144>", 100, action));
         for _ in 0..2 {
-            let error = bytes(&email, file).await.unwrap_err();
-            assert_eq!(error.kind(), ErrorKind::Transient, "{then:?}");
+            let error = fetch_bytes(&email, file).await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Transient, "{action:?}");
         }
         // A server that is slow for another reason also exceeds the short timeout, which loses nothing either.
-        let mut received = bytes(&email, file).await;
+        let mut received = fetch_bytes(&email, file).await;
         for _ in 0..5 {
             if received.is_err() {
-                received = bytes(&email, file).await;
+                received = fetch_bytes(&email, file).await;
             }
         }
         assert_eq!(received.unwrap(), content(600_000));
@@ -243,28 +246,30 @@ async fn mails_with_reassigned_uids_are_found_by_their_message_id() {
     let dovecot = DovecotServer::start();
     let mut options = dovecot.options(None);
     "Work".clone_into(&mut options.inbox.as_mut().unwrap().mailbox);
-    let nameless = String::from_utf8(mail(2, b"two")).unwrap();
-    let nameless = nameless.replace("Message-ID", "X-Id");
+    let without_message_id = String::from_utf8(mail(2, b"two")).unwrap();
+    let without_message_id = without_message_id.replace("Message-ID", "X-Id");
     dovecot.put("Work", &mail(1, b"one"));
-    dovecot.put("Work", nameless.as_bytes());
+    dovecot.put("Work", without_message_id.as_bytes());
     let email = with_short_delays(options.clone());
-    let messages = take(&email, 0, 2).await;
+    let messages = receive_mails(&email, 0, 2).await;
     assert!(
         messages[1].message_id.starts_with("uid-"),
         "{}",
         messages[1].message_id
     );
-    let mut person = open_mailbox(&options, "INBOX").await;
+    let mut mail_program = open_mailbox(&options, "INBOX").await;
     for command in ["DELETE Work", "CREATE Work"] {
-        person.command(command).await.unwrap();
+        mail_program.command(command).await.unwrap();
     }
-    dovecot.put("Work", nameless.as_bytes());
+    dovecot.put("Work", without_message_id.as_bytes());
     dovecot.put("Work", &mail(1, b"one"));
     assert_eq!(
-        bytes(&email, &messages[0].attachments[0]).await.unwrap(),
+        fetch_bytes(&email, &messages[0].attachments[0])
+            .await
+            .unwrap(),
         b"one"
     );
-    let error = bytes(&email, &messages[1].attachments[0])
+    let error = fetch_bytes(&email, &messages[1].attachments[0])
         .await
         .unwrap_err();
     assert_eq!(
@@ -280,14 +285,14 @@ async fn a_vanished_mail_is_reported() {
     let options = dovecot.options(None);
     dovecot.put("INBOX", &mail(1, b"x"));
     let email = with_short_delays(options.clone());
-    let messages = take(&email, 0, 1).await;
-    let mut person = open_mailbox(&options, "INBOX").await;
-    person
+    let messages = receive_mails(&email, 0, 1).await;
+    let mut mail_program = open_mailbox(&options, "INBOX").await;
+    mail_program
         .command("UID STORE 1 +FLAGS (\\Deleted)")
         .await
         .unwrap();
-    person.command("EXPUNGE").await.unwrap();
-    let error = bytes(&email, &messages[0].attachments[0])
+    mail_program.command("EXPUNGE").await.unwrap();
+    let error = fetch_bytes(&email, &messages[0].attachments[0])
         .await
         .unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NotFound);
@@ -300,11 +305,11 @@ async fn a_huge_attachment_is_not_fetched() {
     options.inbox.as_mut().unwrap().download_limit = ByteSize::mib(2);
     dovecot.put("INBOX", &mail(1, &content(8 << 20)));
     let email = with_short_delays(options);
-    let messages = take(&email, 0, 1).await;
+    let messages = receive_mails(&email, 0, 1).await;
     let file = &messages[0].attachments[0];
     assert_eq!(file.unavailable, "too large (8.0 MB of 2.0 MB)");
     assert_eq!(
-        bytes(&email, file).await.unwrap_err().kind(),
+        fetch_bytes(&email, file).await.unwrap_err().kind(),
         ErrorKind::TooLarge
     );
 }
@@ -327,10 +332,10 @@ async fn malformed_mails_are_read_as_far_as_possible() {
         dovecot.put("INBOX", format!("{head}{body}\r\n").as_bytes());
     }
     let email = with_short_delays(options.clone());
-    let messages = take(&email, 0, bodies.len()).await;
+    let messages = receive_mails(&email, 0, bodies.len()).await;
     for message in &messages {
         for file in &message.attachments {
-            bytes(&email, file).await.unwrap();
+            fetch_bytes(&email, file).await.unwrap();
         }
     }
     assert!(messages[2].text.contains("no end"), "{}", messages[2].text);

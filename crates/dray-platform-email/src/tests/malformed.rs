@@ -10,7 +10,7 @@ use crate::imap::ImapConnection;
 use crate::{ConnectionSecurity, EmailOptions, InboxOptions, SenderVerification};
 
 /// A server that sends a greeting and then this response to every command.
-async fn serve_once(tasks: &mut JoinSet<()>, words: &'static [u8]) -> u16 {
+async fn serve_once(tasks: &mut JoinSet<()>, response: &'static [u8]) -> u16 {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
     tasks.spawn(async move {
@@ -23,7 +23,7 @@ async fn serve_once(tasks: &mut JoinSet<()>, words: &'static [u8]) -> u16 {
             .await
             .is_ok_and(|count| count > 0)
         {
-            if socket.write_all(words).await.is_err() {
+            if socket.write_all(response).await.is_err() {
                 return;
             }
         }
@@ -35,7 +35,7 @@ async fn serve_once(tasks: &mut JoinSet<()>, words: &'static [u8]) -> u16 {
 async fn malformed_responses_are_reported() {
     let mut tasks = JoinSet::new();
     let long: &'static [u8] = vec![b'x'; 3 << 20].leak();
-    for (words, kind) in [
+    for (response, kind) in [
         (
             &b"* 1 FETCH (BODY[] {4294967295}\r\n"[..],
             ErrorKind::Unknown,
@@ -45,11 +45,11 @@ async fn malformed_responses_are_reported() {
         (b"* ((((\r\n", ErrorKind::Unknown),
         (b"+ go on\r\n", ErrorKind::Unknown),
     ] {
-        let dovecot_like = EmailOptions {
+        let options = EmailOptions {
             idle_timeout: Period::secs(10),
             inbox: Some(InboxOptions {
                 host: "127.0.0.1".to_owned(),
-                port: serve_once(&mut tasks, words).await,
+                port: serve_once(&mut tasks, response).await,
                 security: ConnectionSecurity::None,
                 username: "bot".to_owned(),
                 verify: SenderVerification::None,
@@ -59,9 +59,9 @@ async fn malformed_responses_are_reported() {
             from: "bot@our.example".to_owned(),
             ..EmailOptions::default()
         };
-        let email = sender(dovecot_like.clone());
-        let inbox = dovecot_like.inbox.clone().unwrap();
-        let opened = ImapConnection::open(&dovecot_like, &inbox, &email.tls).await;
+        let email = sender(options.clone());
+        let inbox = options.inbox.clone().unwrap();
+        let opened = ImapConnection::open(&options, &inbox, &email.tls).await;
         assert_eq!(opened.unwrap_err().kind(), kind);
     }
 }

@@ -62,7 +62,7 @@ async fn the_same_key_gives_the_same_message_id() {
     let fake = start().await;
     let email = sender(fake.options());
     let words = delivery("words", Vec::new());
-    fake.script(InjectedFault::LoseAnswer);
+    fake.script(InjectedFault::LoseResponse);
     let error = deliver(&email, &words).await.unwrap_err();
     assert_eq!(error.send_outcome(), SendOutcome::Ambiguous);
     deliver(&email, &words).await.unwrap();

@@ -38,7 +38,7 @@ async fn serve(socket: TcpStream, marked: MarkedUids) {
         let (tag, command) = (words.next().unwrap(), words.next().unwrap());
         let (verb, uid) = (words.next().unwrap_or_default(), words.next());
         let uid = uid.and_then(|uid| uid.parse().ok()).unwrap_or_default();
-        let mut ended = "OK done";
+        let mut outcome = "OK done";
         let untagged = match (command, verb) {
             ("CAPABILITY", _) => "* CAPABILITY IMAP4rev1\r\n".to_owned(),
             ("SELECT", _) => "* OK [UIDVALIDITY 7] valid\r\n".to_owned(),
@@ -49,7 +49,7 @@ async fn serve(socket: TcpStream, marked: MarkedUids) {
                 format!("* SEARCH {}\r\n", unseen.join(" "))
             }
             ("UID", "FETCH") if UNREADABLE_UIDS.contains(&uid) => {
-                ended = "NO the mail is damaged";
+                outcome = "NO the mail is damaged";
                 String::new()
             }
             ("UID", "FETCH") => {
@@ -61,7 +61,7 @@ async fn serve(socket: TcpStream, marked: MarkedUids) {
             }
             _ => String::new(),
         };
-        response = format!("{untagged}{tag} {ended}\r\n");
+        response = format!("{untagged}{tag} {outcome}\r\n");
     }
 }
 

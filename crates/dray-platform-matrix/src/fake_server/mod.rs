@@ -33,10 +33,10 @@ pub enum InjectedFault {
     /// The response to the next event is 500; the event does not appear.
     Fail,
     /// The next event appears, but the connection is closed instead of a response.
-    LoseAnswer,
+    LoseResponse,
     /// The response to the next event is a success without an id.
     ForgetEvent,
-    /// The next event appears, and the response is cut.
+    /// The next event appears, and the response is truncated.
     Gibberish,
     /// The next event is refused with this status and code.
     Refuse(u16, &'static str),
@@ -45,11 +45,11 @@ pub enum InjectedFault {
     /// The next upload is refused as too large.
     TooLarge,
     /// The response to the next upload has an invalid address.
-    StrangeAddress,
+    InvalidAddress,
     /// The response to the next sync is 502.
     FailSync,
     /// From now on, the server does not support the calls of version 1.11.
-    Old,
+    OldVersion,
     /// From now on, the server does not announce how large a file may be.
     NoLimit,
 }
@@ -79,7 +79,7 @@ impl FakeHomeserver {
     /// When no port can be bound.
     pub async fn start(largest: u64) -> io::Result<Self> {
         let server = FakeServer::start(FakeState::new(largest), |shared, request| {
-            Box::pin(response::answer_request(shared, request)) as _
+            Box::pin(response::respond_to_request(shared, request)) as _
         })
         .await?;
         Ok(Self { server })

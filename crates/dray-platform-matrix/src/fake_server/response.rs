@@ -16,7 +16,7 @@ use super::state::{FakeState, UploadedMedia};
 use super::{ACCESS_TOKEN, BOT_USER, InjectedFault, SERVER_NAME};
 
 /// Largest upload whose bytes are stored, in bytes. Larger ones are only hashed.
-const MAX_KEPT_BYTES: u64 = 4 << 20;
+const MAX_STORED_BYTES: u64 = 4 << 20;
 /// Largest event, in bytes, by the specification.
 const MAX_EVENT_BYTES: usize = 65_536;
 
@@ -27,7 +27,7 @@ fn error_reply(status: u16, code: &str) -> Reply {
     )
 }
 
-pub(super) async fn answer_request(
+pub(super) async fn respond_to_request(
     shared: Arc<SharedState<FakeState>>,
     request: ReceivedRequest,
 ) -> Result<Reply, ConnectionClosed> {
@@ -44,7 +44,9 @@ pub(super) async fn answer_request(
         .map(|part| percent_decode_str(part).decode_utf8_lossy().into_owned())
         .collect();
     let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
-    let is_old = shared.lock().has_permanent_fault(&InjectedFault::Old);
+    let is_old = shared
+        .lock()
+        .has_permanent_fault(&InjectedFault::OldVersion);
     match (request.method.as_str(), parts.as_slice()) {
         ("GET", ["client", "v3", "account", "whoami"]) => Ok(json_reply(
             200,
@@ -127,7 +129,7 @@ async fn upload_media(
             fault,
             InjectedFault::CloseDuringUpload
                 | InjectedFault::TooLarge
-                | InjectedFault::StrangeAddress
+                | InjectedFault::InvalidAddress
         )
     });
     if fault == Some(InjectedFault::CloseDuringUpload) {
@@ -142,7 +144,7 @@ async fn upload_media(
     let Some(length) = request.length() else {
         return Ok(error_reply(400, "M_UNKNOWN"));
     };
-    let (content, bytes) = if length <= MAX_KEPT_BYTES {
+    let (content, bytes) = if length <= MAX_STORED_BYTES {
         let bytes = request.into_reader().all().await?;
         let content = ContentDigest {
             size: bytes.len() as u64,
@@ -153,7 +155,7 @@ async fn upload_media(
     } else {
         (request.into_reader().digest().await?, None)
     };
-    // The body was incomplete.
+    // The connection ended within the body.
     if content.size != length {
         return Err(ConnectionClosed);
     }
@@ -203,7 +205,7 @@ fn send_event(
             InjectedFault::Nothing
                 | InjectedFault::RateLimit(_)
                 | InjectedFault::Fail
-                | InjectedFault::LoseAnswer
+                | InjectedFault::LoseResponse
                 | InjectedFault::ForgetEvent
                 | InjectedFault::Gibberish
                 | InjectedFault::Refuse(..)
@@ -240,7 +242,7 @@ fn send_event(
     state.transactions.insert(transaction_key, id.clone());
     let reply = json!({ "event_id": id });
     match fault {
-        Some(InjectedFault::LoseAnswer) => Err(ConnectionClosed),
+        Some(InjectedFault::LoseResponse) => Err(ConnectionClosed),
         Some(InjectedFault::Gibberish) => Ok(cut_reply(
             "application/json",
             &Bytes::from(reply.to_string()),
@@ -298,10 +300,10 @@ async fn sync_reply(
     });
     // After the timeout the response is empty, not an error.
     let _ = waiting.await;
-    Ok(news_since(&shared.lock(), since, &filter))
+    Ok(changes_since(&shared.lock(), since, &filter))
 }
 
-fn news_since(state: &FakeState, since: Option<usize>, filter: &Value) -> Reply {
+fn changes_since(state: &FakeState, since: Option<usize>, filter: &Value) -> Reply {
     let mut rooms = Map::new();
     for room in &state.rooms {
         let timeline = room_timeline(state, room, since.unwrap_or(0), filter);
@@ -340,11 +342,11 @@ fn room_timeline(state: &FakeState, room: &str, since: usize, filter: &Value) ->
         .enumerate()
         .skip(since)
         .filter(|(_, (event_room, event))| event_room == room && passes_filter(filter, event))
-        .map(|(at, (_, event))| (at, event))
+        .map(|(position, (_, event))| (position, event))
         .collect();
     let first = all.len().saturating_sub(limit);
     let page = all.get(first..).unwrap_or_default();
-    let from = page.first().map_or(since, |(at, _)| *at);
+    let from = page.first().map_or(since, |(position, _)| *position);
     let events: Vec<&Value> = page.iter().map(|(_, event)| *event).collect();
     json!({ "events": events, "limited": first > 0, "prev_batch": format!("s{from}") })
 }
@@ -373,7 +375,7 @@ fn room_messages(shared: &SharedState<FakeState>, room: &str, request: &Received
         .rev()
         .filter(|(_, (event_room, event))| event_room == room && passes_filter(&filter, event))
         .take(limit.unwrap_or(10))
-        .map(|(at, (_, event))| (at, event))
+        .map(|(position, (_, event))| (position, event))
         .collect();
     let chunk: Vec<&Value> = page_events.iter().map(|(_, event)| *event).collect();
     let mut page = json!({ "start": format!("s{from}"), "chunk": chunk });

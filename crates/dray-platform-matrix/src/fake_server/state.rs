@@ -114,19 +114,20 @@ impl FakeState {
     }
 
     pub(super) fn visible_messages(&self, room: &str) -> Vec<StoredMessage> {
-        let own = self.events.iter().filter(|(event_room, event)| {
+        let own_events = self.events.iter().filter(|(event_room, event)| {
             event_room == room && event.get("sender").and_then(Value::as_str) == Some(BOT_USER)
         });
-        own.map(|(_, event)| {
-            let text = |pointer: &str| event.pointer(pointer).and_then(Value::as_str);
-            let media = text("/content/url").and_then(|uri| self.find(uri));
-            StoredMessage {
-                event_id: text("/event_id").unwrap_or_default().to_owned(),
-                content: event.get("content").cloned().unwrap_or_default(),
-                file: media.map(|media| media.content.clone()),
-            }
-        })
-        .collect()
+        own_events
+            .map(|(_, event)| {
+                let text = |pointer: &str| event.pointer(pointer).and_then(Value::as_str);
+                let media = text("/content/url").and_then(|uri| self.find(uri));
+                StoredMessage {
+                    event_id: text("/event_id").unwrap_or_default().to_owned(),
+                    content: event.get("content").cloned().unwrap_or_default(),
+                    file: media.map(|media| media.content.clone()),
+                }
+            })
+            .collect()
     }
 
     pub(super) fn fault(

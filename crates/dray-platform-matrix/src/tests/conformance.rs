@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use dray_platform::conformance::{
-    self, PlatformFault as Wanted, PlatformFixture, PlatformTraits, SeenFile, VisibleMessage,
+    self, PlatformFault, PlatformFixture, PlatformTraits, SeenFile, VisibleMessage,
 };
 use dray_platform::{DeliveryTarget, Platform};
 use dray_presentation::caption::CaptionUnit;
@@ -55,15 +55,15 @@ impl PlatformFixture for MatrixFixture {
             .collect()
     }
 
-    async fn script(&self, fault: Wanted) -> bool {
+    async fn script(&self, fault: PlatformFault) -> bool {
         self.fake.script(match fault {
-            Wanted::RateLimit(wait) => InjectedFault::RateLimit(wait),
-            Wanted::FailAfterBody => InjectedFault::Fail,
-            Wanted::LoseAnswer => InjectedFault::LoseAnswer,
-            Wanted::CloseDuringBody => InjectedFault::CloseDuringUpload,
-            Wanted::TooLarge => InjectedFault::TooLarge,
-            Wanted::ForgetFiles => InjectedFault::ForgetEvent,
-            Wanted::Gibberish => InjectedFault::Gibberish,
+            PlatformFault::RateLimit(wait) => InjectedFault::RateLimit(wait),
+            PlatformFault::FailAfterBody => InjectedFault::Fail,
+            PlatformFault::LoseResponse => InjectedFault::LoseResponse,
+            PlatformFault::CloseDuringBody => InjectedFault::CloseDuringUpload,
+            PlatformFault::TooLarge => InjectedFault::TooLarge,
+            PlatformFault::ForgetFiles => InjectedFault::ForgetEvent,
+            PlatformFault::Gibberish => InjectedFault::Gibberish,
         });
         true
     }

@@ -17,7 +17,11 @@ use crate::fake_server::{FakeHomeserver, InjectedFault, OTHER_USER};
 use crate::{MatrixOptions, MatrixPlatform};
 
 /// Polls until this many messages were received.
-async fn take(matrix: &MatrixPlatform, refuses: u32, count: usize) -> Vec<InboundMessage> {
+async fn receive_messages(
+    matrix: &MatrixPlatform,
+    refuses: u32,
+    count: usize,
+) -> Vec<InboundMessage> {
     let (sink, mut receiver) = RecordingSink::new(refuses);
     let stop = CancellationToken::new();
     let polling = matrix.poll(&sink, stop.clone());
@@ -34,7 +38,7 @@ async fn take(matrix: &MatrixPlatform, refuses: u32, count: usize) -> Vec<Inboun
     all
 }
 
-fn words(text: &str) -> Value {
+fn text_content(text: &str) -> Value {
     json!({ "msgtype": "m.text", "body": text })
 }
 
@@ -71,7 +75,7 @@ async fn files_of_users_have_the_text_of_their_message() {
         &room,
         &json!({ "msgtype": "m.file", "body": "d.txt", "url": "https://evil.example/d" }),
     );
-    let messages = take(&matrix, 0, 4).await;
+    let messages = receive_messages(&matrix, 0, 4).await;
     let first = &messages[0];
     assert_eq!(
         (first.text.as_str(), first.target.thread.as_str()),
@@ -86,14 +90,14 @@ async fn files_of_users_have_the_text_of_their_message() {
         (file.name.as_str(), file.size, file.kind.as_str()),
         ("a.png", 5, "photo")
     );
-    let pieces: Vec<Bytes> = matrix
+    let chunks: Vec<Bytes> = matrix
         .fetch(file)
         .await
         .unwrap()
         .try_collect()
         .await
         .unwrap();
-    assert_eq!(pieces.concat(), b"hello");
+    assert_eq!(chunks.concat(), b"hello");
     assert_eq!(
         (
             messages[1].text.as_str(),
@@ -105,7 +109,7 @@ async fn files_of_users_have_the_text_of_their_message() {
         assert_ne!(broken.attachments[0].unavailable, "");
     }
     assert!(matrix.fetch(&messages[3].attachments[0]).await.is_err());
-    fake.script(InjectedFault::Old);
+    fake.script(InjectedFault::OldVersion);
     assert!(matrix.fetch(file).await.is_ok());
 }
 
@@ -119,11 +123,13 @@ async fn only_messages_of_other_users_are_received() {
         .unwrap();
     fake.something_happens(&room, "m.reaction");
     fake.user_writes(&room, &json!({ "msgtype": "m.notice", "body": "of a bot" }));
-    fake.user_writes(&room, &json!({ "msgtype": "m.text", "body": "* better", "m.relates_to": { "rel_type": "m.replace", "event_id": "$1" } }),
-    );
+    let replacement = json!({ "rel_type": "m.replace", "event_id": "$1" });
+    let correction =
+        json!({ "msgtype": "m.text", "body": "* better", "m.relates_to": replacement });
+    fake.user_writes(&room, &correction);
     fake.user_writes(&room, &json!({ "nothing": 1 }));
-    fake.user_writes(&room, &words("first"));
-    assert_eq!(bodies(&take(&matrix, 0, 1).await), ["first"]);
+    fake.user_writes(&room, &text_content("first"));
+    assert_eq!(bodies(&receive_messages(&matrix, 0, 1).await), ["first"]);
 }
 
 #[tokio::test]
@@ -135,22 +141,22 @@ async fn old_messages_are_skipped_and_those_just_before_the_start_are_not() {
     });
     let room = fake.room();
     fake.set_time(NOW_MS - 61_000);
-    fake.user_writes(&room, &words("old"));
+    fake.user_writes(&room, &text_content("old"));
     fake.set_time(NOW_MS - 59_000);
-    fake.user_writes(&room, &words("new"));
-    assert_eq!(bodies(&take(&matrix, 0, 1).await), ["new"]);
+    fake.user_writes(&room, &text_content("new"));
+    assert_eq!(bodies(&receive_messages(&matrix, 0, 1).await), ["new"]);
 }
 
 #[tokio::test(start_paused = true)] // paused clock
-async fn events_come_again_after_a_failed_store_or_sync() {
+async fn events_are_received_again_after_a_failed_store_or_sync() {
     let fake = start().await;
     let matrix = user(options(&fake));
     let room = fake.room();
     for text in ["first", "second", "third"] {
-        fake.user_writes(&room, &words(text));
+        fake.user_writes(&room, &text_content(text));
     }
     fake.script(InjectedFault::FailSync);
-    let messages = take(&matrix, 2, 3).await;
+    let messages = receive_messages(&matrix, 2, 3).await;
     assert_eq!(bodies(&messages), ["first", "second", "third"]);
 }
 
@@ -168,7 +174,7 @@ impl InboundSink for DelayedWriter<'_> {
         if message.text == "begin" {
             for number in 0..250 {
                 self.fake
-                    .user_writes(self.room, &words(&number.to_string()));
+                    .user_writes(self.room, &text_content(&number.to_string()));
             }
         }
         self.received.send(message).unwrap();
@@ -181,7 +187,7 @@ async fn events_beyond_one_response_are_delivered_in_order() {
     let fake = start().await;
     let matrix = user(options(&fake));
     let room = fake.room();
-    fake.user_writes(&room, &words("begin"));
+    fake.user_writes(&room, &text_content("begin"));
     let (sender, mut receiver) = mpsc::unbounded_channel();
     let writer = DelayedWriter {
         fake: &fake,

@@ -177,7 +177,7 @@ async fn r_6_the_homeservers_limit_holds() {
     let matrix = |fake: &FakeHomeserver| user(options(fake));
     for (fault, expected) in [
         (None, 1000),
-        (Some(InjectedFault::Old), 1000),
+        (Some(InjectedFault::OldVersion), 1000),
         (Some(InjectedFault::NoLimit), 50 << 20),
     ] {
         let fake = FakeHomeserver::start(1000).await.unwrap();
@@ -221,7 +221,7 @@ async fn refusals_are_final_and_show_nothing() {
             InjectedFault::Refuse(400, "M_BAD_JSON"),
             ErrorKind::BadFormat,
         ),
-        (InjectedFault::StrangeAddress, ErrorKind::Unknown),
+        (InjectedFault::InvalidAddress, ErrorKind::Unknown),
     ] {
         fake.script(fault);
         let files = delivery(&room, "", vec![sample::binary_file("a.bin", 10)]);

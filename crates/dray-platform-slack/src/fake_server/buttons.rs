@@ -1,4 +1,4 @@
-//! Blocks with buttons, and what users press.
+//! Blocks with buttons, and the requests that Slack sends when users press them.
 
 use dray_http::fake_server::FormData;
 use hmac::{Hmac, Mac as _};
@@ -17,18 +17,18 @@ const MAX_BLOCK_CHARS: usize = 12_000;
 pub struct ShownButton {
     /// The text that a user sees.
     pub text: String,
-    /// What a press brings.
+    /// The value in the request that Slack sends when it is pressed.
     pub value: String,
 }
 
 impl FakeSlack {
-    /// The body that Slack posts when a user presses a button with this value: a form with JSON. Its signature is over these
-    /// bytes.
+    /// The body that Slack posts when a user presses a button with this value: a form with JSON. These bytes are
+    /// signed.
     pub fn press(&self, channel: &str, ts: &str, user: &str, value: &str) -> String {
         let messages = self.visible_messages(channel);
         let message = messages.iter().find(|message| message.ts == ts);
-        let shown = message.map_or("", |message| message.text.as_str());
-        let text = shown
+        let visible_text = message.map_or("", |message| message.text.as_str());
+        let escaped_text = visible_text
             .replace('&', "&amp;")
             .replace('<', "&lt;")
             .replace('>', "&gt;");
@@ -37,7 +37,7 @@ impl FakeSlack {
             "user": { "id": user, "username": "ada", "name": "ada", "team_id": "T1" },
             "container": { "type": "message", "message_ts": ts, "channel_id": channel, "is_ephemeral": false },
             "channel": { "id": channel, "name": "ops" },
-            "message": { "type": "message", "ts": ts, "text": text },
+            "message": { "type": "message", "ts": ts, "text": escaped_text },
             "actions": [{
                 "type": "button", "action_id": "answer-0", "block_id": "b", "value": value,
                 "text": { "type": "plain_text", "text": "Approve" }, "action_ts": "1700000000.1",
@@ -81,8 +81,8 @@ pub(super) fn show_blocks(
     let blocks: Value = serde_json::from_str(form.field("blocks")).unwrap_or_default();
     let blocks = blocks.as_array().cloned().unwrap_or_default();
     let elements = |kind: &str| -> Vec<Value> {
-        let is_wanted = |block: &&Value| text_at(block, "/type") == Some(kind);
-        let blocks = blocks.iter().filter(is_wanted);
+        let is_of_kind = |block: &&Value| text_at(block, "/type") == Some(kind);
+        let blocks = blocks.iter().filter(is_of_kind);
         let lists = blocks.filter_map(|block| block.get("elements")?.as_array());
         lists.flatten().cloned().collect()
     };

@@ -17,6 +17,7 @@ pub(super) struct FakeState {
     pub(super) downloads: BTreeMap<String, Vec<u8>>,
     /// The scopes of the token; `None` for the default ones.
     pub(super) scopes: Option<String>,
+    /// Number of ids and time stamps that were assigned.
     pub(super) count: u64,
     /// Messages that only one user sees: user and text.
     pub(super) notices: Vec<(String, String)>,
@@ -39,9 +40,9 @@ impl FakeState {
 
     pub(super) fn fault(
         &mut self,
-        wanted: impl Fn(&InjectedFault) -> bool,
+        is_match: impl Fn(&InjectedFault) -> bool,
     ) -> Option<InjectedFault> {
-        let index = self.faults.iter().position(wanted)?;
+        let index = self.faults.iter().position(is_match)?;
         Some(self.faults.remove(index))
     }
 }

@@ -59,7 +59,7 @@ impl FakeTelegram {
         state.open_queries.insert(query);
         state.updates.push_back(update.clone());
         drop(state);
-        self.shared.news.notify_waiters();
+        self.shared.updates_changed.notify_waiters();
         update
     }
 

@@ -12,9 +12,9 @@ pub enum InjectedFault {
     /// After its whole body, a send gets this status and the error page of a proxy. Nothing appears.
     FailAfterBody(u16),
     /// A send succeeds, but the connection is closed instead of a response.
-    LoseAnswer,
+    LoseResponse,
     /// A send succeeds, but never gets a response.
-    NeverAnswer,
+    NeverRespond,
     /// The connection is closed after the first bytes of the body of a send.
     CloseDuringBody,
     /// Only the first bytes of the body of a send are read; the connection stays open.
@@ -22,7 +22,7 @@ pub enum InjectedFault {
     /// A send succeeds, but the message in the response has no file.
     ForgetFiles,
     /// A send succeeds, but the response is cut off in the middle.
-    CutAnswer,
+    TruncateResponse,
     /// A send succeeds, but the response reports this size of the file, in bytes.
     MisstateSize(u64),
     /// This many items of an album appear, and the next one fails with this description.
@@ -33,7 +33,7 @@ pub enum InjectedFault {
     CutDownload,
     /// The next download is redirected to this URL.
     RedirectDownload(String),
-    /// The next `getUpdates` is answered with this status and description.
+    /// The next `getUpdates` gets this status and description.
     RefuseUpdates(u16, String),
     /// The next response to `getFile` contains this path.
     ReturnPath(String),

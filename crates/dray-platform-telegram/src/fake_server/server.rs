@@ -57,7 +57,7 @@ pub(super) async fn respond_to_request(
         return faulty_response(&shared, &method, request, fault).await;
     }
     let form = form::read_form(request).await?;
-    Ok(answer_reply(
+    Ok(response_reply(
         &call_method(&shared, &method, &form, None).await,
     ))
 }
@@ -105,16 +105,16 @@ async fn faulty_response(
     }
     // The other faults only change the response, so the method is run.
     let form = form::read_form(request).await?;
-    let answered = call_method(shared, method, &form, Some(&fault)).await;
+    let response = call_method(shared, method, &form, Some(&fault)).await;
     match fault {
-        InjectedFault::LoseAnswer => Err(ConnectionClosed),
-        InjectedFault::NeverAnswer => std::future::pending().await,
-        InjectedFault::CutAnswer => {
-            let mut text = answer_json(&answered).to_string();
+        InjectedFault::LoseResponse => Err(ConnectionClosed),
+        InjectedFault::NeverRespond => std::future::pending().await,
+        InjectedFault::TruncateResponse => {
+            let mut text = response_json(&response).to_string();
             text.truncate(text.len() / 2);
             Ok(bytes_reply(200, "application/json", text.into()))
         }
-        _ => Ok(answer_reply(&answered)),
+        _ => Ok(response_reply(&response)),
     }
 }
 
@@ -127,16 +127,16 @@ async fn reply_after_body(
     Ok(reply)
 }
 
-fn answer_json(response: &ApiResponse) -> serde_json::Value {
+fn response_json(response: &ApiResponse) -> serde_json::Value {
     match response {
         Ok(result) => serde_json::json!({ "ok": true, "result": result }),
         Err(refusal) => refusal.body(),
     }
 }
 
-fn answer_reply(response: &ApiResponse) -> Reply {
+fn response_reply(response: &ApiResponse) -> Reply {
     match response {
-        Ok(_) => json_reply(200, &answer_json(response)),
+        Ok(_) => json_reply(200, &response_json(response)),
         Err(refusal) => error_reply(refusal),
     }
 }

@@ -24,8 +24,8 @@ pub(super) const BOT_ID: i64 = 4242;
 pub(super) struct SharedState {
     pub(super) state: Mutex<FakeState>,
     pub(super) upload: u64,
-    /// Notifies of new updates, and of a client that starts to poll.
-    pub(super) news: Notify,
+    /// Notified of new updates, and when another client starts to poll.
+    pub(super) updates_changed: Notify,
     pub(super) clock: Clock,
 }
 
@@ -34,7 +34,7 @@ impl SharedState {
         Self {
             state: Mutex::default(),
             upload,
-            news: Notify::new(),
+            updates_changed: Notify::new(),
             clock: Clock::system(),
         }
     }
@@ -48,11 +48,12 @@ pub(super) struct FakeState {
     pub(super) requests: Vec<String>,
     pub(super) updates: VecDeque<Value>,
     pub(super) webhook: Option<WebhookTarget>,
-    /// Ids of callback queries without an answer yet.
+    /// Ids of callback queries that the bot has not answered yet.
     pub(super) open_queries: BTreeSet<String>,
     pub(super) notices: Vec<CallbackNotice>,
     /// Number of the newest `getUpdates`. Earlier ones are replaced by it and end with 409.
     pub(super) poll_number: u64,
+    /// The newest number of [`FakeState::next`].
     pub(super) last: i64,
 }
 

@@ -17,11 +17,11 @@ const MAX_UPDATES: usize = 100;
 pub(super) async fn get_updates(shared: &Arc<SharedState>, form: &FormData) -> ApiResponse {
     let poll_number = begin_poll(&mut shared.state())?;
     // Wakes the previous request, which then ends with 409 as on the real server.
-    shared.news.notify_waiters();
+    shared.updates_changed.notify_waiters();
     let wait = Duration::from_secs(form.get("timeout").parse().unwrap_or_default());
     let end = Instant::now() + wait;
     loop {
-        let changes = shared.news.notified();
+        let changes = shared.updates_changed.notified();
         tokio::pin!(changes);
         // Registered before the check, so that no change in between is missed.
         changes.as_mut().enable();

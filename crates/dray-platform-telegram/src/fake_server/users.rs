@@ -84,7 +84,7 @@ impl FakeTelegram {
         let update = json!({ "update_id": update_id, "message": message });
         state.updates.push_back(update.clone());
         drop(state);
-        self.shared.news.notify_waiters();
+        self.shared.updates_changed.notify_waiters();
         update
     }
 
@@ -97,7 +97,7 @@ impl FakeTelegram {
         }
         state.updates.push_back(update);
         drop(state);
-        self.shared.news.notify_waiters();
+        self.shared.updates_changed.notify_waiters();
     }
 
     /// Posts the waiting updates to the webhook, in order, until one is refused. Returns how many were accepted.

@@ -15,17 +15,17 @@ use crate::fake_server;
 #[derive(Debug)]
 struct TelegramFixture {
     fake: FakeTelegram,
-    nobody: String,
+    unreachable_url: String,
     local_mode: bool,
 }
 
 impl TelegramFixture {
     async fn new(fake: FakeTelegram, local_mode: bool) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let nobody = format!("http://{}", listener.local_addr().unwrap());
+        let unreachable_url = format!("http://{}", listener.local_addr().unwrap());
         Self {
             fake,
-            nobody,
+            unreachable_url,
             local_mode,
         }
     }
@@ -72,13 +72,13 @@ impl PlatformFixture for TelegramFixture {
         self.fake.script(match fault {
             PlatformFault::RateLimit(wait) => fake_server::InjectedFault::RateLimit(wait.as_secs()),
             PlatformFault::FailAfterBody => fake_server::InjectedFault::FailAfterBody(502),
-            PlatformFault::LoseAnswer => fake_server::InjectedFault::LoseAnswer,
+            PlatformFault::LoseResponse => fake_server::InjectedFault::LoseResponse,
             PlatformFault::CloseDuringBody => fake_server::InjectedFault::CloseDuringBody,
             PlatformFault::TooLarge => {
                 fake_server::InjectedFault::Refuse(413, "Request Entity Too Large".to_owned())
             }
             PlatformFault::ForgetFiles => fake_server::InjectedFault::ForgetFiles,
-            PlatformFault::Gibberish => fake_server::InjectedFault::CutAnswer,
+            PlatformFault::Gibberish => fake_server::InjectedFault::TruncateResponse,
         });
         true
     }
@@ -97,7 +97,7 @@ impl PlatformFixture for TelegramFixture {
 
     fn with_unreachable_server(&self) -> Option<Arc<dyn Platform>> {
         let options = TelegramOptions {
-            base_url: self.nobody.clone(),
+            base_url: self.unreachable_url.clone(),
             ..self.options()
         };
         Some(Arc::new(TelegramPlatform::new("", options).unwrap()))
@@ -125,8 +125,8 @@ impl PlatformFixture for TelegramFixture {
 
 #[tokio::test]
 async fn passes_the_conformance_suite() {
-    let bench = TelegramFixture::new(FakeTelegram::start().await.unwrap(), false).await;
-    let report = conformance::run_all(&bench).await.unwrap();
+    let fixture = TelegramFixture::new(FakeTelegram::start().await.unwrap(), false).await;
+    let report = conformance::run_all(&fixture).await.unwrap();
     assert_eq!(report.skipped, Vec::<&str>::new());
     assert_eq!(report.passed.len(), conformance::CONFORMANCE_CASES.len());
 }
@@ -134,12 +134,12 @@ async fn passes_the_conformance_suite() {
 #[tokio::test]
 async fn r_18_sixty_megabytes_for_a_self_hosted_server_are_not_held_in_memory() {
     let fake = FakeTelegram::start_with(2_000_000_000).await.unwrap();
-    let bench = TelegramFixture::new(fake, true).await;
+    let fixture = TelegramFixture::new(fake, true).await;
     let large: Vec<_> = conformance::CONFORMANCE_CASES
         .iter()
         .copied()
         .filter(|(name, _)| *name == "a_large_file_is_not_held_in_memory")
         .collect();
-    let report = conformance::run_cases(&bench, &large).await.unwrap();
+    let report = conformance::run_cases(&fixture, &large).await.unwrap();
     assert_eq!(report.passed.len(), 1);
 }

@@ -21,12 +21,12 @@ async fn fetch(
     attachment: &InboundAttachment,
 ) -> Result<Vec<u8>, PlatformError> {
     let stream = fixture.bot.fetch(attachment).await?;
-    let pieces: Vec<Bytes> = stream.try_collect().await?;
-    Ok(pieces.concat())
+    let chunks: Vec<Bytes> = stream.try_collect().await?;
+    Ok(chunks.concat())
 }
 
 #[tokio::test]
-async fn every_kind_comes_byte_for_byte() {
+async fn every_kind_of_file_is_fetched_byte_for_byte() {
     let fixture = BotFixture::new().await;
     for kind in ["photo", "document", "audio", "voice", "video", "sticker"] {
         let bytes = sample::patterned_bytes(300_000);
@@ -50,7 +50,7 @@ async fn a_file_over_the_limit_is_not_requested() {
 }
 
 #[tokio::test]
-async fn a_file_that_the_server_finds_too_big_is_reported_with_the_limit() {
+async fn a_file_that_the_server_refuses_as_too_big_is_reported_with_the_limit() {
     let fixture = BotFixture::new().await;
     let big = UserFile {
         size: Some(21 << 20),
@@ -65,7 +65,7 @@ async fn a_file_that_the_server_finds_too_big_is_reported_with_the_limit() {
 }
 
 #[tokio::test]
-async fn a_file_that_is_forgotten_is_stale() {
+async fn a_file_id_that_the_server_forgot_is_stale() {
     let fixture = BotFixture::new().await;
     let received = attachment(&fixture, UserFile::new("document", "a.bin", "bytes"));
     fixture.fake.forget_files();
@@ -147,11 +147,11 @@ async fn a_file_of_another_length_than_reported_is_a_failure() {
 }
 
 /// A self-hosted server in local mode, with files in a directory.
-async fn local(folder: Option<std::path::PathBuf>) -> BotFixture {
+async fn local_server(directory: Option<std::path::PathBuf>) -> BotFixture {
     let fake = FakeTelegram::start_with(2_000_000_000).await.unwrap();
     let mut options = super::options(&fake);
     options.local_mode = true;
-    options.local_files = folder;
+    options.local_files = directory;
     BotFixture {
         bot: super::TelegramPlatform::new("", options).unwrap(),
         chat: fake.chat(),
@@ -161,15 +161,15 @@ async fn local(folder: Option<std::path::PathBuf>) -> BotFixture {
 
 #[tokio::test]
 async fn files_of_a_local_server_are_read_from_its_directory_only() {
-    let folder = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir().unwrap();
     let outside = tempfile::tempdir().unwrap();
-    let inside = folder.path().join("documents");
+    let inside = directory.path().join("documents");
     std::fs::create_dir(&inside).unwrap();
     std::fs::write(inside.join("file_1"), "bytes").unwrap();
     std::fs::write(outside.path().join("secret"), "bytes").unwrap();
     let link = inside.join("link");
     std::os::unix::fs::symlink(outside.path().join("secret"), &link).unwrap();
-    let fixture = local(Some(folder.path().to_owned())).await;
+    let fixture = local_server(Some(directory.path().to_owned())).await;
     let ask = async |path: std::path::PathBuf| {
         let received = attachment(&fixture, UserFile::new("document", "a.bin", "bytes"));
         let path = path.to_str().unwrap().to_owned();
@@ -192,7 +192,7 @@ async fn files_of_a_local_server_are_read_from_its_directory_only() {
 
 #[tokio::test]
 async fn without_its_directory_no_file_of_a_local_server_is_read() {
-    let fixture = local(None).await;
+    let fixture = local_server(None).await;
     let received = attachment(&fixture, UserFile::new("document", "a.bin", "bytes"));
     fixture
         .fake
@@ -203,7 +203,7 @@ async fn without_its_directory_no_file_of_a_local_server_is_read() {
 
 #[tokio::test]
 async fn a_local_server_serves_relative_paths_by_http() {
-    let fixture = local(None).await;
+    let fixture = local_server(None).await;
     let bytes = sample::patterned_bytes(100_000);
     let received = attachment(&fixture, UserFile::new("document", "a.bin", bytes.clone()));
     assert_eq!(fetch(&fixture, &received).await.unwrap(), bytes);

@@ -175,13 +175,16 @@ async fn a_file_over_20_mb_is_reported_as_unavailable() {
         let message = messages_of(&fixture, &update).remove(0);
         assert_eq!(message.attachments[0].unavailable, unavailable);
     }
-    let own = BotFixture::with(|options| options.local_mode = true).await;
+    let local_mode = BotFixture::with(|options| options.local_mode = true).await;
     let file = UserFile {
         size: Some(42 << 20),
         ..UserFile::new("document", "big.zip", "")
     };
-    let update = own.fake.user_writes(own.chat, "", Some(file));
-    assert_eq!(messages_of(&own, &update)[0].attachments[0].unavailable, "");
+    let update = local_mode.fake.user_writes(local_mode.chat, "", Some(file));
+    assert_eq!(
+        messages_of(&local_mode, &update)[0].attachments[0].unavailable,
+        ""
+    );
 }
 
 #[tokio::test]

@@ -92,7 +92,10 @@ impl BotFixture {
     }
 
     /// Sends the only step of a delivery.
-    async fn only(&self, delivery: &OutgoingDelivery) -> Result<Vec<ConfirmedFile>, PlatformError> {
+    async fn send_only(
+        &self,
+        delivery: &OutgoingDelivery,
+    ) -> Result<Vec<ConfirmedFile>, PlatformError> {
         let steps = self.steps(delivery).await;
         assert_eq!(steps.len(), 1, "{steps:?}");
         self.attempt(delivery, &steps[0]).await

@@ -31,7 +31,7 @@ fn routes(steps: &[SendStep]) -> Vec<(Route, Vec<usize>)> {
 }
 
 /// The route of a delivery with one file.
-fn alone(file: OutgoingFile, flags: SendFlags) -> (Route, bool) {
+fn route_of_single_file(file: OutgoingFile, flags: SendFlags) -> (Route, bool) {
     let delivery = OutgoingDelivery {
         flags,
         ..delivery(vec![file])
@@ -43,7 +43,7 @@ fn alone(file: OutgoingFile, flags: SendFlags) -> (Route, bool) {
 
 #[test]
 fn every_kind_has_its_route() {
-    let wanted = [
+    let expected = [
         Route::Photo,
         Route::Photo,
         Route::Document,
@@ -56,27 +56,28 @@ fn every_kind_has_its_route() {
     ];
     let routes: Vec<Route> = sample::every_kind()
         .into_iter()
-        .map(|file| alone(file, SendFlags::default()).0)
+        .map(|file| route_of_single_file(file, SendFlags::default()).0)
         .collect();
-    assert_eq!(routes[..wanted.len()], wanted);
+    assert_eq!(routes[..expected.len()], expected);
     assert!(
-        routes[wanted.len()..]
+        routes[expected.len()..]
             .iter()
             .all(|route| *route == Route::Document)
     );
 }
 
 #[test]
-fn only_what_is_recompressed_is_lossy() {
+fn only_a_file_that_telegram_recompresses_is_lossy() {
     for file in sample::every_kind() {
-        let (route, lossy) = alone(file, SendFlags::default());
+        let (route, lossy) = route_of_single_file(file, SendFlags::default());
         assert_eq!(lossy, matches!(route, Route::Photo | Route::Animation));
     }
 }
 
 #[test]
-fn a_picture_of_odd_shape_or_size_is_a_document() {
-    let check = |file, route: Route| assert_eq!(alone(file, SendFlags::default()).0, route);
+fn a_picture_that_is_too_large_or_too_narrow_is_sent_as_a_document() {
+    let check =
+        |file, route: Route| assert_eq!(route_of_single_file(file, SendFlags::default()).0, route);
     check(sample::png_file("a.png", 5000, 5000, 1), Route::Photo);
     check(sample::png_file("a.png", 5001, 5000, 1), Route::Document);
     check(sample::png_file("a.png", 2000, 100, 1), Route::Photo);
@@ -89,24 +90,24 @@ fn a_picture_of_odd_shape_or_size_is_a_document() {
 }
 
 #[test]
-fn the_voice_switch_is_for_sound_alone() {
+fn only_sound_is_sent_as_a_voice_message() {
     let flags = SendFlags {
         as_voice: true,
         ..SendFlags::default()
     };
-    let check = |file, route: Route| assert_eq!(alone(file, flags).0, route);
+    let check = |file, route: Route| assert_eq!(route_of_single_file(file, flags).0, route);
     check(sample::opus_file("a.ogg"), Route::Voice);
     check(sample::mp3_file("a.mp3"), Route::Voice);
     check(sample::m4a_file("a.m4a"), Route::Voice);
     check(sample::png_file("a.png", 64, 64, 1), Route::Photo);
     assert_eq!(
-        alone(sample::opus_file("a.ogg"), SendFlags::default()).0,
+        route_of_single_file(sample::opus_file("a.ogg"), SendFlags::default()).0,
         Route::Document
     );
 }
 
 #[test]
-fn albums_hold_what_may_stand_together() {
+fn an_album_has_only_kinds_that_telegram_groups() {
     let files = vec![
         sample::binary_file("0.bin", 10),
         sample::png_file("1.png", 64, 64, 1),
@@ -119,18 +120,18 @@ fn albums_hold_what_may_stand_together() {
         sample::binary_file("8.bin", 10),
     ];
     let steps = plan_steps(&delivery(files), &limits());
-    let wanted = [
+    let expected = [
         (Route::Album, vec![1, 3, 7]),
         (Route::Document, vec![0, 2]),
         (Route::Animation, vec![4]),
         (Route::Audio, vec![5, 6]),
         (Route::Document, vec![8]),
     ];
-    assert_eq!(routes(&steps), wanted);
+    assert_eq!(routes(&steps), expected);
 }
 
 #[test]
-fn albums_have_ten_items_and_fit_one_request() {
+fn an_album_has_at_most_ten_items_and_fits_one_request() {
     let pictures = (0..23)
         .map(|n| sample::png_file("p.png", 64, 64, n))
         .collect();
@@ -152,7 +153,7 @@ fn albums_have_ten_items_and_fit_one_request() {
 }
 
 #[test]
-fn r_1_an_empty_file_drops_none_of_its_siblings() {
+fn r_1_an_empty_file_does_not_drop_the_other_files() {
     let files = vec![
         sample::binary_file("a.bin", 10),
         sample::memory_file("empty", ""),
@@ -215,6 +216,6 @@ fn r_13_a_file_that_may_be_visible_is_not_sent_by_another_route() {
     let step = plan_steps(&all, &limits()).remove(0);
     let partial = PlatformError::new(ErrorKind::UnsupportedKind, "").at(SendOutcome::Partial);
     assert_eq!(fallback_step(&all, &step, &partial), None);
-    let gone = PlatformError::new(ErrorKind::Forbidden, "");
-    assert_eq!(fallback_step(&all, &step, &gone), None);
+    let forbidden = PlatformError::new(ErrorKind::Forbidden, "");
+    assert_eq!(fallback_step(&all, &step, &forbidden), None);
 }

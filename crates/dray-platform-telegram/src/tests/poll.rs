@@ -17,7 +17,7 @@ use crate::fake_server::InjectedFault;
 #[derive(Debug, Default)]
 struct RecordingSink {
     failures: Mutex<usize>,
-    tried: Mutex<Vec<String>>,
+    attempted: Mutex<Vec<String>>,
     stored: Mutex<Vec<String>>,
 }
 
@@ -37,7 +37,7 @@ impl RecordingSink {
 #[async_trait]
 impl InboundSink for RecordingSink {
     async fn message(&self, message: InboundMessage) -> Result<(), PlatformError> {
-        self.tried.lock().unwrap().push(message.text.clone());
+        self.attempted.lock().unwrap().push(message.text.clone());
         let mut failures = self.failures.lock().unwrap();
         if *failures > 0 {
             *failures -= 1;
@@ -49,7 +49,7 @@ impl InboundSink for RecordingSink {
 }
 
 /// Polls until this many messages are stored and the server has no more updates.
-async fn until(fixture: &BotFixture, sink: &RecordingSink, count: usize) {
+async fn poll_until_stored(fixture: &BotFixture, sink: &RecordingSink, count: usize) {
     let stop = CancellationToken::new();
     let stopping = async {
         eventually("the messages", async || {
@@ -63,16 +63,16 @@ async fn until(fixture: &BotFixture, sink: &RecordingSink, count: usize) {
 }
 
 #[tokio::test]
-async fn messages_come_in_their_order_and_once() {
+async fn messages_are_received_once_and_in_order() {
     let fixture = BotFixture::new().await;
     for text in ["one", "two", "three"] {
         fixture.fake.user_writes(fixture.chat, text, None);
     }
     let sink = RecordingSink::default();
-    until(&fixture, &sink, 3).await;
+    poll_until_stored(&fixture, &sink, 3).await;
     assert_eq!(sink.stored(), ["one", "two", "three"]);
     fixture.fake.user_writes(fixture.chat, "four", None);
-    until(&fixture, &sink, 4).await;
+    poll_until_stored(&fixture, &sink, 4).await;
     assert_eq!(sink.stored(), ["one", "two", "three", "four"]);
 }
 
@@ -87,20 +87,20 @@ async fn an_update_that_arrives_during_the_wait_is_delivered_immediately() {
         .await;
         fixture.fake.user_writes(fixture.chat, "late", None);
     };
-    join(until(&fixture, &sink, 1), writing).await;
+    join(poll_until_stored(&fixture, &sink, 1), writing).await;
     assert_eq!(sink.stored(), ["late"]);
 }
 
 #[tokio::test]
-async fn updates_that_could_not_be_stored_come_again() {
+async fn an_update_that_could_not_be_stored_is_received_again() {
     let fixture = BotFixture::new().await;
     for text in ["one", "two"] {
         fixture.fake.user_writes(fixture.chat, text, None);
     }
     let sink = RecordingSink::failing(1);
-    until(&fixture, &sink, 2).await;
+    poll_until_stored(&fixture, &sink, 2).await;
     assert_eq!(sink.stored(), ["one", "two"]);
-    assert_eq!(*sink.tried.lock().unwrap(), ["one", "one", "two"]);
+    assert_eq!(*sink.attempted.lock().unwrap(), ["one", "one", "two"]);
 }
 
 #[tokio::test]
@@ -112,7 +112,7 @@ async fn an_update_of_an_unknown_shape_is_skipped() {
     fixture.fake.update(json!({ "poll_answer": {} }));
     fixture.fake.user_writes(fixture.chat, "after", None);
     let sink = RecordingSink::default();
-    until(&fixture, &sink, 1).await;
+    poll_until_stored(&fixture, &sink, 1).await;
     assert_eq!(sink.stored(), ["after"]);
 }
 
@@ -129,7 +129,7 @@ async fn polling_continues_after_server_failures_and_conflicts() {
             .fake
             .script(InjectedFault::RefuseUpdates(code, why.to_owned()));
         let sink = RecordingSink::default();
-        until(&fixture, &sink, 1).await;
+        poll_until_stored(&fixture, &sink, 1).await;
         assert_eq!(sink.stored(), ["hello"], "{why}");
     }
 }
@@ -150,7 +150,7 @@ async fn a_refused_token_ends_the_polling() {
 async fn polling_stops_during_a_wait() {
     let fixture = BotFixture::new().await;
     let sink = RecordingSink::default();
-    until(&fixture, &sink, 0).await;
+    poll_until_stored(&fixture, &sink, 0).await;
     let stop = CancellationToken::new();
     stop.cancel();
     fixture.bot.poll(&sink, stop).await.unwrap();

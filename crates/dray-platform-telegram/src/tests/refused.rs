@@ -9,7 +9,7 @@ use dray_types::Period;
 use super::BotFixture;
 use crate::fake_server::InjectedFault;
 
-fn facts(error: &PlatformError) -> (ErrorKind, SendOutcome) {
+fn kind_and_outcome(error: &PlatformError) -> (ErrorKind, SendOutcome) {
     (error.kind(), error.send_outcome())
 }
 
@@ -31,8 +31,12 @@ async fn every_refusal_of_the_table_is_reported_and_shows_nothing() {
             .fake
             .script(InjectedFault::Refuse(code, why.to_owned()));
         let delivery = fixture.delivery("", vec![sample::binary_file("a.bin", 100)]);
-        let error = fixture.only(&delivery).await.unwrap_err();
-        assert_eq!(facts(&error), (kind, SendOutcome::NotSent), "{why}");
+        let error = fixture.send_only(&delivery).await.unwrap_err();
+        assert_eq!(
+            kind_and_outcome(&error),
+            (kind, SendOutcome::NotSent),
+            "{why}"
+        );
         assert_eq!(error.platform_code(), code.to_string());
         assert!(error.context().contains(why));
         assert_eq!(fixture.visible_messages(), []);
@@ -56,8 +60,8 @@ async fn pictures_that_are_refused_arrive_as_documents() {
             .fake
             .script(InjectedFault::Refuse(400, why.to_owned()));
         let error = fixture.attempt(&delivery, &step).await.unwrap_err();
-        let other = fixture.bot.fallback(&delivery, &step, &error).unwrap();
-        fixture.attempt(&delivery, &other).await.unwrap();
+        let document_step = fixture.bot.fallback(&delivery, &step, &error).unwrap();
+        fixture.attempt(&delivery, &document_step).await.unwrap();
         assert_eq!(fixture.kinds(), ["document", "document"], "{why}");
         assert_eq!(fixture.visible_messages()[0].text, "words");
     }
@@ -69,8 +73,11 @@ async fn a_missing_or_invalid_thread_is_reported() {
     for thread in ["99", "general"] {
         let mut delivery = fixture.delivery("words", Vec::new());
         delivery.target.thread = thread.to_owned();
-        let error = fixture.only(&delivery).await.unwrap_err();
-        assert_eq!(facts(&error), (ErrorKind::NoThread, SendOutcome::NotSent));
+        let error = fixture.send_only(&delivery).await.unwrap_err();
+        assert_eq!(
+            kind_and_outcome(&error),
+            (ErrorKind::NoThread, SendOutcome::NotSent)
+        );
     }
     assert_eq!(fixture.visible_messages(), []);
 }
@@ -79,15 +86,15 @@ async fn a_missing_or_invalid_thread_is_reported() {
 async fn a_file_id_of_another_kind_is_stale() {
     let fixture = BotFixture::new().await;
     let song = fixture.delivery("", vec![sample::mp3_file("a.mp3")]);
-    let known = fixture.only(&song).await.unwrap().remove(0).file_id;
+    let known = fixture.send_only(&song).await.unwrap().remove(0).file_id;
     let mut picture = sample::jpeg_file("a.jpg", 1);
     picture.file_id = Some(known);
     let error = fixture
-        .only(&fixture.delivery("", vec![picture]))
+        .send_only(&fixture.delivery("", vec![picture]))
         .await
         .unwrap_err();
     assert_eq!(
-        facts(&error),
+        kind_and_outcome(&error),
         (ErrorKind::StaleFileId, SendOutcome::NotSent)
     );
 }
@@ -101,12 +108,15 @@ async fn an_album_of_known_files_uploads_nothing() {
         sample::png_file("3.png", 64, 64, 3),
     ];
     let confirmed = fixture
-        .only(&fixture.delivery("", files.clone()))
+        .send_only(&fixture.delivery("", files.clone()))
         .await
         .unwrap();
     files[0].file_id = Some(confirmed[0].file_id.clone());
     files[2].file_id = Some(confirmed[2].file_id.clone());
-    fixture.only(&fixture.delivery("", files)).await.unwrap();
+    fixture
+        .send_only(&fixture.delivery("", files))
+        .await
+        .unwrap();
     let messages = fixture.visible_messages();
     assert_eq!(messages.len(), 6);
     for index in 0..3 {
@@ -115,7 +125,7 @@ async fn an_album_of_known_files_uploads_nothing() {
 }
 
 #[tokio::test]
-async fn r_1_an_album_that_breaks_half_way_is_partial() {
+async fn r_1_an_album_that_fails_half_way_is_partial() {
     for shown_items in [0, 2] {
         let fixture = BotFixture::new().await;
         let files = (0..4)
@@ -126,11 +136,11 @@ async fn r_1_an_album_that_breaks_half_way_is_partial() {
             .fake
             .script(InjectedFault::BreakAlbum(shown_items, inner));
         let error = fixture
-            .only(&fixture.delivery("", files))
+            .send_only(&fixture.delivery("", files))
             .await
             .unwrap_err();
         assert_eq!(
-            facts(&error),
+            kind_and_outcome(&error),
             (ErrorKind::RateLimited, SendOutcome::Partial)
         );
         assert_eq!(error.retry_after(), Some(Duration::from_secs(8)));
@@ -147,10 +157,13 @@ async fn an_album_with_fewer_items_than_sent_is_not_delivered() {
         .collect();
     fixture.fake.script(InjectedFault::ShortAlbum(2));
     let error = fixture
-        .only(&fixture.delivery("", files))
+        .send_only(&fixture.delivery("", files))
         .await
         .unwrap_err();
-    assert_eq!(facts(&error), (ErrorKind::Unknown, SendOutcome::Partial));
+    assert_eq!(
+        kind_and_outcome(&error),
+        (ErrorKind::Unknown, SendOutcome::Partial)
+    );
 }
 
 #[tokio::test]
@@ -158,8 +171,11 @@ async fn a_file_of_another_length_than_sent_is_not_delivered() {
     let fixture = BotFixture::new().await;
     fixture.fake.script(InjectedFault::MisstateSize(99));
     let delivery = fixture.delivery("", vec![sample::binary_file("a.bin", 100)]);
-    let error = fixture.only(&delivery).await.unwrap_err();
-    assert_eq!(facts(&error), (ErrorKind::Unknown, SendOutcome::Partial));
+    let error = fixture.send_only(&delivery).await.unwrap_err();
+    assert_eq!(
+        kind_and_outcome(&error),
+        (ErrorKind::Unknown, SendOutcome::Partial)
+    );
     assert_eq!(fixture.visible_messages().len(), 1);
 }
 
@@ -168,19 +184,22 @@ async fn a_send_that_the_server_stops_reading_counts_as_not_sent() {
     let fixture = BotFixture::with(|options| options.idle_timeout = Period::millis(300)).await;
     fixture.fake.script(InjectedFault::StallDuringBody);
     let delivery = fixture.delivery("", vec![sample::binary_file("a.bin", 30_000_000)]);
-    let error = fixture.only(&delivery).await.unwrap_err();
-    assert_eq!(facts(&error), (ErrorKind::Transient, SendOutcome::NotSent));
+    let error = fixture.send_only(&delivery).await.unwrap_err();
+    assert_eq!(
+        kind_and_outcome(&error),
+        (ErrorKind::Transient, SendOutcome::NotSent)
+    );
     assert_eq!(fixture.visible_messages(), []);
 }
 
 #[tokio::test]
 async fn r_13_a_send_without_a_response_is_ambiguous() {
     let fixture = BotFixture::with(|options| options.answer_timeout = Period::millis(300)).await;
-    fixture.fake.script(InjectedFault::NeverAnswer);
+    fixture.fake.script(InjectedFault::NeverRespond);
     let delivery = fixture.delivery("", vec![sample::binary_file("a.bin", 100)]);
-    let error = fixture.only(&delivery).await.unwrap_err();
+    let error = fixture.send_only(&delivery).await.unwrap_err();
     assert_eq!(
-        facts(&error),
+        kind_and_outcome(&error),
         (ErrorKind::Transient, SendOutcome::Ambiguous)
     );
     assert_eq!(fixture.visible_messages().len(), 1);
@@ -188,8 +207,8 @@ async fn r_13_a_send_without_a_response_is_ambiguous() {
 }
 
 #[tokio::test]
-async fn a_page_of_a_proxy_is_read_by_its_status() {
-    for (status, kind, moment) in [
+async fn an_error_page_of_a_proxy_is_classified_by_its_status() {
+    for (status, kind, outcome) in [
         (413, ErrorKind::TooLarge, SendOutcome::NotSent),
         (429, ErrorKind::RateLimited, SendOutcome::NotSent),
         (403, ErrorKind::Forbidden, SendOutcome::NotSent),
@@ -199,8 +218,8 @@ async fn a_page_of_a_proxy_is_read_by_its_status() {
         let fixture = BotFixture::new().await;
         fixture.fake.script(InjectedFault::FailAfterBody(status));
         let delivery = fixture.delivery("", vec![sample::binary_file("a.bin", 100)]);
-        let error = fixture.only(&delivery).await.unwrap_err();
-        assert_eq!(facts(&error), (kind, moment), "{status}");
+        let error = fixture.send_only(&delivery).await.unwrap_err();
+        assert_eq!(kind_and_outcome(&error), (kind, outcome), "{status}");
     }
 }
 
@@ -211,7 +230,10 @@ async fn a_file_over_the_servers_own_limit_is_too_large() {
     })
     .await;
     let delivery = fixture.delivery("", vec![sample::binary_file("a.bin", 52_428_801)]);
-    let error = fixture.only(&delivery).await.unwrap_err();
-    assert_eq!(facts(&error), (ErrorKind::TooLarge, SendOutcome::NotSent));
+    let error = fixture.send_only(&delivery).await.unwrap_err();
+    assert_eq!(
+        kind_and_outcome(&error),
+        (ErrorKind::TooLarge, SendOutcome::NotSent)
+    );
     assert_eq!(fixture.visible_messages(), []);
 }

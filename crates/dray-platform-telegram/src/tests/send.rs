@@ -9,7 +9,7 @@ use super::BotFixture;
 use crate::fake_server::{self, InjectedFault};
 
 #[tokio::test]
-async fn an_album_is_one_with_its_caption_on_the_first() {
+async fn an_album_is_one_group_with_its_caption_on_the_first_item() {
     let fixture = BotFixture::new().await;
     let files = vec![
         sample::png_file("1.png", 64, 64, 1),
@@ -17,7 +17,7 @@ async fn an_album_is_one_with_its_caption_on_the_first() {
         sample::jpeg_file("3.jpg", 1),
     ];
     let delivery = fixture.delivery("words", files);
-    let confirmed = fixture.only(&delivery).await.unwrap();
+    let confirmed = fixture.send_only(&delivery).await.unwrap();
     let messages = fixture.visible_messages();
     let texts: Vec<&str> = messages
         .iter()
@@ -41,7 +41,7 @@ async fn an_album_is_one_with_its_caption_on_the_first() {
 }
 
 #[tokio::test]
-async fn documents_and_music_have_albums_of_their_own() {
+async fn documents_are_sent_as_an_album_and_so_are_audio_files() {
     let fixture = BotFixture::new().await;
     let files = vec![
         sample::binary_file("a.bin", 10),
@@ -56,11 +56,11 @@ async fn documents_and_music_have_albums_of_their_own() {
         flags,
         ..fixture.delivery("", files)
     };
-    fixture.only(&delivery).await.unwrap();
+    fixture.send_only(&delivery).await.unwrap();
     assert_eq!(fixture.kinds(), ["document"; 3]);
     let other = BotFixture::new().await;
     let songs = vec![sample::mp3_file("a.mp3"), sample::m4a_file("b.m4a")];
-    other.only(&other.delivery("", songs)).await.unwrap();
+    other.send_only(&other.delivery("", songs)).await.unwrap();
     assert_eq!(other.kinds(), ["audio"; 2]);
 }
 
@@ -92,14 +92,14 @@ async fn a_document_is_sent_as_a_document() {
             flags,
             ..fixture.delivery("", vec![file])
         };
-        let confirmed = fixture.only(&delivery).await.unwrap();
+        let confirmed = fixture.send_only(&delivery).await.unwrap();
         assert_eq!(fixture.kinds(), ["document"]);
         assert_eq!(confirmed[0].route, Route::Document);
     }
 }
 
 #[tokio::test]
-async fn a_kind_that_the_server_chose_is_the_kind_confirmed() {
+async fn the_confirmed_route_is_the_kind_that_the_server_chose() {
     let fixture = BotFixture::new().await;
     let delivery = fixture.delivery("", vec![sample::binary_file("a.bin", 100)]);
     let step = SendStep::files_by(Route::Video, vec![0]);
@@ -109,7 +109,7 @@ async fn a_kind_that_the_server_chose_is_the_kind_confirmed() {
 }
 
 #[tokio::test]
-async fn spoilers_are_hidden_alone_and_in_albums() {
+async fn a_spoiler_is_hidden_in_a_single_message_and_in_an_album() {
     let flags = SendFlags {
         spoiler: true,
         ..SendFlags::default()
@@ -124,7 +124,7 @@ async fn spoilers_are_hidden_alone_and_in_albums() {
             flags,
             ..fixture.delivery("", files)
         };
-        fixture.only(&delivery).await.unwrap();
+        fixture.send_only(&delivery).await.unwrap();
     }
     assert_eq!(fixture.visible_messages().len(), 3);
     assert!(
@@ -155,13 +155,13 @@ async fn a_large_upload_shows_an_action_while_it_runs() {
     let fixture = BotFixture::new().await;
     let delivery = fixture.delivery("", vec![sample::binary_file("a.bin", 2_000_000)]);
     fixture.fake.script(InjectedFault::StallDuringBody);
-    let sending = std::pin::pin!(fixture.only(&delivery));
-    let action_shown = std::pin::pin!(eventually("the action, and once more", async || {
+    let sending = std::pin::pin!(fixture.send_only(&delivery));
+    let action_shown = std::pin::pin!(eventually("the action, shown twice", async || {
         let actions = fixture.fake.actions(fixture.chat);
         (actions.len() == 2).then_some(actions)
     }));
     match select(sending, action_shown).await {
-        Either::Left((result, _)) => panic!("it ended: {result:?}"),
+        Either::Left((result, _)) => panic!("the send ended: {result:?}"),
         Either::Right((actions, _)) => assert_eq!(actions, ["upload_document"; 2]),
     }
     assert_eq!(fixture.visible_messages(), []);
@@ -172,7 +172,7 @@ async fn a_chat_that_moved_is_reported_with_its_new_id_and_nothing_is_sent() {
     let fixture = BotFixture::new().await;
     let moved = fixture.fake.upgrade(fixture.chat);
     let delivery = fixture.delivery("words", vec![sample::binary_file("a.bin", 100)]);
-    let error = fixture.only(&delivery).await.unwrap_err();
+    let error = fixture.send_only(&delivery).await.unwrap_err();
     assert_eq!(error.moved_to(), Some(moved.to_string().as_str()));
     assert_eq!(error.send_outcome(), dray_platform::SendOutcome::NotSent);
     assert_eq!(
@@ -190,28 +190,28 @@ async fn a_reply_to_a_deleted_message_is_sent_without_the_reply() {
     let fixture = BotFixture::new().await;
     let mut delivery = fixture.delivery("words", Vec::new());
     delivery.target.reply_to = "123456".to_owned();
-    fixture.only(&delivery).await.unwrap();
+    fixture.send_only(&delivery).await.unwrap();
     assert_eq!(fixture.visible_messages()[0].reply_to, 0);
 }
 
 #[tokio::test]
 async fn a_self_hosted_server_accepts_larger_files() {
-    let own = fake_server::FakeTelegram::start_with(2_000_000_000)
+    let self_hosted = fake_server::FakeTelegram::start_with(2_000_000_000)
         .await
         .unwrap();
-    let mut options = super::options(&own);
+    let mut options = super::options(&self_hosted);
     options.local_mode = true;
     let fixture = BotFixture {
         bot: super::TelegramPlatform::new("", options).unwrap(),
-        chat: own.chat(),
-        fake: own,
+        chat: self_hosted.chat(),
+        fake: self_hosted,
     };
     let file = sample::binary_file("large.bin", 60_000_000);
     let sha256 = file.sha256;
     let delivery = fixture.delivery("", vec![file]);
     let hosted = BotFixture::new().await;
     assert_eq!(hosted.steps(&delivery).await, []);
-    fixture.only(&delivery).await.unwrap();
+    fixture.send_only(&delivery).await.unwrap();
     let stored = fixture.visible_messages().remove(0).file.unwrap();
     assert_eq!((stored.size, stored.sha256), (60_000_000, sha256));
 }

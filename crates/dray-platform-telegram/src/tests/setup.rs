@@ -47,7 +47,7 @@ async fn an_invalid_address_is_refused_at_the_start() {
 }
 
 #[tokio::test]
-async fn nothing_that_prints_a_bot_prints_its_token() {
+async fn no_output_about_a_bot_has_its_token() {
     let mut options = with_token("12:the-secret");
     options.webhook_secret = Secret::new("the-secret-too");
     let written = serde_json::to_string(&options).unwrap();

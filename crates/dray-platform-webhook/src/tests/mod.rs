@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use async_trait::async_trait;
 use bytes::Bytes;
 use dray_platform::conformance::{
-    self, PlatformFault as Wanted, PlatformFixture, PlatformTraits, SeenFile, VisibleMessage,
-    plain_delivery, sample, send_only_step,
+    self, PlatformFault, PlatformFixture, PlatformTraits, SeenFile, VisibleMessage, plain_delivery,
+    sample, send_only_step,
 };
 use dray_platform::{
     ConfirmedFile, DeliveryTarget, ErrorKind, InboundSource as _, OutgoingDelivery, OutgoingFile,
@@ -101,15 +101,15 @@ impl PlatformFixture for WebhookFixture {
             .collect()
     }
 
-    async fn script(&self, fault: Wanted) -> bool {
+    async fn script(&self, fault: PlatformFault) -> bool {
         self.fake.script(match fault {
-            Wanted::RateLimit(wait) => InjectedFault::RateLimit(wait),
-            Wanted::FailAfterBody => InjectedFault::Refuse(500),
-            Wanted::LoseAnswer => InjectedFault::LoseAnswer,
-            Wanted::CloseDuringBody => InjectedFault::CloseDuringBody,
-            Wanted::TooLarge => InjectedFault::Refuse(413),
-            Wanted::ForgetFiles => InjectedFault::ForgetFiles,
-            Wanted::Gibberish => InjectedFault::Gibberish,
+            PlatformFault::RateLimit(wait) => InjectedFault::RateLimit(wait),
+            PlatformFault::FailAfterBody => InjectedFault::Refuse(500),
+            PlatformFault::LoseResponse => InjectedFault::LoseResponse,
+            PlatformFault::CloseDuringBody => InjectedFault::CloseDuringBody,
+            PlatformFault::TooLarge => InjectedFault::Refuse(413),
+            PlatformFault::ForgetFiles => InjectedFault::ForgetFiles,
+            PlatformFault::Gibberish => InjectedFault::Gibberish,
         });
         true
     }
@@ -213,7 +213,7 @@ async fn the_same_key_is_accepted_once_and_reported_as_delivered() {
 }
 
 #[tokio::test]
-async fn an_empty_success_is_enough_and_the_key_is_its_id() {
+async fn an_empty_success_is_accepted_with_the_key_as_its_id() {
     let fixture = WebhookFixture::start().await;
     let webhook = fixture.sender(|_| {});
     for (status, key) in [(200, "a"), (202, "b"), (204, "c")] {
@@ -243,14 +243,14 @@ async fn a_redirect_is_not_followed() {
     assert!(fixture.fake.received_events("/hooks/7").is_empty());
 }
 
-fn signed(body: &str, stamp: u64, secret: &str) -> WebhookRequest {
-    let stamp = stamp.to_string();
-    let signature = sign::sign_body(&Secret::new(secret), &stamp, body.as_bytes()).unwrap();
+fn signed(body: &str, timestamp: u64, secret: &str) -> WebhookRequest {
+    let timestamp = timestamp.to_string();
+    let signature = sign::sign_body(&Secret::new(secret), &timestamp, body.as_bytes()).unwrap();
     WebhookRequest {
         method: "POST".to_owned(),
         query: String::new(),
         headers: vec![
-            ("x-timestamp".to_owned(), stamp),
+            ("x-timestamp".to_owned(), timestamp),
             ("x-signature-256".to_owned(), signature),
         ],
         body: Bytes::from(body.to_owned()),
@@ -322,12 +322,12 @@ async fn r_9_files_are_fetched_from_configured_hosts() {
             .webhook(&signed(&body, NOW_SECONDS, "inbound"))
             .unwrap();
         let stream = webhook.fetch(&reply.messages[0].attachments[0]).await?;
-        let pieces: Vec<Bytes> = stream.try_collect().await?;
-        Ok::<_, PlatformError>(pieces.concat())
+        let chunks: Vec<Bytes> = stream.try_collect().await?;
+        Ok::<_, PlatformError>(chunks.concat())
     };
     assert_eq!(fetch(&url).await.unwrap(), b"hello");
-    let gone = fetch(&url.replace("/files/0", "/files/9")).await;
-    assert_eq!(gone.unwrap_err().kind(), ErrorKind::NotFound);
-    let elsewhere = fetch("http://127.0.0.1:1/files/0").await;
-    assert_eq!(elsewhere.unwrap_err().kind(), ErrorKind::Forbidden);
+    let missing = fetch(&url.replace("/files/0", "/files/9")).await;
+    assert_eq!(missing.unwrap_err().kind(), ErrorKind::NotFound);
+    let other_host = fetch("http://127.0.0.1:1/files/0").await;
+    assert_eq!(other_host.unwrap_err().kind(), ErrorKind::Forbidden);
 }

@@ -45,7 +45,7 @@ impl CloudApi {
             return Err(invalid_option("the token is missing"));
         }
         let number = &options.phone_number_id;
-        // It becomes a part of the path of every request.
+        // The number becomes a part of the path of every request.
         if number.is_empty() || !number.bytes().all(|byte| byte.is_ascii_digit()) {
             return Err(invalid_option("phone_number_id is not a number"));
         }
@@ -54,13 +54,13 @@ impl CloudApi {
         let mut hosts = options.file_hosts.clone();
         // The API's own host serves media too, as the fake server does.
         hosts.extend(url_authority(&base));
-        let limits = dray_http::HttpTimeouts {
+        let timeouts = dray_http::HttpTimeouts {
             connect: options.connect_timeout.as_duration(),
             idle: options.idle_timeout.as_duration(),
             response: options.answer_timeout.as_duration(),
         };
         Ok(Self {
-            client: HttpClient::new(limits, options.ca_file.as_deref())?,
+            client: HttpClient::new(timeouts, options.ca_file.as_deref())?,
             base: base.as_str().trim_end_matches('/').to_owned(),
             number: number.clone(),
             hosts,
@@ -94,7 +94,7 @@ impl CloudApi {
 
     /// Opens media of a user. Requests its address first, which is valid for five minutes and needs the token too.
     pub(super) async fn media(&self, id: &str) -> Result<HttpResponse, PlatformError> {
-        // It becomes a part of a path.
+        // The id becomes a part of a path.
         if id.is_empty() || !id.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
             return Err(PlatformError::new(
                 ErrorKind::NotFound,
@@ -214,7 +214,7 @@ mod tests {
 
     #[test]
     fn codes_have_their_kinds() {
-        for (status, code, expected, moment) in [
+        for (status, code, expected, outcome) in [
             (400, 131_047, ErrorKind::WindowClosed, SendOutcome::NotSent),
             (400, 131_026, ErrorKind::NotFound, SendOutcome::NotSent),
             (
@@ -232,11 +232,11 @@ mod tests {
             (502, 0, ErrorKind::Transient, SendOutcome::Ambiguous),
             (413, 0, ErrorKind::TooLarge, SendOutcome::NotSent),
         ] {
-            let message = if code == 0 { "" } else { "told" };
+            let message = if code == 0 { "" } else { "refused" };
             let error = error_of(status, code, message, None);
             assert_eq!(
                 (error.kind(), error.send_outcome()),
-                (expected, moment),
+                (expected, outcome),
                 "{status} {code}"
             );
         }

@@ -44,7 +44,7 @@ impl FakeBridge {
             ..BridgeState::default()
         };
         let server = FakeServer::start(state, |shared, request| {
-            Box::pin(answer_request(shared, request)) as _
+            Box::pin(respond_to_request(shared, request)) as _
         })
         .await?;
         Ok(Self { server })
@@ -91,7 +91,7 @@ impl FakeBridge {
     }
 }
 
-async fn answer_request(
+async fn respond_to_request(
     shared: Arc<SharedState<BridgeState>>,
     request: ReceivedRequest,
 ) -> Result<Reply, ConnectionClosed> {
@@ -139,7 +139,7 @@ async fn answer_request(
         Err((status, why)) => return Ok(json_reply(status, &json!({ "error": why }))),
     };
     match fault {
-        Some(InjectedFault::LoseAnswer) => Err(ConnectionClosed),
+        Some(InjectedFault::LoseResponse) => Err(ConnectionClosed),
         Some(InjectedFault::Gibberish) => Ok(json_reply(200, &json!([1]))),
         Some(InjectedFault::ForgetMessage) => Ok(json_reply(200, &json!({ "success": false }))),
         _ => Ok(json_reply(

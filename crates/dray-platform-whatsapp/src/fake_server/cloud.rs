@@ -70,7 +70,7 @@ impl FakeCloudApi {
             ..CloudState::default()
         };
         let server = FakeServer::start(state, |shared, request| {
-            Box::pin(answer_request(shared, request)) as _
+            Box::pin(respond_to_request(shared, request)) as _
         })
         .await?;
         Ok(Self { server })
@@ -86,7 +86,7 @@ impl FakeCloudApi {
         Secret::new(ACCESS_TOKEN)
     }
 
-    /// Creates a person and returns the phone number.
+    /// Creates a chat with a new person, and returns the phone number.
     pub fn chat(&self) -> String {
         let mut state = self.server.shared().lock();
         let number = format!("4915700{:06}", state.next());
@@ -131,7 +131,7 @@ fn error_reply(status: u16, code: i64, message: &str) -> Reply {
     )
 }
 
-async fn answer_request(
+async fn respond_to_request(
     shared: Arc<SharedState<CloudState>>,
     request: ReceivedRequest,
 ) -> Result<Reply, ConnectionClosed> {
@@ -238,7 +238,7 @@ fn post_message(
         Err((code, why)) => return Ok(error_reply(400, code, why)),
     };
     match fault {
-        Some(InjectedFault::LoseAnswer) => Err(ConnectionClosed),
+        Some(InjectedFault::LoseResponse) => Err(ConnectionClosed),
         Some(InjectedFault::Gibberish) => Ok(json_reply(200, &json!("what"))),
         Some(InjectedFault::ForgetMessage) => Ok(json_reply(200, &json!({ "messages": [] }))),
         _ => Ok(json_reply(

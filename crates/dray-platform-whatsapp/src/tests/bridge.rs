@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use async_trait::async_trait;
 use bytes::Bytes;
 use dray_platform::conformance::{
-    self, PlatformFault as Wanted, PlatformFixture, PlatformTraits, VisibleMessage, sample,
+    self, PlatformFault, PlatformFixture, PlatformTraits, VisibleMessage, sample,
 };
 use dray_platform::{
     DeliveryTarget, ErrorKind, InboundMessage, InboundSink, InboundSource as _, Platform,
@@ -24,14 +24,15 @@ use crate::{BridgeOptions, BridgePlatform};
 #[derive(Debug)]
 struct BridgeFixture {
     fake: FakeBridge,
-    folder: TempDir,
+    /// The directory that the client shares with the bridge.
+    directory: TempDir,
 }
 
 impl BridgeFixture {
     async fn new() -> Self {
         Self {
             fake: FakeBridge::start().await.unwrap(),
-            folder: tempfile::tempdir().unwrap(),
+            directory: tempfile::tempdir().unwrap(),
         }
     }
 
@@ -39,7 +40,7 @@ impl BridgeFixture {
         BridgeOptions {
             base_url: self.fake.url(),
             token: self.fake.token(),
-            folder: self.folder.path().to_owned(),
+            folder: self.directory.path().to_owned(),
             ..BridgeOptions::default()
         }
     }
@@ -50,7 +51,7 @@ impl BridgeFixture {
 
     /// Number of files in the shared directory.
     fn file_count(&self) -> usize {
-        std::fs::read_dir(self.folder.path()).unwrap().count()
+        std::fs::read_dir(self.directory.path()).unwrap().count()
     }
 }
 
@@ -68,16 +69,16 @@ impl PlatformFixture for BridgeFixture {
         visible_messages(self.fake.visible_messages(&target.chat))
     }
 
-    async fn script(&self, fault: Wanted) -> bool {
+    async fn script(&self, fault: PlatformFault) -> bool {
         self.fake.script(match fault {
-            Wanted::RateLimit(wait) => InjectedFault::RateLimit(wait),
-            Wanted::FailAfterBody => InjectedFault::Fail(500),
-            Wanted::LoseAnswer => InjectedFault::LoseAnswer,
+            PlatformFault::RateLimit(wait) => InjectedFault::RateLimit(wait),
+            PlatformFault::FailAfterBody => InjectedFault::Fail(500),
+            PlatformFault::LoseResponse => InjectedFault::LoseResponse,
             // The bytes are passed in the shared directory, not in the body of a request.
-            Wanted::CloseDuringBody => return false,
-            Wanted::TooLarge => InjectedFault::TooLarge,
-            Wanted::ForgetFiles => InjectedFault::ForgetMessage,
-            Wanted::Gibberish => InjectedFault::Gibberish,
+            PlatformFault::CloseDuringBody => return false,
+            PlatformFault::TooLarge => InjectedFault::TooLarge,
+            PlatformFault::ForgetFiles => InjectedFault::ForgetMessage,
+            PlatformFault::Gibberish => InjectedFault::Gibberish,
         });
         true
     }
@@ -119,10 +120,10 @@ impl PlatformFixture for BridgeFixture {
 async fn passes_the_conformance_suite() {
     let fixture = BridgeFixture::new().await;
     // Bytes are passed through a directory, so the number of bytes on connections is not meaningful.
-    let on_the_wire = ["a_large_file_is_not_held_in_memory"];
+    let cases_about_connections = ["a_large_file_is_not_held_in_memory"];
     let cases: Vec<_> = conformance::CONFORMANCE_CASES
         .iter()
-        .filter(|(name, _)| !on_the_wire.contains(name))
+        .filter(|(name, _)| !cases_about_connections.contains(name))
         .copied()
         .collect();
     match conformance::run_cases(&fixture, &cases).await {
@@ -159,11 +160,11 @@ async fn a_bridge_that_is_not_connected_has_sent_nothing() {
 }
 
 #[tokio::test]
-async fn the_bridge_gets_the_path_that_is_valid_on_its_side() {
+async fn the_bridge_gets_the_path_that_is_valid_on_its_machine() {
     let fixture = BridgeFixture::new().await;
     let other = tempfile::tempdir().unwrap();
     let link = other.path().join("as-the-bridge-sees-it");
-    std::os::unix::fs::symlink(fixture.folder.path(), &link).unwrap();
+    std::os::unix::fs::symlink(fixture.directory.path(), &link).unwrap();
     let options = BridgeOptions {
         bridge_folder: Some(link.clone()),
         ..fixture.options()
@@ -199,7 +200,7 @@ impl InboundSink for RecordingSink {
 #[tokio::test]
 async fn files_of_users_are_read_from_the_shared_directory_only() {
     let fixture = BridgeFixture::new().await;
-    let path = fixture.folder.path().join("in.txt");
+    let path = fixture.directory.path().join("in.txt");
     std::fs::write(&path, "hello").unwrap();
     fixture.fake.write(json!({
         "messageId": "m1", "chatId": "49@s.whatsapp.net", "senderId": "49@s.whatsapp.net", "body": "look",
@@ -214,20 +215,20 @@ async fn files_of_users_are_read_from_the_shared_directory_only() {
         ("look", "m1")
     );
     let stream = bridge.fetch(&message.attachments[0]).await.unwrap();
-    let pieces: Vec<Bytes> = stream.try_collect().await.unwrap();
-    assert_eq!(pieces.concat(), b"hello");
-    std::os::unix::fs::symlink("/etc/passwd", fixture.folder.path().join("link")).unwrap();
-    for elsewhere in ["/etc/passwd", "link", "."] {
+    let chunks: Vec<Bytes> = stream.try_collect().await.unwrap();
+    assert_eq!(chunks.concat(), b"hello");
+    std::os::unix::fs::symlink("/etc/passwd", fixture.directory.path().join("link")).unwrap();
+    for outside in ["/etc/passwd", "link", "."] {
         let mut attachment = message.attachments[0].clone();
         attachment.reference = fixture
-            .folder
+            .directory
             .path()
-            .join(elsewhere)
+            .join(outside)
             .to_str()
             .unwrap()
             .to_owned();
         let error = bridge.fetch(&attachment).await.map(drop).unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Forbidden, "{elsewhere}");
+        assert_eq!(error.kind(), ErrorKind::Forbidden, "{outside}");
     }
     let request = WebhookRequest {
         method: "POST".to_owned(),
@@ -293,7 +294,7 @@ async fn a_wrong_token_ends_the_polling() {
 #[tokio::test]
 async fn bridges_outside_loopback_are_refused() {
     let fixture = BridgeFixture::new().await;
-    for (url, right) in [
+    for (url, is_accepted) in [
         ("http://127.0.0.1:3000", true),
         ("http://[::1]:3000", true),
         ("http://localhost:3000", true),
@@ -305,12 +306,16 @@ async fn bridges_outside_loopback_are_refused() {
             base_url: url.to_owned(),
             ..fixture.options()
         };
-        assert_eq!(BridgePlatform::new("", options).is_ok(), right, "{url}");
+        assert_eq!(
+            BridgePlatform::new("", options).is_ok(),
+            is_accepted,
+            "{url}"
+        );
     }
 }
 
 #[tokio::test]
-async fn an_account_check_says_whether_the_phone_is_connected() {
+async fn an_account_check_reports_whether_the_phone_is_connected() {
     let fixture = BridgeFixture::new().await;
     let bridge = BridgePlatform::new("", fixture.options()).unwrap();
     let check = bridge.check_account().await.unwrap();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use bytes::Bytes;
 use dray_platform::conformance::{
-    self, PlatformFault as Wanted, PlatformFixture, PlatformTraits, VisibleMessage, sample,
+    self, PlatformFault, PlatformFixture, PlatformTraits, VisibleMessage, sample,
 };
 use dray_platform::{
     DeliveryTarget, ErrorKind, InboundSource as _, Platform, SendOutcome, WebhookRequest,
@@ -54,15 +54,15 @@ impl PlatformFixture for CloudFixture {
         visible_messages(self.fake.visible_messages(&target.chat))
     }
 
-    async fn script(&self, fault: Wanted) -> bool {
+    async fn script(&self, fault: PlatformFault) -> bool {
         self.fake.script(match fault {
-            Wanted::RateLimit(wait) => InjectedFault::RateLimit(wait),
-            Wanted::FailAfterBody => InjectedFault::Fail(502),
-            Wanted::LoseAnswer => InjectedFault::LoseAnswer,
-            Wanted::CloseDuringBody => InjectedFault::CloseDuringBody,
-            Wanted::TooLarge => InjectedFault::TooLarge,
-            Wanted::ForgetFiles => InjectedFault::ForgetMessage,
-            Wanted::Gibberish => InjectedFault::Gibberish,
+            PlatformFault::RateLimit(wait) => InjectedFault::RateLimit(wait),
+            PlatformFault::FailAfterBody => InjectedFault::Fail(502),
+            PlatformFault::LoseResponse => InjectedFault::LoseResponse,
+            PlatformFault::CloseDuringBody => InjectedFault::CloseDuringBody,
+            PlatformFault::TooLarge => InjectedFault::TooLarge,
+            PlatformFault::ForgetFiles => InjectedFault::ForgetMessage,
+            PlatformFault::Gibberish => InjectedFault::Gibberish,
         });
         true
     }
@@ -118,11 +118,11 @@ async fn acceptance_is_provisional_until_a_status_says_more() {
     let delivery = delivery(&chat, vec![sample::binary_file("a.bin", 10)]);
     let confirmed = deliver(&cloud, &delivery).await.unwrap();
     assert!(confirmed.provisional);
-    let news = json!({ "entry": [{ "changes": [{ "value": {
+    let event = json!({ "entry": [{ "changes": [{ "value": {
         "metadata": { "phone_number_id": PHONE_NUMBER_ID },
         "statuses": [{ "id": confirmed.message_id, "status": "failed", "errors": [{ "code": 131_053 }] }],
     } }] }] });
-    let reply = cloud.webhook(&signed(&news, APP_SECRET)).unwrap();
+    let reply = cloud.webhook(&signed(&event, APP_SECRET)).unwrap();
     let [status] = reply.statuses.as_slice() else {
         panic!("{reply:?}");
     };
@@ -157,8 +157,8 @@ async fn r_11_a_closed_window_is_reported_as_its_own_kind() {
     assert!(fake.visible_messages(&chat).is_empty());
 }
 
-fn signed(news: &Value, secret: &str) -> WebhookRequest {
-    let body = news.to_string();
+fn signed(event: &Value, secret: &str) -> WebhookRequest {
+    let body = event.to_string();
     let mut mac = Hmac::<Sha256>::new_from_slice(secret.as_bytes()).unwrap();
     mac.update(body.as_bytes());
     let digits = dray_types::hex::hex_digits(&mac.finalize().into_bytes());
@@ -170,7 +170,7 @@ fn signed(news: &Value, secret: &str) -> WebhookRequest {
     }
 }
 
-fn written(message: &Value) -> Value {
+fn message_event(message: &Value) -> Value {
     json!({ "entry": [{ "changes": [{ "value": {
         "metadata": { "phone_number_id": PHONE_NUMBER_ID }, "messages": [message],
     } }] }] })
@@ -179,7 +179,7 @@ fn written(message: &Value) -> Value {
 #[tokio::test]
 async fn only_signed_webhooks_are_read() {
     let fake = FakeCloudApi::start().await.unwrap();
-    let news = written(
+    let event = message_event(
         &json!({ "from": "49", "id": "wamid.1", "type": "text", "text": { "body": "hi" } }),
     );
     let cloud_of = |secret: &str| {
@@ -188,43 +188,50 @@ async fn only_signed_webhooks_are_read() {
             ..options(&fake)
         })
     };
-    let ours = cloud_of(APP_SECRET);
+    let with_secret = cloud_of(APP_SECRET);
     assert_eq!(
-        ours.webhook(&signed(&news, APP_SECRET))
+        with_secret
+            .webhook(&signed(&event, APP_SECRET))
             .unwrap()
             .messages
             .len(),
         1
     );
-    let mut changed = signed(&news, APP_SECRET);
+    let mut changed = signed(&event, APP_SECRET);
     changed.body = Bytes::from_static(b"{}");
-    let mut unsigned = signed(&news, APP_SECRET);
+    let mut unsigned = signed(&event, APP_SECRET);
     unsigned.headers.clear();
-    for request in [signed(&news, "other"), changed, unsigned] {
-        assert_eq!(ours.webhook(&request).unwrap_err().kind(), ErrorKind::Auth);
+    for request in [signed(&event, "other"), changed, unsigned] {
+        assert_eq!(
+            with_secret.webhook(&request).unwrap_err().kind(),
+            ErrorKind::Auth
+        );
     }
-    assert!(cloud_of("").webhook(&signed(&news, "")).is_err());
+    assert!(cloud_of("").webhook(&signed(&event, "")).is_err());
 }
 
 #[tokio::test]
 async fn the_webhook_is_verified_with_our_token_only() {
     let fake = FakeCloudApi::start().await.unwrap();
     let cloud = cloud(options(&fake));
-    let hello = |query: &str| WebhookRequest {
+    let verification = |query: &str| WebhookRequest {
         method: "GET".to_owned(),
         query: query.to_owned(),
         headers: Vec::new(),
         body: Bytes::new(),
     };
-    let right = "hub.mode=subscribe&hub.verify_token=our+word&hub.challenge=158%3Cb%3E";
-    let reply = cloud.webhook(&hello(right)).unwrap();
+    let valid_query = "hub.mode=subscribe&hub.verify_token=our+word&hub.challenge=158%3Cb%3E";
+    let reply = cloud.webhook(&verification(valid_query)).unwrap();
     assert_eq!(reply.body, Some(("text/plain", "158b".to_owned())));
-    for wrong in [
+    for wrong_query in [
         "",
         "hub.mode=subscribe&hub.verify_token=&hub.challenge=1",
         "hub.mode=other&hub.verify_token=our+word&hub.challenge=1",
     ] {
-        assert!(cloud.webhook(&hello(wrong)).is_err(), "{wrong}");
+        assert!(
+            cloud.webhook(&verification(wrong_query)).is_err(),
+            "{wrong_query}"
+        );
     }
 }
 
@@ -241,7 +248,7 @@ async fn media_of_users_is_fetched_from_known_hosts_only() {
         "from": "49", "id": "wamid.xyz", "type": "audio", "audio": { "id": id, "mime_type": "audio/ogg; codecs=opus", "voice": true },
     });
     let reply = cloud
-        .webhook(&signed(&written(&document), APP_SECRET))
+        .webhook(&signed(&message_event(&document), APP_SECRET))
         .unwrap();
     let message = &reply.messages[0];
     assert_eq!(
@@ -249,10 +256,10 @@ async fn media_of_users_is_fetched_from_known_hosts_only() {
         ("look", "a.txt")
     );
     let stream = cloud.fetch(&message.attachments[0]).await.unwrap();
-    let pieces: Vec<Bytes> = stream.try_collect().await.unwrap();
-    assert_eq!(pieces.concat(), b"hello");
+    let chunks: Vec<Bytes> = stream.try_collect().await.unwrap();
+    assert_eq!(chunks.concat(), b"hello");
     let reply = cloud
-        .webhook(&signed(&written(&voice), APP_SECRET))
+        .webhook(&signed(&message_event(&voice), APP_SECRET))
         .unwrap();
     let attachment = &reply.messages[0].attachments[0];
     assert_eq!(attachment.kind, "voice");
@@ -272,19 +279,20 @@ async fn media_of_users_is_fetched_from_known_hosts_only() {
 async fn messages_to_other_numbers_and_reactions_are_ignored() {
     let fake = FakeCloudApi::start().await.unwrap();
     let cloud = cloud(options(&fake));
-    let mut news = written(
+    let mut event = message_event(
         &json!({ "from": "49", "id": "wamid.1", "type": "text", "text": { "body": "hi" } }),
     );
-    news["entry"][0]["changes"][0]["value"]["metadata"]["phone_number_id"] = "1".into();
+    event["entry"][0]["changes"][0]["value"]["metadata"]["phone_number_id"] = "1".into();
     assert!(
         cloud
-            .webhook(&signed(&news, APP_SECRET))
+            .webhook(&signed(&event, APP_SECRET))
             .unwrap()
             .messages
             .is_empty()
     );
-    let reaction =
-        written(&json!({ "from": "49", "id": "wamid.1", "type": "reaction", "reaction": {} }));
+    let reaction = message_event(
+        &json!({ "from": "49", "id": "wamid.1", "type": "reaction", "reaction": {} }),
+    );
     assert!(
         cloud
             .webhook(&signed(&reaction, APP_SECRET))
@@ -296,24 +304,24 @@ async fn messages_to_other_numbers_and_reactions_are_ignored() {
 
 #[test]
 fn invalid_options_are_refused() {
-    let right = CloudOptions {
+    let valid = CloudOptions {
         token: Secret::new("EAA"),
         phone_number_id: "1".to_owned(),
         ..CloudOptions::default()
     };
-    assert!(CloudPlatform::new("", right.clone()).is_ok());
+    assert!(CloudPlatform::new("", valid.clone()).is_ok());
     for wrong in [
         CloudOptions {
             token: Secret::default(),
-            ..right.clone()
+            ..valid.clone()
         },
         CloudOptions {
             phone_number_id: "../me".to_owned(),
-            ..right.clone()
+            ..valid.clone()
         },
         CloudOptions {
             base_url: "nowhere".to_owned(),
-            ..right
+            ..valid
         },
     ] {
         assert_eq!(

@@ -19,7 +19,8 @@ const MAX_UPLOAD_MEMORY_BYTES: u64 = 16 << 20;
 /// Size in bytes of a file with which an upload in memory is detected.
 const LARGE_FILE_BYTES: u64 = 60 << 20;
 
-async fn send_alone(
+/// Delivers one file to a new chat, and checks that it arrives.
+async fn send_in_new_chat(
     context: &CaseContext<'_>,
     file: OutgoingFile,
     flags: SendFlags,
@@ -34,12 +35,12 @@ async fn send_alone(
         .arrives(&delivery)
         .await
         .map(|_| ())
-        .map_err(|stop| with_file_name(&name, stop))
+        .map_err(|end| with_file_name(&name, end))
 }
 
 /// Adds the name of the file to a failure.
-fn with_file_name(name: &str, stop: CaseEnd) -> CaseEnd {
-    match stop {
+fn with_file_name(name: &str, end: CaseEnd) -> CaseEnd {
+    match end {
         CaseEnd::Fail(why) => CaseEnd::Fail(format!("{name:?}: {why}")),
         skip @ CaseEnd::Skip(_) => skip,
     }
@@ -49,7 +50,7 @@ pub(super) async fn every_kind_arrives_byte_for_byte(
     context: &CaseContext<'_>,
 ) -> Result<(), CaseEnd> {
     for file in sample::every_kind() {
-        send_alone(context, file, SendFlags::default()).await?;
+        send_in_new_chat(context, file, SendFlags::default()).await?;
     }
     Ok(())
 }
@@ -75,7 +76,7 @@ pub(super) async fn every_kind_arrives_as_a_document(
                 ),
             )?;
         }
-        send_alone(context, file, flags).await?;
+        send_in_new_chat(context, file, flags).await?;
     }
     Ok(())
 }
@@ -91,7 +92,7 @@ pub(super) async fn a_voice_message_arrives(context: &CaseContext<'_>) -> Result
         sample::mp3_file("song.mp3"),
         sample::png_file("picture.png", 64, 64, 1),
     ] {
-        send_alone(context, file, flags).await?;
+        send_in_new_chat(context, file, flags).await?;
     }
     Ok(())
 }
@@ -101,7 +102,7 @@ pub(super) async fn one_byte_and_odd_sizes_arrive(
 ) -> Result<(), CaseEnd> {
     // One byte, and the sizes around a common buffer of 64 KiB.
     for size in [1, 65_535, 65_536, 65_537, 1 << 20] {
-        send_alone(
+        send_in_new_chat(
             context,
             sample::binary_file("data.bin", size),
             SendFlags::default(),
@@ -111,7 +112,7 @@ pub(super) async fn one_byte_and_odd_sizes_arrive(
     Ok(())
 }
 
-pub(super) async fn what_the_platform_confirms_is_what_came(
+pub(super) async fn the_confirmed_file_is_the_file_that_arrived(
     context: &CaseContext<'_>,
 ) -> Result<(), CaseEnd> {
     let delivery = context.delivery("", vec![sample::binary_file("data.bin", 70_000)]);
@@ -162,7 +163,11 @@ pub(super) async fn an_empty_file_is_explained_or_delivered(
     let result = context.attempt(&delivery, &step, &context.key()).await?;
     expect_error(result, ErrorKind::Empty, SendOutcome::NotSent)?;
     // The refusal must cost no upload.
-    expect_equal("bytes that left", context.fixture.received() - before, 0)?;
+    expect_equal(
+        "bytes that were sent",
+        context.fixture.received() - before,
+        0,
+    )?;
     context.expect_nothing_visible().await
 }
 
@@ -185,7 +190,7 @@ pub(super) async fn names_arrive_and_break_nothing(
         context
             .arrives(&delivery)
             .await
-            .map_err(|stop| with_file_name(name, stop))?;
+            .map_err(|end| with_file_name(name, end))?;
         for name_shown in context
             .visible_files()
             .await
@@ -251,9 +256,7 @@ pub(super) async fn a_large_file_is_not_held_in_memory(
     )
 }
 
-pub(super) async fn the_bytes_on_the_way_are_reported(
-    context: &CaseContext<'_>,
-) -> Result<(), CaseEnd> {
+pub(super) async fn the_sent_bytes_are_reported(context: &CaseContext<'_>) -> Result<(), CaseEnd> {
     const FILE_BYTES: usize = 900_000;
     let delivery = context.delivery("", vec![sample::binary_file("data.bin", FILE_BYTES)]);
     let step = context.only_step(&delivery).await?;

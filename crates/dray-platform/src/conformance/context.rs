@@ -96,7 +96,9 @@ impl<'f> CaseContext<'f> {
         if self.fixture.script(fault).await {
             return Ok(());
         }
-        Err(CaseEnd::Skip("the wire of this platform has no such thing"))
+        Err(CaseEnd::Skip(
+            "the protocol of this platform has no such fault",
+        ))
     }
 
     /// One attempt of one step: prepare, then send. Fails the case when an error shows a secret.

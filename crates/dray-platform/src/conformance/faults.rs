@@ -89,12 +89,12 @@ async fn settle_ambiguous(
     }
 }
 
-pub(super) async fn a_lost_answer_is_ambiguous_and_never_shown_twice(
+pub(super) async fn a_lost_response_is_ambiguous_and_its_message_is_shown_once(
     context: &CaseContext<'_>,
 ) -> Result<(), CaseEnd> {
     let (delivery, step, key) =
         prepare_delivery(context, sample::binary_file("data.bin", 100)).await?;
-    context.script(PlatformFault::LoseAnswer).await?;
+    context.script(PlatformFault::LoseResponse).await?;
     let counter = SentByteCounter::default();
     let mut send = SendRequest {
         delivery: &delivery,
@@ -169,7 +169,7 @@ pub(super) async fn a_success_without_the_file_is_no_delivery(
     expect_undelivered(context.attempt(&delivery, &step, &key).await?)
 }
 
-pub(super) async fn an_answer_that_cannot_be_read_is_no_delivery(
+pub(super) async fn an_unreadable_response_is_no_delivery(
     context: &CaseContext<'_>,
 ) -> Result<(), CaseEnd> {
     let (delivery, step, key) =

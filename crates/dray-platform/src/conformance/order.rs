@@ -104,7 +104,7 @@ pub(super) async fn more_pictures_than_one_message_takes_arrive(
     Ok(())
 }
 
-pub(super) async fn what_is_too_large_is_left_out_and_the_rest_arrives(
+pub(super) async fn a_file_that_is_too_large_is_left_out_and_the_others_arrive(
     context: &CaseContext<'_>,
 ) -> Result<(), CaseEnd> {
     // Lowered here, because a case cannot upload a file above real limits.
@@ -129,7 +129,7 @@ pub(super) async fn what_is_too_large_is_left_out_and_the_rest_arrives(
     expect_equal("files seen", order_of(&visible, &files).len(), 2)
 }
 
-pub(super) async fn two_deliveries_are_shown_twice(
+pub(super) async fn two_equal_deliveries_are_both_shown(
     context: &CaseContext<'_>,
 ) -> Result<(), CaseEnd> {
     // Two deliveries with equal files are separate, so they must not be merged.

@@ -28,15 +28,15 @@ pub(super) async fn a_reply_is_kept(context: &CaseContext<'_>) -> Result<(), Cas
         .deliver(&context.delivery("first", Vec::new()))
         .await?;
     let Some(first) = context.visible_messages().await.into_iter().next() else {
-        return Err(CaseEnd::fail("nothing is seen"));
+        return Err(CaseEnd::fail("no message is visible"));
     };
     let mut delivery = context.delivery("", vec![sample::binary_file("data.bin", 100)]);
     delivery.target.reply_to.clone_from(&first.message_id);
     context.arrives(&delivery).await?;
-    // Without the first message.
-    let answers = context.visible_messages().await.split_off(1);
-    expect_true(!answers.is_empty(), "the answer is seen")?;
-    for message in answers {
+    // All messages after the first one.
+    let replies = context.visible_messages().await.split_off(1);
+    expect_true(!replies.is_empty(), "the reply is visible")?;
+    for message in replies {
         expect_equal(
             "reply",
             message.reply_to.as_str(),

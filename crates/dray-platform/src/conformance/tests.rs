@@ -1,4 +1,4 @@
-//! The suite itself: a correct platform passes, and each kind of violation is detected.
+//! Tests of the suite: a correct platform passes, and each kind of violation is detected.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -156,8 +156,12 @@ impl FakePlatform {
         number
     }
 
-    /// The outcome of a request that was read.
-    fn answer(&self, send: SendRequest<'_>, files: Vec<SeenFile>) -> Result<String, PlatformError> {
+    /// Returns the outcome of a request whose body was read, and consumes the fault.
+    fn respond(
+        &self,
+        send: SendRequest<'_>,
+        files: Vec<SeenFile>,
+    ) -> Result<String, PlatformError> {
         let fault = self.server.fault.lock().unwrap().take();
         let lost = || match self.defect {
             InjectedDefect::CallsLossUnsent => self.error(ErrorKind::Transient),
@@ -176,7 +180,7 @@ impl FakePlatform {
             }
             Some(PlatformFault::TooLarge) => Err(self.error(ErrorKind::TooLarge)),
             Some(PlatformFault::FailAfterBody | PlatformFault::CloseDuringBody) => Err(lost()),
-            Some(PlatformFault::LoseAnswer) => {
+            Some(PlatformFault::LoseResponse) => {
                 if self.defect == InjectedDefect::SendsTwiceAfterLoss {
                     self.show(send, files.clone());
                 }
@@ -239,21 +243,21 @@ impl Platform for FakePlatform {
             InjectedDefect::MentionsEverybody => delivery.message.clone(),
             _ => caption::neutralise_mentions(&delivery.message),
         };
-        let words = caption::CaptionLimits {
+        let caption_limits = caption::CaptionLimits {
             caption: if steps.is_empty() { 0 } else { limits.caption },
             message: limits.text,
             unit: CaptionUnit::Chars,
         };
-        match caption::fit_caption(&text, words) {
+        match caption::fit_caption(&text, caption_limits) {
             CaptionPlacement::None => {}
             CaptionPlacement::Fits(text) => steps[0].set_text(text),
             CaptionPlacement::Separate(texts) => {
                 let texts = texts.into_iter().map(SendStep::Text);
-                let at = match self.defect {
+                let position = match self.defect {
                     InjectedDefect::TextLast => steps.len(),
                     _ => 0,
                 };
-                steps.splice(at..at, texts);
+                steps.splice(position..position, texts);
             }
         }
         steps
@@ -279,7 +283,7 @@ impl Platform for FakePlatform {
         if closes {
             self.server.fault.lock().unwrap().take();
         }
-        let message_id = self.answer(send, uploaded?)?;
+        let message_id = self.respond(send, uploaded?)?;
         let confirmed = |file: Option<usize>| ConfirmedFile {
             file,
             message_id: message_id.clone(),
@@ -393,7 +397,7 @@ const DEFECT_CASES: &[(InjectedDefect, &str)] = &[
     ),
     (
         InjectedDefect::DropsSiblings,
-        "what_is_too_large_is_left_out_and_the_rest_arrives",
+        "a_file_that_is_too_large_is_left_out_and_the_others_arrive",
     ),
     (
         InjectedDefect::HoldsAll,
@@ -409,7 +413,7 @@ const DEFECT_CASES: &[(InjectedDefect, &str)] = &[
     ),
     (
         InjectedDefect::TextLast,
-        "a_long_text_comes_whole_and_before_the_file",
+        "a_long_text_arrives_complete_and_before_the_file",
     ),
     (
         InjectedDefect::ReversesOrder,
@@ -417,11 +421,11 @@ const DEFECT_CASES: &[(InjectedDefect, &str)] = &[
     ),
     (
         InjectedDefect::SendsTwiceAfterLoss,
-        "a_lost_answer_is_ambiguous_and_never_shown_twice",
+        "a_lost_response_is_ambiguous_and_its_message_is_shown_once",
     ),
     (
         InjectedDefect::CallsLossUnsent,
-        "a_lost_answer_is_ambiguous_and_never_shown_twice",
+        "a_lost_response_is_ambiguous_and_its_message_is_shown_once",
     ),
     (
         InjectedDefect::CallsBreakAmbiguous,

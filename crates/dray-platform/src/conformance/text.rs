@@ -43,7 +43,7 @@ pub(super) async fn a_text_alone_arrives(context: &CaseContext<'_>) -> Result<()
     expect_equal("files", context.visible_files().await.len(), 0)
 }
 
-pub(super) async fn a_short_text_comes_with_the_file_or_before_it(
+pub(super) async fn a_short_text_arrives_with_the_file_or_before_it(
     context: &CaseContext<'_>,
 ) -> Result<(), CaseEnd> {
     for file in sample::every_kind() {
@@ -59,7 +59,7 @@ pub(super) async fn a_short_text_comes_with_the_file_or_before_it(
     Ok(())
 }
 
-pub(super) async fn a_long_text_comes_whole_and_before_the_file(
+pub(super) async fn a_long_text_arrives_complete_and_before_the_file(
     context: &CaseContext<'_>,
 ) -> Result<(), CaseEnd> {
     let limits = context.limits().await?;

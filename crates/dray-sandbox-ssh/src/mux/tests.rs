@@ -42,7 +42,7 @@ pub(crate) fn message(numbers: &[u32], string: Option<&[u8]>) -> MasterStep {
 }
 
 /// The steps of a master up to the descriptors of a session.
-pub(crate) fn accepting() -> Vec<MasterStep> {
+pub(crate) fn accepting_steps() -> Vec<MasterStep> {
     let hello = message(&[kind::HELLO, 4], Some(b"info"));
     vec![hello, Read, Read, Serve(b"text")]
 }
@@ -52,7 +52,7 @@ pub(crate) fn accepting() -> Vec<MasterStep> {
 pub(crate) struct FakeMaster {
     pub(crate) socket: PathBuf,
     /// Kinds of the messages that arrived, when the connection has ended.
-    served: JoinSet<Vec<u32>>,
+    serve_task: JoinSet<Vec<u32>>,
     _directory: tempfile::TempDir,
 }
 
@@ -61,21 +61,21 @@ impl FakeMaster {
         let directory = tempfile::tempdir_in("/tmp").unwrap();
         let socket = directory.path().join("m.sock");
         let listener = UnixListener::bind(&socket).unwrap();
-        let mut served = JoinSet::new();
-        served.spawn(async move {
+        let mut serve_task = JoinSet::new();
+        serve_task.spawn(async move {
             let (stream, _) = listener.accept().await.unwrap();
             serve(stream, steps).await
         });
         Self {
             socket,
-            served,
+            serve_task,
             _directory: directory,
         }
     }
 
     /// Kinds of the messages that the master got.
     pub(crate) async fn received(mut self) -> Vec<u32> {
-        self.served.join_next().await.unwrap().unwrap()
+        self.serve_task.join_next().await.unwrap().unwrap()
     }
 }
 
@@ -118,36 +118,37 @@ fn receive_descriptor(stream: &UnixStream) -> io::Result<OwnedFd> {
         flags,
     )?;
     assert_eq!(byte, [0]);
-    let Some(RecvAncillaryMessage::ScmRights(mut found)) = control.drain().next() else {
+    let Some(RecvAncillaryMessage::ScmRights(mut descriptors)) = control.drain().next() else {
         return Err(io::Error::other("no descriptor"));
     };
-    Ok(found.next().unwrap())
+    Ok(descriptors.next().unwrap())
 }
 
-/// Opens a session on a master with these steps; what the session printed, and its end.
-async fn session(
+/// Opens a session on a master with these steps. Returns what the session printed, and how it ended.
+async fn run_session(
     steps: Vec<MasterStep>,
 ) -> Result<(Vec<u8>, Result<Option<i32>, Error>), MuxError> {
     let master = FakeMaster::start(steps);
     let connection = ControlConnection::connect(&master.socket).await?;
-    let (ours, theirs) = rustix::pipe::pipe().unwrap();
+    let (output_reader, output_writer) = rustix::pipe::pipe().unwrap();
     let unused = std::fs::File::open("/dev/null").unwrap();
-    let descriptors = [unused.as_fd(), theirs.as_fd(), unused.as_fd()];
+    let descriptors = [unused.as_fd(), output_writer.as_fd(), unused.as_fd()];
     let session = connection
         .open_session(RemoteProgram::Command(b"true"), descriptors)
         .await?;
-    drop(theirs);
-    let end = session.end().await;
+    drop(output_writer);
+    let end = session.wait().await;
     let mut output = Vec::new();
-    let mut ours = tokio::net::unix::pipe::Receiver::from_owned_fd(ours).unwrap();
-    ours.read_to_end(&mut output).await.unwrap();
+    let mut receiver = tokio::net::unix::pipe::Receiver::from_owned_fd(output_reader).unwrap();
+    receiver.read_to_end(&mut output).await.unwrap();
     assert!(master.received().await.contains(&kind::NEW_SESSION));
     Ok((output, end))
 }
 
-fn opened(after: impl IntoIterator<Item = MasterStep>) -> Vec<MasterStep> {
+/// The steps of a master that opens session 3, and these steps after them.
+fn steps_after_opening(after: impl IntoIterator<Item = MasterStep>) -> Vec<MasterStep> {
     let opened = message(&[kind::SESSION_OPENED, REQUEST_ID, 3], None);
-    accepting()
+    accepting_steps()
         .into_iter()
         .chain([opened])
         .chain(after)
@@ -158,18 +159,20 @@ fn opened(after: impl IntoIterator<Item = MasterStep>) -> Vec<MasterStep> {
 async fn a_session_gets_its_output_and_its_exit_status() {
     let exit = message(&[kind::EXIT_MESSAGE, 3, 7], None);
     let no_terminal = message(&[kind::TTY_ALLOC_FAIL, 3], None);
-    let (output, end) = session(opened([no_terminal, exit])).await.unwrap();
+    let (output, end) = run_session(steps_after_opening([no_terminal, exit]))
+        .await
+        .unwrap();
     assert_eq!((output, end.unwrap()), (b"text".to_vec(), Some(7)));
 }
 
 #[tokio::test]
 async fn a_session_that_ends_without_a_status_has_none() {
-    let (_, end) = session(opened([])).await.unwrap();
+    let (_, end) = run_session(steps_after_opening([])).await.unwrap();
     assert_eq!(end.unwrap(), None);
 }
 
 #[tokio::test]
-async fn messages_about_another_session_or_twice_are_refused() {
+async fn a_message_about_another_session_or_a_second_exit_status_is_refused() {
     let exit = message(&[kind::EXIT_MESSAGE, 3, 7], None);
     for after in [
         vec![message(&[kind::EXIT_MESSAGE, 4, 7], None)],
@@ -178,7 +181,9 @@ async fn messages_about_another_session_or_twice_are_refused() {
         vec![message(&[kind::ALIVE, 3], None)],
         vec![Send(vec![0xff; 8])],
     ] {
-        let (_, end) = session(opened(after.clone())).await.unwrap();
+        let (_, end) = run_session(steps_after_opening(after.clone()))
+            .await
+            .unwrap();
         assert_eq!(end.unwrap_err().kind(), ErrorKind::Protocol, "{after:?}");
     }
 }
@@ -192,7 +197,7 @@ async fn a_master_that_does_not_speak_the_protocol_is_unsupported() {
         message(&[kind::ALIVE, 4], None),
         Send(vec![0; 16]),
     ] {
-        let refused = session(vec![first.clone(), Hang]).await.unwrap_err();
+        let refused = run_session(vec![first.clone(), Hang]).await.unwrap_err();
         assert!(
             matches!(refused, MuxError::Unsupported(_)),
             "{first:?}: {refused:?}"
@@ -201,33 +206,36 @@ async fn a_master_that_does_not_speak_the_protocol_is_unsupported() {
 }
 
 #[tokio::test]
-async fn a_master_that_hangs_up_before_the_request_is_gone() {
+async fn a_master_that_hangs_up_before_the_request_counts_as_none() {
     for steps in [vec![], vec![Send(vec![0, 0])]] {
-        let refused = session(steps).await.unwrap_err();
-        assert!(matches!(refused, MuxError::Gone(_)), "{refused:?}");
+        let refused = run_session(steps).await.unwrap_err();
+        assert!(matches!(refused, MuxError::NoMaster(_)), "{refused:?}");
     }
-    let nothing = ControlConnection::connect(Path::new("/nonexistent/m.sock")).await;
-    assert!(matches!(nothing.unwrap_err(), MuxError::Gone(_)));
+    let no_socket = ControlConnection::connect(Path::new("/nonexistent/m.sock")).await;
+    assert!(matches!(no_socket.unwrap_err(), MuxError::NoMaster(_)));
 }
 
 #[tokio::test]
 async fn after_the_request_only_a_refusal_shows_that_no_session_began() {
-    let reply = |reply| {
-        let mut steps = accepting();
+    let session_with_reply = |reply| {
+        let mut steps = accepting_steps();
         steps.push(reply);
-        session(steps)
+        run_session(steps)
     };
     let failure = |reason: &'static [u8]| message(&[kind::FAILURE, REQUEST_ID], Some(reason));
-    let full = reply(failure(b"Session open refused by peer"))
+    let full = session_with_reply(failure(b"Session open refused by peer"))
         .await
         .unwrap_err();
     assert!(matches!(full, MuxError::Full(_)), "{full:?}");
-    let odd = reply(failure(b"Multiple sessions not supported"))
+    let unsupported = session_with_reply(failure(b"Multiple sessions not supported"))
         .await
         .unwrap_err();
-    assert!(matches!(odd, MuxError::Unsupported(_)), "{odd:?}");
+    assert!(
+        matches!(unsupported, MuxError::Unsupported(_)),
+        "{unsupported:?}"
+    );
     let denied = message(&[kind::PERMISSION_DENIED, REQUEST_ID], Some(b"\x1b[2Jno"));
-    let denied = reply(denied).await.unwrap_err();
+    let denied = session_with_reply(denied).await.unwrap_err();
     let MuxError::Refused(error) = denied else {
         panic!("{denied:?}");
     };
@@ -242,7 +250,7 @@ async fn after_the_request_only_a_refusal_shows_that_no_session_began() {
         Send(vec![0, 0, 0, 8, 1]),
         Send(Vec::new()),
     ] {
-        let error = reply(unclear.clone()).await.unwrap_err();
+        let error = session_with_reply(unclear.clone()).await.unwrap_err();
         assert!(
             matches!(error, MuxError::Uncertain(_)),
             "{unclear:?}: {error:?}"
@@ -273,17 +281,17 @@ async fn a_master_with_a_full_queue_is_waited_for() {
 
 #[tokio::test(start_paused = true)]
 async fn a_master_that_stalls_is_given_up() {
-    let silent = session(vec![Hang]).await.unwrap_err();
-    assert!(matches!(silent, MuxError::Gone(_)), "{silent:?}");
-    let mut steps = accepting();
+    let silent = run_session(vec![Hang]).await.unwrap_err();
+    assert!(matches!(silent, MuxError::NoMaster(_)), "{silent:?}");
+    let mut steps = accepting_steps();
     steps.push(Hang);
-    let stalled = session(steps).await.unwrap_err();
+    let stalled = run_session(steps).await.unwrap_err();
     assert!(matches!(stalled, MuxError::Uncertain(_)), "{stalled:?}");
     let hello = message(&[kind::HELLO, 4], None);
     let master = FakeMaster::start(vec![hello, Read, Read, Hang]);
     let connection = ControlConnection::connect(&master.socket).await.unwrap();
     let stopped = connection.check_alive().await.unwrap_err();
-    assert!(matches!(stopped, MuxError::Gone(_)), "{stopped:?}");
+    assert!(matches!(stopped, MuxError::NoMaster(_)), "{stopped:?}");
 }
 
 #[tokio::test]
@@ -295,21 +303,21 @@ async fn a_session_is_alive_until_its_exit_status_arrives() {
     assert_eq!(connection.check_alive().await.unwrap(), 17);
     assert_eq!(master.received().await, [kind::HELLO, kind::ALIVE_CHECK]);
 
-    let (ours, mut theirs) = UnixStream::pair().unwrap();
+    let (client, mut master) = UnixStream::pair().unwrap();
     let session = MuxSession {
-        stream: ours,
+        stream: client,
         id: 3,
     };
     assert!(session.is_alive());
-    theirs.write_all(&[0]).await.unwrap();
+    master.write_all(&[0]).await.unwrap();
     assert!(!session.is_alive());
 }
 
 #[tokio::test]
 async fn a_master_of_another_user_gets_no_request() {
-    let (ours, _theirs) = UnixStream::pair().unwrap();
+    let (stream, _peer) = UnixStream::pair().unwrap();
     let user = rustix::process::geteuid().as_raw();
-    check_owner(&ours, user).unwrap();
-    let refused = check_owner(&ours, user + 1).unwrap_err();
+    check_owner(&stream, user).unwrap();
+    let refused = check_owner(&stream, user + 1).unwrap_err();
     assert!(matches!(refused, MuxError::Refused(_)), "{refused:?}");
 }

@@ -1,4 +1,5 @@
-//! Messages of the multiplexing protocol, version 4: a length, a type and fields in the encoding of SSH (RFC 4251, 5).
+//! Messages of the multiplexing protocol, version 4: a length, a type and fields in the encoding of SSH (RFC 4251,
+//! section 5).
 
 use std::io;
 
@@ -9,7 +10,7 @@ use tokio::io::{AsyncRead, AsyncReadExt as _};
 pub(super) const PROTOCOL_VERSION: u32 = 4;
 /// Longest message that is read. A master sends short ones; the longest carry a reason as text.
 pub(super) const MAX_MESSAGE_BYTES: usize = 16 * 1024;
-/// Escape character of a session that has none.
+/// Value of the field for the escape character when a session has none.
 const NO_ESCAPE_CHARACTER: u32 = 0xffff_ffff;
 
 /// Types of messages (section 11 of `PROTOCOL.mux`).
@@ -50,7 +51,7 @@ impl Message {
     /// inside a message is [`io::ErrorKind::UnexpectedEof`].
     pub(super) async fn read(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<Option<Self>> {
         let mut length = [0; 4];
-        // The first byte separately: only before it may the stream end.
+        // The first byte is read separately, because the stream may end before it and nowhere else.
         if stream.read(length.get_mut(..1).unwrap_or_default()).await? == 0 {
             return Ok(None);
         }
@@ -58,7 +59,7 @@ impl Message {
             .read_exact(length.get_mut(1..).unwrap_or_default())
             .await?;
         let length = usize::try_from(u32::from_be_bytes(length)).unwrap_or(usize::MAX);
-        // Checked before the buffer is made, so that a false length costs no memory.
+        // Checked before the buffer is allocated, so that a false length costs no memory.
         if !(4..=MAX_MESSAGE_BYTES).contains(&length) {
             return Err(malformed("a message of impossible length"));
         }
@@ -71,16 +72,16 @@ impl Message {
         }))
     }
 
-    /// The next number of the message.
-    pub(super) fn number(&mut self) -> io::Result<u32> {
+    /// Takes the next number of the message.
+    pub(super) fn take_number(&mut self) -> io::Result<u32> {
         self.fields
             .try_get_u32()
             .map_err(|_| malformed("a message that ends inside a number"))
     }
 
-    /// The next string of the message.
-    pub(super) fn string(&mut self) -> io::Result<Bytes> {
-        let length = usize::try_from(self.number()?).unwrap_or(usize::MAX);
+    /// Takes the next string of the message.
+    pub(super) fn take_string(&mut self) -> io::Result<Bytes> {
+        let length = usize::try_from(self.take_number()?).unwrap_or(usize::MAX);
         if length > self.fields.len() {
             return Err(malformed("a string that is longer than its message"));
         }
@@ -102,13 +103,13 @@ impl Request {
         Self(bytes)
     }
 
-    fn number(mut self, number: u32) -> Self {
+    fn with_number(mut self, number: u32) -> Self {
         self.0.put_u32(number);
         self
     }
 
-    fn string(mut self, string: &[u8]) -> Self {
-        // Commands are checked against a limit far below this one before they come here.
+    fn with_string(mut self, string: &[u8]) -> Self {
+        // Callers check the length of a command; their limit is far below that of `u32`.
         self.0
             .put_u32(u32::try_from(string.len()).unwrap_or(u32::MAX));
         self.0.put_slice(string);
@@ -125,33 +126,35 @@ impl Request {
 
     /// The first message of both sides.
     pub(super) fn hello() -> Bytes {
-        Self::new(kind::HELLO).number(PROTOCOL_VERSION).finish()
+        Self::new(kind::HELLO)
+            .with_number(PROTOCOL_VERSION)
+            .finish()
     }
 
     /// Asks whether the master serves requests.
     pub(super) fn alive_check(id: u32) -> Bytes {
-        Self::new(kind::ALIVE_CHECK).number(id).finish()
+        Self::new(kind::ALIVE_CHECK).with_number(id).finish()
     }
 
     /// Asks for a session without a terminal and without forwarding. Three descriptors must follow.
     pub(super) fn new_session(id: u32, program: RemoteProgram<'_>) -> Bytes {
-        let (subsystem, words) = match program {
+        let (is_subsystem, program_bytes) = match program {
             RemoteProgram::Command(line) => (0, line),
             RemoteProgram::Subsystem(name) => (1, name.as_bytes()),
         };
         Self::new(kind::NEW_SESSION)
-            .number(id)
+            .with_number(id)
             // Reserved.
-            .string(b"")
+            .with_string(b"")
             // Terminal, X11 forwarding and agent forwarding.
-            .number(0)
-            .number(0)
-            .number(0)
-            .number(subsystem)
-            .number(NO_ESCAPE_CHARACTER)
+            .with_number(0)
+            .with_number(0)
+            .with_number(0)
+            .with_number(is_subsystem)
+            .with_number(NO_ESCAPE_CHARACTER)
             // Type of the terminal.
-            .string(b"")
-            .string(words)
+            .with_string(b"")
+            .with_string(program_bytes)
             .finish()
     }
 }
@@ -163,7 +166,7 @@ mod tests {
     #[test]
     fn a_request_for_a_session_has_the_fields_of_the_protocol() {
         let request = Request::new_session(7, RemoteProgram::Subsystem("sftp"));
-        let words: [&[u8]; 11] = [
+        let fields: [&[u8]; 11] = [
             &[0, 0, 0, 44],
             &[0x10, 0, 0, 2],
             &[0, 0, 0, 7],
@@ -176,7 +179,7 @@ mod tests {
             b"sftp",
             b"",
         ];
-        assert_eq!(request, words.concat());
+        assert_eq!(request, fields.concat());
     }
 
     #[tokio::test]
@@ -193,16 +196,16 @@ mod tests {
         assert_eq!(Message::read(&mut &b""[..]).await.unwrap(), None);
         let whole = Request::alive_check(5);
         for length in 1..whole.len() {
-            let cut = Message::read(&mut &whole[..length]).await.unwrap_err();
-            assert_eq!(cut.kind(), io::ErrorKind::UnexpectedEof, "{length}");
+            let truncated = Message::read(&mut &whole[..length]).await.unwrap_err();
+            assert_eq!(truncated.kind(), io::ErrorKind::UnexpectedEof, "{length}");
         }
         let mut message = Message::read(&mut &whole[..]).await.unwrap().unwrap();
         assert_eq!(
-            (message.kind, message.number().unwrap()),
+            (message.kind, message.take_number().unwrap()),
             (kind::ALIVE_CHECK, 5)
         );
         assert_eq!(
-            message.number().unwrap_err().kind(),
+            message.take_number().unwrap_err().kind(),
             io::ErrorKind::InvalidData
         );
     }
@@ -213,9 +216,9 @@ mod tests {
             kind: kind::FAILURE,
             fields: Bytes::from_static(fields),
         };
-        assert_eq!(message(&[0, 0, 0, 1, b'x']).string().unwrap(), "x");
+        assert_eq!(message(&[0, 0, 0, 1, b'x']).take_string().unwrap(), "x");
         for fields in [&[0, 0, 0, 2, b'x'][..], &[0xff; 5], &[0, 0]] {
-            let refused = message(fields).string().unwrap_err();
+            let refused = message(fields).take_string().unwrap_err();
             assert_eq!(refused.kind(), io::ErrorKind::InvalidData);
         }
     }

@@ -1,4 +1,5 @@
-//! Tests which operations wait for work that dropped callers left on the host.
+//! Tests of an opened sandbox: the first probe, digests by reading back, and waiting for work that dropped callers
+//! left on the host.
 
 use std::time::Duration;
 
@@ -35,17 +36,17 @@ async fn opened() -> (Sshd, tempfile::TempDir, SshSandbox) {
 }
 
 #[tokio::test]
-async fn the_probe_that_came_with_the_identity_is_that_of_a_request() {
+async fn the_probe_of_the_examination_equals_that_of_a_later_request() {
     let (_server, _control, sandbox) = opened().await;
     let first = sandbox.fresh_probe.lock().unwrap().take().unwrap().1;
     let second = sandbox.probe().await.unwrap();
-    let words = |probe: Probe| (probe.home, probe.uid, probe.gid, probe.tools);
+    let facts = |probe: Probe| (probe.home, probe.uid, probe.gid, probe.tools);
     assert!(first.free.is_some());
-    assert_eq!(words(first), words(second));
+    assert_eq!(facts(first), facts(second));
 }
 
 #[tokio::test]
-async fn a_small_file_of_a_near_host_is_digested_by_reading_it_again() {
+async fn the_digest_of_a_small_file_on_a_near_host_comes_from_reading_it_again() {
     let (server, _control, sandbox) = opened().await;
     sandbox.pool.set_near();
     for (size, is_read_back) in [(64 * 1024, true), (64 * 1024 + 1, false)] {
@@ -69,7 +70,7 @@ async fn a_small_file_of_a_near_host_is_digested_by_reading_it_again() {
 }
 
 #[tokio::test]
-async fn nothing_is_made_before_abandoned_work_is_done() {
+async fn nothing_is_created_before_abandoned_work_is_done() {
     let (server, _control, sandbox) = opened().await;
     let link = Arc::clone(&sandbox.link);
     let made = server.home().join("made");

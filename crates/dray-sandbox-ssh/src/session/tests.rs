@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::*;
 use crate::config::{Config, Settings};
-use crate::mux::tests::{FakeMaster, MasterStep, accepting, message};
+use crate::mux::tests::{FakeMaster, MasterStep, accepting_steps, message};
 use crate::target::Target;
 
 fn shell(script: &str) -> Command {
@@ -15,17 +15,17 @@ fn shell(script: &str) -> Command {
 }
 
 #[tokio::test]
-async fn a_flood_on_stderr_blocks_nothing_and_its_end_is_kept() {
+async fn much_output_on_stderr_blocks_nothing_and_its_last_bytes_are_kept() {
     let script = "head -c 300000 /dev/zero | tr '\\0' x >&2; echo the end >&2; exit 7";
     let (session, _, mut stdout) = Session::spawn(shell(script), false).unwrap();
     assert_eq!(stdout.read(&mut [0; 1]).await.unwrap(), 0);
-    let (status, text) = session.end().await.unwrap();
+    let (status, text) = session.wait().await.unwrap();
     assert_eq!(status, Some(7));
     assert!(text.len() <= STDERR_TAIL_BYTES && text.ends_with("xthe end\n"));
 }
 
 #[tokio::test]
-async fn it_reports_whether_it_still_runs() {
+async fn a_session_is_alive_until_its_program_ends() {
     let (mut session, stdin, mut stdout) = Session::spawn(shell("read line"), true).unwrap();
     assert!(session.is_alive());
     drop(stdin);
@@ -91,16 +91,16 @@ async fn a_client_program_opens_the_session_where_the_master_has_another_version
     let mut output = String::new();
     stdout.read_to_string(&mut output).await.unwrap();
     assert_eq!(output, "client\n");
-    assert_eq!(session.end().await.unwrap().0, Some(0));
+    assert_eq!(session.wait().await.unwrap().0, Some(0));
     assert_eq!(fixture.starts(), 1);
     // Another master took the socket: which one the program has found is unknown.
     std::fs::remove_file(fixture.master.socket()).unwrap();
-    assert!(starter.is_misled());
+    assert!(starter.has_uncertain_master());
 }
 
 #[tokio::test]
-async fn no_client_program_repeats_a_request_that_may_have_been_carried_out() {
-    let mut steps = accepting();
+async fn no_client_program_repeats_a_request_that_the_master_may_have_carried_out() {
+    let mut steps = accepting_steps();
     steps.push(MasterStep::Send(vec![0xff; 4]));
     let fake = FakeMaster::start(steps);
     let fixture = StarterFixture::new(&fake);
@@ -111,7 +111,7 @@ async fn no_client_program_repeats_a_request_that_may_have_been_carried_out() {
 
 #[tokio::test]
 async fn a_master_that_took_the_socket_of_another_gets_no_request() {
-    let fake = FakeMaster::start(accepting());
+    let fake = FakeMaster::start(accepting_steps());
     let fixture = StarterFixture::new(&fake);
     let starter = fixture.starter();
     // A link changes the time of the socket, as another socket has another one.
@@ -123,7 +123,7 @@ async fn a_master_that_took_the_socket_of_another_gets_no_request() {
     })
     .await;
     let gone = starter.start(TRUE, true).await.unwrap_err();
-    assert!(matches!(gone, Refusal::Gone(_)), "{gone:?}");
+    assert!(matches!(gone, Refusal::NotConnected(_)), "{gone:?}");
     // The greeting alone.
     assert_eq!(fake.received().await, [1]);
     assert_eq!(fixture.starts(), 0);

@@ -2,7 +2,7 @@
 
 use dray_sandbox::{Error, FileKind};
 
-use super::wire::{FieldReader, nonsense};
+use super::wire::{FieldReader, protocol_error};
 
 const ATTR_SIZE: u32 = 1;
 const ATTR_UIDGID: u32 = 2;
@@ -10,10 +10,10 @@ const ATTR_PERMISSIONS: u32 = 4;
 const ATTR_ACMODTIME: u32 = 8;
 const ATTR_EXTENDED: u32 = 0x8000_0000;
 
-/// Most extended attributes that are skipped.
-const MAX_EXTENDED: u32 = 64;
+/// Most extended attributes that are skipped; a response with more is refused.
+const MAX_EXTENDED_ATTRIBUTES: u32 = 64;
 
-/// Attributes of version 3; what the server leaves out is `None`.
+/// Attributes of version 3. A field that the server leaves out is `None`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Attributes {
     pub(super) size: Option<u64>,
@@ -26,31 +26,31 @@ pub(super) struct Attributes {
 impl Attributes {
     pub(super) fn parse(fields: &mut FieldReader) -> Result<Self, Error> {
         let flags = fields.u32()?;
-        let mut found = Self::default();
+        let mut attributes = Self::default();
         if flags & ATTR_SIZE != 0 {
-            found.size = Some(fields.u64()?);
+            attributes.size = Some(fields.u64()?);
         }
         if flags & ATTR_UIDGID != 0 {
-            found.owner = Some((fields.u32()?, fields.u32()?));
+            attributes.owner = Some((fields.u32()?, fields.u32()?));
         }
         if flags & ATTR_PERMISSIONS != 0 {
-            found.permissions = Some(fields.u32()?);
+            attributes.permissions = Some(fields.u32()?);
         }
         if flags & ATTR_ACMODTIME != 0 {
             let _accessed = fields.u32()?;
-            found.modified = Some(fields.u32()?);
+            attributes.modified = Some(fields.u32()?);
         }
         if flags & ATTR_EXTENDED != 0 {
             let count = fields.u32()?;
-            if count > MAX_EXTENDED {
-                return Err(nonsense("too many extended attributes"));
+            if count > MAX_EXTENDED_ATTRIBUTES {
+                return Err(protocol_error("too many extended attributes"));
             }
-            // Pairs of a type and its data; no extension of OpenSSH is among them.
+            // Pairs of a type and its data; none that OpenSSH sends is used here.
             for _ in 0..count * 2 {
                 fields.string()?;
             }
         }
-        Ok(found)
+        Ok(attributes)
     }
 
     /// Kind by the type bits; without them it is [`FileKind::Other`], which is never read.
@@ -62,7 +62,7 @@ impl Attributes {
         self.permissions.unwrap_or(0) & 0o7777
     }
 
-    /// Nanoseconds since the epoch, exact to a second: version 3 has no more.
+    /// Nanoseconds since the epoch, with a precision of a second: version 3 has no more.
     pub(super) fn mtime_ns(&self) -> Option<i128> {
         self.modified
             .map(|seconds| i128::from(seconds) * 1_000_000_000)
@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_the_flags_announce_is_read() {
+    fn only_the_fields_that_the_flags_announce_are_read() {
         let mut bytes = BytesMut::new();
         bytes.put_u32(ATTR_SIZE | ATTR_PERMISSIONS | ATTR_ACMODTIME | ATTR_EXTENDED);
         bytes.put_u64(5);

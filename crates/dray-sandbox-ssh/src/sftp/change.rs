@@ -61,7 +61,7 @@ async fn make_one(channel: &mut Channel, path: &SandboxPath) -> Result<(), Error
                 ErrorKind::NotDirectory,
                 "a file with this name exists",
             )),
-            Err(_) => Err(diagnose::unwritable(channel, &path.parent(), 1, error).await),
+            Err(_) => Err(diagnose::explain_unwritable(channel, &path.parent(), 1, error).await),
         };
     }
     // The server applied its umask to the mode of MKDIR.
@@ -76,7 +76,7 @@ async fn make_one(channel: &mut Channel, path: &SandboxPath) -> Result<(), Error
         .done()
 }
 
-/// Renames. Returns whether it was atomic: readers saw the old file or the new one.
+/// Renames. Returns whether the rename was atomic: readers saw the old file or the new one.
 pub(crate) async fn rename(
     channel: &mut Channel,
     from: &SandboxPath,
@@ -91,8 +91,8 @@ pub(crate) async fn rename(
     };
     match renamed {
         Err(error) => {
-            let error = diagnose::missing(channel, from, error).await;
-            Err(diagnose::unwritable(channel, &to.parent(), 0, error).await)
+            let error = diagnose::explain_missing(channel, from, error).await;
+            Err(diagnose::explain_unwritable(channel, &to.parent(), 0, error).await)
         }
         renamed => renamed,
     }
@@ -136,8 +136,7 @@ async fn is_directory(channel: &mut Channel, path: &SandboxPath) -> bool {
     found.is_ok_and(|found| found.kind() == FileKind::Directory)
 }
 
-/// Renames without replacing: a hard link claims the name and fails when it is taken, and then
-/// the old name is removed.
+/// Renames without replacing: creates a hard link, which fails when the name is taken, and then removes the old name.
 async fn rename_new(
     channel: &mut Channel,
     from: &SandboxPath,
@@ -147,7 +146,7 @@ async fn rename_new(
         match extended_rename(channel, HARD_LINK, from, to).await? {
             Ok(()) => return call_path(channel, kind::REMOVE, from).await,
             // The status is the same for an existing name and for a file system without hard links, so `lstat` decides.
-            Err(_) if lstat(channel, to).await.is_ok() => return Err(exists()),
+            Err(_) if lstat(channel, to).await.is_ok() => return Err(name_taken()),
             // The file system may have no hard links, or the source is a directory.
             Err(_) => {}
         }
@@ -155,19 +154,19 @@ async fn rename_new(
     if lstat(channel, to).await.is_ok() {
         // Some servers replace the target in a plain rename, although version 3 forbids it. The check before it leaves
         // a race, but only without hard links.
-        return Err(exists());
+        return Err(name_taken());
     }
     match plain_rename(channel, from, to).await? {
-        Err(_) if lstat(channel, to).await.is_ok() => Err(exists()),
+        Err(_) if lstat(channel, to).await.is_ok() => Err(name_taken()),
         renamed => renamed,
     }
 }
 
-fn exists() -> Error {
+fn name_taken() -> Error {
     Error::new(ErrorKind::Exists, "the name is taken")
 }
 
-/// The plain rename of version 3, which fails when something has the new name.
+/// The plain rename of version 3, which fails when an entry has the new name. The inner result is the response.
 async fn plain_rename(
     channel: &mut Channel,
     from: &SandboxPath,
@@ -214,7 +213,7 @@ pub(crate) async fn remove(
     channel.set_writing();
     let kind = match lstat(channel, path).await {
         Ok(found) => found.kind(),
-        Err(error) => return Err(diagnose::missing(channel, path, error).await),
+        Err(error) => return Err(diagnose::explain_missing(channel, path, error).await),
     };
     let removed = if kind != FileKind::Directory {
         call_path(channel, kind::REMOVE, path).await
@@ -224,34 +223,34 @@ pub(crate) async fn remove(
         return Err(Error::new(ErrorKind::IsDirectory, "a directory"));
     };
     match removed {
-        Err(error) => Err(diagnose::unwritable(channel, &path.parent(), 0, error).await),
+        Err(error) => Err(diagnose::explain_unwritable(channel, &path.parent(), 0, error).await),
         removed => removed,
     }
 }
 
 /// Removes directories from the deepest up. A directory that became a link meanwhile is not entered.
 async fn remove_directory(channel: &mut Channel, path: &SandboxPath) -> Result<(), Error> {
-    // The links of the parent are resolved once; a link that appears below it shows as another real path.
+    // The links of the parent are resolved once. A link that appears below it changes the real path.
     let real = real_path(channel, path.parent().as_bytes()).await?;
-    let mut open = vec![real.join(path.name())?];
-    while let Some(directory) = open.last().cloned() {
+    let mut directories = vec![real.join(path.name())?];
+    while let Some(directory) = directories.last().cloned() {
         if real_path(channel, directory.as_bytes()).await? != directory {
             return Err(Error::new(ErrorKind::Loop, "a link replaced a directory"));
         }
         let (names, more) = names(channel, &directory, MAX_BATCH_NAMES).await?;
         // Entries can be removed while the directory is read, so it is read again until it has no more.
-        let before = open.len();
+        let directory_count = directories.len();
         for name in &names {
             let path = directory.join(&name.name)?;
             if name.attributes.kind() == FileKind::Directory {
-                open.push(path);
+                directories.push(path);
             } else {
                 call_path(channel, kind::REMOVE, &path).await?;
             }
         }
-        if open.len() == before && !more {
+        if directories.len() == directory_count && !more {
             call_path(channel, kind::RMDIR, &directory).await?;
-            open.pop();
+            directories.pop();
         }
     }
     Ok(())

@@ -8,7 +8,7 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::time::{Instant, timeout};
 
 use super::reply::Reply;
-use super::wire::{FieldReader, Packet, kind, nonsense};
+use super::wire::{FieldReader, Packet, kind, protocol_error};
 use crate::session::Session;
 
 /// Largest response, which is the limit of OpenSSH itself.
@@ -30,17 +30,17 @@ pub(crate) struct Channel {
     extensions: Vec<(Bytes, Bytes)>,
     /// Most bytes of one read and of one write.
     limits: (u32, u32),
-    idle: Duration,
+    response_timeout: Duration,
     last_request_id: u32,
     /// Requests without a response.
-    pending: usize,
+    pending_requests: usize,
     /// Handles that are open.
-    handles: usize,
+    open_handles: usize,
     /// Whether a packet was begun and not sent to its end.
     has_partial_packet: bool,
-    broken: bool,
-    /// Whether it is used for changing files.
-    writing: bool,
+    is_broken: bool,
+    /// Whether its requests may change files.
+    may_change_files: bool,
     /// Shortest time of a request and its response so far.
     round_trip: Option<Duration>,
 }
@@ -48,17 +48,17 @@ pub(crate) struct Channel {
 impl std::fmt::Debug for Channel {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Channel")
-            .field("pending", &self.pending)
+            .field("pending", &self.pending_requests)
             .finish_non_exhaustive()
     }
 }
 
 impl Channel {
-    /// Exchanges versions with the server. `idle` is how long a response may take.
+    /// Exchanges versions with the server. `response_timeout` is the time limit for each response.
     pub(crate) async fn open(
         reader: impl AsyncRead + Send + Sync + Unpin + 'static,
         writer: impl AsyncWrite + Send + Sync + Unpin + 'static,
-        idle: Duration,
+        response_timeout: Duration,
     ) -> Result<Self, Error> {
         let mut channel = Self {
             reader: Box::new(reader),
@@ -67,22 +67,23 @@ impl Channel {
             session: None,
             extensions: Vec::new(),
             limits: (MIN_REQUEST_LIMIT_BYTES, MIN_REQUEST_LIMIT_BYTES),
-            idle,
+            response_timeout,
             last_request_id: 0,
-            pending: 0,
-            handles: 0,
+            pending_requests: 0,
+            open_handles: 0,
             has_partial_packet: false,
-            broken: false,
-            writing: false,
+            is_broken: false,
+            may_change_files: false,
             round_trip: None,
         };
         channel
             .send_all(&Packet::new(kind::INIT).u32(3).finish())
             .await?;
-        let (found, mut fields) = channel.packet().await?;
-        // A server answers with the lower of both versions, so any number but 3 is from a server that cannot be used.
-        if found != kind::VERSION || fields.u32()? != 3 {
-            return Err(nonsense("the server speaks another version"));
+        let (packet_kind, mut fields) = channel.packet().await?;
+        // A server responds with the lower of both versions. Version 3 was offered, so a server with a lower one is too
+        // old.
+        if packet_kind != kind::VERSION || fields.u32()? != 3 {
+            return Err(protocol_error("the server speaks another version"));
         }
         while !fields.is_empty() {
             channel
@@ -93,31 +94,33 @@ impl Channel {
         Ok(channel)
     }
 
-    /// Keeps the process that carries the channel.
+    /// Ties the channel to the session that carries it: dropping the channel then closes the session.
     pub(crate) fn with_session(mut self, session: Session) -> Self {
         self.session = Some(session);
         self
     }
 
-    /// Whether another caller may use it: every request was answered, no handle is open, and its process runs.
+    /// Whether another caller may use the channel: every request was answered, no handle is open, and the session runs.
     pub(crate) fn is_free(&mut self) -> bool {
-        let runs = self.session.as_mut().is_none_or(Session::is_alive);
-        runs && self.has_only_handles(0)
+        let is_alive = self.session.as_mut().is_none_or(Session::is_alive);
+        is_alive && self.has_only_handles(0)
     }
 
     /// Whether requests that change files may still be carried out after their callers are gone.
     pub(super) fn is_writing(&self) -> bool {
-        self.writing && !self.broken && self.pending > usize::from(self.has_partial_packet)
+        self.may_change_files
+            && !self.is_broken
+            && self.pending_requests > usize::from(self.has_partial_packet)
     }
 
     /// Records that requests from now on change files, until the channel is free.
     pub(super) fn set_writing(&mut self) {
-        self.writing = true;
+        self.may_change_files = true;
     }
 
     /// Records that requests from now on may only read.
     pub(super) fn clear_writing(&mut self) {
-        self.writing = false;
+        self.may_change_files = false;
     }
 
     /// Reads the responses that a dropped caller no longer waits for, while they are about changes.
@@ -130,13 +133,16 @@ impl Channel {
     }
 
     /// Whether the stream is intact, so that responses can still be matched to requests.
-    pub(super) const fn is_sound(&self) -> bool {
-        !self.broken
+    pub(super) const fn is_intact(&self) -> bool {
+        !self.is_broken
     }
 
     /// Whether no request is under way and exactly this many handles are open.
     pub(super) const fn has_only_handles(&self, handles: usize) -> bool {
-        !self.broken && !self.has_partial_packet && self.pending == 0 && self.handles == handles
+        !self.is_broken
+            && !self.has_partial_packet
+            && self.pending_requests == 0
+            && self.open_handles == handles
     }
 
     /// The shortest time that a request and its response took.
@@ -173,7 +179,7 @@ impl Channel {
     /// Sends bytes of one or several finished packets.
     pub(super) async fn send(&mut self, packets: &[u8], count: usize) -> Result<(), Error> {
         // Before it is sent: if the caller is dropped meanwhile, the channel must count as waiting for a response.
-        self.pending += count;
+        self.pending_requests += count;
         self.send_all(packets).await
     }
 
@@ -186,10 +192,10 @@ impl Channel {
         .await;
         match &parsed {
             Ok((_, reply)) => {
-                self.pending = self.pending.saturating_sub(1);
-                self.handles += usize::from(matches!(reply, Reply::Handle(_)));
+                self.pending_requests = self.pending_requests.saturating_sub(1);
+                self.open_handles += usize::from(matches!(reply, Reply::Handle(_)));
             }
-            Err(_) => self.broken = true,
+            Err(_) => self.is_broken = true,
         }
         parsed
     }
@@ -203,27 +209,27 @@ impl Channel {
         let (id, packet) = self.request(kind);
         let sent = Instant::now();
         self.send(&fill(packet).finish(), 1).await?;
-        let (answered, reply) = self.reply().await?;
+        let (response_id, reply) = self.reply().await?;
         let elapsed = sent.elapsed();
         // The shortest counts: a busy host delays single responses, but a distant one delays all.
         self.round_trip = Some(self.round_trip.map_or(elapsed, |time| time.min(elapsed)));
-        if answered != id {
-            self.broken = true;
-            return Err(nonsense("the response belongs to no request"));
+        if response_id != id {
+            self.is_broken = true;
+            return Err(protocol_error("the response belongs to no request"));
         }
         Ok(reply)
     }
 
-    /// As [`Channel::call`], with its own limit instead of the idle time.
+    /// As [`Channel::call`], with its own time limit.
     pub(super) async fn call_within(
         &mut self,
         limit: Duration,
         kind: u8,
         fill: impl FnOnce(Packet) -> Packet,
     ) -> Result<Reply, Error> {
-        let idle = std::mem::replace(&mut self.idle, limit);
+        let response_timeout = std::mem::replace(&mut self.response_timeout, limit);
         let reply = self.call(kind, fill).await;
-        self.idle = idle;
+        self.response_timeout = response_timeout;
         reply
     }
 
@@ -232,7 +238,7 @@ impl Channel {
         let reply = self
             .call(kind::CLOSE, |packet| packet.string(handle))
             .await?;
-        self.handles = self.handles.saturating_sub(1);
+        self.open_handles = self.open_handles.saturating_sub(1);
         Ok(reply)
     }
 
@@ -261,7 +267,7 @@ impl Channel {
     async fn send_all(&mut self, bytes: &[u8]) -> Result<(), Error> {
         // Set during the wait: if this future is dropped, half a packet is on the wire and the rest would be misread.
         self.has_partial_packet = true;
-        let sent = timeout(self.idle, self.writer.write_all(bytes)).await;
+        let sent = timeout(self.response_timeout, self.writer.write_all(bytes)).await;
         let failed = match sent {
             Ok(Ok(())) => {
                 self.has_partial_packet = false;
@@ -272,7 +278,7 @@ impl Channel {
             }
             Err(_) => Error::new(ErrorKind::Timeout, "the channel has stalled"),
         };
-        self.broken = true;
+        self.is_broken = true;
         Err(failed)
     }
 
@@ -282,8 +288,8 @@ impl Channel {
         let size = usize::try_from(self.buffer.get_u32()).unwrap_or(usize::MAX);
         // Text that start files print would be read as a length of a billion or more (sandbox-transfer 5.5).
         if size == 0 || size > MAX_RESPONSE_BYTES {
-            self.broken = true;
-            return Err(nonsense(
+            self.is_broken = true;
+            return Err(protocol_error(
                 "a packet of impossible length; start files that print text do this",
             ));
         }
@@ -300,7 +306,11 @@ impl Channel {
                 let missing = size.saturating_sub(self.buffer.len());
                 self.buffer.reserve(missing.max(RESPONSE_ROOM_BYTES));
             }
-            let read = timeout(self.idle, self.reader.read_buf(&mut self.buffer)).await;
+            let read = timeout(
+                self.response_timeout,
+                self.reader.read_buf(&mut self.buffer),
+            )
+            .await;
             let failed = match read {
                 Ok(Ok(0)) => Error::new(ErrorKind::Unavailable, "the channel ended"),
                 Ok(Ok(_)) => continue,
@@ -309,7 +319,7 @@ impl Channel {
                 }
                 Err(_) => Error::new(ErrorKind::Timeout, "no response in time"),
             };
-            self.broken = true;
+            self.is_broken = true;
             return Err(failed);
         }
         Ok(())

@@ -12,10 +12,14 @@ use super::wire::{FieldReader, kind};
 const READ_ONLY: u64 = 1;
 
 /// Replaces the kind of a failure by the one that the parts of the path show.
-pub(super) async fn missing(channel: &mut Channel, path: &SandboxPath, error: Error) -> Error {
-    let unclear = [ErrorKind::NotFound, ErrorKind::Unavailable];
+pub(super) async fn explain_missing(
+    channel: &mut Channel,
+    path: &SandboxPath,
+    error: Error,
+) -> Error {
+    let ambiguous_kinds = [ErrorKind::NotFound, ErrorKind::Unavailable];
     // A channel that waits for a response cannot take another request.
-    if !unclear.contains(&error.kind()) || !channel.is_free() {
+    if !ambiguous_kinds.contains(&error.kind()) || !channel.is_free() {
         return error;
     }
     match follow_links(channel, &mut PathWalk::new(path)).await {
@@ -27,7 +31,7 @@ pub(super) async fn missing(channel: &mut Channel, path: &SandboxPath, error: Er
 }
 
 /// Replaces the kind of a failure to write `size` bytes below `directory` by what its file system shows.
-pub(super) async fn unwritable(
+pub(super) async fn explain_unwritable(
     channel: &mut Channel,
     directory: &SandboxPath,
     size: u64,
@@ -36,32 +40,37 @@ pub(super) async fn unwritable(
     if error.kind() != ErrorKind::Unavailable || !channel.is_free() {
         return error;
     }
-    match space(channel, directory).await {
-        Ok(Some(space)) if space.read_only => {
+    match file_system_space(channel, directory).await {
+        Ok(Some(space)) if space.is_read_only => {
             Error::new(ErrorKind::ReadOnly, "a read-only file system").caused_by(error)
         }
         // OpenSSH reports a full disk as "failure"; the space that is left afterwards shows the reason.
-        Ok(Some(space)) if space.free < size => {
+        Ok(Some(space)) if space.free_bytes < size => {
             Error::new(ErrorKind::NoSpace, "the file system is full").caused_by(error)
         }
         _ => error,
     }
 }
 
-/// Bytes that the user may still write below a directory, when the server reports it.
-pub(crate) async fn free(channel: &mut Channel, path: &SandboxPath) -> Result<Option<u64>, Error> {
-    Ok(space(channel, path).await?.map(|space| space.free))
+/// Returns how many bytes the user may still write below a directory, if the server reports it.
+pub(crate) async fn free_bytes(
+    channel: &mut Channel,
+    path: &SandboxPath,
+) -> Result<Option<u64>, Error> {
+    Ok(file_system_space(channel, path)
+        .await?
+        .map(|space| space.free_bytes))
 }
 
 /// Free space and state of the file system below a path.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FileSystemSpace {
-    pub(super) free: u64,
-    pub(super) read_only: bool,
+    pub(super) free_bytes: u64,
+    pub(super) is_read_only: bool,
 }
 
-/// Asks for the file system of a path.
-pub(super) async fn space(
+/// Asks the server for the file system of a path. Returns `None` when the server cannot report it.
+pub(super) async fn file_system_space(
     channel: &mut Channel,
     path: &SandboxPath,
 ) -> Result<Option<FileSystemSpace>, Error> {
@@ -81,7 +90,8 @@ pub(super) async fn space(
     parse(&mut fields).map(Some)
 }
 
-/// Reads block size, fragment size, blocks, free, available, three of inodes, id, flags, longest name.
+/// Parses a response to `statvfs@openssh.com`: block size, fragment size, three counts of blocks (all, free,
+/// available), three of inodes, id, flags, longest name.
 fn parse(fields: &mut FieldReader) -> Result<FileSystemSpace, Error> {
     let mut numbers = [0; 11];
     for number in &mut numbers {
@@ -90,7 +100,7 @@ fn parse(fields: &mut FieldReader) -> Result<FileSystemSpace, Error> {
     // "Available" and not "free", which counts blocks that only root may use.
     let [_, fragment, _, _, available, _, _, _, _, flags, _] = numbers;
     Ok(FileSystemSpace {
-        free: fragment.saturating_mul(available),
-        read_only: flags & READ_ONLY != 0,
+        free_bytes: fragment.saturating_mul(available),
+        is_read_only: flags & READ_ONLY != 0,
     })
 }

@@ -8,7 +8,7 @@ use super::channel::Channel;
 use super::diagnose;
 use super::reply::{NamedEntry, Reply};
 use super::resolve::real_path;
-use super::wire::{kind, nonsense, status};
+use super::wire::{kind, protocol_error, status};
 
 /// Metadata of a path. A link at its end is followed only with [`Follow::Yes`].
 pub(crate) async fn stat(
@@ -21,7 +21,7 @@ pub(crate) async fn stat(
         Follow::No => stat_entry(channel, path).await,
     };
     match found {
-        Err(error) => Err(diagnose::missing(channel, path, error).await),
+        Err(error) => Err(diagnose::explain_missing(channel, path, error).await),
         found => found,
     }
 }
@@ -72,7 +72,7 @@ fn metadata(
     }
 }
 
-/// Attributes of the entry itself; a link is not followed.
+/// Returns the attributes of the entry itself; a link is not followed.
 pub(super) async fn lstat(channel: &mut Channel, path: &SandboxPath) -> Result<Attributes, Error> {
     let reply = channel
         .call(kind::LSTAT, |packet| packet.string(path.as_bytes()))
@@ -80,7 +80,7 @@ pub(super) async fn lstat(channel: &mut Channel, path: &SandboxPath) -> Result<A
     reply.attributes()
 }
 
-/// The text of a link.
+/// Returns the target of a link, as the link has it.
 pub(super) async fn read_link(channel: &mut Channel, path: &SandboxPath) -> Result<Vec<u8>, Error> {
     let reply = channel
         .call(kind::READLINK, |packet| packet.string(path.as_bytes()))
@@ -88,7 +88,8 @@ pub(super) async fn read_link(channel: &mut Channel, path: &SandboxPath) -> Resu
     Ok(reply.name()?.to_vec())
 }
 
-/// Entries below a directory, down to `depth` levels, in the order of paths. Links are listed, never followed.
+/// Lists the entries below a directory, down to `depth` levels, in the order of paths. Links are listed, never
+/// followed.
 pub(crate) async fn list(
     channel: &mut Channel,
     path: &SandboxPath,
@@ -102,14 +103,14 @@ pub(crate) async fn list(
     let mut listing = Listing::default();
     let mut pending = vec![(path.clone(), 1)];
     while let Some((path, level)) = pending.pop() {
-        let entered = names(channel, &path, limit.saturating_sub(listing.entries.len())).await;
-        let (names, cut) = match entered {
-            Ok(found) => found,
-            // A directory beneath it that may not be entered, or was removed meanwhile, is listed without its entries.
-            Err(error) if level > 1 && is_of_one_directory(&error) => continue,
+        let names_left = limit.saturating_sub(listing.entries.len());
+        let (names, is_truncated) = match names(channel, &path, names_left).await {
+            Ok(names) => names,
+            // A subdirectory that may not be entered, or was removed meanwhile, is listed without its entries.
+            Err(error) if level > 1 && is_about_one_directory(&error) => continue,
             Err(error) => return Err(error),
         };
-        listing.truncated |= cut;
+        listing.truncated |= is_truncated;
         for name in names {
             let entry = entry(channel, &path, &name).await?;
             if entry.kind == FileKind::Directory && level < depth {
@@ -127,7 +128,8 @@ pub(crate) async fn list(
     Ok(listing)
 }
 
-fn is_of_one_directory(error: &Error) -> bool {
+/// Whether an error concerns the directory that was read, and not the channel.
+fn is_about_one_directory(error: &Error) -> bool {
     matches!(
         error.kind(),
         ErrorKind::PermissionDenied | ErrorKind::NotFound | ErrorKind::NotDirectory
@@ -157,7 +159,7 @@ async fn entry(
     })
 }
 
-/// At most `limit` names of a directory, and whether there were more.
+/// Reads at most `limit` names of a directory. Returns whether it has more.
 pub(super) async fn names(
     channel: &mut Channel,
     path: &SandboxPath,
@@ -185,13 +187,13 @@ async fn read_names(
             .await?;
         let names = match reply {
             // A server that keeps sending empty responses would keep this loop running forever.
-            Reply::Names(names) if names.is_empty() => return Err(nonsense("no names")),
+            Reply::Names(names) if names.is_empty() => return Err(protocol_error("no names")),
             Reply::Names(names) => names,
             other if other.code() == Some(status::EOF) => return Ok((found, false)),
             other => return Err(other.failure()),
         };
         for name in names {
-            // Unlike most interfaces above it, READDIR returns both.
+            // READDIR returns `.` and `..` as `readdir(3)` does.
             if name.name == "." || name.name == ".." {
                 continue;
             }

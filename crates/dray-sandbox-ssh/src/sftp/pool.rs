@@ -21,7 +21,7 @@ use crate::session::{Session, SessionStarter};
 const MAX_IDLE_CHANNELS: usize = 3;
 /// How long an idle channel stays open.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
-/// Age above which a waiting channel is checked before its use: its host may be gone.
+/// Age from which an idle channel is checked before its use: its host may be gone.
 const FRESH_CHANNEL_AGE: Duration = Duration::from_secs(1);
 /// Round trip below which a host counts as near: eight of them take about as long as a shell that starts a digest
 /// program.
@@ -55,12 +55,13 @@ impl Pool {
     /// A channel for one use. Dropping the lease gives it back when nothing is left open or unanswered on it.
     pub(crate) async fn lease(&self) -> Result<ChannelLease, Error> {
         let channel = loop {
-            // The channel that waited shortest, so that the others grow old and are closed.
-            let idle_channels = lock(&self.idle_channels).pop();
-            match idle_channels {
+            // The channel that was used last, so that the others grow old and are closed.
+            let newest = lock(&self.idle_channels).pop();
+            match newest {
                 Some((since, mut channel)) => {
                     if channel.is_free()
-                        && (since.elapsed() < FRESH_CHANNEL_AGE || responds(&mut channel).await)
+                        && (since.elapsed() < FRESH_CHANNEL_AGE
+                            || is_responding(&mut channel).await)
                     {
                         break channel;
                     }
@@ -76,20 +77,22 @@ impl Pool {
         })
     }
 
-    /// Forgets the channels that wait.
+    /// Closes the idle channels.
     pub(crate) fn clear(&self) {
         lock(&self.idle_channels).clear();
     }
 
     async fn open(&self) -> Result<Channel, Error> {
-        let idle = self
+        let response_timeout = self
             .link
             .client()
             .settings()
             .config
             .idle_timeout
             .as_duration();
-        self.link.channel(&Subsystem { idle }).await
+        self.link
+            .open_channel(&Subsystem { response_timeout })
+            .await
     }
 
     /// Whether several requests over SFTP take less time than starting one process on the host.
@@ -98,15 +101,16 @@ impl Pool {
     }
 }
 
-/// Whether the server still responds. Checked before the use, because afterwards it is unknown what was done.
-async fn responds(channel: &mut Channel) -> bool {
+/// Whether the server still responds. This is checked before the channel is used: when a later request fails, it is
+/// unknown whether the server carried it out.
+async fn is_responding(channel: &mut Channel) -> bool {
     let reply = channel.call_within(PING_TIMEOUT, kind::REALPATH, |packet| packet.string(b"."));
     reply.await.is_ok()
 }
 
 /// Opens the SFTP subsystem of the host.
 struct Subsystem {
-    idle: Duration,
+    response_timeout: Duration,
 }
 
 impl ChannelKind for Subsystem {
@@ -124,24 +128,24 @@ impl ChannelKind for Subsystem {
             let error = Error::new(ErrorKind::Unavailable, "the session has no input");
             return Err(Refusal::Final(error));
         };
-        match Channel::open(stdout, stdin, self.idle).await {
+        match Channel::open(stdout, stdin, self.response_timeout).await {
             Ok(channel) => Ok(channel.with_session(session)),
-            Err(error) => Err(refused(error, session).await),
+            Err(error) => Err(classify_open_failure(error, session).await),
         }
     }
 }
 
 /// Classifies why the server did not exchange versions.
-async fn refused(error: Error, session: Session) -> Refusal {
+async fn classify_open_failure(error: Error, session: Session) -> Refusal {
     if error.kind() != ErrorKind::Unavailable {
         return Refusal::Final(error);
     }
-    match session.end().await {
+    match session.wait().await {
         Ok((_, text)) if text.trim().is_empty() => Refusal::Final(
-            // Clients of a shared connection print nothing when the host has no such subsystem.
+            // Neither a master nor a client of it prints anything when the host has no such subsystem.
             Error::new(ErrorKind::ToolMissing, "the host offers no sftp").caused_by(error),
         ),
-        // The program that should serve it is not there.
+        // The login shell did not find or could not run the program of the subsystem.
         Ok((Some(126 | 127), text)) => Refusal::Final(Error::new(
             ErrorKind::ToolMissing,
             format!("the host has no sftp server: {}", text.escape_debug()),
@@ -151,10 +155,10 @@ async fn refused(error: Error, session: Session) -> Refusal {
     }
 }
 
-/// Ends channels that waited too long, and all waiting channels when other callers need room.
+/// Closes channels that were idle for too long, and all idle channels when other callers need room.
 async fn sweep(link: Arc<HostLink>, idle_channels: Weak<Mutex<Vec<(Instant, Channel)>>>) {
     loop {
-        let is_out_of_channels = timeout(IDLE_TIMEOUT / 2, link.out_of_channels())
+        let is_out_of_channels = timeout(IDLE_TIMEOUT / 2, link.wait_until_out_of_channels())
             .await
             .is_ok();
         let Some(idle_channels) = idle_channels.upgrade() else {
@@ -174,7 +178,7 @@ fn lock(
 
 #[cfg(test)]
 impl Pool {
-    /// Makes the host near, however fast it responds.
+    /// Counts the host as near, however slowly it responds.
     pub(crate) fn set_near(&self) {
         self.is_near.store(true, Ordering::Relaxed);
     }

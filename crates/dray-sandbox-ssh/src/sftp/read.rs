@@ -15,7 +15,7 @@ use super::diagnose;
 use super::files::lstat;
 use super::pool::ChannelLease;
 use super::reply::Reply;
-use super::wire::{kind, nonsense, open, status};
+use super::wire::{kind, open, protocol_error, status};
 
 /// Most requests that are in flight.
 const MAX_REQUESTS: usize = 64;
@@ -31,11 +31,13 @@ pub(crate) async fn download(
     offset: u64,
 ) -> Result<Body, Error> {
     if offset > file.size {
-        return Err(nonsense("reading begins after the end"));
+        return Err(protocol_error("reading begins after the end"));
     }
     let handle = match open_regular(&mut lease, file).await {
         Ok(handle) => handle,
-        Err(error) => return Err(diagnose::missing(&mut lease, &file.real_path, error).await),
+        Err(error) => {
+            return Err(diagnose::explain_missing(&mut lease, &file.real_path, error).await);
+        }
     };
     let reading = FileRead {
         lease,
@@ -43,7 +45,7 @@ pub(crate) async fn download(
         size: file.size,
         next_offset: offset,
         reads: VecDeque::new(),
-        bytes: 0,
+        requested_bytes: 0,
     };
     Ok(Body::new(stream::try_unfold(
         Some(reading),
@@ -51,12 +53,15 @@ pub(crate) async fn download(
             let Some(mut reading) = state else {
                 return Ok(None);
             };
-            Ok(reading.step().await?.map(|part| (part, Some(reading))))
+            Ok(reading
+                .next_bytes()
+                .await?
+                .map(|part| (part, Some(reading))))
         },
     )))
 }
 
-/// SHA-256 and length of a content that is read back from the server.
+/// Computes SHA-256 and length of content that is read back from the server.
 pub(crate) async fn digest(mut body: Body) -> Result<(Sha256Digest, u64), Error> {
     let mut hasher = Sha256::new();
     let mut count = 0;
@@ -151,7 +156,7 @@ pub(super) fn check_regular(found: &Attributes) -> Result<(), Error> {
     }
 }
 
-/// A request under way, or its response that is not passed on yet.
+/// A request that is in flight, or whose response was not passed on yet.
 #[derive(Debug)]
 struct PendingRead {
     id: u32,
@@ -172,17 +177,17 @@ struct FileRead {
     /// In the order of their offsets.
     reads: VecDeque<PendingRead>,
     /// Bytes that were requested and not passed on yet.
-    bytes: u64,
+    requested_bytes: u64,
 }
 
 impl FileRead {
-    /// The next bytes, or nothing at the end.
-    async fn step(&mut self) -> Result<Option<Bytes>, Error> {
+    /// Returns the next bytes, or `None` at the end of the file.
+    async fn next_bytes(&mut self) -> Result<Option<Bytes>, Error> {
         loop {
             // The window is filled before a response is awaited, so that the wire is never idle.
             self.send_requests().await?;
             let Some(front) = self.reads.front_mut() else {
-                return Err(nonsense("the request has no bytes"));
+                return Err(protocol_error("the request has no bytes"));
             };
             let Some(data) = front.response.take() else {
                 self.take_response().await?;
@@ -190,7 +195,7 @@ impl FileRead {
             };
             let (offset, length) = (front.offset, front.length);
             self.reads.pop_front();
-            self.bytes -= u64::from(length);
+            self.requested_bytes -= u64::from(length);
             if data.is_empty() {
                 return self.finish(offset).await.map(|()| None);
             }
@@ -203,36 +208,37 @@ impl FileRead {
             }
             let received = u32::try_from(data.len()).unwrap_or(u32::MAX);
             if received < length {
-                // Fewer bytes than requested: the rest is requested before everything else.
-                let packet = self.next_chunk(offset + u64::from(received), length - received, true);
+                // Fewer bytes than requested: the rest is requested, and passed on before everything else.
+                let packet =
+                    self.record_request(offset + u64::from(received), length - received, true);
                 self.lease.send(&packet, 1).await?;
             }
             return Ok(Some(data));
         }
     }
 
-    /// Sends requests until enough are under way. The last one asks for a byte beyond the size, which is not there
-    /// unless the file grew.
+    /// Sends requests until enough are in flight. The last request begins at the end of the file and gets bytes only if
+    /// the file grew.
     async fn send_requests(&mut self) -> Result<(), Error> {
         let limit = u64::from(self.lease.read_limit());
         let mut packets = BytesMut::new();
         let mut count = 0;
-        while self.reads.len() < MAX_REQUESTS && self.bytes < MAX_IN_FLIGHT_BYTES {
-            let beyond = self.next_offset >= self.size;
-            if beyond && self.reads.iter().any(|part| part.offset >= self.size) {
+        while self.reads.len() < MAX_REQUESTS && self.requested_bytes < MAX_IN_FLIGHT_BYTES {
+            let is_beyond_end = self.next_offset >= self.size;
+            if is_beyond_end && self.reads.iter().any(|part| part.offset >= self.size) {
                 break;
             }
-            let length = if beyond {
+            let length = if is_beyond_end {
                 limit
             } else {
                 limit.min(self.size - self.next_offset)
             };
             let length = u32::try_from(length).unwrap_or(u32::MAX);
-            let packet = self.next_chunk(self.next_offset, length, false);
+            let packet = self.record_request(self.next_offset, length, false);
             packets.extend_from_slice(&packet);
             count += 1;
             self.next_offset += u64::from(length);
-            if beyond {
+            if is_beyond_end {
                 break;
             }
         }
@@ -243,7 +249,7 @@ impl FileRead {
     }
 
     /// Records a request and builds its packet.
-    fn next_chunk(&mut self, offset: u64, length: u32, at_front: bool) -> BytesMut {
+    fn record_request(&mut self, offset: u64, length: u32, at_front: bool) -> BytesMut {
         let (id, packet) = self.lease.request(kind::READ);
         let part = PendingRead {
             id,
@@ -251,7 +257,7 @@ impl FileRead {
             length,
             response: None,
         };
-        self.bytes += u64::from(length);
+        self.requested_bytes += u64::from(length);
         if at_front {
             self.reads.push_front(part);
         } else {
@@ -266,12 +272,14 @@ impl FileRead {
         // Responses may arrive in any order; a second response to the same id is refused.
         let waiting = |part: &&mut PendingRead| part.id == id && part.response.is_none();
         let Some(part) = self.reads.iter_mut().find(waiting) else {
-            return Err(nonsense("the response belongs to no request"));
+            return Err(protocol_error("the response belongs to no request"));
         };
         let data = match reply {
-            Reply::Data(data) if data.is_empty() => return Err(nonsense("data without bytes")),
+            Reply::Data(data) if data.is_empty() => {
+                return Err(protocol_error("data without bytes"));
+            }
             Reply::Data(data) if data.len() > part.length as usize => {
-                return Err(nonsense("more data than requested"));
+                return Err(protocol_error("more data than requested"));
             }
             Reply::Data(data) => data,
             other if other.code() == Some(status::EOF) => Bytes::new(),
@@ -281,7 +289,8 @@ impl FileRead {
         Ok(())
     }
 
-    /// Ends the read: takes the responses that are still under way, all from beyond the end, and closes the file.
+    /// Ends the read: awaits the responses that are still in flight, all of them for bytes beyond the end, and closes
+    /// the file.
     async fn finish(&mut self, offset: u64) -> Result<(), Error> {
         if offset < self.size {
             return Err(Error::new(

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use dray_sandbox::{Error, ErrorKind};
 
 use super::attributes::Attributes;
-use super::wire::{FieldReader, kind, nonsense, status};
+use super::wire::{FieldReader, kind, protocol_error, status};
 
 /// Longest handle (draft-ietf-secsh-filexfer-02, 6.2).
 const MAX_HANDLE_BYTES: usize = 256;
@@ -44,7 +44,7 @@ impl Reply {
             kind::HANDLE => {
                 let handle = fields.string()?;
                 if handle.len() > MAX_HANDLE_BYTES {
-                    return Err(nonsense("a handle over 256 bytes"));
+                    return Err(protocol_error("a handle over 256 bytes"));
                 }
                 Reply::Handle(handle)
             }
@@ -65,7 +65,7 @@ impl Reply {
             }
             kind::ATTRS => Reply::Attributes(Attributes::parse(&mut fields)?),
             kind::EXTENDED_REPLY => Reply::Extended(fields),
-            _ => return Err(nonsense("a response of unknown type")),
+            _ => return Err(protocol_error("a response of unknown type")),
         })
     }
 
@@ -96,7 +96,7 @@ impl Reply {
         match self {
             Self::Names(names) => match <[NamedEntry; 1]>::try_from(names) {
                 Ok([name]) => Ok(name.name),
-                Err(_) => Err(nonsense("expected exactly one name")),
+                Err(_) => Err(protocol_error("expected exactly one name")),
             },
             other => Err(other.failure()),
         }
@@ -113,7 +113,7 @@ impl Reply {
     /// The failure that an unexpected response stands for.
     pub(super) fn failure(self) -> Error {
         let Self::Status(code, text) = self else {
-            return nonsense("a response of the wrong type");
+            return protocol_error("a response of the wrong type");
         };
         let kind = match code {
             status::EOF => ErrorKind::Truncated,

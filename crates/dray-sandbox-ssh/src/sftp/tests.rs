@@ -1,4 +1,4 @@
-//! Tests with servers that send wrong responses, stall, answer twice or die. `tests/real` has the tests with real
+//! Tests with servers that send wrong or duplicate responses, stall or hang up. `tests/real` has the tests with real
 //! servers.
 
 mod reading;
@@ -15,13 +15,13 @@ use super::wire::{kind, status};
 use super::{list, stat};
 
 #[tokio::test]
-async fn names_that_are_no_names_are_refused() {
+async fn an_entry_name_that_cannot_be_part_of_a_path_is_refused() {
     let entry = |name: &[u8]| [string(name), string(b"shown"), attributes(1)].concat();
     for name in [&b"a/b"[..], b"", b"a\0b"] {
         let names = [&1_u32.to_be_bytes()[..], &entry(name)].concat();
         let mut directory = attributes(1);
         directory[20..24].copy_from_slice(&0o040_755_u32.to_be_bytes());
-        let mut told_names = false;
+        let mut has_listed = false;
         let (_tasks, mut channel) = connect(move |kind, id, _| {
             Some(match kind {
                 kind::REALPATH => {
@@ -30,9 +30,9 @@ async fn names_that_are_no_names_are_refused() {
                 }
                 kind::LSTAT => packet(kind::ATTRS, id, &directory),
                 kind::OPENDIR => packet(kind::HANDLE, id, &string(b"h")),
-                kind::READDIR if told_names => status_packet(id, status::EOF),
+                kind::READDIR if has_listed => status_packet(id, status::EOF),
                 kind::READDIR => {
-                    told_names = true;
+                    has_listed = true;
                     packet(kind::NAME, id, &names)
                 }
                 _ => status_packet(id, status::OK),
@@ -63,7 +63,7 @@ async fn an_invalid_real_path_is_refused() {
     }
 }
 
-/// Opens a FIFO, which never answers, and drops the channel.
+/// Opens a FIFO, to which the server never responds, and drops the channel.
 pub(crate) async fn open_and_give_up(mut lease: ChannelLease, path: &SandboxPath) {
     let limit = Duration::from_millis(300);
     let opened = lease.call_within(limit, kind::OPEN, |packet| {

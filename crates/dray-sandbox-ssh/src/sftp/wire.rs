@@ -54,7 +54,7 @@ pub(super) mod open {
 }
 
 /// The error for a response that breaks the protocol.
-pub(super) fn nonsense(why: &str) -> Error {
+pub(super) fn protocol_error(why: &str) -> Error {
     Error::new(ErrorKind::Protocol, format!("sftp: {why}"))
 }
 
@@ -127,19 +127,19 @@ impl FieldReader {
     pub(super) fn u32(&mut self) -> Result<u32, Error> {
         self.0
             .try_get_u32()
-            .map_err(|_| nonsense("a number is cut off"))
+            .map_err(|_| protocol_error("a number is cut off"))
     }
 
     pub(super) fn u64(&mut self) -> Result<u64, Error> {
         self.0
             .try_get_u64()
-            .map_err(|_| nonsense("a number is cut off"))
+            .map_err(|_| protocol_error("a number is cut off"))
     }
 
     pub(super) fn string(&mut self) -> Result<Bytes, Error> {
         let size = usize::try_from(self.u32()?).unwrap_or(usize::MAX);
         if size > self.0.len() {
-            return Err(nonsense("a string is longer than its packet"));
+            return Err(protocol_error("a string is longer than its packet"));
         }
         Ok(self.0.split_to(size))
     }

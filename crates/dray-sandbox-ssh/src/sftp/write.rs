@@ -11,7 +11,7 @@ use super::diagnose;
 use super::files::{lstat, stat};
 use super::read::check_regular;
 use super::reply::Reply;
-use super::wire::{kind, nonsense, open};
+use super::wire::{kind, open, protocol_error};
 
 /// Most requests that are in flight.
 const MAX_REQUESTS: usize = 64;
@@ -44,13 +44,13 @@ pub(crate) async fn upload(
 ) -> Result<(), Error> {
     channel.set_writing();
     let directory = upload.path.parent();
-    let left = upload.size.saturating_sub(upload.offset);
-    if let Ok(Some(space)) = diagnose::space(channel, &directory).await {
-        if space.read_only {
+    let remaining = upload.size.saturating_sub(upload.offset);
+    if let Ok(Some(space)) = diagnose::file_system_space(channel, &directory).await {
+        if space.is_read_only {
             return Err(Error::new(ErrorKind::ReadOnly, "a read-only file system"));
         }
         // Checked first: the status for a full disk is only "failure" (sandbox-transfer 5.2).
-        if space.free < left {
+        if space.free_bytes < remaining {
             return Err(Error::new(ErrorKind::NoSpace, "too little space is free"));
         }
     }
@@ -67,7 +67,7 @@ pub(crate) async fn upload(
     };
     match written.and(closed) {
         // If the disk was full, not even one block is free now.
-        Err(error) => Err(diagnose::unwritable(channel, &directory, 4096, error).await),
+        Err(error) => Err(diagnose::explain_unwritable(channel, &directory, 4096, error).await),
         done => done,
     }
 }
@@ -105,7 +105,7 @@ async fn explain_open_failure(channel: &mut Channel, path: &SandboxPath, error: 
         if lstat(channel, path).await.is_ok() {
             return Error::new(ErrorKind::Exists, "the name is taken").caused_by(error);
         }
-        return diagnose::unwritable(channel, &path.parent(), 4096, error).await;
+        return diagnose::explain_unwritable(channel, &path.parent(), 4096, error).await;
     }
     if error.kind() == ErrorKind::NotFound {
         // The parent is missing, or is not a directory.
@@ -134,11 +134,11 @@ async fn write_all(
         offset: upload.offset,
         packet: BytesMut::new(),
         in_flight: Vec::new(),
-        bytes: 0,
+        in_flight_bytes: 0,
     };
     let written = writing.write_body(body, upload.size).await;
-    // Also after a success, when there is nothing to do.
-    writing.settle().await;
+    // After a success no response is missing, and this returns immediately.
+    writing.await_responses().await;
     written?;
     if channel.has_extension(FSYNC_EXTENSION) {
         channel
@@ -173,11 +173,11 @@ struct FileWrite<'a> {
     packet: BytesMut,
     /// Ids and sizes of requests without a response.
     in_flight: Vec<(u32, usize)>,
-    bytes: usize,
+    in_flight_bytes: usize,
 }
 
 impl FileWrite<'_> {
-    /// Sends everything and awaits every response.
+    /// Sends the whole body and awaits every response.
     async fn write_body(&mut self, mut body: Body, size: u64) -> Result<(), Error> {
         while let Some(part) = body.next().await {
             let mut part = part?;
@@ -213,7 +213,7 @@ impl FileWrite<'_> {
     }
 
     async fn send(&mut self) -> Result<(), Error> {
-        while self.in_flight.len() >= MAX_REQUESTS || self.bytes >= MAX_IN_FLIGHT_BYTES {
+        while self.in_flight.len() >= MAX_REQUESTS || self.in_flight_bytes >= MAX_IN_FLIGHT_BYTES {
             self.take_response().await?;
         }
         let (id, packet) = self.channel.request(kind::WRITE);
@@ -221,7 +221,7 @@ impl FileWrite<'_> {
         let size = self.packet.len();
         let head = head.before_string(size);
         self.offset += size as u64;
-        self.bytes += size;
+        self.in_flight_bytes += size;
         self.in_flight.push((id, size));
         self.channel.send(&head, 1).await?;
         // The data follows its header without a copy; both are one request, which was counted above.
@@ -231,9 +231,9 @@ impl FileWrite<'_> {
     }
 
     /// Awaits the responses that are still in flight after a failure, so that the file can be closed.
-    async fn settle(&mut self) {
-        while !self.in_flight.is_empty() && self.channel.is_sound() {
-            // One failure has been reported already.
+    async fn await_responses(&mut self) {
+        while !self.in_flight.is_empty() && self.channel.is_intact() {
+            // The first failure is the one that is reported.
             let _ = self.take_response().await;
         }
     }
@@ -245,10 +245,10 @@ impl FileWrite<'_> {
             .iter()
             .position(|(requested, _)| *requested == id)
         else {
-            return Err(nonsense("the response belongs to no request"));
+            return Err(protocol_error("the response belongs to no request"));
         };
         let (_, size) = self.in_flight.swap_remove(index);
-        self.bytes -= size;
+        self.in_flight_bytes -= size;
         reply.done()
     }
 }

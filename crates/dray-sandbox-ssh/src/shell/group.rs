@@ -3,7 +3,7 @@
 use super::Shell;
 
 /// Kills the group of a process if it is still the one that was started. Without a number the process is found by the
-/// nonce in its command line; the script and its parent hold the nonce too and are left out.
+/// nonce in its command line; the script and its parent have the nonce there too and are left out.
 const KILL_SCRIPT: &str = r#"end() { kill -KILL "-$1" 2>/dev/null || kill -KILL "$1"; }
 if [ "$1" != 0 ]; then
   if [ ! -d /proc/self ] || grep -q "$2" "/proc/$1/cmdline" 2>/dev/null; then end "$1"; fi
@@ -13,7 +13,7 @@ else
     if [ "$p" != "$$" ] && [ "$p" != "$PPID" ] && grep -q "$2" "$d/cmdline" 2>/dev/null; then end "$p"; fi
   done
 fi"#;
-/// Most bytes of its output.
+/// Most bytes of the output of that script.
 const MAX_OUTPUT_BYTES: usize = 64 * 1024;
 
 /// A process group that is killed when this is dropped before the command has ended.
@@ -22,14 +22,14 @@ pub(super) struct ProcessGroup {
     nonce: String,
     /// Its leader; 0 until it is known.
     pub(super) leader: u32,
-    /// Whether nothing is left to kill.
-    over: bool,
+    /// Whether nothing is left to kill, or killing is not permitted.
+    has_ended: bool,
 }
 
 impl ProcessGroup {
     pub(super) fn new(shell: Shell, nonce: String) -> Self {
         Self {
-            over: !shell.kills,
+            has_ended: !shell.kills,
             shell,
             nonce,
             leader: 0,
@@ -37,8 +37,8 @@ impl ProcessGroup {
     }
 
     /// Records that the command ended by itself, so that nothing is left to kill.
-    pub(super) fn set_over(&mut self) {
-        self.over = true;
+    pub(super) fn set_ended(&mut self) {
+        self.has_ended = true;
     }
 
     /// Kills the group, over a channel of its own. A failure is only logged.
@@ -57,7 +57,7 @@ impl ProcessGroup {
 
 impl Drop for ProcessGroup {
     fn drop(&mut self) {
-        if !self.over {
+        if !self.has_ended {
             self.shell.link.background_work().add(self.kill());
         }
     }

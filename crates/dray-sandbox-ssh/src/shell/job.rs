@@ -52,15 +52,18 @@ impl RemoteJob {
         self.state().input.spawn(feeding);
     }
 
-    /// Returns the two handles for the caller. `first` are the bytes of the output that were already read from
-    /// `stdout`.
-    pub(super) fn running(self: Arc<Self>, stdout: ChildStdout, first: Bytes) -> RunningCommand {
+    /// Returns the two handles for the caller. `first_output` has the bytes that were already read from `stdout`.
+    pub(super) fn into_running_command(
+        self: Arc<Self>,
+        stdout: ChildStdout,
+        first_output: Bytes,
+    ) -> RunningCommand {
         let output = JobOutput {
             job: JobHandle(Arc::clone(&self)),
             stdout,
-            first,
+            first_output,
         };
-        let half = JobHandle(self);
+        let end_handle = JobHandle(self);
         RunningCommand {
             stdout: Body::new(stream::try_unfold(Some(output), |state| async {
                 let Some(mut output) = state else {
@@ -68,7 +71,7 @@ impl RemoteJob {
                 };
                 Ok(output.next().await?.map(|chunk| (chunk, Some(output))))
             })),
-            end: async move { half.0.end().await }.boxed(),
+            end: async move { end_handle.0.wait().await }.boxed(),
         }
     }
 
@@ -76,12 +79,13 @@ impl RemoteJob {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for the end of the command. `ssh` exits with status 255 when the channel broke.
-    async fn end(&self) -> Result<CommandExit, Error> {
+    /// Waits for the end of the command. When the channel broke, the master reports no exit status, and a client
+    /// program exits with 255.
+    async fn wait(&self) -> Result<CommandExit, Error> {
         // Moved out of the state, so that the lock is not held while the end is awaited.
         let session = self.state().session.take();
         if let Some(session) = session {
-            let end = match session.end().await {
+            let end = match session.wait().await {
                 Ok((Some(status), stderr)) if status != 255 => Ok(CommandExit { status, stderr }),
                 Ok((_, text)) => {
                     let error = fault::failure("the channel broke", &text);
@@ -90,10 +94,10 @@ impl RemoteJob {
                 Err(error) => Err((error.kind(), error.context().to_owned())),
             };
             let mut state = self.state();
-            // If the body failed, its error is kept: it is the cause of this end.
+            // If the body failed, its error stays: it is the cause of this end.
             state.end.get_or_insert(end);
             if let Some(group) = &mut state.group {
-                group.set_over();
+                group.set_ended();
             }
         }
         match self.state().end.clone() {
@@ -108,11 +112,11 @@ impl RemoteJob {
     /// Ends the command unless it has ended. The end is not awaited.
     fn give_up(&self) {
         let mut state = self.state();
-        let why = (
+        let given_up = (
             ErrorKind::Unavailable,
             "the command was given up".to_owned(),
         );
-        state.end.get_or_insert(Err(why));
+        state.end.get_or_insert(Err(given_up));
         state.input.abort_all();
         // Dropped after the lock is released: closing the session and killing the group take other locks.
         let (session, group) = (state.session.take(), state.group.take());
@@ -120,13 +124,13 @@ impl RemoteJob {
         drop((session, group));
     }
 
-    /// Kills the command because reading its input failed. The handle that waits for the end reports `why`.
-    async fn fail(&self, why: &Error) {
+    /// Kills the command because reading its input failed. The handle that waits for the end reports `cause`.
+    async fn fail(&self, cause: &Error) {
         let killing = {
             let mut state = self.state();
             state
                 .end
-                .get_or_insert(Err((why.kind(), why.context().to_owned())));
+                .get_or_insert(Err((cause.kind(), cause.context().to_owned())));
             // Killed before the pipe closes: otherwise the command sees a normal end of its input and keeps half a
             // file.
             state.group.as_ref().map(ProcessGroup::kill)
@@ -150,13 +154,14 @@ impl Drop for JobHandle {
 struct JobOutput {
     job: JobHandle,
     stdout: ChildStdout,
-    first: Bytes,
+    /// Bytes that come before those of `stdout`.
+    first_output: Bytes,
 }
 
 impl JobOutput {
     async fn next(&mut self) -> Result<Option<Bytes>, Error> {
-        if !self.first.is_empty() {
-            return Ok(Some(std::mem::take(&mut self.first)));
+        if !self.first_output.is_empty() {
+            return Ok(Some(std::mem::take(&mut self.first_output)));
         }
         let mut chunk = BytesMut::with_capacity(CHUNK_BYTES);
         let read = self.stdout.read_buf(&mut chunk).await;
@@ -166,8 +171,8 @@ impl JobOutput {
         if count > 0 {
             return Ok(Some(chunk.freeze()));
         }
-        // The end of the pipe does not show whether the command succeeded; the status of the client does.
-        self.job.0.end().await.map(|_| None)
+        // The end of the pipe does not show whether the command succeeded; the exit status does.
+        self.job.0.wait().await.map(|_| None)
     }
 }
 

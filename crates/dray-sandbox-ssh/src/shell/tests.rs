@@ -49,8 +49,8 @@ async fn sh(shell: &Shell, script: &str, stdin: Option<Body>) -> Result<RunningC
         .await
 }
 
-/// Whether a process runs whose command line holds this word.
-fn runs(word: &str) -> bool {
+/// Whether a process runs whose command line contains this word.
+fn is_running(word: &str) -> bool {
     std::fs::read_dir("/proc").unwrap().flatten().any(|entry| {
         std::fs::read(entry.path().join("cmdline"))
             .is_ok_and(|line| line.windows(word.len()).any(|part| part == word.as_bytes()))
@@ -58,7 +58,7 @@ fn runs(word: &str) -> bool {
 }
 
 #[tokio::test]
-async fn output_status_and_errors_come_back_without_what_start_files_print() {
+async fn the_output_of_start_files_is_left_out_of_that_of_a_command() {
     let noise = "echo hello; printf '@@0 1 no end'; echo trouble >&2";
     let host = host(&Options::default().start_file(noise)).await;
     let script = "printf 'a\\nb\\0'; echo problem >&2; exit 3";
@@ -105,7 +105,7 @@ async fn bytes_pass_unchanged_in_both_directions() {
 }
 
 #[tokio::test]
-async fn a_command_that_wants_less_than_it_is_fed_ends_well() {
+async fn a_command_that_reads_only_part_of_its_input_succeeds() {
     let host = host(&Options::default()).await;
     let body = Body::from_bytes(vec![b'x'; 5_000_000]);
     let running = sh(&host.shell, "head -c 3; exec <&-", Some(body))
@@ -116,13 +116,13 @@ async fn a_command_that_wants_less_than_it_is_fed_ends_well() {
 }
 
 #[tokio::test]
-async fn input_that_breaks_is_not_input_that_ends() {
+async fn a_command_whose_input_fails_is_killed_and_reports_the_error_of_the_input() {
     let host = host(&Options::default()).await;
-    let pieces = [
+    let chunks = [
         Ok(Bytes::from_static(b"half")),
         Err(Error::new(ErrorKind::Corrupted, "the source broke")),
     ];
-    let body = Body::new(stream::iter(pieces));
+    let body = Body::new(stream::iter(chunks));
     let running = host.shell.run(argv(&[b"cat"]), Some(body)).await.unwrap();
     let output = running.stdout.read_all(100).await;
     assert_eq!(output.unwrap_err().kind(), ErrorKind::Corrupted);
@@ -130,7 +130,7 @@ async fn input_that_breaks_is_not_input_that_ends() {
 }
 
 #[tokio::test]
-async fn a_signal_is_reported_as_shells_do() {
+async fn a_command_killed_by_a_signal_has_the_exit_status_of_a_shell() {
     let host = host(&Options::default()).await;
     let running = sh(&host.shell, "kill -9 $$", None).await.unwrap();
     assert_eq!(running.stdout.read_all(10).await.unwrap(), b"");
@@ -138,7 +138,7 @@ async fn a_signal_is_reported_as_shells_do() {
 }
 
 #[tokio::test]
-async fn dropping_either_end_leaves_no_process_behind() {
+async fn dropping_the_output_or_the_end_of_a_command_kills_its_processes() {
     let host = host(&Options::default()).await;
     for (index, word) in ["1000000.25", "1000000.5"].iter().enumerate() {
         // A grandchild that holds no pipe.
@@ -148,7 +148,7 @@ async fn dropping_either_end_leaves_no_process_behind() {
             &running.stdout.next().await.unwrap().unwrap()[..],
             b"begun\n"
         );
-        eventually("the command", async || runs(word).then_some(())).await;
+        eventually("the command", async || is_running(word).then_some(())).await;
         if index == 0 {
             drop(running.stdout);
             assert!(running.end.await.is_err());
@@ -156,11 +156,15 @@ async fn dropping_either_end_leaves_no_process_behind() {
             drop(running.end);
             assert!(running.stdout.read_all(10).await.is_err());
         }
-        eventually("its end", async || (!runs(word)).then_some(())).await;
+        eventually("the end of the command", async || {
+            (!is_running(word)).then_some(())
+        })
+        .await;
     }
 }
 
-/// The first login shell waits until it is killed, so that the test does not race with it; later ones begin immediately.
+/// The first login shell waits until it is killed, so that the test does not race with it; later ones begin
+/// immediately.
 #[tokio::test]
 async fn dropping_a_command_before_it_begins_kills_its_login_shell() {
     let host = host(&Options::default()).await;
@@ -180,7 +184,7 @@ async fn dropping_a_command_before_it_begins_kills_its_login_shell() {
         .await;
     };
     tokio::select! {
-        _ = sh(&host.shell, &script, None) => panic!("it began"),
+        _ = sh(&host.shell, &script, None) => panic!("the command began"),
         () = waits => {}
     }
     host.shell.link.background_work().settle().await;
@@ -192,7 +196,7 @@ async fn dropping_a_command_before_it_begins_kills_its_login_shell() {
 }
 
 #[tokio::test]
-async fn a_kill_that_is_given_up_is_not_killed_itself() {
+async fn a_kill_command_that_is_given_up_is_not_killed_itself() {
     let host = host(&Options::default()).await;
     let waits = host.server.home().join("waits");
     let wait = format!("mkdir {} && exec sleep infinity", waits.display());
@@ -201,10 +205,10 @@ async fn a_kill_that_is_given_up_is_not_killed_itself() {
     let mut group = ProcessGroup::new(host.shell.clone(), "nonce".to_owned());
     let begun = eventually("the login shell", async || waits.exists().then_some(()));
     tokio::select! {
-        () = group.kill() => panic!("it ended"),
+        () = group.kill() => panic!("the kill command ended"),
         () = begun => {}
     }
-    group.set_over();
+    group.set_ended();
     let settled = host.shell.link.background_work().settle().now_or_never();
     assert!(settled.is_some(), "another kill began");
 }
@@ -231,7 +235,7 @@ fn a_command_does_not_begin_when_its_first_line_has_no_reader() {
 }
 
 #[tokio::test]
-async fn a_connection_that_breaks_is_never_a_clean_end() {
+async fn a_command_on_a_broken_connection_never_counts_as_ended() {
     let host = host(&Options::default()).await;
     let mut running = sh(&host.shell, "echo begun; exec sleep 1000000.75", None)
         .await
@@ -253,7 +257,7 @@ async fn a_connection_that_breaks_is_never_a_clean_end() {
 }
 
 #[tokio::test]
-async fn a_host_without_a_shell_lacks_a_tool() {
+async fn a_host_without_a_shell_is_missing_a_tool() {
     let host = host(&Options::default().without_shell()).await;
     for stdin in [None, Some(Body::from_bytes("never read"))] {
         let refused = sh(&host.shell, "true", stdin).await.unwrap_err();
@@ -262,7 +266,7 @@ async fn a_host_without_a_shell_lacks_a_tool() {
 }
 
 #[tokio::test]
-async fn a_command_that_no_shell_could_take_is_refused_here() {
+async fn a_command_that_is_too_long_or_has_nul_is_refused_before_it_is_sent() {
     let host = host(&Options::default()).await;
     let long = host
         .shell
@@ -274,7 +278,7 @@ async fn a_command_that_no_shell_could_take_is_refused_here() {
 }
 
 #[tokio::test]
-async fn r_2_a_server_that_hangs_in_a_fifo_is_let_go() {
+async fn r_2_an_sftp_server_that_hangs_in_a_fifo_is_released() {
     let host = host(&Options::default()).await;
     let path = host.server.home().join("pipe");
     let made = std::process::Command::new("mkfifo")
@@ -299,7 +303,7 @@ async fn r_2_a_server_that_hangs_in_a_fifo_is_let_go() {
 }
 
 #[tokio::test]
-async fn messages_of_a_client_on_the_host_do_not_repeat_a_command() {
+async fn a_message_of_an_ssh_client_on_the_host_does_not_repeat_a_command() {
     let host = host(&Options::default()).await;
     let runs = host.server.home().join("runs");
     let forward = format!(

@@ -98,20 +98,20 @@ impl Fixture for HostCases {
 /// Needs `ctime` or the inode, which SFTP alone does not report.
 const MARKER_CASE: &str = "a_modification_time_that_was_set_back_changes_the_marker";
 
-async fn ask(options: &Options) {
-    ask_expecting(HostCases::start(options), &[]).await;
+async fn run_suite(options: &Options) {
+    run_suite_with_skipped(HostCases::start(options), &[]).await;
 }
 
 /// Runs the suite on a host that has SFTP and no commands.
-async fn ask_sftp(options: &Options) {
-    let mut asked = HostCases::start(options);
-    asked.commands = false;
-    ask_expecting(asked, &[&[MARKER_CASE], PROGRAM_CASES].concat()).await;
+async fn run_suite_without_commands(options: &Options) {
+    let mut cases = HostCases::start(options);
+    cases.commands = false;
+    run_suite_with_skipped(cases, &[&[MARKER_CASE], PROGRAM_CASES].concat()).await;
 }
 
 /// Runs the suite on a host on which these cases are skipped as well.
-async fn ask_expecting(asked: HostCases, also_skipped: &[&'static str]) {
-    let report = run_all(&asked)
+async fn run_suite_with_skipped(cases: HostCases, also_skipped: &[&'static str]) {
+    let report = run_all(&cases)
         .await
         .unwrap_or_else(|failures| panic!("{failures}"));
     let mut skipped = vec!["a_link_put_in_place_after_the_check_is_not_followed"];
@@ -124,26 +124,26 @@ async fn ask_expecting(asked: HostCases, also_skipped: &[&'static str]) {
 
 #[tokio::test]
 async fn sftp_and_commands_pass_the_suite() {
-    ask(&Options::default()).await;
+    run_suite(&Options::default()).await;
 }
 
 #[tokio::test]
 async fn commands_alone_pass_the_suite() {
-    ask(&Options::default().sftp(Sftp::None)).await;
+    run_suite(&Options::default().sftp(Sftp::None)).await;
 }
 
 #[tokio::test]
 async fn sftp_without_a_shell_passes_the_suite() {
-    ask_sftp(&Options::default().without_shell()).await;
+    run_suite_without_commands(&Options::default().without_shell()).await;
 }
 
 #[tokio::test]
 async fn commands_pass_the_suite_where_start_files_print() {
     let noise = "echo 'Welcome!'; printf 'no line end'; echo oops >&2";
-    ask(&Options::default().sftp(Sftp::Program).start_file(noise)).await;
+    run_suite(&Options::default().sftp(Sftp::Program).start_file(noise)).await;
 }
 
 #[tokio::test]
 async fn a_server_without_extensions_passes_the_suite() {
-    ask_sftp(&without_extensions()).await;
+    run_suite_without_commands(&without_extensions()).await;
 }

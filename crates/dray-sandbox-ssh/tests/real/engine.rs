@@ -74,12 +74,13 @@ impl<F: FnOnce() + Send> Progress for OnceAfter<F> {
     }
 }
 
-fn left(host: &SshFixture) -> usize {
+/// Number of entries in the session directory.
+fn entry_count(host: &SshFixture) -> usize {
     std::fs::read_dir(host.session()).unwrap().count()
 }
 
 #[tokio::test]
-async fn r_14_receipts_say_how_it_went() {
+async fn r_14_a_receipt_has_the_transport_the_proof_and_the_attempts() {
     for (options, transport) in [
         (Options::default(), Transport::Sftp),
         (Options::default().without_shell(), Transport::Sftp),
@@ -109,7 +110,7 @@ async fn r_14_receipts_say_how_it_went() {
             "{:?}",
             put.receipt
         );
-        assert_eq!(left(&host), 1, "no temp file is left");
+        assert_eq!(entry_count(&host), 1, "no temp file is left");
         let mut sink = VecSink::default();
         let get = GetOptions {
             policy: &policy,
@@ -165,11 +166,11 @@ async fn r_10_a_cut_transfer_continues_where_it_broke_off() {
         .unwrap();
     assert!(put.receipt.attempts >= 2, "{:?}", put.receipt);
     assert!(std::fs::read(host.session().join("back")).unwrap() == bytes);
-    assert_eq!(left(&host), 2, "no temp file is left");
+    assert_eq!(entry_count(&host), 2, "no temp file is left");
 }
 
 #[tokio::test]
-async fn r_13_a_cancelled_put_leaves_nothing() {
+async fn r_13_a_cancelled_put_leaves_no_file() {
     for options in [Options::default(), Options::default().sftp(Sftp::None)] {
         let host = SshFixture::start(&options);
         let engine = engine(&host).await;
@@ -189,7 +190,7 @@ async fn r_13_a_cancelled_put_leaves_nothing() {
             .await
             .unwrap_err();
         assert!(failed.cancelled && failed.left.is_empty(), "{failed:?}");
-        assert_eq!(left(&host), 0);
+        assert_eq!(entry_count(&host), 0);
     }
 }
 
@@ -222,9 +223,11 @@ async fn r_8_times_prove_an_unchanged_file_and_reveal_a_rewrite_that_sets_them_b
 
         let other: Vec<u8> = bytes.iter().map(|byte| byte ^ 0xff).collect();
         let file = host.session().join("file");
-        let meddle = OnceAfter::at(1, || rewrite(&file, &other));
+        let rewrite_during_read = OnceAfter::at(1, || rewrite(&file, &other));
         let mut sink = VecSink::default();
-        let got = engine.get(&path, &get, &mut sink, &meddle, &cancel).await;
+        let got = engine
+            .get(&path, &get, &mut sink, &rewrite_during_read, &cancel)
+            .await;
         // The file may have settled again by now, so the kind of proof depends on the time.
         assert_eq!(got.unwrap().receipt.attempts, 2);
         assert!(sink.into_bytes().unwrap() == other);

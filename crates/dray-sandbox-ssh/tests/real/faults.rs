@@ -22,7 +22,7 @@ fn as_file(found: Metadata) -> Metadata {
 }
 
 #[tokio::test]
-async fn r_2_a_fifo_or_a_directory_holds_up_nothing() {
+async fn r_2_reading_a_fifo_or_a_directory_fails_without_blocking() {
     let host = SshFixture::start(&Options::default());
     let sandbox = host.open().await;
     let made = std::process::Command::new("mkfifo")
@@ -30,7 +30,7 @@ async fn r_2_a_fifo_or_a_directory_holds_up_nothing() {
         .status();
     assert!(made.unwrap().success());
     std::fs::create_dir(host.session().join("directory")).unwrap();
-    for (name, wanted) in [
+    for (name, expected) in [
         ("pipe", ErrorKind::NotRegular),
         ("directory", ErrorKind::IsDirectory),
     ] {
@@ -42,7 +42,7 @@ async fn r_2_a_fifo_or_a_directory_holds_up_nothing() {
             file: &file,
             offset: 0,
         };
-        assert_eq!(kind(sandbox.read(read).await), wanted);
+        assert_eq!(kind(sandbox.read(read).await), expected);
     }
     let path = host.make("file", "text");
     assert_eq!(read(&*sandbox, &path).await.unwrap(), b"text");
@@ -69,7 +69,7 @@ async fn a_link_that_took_the_place_of_a_file_is_not_followed() {
 }
 
 #[tokio::test]
-async fn names_are_claimed_and_replaced_in_one_step() {
+async fn a_rename_claims_or_replaces_a_name_atomically() {
     let host = SshFixture::start(&Options::default());
     let sandbox = host.open().await;
     let (from, to) = (host.make("from", "new"), host.make("to", "old"));
@@ -101,7 +101,7 @@ async fn names_are_claimed_and_replaced_in_one_step() {
 }
 
 #[tokio::test]
-async fn a_server_that_cannot_replace_in_one_step_says_so() {
+async fn a_rename_on_a_server_without_extensions_reports_that_it_is_not_atomic() {
     let host = SshFixture::start(&crate::conformance::without_extensions());
     let sandbox = host.open().await;
     let (from, to) = (host.make("from", "new"), host.make("to", "old"));
@@ -127,7 +127,7 @@ async fn a_server_that_cannot_replace_in_one_step_says_so() {
 }
 
 #[tokio::test]
-async fn a_host_that_dies_in_the_middle_is_unavailable_until_it_is_back() {
+async fn a_host_that_is_killed_during_a_transfer_is_unavailable_until_it_runs_again() {
     let mut host = SshFixture::start(&Options::default());
     let sandbox = host.open().await;
     let bytes: Vec<u8> = (0..=250).cycle().take(32 << 20).collect();
@@ -142,9 +142,9 @@ async fn a_host_that_dies_in_the_middle_is_unavailable_until_it_is_back() {
         offset: 0,
         mode: 0o644,
     };
-    // The host dies during the write.
-    let pieces = (0..64).map(|_| Ok(bytes::Bytes::from(vec![3; 1 << 20])));
-    let endless = futures_util::StreamExt::chain(stream::iter(pieces), stream::pending());
+    // The server is killed during the write.
+    let chunks = (0..64).map(|_| Ok(bytes::Bytes::from(vec![3; 1 << 20])));
+    let endless = futures_util::StreamExt::chain(stream::iter(chunks), stream::pending());
     let writing = sandbox.write(write, Body::new(endless));
     let killing = async {
         dray_testkit::eventually("bytes", async || {
@@ -166,11 +166,11 @@ async fn a_host_that_dies_in_the_middle_is_unavailable_until_it_is_back() {
 }
 
 #[tokio::test]
-async fn a_body_that_breaks_leaves_a_part_and_no_whole() {
+async fn a_body_that_fails_leaves_a_partial_file_and_an_error() {
     let host = SshFixture::start(&Options::default());
     let sandbox = host.open().await;
     let path = host.path("part");
-    let pieces = [
+    let chunks = [
         Ok(bytes::Bytes::from(vec![3; 1 << 20])),
         Err(Error::new(ErrorKind::Corrupted, "the source broke")),
     ];
@@ -181,13 +181,13 @@ async fn a_body_that_breaks_leaves_a_part_and_no_whole() {
         offset: 0,
         mode: 0o644,
     };
-    let broken = sandbox.write(write, Body::new(stream::iter(pieces))).await;
+    let broken = sandbox.write(write, Body::new(stream::iter(chunks))).await;
     assert_eq!(kind(broken), ErrorKind::Corrupted);
     sandbox.remove(&path, false).await.unwrap();
 }
 
 #[tokio::test]
-async fn loops_and_files_on_the_way_are_distinguished_from_what_is_missing() {
+async fn a_loop_or_a_file_in_a_path_is_distinguished_from_a_missing_entry() {
     let host = SshFixture::start(&Options::default());
     let sandbox = host.open().await;
     host.make("file", "text");
@@ -198,7 +198,7 @@ async fn loops_and_files_on_the_way_are_distinguished_from_what_is_missing() {
     link("two", "one");
     link("nowhere", "dangling");
     link("file", "to-file");
-    for (name, wanted) in [
+    for (name, expected) in [
         ("one", ErrorKind::Loop),
         ("one/x", ErrorKind::Loop),
         ("file/x", ErrorKind::NotDirectory),
@@ -210,12 +210,12 @@ async fn loops_and_files_on_the_way_are_distinguished_from_what_is_missing() {
             .split('/')
             .fold(host.root(), |path, part| path.join(part).unwrap());
         let found = sandbox.stat(&path, Follow::Yes).await;
-        assert_eq!(kind(found), wanted, "{name}");
+        assert_eq!(kind(found), expected, "{name}");
     }
 }
 
 #[tokio::test]
-async fn a_digest_is_that_of_the_bytes_with_a_shell_and_without() {
+async fn a_host_with_or_without_a_shell_gives_the_same_digest() {
     for options in [Options::default(), Options::default().without_shell()] {
         let host = SshFixture::start(&options);
         let sandbox = host.open().await;
@@ -226,7 +226,7 @@ async fn a_digest_is_that_of_the_bytes_with_a_shell_and_without() {
 }
 
 #[tokio::test]
-async fn slow_start_files_hold_up_commands_and_not_sftp() {
+async fn slow_start_files_delay_commands_and_not_sftp() {
     // These requests wait for a file that only the end of the test creates.
     let host = SshFixture::start(&Options::default());
     let sandbox = host.open().await;
@@ -237,7 +237,7 @@ async fn slow_start_files_hold_up_commands_and_not_sftp() {
     assert_eq!(read(&*sandbox, &path).await.unwrap(), b"text");
     // The shell that examined the host is open already.
     assert!(sandbox.fingerprint(&path).await.is_ok());
-    // Text comes through a command of its own.
+    // Base64 needs a command of its own.
     let command = begin(&*sandbox, &path, Transport::ExecBase64);
     let waited = tokio::time::timeout(Duration::from_millis(300), command).await;
     assert!(waited.is_err());
@@ -247,7 +247,7 @@ async fn slow_start_files_hold_up_commands_and_not_sftp() {
 }
 
 #[tokio::test]
-async fn what_exists_is_never_written_to() {
+async fn an_existing_file_is_never_overwritten() {
     let host = SshFixture::start(&Options::default());
     let sandbox = host.open().await;
     let path = host.make("file", "text");

@@ -20,7 +20,7 @@ async fn a_host_that_does_not_listen_is_unavailable() {
 }
 
 #[tokio::test]
-async fn a_key_that_the_host_does_not_know_is_an_auth_error() {
+async fn a_key_that_the_host_does_not_accept_is_an_auth_error() {
     let host = SshFixture::start(&Options::default());
     let backend = SshBackend::new(Config {
         identity_file: Some(host.server.strange_key()),
@@ -103,7 +103,7 @@ async fn r_1_a_rebuilt_host_is_another_incarnation() {
 }
 
 #[tokio::test]
-async fn r_1_a_session_directory_that_was_made_again_is_another_incarnation() {
+async fn r_1_a_session_directory_that_was_recreated_is_another_incarnation() {
     let host = SshFixture::start(&Options::default());
     let backend = host.backend();
     let handle = backend.resolve(&host.address()).await.unwrap();
@@ -140,7 +140,7 @@ async fn r_1_after_a_new_connection_the_session_directory_is_checked_again() {
 }
 
 #[tokio::test]
-async fn an_alias_of_the_configuration_of_ssh_is_a_host() {
+async fn an_alias_in_the_configuration_of_ssh_can_be_an_address() {
     let host = SshFixture::start(&Options::default());
     let file = host.control.path().join("config");
     let text = format!(
@@ -207,7 +207,7 @@ async fn invalid_addresses_are_refused_before_anything_runs() {
 }
 
 #[tokio::test]
-async fn a_check_names_the_client_and_asks_no_host() {
+async fn a_check_reports_the_client_program_and_connects_to_no_host() {
     let host = SshFixture::start(&Options::default());
     let found = host.backend().check().await.unwrap();
     assert!(

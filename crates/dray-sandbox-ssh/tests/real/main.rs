@@ -8,12 +8,12 @@
 
 mod conformance;
 mod engine;
+mod fallbacks;
 mod faults;
 mod login;
 mod names;
 mod sharing;
 mod space;
-mod ways;
 
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
@@ -92,7 +92,7 @@ impl SshFixture {
         self.server.log().matches("Accepted publickey").count()
     }
 
-    /// Makes a file on the host without the backend.
+    /// Creates a file on the host without the backend.
     fn make(&self, name: &str, bytes: impl AsRef<[u8]>) -> SandboxPath {
         std::fs::write(self.session().join(name), bytes).unwrap();
         self.path(name)
@@ -140,7 +140,7 @@ async fn read(sandbox: &dyn Sandbox, path: &SandboxPath) -> Result<Vec<u8>, Erro
 
 fn kind<T>(result: Result<T, Error>) -> ErrorKind {
     match result {
-        Ok(_) => panic!("it went well"),
+        Ok(_) => panic!("the operation succeeded"),
         Err(error) => error.kind(),
     }
 }

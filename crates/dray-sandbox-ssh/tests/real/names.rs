@@ -82,7 +82,7 @@ fn names() -> Vec<Vec<u8>> {
 }
 
 #[tokio::test]
-async fn r_16_every_name_survives_and_none_is_run() {
+async fn r_16_every_name_is_kept_and_none_is_run() {
     let names = names();
     assert!(names.len() >= 60);
     for options in [Options::default(), Options::default().sftp(Sftp::None)] {

@@ -72,7 +72,7 @@ async fn all_callers_share_one_connection() {
 }
 
 #[tokio::test]
-async fn two_that_connect_concurrently_make_one_connection() {
+async fn backends_that_connect_concurrently_make_one_connection() {
     let host = SshFixture::start(&Options::default());
     let (one, other) = (host.backend(), host.backend());
     let address = host.address();
@@ -150,7 +150,7 @@ async fn a_master_killed_in_the_middle_is_unavailable_and_the_next_call_connects
 }
 
 #[tokio::test]
-async fn where_a_connection_is_full_there_is_another() {
+async fn a_full_connection_is_followed_by_another_one() {
     let host = SshFixture::start(&Options::default().line("MaxSessions 2"));
     let sandbox = host.open().await;
     let path = host.make("file", vec![1; 8 << 20]);
@@ -168,7 +168,7 @@ async fn where_a_connection_is_full_there_is_another() {
 }
 
 #[tokio::test]
-async fn when_all_connections_are_full_it_is_unavailable_for_now() {
+async fn a_host_whose_connections_are_all_full_is_unavailable_until_a_channel_closes() {
     let host = SshFixture::start(&Options::default().line("MaxSessions 1"));
     let backend = SshBackend::new(Config {
         connections: 1,
@@ -183,7 +183,10 @@ async fn when_all_connections_are_full_it_is_unavailable_for_now() {
     let full = sandbox.stat(&path, Follow::Yes).await;
     assert_eq!(kind(full), ErrorKind::Unavailable);
     drop(body);
-    eventually("room", async || sandbox.stat(&path, Follow::Yes).await.ok()).await;
+    eventually("a free channel", async || {
+        sandbox.stat(&path, Follow::Yes).await.ok()
+    })
+    .await;
 }
 
 #[tokio::test]
@@ -204,7 +207,7 @@ async fn a_transfer_that_is_dropped_leaves_nothing_running() {
     }
 }
 
-/// Notes the kind of each client, and runs `ssh`.
+/// Writes the kind of each client to a file, and runs `ssh`.
 const COUNTING_SSH: &str = r#"#!/bin/sh
 d=${0%/*} kind=session
 for word; do
@@ -226,8 +229,8 @@ async fn a_small_transfer_over_a_shared_connection_opens_its_sessions_concurrent
     let host = SshFixture::start(&Options::default().sftp(Sftp::Program));
     let path = host.make("file", [7; 1024]);
     host.backend().resolve(&host.address()).await.unwrap();
-    let folder = tempfile::tempdir().unwrap();
-    let program = folder.path().join("ssh");
+    let directory = tempfile::tempdir().unwrap();
+    let program = directory.path().join("ssh");
     std::fs::write(&program, COUNTING_SSH).unwrap();
     std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o700)).unwrap();
     let home = host.server.home();
@@ -264,7 +267,7 @@ async fn a_small_transfer_over_a_shared_connection_opens_its_sessions_concurrent
             .then_some(())
     })
     .await;
-    let started = std::fs::read_to_string(folder.path().join("started")).unwrap();
+    let started = std::fs::read_to_string(directory.path().join("started")).unwrap();
     assert_eq!(started, "configuration\n");
     for first in ["first-sftp", "first-shell"] {
         assert!(home.join(first).exists(), "{first}");
@@ -282,8 +285,8 @@ exec ssh "$@"
 #[tokio::test]
 async fn a_host_is_examined_while_its_configuration_is_read() {
     let host = SshFixture::start(&Options::default());
-    let folder = tempfile::tempdir().unwrap();
-    let program = folder.path().join("ssh");
+    let directory = tempfile::tempdir().unwrap();
+    let program = directory.path().join("ssh");
     let backend = || {
         let program = program.clone();
         SshBackend::new(Config {
@@ -295,7 +298,7 @@ async fn a_host_is_examined_while_its_configuration_is_read() {
     std::fs::write(&program, "#!/bin/sh\nexec ssh \"$@\"\n").unwrap();
     std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o700)).unwrap();
     let first = backend().resolve(&host.address()).await.unwrap();
-    let meeting = folder.path().join("meeting");
+    let meeting = directory.path().join("meeting");
     let made = std::process::Command::new("mkfifo").arg(&meeting).status();
     assert!(made.unwrap().success());
     std::fs::write(&program, WAITING_SSH).unwrap();
@@ -311,8 +314,8 @@ async fn a_host_is_examined_while_its_configuration_is_read() {
 #[tokio::test]
 async fn r_1_a_remembered_connection_is_not_used_after_its_name_changed() {
     let host = SshFixture::start(&Options::default());
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("config");
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("config");
     let backend = || {
         SshBackend::new(Config {
             config_file: Some(file.clone()),
@@ -339,7 +342,7 @@ async fn r_1_a_remembered_connection_is_not_used_after_its_name_changed() {
 }
 
 #[tokio::test]
-async fn a_shell_that_waits_makes_room_for_sftp_where_a_host_allows_one_channel() {
+async fn an_idle_shell_is_closed_for_sftp_when_a_host_allows_one_channel() {
     let host = SshFixture::start(&Options::default().line("MaxSessions 1"));
     let backend = SshBackend::new(Config {
         connections: 1,
@@ -356,7 +359,8 @@ async fn a_shell_that_waits_makes_room_for_sftp_where_a_host_allows_one_channel(
     assert_eq!(host.logins(), 1);
 }
 
-/// Processes of the server that belong to a transfer: all but the connection itself, the idle channel and the idle shell.
+/// Processes of the server that belong to a transfer: all but the connection itself, the idle channel and the idle
+/// shell.
 fn commands(host: &SshFixture, transport: Transport) -> Vec<String> {
     let rest = if transport == Transport::Sftp {
         "@notty"

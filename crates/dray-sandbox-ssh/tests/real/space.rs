@@ -1,4 +1,5 @@
-//! Tests of full and read-only file systems: small ones that the test mounts, where that is permitted.
+//! Tests of full and read-only file systems. The tests mount small ones, and pass without a check where mounting is not
+//! permitted.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -55,15 +56,15 @@ async fn a_full_disk_is_reported_before_and_while_writing() {
         put(&*sandbox, &path, &vec![1; 2 << 20]).await,
         ErrorKind::NoSpace
     );
-    assert!(!small.join("file").exists(), "nothing was begun");
+    assert!(!small.join("file").exists(), "no file was created");
     // The disk fills up during the write.
     let filler = small.join("filler");
-    let pieces = futures_util::stream::unfold(0, move |index| {
+    let chunks = futures_util::stream::unfold(0, move |index| {
         if index == 1 {
             std::fs::write(&filler, vec![0; 700 << 10]).unwrap();
         }
-        let piece = Ok(bytes::Bytes::from(vec![2; 256 << 10]));
-        std::future::ready((index < 2).then_some((piece, index + 1)))
+        let chunk = Ok(bytes::Bytes::from(vec![2; 256 << 10]));
+        std::future::ready((index < 2).then_some((chunk, index + 1)))
     });
     let write = Write {
         transport: Transport::Sftp,
@@ -72,7 +73,7 @@ async fn a_full_disk_is_reported_before_and_while_writing() {
         offset: 0,
         mode: 0o644,
     };
-    let full = sandbox.write(write, Body::new(pieces)).await;
+    let full = sandbox.write(write, Body::new(chunks)).await;
     assert_eq!(kind(full), ErrorKind::NoSpace);
     sandbox.remove(&path, false).await.unwrap();
 }

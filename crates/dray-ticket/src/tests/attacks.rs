@@ -7,7 +7,7 @@ use dray_testkit::s3::{FaultRule, FaultyS3, S3Fault};
 use dray_types::Sha256Digest;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-use super::{TestEndpoint, connect, noise, read_response, until, with_version};
+use super::{TestEndpoint, connect, noise, read_response, wait_until, with_version};
 use crate::fields::digest_value;
 use crate::{TicketLimits, TicketRequest};
 
@@ -51,7 +51,7 @@ async fn two_whole_uploads_to_one_ticket_store_one_file() {
             ["ticket-in-use", "ticket-used"].contains(&refused.problem().as_str()),
             "{refused:?}"
         );
-        let state = fixture.ask(&format!("GET {url}")).await.json();
+        let state = fixture.send_empty(&format!("GET {url}")).await.json();
         assert_eq!(state["content"]["sha256"], stored[0].json()["sha256"]);
         assert_eq!(fixture.count_files("segments"), 0);
     }
@@ -86,7 +86,7 @@ async fn false_offsets_and_lengths_store_nothing() {
     let short = fixture.issue(TicketRequest::upload(100)).await;
     let head = format!("PUT {short}\r\ncontent-length: 9");
     super::break_after(&fixture, &head, b"abc").await;
-    until(|| async {
+    wait_until(|| async {
         let ticket = fixture.service.find(secret(&short)).await.unwrap();
         ticket.record.moved == 3 && ticket.record.lease.is_none()
     })
@@ -135,7 +135,7 @@ async fn a_ticket_that_expires_during_an_upload_stores_nothing() {
     let head = with_version(&format!("PUT {url}\r\ncontent-length: 6"));
     stream.write_all(head.as_bytes()).await.unwrap();
     stream.write_all(b"abc").await.unwrap();
-    until(|| async {
+    wait_until(|| async {
         let ticket = fixture.service.find(secret(&url)).await.unwrap();
         ticket.record.lease.is_some()
     })
@@ -153,7 +153,7 @@ async fn a_ticket_that_expires_during_an_upload_stores_nothing() {
 }
 
 #[tokio::test]
-async fn a_digest_behind_the_body_is_compared() {
+async fn a_digest_in_the_trailers_is_compared() {
     let fixture = TestEndpoint::new().await;
     let bytes = noise(70_000);
     let correct_digest = digest_value(Sha256Digest::of(&bytes));
@@ -265,15 +265,15 @@ async fn ranges_and_conditions_of_a_download_never_mix_contents() {
         "range: bytes=0-1\r\nif-range: Wed, 21 Oct 2015 07:28:00 GMT".to_owned(),
         "if-none-match: \"other\"".to_owned(),
     ] {
-        let url = fixture.download(&bytes, "a.bin").await;
-        let full_response = fixture.ask(&format!("GET {url}\r\n{fields}")).await;
+        let url = fixture.issue_download(&bytes, "a.bin").await;
+        let full_response = fixture.send_empty(&format!("GET {url}\r\n{fields}")).await;
         assert_eq!(
             (full_response.status, full_response.body == bytes),
             (200, true),
             "{fields}"
         );
     }
-    let url = fixture.download(&bytes, "a.bin").await;
+    let url = fixture.issue_download(&bytes, "a.bin").await;
     for (fields, status) in [
         (format!("if-none-match: \"x\", {etag}"), 304),
         ("if-none-match: *".to_owned(), 304),
@@ -281,12 +281,14 @@ async fn ranges_and_conditions_of_a_download_never_mix_contents() {
         ("range: bytes=1000-".to_owned(), 416),
     ] {
         for method in ["GET", "HEAD"] {
-            let response = fixture.ask(&format!("{method} {url}\r\n{fields}")).await;
+            let response = fixture
+                .send_empty(&format!("{method} {url}\r\n{fields}"))
+                .await;
             assert_eq!(response.status, status, "{method} {fields}");
         }
     }
     let head = fixture
-        .ask(&format!(
+        .send_empty(&format!(
             "HEAD {url}\r\nrange: bytes=0-1\r\nif-range: {etag}"
         ))
         .await;
@@ -295,13 +297,13 @@ async fn ranges_and_conditions_of_a_download_never_mix_contents() {
         (206, Some("2"))
     );
     // None of them used the ticket.
-    assert_eq!(fixture.ask(&format!("GET {url}")).await.body, bytes);
+    assert_eq!(fixture.send_empty(&format!("GET {url}")).await.body, bytes);
 }
 
 #[tokio::test]
 async fn names_of_senders_cannot_leave_a_header_or_a_directory() {
     let fixture = TestEndpoint::new().await;
-    for (name, shown) in [
+    for (name, expected_part) in [
         ("../../etc/passwd", "passwd"),
         ("a\r\nSet-Cookie: b=1", "a"),
         ("\u{202e}fdp.exe", "exe"),
@@ -315,21 +317,24 @@ async fn names_of_senders_cannot_leave_a_header_or_a_directory() {
         let create = format!(
             "POST {url}\r\ntus-resumable: 1.0.0\r\nupload-length: 3\r\nupload-metadata: filename {metadata}"
         );
-        assert_eq!(fixture.ask(&create).await.status, 201, "{name:?}");
+        assert_eq!(fixture.send_empty(&create).await.status, 201, "{name:?}");
         let part = "content-type: application/offset+octet-stream";
         let head = format!("PATCH {url}\r\ntus-resumable: 1.0.0\r\nupload-offset: 0\r\n{part}");
         assert_eq!(fixture.send(&head, b"abc").await.status, 204, "{name:?}");
-        let state = fixture.ask(&format!("GET {url}")).await.json();
+        let state = fixture.send_empty(&format!("GET {url}")).await.json();
         let stored = state["content"]["name"].as_str().unwrap();
         assert!(
             !stored.contains(['/', '\r', '\n', '\u{202e}']),
             "{stored:?}"
         );
-        let download = fixture.download(&noise(3), stored).await;
-        let response = fixture.ask(&format!("GET {download}")).await;
+        let download = fixture.issue_download(&noise(3), stored).await;
+        let response = fixture.send_empty(&format!("GET {download}")).await;
         assert_eq!(response.field("set-cookie"), None, "{name:?}");
         let disposition = response.field("content-disposition").unwrap();
         assert!(disposition.starts_with("attachment; "), "{disposition}");
-        assert!(disposition.contains(shown), "{name:?}: {disposition}");
+        assert!(
+            disposition.contains(expected_part),
+            "{name:?}: {disposition}"
+        );
     }
 }

@@ -12,14 +12,14 @@ use opentelemetry::metrics::MeterProvider as _;
 use super::{TestEndpoint, TestResponse, noise, send_raw};
 use crate::{Principal, TicketDestination, TicketRequest};
 
-/// An endpoint with a bus on which the test acts as the services.
+/// An endpoint with a bus on which the test handles the calls of other services.
 struct DestinationFixture {
     fixture: TestEndpoint,
     bus: Bus,
 }
 
 /// Requests that a fake service got, with the ids of their operations.
-type SeenRequests<C> = Arc<Mutex<Vec<(String, C)>>>;
+type ReceivedRequests<C> = Arc<Mutex<Vec<(String, C)>>>;
 
 impl DestinationFixture {
     async fn new() -> Self {
@@ -33,9 +33,9 @@ impl DestinationFixture {
     /// Handles every call of one kind.
     async fn fake<C: Call + Clone + Send + 'static>(
         &self,
-        mut answer: impl FnMut(&C) -> Result<C::Reply, Fault> + Send + 'static,
-    ) -> SeenRequests<C> {
-        let received_requests: SeenRequests<C> = Arc::default();
+        mut respond: impl FnMut(&C) -> Result<C::Reply, Fault> + Send + 'static,
+    ) -> ReceivedRequests<C> {
+        let received_requests: ReceivedRequests<C> = Arc::default();
         let subject = call_subject::<C>();
         let mut responder = self.bus.respond_to(&subject, "test").await.unwrap();
         let record = received_requests.clone();
@@ -44,7 +44,7 @@ impl DestinationFixture {
                 let request: C = incoming.decode().unwrap();
                 let operation = incoming.meta().unwrap().operation.as_str().to_owned();
                 record.lock().unwrap().push((operation, request.clone()));
-                incoming.answer(answer(&request)).await;
+                incoming.answer(respond(&request)).await;
             }
         };
         #[expect(
@@ -171,7 +171,7 @@ async fn a_failed_destination_keeps_the_content_and_is_tried_again_as_the_same_o
         (other_response.status, other_response.problem().as_str()),
         (409, "content-stored")
     );
-    let again = fixture.fixture.ask(&format!("POST {url}")).await;
+    let again = fixture.fixture.send_empty(&format!("POST {url}")).await;
     assert_eq!(again.status, 201, "{again:?}");
     assert_eq!(again.json()["receipt"]["kind"], "sandbox");
     {
@@ -180,7 +180,7 @@ async fn a_failed_destination_keeps_the_content_and_is_tried_again_as_the_same_o
         assert_eq!(received_requests[0].0, received_requests[1].0);
         assert_eq!(document["operation_id"], received_requests[0].0);
     }
-    let used = fixture.fixture.ask(&format!("POST {url}")).await;
+    let used = fixture.fixture.send_empty(&format!("POST {url}")).await;
     assert_eq!((used.status, used.problem().as_str()), (410, "ticket-used"));
 }
 
@@ -206,7 +206,11 @@ async fn a_restart_between_the_store_and_the_destination_loses_nothing() {
         (state.status, state.field("upload-offset")),
         (200, Some("9"))
     );
-    let status_document = fixture.fixture.ask(&format!("GET {url}")).await.json();
+    let status_document = fixture
+        .fixture
+        .send_empty(&format!("GET {url}"))
+        .await
+        .json();
     assert_eq!(status_document["state"], "complete");
     assert_eq!(status_document["receipt"]["kind"], "sandbox");
 }
@@ -270,7 +274,7 @@ async fn refused_content_reaches_no_destination() {
 }
 
 #[tokio::test]
-async fn a_destination_needs_services() {
+async fn a_ticket_with_a_destination_is_refused_without_a_bus() {
     let fixture = TestEndpoint::new().await;
     let destination = TicketDestination::Chat {
         message: String::new(),
@@ -298,7 +302,7 @@ async fn a_download_of_a_sandbox_file_has_its_content() {
         .unwrap();
     let response = fixture
         .fixture
-        .ask(&format!("GET {}", ticket.url("")))
+        .send_empty(&format!("GET {}", ticket.url("")))
         .await;
     assert_eq!(response.status, 200);
     assert!(response.body == bytes);
@@ -319,12 +323,12 @@ async fn a_download_fails_when_the_file_changed_before_it() {
         fixture
             .fake::<v1::GetSandboxFileRequest>(move |_| Ok(file.clone()))
             .await;
-        let mut looks = 0;
+        let mut stat_count = 0;
         let received_requests = fixture
             .fake::<v1::StatSandboxRequest>(move |_| {
-                looks += 1;
+                stat_count += 1;
                 // Around the copy the file is the same.
-                Ok(if looks <= 2 {
+                Ok(if stat_count <= 2 {
                     entry(1_000, 5)
                 } else {
                     later.clone()
@@ -337,7 +341,7 @@ async fn a_download_fails_when_the_file_changed_before_it() {
             .await
             .unwrap();
         let url = ticket.url("");
-        let response = fixture.fixture.ask(&format!("GET {url}")).await;
+        let response = fixture.fixture.send_empty(&format!("GET {url}")).await;
         assert_eq!(
             (response.status, response.problem().as_str()),
             (410, "source-changed")
@@ -347,7 +351,7 @@ async fn a_download_fails_when_the_file_changed_before_it() {
                 .lock()
                 .unwrap()
                 .iter()
-                .all(|(_, asked)| asked.with_change_marker)
+                .all(|(_, request)| request.with_change_marker)
         );
     }
 }
@@ -359,12 +363,12 @@ async fn a_file_that_changes_while_it_is_copied_gets_no_ticket() {
     fixture
         .fake::<v1::GetSandboxFileRequest>(move |_| Ok(file.clone()))
         .await;
-    let mut looks = 0;
+    let mut stat_count = 0;
     fixture
         .fake::<v1::StatSandboxRequest>(move |_| {
-            looks += 1;
+            stat_count += 1;
             Ok(v1::SandboxEntry {
-                change_marker: format!("1:7 {looks}"),
+                change_marker: format!("1:7 {stat_count}"),
                 ..entry(1_000, 5)
             })
         })
@@ -386,11 +390,11 @@ async fn a_download_breaks_when_the_file_changes_while_it_is_sent() {
     fixture
         .fake::<v1::GetSandboxFileRequest>(move |_| Ok(file.clone()))
         .await;
-    let mut looks = 0;
+    let mut stat_count = 0;
     fixture
         .fake::<v1::StatSandboxRequest>(move |_| {
-            looks += 1;
-            match looks {
+            stat_count += 1;
+            match stat_count {
                 // Around the copy, and before the response.
                 1..=3 => Ok(entry(300_000, 5)),
                 _ => Err(Fault::new(FaultCode::NotFound, "The file is gone.")),
@@ -404,7 +408,7 @@ async fn a_download_breaks_when_the_file_changes_while_it_is_sent() {
         .unwrap();
     let response = fixture
         .fixture
-        .ask(&format!("GET {}", ticket.url("")))
+        .send_empty(&format!("GET {}", ticket.url("")))
         .await;
     // The length was announced and the connection ends earlier, so no client treats the response as complete.
     assert_eq!(response.field("content-length"), Some("300000"));

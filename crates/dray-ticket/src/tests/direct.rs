@@ -1,4 +1,4 @@
-//! Uploads in parts that go to the store beside the endpoint.
+//! Uploads in parts that clients send to the store, bypassing the endpoint.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -39,15 +39,15 @@ async fn send_part(part: &Value, bytes: &[u8]) -> TestResponse {
     read_response(&mut stream).await
 }
 
-/// Sends every part, and names them as the document of the end does.
+/// Sends every part. Returns the list of parts for the request that completes the upload.
 async fn send_parts(offer: &Value, bytes: &Bytes) -> Vec<Value> {
     let mut sent = Vec::new();
     let mut start = 0;
     for part in offer["parts"].as_array().unwrap() {
         let size = usize::try_from(part["size"].as_u64().unwrap()).unwrap();
-        let answer = send_part(part, &bytes[start..start + size]).await;
-        assert_eq!(answer.status, 200, "{answer:?}");
-        sent.push(json!({"number": part["number"], "etag": answer.field("etag").unwrap()}));
+        let response = send_part(part, &bytes[start..start + size]).await;
+        assert_eq!(response.status, 200, "{response:?}");
+        sent.push(json!({"number": part["number"], "etag": response.field("etag").unwrap()}));
         start += size;
     }
     assert_eq!(start, bytes.len());
@@ -75,13 +75,13 @@ async fn parts_become_the_artifact_after_the_same_checks() {
         .size(Some(bytes.len() as u64))
         .sha256(Some(sha256))
         .name("a.bin");
-    let ticket = fixture.ticket(request).await;
+    let ticket = fixture.issue_ticket(request).await;
     let url = ticket.url("");
     assert_eq!(ticket.parts_url(""), Some(format!("{url}/parts")));
     let offer = begin(&fixture, &url).await;
     assert_eq!(offer["parts"].as_array().unwrap().len(), 2);
     let sent = send_parts(&offer, &bytes).await;
-    // No content is visible before the end, and bytes cannot be sent in both ways.
+    // No content is visible before the upload is complete, and its bytes cannot go through the endpoint too.
     assert!(!fixture.is_stored(&bytes).await);
     assert_eq!(
         fixture.send(&format!("PUT {url}"), &bytes).await.status,
@@ -134,7 +134,7 @@ async fn parts_of_another_content_are_refused_and_removed() {
 }
 
 #[tokio::test]
-async fn the_end_needs_every_part_with_its_tag() {
+async fn completing_requires_every_part_with_its_tag() {
     let fixture = TestEndpoint::with_public_store().await;
     let bytes = noise(PART_BYTES + 10);
     let url = fixture.issue(TicketRequest::upload(64 << 20)).await;
@@ -172,7 +172,7 @@ async fn the_end_needs_every_part_with_its_tag() {
 }
 
 #[tokio::test]
-async fn invalid_tickets_return_no_urls() {
+async fn an_invalid_or_ended_ticket_returns_no_urls() {
     let fixture = TestEndpoint::with_public_store().await;
     let url = fixture
         .issue(TicketRequest::upload(100).size(Some(10)))
@@ -203,12 +203,12 @@ async fn invalid_tickets_return_no_urls() {
     fixture.service.sweep().await.unwrap();
     assert_eq!(fixture.count_files("uploads/"), 0);
 
-    let inside = TestEndpoint::new().await;
-    let ticket = inside
-        .ticket(TicketRequest::upload(100).size(Some(10)))
+    let without_public_store = TestEndpoint::new().await;
+    let ticket = without_public_store
+        .issue_ticket(TicketRequest::upload(100).size(Some(10)))
         .await;
     assert_eq!(ticket.parts_url(""), None);
-    let refused = inside
+    let refused = without_public_store
         .send(&format!("POST {}/parts", ticket.url("")), b"")
         .await;
     assert_eq!(
@@ -225,8 +225,11 @@ async fn a_revoked_ticket_removes_the_parts_that_were_sent() {
         .await;
     let offer = begin(&fixture, &url).await;
     assert_eq!(send_part(&offer["parts"][0], &noise(10)).await.status, 200);
-    assert_eq!(fixture.ask(&format!("DELETE {url}")).await.status, 204);
+    assert_eq!(
+        fixture.send_empty(&format!("DELETE {url}")).await.status,
+        204
+    );
     assert_eq!(fixture.count_files("uploads/"), 0);
-    let dead = send_part(&offer["parts"][0], &noise(10)).await;
-    assert_eq!(dead.status, 404, "{dead:?}");
+    let after_revocation = send_part(&offer["parts"][0], &noise(10)).await;
+    assert_eq!(after_revocation.status, 404, "{after_revocation:?}");
 }

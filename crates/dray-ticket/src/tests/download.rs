@@ -8,7 +8,7 @@ use crate::fields::digest_value;
 
 async fn wait_for_release(fixture: &TestEndpoint, url: &str) {
     let secret = url.rsplit('/').next().unwrap();
-    super::until(|| async {
+    super::wait_until(|| async {
         let ticket = fixture.service.find(secret).await.unwrap();
         ticket.record.lease.is_none()
     })
@@ -19,16 +19,16 @@ async fn wait_for_release(fixture: &TestEndpoint, url: &str) {
 async fn content_is_sent_once_with_its_digest_and_name() {
     let fixture = TestEndpoint::new().await;
     let bytes = noise(3 << 20);
-    let url = fixture.download(&bytes, "r\u{e9}sum\u{e9}.txt").await;
+    let url = fixture.issue_download(&bytes, "r\u{e9}sum\u{e9}.txt").await;
     let digest = Sha256Digest::of(&bytes);
-    let head = fixture.ask(&format!("HEAD {url}")).await;
+    let head = fixture.send_empty(&format!("HEAD {url}")).await;
     let length = bytes.len().to_string();
     assert_eq!(
         (head.status, head.field("content-length")),
         (200, Some(length.as_str()))
     );
 
-    let response = fixture.ask(&format!("GET {url}")).await;
+    let response = fixture.send_empty(&format!("GET {url}")).await;
     assert_eq!(response.status, 200);
     assert_eq!(response.body, bytes);
     assert_eq!(
@@ -49,7 +49,7 @@ async fn content_is_sent_once_with_its_digest_and_name() {
     assert!(disposition.contains("filename*=UTF-8''r%C3%A9sum%C3%A9.txt"));
 
     wait_for_release(&fixture, &url).await;
-    let again = fixture.ask(&format!("GET {url}")).await;
+    let again = fixture.send_empty(&format!("GET {url}")).await;
     assert_eq!(
         (again.status, again.problem().as_str()),
         (410, "ticket-used")
@@ -61,13 +61,13 @@ async fn a_broken_download_continues_with_a_range() {
     let fixture = TestEndpoint::new().await;
     // More than the buffers of a connection take.
     let bytes = noise(24 << 20);
-    let url = fixture.download(&bytes, "a.bin").await;
+    let url = fixture.issue_download(&bytes, "a.bin").await;
     let mut stream = connect(fixture.address).await;
     let head = with_version(&format!("GET {url}"));
     stream.write_all(head.as_bytes()).await.unwrap();
     let mut start = vec![0; 1 << 20];
     stream.read_exact(&mut start).await.unwrap();
-    let concurrent_response = fixture.ask(&format!("GET {url}")).await;
+    let concurrent_response = fixture.send_empty(&format!("GET {url}")).await;
     assert_eq!(
         (
             concurrent_response.status,
@@ -79,34 +79,34 @@ async fn a_broken_download_continues_with_a_range() {
     wait_for_release(&fixture, &url).await;
 
     let body = start.windows(4).position(|window| window == b"\r\n\r\n");
-    let have = start.len() - body.unwrap() - 4;
+    let received_bytes = start.len() - body.unwrap() - 4;
     let etag = format!("\"{}\"", Sha256Digest::of(&bytes));
     let rest = fixture
-        .ask(&format!(
-            "GET {url}\r\nrange: bytes={have}-\r\nif-range: {etag}"
+        .send_empty(&format!(
+            "GET {url}\r\nrange: bytes={received_bytes}-\r\nif-range: {etag}"
         ))
         .await;
     assert_eq!(rest.status, 206);
-    assert_eq!(rest.body, bytes.slice(have..));
-    let range = format!("bytes {have}-{}/{}", bytes.len() - 1, bytes.len());
+    assert_eq!(rest.body, bytes.slice(received_bytes..));
+    let range = format!("bytes {received_bytes}-{}/{}", bytes.len() - 1, bytes.len());
     assert_eq!(rest.field("content-range"), Some(range.as_str()));
     wait_for_release(&fixture, &url).await;
     assert_eq!(
-        fixture.ask(&format!("GET {url}")).await.problem(),
+        fixture.send_empty(&format!("GET {url}")).await.problem(),
         "ticket-used"
     );
 }
 
 #[tokio::test]
-async fn conditions_decide_what_is_sent() {
+async fn the_conditions_of_a_request_determine_the_response() {
     let fixture = TestEndpoint::new().await;
     let bytes = noise(10);
     let etag = format!("\"{}\"", Sha256Digest::of(&bytes));
-    let url = fixture.download(&bytes, "a.bin").await;
+    let url = fixture.issue_download(&bytes, "a.bin").await;
     let get = |fields: &str| {
         let head = format!("GET {url}{fields}");
         let fixture = &fixture;
-        async move { fixture.ask(&head).await }
+        async move { fixture.send_empty(&head).await }
     };
     assert_eq!(
         get(&format!("\r\nif-none-match: W/{etag}")).await.status,
@@ -124,12 +124,12 @@ async fn conditions_decide_what_is_sent() {
 }
 
 #[tokio::test]
-async fn content_other_than_that_of_the_client_is_sent_completely() {
+async fn a_range_of_other_content_gets_the_complete_content() {
     let fixture = TestEndpoint::new().await;
     let bytes = noise(10);
-    let url = fixture.download(&bytes, "a.bin").await;
+    let url = fixture.issue_download(&bytes, "a.bin").await;
     let head = format!("GET {url}\r\nrange: bytes=0-3\r\nif-range: \"other\"");
-    let response = fixture.ask(&head).await;
+    let response = fixture.send_empty(&head).await;
     assert_eq!((response.status, response.body), (200, bytes));
 }
 
@@ -137,7 +137,7 @@ async fn content_other_than_that_of_the_client_is_sent_completely() {
 async fn content_that_changed_is_not_sent_to_its_end() {
     let fixture = TestEndpoint::new().await;
     let bytes = noise(1 << 20);
-    let url = fixture.download(&bytes, "a.bin").await;
+    let url = fixture.issue_download(&bytes, "a.bin").await;
     let hex = Sha256Digest::of(&bytes).to_hex();
     let mut directories = vec![fixture.directory.path().to_owned()];
     let mut changed = false;
@@ -160,7 +160,7 @@ async fn content_that_changed_is_not_sent_to_its_end() {
         }
     }
     assert!(changed);
-    let response = fixture.ask(&format!("GET {url}")).await;
+    let response = fixture.send_empty(&format!("GET {url}")).await;
     assert!(response.body.len() < bytes.len() || response.status != 200);
     wait_for_release(&fixture, &url).await;
     let secret = url.rsplit('/').next().unwrap();
@@ -171,7 +171,7 @@ async fn content_that_changed_is_not_sent_to_its_end() {
 #[tokio::test]
 async fn a_download_ticket_takes_no_bytes() {
     let fixture = TestEndpoint::new().await;
-    let url = fixture.download(&noise(10), "a.bin").await;
+    let url = fixture.issue_download(&noise(10), "a.bin").await;
     let response = fixture.send(&format!("PUT {url}"), b"abc").await;
     assert_eq!(response.status, 405);
 }

@@ -35,7 +35,7 @@ async fn the_page_has_a_form_and_loads_nothing() {
     let request = TicketRequest::upload(4_000).media_type(Some("image/*".to_owned()));
     let url = fixture.issue(request).await;
     let page = fixture
-        .ask(&format!("GET {url}\r\naccept: text/html,*/*"))
+        .send_empty(&format!("GET {url}\r\naccept: text/html,*/*"))
         .await;
     assert_eq!(page.status, 200);
     let policy = page.field("content-security-policy").unwrap();
@@ -69,7 +69,7 @@ async fn the_page_has_a_form_and_loads_nothing() {
             && !page_text.contains("src=")
     );
     // A program gets the state as JSON instead.
-    let state = fixture.ask(&format!("GET {url}")).await.json();
+    let state = fixture.send_empty(&format!("GET {url}")).await.json();
     assert_eq!(
         (&state["state"], &state["max_bytes"]),
         (&"open".into(), &4_000.into())

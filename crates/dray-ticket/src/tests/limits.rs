@@ -6,7 +6,7 @@ use super::{TestEndpoint, noise};
 use crate::{Principal, TicketLimits, TicketProblem, TicketRequest};
 
 #[tokio::test]
-async fn unknown_and_forged_tickets_look_the_same() {
+async fn unknown_and_forged_tickets_get_the_same_response() {
     let fixture = TestEndpoint::new().await;
     let url = fixture.issue(TicketRequest::upload(100)).await;
     let changed = if url.ends_with('A') { 'B' } else { 'A' };
@@ -77,8 +77,8 @@ async fn limits_of_a_principal_apply_to_concurrent_requests() {
     };
     let fixture = TestEndpoint::with(limits, u64::MAX).await;
     let principal = Principal::default();
-    let wish = || fixture.service.issue(&principal, TicketRequest::upload(1));
-    let made = tokio::join!(wish(), wish(), wish(), wish(), wish());
+    let issue = || fixture.service.issue(&principal, TicketRequest::upload(1));
+    let made = tokio::join!(issue(), issue(), issue(), issue(), issue());
     let made = [&made.0, &made.1, &made.2, &made.3, &made.4];
     assert_eq!(made.iter().filter(|made| made.is_ok()).count(), 3);
     let refused = made.iter().filter_map(|made| made.as_ref().err());
@@ -98,14 +98,14 @@ async fn bytes_above_the_quota_are_refused_until_reservations_end() {
     let fixture = TestEndpoint::with(limits, u64::MAX).await;
     let url = fixture.issue(TicketRequest::upload(80)).await;
     let principal = Principal::default();
-    let wish = || fixture.service.issue(&principal, TicketRequest::upload(80));
+    let issue = || fixture.service.issue(&principal, TicketRequest::upload(80));
     assert!(matches!(
-        wish().await,
+        issue().await,
         Err(TicketProblem::QuotaExceeded { free: 20, .. })
     ));
     // The upload used ten bytes of the eighty.
     fixture.send(&format!("PUT {url}"), &noise(10)).await;
-    wish().await.unwrap();
+    issue().await.unwrap();
 }
 
 #[tokio::test]
@@ -118,7 +118,7 @@ async fn a_full_store_keeps_the_received_bytes_and_is_reported() {
         (response.status, response.problem().as_str()),
         (507, "storage-full")
     );
-    let offset = fixture.ask(&format!("HEAD {url}")).await;
+    let offset = fixture.send_empty(&format!("HEAD {url}")).await;
     assert_eq!(
         offset.field("upload-offset"),
         Some((4 << 20).to_string().as_str())

@@ -6,14 +6,14 @@ use super::{TestEndpoint, TestResponse, noise};
 use crate::{TicketRequest, key_text};
 
 /// Sends a request with the key of the endpoint.
-async fn ask_with_key(fixture: &TestEndpoint, line: &str) -> TestResponse {
+async fn send_with_key(fixture: &TestEndpoint, line: &str) -> TestResponse {
     let key = key_text(&[7; 32]);
     let head = format!("{line}\r\nauthorization: Bearer {key}");
-    fixture.ask(&head).await
+    fixture.send_empty(&head).await
 }
 
 async fn listed(fixture: &TestEndpoint, query: &str) -> Vec<Value> {
-    let response = ask_with_key(fixture, &format!("GET /tickets?{query}")).await;
+    let response = send_with_key(fixture, &format!("GET /tickets?{query}")).await;
     assert_eq!(response.status, 200, "{response:?}");
     response.json()["tickets"].as_array().unwrap().clone()
 }
@@ -22,13 +22,13 @@ async fn listed(fixture: &TestEndpoint, query: &str) -> Vec<Value> {
 async fn a_list_shows_states_and_limits_and_never_a_secret() {
     let fixture = TestEndpoint::new().await;
     let open = fixture
-        .ticket(
+        .issue_ticket(
             TicketRequest::upload(100)
                 .name("a.txt")
                 .media_type(Some("text/*".to_owned())),
         )
         .await;
-    let used = fixture.ticket(TicketRequest::upload(100)).await;
+    let used = fixture.issue_ticket(TicketRequest::upload(100)).await;
     let bytes = noise(10);
     let stored = fixture.send(&format!("PUT {}", used.url("")), &bytes).await;
     assert_eq!(stored.status, 201);
@@ -70,9 +70,9 @@ async fn a_list_shows_states_and_limits_and_never_a_secret() {
 #[tokio::test]
 async fn a_revoked_ticket_is_a_problem_and_a_used_one_stays_used() {
     let fixture = TestEndpoint::new().await;
-    let ticket = fixture.ticket(TicketRequest::upload(100)).await;
+    let ticket = fixture.issue_ticket(TicketRequest::upload(100)).await;
     let path = format!("/tickets/{}?tenant=default", ticket.id());
-    let revoked = ask_with_key(&fixture, &format!("DELETE {path}")).await;
+    let revoked = send_with_key(&fixture, &format!("DELETE {path}")).await;
     assert_eq!(
         (revoked.status, &revoked.json()["state"]),
         (200, &"revoked".into())
@@ -84,13 +84,13 @@ async fn a_revoked_ticket_is_a_problem_and_a_used_one_stays_used() {
         (refused.status, refused.problem().as_str()),
         (410, "ticket-revoked")
     );
-    let status_document = ask_with_key(&fixture, &format!("GET {path}")).await;
+    let status_document = send_with_key(&fixture, &format!("GET {path}")).await;
     assert_eq!(status_document.json()["state"], "revoked");
-    let again = ask_with_key(&fixture, &format!("DELETE {path}")).await;
+    let again = send_with_key(&fixture, &format!("DELETE {path}")).await;
     assert_eq!(again.problem(), "ticket-revoked");
-    let used = fixture.ticket(TicketRequest::upload(100)).await;
+    let used = fixture.issue_ticket(TicketRequest::upload(100)).await;
     fixture.send(&format!("PUT {}", used.url("")), b"abc").await;
-    let late_revocation = ask_with_key(
+    let late_revocation = send_with_key(
         &fixture,
         &format!("DELETE /tickets/{}?tenant=default", used.id()),
     )
@@ -104,7 +104,7 @@ async fn a_revoked_ticket_is_a_problem_and_a_used_one_stays_used() {
 #[tokio::test]
 async fn tickets_are_listed_and_revoked_with_only_the_key() {
     let fixture = TestEndpoint::new().await;
-    let ticket = fixture.ticket(TicketRequest::upload(100)).await;
+    let ticket = fixture.issue_ticket(TicketRequest::upload(100)).await;
     let id = ticket.id();
     for line in [
         "GET /tickets?tenant=default&session=cli".to_owned(),
@@ -118,7 +118,7 @@ async fn tickets_are_listed_and_revoked_with_only_the_key() {
             &format!("authorization: Bearer {secret}"),
         ] {
             let head = format!("{line}\r\n{key}");
-            let refused = fixture.ask(head.trim_end()).await;
+            let refused = fixture.send_empty(head.trim_end()).await;
             assert_eq!(
                 (refused.status, refused.problem().as_str()),
                 (401, "key-needed")
@@ -135,7 +135,7 @@ async fn tickets_are_listed_and_revoked_with_only_the_key() {
 #[tokio::test]
 async fn requests_that_name_no_ticket_or_no_tenant_are_refused() {
     let fixture = TestEndpoint::new().await;
-    let ticket = fixture.ticket(TicketRequest::upload(100)).await;
+    let ticket = fixture.issue_ticket(TicketRequest::upload(100)).await;
     let id = ticket.id();
     for (line, status, problem) in [
         (
@@ -170,7 +170,7 @@ async fn requests_that_name_no_ticket_or_no_tenant_are_refused() {
             "invalid-request",
         ),
     ] {
-        let refused = ask_with_key(&fixture, &line).await;
+        let refused = send_with_key(&fixture, &line).await;
         assert_eq!(
             (refused.status, refused.problem().as_str()),
             (status, problem),

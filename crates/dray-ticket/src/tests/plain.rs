@@ -32,7 +32,7 @@ async fn an_upload_is_one_artifact_and_the_ticket_is_used() {
 }
 
 #[tokio::test]
-async fn a_body_of_unknown_length_is_taken_up_to_the_limit() {
+async fn a_body_of_unknown_length_is_accepted_up_to_the_limit() {
     let fixture = TestEndpoint::new().await;
     let url = fixture.issue(TicketRequest::upload(5)).await;
     let head = format!("POST {url}\r\ntransfer-encoding: chunked");
@@ -124,7 +124,7 @@ async fn announced_digests_that_agree_are_accepted() {
 }
 
 #[tokio::test]
-async fn of_two_senders_one_is_served() {
+async fn a_second_sender_is_refused_while_the_first_one_sends() {
     let fixture = TestEndpoint::new().await;
     let (replica, _stop) = fixture.replica(crate::TicketLimits::default()).await;
     let url = fixture.issue(TicketRequest::upload(100)).await;
@@ -134,7 +134,7 @@ async fn of_two_senders_one_is_served() {
     first.write_all(b"a").await.unwrap();
     // The first request has the ticket as soon as the state shows it.
     let secret = url.rsplit('/').next().unwrap();
-    super::until(|| async {
+    super::wait_until(|| async {
         let ticket = fixture.service.find(secret).await.unwrap();
         ticket.record.lease.is_some()
     })
@@ -153,7 +153,7 @@ async fn of_two_senders_one_is_served() {
 }
 
 #[tokio::test]
-async fn senders_that_begin_together_never_mix() {
+async fn bytes_of_concurrent_senders_are_never_mixed() {
     let fixture = TestEndpoint::new().await;
     let url = fixture.issue(TicketRequest::upload(100)).await;
     let head = format!("PUT {url}");

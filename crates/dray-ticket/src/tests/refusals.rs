@@ -5,7 +5,7 @@ use dray_types::Sha256Digest;
 use super::{TestEndpoint, TestResponse, break_after, noise};
 use crate::{Principal, TicketLimits, TicketRequest};
 
-/// The ways in which a client sends a whole file.
+/// The protocols in which a client sends a whole file.
 const UPLOAD_PROTOCOLS: [&str; 4] = ["plain", "tus", "resumable", "form"];
 
 /// Sends content in one request that completes the upload.
@@ -20,7 +20,7 @@ async fn send_as(
         "tus" => {
             let length = content.len();
             let create = format!("POST {url}\r\ntus-resumable: 1.0.0\r\nupload-length: {length}");
-            let created = fixture.ask(&create).await;
+            let created = fixture.send_empty(&create).await;
             if created.status >= 300 {
                 return created;
             }
@@ -70,7 +70,7 @@ async fn every_protocol_refuses_the_same_content_with_the_same_problem() {
             );
             assert_eq!(fixture.count_files("segments"), 0, "{protocol}: {problem}");
             // The received bytes are not visible to the holder of the URL either.
-            let state = fixture.ask(&format!("GET {url}")).await;
+            let state = fixture.send_empty(&format!("GET {url}")).await;
             if state.status == 200 {
                 assert!(state.json()["content"].is_null(), "{protocol}: {state:?}");
                 assert_eq!(state.json()["received_bytes"], 0, "{protocol}: {state:?}");
@@ -102,7 +102,7 @@ async fn every_protocol_refuses_tickets_that_do_not_work() {
 }
 
 #[tokio::test]
-async fn a_ticket_over_the_quota_or_beside_too_many_is_not_made() {
+async fn a_ticket_above_the_quota_or_the_number_of_open_tickets_is_not_made() {
     let limits = TicketLimits {
         quota_bytes: 100,
         max_open_tickets: 2,
@@ -136,21 +136,21 @@ async fn a_ticket_over_the_quota_or_beside_too_many_is_not_made() {
 }
 
 #[tokio::test]
-async fn the_offset_after_a_broken_connection_has_every_byte_that_came() {
+async fn the_offset_after_a_broken_connection_counts_every_byte_that_arrived() {
     let fixture = TestEndpoint::new().await;
     let bytes = noise(3 << 20);
     for _ in 0..5 {
         let url = fixture.issue(TicketRequest::upload(4 << 20)).await;
         let head = format!("PUT {url}\r\ncontent-length: {}", 4 << 20);
         break_after(&fixture, &head, &bytes).await;
-        // Once the request is seen. Without a wait for its end this would be zero most of the time.
+        // The request has begun. If the next one did not wait for its end, the offset would usually be 0.
         let secret = url.rsplit('/').next().unwrap();
-        super::until(|| async {
+        super::wait_until(|| async {
             let ticket = fixture.service.find(secret).await.unwrap();
             ticket.record.lease.is_some() || ticket.record.moved > 0
         })
         .await;
-        let offset = fixture.ask(&format!("HEAD {url}")).await;
+        let offset = fixture.send_empty(&format!("HEAD {url}")).await;
         let expected = bytes.len().to_string();
         assert_eq!(offset.field("upload-offset"), Some(expected.as_str()));
     }

@@ -1,4 +1,4 @@
-//! Uploads that continue, as draft-ietf-httpbis-resumable-upload has them.
+//! Uploads in several requests, as in draft-ietf-httpbis-resumable-upload.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ const APPEND_MEDIA_TYPE: &str = "content-type: application/partial-upload";
 /// Waits until a broken request is recorded.
 async fn wait_for_offset(fixture: &TestEndpoint, url: &str, offset: usize) {
     let secret = url.rsplit('/').next().unwrap();
-    super::until(|| async {
+    super::wait_until(|| async {
         let record = fixture.service.find(secret).await.unwrap().record;
         record.moved == offset as u64 && record.lease.is_none()
     })
@@ -43,7 +43,7 @@ async fn parts_become_one_artifact() {
     assert_eq!(fixture.send(&head, b"cd").await.status, 204);
     assert!(!fixture.is_stored(b"abcd").await);
 
-    let offset = fixture.ask(&format!("HEAD {url}")).await;
+    let offset = fixture.send_empty(&format!("HEAD {url}")).await;
     assert_eq!(offset.status, 204);
     assert_eq!(offset.field("upload-offset"), Some("4"));
     assert_eq!(offset.field("upload-length"), Some("6"));
@@ -58,13 +58,13 @@ async fn parts_become_one_artifact() {
         completed.json()["sha256"],
         Sha256Digest::of(b"abcdef").to_hex()
     );
-    let after = fixture.ask(&format!("HEAD {url}")).await;
+    let after = fixture.send_empty(&format!("HEAD {url}")).await;
     assert_eq!(after.field("upload-complete"), Some("?1"));
     assert_eq!(fixture.count_files("segments"), 0);
 }
 
 #[tokio::test]
-async fn a_wrong_offset_is_refused_with_the_right_one() {
+async fn a_wrong_offset_is_refused_with_the_expected_one() {
     let fixture = TestEndpoint::new().await;
     let url = fixture.issue(TicketRequest::upload(100)).await;
     fixture
@@ -127,7 +127,7 @@ async fn a_sender_that_continues_takes_over_from_one_that_hangs() {
     hanging.write_all(hanging_head.as_bytes()).await.unwrap();
     hanging.write_all(b"X").await.unwrap();
     let secret = url.rsplit('/').next().unwrap();
-    super::until(|| async {
+    super::wait_until(|| async {
         let ticket = fixture.service.find(secret).await.unwrap();
         ticket.record.lease.is_some()
     })
@@ -145,7 +145,7 @@ async fn a_sender_that_continues_takes_over_from_one_that_hangs() {
 }
 
 #[tokio::test]
-async fn a_part_with_a_wrong_digest_is_forgotten() {
+async fn a_part_with_a_wrong_digest_is_discarded() {
     let fixture = TestEndpoint::new().await;
     let url = fixture.issue(TicketRequest::upload(100)).await;
     fixture
@@ -165,7 +165,7 @@ async fn a_part_with_a_wrong_digest_is_forgotten() {
 }
 
 #[tokio::test]
-async fn a_length_that_is_not_kept_is_refused() {
+async fn content_of_another_length_than_announced_is_refused() {
     let fixture = TestEndpoint::new().await;
     let url = fixture.issue(TicketRequest::upload(100)).await;
     let create = format!("POST {url}\r\nupload-complete: ?0\r\nupload-length: 4");

@@ -83,7 +83,7 @@ impl ServerFixture {
 }
 
 #[tokio::test]
-async fn a_ticket_that_a_call_made_works_at_the_endpoint_and_is_shown() {
+async fn a_ticket_that_a_call_made_works_at_the_endpoint_and_can_be_inspected() {
     let fixture = ServerFixture::new("https://files.example").await;
     let issued = fixture.issue("acme", "s1").await;
     let ticket = issued.ticket.unwrap();
@@ -94,11 +94,11 @@ async fn a_ticket_that_a_call_made_works_at_the_endpoint_and_is_shown() {
     let bytes = noise(10);
     let stored = fixture.fixture.send(&format!("PUT {path}"), &bytes).await;
     assert_eq!(stored.status, 201);
-    let shown = fixture.inspect("acme", &ticket.ticket_id).await.unwrap();
-    assert_eq!(shown.state(), v1::TicketState::Complete);
-    assert_eq!((shown.size, shown.moved_bytes), (10, 10));
-    assert_eq!(shown.sha256, Sha256Digest::of(&bytes).as_bytes());
-    assert_eq!(fixture.list("acme", "s1").await, [shown]);
+    let inspected = fixture.inspect("acme", &ticket.ticket_id).await.unwrap();
+    assert_eq!(inspected.state(), v1::TicketState::Complete);
+    assert_eq!((inspected.size, inspected.moved_bytes), (10, 10));
+    assert_eq!(inspected.sha256, Sha256Digest::of(&bytes).as_bytes());
+    assert_eq!(fixture.list("acme", "s1").await, [inspected]);
 }
 
 #[tokio::test]
@@ -124,7 +124,7 @@ async fn another_tenant_finds_no_ticket_and_another_session_lists_none() {
 }
 
 #[tokio::test]
-async fn a_revoked_ticket_does_not_work_and_its_room_is_free() {
+async fn a_revoked_ticket_does_not_work_and_is_not_listed() {
     let fixture = ServerFixture::new("https://files.example").await;
     let first = fixture.issue("acme", "s1").await;
     let second = fixture.issue("acme", "s1").await;
@@ -145,7 +145,7 @@ async fn a_revoked_ticket_does_not_work_and_its_room_is_free() {
 }
 
 #[tokio::test]
-async fn requests_that_name_no_ticket_that_can_be_made_are_refused() {
+async fn a_request_for_an_invalid_ticket_is_refused() {
     let fixture = ServerFixture::new("https://files.example").await;
     let upload = || v1::IssueTicketRequest {
         session: "s1".to_owned(),
@@ -190,20 +190,20 @@ async fn requests_that_name_no_ticket_that_can_be_made_are_refused() {
             FaultCode::NotFound,
         ),
     ] {
-        let shown = format!("{request:?}");
+        let request_text = format!("{request:?}");
         let request = fixture.request("acme", request);
         let fault = fixture.server.clone().issue(request).await.unwrap_err();
-        assert_eq!(fault.code, code, "{shown}: {fault:?}");
+        assert_eq!(fault.code, code, "{request_text}: {fault:?}");
     }
     assert!(fixture.list("acme", "s1").await.is_empty());
-    let silent = ServerFixture::new("").await;
-    let request = silent.request("acme", upload());
-    let fault = silent.server.clone().issue(request).await.unwrap_err();
+    let without_url = ServerFixture::new("").await;
+    let request = without_url.request("acme", upload());
+    let fault = without_url.server.clone().issue(request).await.unwrap_err();
     assert_eq!(fault.detail, "no_tickets");
 }
 
 #[tokio::test]
-async fn the_life_of_a_ticket_is_in_the_audit_without_its_url() {
+async fn the_audit_has_every_action_on_a_ticket_and_never_its_url() {
     let meter = opentelemetry::metrics::noop::NoopMeterProvider::new().meter("test");
     let bus = Bus::in_process(dray_types::Clock::system(), &meter);
     bus.apply_topology(&dray_bus::Topology::default())
@@ -212,10 +212,14 @@ async fn the_life_of_a_ticket_is_in_the_audit_without_its_url() {
     let fixture = TestEndpoint::with_bus(bus.clone()).await;
     let filter = dray_bus::EventFilter::new("dray.audit.ticket.>").from_start();
     let mut events = bus.events(filter).await.unwrap();
-    let used = fixture.ticket(crate::TicketRequest::upload(100)).await;
+    let used = fixture
+        .issue_ticket(crate::TicketRequest::upload(100))
+        .await;
     let stored = fixture.send(&format!("PUT {}", used.url("")), b"abc").await;
     assert_eq!(stored.status, 201);
-    let revoked = fixture.ticket(crate::TicketRequest::upload(100)).await;
+    let revoked = fixture
+        .issue_ticket(crate::TicketRequest::upload(100))
+        .await;
     let tenant = crate::Principal::default().tenant;
     fixture
         .service
@@ -223,7 +227,7 @@ async fn the_life_of_a_ticket_is_in_the_audit_without_its_url() {
         .await
         .unwrap();
     let mismatched = fixture
-        .ticket(crate::TicketRequest::upload(100).sha256(Some(Sha256Digest::of(b"abd"))))
+        .issue_ticket(crate::TicketRequest::upload(100).sha256(Some(Sha256Digest::of(b"abd"))))
         .await;
     let refused = fixture
         .send(&format!("PUT {}", mismatched.url("")), b"abc")

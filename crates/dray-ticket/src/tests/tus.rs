@@ -1,4 +1,4 @@
-//! Uploads as tus 1.0 has them.
+//! Uploads with tus 1.0.
 
 use super::TestEndpoint;
 use crate::TicketRequest;
@@ -12,7 +12,9 @@ async fn a_ticket_of_known_size_is_an_upload_without_creation() {
     let url = fixture
         .issue(TicketRequest::upload(100).size(Some(4)))
         .await;
-    let head = fixture.ask(&format!("HEAD {url}\r\n{TUS_HEADER}")).await;
+    let head = fixture
+        .send_empty(&format!("HEAD {url}\r\n{TUS_HEADER}"))
+        .await;
     assert_eq!(head.status, 200);
     assert_eq!(head.field("upload-length"), Some("4"));
     assert_eq!(head.field("upload-offset"), Some("0"));
@@ -29,7 +31,9 @@ async fn a_ticket_of_known_size_is_an_upload_without_creation() {
     let last = fixture.send(&format!("{part} 2"), b"cd").await;
     assert_eq!((last.status, last.field("upload-offset")), (204, Some("4")));
     assert!(fixture.is_stored(b"abcd").await);
-    let after = fixture.ask(&format!("HEAD {url}\r\n{TUS_HEADER}")).await;
+    let after = fixture
+        .send_empty(&format!("HEAD {url}\r\n{TUS_HEADER}"))
+        .await;
     assert_eq!(
         (after.status, after.field("upload-offset")),
         (200, Some("4"))
@@ -40,7 +44,9 @@ async fn a_ticket_of_known_size_is_an_upload_without_creation() {
 async fn creation_announces_the_length_and_leads_to_the_same_url() {
     let fixture = TestEndpoint::new().await;
     let url = fixture.issue(TicketRequest::upload(100)).await;
-    let unknown = fixture.ask(&format!("HEAD {url}\r\n{TUS_HEADER}")).await;
+    let unknown = fixture
+        .send_empty(&format!("HEAD {url}\r\n{TUS_HEADER}"))
+        .await;
     assert_eq!(unknown.field("upload-defer-length"), Some("1"));
     let created = fixture
         .send(
@@ -77,10 +83,14 @@ async fn termination_ends_the_ticket_and_removes_the_received_bytes() {
     let part = format!("PATCH {url}\r\n{TUS_HEADER}\r\n{APPEND_MEDIA_TYPE}\r\nupload-offset: 0");
     fixture.send(&part, b"ab").await;
     assert_eq!(fixture.count_files("segments"), 1);
-    let ended = fixture.ask(&format!("DELETE {url}\r\n{TUS_HEADER}")).await;
+    let ended = fixture
+        .send_empty(&format!("DELETE {url}\r\n{TUS_HEADER}"))
+        .await;
     assert_eq!(ended.status, 204);
     assert_eq!(fixture.count_files("segments"), 0);
-    let after = fixture.ask(&format!("HEAD {url}\r\n{TUS_HEADER}")).await;
+    let after = fixture
+        .send_empty(&format!("HEAD {url}\r\n{TUS_HEADER}"))
+        .await;
     assert_eq!(after.status, 410);
 }
 
@@ -88,7 +98,7 @@ async fn termination_ends_the_ticket_and_removes_the_received_bytes() {
 async fn options_name_version_extensions_and_limit() {
     let fixture = TestEndpoint::new().await;
     let url = fixture.issue(TicketRequest::upload(100)).await;
-    let options = fixture.ask(&format!("OPTIONS {url}")).await;
+    let options = fixture.send_empty(&format!("OPTIONS {url}")).await;
     assert_eq!(options.status, 204);
     assert_eq!(options.field("tus-version"), Some("1.0.0"));
     assert_eq!(options.field("tus-max-size"), Some("100"));

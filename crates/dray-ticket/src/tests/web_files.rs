@@ -10,7 +10,7 @@ use crate::{
     TicketService, WebFileOutcome, WebFilePolicy,
 };
 
-fn deny(allowed_hosts: &[&str]) -> WebFilePolicy {
+fn deny_other_hosts(allowed_hosts: &[&str]) -> WebFilePolicy {
     WebFilePolicy {
         outcome: WebFileOutcome::Deny,
         allowed_hosts: allowed_hosts
@@ -21,8 +21,8 @@ fn deny(allowed_hosts: &[&str]) -> WebFilePolicy {
     }
 }
 
-/// The tickets of the endpoint under this rule.
-fn ruled(fixture: &TestEndpoint, policy: WebFilePolicy) -> TicketService {
+/// A service with this rule over the records of the endpoint.
+fn service_with_rule(fixture: &TestEndpoint, policy: WebFilePolicy) -> TicketService {
     let records = fixture.service.inner.records.clone();
     let limits = TicketLimits::default();
     TicketService::new(
@@ -75,29 +75,31 @@ async fn no_ticket_is_made_for_a_file_that_came_from_another_host() {
         &["files.partner.example", "cdn.example"],
     )
     .await;
-    let service = ruled(&fixture, deny(&["*.partner.example"]));
+    let service = service_with_rule(&fixture, deny_other_hosts(&["*.partner.example"]));
     issue(&service, &own).await.unwrap();
     issue(&service, &partner).await.unwrap();
     let refused = issue(&service, &redirected).await.unwrap_err();
     let origin = "`cdn.example`".to_owned();
     assert_eq!(refused, TicketProblem::FileFromWeb { origin });
-    // One known fetch from elsewhere is enough: the same bytes do not become the partner's.
+    // One known fetch from another host is enough, even if the partner has the same bytes.
     record_fetch(&fixture, &partner, &["paste.example"]).await;
     assert!(issue(&service, &partner).await.is_err());
-    // Refused tickets do not count against the quota, and tried alone the rule refuses nothing.
+    // With `report` the rule refuses nothing.
     let report = WebFilePolicy {
         outcome: WebFileOutcome::Report,
-        ..deny(&[])
+        ..deny_other_hosts(&[])
     };
-    issue(&ruled(&fixture, report), &redirected).await.unwrap();
+    issue(&service_with_rule(&fixture, report), &redirected)
+        .await
+        .unwrap();
 }
 
 #[tokio::test]
-async fn a_fetch_after_the_ticket_was_made_keeps_the_file_too() {
+async fn a_file_that_is_fetched_after_its_ticket_was_made_is_refused_too() {
     let fixture = TestEndpoint::new().await;
     let bytes = noise(2 << 20);
-    let url = fixture.download(&bytes, "page.txt").await;
-    let (address, _stop) = serve(&ruled(&fixture, deny(&[]))).await;
+    let url = fixture.issue_download(&bytes, "page.txt").await;
+    let (address, _stop) = serve(&service_with_rule(&fixture, deny_other_hosts(&[]))).await;
     let head = super::send_raw(address, &format!("HEAD {url}"), b"").await;
     assert_eq!(head.status, 200);
     record_fetch(&fixture, &bytes, &["files.example"]).await;
@@ -108,17 +110,21 @@ async fn a_fetch_after_the_ticket_was_made_keeps_the_file_too() {
     );
     assert!(String::from_utf8_lossy(&response.body).contains("files.example"));
     // The ticket is not spent: the operator may allow the host.
-    let (address, _stop) = serve(&ruled(&fixture, deny(&["files.example"]))).await;
+    let (address, _stop) = serve(&service_with_rule(
+        &fixture,
+        deny_other_hosts(&["files.example"]),
+    ))
+    .await;
     let response = super::send_raw(address, &format!("GET {url}"), b"").await;
     assert_eq!((response.status, response.body), (200, bytes));
 }
 
 #[tokio::test]
-async fn a_store_that_cannot_be_asked_refuses() {
+async fn a_download_is_refused_while_its_origins_cannot_be_read() {
     let fixture = TestEndpoint::new().await;
     let bytes = noise(100);
-    let url = fixture.download(&bytes, "page.txt").await;
-    let (address, _stop) = serve(&ruled(&fixture, deny(&[]))).await;
+    let url = fixture.issue_download(&bytes, "page.txt").await;
+    let (address, _stop) = serve(&service_with_rule(&fixture, deny_other_hosts(&[]))).await;
     std::fs::remove_dir_all(fixture.directory.path().join("store")).unwrap();
     let response = super::send_raw(address, &format!("GET {url}"), b"").await;
     assert_eq!(
@@ -132,7 +138,7 @@ fn a_host_that_no_rule_can_name_is_refused_with_its_field() {
     use dray_service::config::Section as _;
     for (host, problems) in [("*.example.org", 0), ("a.*.b", 1), ("203.0.113.7", 1)] {
         let config = TicketConfig {
-            web_files: deny(&[host]),
+            web_files: deny_other_hosts(&[host]),
             ..TicketConfig::default()
         };
         let found = config.validate();

@@ -10,7 +10,7 @@ use dray_proto::v1::{ConsoleAction, ConsoleAudit, ConsoleStage};
 use serde_json::json;
 use url::Url;
 
-use self::provider::{DISCOVERY_PATH, FakeProvider, KEYS_PATH, TOKEN};
+use self::provider::{DISCOVERY_PATH, FakeProvider, KEYS_PATH, TOKEN_PATH};
 use super::*;
 
 /// A console with a provider, and the audit events of the console.
@@ -350,5 +350,5 @@ async fn a_head_request_begins_no_login_and_a_console_without_a_provider_has_non
         assert_eq!(plain.get(path, None).await.status, 404);
     }
     assert_eq!(fixture.provider.requests(DISCOVERY_PATH), 0);
-    assert_eq!(fixture.provider.requests(TOKEN), 0);
+    assert_eq!(fixture.provider.requests(TOKEN_PATH), 0);
 }

@@ -24,7 +24,7 @@ pub(super) const CLIENT_SECRET: &str = "s3cret of:the+console";
 
 /// The paths of the provider's endpoints.
 pub(super) const DISCOVERY_PATH: &str = "/team/.well-known/openid-configuration";
-pub(super) const TOKEN: &str = "/team/token";
+pub(super) const TOKEN_PATH: &str = "/team/token";
 pub(super) const KEYS_PATH: &str = "/team/keys";
 
 /// How an endpoint of the provider fails.
@@ -88,9 +88,9 @@ impl FakeProvider {
             last_token_request: (String::new(), Vec::new()),
         };
         let server = FakeServer::start(state, |shared, request| {
-            let answered: futures_util::future::BoxFuture<'static, _> =
-                Box::pin(answer(shared, request));
-            answered
+            let response: futures_util::future::BoxFuture<'static, _> =
+                Box::pin(respond(shared, request));
+            response
         });
         Self(server.await.unwrap())
     }
@@ -153,7 +153,7 @@ pub(super) fn seconds_from_now(seconds: i64) -> i64 {
     i64::try_from(now.as_secs()).unwrap() + seconds
 }
 
-async fn answer(
+async fn respond(
     shared: Arc<SharedState<ProviderState>>,
     request: ReceivedRequest,
 ) -> Result<Reply, ConnectionClosed> {
@@ -168,7 +168,7 @@ async fn answer(
         None => Ok(match path.as_str() {
             DISCOVERY_PATH => json_reply(200, &discovery_document(&shared)),
             KEYS_PATH => json_reply(200, &key_set(&shared.lock())),
-            TOKEN => answer_token(&shared, request).await?,
+            TOKEN_PATH => respond_to_token_request(&shared, request).await?,
             _ => json_reply(404, &json!({})),
         }),
     }
@@ -201,7 +201,7 @@ fn discovery_document(shared: &SharedState<ProviderState>) -> Value {
     let document = json!({
         "issuer": format!("{base}/team"),
         "authorization_endpoint": format!("{base}/team/authorize?realm=team"),
-        "token_endpoint": format!("{base}{TOKEN}"),
+        "token_endpoint": format!("{base}{TOKEN_PATH}"),
         "jwks_uri": format!("{base}{KEYS_PATH}"),
         "response_types_supported": ["code"],
         "authorization_response_iss_parameter_supported": true,
@@ -215,7 +215,7 @@ fn key_set(state: &ProviderState) -> Value {
 }
 
 /// The token endpoint: it checks the client, the code, the redirect URI and the code verifier.
-async fn answer_token(
+async fn respond_to_token_request(
     shared: &SharedState<ProviderState>,
     request: ReceivedRequest,
 ) -> Result<Reply, ConnectionClosed> {

@@ -131,13 +131,13 @@ async fn a_response_needs_its_browser_its_state_and_its_issuer() {
     let repeated = [query[0], query[1], query[2], ("code", "other")];
     let refused = fixture.come_back(&one, &repeated).await;
     assert_refused("repeated", &refused, 400, "is repeated");
-    assert_eq!(fixture.provider.requests(TOKEN), 0);
+    assert_eq!(fixture.provider.requests(TOKEN_PATH), 0);
     // None of them ended the attempt of the person.
     let response = fixture.come_back(&one, &query).await;
     fixture.login_of(&response).await;
     let replayed = fixture.come_back(&one, &query).await;
     assert_refused("replayed", &replayed, 400, none);
-    assert_eq!(fixture.provider.requests(TOKEN), 1);
+    assert_eq!(fixture.provider.requests(TOKEN_PATH), 1);
 }
 
 #[tokio::test]
@@ -184,7 +184,7 @@ async fn a_response_of_another_issuer_or_with_an_error_gets_no_session() {
     let query = [("state", state.as_str()), ("iss", issuer.as_str())];
     let refused = fixture.come_back(&attempt, &query).await;
     assert_refused("no code", &refused, 400, "it has no code");
-    assert_eq!(fixture.provider.requests(TOKEN), 0);
+    assert_eq!(fixture.provider.requests(TOKEN_PATH), 0);
 }
 
 #[tokio::test]
@@ -261,22 +261,27 @@ async fn a_provider_that_fails_during_the_login_gets_a_clear_page() {
     let no_keys = "keys of the identity provider are not available";
     for (path, fault, status, reason) in [
         (
-            TOKEN,
+            TOKEN_PATH,
             ProviderFault::Status(500),
             502,
             "failed with status 500",
         ),
         // If the redirect were followed, the secret would be sent to another host.
         (
-            TOKEN,
+            TOKEN_PATH,
             ProviderFault::Redirect,
             502,
             "failed with status 307",
         ),
-        (TOKEN, ProviderFault::Garbage, 502, "has no ID token"),
-        (TOKEN, ProviderFault::Huge, 502, "its response is too long"),
-        (TOKEN, ProviderFault::Cut, 503, "cannot be reached"),
-        (TOKEN, ProviderFault::Stall, 503, "took too long"),
+        (TOKEN_PATH, ProviderFault::Garbage, 502, "has no ID token"),
+        (
+            TOKEN_PATH,
+            ProviderFault::Huge,
+            502,
+            "its response is too long",
+        ),
+        (TOKEN_PATH, ProviderFault::Cut, 503, "cannot be reached"),
+        (TOKEN_PATH, ProviderFault::Stall, 503, "took too long"),
         (KEYS_PATH, ProviderFault::Status(500), 503, no_keys),
         (KEYS_PATH, ProviderFault::Garbage, 503, no_keys),
         (KEYS_PATH, ProviderFault::Huge, 503, no_keys),

@@ -20,12 +20,12 @@ async fn read(channel: Channel, size: u64, offset: u64) -> Result<Vec<u8>, Error
 }
 
 #[tokio::test]
-async fn r_12_little_is_asked_for_ahead_of_the_reader() {
-    let asked = Arc::new(Mutex::new((0, 0)));
-    let count = Arc::clone(&asked);
+async fn r_12_the_bytes_that_are_requested_ahead_of_the_reader_are_bounded() {
+    let requested = Arc::new(Mutex::new((0, 0)));
+    let counter = Arc::clone(&requested);
     let (_tasks, channel) = serving(content(20 << 20), move |_, _, length| {
-        let mut asked = count.lock().unwrap();
-        *asked = (asked.0 + 1, asked.1 + length);
+        let mut counter = counter.lock().unwrap();
+        *counter = (counter.0 + 1, counter.1 + length);
         None
     })
     .await;
@@ -33,7 +33,7 @@ async fn r_12_little_is_asked_for_ahead_of_the_reader() {
         .await
         .unwrap();
     let first = body.next().await.unwrap().unwrap();
-    let (requests, bytes) = *asked.lock().unwrap();
+    let (requests, bytes) = *requested.lock().unwrap();
     assert!(requests <= 64, "{requests}");
     assert!(bytes <= 4 << 20, "{bytes}");
     assert_eq!(first.len(), 32 << 10);
@@ -41,7 +41,7 @@ async fn r_12_little_is_asked_for_ahead_of_the_reader() {
 }
 
 #[tokio::test]
-async fn bytes_come_in_order_and_from_the_middle() {
+async fn bytes_arrive_in_order_from_any_offset() {
     let whole = content(300_000);
     for offset in [0, 1, 299_999, 300_000] {
         let (_tasks, channel) = serving(whole.clone(), |_, _, _| None).await;
@@ -51,7 +51,7 @@ async fn bytes_come_in_order_and_from_the_middle() {
 }
 
 #[tokio::test]
-async fn short_answers_are_completed() {
+async fn the_rest_of_a_short_response_is_requested() {
     let whole = content(100_000);
     let bytes = whole.clone();
     let (_tasks, channel) = serving(whole.clone(), move |id, offset, length| {
@@ -72,25 +72,25 @@ async fn short_answers_are_completed() {
 }
 
 #[tokio::test]
-async fn answers_may_come_in_any_order() {
+async fn responses_may_arrive_in_any_order() {
     let whole = content(130_000);
     let bytes = whole.clone();
-    let mut held: Option<Vec<u8>> = None;
+    let mut delayed_response: Option<Vec<u8>> = None;
     // Every other response waits for the one after it.
     let (_tasks, channel) = serving(whole.clone(), move |id, offset, length| {
         let start = usize::try_from(offset).unwrap();
         let end = (start + length as usize).min(bytes.len());
-        let this = if start < end {
+        let response = if start < end {
             packet(kind::DATA, id, &string(&bytes[start..end]))
         } else {
             status_packet(id, status::EOF)
         };
-        match held.take() {
+        match delayed_response.take() {
             None if start < end => {
-                held = Some(this);
+                delayed_response = Some(response);
                 Some(Some(Vec::new()))
             }
-            before => Some(Some([this, before.unwrap_or_default()].concat())),
+            delayed => Some(Some([response, delayed.unwrap_or_default()].concat())),
         }
     })
     .await;
@@ -98,7 +98,7 @@ async fn answers_may_come_in_any_order() {
 }
 
 #[tokio::test]
-async fn a_file_that_shrank_or_grew_is_never_whole() {
+async fn a_file_that_shrinks_or_grows_while_it_is_read_is_an_error() {
     let (_tasks, channel) = serving(content(50_000), |id, offset, _| {
         (offset >= 32_768).then(|| Some(status_packet(id, status::EOF)))
     })
@@ -115,10 +115,10 @@ async fn a_file_that_shrank_or_grew_is_never_whole() {
 }
 
 #[tokio::test]
-async fn answers_that_make_no_sense_end_the_transfer() {
-    type Lie = fn(u32, u32) -> Vec<u8>;
-    let lies: [(&str, Lie); 7] = [
-        ("more than was asked for", |id, length| {
+async fn a_response_that_breaks_the_protocol_ends_the_transfer() {
+    type WrongResponse = fn(u32, u32) -> Vec<u8>;
+    let wrong_responses: [(&str, WrongResponse); 7] = [
+        ("more than was requested", |id, length| {
             packet(kind::DATA, id, &string(&vec![0; length as usize + 1]))
         }),
         ("no bytes", |id, _| packet(kind::DATA, id, &string(b""))),
@@ -126,8 +126,8 @@ async fn answers_that_make_no_sense_end_the_transfer() {
             packet(kind::DATA, id + 1000, &string(b"x"))
         }),
         ("twice", |id, length| {
-            let once = packet(kind::DATA, id, &string(&vec![0; length as usize]));
-            [once.clone(), once].concat()
+            let response = packet(kind::DATA, id, &string(&vec![0; length as usize]));
+            [response.clone(), response].concat()
         }),
         ("a string beyond its packet", |id, _| {
             packet(kind::DATA, id, &[0, 0, 9, 9, 1])
@@ -137,21 +137,21 @@ async fn answers_that_make_no_sense_end_the_transfer() {
             vec![0x7f, 0xff, 0xff, 0xff, kind::DATA]
         }),
     ];
-    for (what, lie) in lies {
+    for (case, wrong_response) in wrong_responses {
         let (_tasks, channel) = serving(content(200_000), move |id, _, length| {
-            Some(Some(lie(id, length)))
+            Some(Some(wrong_response(id, length)))
         })
         .await;
         assert_eq!(
             failed(read(channel, 200_000, 0).await),
             ErrorKind::Protocol,
-            "{what}"
+            "{case}"
         );
     }
 }
 
 #[tokio::test]
-async fn a_server_that_dies_is_unavailable_and_never_a_clean_end() {
+async fn a_server_that_hangs_up_is_unavailable_and_never_a_complete_file() {
     let (_tasks, channel) = serving(content(100_000), |_, offset, _| {
         (offset > 0).then_some(None)
     })
@@ -173,7 +173,7 @@ async fn a_server_that_stalls_is_given_up() {
 
 #[tokio::test(start_paused = true)] // paused clock
 async fn r_2_an_open_that_hangs_has_a_deadline_of_its_own() {
-    let begun = tokio::time::Instant::now();
+    let start = tokio::time::Instant::now();
     let (_tasks, channel) = connect(|kind, id, _| {
         Some(match kind {
             kind::LSTAT => packet(kind::ATTRS, id, &attributes(5)),
@@ -183,11 +183,11 @@ async fn r_2_an_open_that_hangs_has_a_deadline_of_its_own() {
     })
     .await;
     assert_eq!(failed(read(channel, 5, 0).await), ErrorKind::Timeout);
-    assert_eq!(begun.elapsed(), Duration::from_secs(10));
+    assert_eq!(start.elapsed(), Duration::from_secs(10));
 }
 
 #[tokio::test]
-async fn r_2_what_was_opened_must_be_what_was_looked_at() {
+async fn r_2_a_file_whose_attributes_differ_after_opening_is_refused() {
     // A FIFO after opening, another size, another owner.
     let fifo = {
         let mut bytes = attributes(5);
@@ -218,10 +218,10 @@ async fn r_2_what_was_opened_must_be_what_was_looked_at() {
 }
 
 #[tokio::test]
-async fn text_instead_of_a_greeting_is_a_protocol_error() {
-    let (ours, mut theirs) = tokio::io::duplex(1024);
-    theirs.write_all(b"Welcome to this host!\n").await.unwrap();
-    let (reader, writer) = tokio::io::split(ours);
+async fn text_in_place_of_the_version_is_a_protocol_error() {
+    let (client, mut server) = tokio::io::duplex(1024);
+    server.write_all(b"Welcome to this host!\n").await.unwrap();
+    let (reader, writer) = tokio::io::split(client);
     let refused = Channel::open(reader, writer, IDLE_TIMEOUT)
         .await
         .unwrap_err();
@@ -230,12 +230,12 @@ async fn text_instead_of_a_greeting_is_a_protocol_error() {
 
 #[tokio::test]
 async fn another_version_is_refused() {
-    let (ours, mut theirs) = tokio::io::duplex(1024);
-    theirs
+    let (client, mut server) = tokio::io::duplex(1024);
+    server
         .write_all(&packet(kind::VERSION, 6, &[]))
         .await
         .unwrap();
-    let (reader, writer) = tokio::io::split(ours);
+    let (reader, writer) = tokio::io::split(client);
     let refused = Channel::open(reader, writer, IDLE_TIMEOUT)
         .await
         .unwrap_err();

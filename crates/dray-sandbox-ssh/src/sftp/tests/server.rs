@@ -12,8 +12,8 @@ use crate::sftp::wire::{kind, status};
 
 pub(super) const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// What a server does with a request: bytes to send, or nothing to hang up.
-type Answer = Box<dyn FnMut(u8, u32, Bytes) -> Option<Vec<u8>> + Send>;
+/// Responds to a request, by its type, id and fields. Returns the bytes to send, or `None` to hang up.
+type Responder = Box<dyn FnMut(u8, u32, Bytes) -> Option<Vec<u8>> + Send>;
 
 pub(super) fn packet(kind: u8, id: u32, rest: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::new();
@@ -64,7 +64,7 @@ pub(super) fn file(size: u64) -> Metadata {
     }
 }
 
-async fn serve(mut io: DuplexStream, mut response: Answer) {
+async fn serve(mut io: DuplexStream, mut respond: Responder) {
     let mut buffer = BytesMut::new();
     loop {
         while buffer.len() < 4 || buffer.len() < 4 + buffer.clone().get_u32() as usize {
@@ -75,7 +75,7 @@ async fn serve(mut io: DuplexStream, mut response: Answer) {
         let size = buffer.get_u32() as usize;
         let mut request = buffer.split_to(size).freeze();
         let (kind, id) = (request.get_u8(), request.get_u32());
-        let Some(bytes) = response(kind, id, request) else {
+        let Some(bytes) = respond(kind, id, request) else {
             return;
         };
         if io.write_all(&bytes).await.is_err() {
@@ -84,22 +84,22 @@ async fn serve(mut io: DuplexStream, mut response: Answer) {
     }
 }
 
-/// A channel to a server with a correct greeting.
+/// A channel to a server that responds with the right version, and with `respond` to later requests.
 pub(super) async fn connect(
-    mut response: impl FnMut(u8, u32, Bytes) -> Option<Vec<u8>> + Send + 'static,
+    mut respond: impl FnMut(u8, u32, Bytes) -> Option<Vec<u8>> + Send + 'static,
 ) -> (JoinSet<()>, Channel) {
-    let (ours, theirs) = tokio::io::duplex(1 << 20);
+    let (client, server) = tokio::io::duplex(1 << 20);
     let mut tasks = JoinSet::new();
     tasks.spawn(serve(
-        theirs,
+        server,
         Box::new(move |kind, id, rest| {
             if kind == kind::INIT {
                 return Some(packet(kind::VERSION, 3, &[]));
             }
-            response(kind, id, rest)
+            respond(kind, id, rest)
         }),
     ));
-    let (reader, writer) = tokio::io::split(ours);
+    let (reader, writer) = tokio::io::split(client);
     let channel = Channel::open(reader, writer, IDLE_TIMEOUT).await.unwrap();
     (tasks, channel)
 }

@@ -11,7 +11,9 @@ use crate::sftp::wire::{kind, status};
 use crate::sftp::{UploadTarget, upload};
 
 /// A server that accepts writes; `write` returns the status of each by its number.
-async fn taking(mut write: impl FnMut(u32) -> u32 + Send + 'static) -> (JoinSet<()>, Channel) {
+async fn accepting_writes(
+    mut write: impl FnMut(u32) -> u32 + Send + 'static,
+) -> (JoinSet<()>, Channel) {
     let mut count = 0;
     connect(move |kind, id, _| {
         Some(match kind {
@@ -30,18 +32,18 @@ async fn taking(mut write: impl FnMut(u32) -> u32 + Send + 'static) -> (JoinSet<
 
 async fn put(channel: &mut Channel, size: u64, offset: u64, body: Body) -> Result<(), Error> {
     let path = SandboxPath::new("/file").unwrap();
-    let what = UploadTarget {
+    let target = UploadTarget {
         path: &path,
         size,
         offset,
         mode: 0o644,
     };
-    upload(channel, what, body).await
+    upload(channel, target, body).await
 }
 
 #[tokio::test]
-async fn a_write_that_fails_late_fails_the_whole_and_keeps_the_channel() {
-    let (_tasks, mut channel) = taking(|count| {
+async fn a_write_that_fails_late_fails_the_upload_but_not_the_channel() {
+    let (_tasks, mut channel) = accepting_writes(|count| {
         if count == 20 {
             status::FAILURE
         } else {
@@ -61,8 +63,8 @@ async fn a_write_that_fails_late_fails_the_whole_and_keeps_the_channel() {
 }
 
 #[tokio::test]
-async fn a_body_of_the_wrong_length_or_that_breaks_is_never_written_well() {
-    let (_tasks, mut channel) = taking(|_| status::OK).await;
+async fn a_body_of_the_wrong_length_or_that_fails_fails_the_upload() {
+    let (_tasks, mut channel) = accepting_writes(|_| status::OK).await;
     let short = put(&mut channel, 5, 0, Body::from_bytes("text")).await;
     assert_eq!(failed(short), ErrorKind::Truncated);
     let long = put(&mut channel, 3, 0, Body::from_bytes("text")).await;
@@ -78,7 +80,7 @@ async fn a_body_of_the_wrong_length_or_that_breaks_is_never_written_well() {
 
 #[tokio::test]
 async fn r_10_a_write_continues_only_at_the_end_of_the_file() {
-    let (_tasks, mut channel) = taking(|_| status::OK).await;
+    let (_tasks, mut channel) = accepting_writes(|_| status::OK).await;
     put(&mut channel, 9, 5, Body::from_bytes("text"))
         .await
         .unwrap();

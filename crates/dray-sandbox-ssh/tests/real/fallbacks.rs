@@ -5,7 +5,8 @@ use dray_testkit::sshd::{Options, Sftp};
 
 use crate::{SshFixture, read, write};
 
-async fn transports(options: &Options) -> (SshFixture, Vec<Transport>) {
+/// Checks that files can be written and read on a host with these options. Returns its transports.
+async fn usable_transports(options: &Options) -> (SshFixture, Vec<Transport>) {
     let host = SshFixture::start(options);
     let sandbox = host.open().await;
     let path = host.path("file");
@@ -21,8 +22,8 @@ async fn transports(options: &Options) -> (SshFixture, Vec<Transport>) {
 const COMMAND_TRANSPORTS: [Transport; 2] = [Transport::ExecRaw, Transport::ExecBase64];
 
 #[tokio::test]
-async fn sftp_comes_first_and_commands_after_it() {
-    let (_host, found) = transports(&Options::default()).await;
+async fn sftp_is_preferred_to_commands() {
+    let (_host, found) = usable_transports(&Options::default()).await;
     assert_eq!(
         found,
         [&[Transport::Sftp], &COMMAND_TRANSPORTS[..]].concat()
@@ -30,26 +31,26 @@ async fn sftp_comes_first_and_commands_after_it() {
 }
 
 #[tokio::test]
-async fn without_sftp_there_are_commands() {
-    let (_host, found) = transports(&Options::default().sftp(Sftp::None)).await;
+async fn a_host_without_sftp_is_used_through_commands() {
+    let (_host, found) = usable_transports(&Options::default().sftp(Sftp::None)).await;
     assert_eq!(found, COMMAND_TRANSPORTS);
 }
 
 #[tokio::test]
-async fn without_a_shell_there_is_sftp() {
-    let (_host, found) = transports(&Options::default().without_shell()).await;
+async fn a_host_without_a_shell_is_used_through_sftp() {
+    let (_host, found) = usable_transports(&Options::default().without_shell()).await;
     assert_eq!(found, [Transport::Sftp]);
 }
 
 #[tokio::test]
-async fn where_start_files_print_into_sftp_there_are_commands() {
+async fn a_host_whose_start_files_print_into_sftp_is_used_through_commands() {
     let noisy = Options::default()
         .sftp(Sftp::Program)
         .start_file("echo Welcome");
-    let (_host, found) = transports(&noisy).await;
+    let (_host, found) = usable_transports(&noisy).await;
     assert_eq!(found, COMMAND_TRANSPORTS);
     let quiet = Options::default().sftp(Sftp::Program);
-    let (_host, found) = transports(&quiet).await;
+    let (_host, found) = usable_transports(&quiet).await;
     assert_eq!(found[0], Transport::Sftp);
 }
 
@@ -75,7 +76,7 @@ async fn r_10_a_write_continues_after_the_connection_was_lost() {
 }
 
 #[tokio::test]
-async fn a_tree_comes_and_goes_as_tar_but_never_into_a_home_directory() {
+async fn a_tree_is_read_and_written_as_tar_but_never_into_a_home_directory() {
     let host = SshFixture::start(&Options::default());
     let sandbox = host.open().await;
     std::fs::create_dir(host.session().join("from")).unwrap();
@@ -102,6 +103,6 @@ async fn a_tree_comes_and_goes_as_tar_but_never_into_a_home_directory() {
         .write_tree(&host.path("to"), dray_sandbox::Body::from_bytes(tar))
         .await
         .unwrap();
-    let found = std::fs::read(host.session().join("to/a"));
-    assert_eq!(found.unwrap(), b"text");
+    let unpacked = std::fs::read(host.session().join("to/a"));
+    assert_eq!(unpacked.unwrap(), b"text");
 }

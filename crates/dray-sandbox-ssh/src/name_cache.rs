@@ -1,8 +1,8 @@
-//! The name of a host's connection as the last process found it.
+//! A cache of the names of connections: the name that the last process computed for a target.
 //!
-//! The name follows from the effective configuration, which only `ssh -G` knows; that takes as long as the rest of
-//! opening a host. With the remembered name the host is examined meanwhile, and the result counts only when the
-//! configuration confirms the name.
+//! The name follows from the effective configuration, which only `ssh -G` knows. Running it takes as long as the rest
+//! of opening a host, so the host is examined meanwhile over the connection with the cached name. The result counts
+//! only when the configuration confirms the name.
 
 use std::fs;
 use std::path::PathBuf;
@@ -14,10 +14,10 @@ use crate::master::NAME_CHARACTERS;
 
 /// The file that holds the name, in the control directory.
 #[derive(Debug)]
-pub(crate) struct NameMemory(PathBuf);
+pub(crate) struct NameCache(PathBuf);
 
-impl NameMemory {
-    /// The memory for the target of this client with its settings.
+impl NameCache {
+    /// The cache for the target of this client with its settings.
     pub(crate) fn new(client: &Client) -> Self {
         let (config, target) = (&client.settings().config, client.target());
         // Without the session directory, on which the name does not depend: it would leave a file for each session.
@@ -35,21 +35,21 @@ impl NameMemory {
         Self(client.settings().control.join(format!("{digits}.name")))
     }
 
-    /// The remembered name.
+    /// Returns the cached name, unless it is missing or incomplete.
     pub(crate) fn read(&self) -> Option<String> {
         let name = fs::read_to_string(&self.0).ok()?;
-        // It becomes part of a path, and another process may be writing it now.
-        let is_name =
+        // The name becomes part of a path, and another process may be writing it now.
+        let is_valid =
             name.len() == NAME_CHARACTERS && name.bytes().all(|byte| byte.is_ascii_hexdigit());
-        is_name.then_some(name)
+        is_valid.then_some(name)
     }
 
-    /// Remembers the name. A failure costs only the time that the memory would save.
+    /// Stores the name. A failure costs only the time that the cache would save.
     pub(crate) fn write(&self, name: &str) {
         if self.read().as_deref() != Some(name)
             && let Err(error) = fs::write(&self.0, name)
         {
-            tracing::debug!(%error, "the name of a connection is not remembered");
+            tracing::debug!(%error, "could not store the name of a connection");
         }
     }
 }
@@ -63,7 +63,7 @@ mod tests {
     use crate::target::Target;
 
     #[test]
-    fn session_directories_of_a_user_on_a_host_share_a_memory() {
+    fn session_directories_of_a_user_on_a_host_share_a_cache_file() {
         let control = tempfile::tempdir_in("/tmp").unwrap();
         let settings = Arc::new(
             Settings::new(Config {
@@ -72,32 +72,32 @@ mod tests {
             })
             .unwrap(),
         );
-        let memory = |target: &str| {
+        let cache = |target: &str| {
             let target = Target::parse(target).unwrap();
-            NameMemory::new(&Client::new(Arc::clone(&settings), target)).0
+            NameCache::new(&Client::new(Arc::clone(&settings), target)).0
         };
-        assert_eq!(memory("me@box:22/srv/a"), memory("me@box:22/srv/b"));
-        assert_eq!(memory("me@box:22/srv/a"), memory("me@box:22"));
+        assert_eq!(cache("me@box:22/srv/a"), cache("me@box:22/srv/b"));
+        assert_eq!(cache("me@box:22/srv/a"), cache("me@box:22"));
         for other in ["box:22", "me@box", "me@box:23", "you@box:22", "me@box2:22"] {
-            assert_ne!(memory("me@box:22"), memory(other), "{other}");
+            assert_ne!(cache("me@box:22"), cache(other), "{other}");
         }
     }
 
     #[test]
-    fn only_a_whole_name_is_read() {
+    fn a_cached_name_that_is_incomplete_or_no_name_is_ignored() {
         let directory = tempfile::tempdir().unwrap();
-        let memory = NameMemory(directory.path().join("x.name"));
-        assert_eq!(memory.read(), None);
-        memory.write("0123456789abcdef");
-        assert_eq!(memory.read().as_deref(), Some("0123456789abcdef"));
+        let cache = NameCache(directory.path().join("x.name"));
+        assert_eq!(cache.read(), None);
+        cache.write("0123456789abcdef");
+        assert_eq!(cache.read().as_deref(), Some("0123456789abcdef"));
         for text in [
             "",
             "0123456789abcde",
             "0123456789abcdef0",
             "../../../../etc/",
         ] {
-            fs::write(&memory.0, text).unwrap();
-            assert_eq!(memory.read(), None, "{text}");
+            fs::write(&cache.0, text).unwrap();
+            assert_eq!(cache.read(), None, "{text}");
         }
     }
 }
