@@ -28,7 +28,7 @@ impl Fetcher {
     ) -> Result<FetchedFile, FetchError> {
         loop {
             let url = chain.current().clone();
-            // A sink that holds a part takes no other file over.
+            // A sink that holds a part of a body cannot adopt a stored file.
             let cached = match partial {
                 None => self.find_cached(&url, context, sink, record).await?,
                 Some(_) => None,
@@ -37,7 +37,12 @@ impl Fetcher {
                 partial: partial.as_ref(),
                 cached: cached.as_ref(),
             };
-            match (self.hop(chain, context, source, record).await?, &cached) {
+            let outcome = self.hop(chain, context, source, record).await;
+            if cached.is_some() && !matches!(outcome, Ok(HopOutcome::Stored)) {
+                // The sink would record the origin of the next file with the digest of the adopted one.
+                sink.discard().await;
+            }
+            match (outcome?, &cached) {
                 (HopOutcome::Redirected, _) => {}
                 (HopOutcome::Stored, Some(cached)) => {
                     let origin = record.origin(&cached.file.labels.media_type);

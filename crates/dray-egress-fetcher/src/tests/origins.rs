@@ -81,6 +81,27 @@ async fn a_stored_response_records_the_chain_of_the_fetch_that_used_it() {
 }
 
 #[tokio::test]
+async fn a_response_that_replaces_a_stored_one_records_the_origin_of_its_own_bytes() {
+    let tagged = |etag: &'static str, body: &'static str| {
+        let fields = [("Cache-Control", "no-cache"), ("ETag", etag)];
+        ResponseScript::with_fields(&fields, body)
+    };
+    // An empty body writes nothing to the sink, which has adopted the stored file.
+    for replacement in ["3;4", ""] {
+        let fake_network = hello();
+        let service =
+            start_service(&fake_network, &[("egress-fetcher.cache.enabled", "true")]).await;
+        fake_network.serve(PUBLIC_ADDRESS, tagged("\"one\"", "1;2"));
+        service.call(&fetch_request(FILE_URL)).await.unwrap();
+        fake_network.serve(PUBLIC_ADDRESS, tagged("\"two\"", replacement));
+        service.call(&fetch_request(FILE_URL)).await.unwrap();
+        let found = origins_of(&service, "acme", Sha256Digest::of(replacement.as_bytes())).await;
+        assert_eq!(found.len(), 1, "{replacement:?}");
+        assert_eq!(found[0].hosts, ["files.example.org"]);
+    }
+}
+
+#[tokio::test]
 async fn a_refused_fetch_and_a_fetch_whose_record_cannot_be_written_leave_nothing() {
     let fake_network = hello();
     let service = start_service(&fake_network, &[("origin_required", "true")]).await;
