@@ -1,8 +1,8 @@
 //! The typed configuration of the service (egress-security 20).
 //!
-//! Every variable of the specification is an alias of a field here (`config/aliases.rs`). Values are checked when the
-//! configuration is loaded, and turned into what the fetcher works with by [`Config::compile`]. Read once: a change
-//! means a rollout.
+//! Every variable of the specification is an alias of a field here (`config/aliases.rs`). [`Config::compile`] checks the
+//! values when the configuration is loaded, and converts them into the types of the fetcher. The configuration is read
+//! once, so a change needs a rollout.
 
 mod aliases;
 mod audit_file;
@@ -78,7 +78,7 @@ pub struct Config {
     #[serde(serialize_with = "serialize_redacted")]
     pub protected: Vec<String>,
     /// Address of the Kubernetes API, blocked likewise.
-    #[serde(serialize_with = "redacted_one")]
+    #[serde(serialize_with = "serialize_redacted_option")]
     pub kubernetes_api: Option<String>,
     /// File with further trust anchors in PEM form, in addition to the built-in web roots.
     pub ca_bundle: Option<String>,
@@ -217,7 +217,10 @@ fn serialize_redacted<S: Serializer>(items: &[String], serializer: S) -> Result<
     clippy::ref_option,
     reason = "the signature that the derived code calls"
 )]
-fn redacted_one<S: Serializer>(item: &Option<String>, serializer: S) -> Result<S::Ok, S::Error> {
+fn serialize_redacted_option<S: Serializer>(
+    item: &Option<String>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
     item.as_deref().map(show_name).serialize(serializer)
 }
 

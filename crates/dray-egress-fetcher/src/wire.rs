@@ -103,8 +103,8 @@ impl WireBudget {
         self
     }
 
-    /// A budget of its own for another body, with the same quotas.
-    pub(crate) fn beside(&self, limit: u64) -> Self {
+    /// A separate budget for another body of at most `limit` bytes, with the same quotas.
+    pub(crate) fn with_same_quota(&self, limit: u64) -> Self {
         Self::for_body(limit).with_quota(self.quota.clone())
     }
 
@@ -207,7 +207,7 @@ enum ScanResult {
     Final,
 }
 
-/// Finds the beginning of the final response, byte by byte.
+/// Finds the start of the final response, byte by byte.
 #[derive(Debug, Default)]
 struct InterimScanner {
     /// The beginning of the status line; full within an interim response.

@@ -112,7 +112,7 @@ impl CredentialConfig {
         }
     }
 
-    /// The credential; `None` where it has no place in a request, which is a problem of the configuration.
+    /// The credential; `None` where neither `header` nor `query` is valid, which is a problem of the configuration.
     pub fn credential(&self) -> Option<Credential> {
         Some(Credential {
             name: self.name.clone(),

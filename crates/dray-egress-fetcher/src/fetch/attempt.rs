@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use dray_guard::{Chain, Code};
 
-use super::cached::{CachedResponse, HopSource, KeptTerms};
+use super::cached::{CachedResponse, HopSource, StorageTerms};
 use super::hop::{HopOutcome, HopResponse};
 use super::retry::PartialBody;
 use super::{FetchContext, FetchedFile, Fetcher, breaker_key};
@@ -58,13 +58,13 @@ impl Fetcher {
                 (HopOutcome::Stored, None) => {
                     return Err(FetchError::new(Code::Internal, FetchPhase::Head));
                 }
-                (HopOutcome::Body(mut answered), earlier) => {
-                    let terms = answered.terms.take();
+                (HopOutcome::Body(mut response), earlier) => {
+                    let terms = response.terms.take();
                     let earlier = earlier.as_ref();
-                    let receiving = self.receive(answered, chain, context, partial, sink, record);
+                    let receiving = self.receive(response, chain, context, partial, sink, record);
                     let fetched = receiving.await?;
-                    let kept = KeptTerms { terms, earlier };
-                    self.keep_response(&url, context, &fetched, kept, sink)
+                    let storage = StorageTerms { terms, earlier };
+                    self.keep_response(&url, context, &fetched, storage, sink)
                         .await;
                     return Ok(fetched);
                 }
@@ -72,10 +72,10 @@ impl Fetcher {
         }
     }
 
-    /// Everything from the first byte of the body to the finished file.
+    /// Receives the body of a response and finishes the file.
     async fn receive<S: ByteSink>(
         &self,
-        answered: Box<HopResponse>,
+        response: Box<HopResponse>,
         chain: &Chain,
         context: &FetchContext<'_>,
         partial: &mut Option<PartialBody>,
@@ -88,7 +88,7 @@ impl Fetcher {
             slots,
             limit,
             terms: _,
-        } = *answered;
+        } = *response;
         let bounds = BodyLimits {
             limit,
             idle: self.settings.idle,
@@ -107,7 +107,7 @@ impl Fetcher {
         self.limits
             .breaker()
             .succeeded(&breaker_key(chain.current()));
-        // With TLS a clean end needs a close_notify, so a cut connection is noticed (B-3).
+        // With TLS a clean end needs a `close_notify` alert, so a connection that breaks is detected (B-3).
         record.length_verified = partial.framing != BodyFraming::Close
             || plan.whole.is_some()
             || chain.current().https();
@@ -143,7 +143,7 @@ impl Fetcher {
         let labels = &partial.labels;
         let origin = record.origin(&labels.media_type);
         let storing = async {
-            // First, so that a process that dies in between leaves no content without its origin.
+            // Recorded first: a process that ends between both steps leaves no content without its origin.
             sink.record_origin(origin).await?;
             sink.finish(labels).await
         };
@@ -156,13 +156,13 @@ fn sink_failure(error: SinkError) -> FetchError {
     FetchError::new(Code::SinkFailed, FetchPhase::Sink).because(error)
 }
 
-/// The file of a stored response, in the form of one that came now.
+/// Returns the file of a stored response in the form of a new one, and records it.
 fn cached_file(cached: &CachedResponse, chain: &Chain, record: &mut FetchRecord) -> FetchedFile {
     let file = &cached.file;
     record.content_type.clone_from(&file.labels.media_type);
     record.counts.stored = file.stored.size;
     record.sha256 = file.stored.sha256.to_hex();
-    // Only such responses are stored.
+    // Only responses with a verified length are stored.
     record.length_verified = true;
     FetchedFile {
         stored: file.stored,

@@ -19,7 +19,7 @@ async fn exchange(script: ResponseScript) -> (Result<(u16, Vec<u8>), Code>, Vec<
     let mut server = JoinSet::new();
     let speaking = responder.clone();
     server.spawn(async move { serve_request(far, &speaking).await });
-    let ask = HopRequest {
+    let hop_request = HopRequest {
         host: "files.example.org:8080",
         path_and_query: "/a%20b?x=1",
         user_agent: &USER_AGENT,
@@ -27,20 +27,25 @@ async fn exchange(script: ResponseScript) -> (Result<(u16, Vec<u8>), Code>, Vec<
         resume: None,
         conditions: Vec::new(),
     };
-    let fetched =
-        tokio::time::timeout(Duration::from_secs(10), read_all(Box::new(near), ask)).await;
+    let fetched = tokio::time::timeout(
+        Duration::from_secs(10),
+        read_all(Box::new(near), hop_request),
+    )
+    .await;
     (
         fetched.unwrap_or(Err(Code::Timeout)),
         responder.received_requests(),
     )
 }
 
-async fn read_all(io: Box<dyn Io>, ask: HopRequest<'_>) -> Result<(u16, Vec<u8>), Code> {
-    let (parts, mut wire) = send_request(io, ask).await.map_err(|error| error.code())?;
+async fn read_all(io: Box<dyn Io>, hop_request: HopRequest<'_>) -> Result<(u16, Vec<u8>), Code> {
+    let (parts, mut wire) = send_request(io, hop_request)
+        .await
+        .map_err(|error| error.code())?;
     judge_head(&parts, u64::MAX)?;
     let mut body = Vec::new();
     while let Some(chunk) = wire.next().await.map_err(|error| error.code())? {
-        assert!(chunk.len() <= MAX_HEAD, "B-1");
+        assert!(chunk.len() <= MAX_HEAD_BYTES, "B-1");
         body.extend_from_slice(&chunk);
     }
     Ok((parts.status.as_u16(), body))

@@ -7,7 +7,7 @@ use http::HeaderValue;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::task::JoinSet;
 
-use super::super::MAX_HEAD;
+use super::super::MAX_HEAD_BYTES;
 use super::*;
 use crate::head::judge_head;
 use dray_guard::Code;
@@ -103,7 +103,7 @@ async fn read_all(io: Box<dyn Io>) -> Result<(u16, Vec<u8>), Code> {
     judge_head(&parts, u64::MAX)?;
     let mut body = Vec::new();
     while let Some(chunk) = wire.next().await.map_err(|error| error.code())? {
-        assert!(chunk.len() <= MAX_HEAD, "B-1");
+        assert!(chunk.len() <= MAX_HEAD_BYTES, "B-1");
         body.extend_from_slice(&chunk);
     }
     Ok((parts.status.as_u16(), body))
