@@ -1,8 +1,8 @@
 //! The typed configuration of the service (egress-security 20).
 //!
-//! Every variable of the specification is an alias of a field here (`config/aliases.rs`). [`Config::compile`] checks the
-//! values when the configuration is loaded, and converts them into the types of the fetcher. The configuration is read
-//! once, so a change needs a rollout.
+//! Every variable of the specification is an alias of a field here (`config/aliases.rs`). [`Config::compile`] checks
+//! the values when the configuration is loaded, and converts them into the types of the fetcher. The configuration is
+//! read once, so a change needs a rollout.
 
 mod aliases;
 mod audit_file;
@@ -90,8 +90,8 @@ pub struct Config {
     pub user_agent: String,
     /// Who answers for the requests: a URL or an address of email, sent as `(+CONTACT)` behind `user_agent`.
     pub contact: Option<String>,
-    /// What fetches do with the robots.txt of hosts: `ignore`, `report` a refusal in the audit event, or `obey`. Rules of
-    /// policy files can say otherwise.
+    /// What fetches do with the robots.txt of hosts: `ignore`, `report` a refusal in the audit event, or `obey`. Rules
+    /// of policy files can say otherwise.
     pub robots: RobotsSetting,
     /// Fails a fetch whose audit event could not be published.
     pub audit_required: bool,
@@ -137,9 +137,9 @@ pub struct Config {
     /// Fetches that wait for a slot. When the queue is full, a further fetch is refused, or displaces the newest one of
     /// the tenant with the most waiting fetches.
     pub max_queue: u32,
-    /// Policy file in TOML form, or a directory of files `*.toml`, with the rules and quotas of tenants, sessions and apps.
-    /// They can only narrow this section, hold for fetches and the proxy, and are read again when they change. Absent for
-    /// no rules.
+    /// Policy file in TOML form, or a directory of files `*.toml`, with the rules and quotas of tenants, sessions and
+    /// apps. They can only narrow this section, hold for fetches and the proxy, and are read again when they change.
+    /// Absent for no rules.
     pub policy_path: Option<PathBuf>,
     /// Number of processes that share the quotas of the policy files. Counters live in each process, which grants its
     /// part of every quota, at least 1.

@@ -55,8 +55,8 @@ impl std::fmt::Debug for DialedStream {
     }
 }
 
-/// Makes connections. The product uses [`TcpDialer`] or [`UpstreamProxyDialer`]. Tests and the demo inject their own, which
-/// is the only method to reach an address that the judge refuses (I-9).
+/// Makes connections. The product uses [`TcpDialer`] or [`UpstreamProxyDialer`]. Tests and the demo inject their own,
+/// which is the only method to reach an address that the judge refuses (I-9).
 pub trait Dialer: Send + Sync + 'static {
     /// Connects to this address and no other. Dropping the future gives up.
     fn connect<'a>(&'a self, to: &'a PinnedAddr) -> BoxFuture<'a, io::Result<DialedStream>>;
@@ -106,9 +106,9 @@ pub struct DialWinner {
 }
 
 /// Tries the pinned addresses in order: each [`CONNECTION_ATTEMPT_DELAY`] after the one before, or as soon as that one
-/// failed (T-1). The first connection wins and the others are dropped. `first` is the slot of the first address, for which
-/// the caller waited; a further address without a free slot is skipped. This function has no deadline; the caller sets
-/// one.
+/// failed (T-1). The first connection wins and the others are dropped. `first` is the slot of the first address, for
+/// which the caller waited; a further address without a free slot is skipped. This function has no deadline; the caller
+/// sets one.
 ///
 /// # Errors
 ///

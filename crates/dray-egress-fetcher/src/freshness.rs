@@ -1,8 +1,8 @@
 //! Whether a response may be stored and reused, and for how long without revalidation (RFC 9111). Does no I/O.
 //!
-//! The cache belongs to a tenant and is shared by its sessions, so the rules of a shared cache hold. Where the RFC leaves a
-//! choice, this module is strict: nothing is fresh by heuristics (section 4.2.2), nothing stale is used (section 4.2.4),
-//! and a response whose fields cannot be read counts as stale or is not stored.
+//! The cache belongs to a tenant and is shared by its sessions, so the rules of a shared cache hold. Where the RFC
+//! leaves a choice, this module is strict: nothing is fresh by heuristics (section 4.2.2), nothing stale is used
+//! (section 4.2.4), and a response whose fields cannot be read counts as stale or is not stored.
 
 use std::time::{Duration, SystemTime};
 
@@ -43,8 +43,8 @@ pub fn reuse_terms(status: StatusCode, headers: &HeaderMap, now: SystemTime) -> 
     terms_of_head(headers, now)
 }
 
-/// The terms after a 304, whose fields replace those of the stored response (section 3.2). Validators and `Vary` that the
-/// 304 leaves out stay.
+/// The terms after a 304, whose fields replace those of the stored response (section 3.2). Validators and `Vary` that
+/// the 304 leaves out stay.
 pub fn renewed_terms(
     headers: &HeaderMap,
     stored: &ReuseTerms,

@@ -193,8 +193,8 @@ impl std::fmt::Debug for WireBody {
     }
 }
 
-/// Sends the request over HTTP/1.1 and waits for the final response head. Interim responses are skipped, up to their limit
-///
+/// Sends the request over HTTP/1.1 and waits for the final response head. Interim responses are skipped, up to their
+/// limit.
 pub async fn send_request(
     io: Box<dyn Io>,
     hop_request: HopRequest<'_>,
@@ -236,8 +236,8 @@ fn build_request(hop_request: HopRequest<'_>) -> Result<Request<Empty<Bytes>>, h
         .body(Empty::new())
 }
 
-/// Adds the fields that both versions of HTTP have. `Range` and `If-Range` are sent only for the rest of a body that broke
-/// off, and conditions only for a stored response.
+/// Adds the fields that both versions of HTTP have. `Range` and `If-Range` are sent only for the rest of a body that
+/// broke off, and conditions only for a stored response.
 fn add_fields(request: Builder, hop_request: HopRequest<'_>) -> Builder {
     let mut request = request
         .header(USER_AGENT, hop_request.user_agent)

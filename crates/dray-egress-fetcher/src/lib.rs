@@ -29,8 +29,8 @@
 //! Feature `service` (on by default) is the service around the pipeline; without it [`fetch`] and what it needs
 //! remain.
 //!
-//! [`Fetcher`] runs one fetch: a [`fetch::FetchJob`] in, a [`fetch::FetchedFile`] or a [`fetch::FetchFailure`] out.
-//! It sends no credentials of callers and no cookies (I-6), caches nothing unless the operator wants it, opens no archives
+//! [`Fetcher`] runs one fetch: a [`fetch::FetchJob`] in, a [`fetch::FetchedFile`] or a [`fetch::FetchFailure`] out. It
+//! sends no credentials of callers and no cookies (I-6), caches nothing unless the operator wants it, opens no archives
 //! (B-6), and does not judge the content of a file.
 //!
 //! ```

@@ -15,7 +15,8 @@ const MAX_RECORD_AGE: Period = Period::secs(7 * 24 * 3600);
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct CacheConfig {
-    /// Whether responses are stored and used again as their servers allow (RFC 9111). The policy is judged at every use.
+    /// Whether responses are stored and used again as their servers allow (RFC 9111). The policy is judged at every
+    /// use.
     pub enabled: bool,
     /// Responses that are kept for one tenant; a further one may displace another. All processes need the same number.
     pub max_entries: u32,

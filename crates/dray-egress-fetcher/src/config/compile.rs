@@ -33,7 +33,8 @@ const MAX_USER_AGENT_BYTES: usize = 128;
 pub struct CompiledConfig {
     /// The operator's switches, allowlist, ports and ranges: the cap that no message can widen (I-5).
     pub admin: AdminPolicy,
-    /// The configured part of the judge's knowledge: everything but the addresses of this machine and of protected names.
+    /// The configured part of the judge's knowledge: everything but the addresses of this machine and of protected
+    /// names.
     pub judge: JudgeConfig,
     /// Limits of time and size of one fetch.
     pub settings: FetchLimits,

@@ -1,11 +1,12 @@
 //! Connects through a proxy of the operator, for networks without a direct way to the web (egress-security T-3).
 //!
-//! The proxy gets the judged address. By name it would resolve the host itself, to an address that nothing judged (I-2).
-//! TLS with the target runs end to end through the tunnel. Opened private ranges are part of the operator's network, so
-//! they are dialled directly. Nothing is repeated here, and no other scheme of authentication than Basic is known.
+//! The proxy gets the judged address. By name it would resolve the host itself, to an address that nothing judged
+//! (I-2). TLS with the target runs end to end through the tunnel. Opened private ranges are part of the operator's
+//! network, so they are dialled directly. Nothing is repeated here, and no other scheme of authentication than Basic is
+//! known.
 //!
-//! A circuit breaker of its own refuses an unreachable proxy for a while, so that fetches fail without a wait. A failure of
-//! the proxy does not count against the hosts behind it ([`is_upstream_proxy_failure`]).
+//! A circuit breaker of its own refuses an unreachable proxy for a while, so that fetches fail without a wait. A
+//! failure of the proxy does not count against the hosts behind it ([`is_upstream_proxy_failure`]).
 
 use std::error::Error as StdError;
 use std::io;
@@ -26,7 +27,8 @@ use crate::tls::{TlsClient, TlsError};
 
 /// Most bytes of the responses to `CONNECT`, interim ones included.
 const MAX_HEAD_BYTES: usize = 8 * 1024;
-/// Longest time for TCP and TLS to the proxy. It is less than the default for a whole connection, because the proxy is near.
+/// Longest time for TCP and TLS to the proxy. It is less than the default for a whole connection, because the proxy is
+/// near.
 const PROXY_CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 /// The one entry of the proxy's circuit breaker.
 const BREAKER_KEY: &str = "upstream proxy";
@@ -75,8 +77,8 @@ impl UpstreamProxyError {
         !matches!(self, Self::Refused(_))
     }
 
-    /// Whether the error counts for the breaker of the proxy: only an error that no target can cause. A proxy may close the
-    /// connection because of one target, which an agent names.
+    /// Whether the error counts for the breaker of the proxy: only an error that no target can cause. A proxy may close
+    /// the connection because of one target, which an agent names.
     const fn is_counted(&self) -> bool {
         matches!(self, Self::Connect(_) | Self::Tls(_))
     }

@@ -1,9 +1,9 @@
 //! The cache of responses: when a stored response is used, when its server must confirm it, and which responses are
 //! stored.
 //!
-//! A stored response is used for its own URL alone. Redirects are not stored, so every hop that leads to it is judged and
-//! requested again. For the hop itself the policy, the rules, the quotas, the name and its addresses are judged at every
-//! use, as for a request. Only the connection is left out.
+//! A stored response is used for its own URL alone. Redirects are not stored, so every hop that leads to it is judged
+//! and requested again. For the hop itself the policy, the rules, the quotas, the name and its addresses are judged at
+//! every use, as for a request. Only the connection is left out.
 
 use std::borrow::Cow;
 use std::time::SystemTime;
@@ -63,8 +63,8 @@ pub(super) struct StorageTerms<'a> {
     pub(super) earlier: Option<&'a CachedResponse>,
 }
 
-/// The stored responses of all tenants. A response that cannot be read counts as absent, and one that cannot be written is
-/// not stored; neither fails a fetch.
+/// The stored responses of all tenants. A response that cannot be read counts as absent, and one that cannot be written
+/// is not stored; neither fails a fetch.
 pub trait ResponseCache: Send + Sync + 'static {
     /// Finds the response of a URL.
     fn find<'a>(

@@ -81,8 +81,8 @@ impl Fetcher {
         opened
     }
 
-    /// Judges a request inside the intercepted tunnel `opened` by everything that needs no network. The connection is then
-    /// one for the URL of the request, with its decision and credential. The quota was charged for the tunnel.
+    /// Judges a request inside the intercepted tunnel `opened` by everything that needs no network. The connection is
+    /// then one for the URL of the request, with its decision and credential. The quota was charged for the tunnel.
     ///
     /// # Errors
     ///
@@ -113,8 +113,8 @@ impl Fetcher {
         Ok(())
     }
 
-    /// Does the TLS handshake with the target of a connection, and verifies its certificate for the host of `url` as in a
-    /// fetch.
+    /// Does the TLS handshake with the target of a connection, and verifies its certificate for the host of `url` as in
+    /// a fetch.
     ///
     /// # Errors
     ///

@@ -16,8 +16,8 @@ pub struct PolicyExplanation {
     pub steps: StepLog,
     /// The failure that a fetch would have; `None` when nothing that was judged refuses it.
     pub refusal: Option<FetchFailure>,
-    /// Whether every step was judged. `false` if the host is a name that was not looked up, or if a fetch would request its
-    /// robots.txt.
+    /// Whether every step was judged. `false` if the host is a name that was not looked up, or if a fetch would request
+    /// its robots.txt.
     pub complete: bool,
     /// SHA-256 (hex) of the policy files; empty without them.
     pub rules_digest: String,
@@ -32,8 +32,8 @@ pub struct PolicyExplanation {
 impl Fetcher {
     /// Judges `request` as [`Fetcher::fetch`] does, up to the point where it would connect. Connects to nothing.
     ///
-    /// With `resolve_names` a name is looked up once, in a slot of its tenant, app and host, as for a fetch. Otherwise no
-    /// query is sent. Without a lookup, limits that depend on load are not judged. Responses are never judged.
+    /// With `resolve_names` a name is looked up once, in a slot of its tenant, app and host, as for a fetch. Otherwise
+    /// no query is sent. Without a lookup, limits that depend on load are not judged. Responses are never judged.
     pub async fn explain(
         &self,
         request: &FetchJob,

@@ -86,8 +86,8 @@ pub(super) fn overloaded_error(full: QueueFull) -> FetchError {
 }
 
 impl Fetcher {
-    /// Runs the whole pipeline for the chain's current URL (I-3). With a part in `source`, accepts only the rest of that
-    /// body.
+    /// Runs the whole pipeline for the chain's current URL (I-3). With a part in `source`, accepts only the rest of
+    /// that body.
     pub(super) async fn hop(
         &self,
         chain: &mut Chain,
@@ -99,7 +99,8 @@ impl Fetcher {
         let url = chain.current().clone();
         let decision = chain.policy().decide(&url);
         let limit = rule_limit(context.limit, decision.as_ref());
-        // The hops of the robots.txt request come first, so that the last hop of the record is always that of the fetch.
+        // The hops of the robots.txt request come first, so that the last hop of the record is always that of the
+        // fetch.
         let robots = Box::pin(self.judge_robots(chain, decision.as_ref(), context, record)).await;
         record.enter(chain.hop(), Some(&url));
         record.note_decision(decision);

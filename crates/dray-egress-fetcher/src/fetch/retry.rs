@@ -1,8 +1,8 @@
 //! Decides whether a fetch is tried again. No other part of the product repeats a fetch.
 //!
-//! An attempt is repeated after a failure that a later attempt may not have: no connection, a connection that ended before
-//! a response, a server that names the time for a retry, or a body whose rest can be requested. Every attempt begins with
-//! the URL of the command and is judged from the start.
+//! An attempt is repeated after a failure that a later attempt may not have: no connection, a connection that ended
+//! before a response, a server that names the time for a retry, or a body whose rest can be requested. Every attempt
+//! begins with the URL of the command and is judged from the start.
 
 use std::time::Duration;
 

@@ -1,8 +1,8 @@
 //! Requests the robots.txt of a host before a file is fetched from it (RFC 9309), where the operator wants that.
 //!
 //! The request has the same steps as every other: the name is resolved and its addresses are judged, every redirect is
-//! judged, and bytes count against the quotas. The deadline of the fetch holds, and a shorter one of its own. The file is
-//! cached in memory for one tenant, so that no tenant learns what another one fetched.
+//! judged, and bytes count against the quotas. The deadline of the fetch holds, and a shorter one of its own. The file
+//! is cached in memory for one tenant, so that no tenant learns what another one fetched.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -50,7 +50,8 @@ enum RobotsSource {
 }
 
 impl RobotsSource {
-    /// The line that refuses a URL, if one does; and the line that decided. Line 0 stands for a file that could not be read.
+    /// The line that refuses a URL, if one does; and the line that decided. Line 0 stands for a file that could not be
+    /// read.
     fn decide(&self, url: &CanonicalUrl) -> (Option<u32>, u32) {
         match self {
             Self::File(file) => {
@@ -194,8 +195,8 @@ impl Fetcher {
             requested = self.request_robots(chain, &robots_context, record).await;
             note_failure(&requested, record);
         }
-        // Not cached: the policy of one app refuses a redirect that the policy of another app of the tenant may allow. The
-        // limit of redirects is the operator's and the same for all apps.
+        // Not cached: the policy of one app refuses a redirect that the policy of another app of the tenant may allow.
+        // The limit of redirects is the operator's and the same for all apps.
         let is_refused = matches!(
             &requested,
             Err(failure) if failure.phase == FetchPhase::Policy && failure.code != Code::RedirectLimit
@@ -241,7 +242,8 @@ impl Fetcher {
                 self.request_head(&mut chain, &url, context, RequestExtra::ROBOTS, record);
             let (parts, wire, slots) = requesting.await?;
             record.note_head(&parts);
-            // Without a limit: a file that is too long is read up to its limit, and its declared length does not refuse it.
+            // Without a limit: a file that is too long is read up to its limit, and its declared length does not refuse
+            // it.
             match judge_head(&parts, u64::MAX) {
                 Ok(HeadDecision::Body(plan)) => {
                     let text = self.receive_robots(wire, &plan, context).await?;
@@ -331,8 +333,8 @@ fn follow_robots(
     Ok(())
 }
 
-/// Whether a redirect stays at the host that the rules allowed for the fetch. Rules about paths of that host do not apply
-/// to its robots.txt, and neither does a change to a default port.
+/// Whether a redirect stays at the host that the rules allowed for the fetch. Rules about paths of that host do not
+/// apply to its robots.txt, and neither does a change to a default port.
 fn is_same_site(start: &CanonicalUrl, target: &CanonicalUrl) -> bool {
     let is_known_port = [start.port(), 80, 443].contains(&target.port());
     start.host() == target.host() && is_known_port

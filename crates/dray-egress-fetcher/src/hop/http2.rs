@@ -5,8 +5,8 @@
 //! which would outlive a dropped fetch. No connection is shared or kept: a certificate that is good for several names
 //! never lets one fetch use the connection of another (T-4).
 //!
-//! Bounds: [`FrameIo`] counts frames below h2. h2 bounds header lists, CONTINUATION frames and the size of a frame. Flow
-//! control bounds the bytes that are received and not stored yet. The server may not push.
+//! Bounds: [`FrameIo`] counts frames below h2. h2 bounds header lists, CONTINUATION frames and the size of a frame.
+//! Flow control bounds the bytes that are received and not stored yet. The server may not push.
 
 use std::future::{Future as _, poll_fn};
 use std::io;
@@ -29,10 +29,11 @@ use crate::wire::{FrameIo, InterimCount, ReadFailure, WireError};
 const MAX_HEADER_LIST_BYTES: u32 = 64 * 1024;
 /// Largest payload of a frame: the least that an endpoint may announce (RFC 9113, section 6.5.2).
 const MAX_FRAME_BYTES: u32 = 16 * 1024;
-/// Most body bytes that the server may send before they are stored. At a round-trip time of 100 ms this allows 10 MiB/s.
+/// Most body bytes that the server may send before they are stored. At a round-trip time of 100 ms this allows 10
+/// MiB/s.
 const WINDOW_BYTES: u32 = 1024 * 1024;
-/// Budget for short data frames that wait to be stored: each takes the bytes that it has less than 256. With a slow store
-/// tens of thousands of short frames wait, which h2 takes for a flood with its default budget.
+/// Budget for short data frames that wait to be stored: each takes the bytes that it has less than 256. With a slow
+/// store tens of thousands of short frames wait, which h2 takes for a flood with its default budget.
 const SHORT_FRAME_BUDGET: usize = 8 * 1024 * 1024;
 
 type Http2Connection = Connection<FrameIo, Bytes>;
@@ -51,8 +52,8 @@ enum ExchangePart {
     Body,
 }
 
-/// Sends the request over HTTP/2 and waits for the final response head. Interim responses are skipped, up to their limit
-/// . The server must have chosen `h2` by ALPN for this stream.
+/// Sends the request over HTTP/2 and waits for the final response head. Interim responses are skipped, up to their
+/// limit. The server must have chosen `h2` by ALPN for this stream.
 ///
 /// # Errors
 ///
@@ -161,9 +162,9 @@ fn to_hop_error(error: h2::Error, failure: &ReadFailure, part: ExchangePart) -> 
             None => cut_off(cause.into()),
         };
     }
-    // The server ended the stream or the connection. REFUSED_STREAM, and a GOAWAY that excludes the stream, mean that the
-    // request was not processed. After other reasons it may be repeated, because a GET is idempotent (RFC 9110, section
-    // 9.2.2).
+    // The server ended the stream or the connection. REFUSED_STREAM, and a GOAWAY that excludes the stream, mean that
+    // the request was not processed. After other reasons it may be repeated, because a GET is idempotent (RFC 9110,
+    // section 9.2.2).
     if error.is_remote() {
         return match error.reason() {
             Some(Reason::HTTP_1_1_REQUIRED) if part == ExchangePart::Head => {

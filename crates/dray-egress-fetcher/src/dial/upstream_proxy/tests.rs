@@ -1,4 +1,5 @@
-//! Tests over a proxy on loopback. Its targets are public addresses, which only the proxy "reaches": it serves them itself.
+//! Tests over a proxy on loopback. Its targets are public addresses, which only the proxy "reaches": it serves them
+//! itself.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::process::{Child, Command, Stdio};
