@@ -17,8 +17,8 @@ async fn exchange(script: ResponseScript) -> (Result<(u16, Vec<u8>), Code>, Vec<
     let responder = ScriptedResponder::always(script);
     let (near, far) = tokio::io::duplex(256 * 1024);
     let mut server = JoinSet::new();
-    let speaking = responder.clone();
-    server.spawn(async move { serve_request(far, &speaking).await });
+    let serving = responder.clone();
+    server.spawn(async move { serve_request(far, &serving).await });
     let hop_request = HopRequest {
         host: "files.example.org:8080",
         path_and_query: "/a%20b?x=1",
@@ -231,7 +231,7 @@ async fn r_5_switching_protocols_is_malformed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn b_3_complete_means_that_the_framing_says_so() {
+async fn b_3_a_body_is_complete_at_the_end_of_its_framing() {
     check(
         "HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nabc",
         Ok((200, b"abc")),

@@ -214,7 +214,7 @@ mod tests {
         };
         assert!(!blocked(&fetcher));
         tokio::join!(watching, async {
-            // The clock is paused: this makes the next read due.
+            // paused clock: the next read is due
             tokio::time::sleep(REFRESH_INTERVAL + Duration::from_secs(1)).await;
             stop.cancel();
         });
