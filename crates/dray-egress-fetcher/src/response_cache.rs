@@ -249,7 +249,7 @@ impl ResponseCache for CacheStore {
             };
             match response {
                 Some(response) => {
-                    drop(Self::within_timeout(self.write(&tenant, url, response)).await)
+                    drop(Self::within_timeout(self.write(&tenant, url, response)).await);
                 }
                 None => drop(Self::within_timeout(self.purge(&tenant, url)).await),
             }

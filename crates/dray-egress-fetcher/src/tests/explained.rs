@@ -112,7 +112,7 @@ async fn an_explanation_and_a_fetch_agree_on_the_whole_corpus() {
                         assert!(["connect", "tls"].contains(&phase), "{case}: {phase}");
                     }
                     (None, Ok(_)) => {}
-                    (Some(refused), Ok(_)) => panic!("{case}: only explanation as {refused:?}"),
+                    (Some(refused), Ok(_)) => panic!("{case}: only explained as {refused:?}"),
                 }
                 assert!(explanation.complete && record.lookup_only, "{case}");
                 fixture.fake_network.forget_dials();
