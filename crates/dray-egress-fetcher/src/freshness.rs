@@ -78,6 +78,13 @@ fn terms_of_head(headers: &HeaderMap, now: SystemTime) -> Option<ReuseTerms> {
 }
 
 impl ReuseTerms {
+    /// The terms for a response that is stored this long after its head arrived.
+    #[must_use]
+    pub fn with_elapsed(mut self, elapsed: Duration) -> Self {
+        self.fresh_for = self.fresh_for.saturating_sub(elapsed);
+        self
+    }
+
     /// Whether the response can be reused, with or without revalidation.
     pub fn is_useful(&self) -> bool {
         !self.fresh_for.is_zero() || self.etag.is_some() || self.last_modified.is_some()

@@ -197,7 +197,7 @@ impl CacheStore {
         // Texts and numbers always have a form in JSON.
         let value = Bytes::from(serde_json::to_vec(&record).unwrap_or_default());
         let key = self.key(tenant, url);
-        // With the revision that was read, so that a slow writer cannot replace a newer response.
+        // With the revision that was read: of two concurrent writers one fails.
         let written = match revision {
             Some(revision) => self.keys.update(&key, value, revision).await,
             None => self.keys.create(&key, value).await,

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 
 use dray_guard::{Chain, Code};
+use tokio::time::Instant;
 
 use super::cached::{CachedResponse, HopSource, StorageTerms};
 use super::hop::{HopOutcome, HopResponse};
@@ -61,8 +62,11 @@ impl Fetcher {
                 (HopOutcome::Body(mut response), earlier) => {
                     let terms = response.terms.take();
                     let earlier = earlier.as_ref();
+                    let head_arrived = Instant::now();
                     let receiving = self.receive(response, chain, context, partial, sink, record);
                     let fetched = receiving.await?;
+                    // The lifetime counts from the head, and the body may have taken minutes (RFC 9111, section 4.2.3).
+                    let terms = terms.map(|terms| terms.with_elapsed(head_arrived.elapsed()));
                     let storage = StorageTerms { terms, earlier };
                     self.keep_response(&url, context, &fetched, storage, sink)
                         .await;

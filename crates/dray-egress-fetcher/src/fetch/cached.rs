@@ -169,8 +169,9 @@ impl Fetcher {
         let tenant = &context.request.caller.tenant;
         // A body of unverified length may be incomplete, and would be served incomplete until it expires.
         let fits = fetched.length_verified && fetched.stored.size <= cache.max_file_bytes();
-        let Some(terms) = storage.terms.filter(|_| fits) else {
-            // The server has replaced the stored response.
+        let terms = storage.terms.filter(ReuseTerms::is_useful);
+        let Some(terms) = terms.filter(|_| fits) else {
+            // The server has replaced the stored response, and the new one is not stored.
             if storage.earlier.is_some() {
                 cache.keep(tenant, url, None).await;
             }

@@ -1,10 +1,11 @@
 //! Stored responses from a caller's point of view: over the bus, with a real store.
 
 use std::path::Path;
+use std::time::Duration;
 
 use dray_bus::CallError;
 use dray_proto::v1;
-use dray_testkit::http::{ReceivedRequest, ResponseScript, ScriptedResponder};
+use dray_testkit::http::{ReceivedRequest, ResponseScript, ResponseStep, ScriptedResponder};
 use dray_types::{AppId, Fault};
 
 use super::fake_network::*;
@@ -170,6 +171,24 @@ async fn a_response_that_is_not_fresh_is_confirmed_or_replaced_by_its_server() {
     // A 304 to an unconditional request is a failure, as without a cache.
     cached.serve(|_| ResponseScript::raw("HTTP/1.1 304 Not Modified\r\n\r\n"));
     assert_eq!(cached.fetch().await.0, "http_status");
+}
+
+#[tokio::test]
+async fn the_time_of_a_slow_body_counts_against_the_lifetime_of_the_response() {
+    let mut cached = CachedService::start(&[]).await;
+    let server = cached.serve(|_| {
+        let head = "HTTP/1.1 200 OK\r\nCache-Control: max-age=1\r\nETag: \"a\"\r\nContent-Length: 5\r\n\r\n";
+        ResponseScript::raw(head)
+            .then(ResponseStep::Pause(Duration::from_millis(1_100)))
+            .then(ResponseStep::send("hello"))
+    });
+    assert_eq!(cached.fetch().await, outcome("hello", "miss"));
+    // A lifetime from the end of the body would make this a hit.
+    assert_eq!(cached.fetch().await, outcome("hello", "miss"));
+    assert_eq!(
+        server.received_requests()[1].field("If-None-Match"),
+        Some("\"a\"")
+    );
 }
 
 #[tokio::test]
