@@ -146,7 +146,14 @@ impl Fetcher {
             return Ok(());
         }
         let url = chain.current();
-        let source = self.robots_source(chain, context, record).await?;
+        let source = match self.robots_source(chain, context, record).await {
+            // In this mode the file may not fail a fetch, such as by a wait for a slot.
+            Err(failure) if mode == RobotsMode::Report && !context.budget.left().is_zero() => {
+                note_unreadable(&failure);
+                Arc::new(RobotsSource::Unreachable)
+            }
+            result => result?,
+        };
         let (refused_by, line) = source.decide(url);
         let outcome = match (refused_by, mode) {
             (None, _) => RobotsOutcome::Allowed,
@@ -212,7 +219,7 @@ impl Fetcher {
                 return Err(overloaded.because("the request for a robots.txt got no slot in time"));
             }
             Err(failure) => {
-                tracing::info!(code = %failure.code, phase = %failure.phase, "a robots.txt could not be read");
+                note_unreadable(&failure);
                 RobotsSource::Unreachable
             }
         };
@@ -345,6 +352,10 @@ fn note_failure(requested: &Result<RobotsSource, FetchError>, record: &mut Fetch
     if let Err(failure) = requested {
         record.hop().code = Some(failure.code);
     }
+}
+
+fn note_unreadable(failure: &FetchError) {
+    tracing::info!(code = %failure.code, phase = %failure.phase, "a robots.txt could not be read");
 }
 
 /// Whether a failure is one of the server or of the network to it, and not of this service or of the operator's proxy.

@@ -370,6 +370,33 @@ async fn a_robots_txt_that_drips_counts_as_unreachable_after_ten_seconds() {
     assert_eq!(requests(&server), (2, 1));
 }
 
+#[tokio::test(start_paused = true)]
+async fn report_mode_fetches_a_file_whose_robots_txt_gets_no_slot_in_time() {
+    let mut fixture = FetcherFixture::default();
+    fixture.settings.robots = RobotsMode::Report;
+    fixture.sizes.per_host = 1;
+    fixture.fake_network.serve_with(PUBLIC_ADDRESS, |request| {
+        if is_robots(request) {
+            return ResponseScript::status(404);
+        }
+        ResponseScript::raw("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhel")
+            .then(ResponseStep::Pause(Duration::from_secs(14)))
+            .then(ResponseStep::send("lo"))
+    });
+    let fetcher = fixture.fetcher();
+    let first = request(FILE_URL);
+    let mut second = request(FILE_URL);
+    second.caller.tenant = "other".to_owned();
+    let (first, second) = tokio::join!(run(&fetcher, &first), async {
+        // paused clock: the first fetch holds the only slot of the host
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        run(&fetcher, &second).await
+    });
+    assert_eq!((first.code(), second.code()), ("ok", "ok"));
+    let reported = second.record.reported.unwrap();
+    assert_eq!(reported.to_string(), "robots.txt (could not be read)");
+}
+
 #[test]
 fn the_robots_txt_of_a_redirect_target_continues_the_fetch() {
     let mut record = FetchRecord::default();
