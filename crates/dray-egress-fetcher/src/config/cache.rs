@@ -18,9 +18,10 @@ pub struct CacheConfig {
     /// Whether responses are stored and used again as their servers allow (RFC 9111). The policy is judged at every
     /// use.
     pub enabled: bool,
-    /// Responses that are kept for one tenant; a further one may displace another. All processes need the same number.
+    /// Number of responses that are stored for one tenant; a further response may replace another. All processes need
+    /// the same number.
     pub max_entries: u32,
-    /// Largest file that is kept.
+    /// Size of the largest file that is stored.
     pub max_file_bytes: ByteSize,
     /// Longest time for which a response is used without revalidation, even if its server allows more; at most 7 days.
     pub max_age: Period,

@@ -48,7 +48,7 @@ pub struct CredentialConfig {
     pub secret: Secret,
     /// Tenants whose requests get it; at least one.
     pub tenants: Vec<String>,
-    /// Sends it over plain http too, where everyone on the way can read it.
+    /// Sends it over plain http too, where everyone on the path can read it.
     pub allow_plain_http: bool,
 }
 
