@@ -59,45 +59,45 @@ pub async fn receive_body<S: ByteSink>(
     transfer.finish(counts)
 }
 
-/// One body under way, over as many connections as it takes. A resumed body continues the same transfer.
+/// The transfer of one body, over one or more connections: a resumed body continues the same transfer.
 pub struct BodyTransfer {
     limit: u64,
-    pace: SlowPeerWatch,
-    /// The first decoded bytes, for the type.
-    start: Vec<u8>,
+    slow_peer: SlowPeerWatch,
+    /// The first decoded bytes, by which the media type is recognised.
+    first_bytes: Vec<u8>,
     decoder: Option<(BodyDecoder, Vec<u8>)>,
-    /// Body bytes that must have come in all, over all connections.
-    whole: Option<u64>,
+    /// Total body bytes over all connections, if a response names the total.
+    expected_bytes: Option<u64>,
 }
 
 impl std::fmt::Debug for BodyTransfer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("BodyTransfer")
             .field("limit", &self.limit)
-            .field("whole", &self.whole)
+            .field("expected_bytes", &self.expected_bytes)
             .finish_non_exhaustive()
     }
 }
 
 impl BodyTransfer {
-    /// Starts a transfer of which nothing came yet.
+    /// Starts a transfer that has received no bytes.
     pub fn new(plan: &BodyPlan, bounds: &BodyLimits) -> Self {
         Self {
             limit: bounds.limit,
-            pace: SlowPeerWatch::new(bounds),
-            start: Vec::new(),
+            slow_peer: SlowPeerWatch::new(bounds),
+            first_bytes: Vec::new(),
             decoder: plan
                 .coding
                 .map(|coding| (BodyDecoder::new(coding), vec![0; CHUNK_BYTES])),
-            whole: None,
+            expected_bytes: None,
         }
     }
 
-    /// Receives what `wire` brings of the body, to the end of that response.
+    /// Receives the bytes of one response up to its end, and adds them to the body.
     ///
     /// # Errors
     ///
-    /// `truncated` when the connection ended before; the transfer can continue with another one.
+    /// `truncated` when the connection ended early; the transfer can continue on another one.
     pub async fn receive<S: ByteSink>(
         &mut self,
         mut wire: WireBody,
@@ -106,18 +106,18 @@ impl BodyTransfer {
         sink: &mut S,
         counts: &mut BodyCounts,
     ) -> Result<(), FetchError> {
-        self.whole = plan.whole;
+        self.expected_bytes = plan.whole;
         let mut store = BoundedSink {
             sink,
             budget,
             limit: self.limit,
-            start: &mut self.start,
+            first_bytes: &mut self.first_bytes,
         };
         // What a peer sends after a 204 or 205 is not read.
         if plan.framing == BodyFraming::Empty {
             return Ok(());
         }
-        while let Some(chunk) = self.pace.next(&mut wire, budget, counts.wire).await? {
+        while let Some(chunk) = self.slow_peer.next(&mut wire, budget, counts.wire).await? {
             counts.wire += chunk.len() as u64;
             // Compressed bytes have the same limit, before they are decoded (B-2).
             if counts.wire > self.limit {
@@ -133,19 +133,22 @@ impl BodyTransfer {
         Ok(())
     }
 
-    /// Checks that all of it came, and returns the media type found by magic bytes (empty for none).
+    /// Checks that the body is complete, and returns the media type found by magic bytes (empty for none).
     ///
     /// # Errors
     ///
-    /// `unexpected_partial` or `decode_error` when something is missing or left over.
+    /// `unexpected_partial` or `decode_error` when bytes are missing or left over.
     pub fn finish(&self, counts: &BodyCounts) -> Result<&'static str, FetchError> {
-        if self.whole.is_some_and(|whole| whole != counts.wire) {
+        if self
+            .expected_bytes
+            .is_some_and(|expected| expected != counts.wire)
+        {
             return Err(FetchError::new(Code::UnexpectedPartial, FetchPhase::Body));
         }
         if let Some((decoder, _)) = &self.decoder {
             decoder.finish().map_err(decode_failure)?;
         }
-        Ok(infer::get(&self.start).map_or("", |kind| kind.mime_type()))
+        Ok(infer::get(&self.first_bytes).map_or("", |kind| kind.mime_type()))
     }
 }
 
@@ -161,14 +164,14 @@ async fn decode_chunk<S: ByteSink>(
     counts: &mut BodyCounts,
 ) -> Result<(), FetchError> {
     loop {
-        // Even a chunk without output is work.
+        // A step without output costs time too, so every step counts.
         tokio::task::coop::consume_budget().await;
         let progress = decoder.step(input, buffer).map_err(decode_failure)?;
         input = input.get(progress.read..).unwrap_or_default();
         let output = buffer.get(..progress.written).unwrap_or_default();
-        // The buffer is used again while the sink may still hold what it got.
+        // Copied: the buffer is reused while the sink may still hold the chunk.
         store.put(Bytes::copy_from_slice(output), counts).await?;
-        // A buffer with free room means that the input is used up.
+        // The decoder leaves room in the buffer only when the input is used up.
         if progress.written < buffer.len() {
             return Ok(());
         }
@@ -180,7 +183,7 @@ struct BoundedSink<'a, S> {
     sink: &'a mut S,
     budget: &'a TimeBudget,
     limit: u64,
-    start: &'a mut Vec<u8>,
+    first_bytes: &'a mut Vec<u8>,
 }
 
 impl<S: ByteSink> BoundedSink<'_, S> {
@@ -192,9 +195,9 @@ impl<S: ByteSink> BoundedSink<'_, S> {
         if counts.stored + size > self.limit {
             return Err(FetchError::new(Code::TooLarge, FetchPhase::Body));
         }
-        // Of the stored bytes: the type is that of the file, not of its coding.
-        let wanted = SNIFF_BYTES.saturating_sub(self.start.len());
-        self.start.extend(chunk.iter().take(wanted));
+        // Decoded bytes: the magic bytes of the file count, not those of its coding.
+        let missing = SNIFF_BYTES.saturating_sub(self.first_bytes.len());
+        self.first_bytes.extend(chunk.iter().take(missing));
         // The sink's time counts for the whole fetch, not as silence of the peer.
         self.budget
             .whole(self.sink.write(chunk))
@@ -210,6 +213,7 @@ struct SlowPeerWatch {
     idle: Duration,
     floor: u64,
     grace: Duration,
+    /// Time that all reads of this body have waited for the peer.
     waited: Duration,
 }
 

@@ -42,7 +42,7 @@ impl ContentCoding {
 /// Why bytes could not be decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
-    /// The stream is not what its coding says.
+    /// The stream does not have the format of its coding.
     #[error("the compressed stream is corrupt")]
     Corrupt,
     /// A checksum or length does not match what was decoded.
@@ -54,10 +54,10 @@ pub enum DecodeError {
     /// Bytes follow the end of the stream.
     #[error("bytes follow the end of the compressed stream")]
     TrailingBytes,
-    /// Far more comes out than went in.
+    /// The output is far larger than the input.
     #[error("the compressed stream expands more than {MAX_RATIO} times")]
     Bomb,
-    /// Members without end, each of which is work.
+    /// Too many members, each of which costs time.
     #[error("the compressed stream has more than {MAX_MEMBERS} members")]
     Members,
     /// A zstd frame needs more memory than the content coding allows (RFC 9659).
@@ -65,12 +65,12 @@ pub enum DecodeError {
     WindowTooLarge,
 }
 
-/// Most output bytes per input byte, once [`RATIO_FREE`] bytes came out.
+/// Most output bytes per input byte, once there are more than [`RATIO_FREE_BYTES`] of output.
 const MAX_RATIO: u64 = 1000;
 /// Most gzip members, or zstd frames, of one body.
 const MAX_MEMBERS: u32 = 10_000;
 /// Output bytes that are allowed at any ratio (B-5).
-const RATIO_FREE: u64 = 1 << 20;
+const RATIO_FREE_BYTES: u64 = 1 << 20;
 
 /// What one call of [`BodyDecoder::step`] did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -120,12 +120,13 @@ impl BodyDecoder {
         loop {
             let rest = input.get(progress.read..).unwrap_or_default();
             let unfilled = output.get_mut(progress.written..).unwrap_or_default();
-            let moved = self.advance(rest, unfilled)?;
-            progress.read += moved.read;
-            progress.written += moved.written;
-            self.consumed += moved.read as u64;
-            self.produced += moved.written as u64;
-            if self.produced > RATIO_FREE && self.produced > self.consumed.saturating_mul(MAX_RATIO)
+            let delta = self.advance(rest, unfilled)?;
+            progress.read += delta.read;
+            progress.written += delta.written;
+            self.consumed += delta.read as u64;
+            self.produced += delta.written as u64;
+            if self.produced > RATIO_FREE_BYTES
+                && self.produced > self.consumed.saturating_mul(MAX_RATIO)
             {
                 return Err(DecodeError::Bomb);
             }
@@ -133,7 +134,7 @@ impl BodyDecoder {
                 return Ok(progress);
             }
             // With input and room left, a step that does nothing would repeat forever.
-            if moved == DecodeProgress::default() {
+            if delta == DecodeProgress::default() {
                 return if progress.read == input.len() {
                     Ok(progress)
                 } else {
@@ -157,7 +158,7 @@ impl BodyDecoder {
         }
     }
 
-    /// Advances within one state; the caller repeats it.
+    /// Advances within one state of the decoder; [`Self::step`] repeats it.
     fn advance(&mut self, input: &[u8], output: &mut [u8]) -> Result<DecodeProgress, DecodeError> {
         match &mut self.stream {
             StreamDecoder::Inflate(decoder) => decoder.advance(input, output),

@@ -1,8 +1,8 @@
 //! The typed configuration of the service (egress-security 20).
 //!
-//! Every variable of the specification is an alias of a field here (`config/aliases.rs`). Values are checked when the
-//! configuration is loaded, and turned into what the fetcher works with by [`Config::compile`]. Read once: a change
-//! means a rollout.
+//! Every variable of the specification is an alias of a field here (`config/aliases.rs`). [`Config::compile`] checks
+//! the values when the configuration is loaded, and converts them into the types of the fetcher. The configuration is
+//! read once, so a change needs a rollout.
 
 mod aliases;
 mod audit_file;
@@ -59,9 +59,9 @@ pub struct Config {
     pub ipv6: bool,
     /// Tries IPv6 addresses before IPv4 ones.
     pub ipv6_first: bool,
-    /// DNS servers: addresses with an optional port, or, all of them encrypted, `tls://ADDRESS#NAME` (DNS over TLS) and
-    /// `https://ADDRESS/PATH#NAME` (DNS over HTTPS), where the certificate must have the name, without one the address.
-    /// Absent uses the `nameserver` lines of `/etc/resolv.conf`. No other fallback exists.
+    /// DNS servers: addresses with an optional port, or encrypted servers alone, as `tls://ADDRESS#NAME` (DNS over TLS)
+    /// and `https://ADDRESS/PATH#NAME` (DNS over HTTPS). Their certificates must have the name, or without one the
+    /// address. Absent uses the `nameserver` lines of `/etc/resolv.conf`. No other fallback exists.
     pub dns_servers: Option<Vec<String>>,
     /// NAT64 prefixes that are in use here (RFC 6052); addresses inside are judged by the IPv4 address they carry.
     pub nat64_prefixes: Vec<String>,
@@ -70,46 +70,46 @@ pub struct Config {
     pub extra_blocked_cidrs: Vec<String>,
     /// Hosts that are never fetched, in addition to the built-in ones; patterns as in `host_allowlist`.
     pub extra_blocked_hosts: Vec<String>,
-    /// Exact private networks (RFC 1918 or ULA) that are opened for internal file servers. Never loopback,
-    /// link-local or metadata addresses, nor what this machine owns.
+    /// Exact private networks (RFC 1918 or ULA) that are opened for internal file servers. Never loopback, link-local
+    /// or metadata addresses, nor addresses of this machine.
     pub private_cidrs: Vec<String>,
-    /// Addresses, networks or host names of what the product itself talks to, blocked like `extra_blocked_cidrs`.
-    /// Names are looked up with the system's resolver at start and every 60 s. Bus and store are added by themselves.
+    /// Addresses, networks or host names to which the product itself connects, blocked like `extra_blocked_cidrs`.
+    /// Names are looked up with the system's resolver at start and every 60 s. Bus and store are added automatically.
     #[serde(serialize_with = "serialize_redacted")]
     pub protected: Vec<String>,
     /// Address of the Kubernetes API, blocked likewise.
-    #[serde(serialize_with = "redacted_one")]
+    #[serde(serialize_with = "serialize_redacted_option")]
     pub kubernetes_api: Option<String>,
     /// File with further trust anchors in PEM form, in addition to the built-in web roots.
     pub ca_bundle: Option<String>,
-    /// A proxy on the way to the web. Proxy variables in the environment are never read.
+    /// The proxy through which the web is reached. Proxy variables in the environment are never read.
     pub upstream_proxy: UpstreamProxyConfig,
-    /// Fetches over HTTP/2 where a server of https offers it. Connections of the proxy stay on HTTP/1.1.
+    /// Fetches over HTTP/2 where a server of https offers it. Connections of the proxy use HTTP/1.1.
     pub http2: bool,
     /// `User-Agent` of every request: printable ASCII, at most 128 characters.
     pub user_agent: String,
-    /// Who answers for the requests: a URL or an address of email, sent as `(+CONTACT)` behind `user_agent`.
+    /// Contact for operators of servers: a URL or an email address, sent as `(+CONTACT)` after `user_agent`.
     pub contact: Option<String>,
-    /// What fetches do with the robots.txt of hosts: `ignore`, `report` a refusal in the audit event, or `obey`. Rules of
-    /// policy files can say otherwise.
+    /// What fetches do with the robots.txt of hosts: `ignore`, `report` a refusal in the audit event, or `obey`. Rules
+    /// of policy files can override it.
     pub robots: RobotsSetting,
     /// Fails a fetch whose audit event could not be published.
     pub audit_required: bool,
     /// Fails a fetch that returns a small file whose origin could not be recorded in the store. A fetch that stores its
     /// file always fails then. Set it where `platform-delivery.web_files` has rules.
     pub origin_required: bool,
-    /// Key of the hash that stands for path and query in audit events, so that equal paths can be recognised across
+    /// Key of the hash that replaces path and query in audit events, so that equal paths can be recognised across
     /// replicas; absent uses a random one for each process.
     pub audit_key: Option<Secret>,
     /// Audit events as lines of a file.
     pub audit_file: AuditFileConfig,
     /// Audit events as messages to a syslog server.
     pub audit_syslog: AuditSyslogConfig,
-    /// Most stored bytes when the request does not say.
+    /// Most stored bytes of a fetch whose request sets no limit.
     pub max_bytes: ByteSize,
-    /// Most stored bytes, an upper bound for requests.
+    /// Most stored bytes that a request may ask for.
     pub max_bytes_ceiling: ByteSize,
-    /// Cap on the time of a fetch, retries included; a request may only ask for less. At most 300 s.
+    /// Longest time of a fetch, retries included; a request may only ask for less. At most 300 s.
     pub total_timeout: Period,
     /// Time for DNS, per hop.
     pub dns_timeout: Period,
@@ -137,12 +137,12 @@ pub struct Config {
     /// Fetches that wait for a slot. When the queue is full, a further fetch is refused, or displaces the newest one of
     /// the tenant with the most waiting fetches.
     pub max_queue: u32,
-    /// Policy file in TOML form, or a directory of files `*.toml`, with the rules and quotas of tenants, sessions and apps.
-    /// They can only narrow this section, hold for fetches and the proxy, and are read again when they change. Absent for
-    /// no rules.
+    /// Policy file in TOML form, or a directory of files `*.toml`, with the rules and quotas of tenants, sessions and
+    /// apps. They can only narrow this section, hold for fetches and the proxy, and are read again when they change.
+    /// Absent for no rules.
     pub policy_path: Option<PathBuf>,
-    /// Number of processes that share the quotas of the policy files. Counters live in each process, which grants its
-    /// part of every quota, at least 1.
+    /// Number of processes that share the quotas of the policy files. Each process has counters of its own and grants
+    /// its part of every quota, at least 1.
     pub policy_replicas: u32,
     /// Secrets that are added to requests for a host, of fetches and of plain requests through the proxy.
     pub credentials: Vec<CredentialConfig>,
@@ -217,7 +217,10 @@ fn serialize_redacted<S: Serializer>(items: &[String], serializer: S) -> Result<
     clippy::ref_option,
     reason = "the signature that the derived code calls"
 )]
-fn redacted_one<S: Serializer>(item: &Option<String>, serializer: S) -> Result<S::Ok, S::Error> {
+fn serialize_redacted_option<S: Serializer>(
+    item: &Option<String>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
     item.as_deref().map(show_name).serialize(serializer)
 }
 

@@ -1,9 +1,9 @@
 //! Credentials of the operator that are added to requests for one host.
 //!
 //! A credential belongs to the URL that a caller asked for: it is sent to exactly its host and port, in the first hop
-//! alone, so no redirect takes it along. It is never shown: audit events have its name, and its value is in no message,
-//! log or reply of this service. A server that echoes requests would show it to the caller; the operator has to
-//! consider that.
+//! alone, so it is not sent to the target of a redirect. Audit events contain only its name, and no message, log or
+//! reply of this service contains its value. A server that echoes requests would show it to the caller; the operator
+//! has to consider that.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use dray_types::Secret;
 use http::{HeaderName, HeaderValue};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
-/// Where a credential stands in a request.
+/// The part of a request that carries the credential.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CredentialLocation {
     /// A header field, which replaces one of the caller.
@@ -49,10 +49,11 @@ impl Credential {
             && !url.root_dot()
             && url.port() == self.port
             && (url.https() || self.allow_plain_http)
-            && self.tenants.iter().any(|one| one == tenant)
+            && self.tenants.iter().any(|allowed| allowed == tenant)
             && !self.has_parameter(url)
     }
 
+    /// Whether the URL already has a parameter of this name: two of one name could be read either way.
     fn has_parameter(&self, url: &CanonicalUrl) -> bool {
         let CredentialLocation::Query(name) = &self.place else {
             return false;
@@ -92,15 +93,17 @@ impl Credential {
 pub struct CredentialStore(Arc<Vec<Arc<Credential>>>);
 
 impl CredentialStore {
-    /// The first one that fits a request is used.
+    /// A request gets the first credential that is for it.
     pub fn new(credentials: Vec<Credential>) -> Self {
         Self(Arc::new(credentials.into_iter().map(Arc::new).collect()))
     }
 
     /// The credential for a request of `tenant` for `url`.
     pub fn find(&self, tenant: &str, url: &CanonicalUrl) -> Option<Arc<Credential>> {
-        let mut all = self.0.iter();
-        all.find(|one| one.is_for(tenant, url)).map(Arc::clone)
+        let mut credentials = self.0.iter();
+        credentials
+            .find(|credential| credential.is_for(tenant, url))
+            .map(Arc::clone)
     }
 }
 

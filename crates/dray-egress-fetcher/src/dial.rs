@@ -1,8 +1,8 @@
 //! Connects to addresses that the guard allowed, and to no others (egress-security 9).
 //!
-//! A [`PinnedAddr`] comes only from the judge, so each address that is dialled here was judged (I-1, I-2). Nothing
-//! here knows the names of targets, their resolver, a proxy of the environment (T-3) or a pool (T-4). Several addresses are tried as Happy Eyeballs does
-//! (RFC 8305): staggered and concurrent, and the first connection wins.
+//! A [`PinnedAddr`] comes only from the judge, so each address that is dialled here was judged (I-1, I-2). This module
+//! has no names of targets, no resolver for them, no proxy of the environment (T-3) and no pool (T-4). It tries several
+//! addresses as Happy Eyeballs does (RFC 8305): staggered and concurrent, and the first connection wins.
 
 use std::io;
 use std::net::SocketAddr;
@@ -33,15 +33,15 @@ pub trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}
 
-/// A connection as the dialer made it. Nothing was written to it yet.
+/// A new connection. Nothing was written to it yet.
 pub struct DialedStream {
     /// The stream itself, for reading and writing.
     pub io: Box<dyn Io>,
-    /// Address at the other end: as the kernel says, or as the upstream proxy was asked for it.
+    /// Address of the peer: as the kernel reports it, or as it was requested from the upstream proxy.
     pub peer: SocketAddr,
-    /// Address of our own end, as the kernel says.
+    /// Local address, as the kernel reports it.
     pub local: SocketAddr,
-    /// The upstream proxy that made the connection, as the kernel says; `None` without one.
+    /// Address of the upstream proxy, as the kernel reports it; `None` without one.
     pub upstream_proxy: Option<SocketAddr>,
 }
 
@@ -55,8 +55,8 @@ impl std::fmt::Debug for DialedStream {
     }
 }
 
-/// Makes connections. The product uses [`TcpDialer`] or [`UpstreamProxyDialer`]; tests and the demo inject their own, which is the only way to
-/// reach anything that the judge refuses (I-9).
+/// Makes connections. The product uses [`TcpDialer`] or [`UpstreamProxyDialer`]. Tests and the demo inject their own,
+/// which is the only method to reach an address that the judge refuses (I-9).
 pub trait Dialer: Send + Sync + 'static {
     /// Connects to this address and no other. Dropping the future gives up.
     fn connect<'a>(&'a self, to: &'a PinnedAddr) -> BoxFuture<'a, io::Result<DialedStream>>;
@@ -83,7 +83,7 @@ impl Dialer for TcpDialer {
     }
 }
 
-/// Makes a socket as T-6 and T-7 ask: close-on-exec, no `SO_REUSEADDR`, no keepalive, no lingering, a bound on
+/// Makes a socket as T-6 and T-7 require: close-on-exec, no `SO_REUSEADDR`, no keepalive, no lingering, a bound on
 /// unacknowledged bytes.
 fn new_socket(to: SocketAddr) -> io::Result<TcpSocket> {
     let socket = match to {
@@ -105,9 +105,10 @@ pub struct DialWinner {
     pub slot: AddressSlot,
 }
 
-/// Tries the pinned addresses in order, the next one 250 ms after the one before or as soon as it failed (T-1). The
-/// first connection wins and the others are dropped. `first` is the slot of the first address, for which the caller
-/// waited; a further address without a free slot is skipped. It has no deadline of its own; the caller sets one.
+/// Tries the pinned addresses in order: each [`CONNECTION_ATTEMPT_DELAY`] after the one before, or as soon as that one
+/// failed (T-1). The first connection wins and the others are dropped. `first` is the slot of the first address, for
+/// which the caller waited; a further address without a free slot is skipped. This function has no deadline; the caller
+/// sets one.
 ///
 /// # Errors
 ///
@@ -130,7 +131,7 @@ pub async fn race_addresses(
             biased;
             // Polled first (`biased`): an established connection wins before another SYN is sent.
             Some(attempt) = attempts.next(), if !attempts.is_empty() => match attempt {
-                Ok(won) => return Ok(won),
+                Ok(winner) => return Ok(winner),
                 Err(error) => {
                     // A busy address counts for more than a later failure: the caller reports `overloaded` and not a
                     // failure of the target.

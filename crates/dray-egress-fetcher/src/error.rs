@@ -67,7 +67,7 @@ impl fmt::Display for FetchPhase {
 
 /// A refused or failed fetch: the reason, the phase, and the cause for the operator's log.
 ///
-/// The cause may hold addresses and a peer's words; it never goes into a reply (I-8).
+/// The cause may contain addresses and text of a peer; it is never part of a reply (I-8).
 #[derive(Debug)]
 pub struct FetchError {
     /// The reason, which decides the agent's message and the fault.

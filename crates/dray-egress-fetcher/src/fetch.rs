@@ -1,9 +1,9 @@
 //! One fetch from command to file: policy, redirect chain, and for every hop resolve, judge, dial and request
 //! (egress-security 3.1, 12).
 //!
-//! It knows nothing of the bus: [`Fetcher::fetch`] takes a request and a [`ByteSink`], and the service, the command
-//! line and the fuzz targets share it. Nothing is spawned, so dropping the future ends everything immediately,
-//! connection and partial file included.
+//! [`Fetcher::fetch`] takes a request and a [`ByteSink`] and does not use the bus, so the service, the command line and
+//! the fuzz targets share it. It spawns no task, so dropping the future ends the fetch immediately, with its connection
+//! and its partial file.
 
 use std::io;
 use std::net::IpAddr;
@@ -58,7 +58,7 @@ const DISCARD_TIMEOUT: Duration = Duration::from_secs(5);
 /// Reads the addresses that the interfaces of this machine have now.
 type InterfaceAddresses = dyn Fn() -> io::Result<Vec<IpAddr>> + Send + Sync;
 
-/// Runs fetches over what they share: policy, judge, network, TLS and slots. One per process.
+/// Runs fetches. It owns what they share: policy, judge, network, TLS and slots. One per process.
 pub struct Fetcher {
     settings: FetchLimits,
     admin: AdminPolicy,
@@ -91,21 +91,21 @@ struct FetchContext<'a> {
     budget: TimeBudget,
     wire: WireBudget,
     turn: u64,
-    /// Whether a server required HTTP/1.1, which further attempts then offer alone.
+    /// Whether a server required HTTP/1.1; further attempts then offer no other version.
     http11_only: Arc<AtomicBool>,
-    /// The source of its slots; connections of the proxy have slots of their own.
+    /// Grants the slots of the fetch; connections of the proxy have slots of their own.
     admission: &'a FetchAdmission,
 }
 
 impl FetchContext<'_> {
-    /// The context of a request for a robots.txt: the same quotas and slots, with bytes of its own and at most `max_time`
-    /// of the time that is left.
+    /// The context of a request for a robots.txt: the same quotas and slots, a byte budget of its own, and at most
+    /// `max_time` of the time that is left.
     fn for_robots(&self, max_bytes: u64, max_time: Duration) -> Self {
         Self {
             request: self.request,
             limit: max_bytes,
             budget: TimeBudget::starting_now(max_time.min(self.budget.left())),
-            wire: self.wire.beside(max_bytes),
+            wire: self.wire.with_same_quota(max_bytes),
             turn: self.turn,
             http11_only: Arc::clone(&self.http11_only),
             admission: self.admission,
@@ -140,8 +140,7 @@ impl Fetcher {
         }
     }
 
-    /// Reads the addresses of this machine afresh for every hop, so that one that was added just now is blocked too
-    /// (8.4).
+    /// Reads the addresses of this machine again for every hop, so that a new address is blocked immediately (8.4).
     #[must_use]
     pub fn with_interfaces(
         mut self,
@@ -161,7 +160,7 @@ impl Fetcher {
         &self.admin
     }
 
-    /// The judge of the next hop, without reading the interfaces.
+    /// The current judge, without reading the interfaces.
     pub fn judge(&self) -> Arc<Judge> {
         // A panic cannot leave an `Arc` half replaced.
         Arc::clone(&self.judge.read().unwrap_or_else(PoisonError::into_inner))
@@ -243,8 +242,9 @@ impl Fetcher {
         sink: &mut S,
         record: &mut FetchRecord,
     ) -> Result<FetchedFile, FetchError> {
-        let begun = self.begin_approved(request, AskScope::FETCH, record);
-        let (chain, mut context) = begun.await?;
+        let (chain, mut context) = self
+            .begin_approved(request, AskScope::FETCH, record)
+            .await?;
         let quota = self.admit_quota(chain.policy(), record)?;
         context.wire = context.wire.with_quota(quota.clone());
         let fetched = self.attempts(&chain, &context, sink, record).await;
@@ -293,7 +293,8 @@ impl Fetcher {
         Ok((chain, context))
     }
 
-    /// Attempts until one succeeds or fails permanently. Between two of them no slot and no connection is held.
+    /// Makes attempts until one succeeds or fails permanently. Between two attempts the fetch holds no slot and no
+    /// connection.
     async fn attempts<S: ByteSink>(
         &self,
         chain: &Chain,
@@ -318,7 +319,7 @@ impl Fetcher {
                 .filter(|_| !is_refused)
             else {
                 // Once for all attempts: the threshold of the circuit breaker counts fetches.
-                self.blame(chain.current(), &failure);
+                self.count_target_failure(chain.current(), &failure);
                 return Err(failure);
             };
             record.retry(failure.code);
@@ -330,10 +331,9 @@ impl Fetcher {
         }
     }
 
-    /// Reports failures that are the target's to the circuit breaker (section 15). The end of a fetch's
-    /// own deadline is not such a failure: a caller with little time must not block others. The upstream proxy has a
-    /// breaker of its own.
-    fn blame(&self, url: &CanonicalUrl, failure: &FetchError) {
+    /// Counts a failure of the target for its circuit breaker (section 15). The end of the fetch's own deadline does
+    /// not count: a caller with little time must not block others. The upstream proxy has a breaker of its own.
+    fn count_target_failure(&self, url: &CanonicalUrl, failure: &FetchError) {
         if is_upstream_failure(failure) {
             return;
         }
@@ -360,8 +360,7 @@ fn breaker_key(url: &CanonicalUrl) -> String {
     format!("{}:{}", url.host(), url.port())
 }
 
-/// Records a URL or redirect target that was refused without DNS; `tried` is what it looked like if it cannot be
-/// read.
+/// Records a URL or redirect target that was refused without DNS. `tried` describes a target that cannot be read.
 fn record_refusal(
     record: &mut FetchRecord,
     policy: &EffectivePolicy,
@@ -388,7 +387,7 @@ fn record_refusal(
     FetchError::new(refused.code, phase)
 }
 
-/// Records the failure, logs it with its cause, and makes the fault for the agent, which has no cause (I-8).
+/// Records the failure, logs it with its cause, and builds the fault for the agent, which omits the cause (I-8).
 fn record_failure(
     request: &FetchJob,
     record: &mut FetchRecord,

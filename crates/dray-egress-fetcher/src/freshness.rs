@@ -1,8 +1,8 @@
-//! Whether a response may be stored and used again, and for how long without asking its server (RFC 9111). Pure.
+//! Whether a response may be stored and reused, and for how long without revalidation (RFC 9111). Does no I/O.
 //!
-//! The cache belongs to a tenant and is shared by its sessions, so the rules of a shared cache hold. Where the RFC leaves a
-//! choice, this is the strict one: nothing is fresh by heuristics (section 4.2.2), nothing stale is used (section 4.2.4), and
-//! what cannot be read counts as stale or is not stored.
+//! The cache belongs to a tenant and is shared by its sessions, so the rules of a shared cache hold. Where the RFC
+//! leaves a choice, this module is strict: nothing is fresh by heuristics (section 4.2.2), nothing stale is used
+//! (section 4.2.4), and a response whose fields cannot be read counts as stale or is not stored.
 
 use std::time::{Duration, SystemTime};
 
@@ -16,13 +16,13 @@ use http::{HeaderMap, StatusCode};
 const MAX_VALIDATOR_BYTES: usize = 256;
 /// Most field names of `Vary`.
 const MAX_VARY_NAMES: usize = 16;
-/// Longest of these names, in bytes: a record has room for all.
+/// Longest field name of `Vary` in bytes, so that a record has room for all names.
 const MAX_VARY_NAME_BYTES: usize = 64;
 
 /// How a stored response may be used again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReuseTerms {
-    /// How long it may be used from now on without a question to the server; zero for never.
+    /// How long the response may be used from now on without revalidation; zero for never.
     pub fresh_for: Duration,
     /// Entity tag for `If-None-Match`.
     pub etag: Option<HeaderValue>,
@@ -32,10 +32,10 @@ pub struct ReuseTerms {
     pub vary: Vec<String>,
 }
 
-/// The terms of a response to a `GET` without credentials; `None` for one that must not be stored, or that could never be
-/// used. `now` is when its head came.
+/// The terms of a response to a `GET` without credentials; `None` for one that must not be stored. `now` is the time at
+/// which its head arrived.
 pub fn reuse_terms(status: StatusCode, headers: &HeaderMap, now: SystemTime) -> Option<ReuseTerms> {
-    // A part of a file is not the file. A cookie makes the response one for its receiver.
+    // A part of a file is not the file. A response with a cookie is for its receiver alone.
     let is_whole = status == StatusCode::OK && !headers.contains_key(CONTENT_RANGE);
     if !is_whole || headers.contains_key(SET_COOKIE) {
         return None;
@@ -43,7 +43,8 @@ pub fn reuse_terms(status: StatusCode, headers: &HeaderMap, now: SystemTime) -> 
     terms_of_head(headers, now)
 }
 
-/// The terms after a 304, whose fields replace those of the stored response (section 3.2). A field that it leaves out stays.
+/// The terms after a 304, whose fields replace those of the stored response (section 3.2). Validators and `Vary` that
+/// the 304 leaves out stay.
 pub fn renewed_terms(
     headers: &HeaderMap,
     stored: &ReuseTerms,
@@ -77,7 +78,14 @@ fn terms_of_head(headers: &HeaderMap, now: SystemTime) -> Option<ReuseTerms> {
 }
 
 impl ReuseTerms {
-    /// Whether the response could be used again at all: without a question, or with one.
+    /// The terms for a response that is stored this long after its head arrived.
+    #[must_use]
+    pub fn with_elapsed(mut self, elapsed: Duration) -> Self {
+        self.fresh_for = self.fresh_for.saturating_sub(elapsed);
+        self
+    }
+
+    /// Whether the response can be reused, with or without revalidation.
     pub fn is_useful(&self) -> bool {
         !self.fresh_for.is_zero() || self.etag.is_some() || self.last_modified.is_some()
     }
@@ -88,7 +96,7 @@ struct CacheDirectives {
     /// `no-store` or `private`, also with names of fields.
     forbids_storing: bool,
     /// `no-cache`, with or without names of fields.
-    needs_question: bool,
+    needs_revalidation: bool,
     /// `s-maxage`, else `max-age`, in seconds.
     max_age: Option<u64>,
 }
@@ -97,7 +105,7 @@ impl CacheDirectives {
     /// Reads `Cache-Control`; `None` for text that is not a list of directives.
     fn read(headers: &HeaderMap) -> Option<Self> {
         let mut directives = Self::default();
-        let (mut shared_age, mut own_age) = (None, None);
+        let (mut shared_max_age, mut max_age) = (None, None);
         for value in headers.get_all(CACHE_CONTROL) {
             for item in split_list(value.to_str().ok()?) {
                 let (name, argument) = item
@@ -105,28 +113,28 @@ impl CacheDirectives {
                     .map_or((item, None), |(name, argument)| (name, Some(argument)));
                 match name.trim().to_ascii_lowercase().as_str() {
                     "no-store" | "private" => directives.forbids_storing = true,
-                    "no-cache" => directives.needs_question = true,
+                    "no-cache" => directives.needs_revalidation = true,
                     // Of several, the shortest counts (section 4.2.1).
-                    "s-maxage" => shared_age = Some(shorter(shared_age, argument)),
-                    "max-age" => own_age = Some(shorter(own_age, argument)),
+                    "s-maxage" => shared_max_age = Some(shorter_age(shared_max_age, argument)),
+                    "max-age" => max_age = Some(shorter_age(max_age, argument)),
                     _ => {}
                 }
             }
         }
-        let is_old = headers.get_all(PRAGMA).iter().any(|value| {
+        let has_pragma = headers.get_all(PRAGMA).iter().any(|value| {
             value
                 .to_str()
                 .is_ok_and(|value| value.to_ascii_lowercase().contains("no-cache"))
         });
         // Only where there is no `Cache-Control` (section 5.4).
-        directives.needs_question |= is_old && !headers.contains_key(CACHE_CONTROL);
-        directives.max_age = shared_age.or(own_age);
+        directives.needs_revalidation |= has_pragma && !headers.contains_key(CACHE_CONTROL);
+        directives.max_age = shared_max_age.or(max_age);
         Some(directives)
     }
 }
 
-/// The shorter one of an age and that of a directive. One that is not a number is 0: stale.
-fn shorter(before: Option<u64>, argument: Option<&str>) -> u64 {
+/// The shorter one of an age and the argument of a directive. An argument that is not a number counts as 0: stale.
+fn shorter_age(earlier: Option<u64>, argument: Option<&str>) -> u64 {
     let text = argument.unwrap_or_default().trim().trim_matches('"');
     let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     // A number that is too large is a very long time (section 1.2.2).
@@ -135,7 +143,7 @@ fn shorter(before: Option<u64>, argument: Option<&str>) -> u64 {
     } else {
         0
     };
-    before.map_or(seconds, |before| before.min(seconds))
+    earlier.map_or(seconds, |earlier| earlier.min(seconds))
 }
 
 /// The items of a list; a comma in a quoted string is part of its item.
@@ -153,21 +161,21 @@ fn split_list(text: &str) -> impl Iterator<Item = &str> {
 
 /// Freshness lifetime less current age (sections 4.2.1 and 4.2.3).
 fn fresh_time(headers: &HeaderMap, directives: &CacheDirectives, now: SystemTime) -> Duration {
-    if directives.needs_question {
+    if directives.needs_revalidation {
         return Duration::ZERO;
     }
     let date = single_value(headers, &DATE).and_then(date_of);
-    let of_expires = || {
+    let expires_lifetime = || {
         let expires = single_value(headers, &EXPIRES).and_then(date_of)?;
         expires.duration_since(date.unwrap_or(now)).ok()
     };
     let max_age = directives.max_age.map(Duration::from_secs);
     // `max-age` overrides `Expires` (section 5.3).
-    let lifetime = max_age.or_else(of_expires).unwrap_or_default();
+    let lifetime = max_age.or_else(expires_lifetime).unwrap_or_default();
     let apparent_age = date.and_then(|date| now.duration_since(date).ok());
     let age = match headers.get(AGE) {
         None => Duration::ZERO,
-        // An age that cannot be read may be any.
+        // An unreadable age may be any age, so the response counts as stale.
         Some(_) => single_value(headers, &AGE)
             .and_then(|value| value.to_str().ok()?.trim().parse().ok())
             .map_or(Duration::MAX, Duration::from_secs),
@@ -175,7 +183,7 @@ fn fresh_time(headers: &HeaderMap, directives: &CacheDirectives, now: SystemTime
     lifetime.saturating_sub(age.max(apparent_age.unwrap_or_default()))
 }
 
-/// The names of `Vary`, in lower case and sorted; `None` where it depends on more than request fields.
+/// The field names of `Vary`, in lower case and sorted; `None` where the response depends on more than request fields.
 fn vary_names(headers: &HeaderMap) -> Option<Vec<String>> {
     let mut names = Vec::new();
     for value in headers.get_all(VARY) {
@@ -215,7 +223,7 @@ fn date_of(value: &HeaderValue) -> Option<SystemTime> {
     httpdate::parse_http_date(value.to_str().ok()?).ok()
 }
 
-/// The value of a field that is there once.
+/// The value of a field that occurs exactly once.
 fn single_value<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a HeaderValue> {
     let mut values = headers.get_all(name).iter();
     let first = values.next()?;

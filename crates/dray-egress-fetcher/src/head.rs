@@ -35,9 +35,9 @@ pub struct BodyPlan {
     pub framing: BodyFraming,
     /// The coding to undo.
     pub coding: Option<ContentCoding>,
-    /// Body bytes that must have come in all, from the `Content-Range` of a whole 206.
+    /// Total bytes of the body, from the `Content-Range` of a 206.
     pub whole: Option<u64>,
-    /// What the server says about the file.
+    /// The server's statements about the file.
     pub labels: ResponseLabels,
     /// A strong validator of this version of the file, if the server sends one.
     pub validator: Option<HeaderValue>,
@@ -58,7 +58,7 @@ pub enum BodyFraming {
     Close,
 }
 
-/// Judges a head; `limit` is the most body bytes that may come.
+/// Judges a head. `limit` is the most bytes that the body may have.
 pub fn judge_head(parts: &Parts, limit: u64) -> Result<HeadDecision, Code> {
     // Before the status: ambiguous framing is refused with every status.
     let framing = body_framing(parts.version, &parts.headers)?;
@@ -145,13 +145,13 @@ pub fn judge_rest(
 /// The wait that a 429 or 503 asks for: seconds, or a date counted from the `Date` of the response.
 pub fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let text = |name: &HeaderName| headers.get(name)?.to_str().ok();
-    let wanted = text(&RETRY_AFTER)?.trim();
-    if let Some(seconds) = parse_digits(wanted.as_bytes()) {
+    let delay_text = text(&RETRY_AFTER)?.trim();
+    if let Some(seconds) = parse_digits(delay_text.as_bytes()) {
         return Some(Duration::from_secs(seconds));
     }
-    let until = httpdate::parse_http_date(wanted).ok()?;
+    let until = httpdate::parse_http_date(delay_text).ok()?;
     let now = httpdate::parse_http_date(text(&DATE)?).ok()?;
-    // A date that has passed means now.
+    // A date in the past means no delay.
     Some(until.duration_since(now).unwrap_or_default())
 }
 
@@ -196,7 +196,7 @@ fn parse_digits(text: &[u8]) -> Option<u64> {
     std::str::from_utf8(text).ok()?.parse().ok()
 }
 
-/// the length of a 206 that is the whole after all; every other part is refused.
+/// the length of a 206 that contains the whole file; every other part is refused.
 fn whole_range(headers: &HeaderMap) -> Result<u64, Code> {
     let ranges = raw_values(headers, &CONTENT_RANGE);
     let [range] = ranges.as_slice() else {

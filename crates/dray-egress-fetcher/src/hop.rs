@@ -37,14 +37,14 @@ pub use http2::send_http2_request;
 /// Most header fields of a response head (R-1).
 const MAX_FIELDS: usize = 128;
 /// Most bytes of a response head, and of one read (R-1, B-1).
-const MAX_HEAD: usize = 64 * 1024;
+const MAX_HEAD_BYTES: usize = 64 * 1024;
 
 type Connection = http1::Connection<TokioIo<InterimIo>, Empty<Bytes>>;
 
 /// An error of the HTTP library below.
 type SourceError = Box<dyn StdError + Send + Sync>;
 
-/// The request of one hop. Fields that it does not have are never sent (Q-1).
+/// The request of one hop. No other header fields are sent (Q-1).
 #[derive(Clone, Debug)]
 pub struct HopRequest<'a> {
     /// Canonical host, with the port where it is not the scheme's default.
@@ -108,7 +108,7 @@ impl HopError {
     fn in_head(error: hyper::Error) -> Self {
         // Checked first: hyper wraps the error of this program's own limit like an error of the connection.
         if let Some(limit) = caused_by_limit(&error) {
-            return Self::beyond(limit, error.into());
+            return Self::from_wire_limit(limit, error.into());
         }
         if error.is_parse() {
             Self::Malformed(error.into())
@@ -120,9 +120,9 @@ impl HopError {
     }
 
     fn in_body(error: hyper::Error) -> Self {
-        // First here too, before the same error counts as a body that broke off and is resumed.
+        // Checked first here too: the same error would count as a body that broke off, and be resumed.
         if let Some(limit) = caused_by_limit(&error) {
-            return Self::beyond(limit, error.into());
+            return Self::from_wire_limit(limit, error.into());
         }
         if caused_by_tls(&error) {
             return Self::Tls(error.into());
@@ -138,7 +138,7 @@ impl HopError {
         }
     }
 
-    fn beyond(limit: WireError, error: SourceError) -> Self {
+    fn from_wire_limit(limit: WireError, error: SourceError) -> Self {
         match limit {
             WireError::TooManyBytes => Self::TooLarge(error),
             WireError::QuotaExceeded => Self::Quota(error),
@@ -193,17 +193,18 @@ impl std::fmt::Debug for WireBody {
     }
 }
 
-/// Sends the request over HTTP/1.1 and waits for the final response head; interim ones are passed over, up to their limit (R-1).
+/// Sends the request over HTTP/1.1 and waits for the final response head. Interim responses are skipped, up to their
+/// limit (R-1).
 pub async fn send_request(
     io: Box<dyn Io>,
-    ask: HopRequest<'_>,
+    hop_request: HopRequest<'_>,
 ) -> Result<(Parts, WireBody), HopError> {
-    let request = build_request(ask).map_err(|error| HopError::Request(error.into()))?;
+    let request = build_request(hop_request).map_err(|error| HopError::Request(error.into()))?;
     let (mut sender, connection) = http1::Builder::new()
         // Without this limit hyper accepts a head of 500 kB (section 22).
         .max_headers(MAX_FIELDS)
-        .max_header_size(MAX_HEAD)
-        .max_buf_size(MAX_HEAD)
+        .max_header_size(MAX_HEAD_BYTES)
+        .max_buf_size(MAX_HEAD_BYTES)
         .title_case_headers(true)
         .handshake(TokioIo::new(InterimIo::new(io)))
         .await
@@ -226,29 +227,29 @@ pub async fn send_request(
 }
 
 /// Builds the request of Q-1: exactly these fields, in this order.
-fn build_request(ask: HopRequest<'_>) -> Result<Request<Empty<Bytes>>, http::Error> {
+fn build_request(hop_request: HopRequest<'_>) -> Result<Request<Empty<Bytes>>, http::Error> {
     // In origin form (RFC 9112, section 3.2.1): the host is in the `Host` field alone.
-    let request = Request::get(Uri::try_from(ask.path_and_query)?)
-        .header(HOST, HeaderValue::from_str(ask.host)?);
-    add_fields(request, ask)
+    let request = Request::get(Uri::try_from(hop_request.path_and_query)?)
+        .header(HOST, HeaderValue::from_str(hop_request.host)?);
+    add_fields(request, hop_request)
         .header(CONNECTION, HeaderValue::from_static("close"))
         .body(Empty::new())
 }
 
-/// Adds the fields that both versions of HTTP have. `Range` and `If-Range` are sent only for the rest of a body that broke
-/// off, conditions only for a stored response.
-fn add_fields(request: Builder, ask: HopRequest<'_>) -> Builder {
+/// Adds the fields that both versions of HTTP have. `Range` and `If-Range` are sent only for the rest of a body that
+/// broke off, and conditions only for a stored response.
+fn add_fields(request: Builder, hop_request: HopRequest<'_>) -> Builder {
     let mut request = request
-        .header(USER_AGENT, ask.user_agent)
+        .header(USER_AGENT, hop_request.user_agent)
         .header(ACCEPT, HeaderValue::from_static("*/*"))
         .header(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
-    if let Some((name, value)) = ask.credential {
+    if let Some((name, value)) = hop_request.credential {
         request = request.header(name, value);
     }
-    for (name, value) in ask.conditions {
+    for (name, value) in hop_request.conditions {
         request = request.header(name, value);
     }
-    match ask.resume {
+    match hop_request.resume {
         Some(resume) => request
             .header(RANGE, format!("bytes={}-", resume.received))
             .header(IF_RANGE, &resume.validator),
@@ -256,7 +257,7 @@ fn add_fields(request: Builder, ask: HopRequest<'_>) -> Builder {
     }
 }
 
-/// Moves bytes between the connection and the head or body that waits on it, which also gets its errors.
+/// Polls the connection for the head or body that waits for it and that gets its errors.
 fn drive_connection(connection: &mut Option<Connection>, cx: &mut Context<'_>) {
     if let Some(running) = connection
         && running.poll_without_shutdown(cx).is_ready()

@@ -1,6 +1,6 @@
-//! Reads and sanitises a server's statements about its file (egress-security R-7).
+//! Reads and sanitises the labels of a file: the statements of its server about it (egress-security R-7).
 //!
-//! All of these are labels: they are shown and passed on, but never trusted and never used as a path.
+//! Labels are shown and passed on, but never trusted and never used as a path.
 
 use http::HeaderMap;
 use http::header::{CONTENT_DISPOSITION, CONTENT_TYPE, ETAG, HeaderName, LAST_MODIFIED};
@@ -65,10 +65,10 @@ fn media_type(value: &[u8]) -> String {
     let text = latin1_or_utf8(value);
     let mut parts = split_parameters(&text).into_iter();
     let essence = parts.next().unwrap_or_default().trim().to_ascii_lowercase();
-    let valid = essence
+    let is_valid = essence
         .split_once('/')
         .is_some_and(|(kind, subtype)| is_token(kind) && is_token(subtype));
-    if !valid || essence.len() > MAX_LABEL_CHARACTERS {
+    if !is_valid || essence.len() > MAX_LABEL_CHARACTERS {
         return String::new();
     }
     let charset = parts
@@ -108,7 +108,7 @@ fn disposition_name(value: &[u8]) -> Option<String> {
             .map(|(_, value)| value.as_str())
     };
     find("filename*")
-        // A charset that is not known leaves the plain name (RFC 6266, section 4.3).
+        // With an unknown charset the plain `filename` counts (RFC 6266, section 4.3).
         .and_then(decode_extended)
         .or_else(|| find("filename").map(str::to_owned))
 }
@@ -128,13 +128,13 @@ fn decode_extended(value: &str) -> Option<String> {
 /// Splits at semicolons outside quoted strings.
 fn split_parameters(text: &str) -> Vec<&str> {
     let mut parts = Vec::new();
-    let (mut start, mut quoted, mut escaped) = (0, false, false);
+    let (mut start, mut is_quoted, mut is_escaped) = (0, false, false);
     for (index, character) in text.char_indices() {
         match character {
-            _ if escaped => escaped = false,
-            '\\' if quoted => escaped = true,
-            '"' => quoted = !quoted,
-            ';' if !quoted => {
+            _ if is_escaped => is_escaped = false,
+            '\\' if is_quoted => is_escaped = true,
+            '"' => is_quoted = !is_quoted,
+            ';' if !is_quoted => {
                 parts.push(text.get(start..index).unwrap_or_default());
                 start = index + 1;
             }
@@ -180,7 +180,7 @@ fn latin1_or_utf8(value: &[u8]) -> String {
 
 /// Removes what could make a name a path or change how the text around it reads.
 fn sanitise_name(name: &str) -> String {
-    // Before the trimming: a removed character may stand in front of a dot.
+    // Filtered before the trimming: a removed character may precede a dot.
     let cleaned: String = name
         .chars()
         .filter(|character| !is_harmful(*character))
@@ -192,7 +192,7 @@ fn sanitise_name(name: &str) -> String {
 fn is_harmful(character: char) -> bool {
     character.is_control()
         || matches!(
-            // After the separators: marks and controls that reorder or hide text, and U+FFFD.
+            // Path separators, then marks and controls that reorder or hide text, and U+FFFD.
             character,
             '/' | '\\'
                 | '\u{61c}'

@@ -7,7 +7,7 @@
 //! |---|---|
 //! | [`service`] | takes the command from the bus, replies, audits |
 //! | [`fetch`] | one fetch from command to file: the redirect chain over the modules below |
-//! | [`limits`] | how much concurrently, and which targets are refused for a while |
+//! | [`limits`] | how much runs concurrently, and which targets are refused for a while |
 //! | [`resolve`] | asks DNS |
 //! | [`dial`] | connects to a judged address, and to nothing else |
 //! | [`tls`] | verifies the host of the URL |
@@ -18,8 +18,8 @@
 //! | [`resume`] | continues a body that broke off |
 //! | [`body`] | counts, decodes ([`coding`]) and hands on |
 //! | [`sink`], [`staging`] | where the bytes go |
-//! | [`freshness`], [`response_cache`] | what is stored of a response, and how long it is used |
-//! | [`record`], [`audit`], [`metrics`] | what is known afterwards |
+//! | [`freshness`], [`response_cache`] | which responses are stored, and how long they are used |
+//! | [`record`], [`audit`], [`metrics`] | what a fetch did, and how it is reported |
 //! | [`policy_files`] | reads the operator's policy files, also when they change |
 //! | [`proxy`] | the forward proxy: connections of sandboxes through the same steps |
 //!
@@ -29,8 +29,8 @@
 //! Feature `service` (on by default) is the service around the pipeline; without it [`fetch`] and what it needs
 //! remain.
 //!
-//! [`Fetcher`] runs one fetch: a [`fetch::FetchJob`] in, a [`fetch::FetchedFile`] or a [`fetch::FetchFailure`] out.
-//! It sends no credentials of callers and no cookies (I-6), caches nothing unless the operator wants it, opens no archives
+//! [`Fetcher`] runs one fetch: a [`fetch::FetchJob`] in, a [`fetch::FetchedFile`] or a [`fetch::FetchFailure`] out. It
+//! sends no credentials of callers and no cookies (I-6), caches nothing unless the operator wants it, opens no archives
 //! (B-6), and does not judge the content of a file.
 //!
 //! ```

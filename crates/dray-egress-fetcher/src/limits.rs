@@ -1,7 +1,7 @@
 //! Limits on concurrent work (egress-security 15).
 //!
-//! A hop holds a slot from before it asks DNS until its response is received. Slots are given by tenant, then app, then
-//! host, fairly at each level (`admission`); a hop that waits for its turn, also for that of its address, holds none.
+//! A hop holds a slot from before it asks DNS until its response is received. Slots are assigned by tenant, then app,
+//! then host, fairly at each level (`admission`). A hop that waits for a slot or for its address holds none.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -57,7 +57,7 @@ pub struct FetchAdmission {
     breaker: CircuitBreaker,
 }
 
-/// A command that is being handled, from its arrival to its reply; it is counted down when the value is dropped.
+/// Counts a command from its arrival to its reply; dropping the value ends the count.
 #[derive(Debug)]
 pub struct CommandGuard(Arc<AtomicUsize>);
 
@@ -73,14 +73,13 @@ impl FetchAdmission {
         Self {
             admission: SlotTable::new(sizes),
             commands: Arc::default(),
-            // Twice as many as can run and wait: commands that were refused or are done still publish their audit
-            // event.
+            // Twice as many as can run and wait: commands that ended or were refused still publish their audit event.
             max_commands: 2 * (sizes.global + sizes.queue),
             breaker: CircuitBreaker::default(),
         }
     }
 
-    /// Counts a command in, or refuses it immediately when there are far too many.
+    /// Counts a command, or refuses it immediately when there are far too many.
     ///
     /// # Errors
     ///

@@ -16,7 +16,7 @@ pub use proxy::{ProxyMetrics, UNKNOWN_PROTOCOL};
 
 use instruments::{CounterSet, GaugeSet, HistogramSet};
 
-/// A place of audit events beside log and stream.
+/// A destination of audit events in addition to log and stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AuditDestination {
     /// A rotated file of lines.
@@ -68,10 +68,10 @@ impl EgressMetrics {
         for code in Code::ALL_REASONS {
             fetch("deny", code.as_str());
         }
-        for kept in CacheUse::ALL_USES {
+        for cache_use in CacheUse::ALL_USES {
             counters
                 .cache
-                .add(0, &[KeyValue::new("use", kept.as_str())]);
+                .add(0, &[KeyValue::new("use", cache_use.as_str())]);
         }
         for kind in ["wire", "stored"] {
             counters.bytes.add(0, &[KeyValue::new("kind", kind)]);
@@ -156,23 +156,22 @@ impl EgressMetrics {
             .add(1, &[KeyValue::new("result", result)]);
     }
 
-    /// Counts an event that did not reach a place beside log and stream.
-    pub fn audit_dropped(&self, place: AuditDestination, reason: &'static str) {
-        let counter = match place {
+    /// Counts an event that did not reach a destination in addition to log and stream.
+    pub fn audit_dropped(&self, destination: AuditDestination, reason: &'static str) {
+        let counter = match destination {
             AuditDestination::File => &self.counters.audit_file,
             AuditDestination::Syslog => &self.counters.audit_syslog,
         };
         counter.add(1, &[KeyValue::new("reason", reason)]);
     }
 
-    /// Counts what happened to a question about a host.
+    /// Counts an event of a question about a host.
     pub fn questioned(&self, event: &'static str) {
         let label = KeyValue::new("event", event);
         self.counters.questions.add(1, &[label]);
     }
 
-    /// A fetch began; it counts as under way until the value is dropped.
-    /// Waiting for a slot counts too.
+    /// Counts a fetch as under way until the value is dropped. A fetch that waits for a slot counts too.
     pub fn begin(&self) -> InFlight {
         self.gauges.inflight.add(1, &[]);
         InFlight(self.gauges.inflight.clone())
@@ -204,8 +203,8 @@ impl EgressMetrics {
                 KeyValue::new("code", code),
             ],
         );
-        if let Some(kept) = record.cache {
-            let label = KeyValue::new("use", kept.as_str());
+        if let Some(cache_use) = record.cache {
+            let label = KeyValue::new("use", cache_use.as_str());
             self.counters.cache.add(1, &[label]);
         }
         self.times(&record.times);
@@ -220,7 +219,7 @@ impl EgressMetrics {
         self.judged(record);
     }
 
-    /// Counts what DNS and the judge found, also for connections of the proxy, which are not fetches.
+    /// Counts the results of DNS and of the judge, also for connections of the proxy, which are not fetches.
     pub fn judged(&self, record: &FetchRecord) {
         self.counters
             .pin_mismatches
@@ -277,13 +276,13 @@ impl EgressMetrics {
                 }
             }
         }
-        let opened = |hop: &crate::record::HopRecord| {
-            let inside =
+        let is_in_opened_range = |hop: &crate::record::HopRecord| {
+            let is_opened =
                 |judged: &dray_guard::ClassifiedAddress| matches!(judged.class, Class::Opened(_));
             // A refused DNS response with an address in an opened range is not a fetch into that range.
-            hop.peer.is_some() && hop.answers.iter().any(inside)
+            hop.peer.is_some() && hop.answers.iter().any(is_opened)
         };
-        if record.hops.iter().any(opened) {
+        if record.hops.iter().any(is_in_opened_range) {
             self.counters.opened.add(1, &[]);
         }
     }

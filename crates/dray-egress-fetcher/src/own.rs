@@ -94,16 +94,16 @@ Local:
 
     #[test]
     fn section_8_4_local_addresses_are_read_from_the_kernel_tables() {
-        let folder = tempfile::tempdir().unwrap();
-        std::fs::write(folder.path().join("fib_trie"), FIB_TRIE).unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::write(directory.path().join("fib_trie"), FIB_TRIE).unwrap();
         let v4 = ["10.244.1.7", "127.0.0.0", "127.0.0.1"].map(|ip| ip.parse::<IpAddr>().unwrap());
-        assert_eq!(local_addresses(folder.path()).unwrap(), v4);
+        assert_eq!(local_addresses(directory.path()).unwrap(), v4);
         std::fs::write(
-            folder.path().join("if_inet6"),
+            directory.path().join("if_inet6"),
             "20010db8000000000000000000000007 02 40 00 80     eth0\nnonsense\n",
         )
         .unwrap();
-        let all = local_addresses(folder.path()).unwrap();
+        let all = local_addresses(directory.path()).unwrap();
         assert_eq!(all.len(), 4);
         assert!(all.contains(&"2001:db8::7".parse().unwrap()));
     }
@@ -116,7 +116,7 @@ Local:
 
     #[test]
     fn i_4_an_unreadable_table_is_an_error() {
-        let folder = tempfile::tempdir().unwrap();
-        assert!(local_addresses(folder.path()).is_err());
+        let directory = tempfile::tempdir().unwrap();
+        assert!(local_addresses(directory.path()).is_err());
     }
 }

@@ -1,8 +1,8 @@
 //! Reads the policy files of the operator, at start and again whenever they change.
 //!
-//! The files are read every [`POLL_INTERVAL`] and compared by content, so that a replaced symbolic link or an old time
-//! of change makes no difference. A change counts once two reads in a row give the same bytes: a file that is being
-//! written, or a directory whose links are being swapped, is not read half. Files that cannot be read or are invalid
+//! The files are read every [`POLL_INTERVAL`] and compared by content, so that replaced symbolic links and modification
+//! times make no difference. A change counts once two reads in a row give the same bytes, so that a file that is being
+//! written, or a directory whose links are being replaced, does not count. Files that cannot be read or are invalid
 //! change nothing: the rules in force stay, the log has the reason, and the metric `dray_egress_policy_stale` is 1.
 
 use std::fs;
@@ -65,7 +65,7 @@ impl PolicyBytes {
     ///
     /// # Errors
     ///
-    /// What cannot be read, also when it is too large.
+    /// The file or directory that cannot be read or is too large.
     pub fn read(path: &Path) -> Result<Self, PolicyReadError> {
         let is_directory = io_result(path, fs::metadata(path))?.is_dir();
         if !is_directory {
@@ -173,7 +173,7 @@ fn read_file(path: &Path, limit: usize) -> Result<Vec<u8>, PolicyReadError> {
 /// A state of the files: the digest of their content, or the reason why it cannot be read.
 type ReadState = Result<Sha256Digest, String>;
 
-/// Keeps the rules of a [`Fetcher`] equal to the files.
+/// Updates the rules of a [`Fetcher`] when the files change.
 #[derive(Debug)]
 pub struct PolicyWatcher {
     path: PathBuf,
@@ -182,7 +182,7 @@ pub struct PolicyWatcher {
     digest: String,
     /// The last state that was read and is not the one in force.
     last: Option<ReadState>,
-    /// Whether `last` was examined and found invalid.
+    /// Whether `last` was found invalid, which is reported once.
     is_rejected: bool,
 }
 
@@ -217,7 +217,7 @@ impl PolicyWatcher {
         Ok(watcher)
     }
 
-    /// Reads the files again and again until `stop`.
+    /// Reads the files every [`POLL_INTERVAL`] until `stop`.
     pub async fn watch(mut self, fetcher: Arc<Fetcher>, stop: CancellationToken) {
         while stop
             .run_until_cancelled(tokio::time::sleep(POLL_INTERVAL))
@@ -243,8 +243,8 @@ impl PolicyWatcher {
             (self.last, self.is_rejected) = (None, false);
             return;
         }
-        let is_at_rest = self.last.as_ref() == Some(&state);
-        if !is_at_rest {
+        let is_stable = self.last.as_ref() == Some(&state);
+        if !is_stable {
             (self.last, self.is_rejected) = (Some(state), false);
             return;
         }

@@ -1,7 +1,7 @@
 //! Asks DNS for the addresses of a name (egress-security 7).
 //!
-//! It learns addresses and CNAME targets; [`dray_guard::Judge`] decides whether they may be used. Nothing is cached
-//! (D-7): every hop asks again.
+//! A [`Resolver`] returns addresses and CNAME targets; [`dray_guard::Judge`] decides whether they may be used. Nothing
+//! is cached (D-7): every hop asks again.
 
 use dray_guard::{CanonicalName, Code, DnsAnswer, Judge};
 use futures_util::future::BoxFuture;
@@ -31,7 +31,7 @@ pub trait Resolver: Send + Sync + 'static {
     ) -> BoxFuture<'a, Result<DnsAnswer, DnsError>>;
 }
 
-/// Knows no name. The resolver of a fetcher that is switched off.
+/// Resolves no name. The resolver of a fetcher that is switched off.
 #[derive(Clone, Copy, Debug)]
 pub struct NoResolver;
 
@@ -45,13 +45,13 @@ impl Resolver for NoResolver {
     }
 }
 
-/// Why no addresses were learnt (D-3).
+/// Why a lookup returned no addresses (D-3).
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum DnsError {
     /// The name does not exist, or has no address.
     #[error("the name has no address")]
     NotFound,
-    /// The servers refused, failed or answered nonsense.
+    /// The servers refused, failed or sent invalid responses.
     #[error("the name servers failed: {0}")]
     Failure(String),
     /// The servers did not answer in time.

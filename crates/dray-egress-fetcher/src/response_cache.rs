@@ -1,8 +1,8 @@
 //! The records of stored responses. Their bodies are artifacts of the store.
 //!
-//! A tenant has a fixed number of slots in the bucket [`CACHE_BUCKET`], and the digest of a URL selects its slot. So the number
-//! of records is bounded without counting, and a new response replaces the one in its slot. Records hold the digest of a
-//! URL, never the URL, which may have a secret. A record that cannot be read or written is a miss.
+//! A tenant has a fixed number of slots in the bucket [`CACHE_BUCKET`], and the digest of a URL selects its slot. So
+//! the number of records is bounded without counting, and a new response replaces the one in its slot. Records contain
+//! the digest of a URL, never the URL, which may contain a secret. A record that cannot be read or written is a miss.
 
 use std::borrow::Cow;
 use std::time::{Duration, SystemTime};
@@ -26,7 +26,7 @@ pub const CACHE_BUCKET: &str = "dray_egress_cache";
 /// Timeout for reading or writing one record. A fetch continues without it.
 const RECORD_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// One stored response, as it is written.
+/// One stored response, in the form of the bucket.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct CacheRecord {
     /// SHA-256 (hex) of the URL.
@@ -45,7 +45,7 @@ struct CacheRecord {
     vary: Vec<String>,
     vary_digest: String,
     stored_ms: u64,
-    /// Unix milliseconds until which it is used without a question.
+    /// Unix milliseconds until which the response is used without revalidation.
     fresh_until_ms: u64,
 }
 
@@ -54,7 +54,7 @@ impl CacheRecord {
         url: &CanonicalUrl,
         response: &CachedResponse,
         now_ms: u64,
-        most: Duration,
+        max_age: Duration,
     ) -> Self {
         let text = |value: &Option<HeaderValue>| {
             let text = value.as_ref()?.to_str().ok()?;
@@ -65,8 +65,8 @@ impl CacheRecord {
             terms,
             vary_digest,
         } = response;
-        // The operator's limit is applied when it is written, so a later change of it does not bring old records back.
-        let fresh = terms.fresh_for.min(most).as_millis();
+        // The operator's limit is applied here, so a higher limit later does not make expired records fresh again.
+        let fresh = terms.fresh_for.min(max_age).as_millis();
         Self {
             url: url_digest(url).to_hex(),
             sha256: file.stored.sha256.to_hex(),
@@ -140,17 +140,17 @@ impl CacheStore {
         }
     }
 
-    /// The key of the place of a URL.
+    /// The key of the slot of a URL.
     fn key(&self, tenant: &TenantId, url: &CanonicalUrl) -> String {
         let digest = url_digest(url);
-        // Eight bytes are enough to spread URLs evenly over any number of places.
+        // Eight bytes are enough to spread URLs evenly over any number of slots.
         let number = digest.as_bytes().iter().take(8);
         let number = number.fold(0_u64, |number, byte| (number << 8) | u64::from(*byte));
         let slot = number % u64::from(self.settings.max_entries.max(1));
         format!("place.{}.{slot}", tenant.token())
     }
 
-    /// The record of a URL, and the revision of its place.
+    /// The record of a URL, and the revision of its slot, which may contain the record of another URL.
     async fn read(
         &self,
         tenant: &TenantId,
@@ -159,7 +159,7 @@ impl CacheStore {
         let Some(entry) = self.keys.get(&self.key(tenant, url)).await? else {
             return Ok((None, None));
         };
-        // A record of another version is a miss, and its place is taken by the next response.
+        // A record of another version is a miss, and the next response replaces it.
         let record = serde_json::from_slice::<CacheRecord>(&entry.value).ok();
         let url = url_digest(url).to_hex();
         Ok((
@@ -197,7 +197,7 @@ impl CacheStore {
         // Texts and numbers always have a form in JSON.
         let value = Bytes::from(serde_json::to_vec(&record).unwrap_or_default());
         let key = self.key(tenant, url);
-        // With the revision that was read, so that a slow writer cannot replace a newer response.
+        // With the revision that was read: of two concurrent writers one fails.
         let written = match revision {
             Some(revision) => self.keys.update(&key, value, revision).await,
             None => self.keys.create(&key, value).await,
@@ -205,11 +205,11 @@ impl CacheStore {
         written.map(drop)
     }
 
-    /// The outcome of work on a record; a failure is a miss for the fetch, and a line for the operator.
-    async fn in_time<T>(work: impl Future<Output = Result<T, KeyError>>) -> Option<T> {
+    /// Waits for work on a record. A failure is logged for the operator and is a miss for the fetch.
+    async fn within_timeout<T>(work: impl Future<Output = Result<T, KeyError>>) -> Option<T> {
         match tokio::time::timeout(RECORD_TIMEOUT, work).await {
-            Ok(Ok(done)) => Some(done),
-            // Another fetch wrote this slot first; its response is as good.
+            Ok(Ok(outcome)) => Some(outcome),
+            // Another fetch wrote this slot first; its response serves as well.
             Ok(Err(KeyError::Stale | KeyError::Exists)) => None,
             Ok(Err(error)) => {
                 tracing::warn!(%error, "a record of the cache could not be used");
@@ -231,7 +231,7 @@ impl ResponseCache for CacheStore {
     ) -> BoxFuture<'a, Option<CachedResponse>> {
         Box::pin(async move {
             let tenant = TenantId::new(tenant).ok()?;
-            let (record, _) = Self::in_time(self.read(&tenant, url)).await?;
+            let (record, _) = Self::within_timeout(self.read(&tenant, url)).await?;
             record?.into_response(self.clock.now_ms())
         })
     }
@@ -248,8 +248,10 @@ impl ResponseCache for CacheStore {
                 return;
             };
             match response {
-                Some(response) => drop(Self::in_time(self.write(&tenant, url, response)).await),
-                None => drop(Self::in_time(self.purge(&tenant, url)).await),
+                Some(response) => {
+                    drop(Self::within_timeout(self.write(&tenant, url, response)).await);
+                }
+                None => drop(Self::within_timeout(self.purge(&tenant, url)).await),
             }
         })
     }

@@ -11,16 +11,16 @@ use crate::coding::ContentCoding;
 
 /// Longest entity tag that is sent back, in bytes.
 const MAX_ETAG_LENGTH: usize = 128;
-/// A date proves the version only when the file was not changed for so long before the response (RFC 9110, section
-/// 8.8.2.2); a minute also covers clocks that differ a little.
+/// A date proves the version only if the last change was this long before the response (RFC 9110, section 8.8.2.2). A
+/// minute also covers clocks that differ a little.
 const MIN_AGE: Duration = Duration::from_mins(1);
 
 /// The rest of one body.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BodyResumption {
-    /// Body bytes that came already, before decoding.
+    /// Body bytes that were received already, before decoding.
     pub received: u64,
-    /// Body bytes in all, when the server said so.
+    /// Total body bytes, if the server named them.
     pub total: Option<u64>,
     /// Coding of the body, which the rest must have too.
     pub coding: Option<ContentCoding>,

@@ -61,7 +61,7 @@ impl Service for EgressFetcher {
     type Config = Config;
 
     fn plan() -> ServicePlan {
-        // Written out, so that it is compiled here.
+        // The default, repeated so that the handlers are compiled in this crate.
         ServicePlan::of::<Self>()
     }
 
@@ -120,14 +120,14 @@ impl Service for EgressFetcher {
             proxy.stop().await;
         }
         for queue in &self.audit_queues {
-            // A disk or server that does not answer keeps no process from its end.
+            // A disk or server that does not respond must not delay the end of the process.
             let _ = tokio::time::timeout(PUBLISH_TIMEOUT, queue.flush()).await;
         }
     }
 }
 
 impl EgressFetcher {
-    /// Starts over another network than the real one: for tests and the demo. No setting does this (I-9).
+    /// Starts with `network` in place of the real network, for tests and the demo. No setting does this (I-9).
     pub async fn start_with(
         config: Config,
         cx: ServiceContext,
@@ -137,7 +137,7 @@ impl EgressFetcher {
         Self::assemble(&config, compiled, &cx, network, Vec::new()).await
     }
 
-    /// The plan of a fetcher over another network: [`Self::start_with`], compiled here and not by the caller.
+    /// The plan of a fetcher over another network: [`Self::start_with`], compiled in this crate and not by the caller.
     pub fn plan_with(network: NetworkAccess) -> ServicePlan {
         ServicePlan::with_start::<Self, _, _>(|config, cx| Self::start_with(config, cx, network))
     }
@@ -162,14 +162,14 @@ impl EgressFetcher {
             compiled.questions,
             metrics.clone(),
         );
-        let mut surroundings = OwnAddresses::new(
+        let mut own_addresses = OwnAddresses::new(
             compiled.judge,
             servers,
             compiled.protected_hosts,
             cx.peers.clone(),
         );
         // Before the first fetch: an address that is not known cannot be blocked.
-        let judge = surroundings.build_judge().await?;
+        let judge = own_addresses.build_judge().await?;
         let fetcher = Fetcher::new(
             compiled.settings,
             compiled.admin,
@@ -185,7 +185,7 @@ impl EgressFetcher {
         let cache = cache_of(compiled.cache, cx);
         let fetcher = Arc::new(fetcher.with_cache(cache.clone().map(|cache| cache as _)));
         cx.tasks
-            .spawn(surroundings.watch(Arc::clone(&fetcher), cx.stop.clone()));
+            .spawn(own_addresses.watch(Arc::clone(&fetcher), cx.stop.clone()));
         if let Some(path) = &config.policy_path {
             watch_policy(path, &fetcher, metrics, cx).await?;
         }
@@ -224,7 +224,7 @@ impl EgressFetcher {
         let command = fetch_job(&meta, body, until, self.cx.clock.now_ms());
         // Before `enter`: commands that it refuses are audited too (section 18).
         let mut attempt = self.auditor.begin(meta.clone());
-        let Ok(_in_hand) = self.fetcher.limits().enter() else {
+        let Ok(_guard) = self.fetcher.limits().enter() else {
             let denied = self.fetcher.refuse(&command, &mut attempt.record);
             // The event is published without waiting, so that no refused commands accumulate here.
             attempt.finish(Duration::ZERO, self.audit_required).await;
@@ -250,9 +250,9 @@ impl EgressFetcher {
         let Request { meta, body } = request;
         let resolve_names = body.resolve_names;
         let command = explain_job(&meta, body, until, self.cx.clock.now_ms());
-        let explained = self.judge_url(&meta, &command, resolve_names, until).await;
-        explained
-            .map(|explained| self.explain_reply(&meta, explained))
+        let explanation = self.judge_url(&meta, &command, resolve_names, until).await;
+        explanation
+            .map(|explanation| self.explain_reply(&meta, explanation))
             .map_err(|fault| with_trace(fault, &meta))
     }
 
@@ -269,13 +269,13 @@ impl EgressFetcher {
     }
 }
 
-/// The stored responses; `None` when nothing is stored.
+/// The cache of responses; `None` when it is off.
 fn cache_of(settings: Option<CacheSettings>, cx: &ServiceContext) -> Option<Arc<CacheStore>> {
     let store = CacheStore::new(&cx.bus, cx.clock.clone(), settings?);
     Some(Arc::new(store))
 }
 
-/// The metrics, with what is known at the start.
+/// The metrics, with every counter at zero and the operator's policy.
 fn start_metrics(
     compiled: &CompiledConfig,
     limits: &FetchAdmission,
@@ -310,7 +310,7 @@ fn auditor_of(
     )
 }
 
-/// Opens the places of audit events beside log and stream.
+/// Opens the destinations of audit events in addition to log and stream.
 fn open_audit_queues(
     compiled: &CompiledConfig,
     metrics: &EgressMetrics,
@@ -423,8 +423,7 @@ fn compile_config(config: &Config) -> Result<CompiledConfig, StartError> {
     })
 }
 
-/// Logs at start what is in force: the effective configuration without secrets, and settings that are legal but
-/// unusual.
+/// Logs the effective configuration without secrets, and warns about settings that are legal but unusual.
 fn log_effective_config(config: &Config, compiled: &CompiledConfig) {
     let effective = serde_json::to_string(config).unwrap_or_default();
     tracing::info!(config = effective, "egress configuration");
@@ -455,7 +454,7 @@ fn audit_key(config: &Config) -> [u8; 32] {
     }
 }
 
-/// Fault for a stored file without audit record: with audit required it counts as not stored.
+/// Fault for a stored file without an audit record: where audit is required, the file counts as not stored.
 fn unaudited_fault(command: &fetch::FetchJob) -> Fault {
     let shown_url = dray_guard::ShownUrl::from_text(&command.url);
     dray_guard::Code::SinkFailed.fault(&shown_url, dray_guard::ShownHost::RedirectTarget)

@@ -17,13 +17,13 @@ use crate::sink::{ByteSink, ContentOrigin, SinkError, StoredFile};
 /// buffer for each.
 const MIN_CHUNK_BYTES: usize = 48 * 1024;
 
-/// Longest time for keeping a small file for the cache.
+/// Longest time for storing a small file for the cache.
 const KEEP_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Longest time for recording where a file came from that is returned and not stored.
+/// Longest time for recording the origin of a file that is returned and not stored.
 const ORIGIN_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Where fetched files go: the store, and the rule about their origins.
+/// Makes sinks for fetched files: the store, and the rule about their origins.
 #[derive(Clone, Debug)]
 pub struct StagingArea {
     /// The store of files and of the records of their origins.
@@ -35,7 +35,7 @@ pub struct StagingArea {
 }
 
 impl StagingArea {
-    /// The area of a service over this store.
+    /// The staging area of a service with this store.
     pub fn new(store: &Store, clock: &Clock, origin_required: bool) -> Self {
         Self {
             store: store.clone(),
@@ -52,7 +52,7 @@ impl StagingArea {
             operation: meta.operation.clone(),
             deadline,
             claim_only,
-            held: BytesMut::new(),
+            buffered: BytesMut::new(),
             writer: None,
             content: None,
         }
@@ -73,7 +73,8 @@ pub struct StagedFile {
     operation: OperationId,
     deadline: Deadline,
     claim_only: bool,
-    held: BytesMut,
+    /// Bytes that are not in the store yet.
+    buffered: BytesMut,
     writer: Option<ArtifactWriter>,
     content: Option<ContentSource>,
 }
@@ -84,7 +85,7 @@ impl StagedFile {
         self.content
     }
 
-    /// Sends what is held to the store, whose writer starts with the first call.
+    /// Sends the buffered bytes to the store. The first call opens the writer.
     async fn flush(&mut self) -> Result<&mut ArtifactWriter, SinkError> {
         let writer = self.writer.get_or_insert_with(|| {
             // A fetch is a call and has no lease; two attempts of one operation differ by the writer's own key.
@@ -93,28 +94,28 @@ impl StagedFile {
                 .writer(&self.tenant, &self.operation, 0)
                 .deadline(self.deadline)
         });
-        if !self.held.is_empty() {
-            let held = self.held.split().freeze();
-            writer.write(held).await.map_err(SinkError::new)?;
+        if !self.buffered.is_empty() {
+            let chunk = self.buffered.split().freeze();
+            writer.write(chunk).await.map_err(SinkError::new)?;
         }
         Ok(writer)
     }
-}
 
-impl StagedFile {
-    /// The digest of the whole file, whose last byte was written or which was adopted.
+    /// The digest of the whole file: of an adopted one, or of all bytes that were written.
     async fn digest(&mut self) -> Result<Sha256Digest, SinkError> {
         match &self.content {
             Some(ContentSource::Inline(bytes)) => Ok(Sha256Digest::of(bytes)),
             Some(ContentSource::Claim(claim)) => Ok(claim.artifact.sha256),
-            // A reply with the bytes is recorded too: its reader can store them later.
-            None if self.writer.is_none() && !self.claim_only => Ok(Sha256Digest::of(&self.held)),
+            // The origin of returned bytes is recorded too: their reader can store them later.
+            None if self.writer.is_none() && !self.claim_only => {
+                Ok(Sha256Digest::of(&self.buffered))
+            }
             None => Ok(self.flush().await?.sha256()),
         }
     }
 
-    /// Content of the store never lacks its origin. Bytes that are only returned must not need the store, unless the
-    /// operator wants that.
+    /// Stored content never lacks its origin. Returned bytes must not depend on the store, unless the operator requires
+    /// their origin too.
     fn origin_terms(&self) -> OriginTerms {
         let is_returned = match &self.content {
             Some(content) => matches!(content, ContentSource::Inline(_)),
@@ -132,7 +133,7 @@ impl StagedFile {
         }
     }
 
-    /// The content of a file that is in the store: a small one as bytes, where bytes are wanted.
+    /// The content of a file in the store: the bytes of a small one, unless the caller wants only claims.
     async fn stored_content(&self, file: &CachedFile) -> Result<Option<ContentSource>, ReadError> {
         let label = artifact_label(&file.labels);
         let found = self
@@ -158,22 +159,22 @@ impl StagedFile {
 
 impl ByteSink for StagedFile {
     async fn write(&mut self, chunk: Bytes) -> Result<(), SinkError> {
-        let large = chunk.len() >= MIN_CHUNK_BYTES && self.writer.is_some();
-        if large {
-            // What is held comes before this chunk.
+        let is_large = chunk.len() >= MIN_CHUNK_BYTES && self.writer.is_some();
+        if is_large {
+            // The buffered bytes precede this chunk.
             let writer = self.flush().await?;
             return writer.write(chunk).await.map_err(SinkError::new);
         }
         // Nothing is sent to the store while the file may still fit inline.
-        if self.held.len() + chunk.len() > INLINE_LIMIT {
+        if self.buffered.len() + chunk.len() > INLINE_LIMIT {
             self.flush().await?;
         }
-        self.held.reserve(
+        self.buffered.reserve(
             INLINE_LIMIT
-                .saturating_sub(self.held.len())
+                .saturating_sub(self.buffered.len())
                 .min(chunk.len().max(MIN_CHUNK_BYTES)),
         );
-        self.held.extend_from_slice(&chunk);
+        self.buffered.extend_from_slice(&chunk);
         Ok(())
     }
 
@@ -214,7 +215,7 @@ impl ByteSink for StagedFile {
 
     async fn finish(&mut self, labels: &ResponseLabels) -> Result<StoredFile, SinkError> {
         if self.writer.is_none() && !self.claim_only {
-            let bytes = self.held.split().freeze();
+            let bytes = self.buffered.split().freeze();
             let stored = StoredFile {
                 sha256: Sha256Digest::of(&bytes),
                 size: bytes.len() as u64,
@@ -244,7 +245,7 @@ impl ByteSink for StagedFile {
                 self.content = Some(content);
                 true
             }
-            // Its time in the store is over.
+            // The artifact has expired.
             Ok(None) => false,
             Err(error) => {
                 tracing::warn!(%error, "a stored response could not be read");
@@ -258,11 +259,11 @@ impl ByteSink for StagedFile {
             return self.content.is_some();
         };
         let label = artifact_label(&file.labels);
-        let stored = self
+        let storing = self
             .area
             .store
             .put(&self.tenant, &self.operation, bytes.clone(), label);
-        match tokio::time::timeout(KEEP_TIMEOUT, stored).await {
+        match tokio::time::timeout(KEEP_TIMEOUT, storing).await {
             Ok(Ok(_)) => true,
             Ok(Err(error)) => {
                 tracing::warn!(%error, "a response could not be kept");
@@ -273,7 +274,7 @@ impl ByteSink for StagedFile {
     }
 
     async fn discard(&mut self) {
-        self.held.clear();
+        self.buffered.clear();
         self.content = None;
         if let Some(writer) = self.writer.take() {
             writer.abort().await;
@@ -282,7 +283,7 @@ impl ByteSink for StagedFile {
 }
 
 fn artifact_label(labels: &ResponseLabels) -> ArtifactLabel {
-    // The store asks for a media type; this one claims nothing (RFC 2046, section 4.5.1).
+    // The store requires a media type; this one says nothing about the content (RFC 2046, section 4.5.1).
     let media_type = match labels.media_type.as_str() {
         "" => "application/octet-stream",
         declared => declared,

@@ -35,7 +35,7 @@ impl std::fmt::Debug for TlsClient {
     }
 }
 
-/// What is known of a finished handshake, for the audit event.
+/// The result of a handshake, for the audit event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsSession {
     /// `TLSv1.2` or `TLSv1.3`.
@@ -79,8 +79,7 @@ impl TlsError {
 }
 
 impl TlsClient {
-    /// Trusts the built-in web roots, and the certificates of `bundle` (PEM text) in addition. The protocol inside is
-    /// HTTP/1.1.
+    /// Trusts the built-in web roots, and in addition the certificates of `bundle` (PEM text). Offers HTTP/1.1 by ALPN.
     pub fn new(bundle: Option<&str>) -> Result<Self, TlsError> {
         Self::for_protocol(bundle, b"http/1.1")
     }
@@ -124,8 +123,8 @@ impl TlsClient {
         self
     }
 
-    /// Shakes hands over a connected stream, for `host` and nothing else. Offers the one protocol of this client, so a
-    /// caller that cannot speak HTTP/2 never gets it. It has no deadline of its own; the caller sets one.
+    /// Does the TLS handshake over a connected stream, for `host` alone. Offers the one protocol of this client, so a
+    /// caller without HTTP/2 never gets HTTP/2. This function has no deadline; the caller sets one.
     pub async fn handshake(
         &self,
         io: Box<dyn Io>,
@@ -134,7 +133,8 @@ impl TlsClient {
         shake_hands(&self.connector, io, host).await
     }
 
-    /// As [`Self::handshake`], and offers HTTP/2 where the operator allows it. The session says what the server chose.
+    /// As [`Self::handshake`], and offers HTTP/2 where the operator allows it. [`TlsSession::is_http2`] has the choice
+    /// of the server.
     pub async fn handshake_for_fetch(
         &self,
         io: Box<dyn Io>,
@@ -177,7 +177,7 @@ async fn shake_hands(
 }
 
 fn to_tls_error(error: io::Error) -> TlsError {
-    // The limit of this program ends the stream with an I/O error as well; that is not a failed handshake.
+    // The limit of this program also ends the stream with an I/O error, which is not a failed handshake.
     if WireError::of(&error).is_some() {
         return TlsError::TooLarge(error);
     }

@@ -1,8 +1,8 @@
 //! Counts what a peer sends, below TLS and HTTP (egress-security I-7, R-1).
 //!
-//! [`MeteredIo`] is between the socket and everything that reads from it, so chunk framing, trailers, interim responses
-//! and TLS records count like the body. `InterimIo` and `FrameIo` are between TLS and HTTP, for HTTP/1.1 and HTTP/2: the
-//! HTTP libraries skip interim responses without a limit of their own.
+//! [`MeteredIo`] reads from the socket for all layers above it, so chunk framing, trailers, interim responses and TLS
+//! records count like the body. `InterimIo` (HTTP/1.1) and `FrameIo` (HTTP/2) are between TLS and HTTP, because the
+//! HTTP libraries skip interim responses without a limit.
 
 use std::io;
 use std::pin::Pin;
@@ -46,7 +46,7 @@ mod frames;
 
 pub(crate) use frames::{FrameIo, InterimCount, ReadFailure};
 
-/// Bytes over the wire that need not be content: heads, framing, TLS.
+/// Bytes over the wire in addition to content: heads, framing, TLS.
 const OVERHEAD_BYTES: u64 = 256 * 1024;
 /// Most interim responses of one hop.
 const MAX_INTERIM_RESPONSES: u32 = 16;
@@ -103,8 +103,8 @@ impl WireBudget {
         self
     }
 
-    /// A budget of its own for another body, with the same quotas.
-    pub(crate) fn beside(&self, limit: u64) -> Self {
+    /// A separate budget for another body of at most `limit` bytes, with the same quotas.
+    pub(crate) fn with_same_quota(&self, limit: u64) -> Self {
         Self::for_body(limit).with_quota(self.quota.clone())
     }
 
@@ -207,10 +207,10 @@ enum ScanResult {
     Final,
 }
 
-/// Finds the beginning of the final response, byte by byte.
+/// Finds the start of the final response, byte by byte.
 #[derive(Debug, Default)]
 struct InterimScanner {
-    /// The beginning of the status line; full within an interim response.
+    /// The first bytes of the status line; [`STATUS_LENGTH`] of them within an interim response.
     status: Vec<u8>,
     /// Bytes of the current line without its end.
     line: u64,
@@ -245,7 +245,7 @@ impl InterimScanner {
             return ScanResult::Interim;
         }
         if matches!(byte, b'\r' | b'\n') {
-            // Empty lines before a status line are passed over by the HTTP library too.
+            // The HTTP library skips empty lines before a status line too.
             if !self.status.is_empty() {
                 return ScanResult::Final;
             }
@@ -331,8 +331,8 @@ mod tests {
         let half = head(32 * 1024);
         let whole = half.repeat(2);
         assert_eq!(scan(&whole), Ok(ScanResult::Interim));
-        let answered = [whole.as_slice(), b"HTTP/1.1 200 OK\r\n"].concat();
-        assert_eq!(scan(&answered), Ok(ScanResult::Final));
+        let with_final = [whole.as_slice(), b"HTTP/1.1 200 OK\r\n"].concat();
+        assert_eq!(scan(&with_final), Ok(ScanResult::Final));
         let over = [half.as_slice(), &head(32 * 1024 + 1)].concat();
         assert_eq!(scan(&over), Err(WireError::TooManyInterimResponses));
         assert_eq!(

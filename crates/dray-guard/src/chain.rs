@@ -113,7 +113,7 @@ impl Chain {
         &self.policy
     }
 
-    /// Adds what a person has allowed to the session, for the hops from here on.
+    /// Adds a host that a person has allowed to the session, for the current and all further hops.
     pub fn grant(&mut self, grant: HostGrant) {
         Arc::make_mut(&mut self.policy).grant(grant);
     }
@@ -126,8 +126,8 @@ impl Chain {
         }
     }
 
-    /// A chain of its own for the robots.txt of the current host. The rules of the policy files allowed the current URL, and
-    /// what they say about its path and type does not count for the file; the caller asks them about each host to which
+    /// A separate chain for the robots.txt of the current host. The rules of the policy files allowed the current URL;
+    /// their conditions for its path and type do not apply to the file. The caller asks them about each host to which
     /// the file redirects.
     ///
     /// # Errors
@@ -149,7 +149,8 @@ impl Chain {
         self.current_network = Some(pinned.network());
     }
 
-    /// Takes the head of a response: its status and the raw values of all its `Location` fields.
+    /// Follows a redirect, if the response is one: `status` and the raw values of all `Location` fields are from its
+    /// head.
     ///
     /// # Errors
     /// `redirect_invalid`, `redirect_limit`, `redirect_downgrade`, or the code for which the target itself is refused.

@@ -34,7 +34,7 @@ pub const MAX_PINNED: usize = 8;
 /// The environment of the judge. The default is empty, so it opens nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct JudgeConfig {
-    /// Networks that the operator blocks in addition (8.4). Win over everything.
+    /// Networks that the operator blocks in addition (8.4). They override every other setting.
     pub extra_blocked: Vec<IpNet>,
     /// Hosts that the operator blocks in addition (section 6), applied to CNAME targets here.
     pub extra_blocked_hosts: HostPatterns,
@@ -61,18 +61,18 @@ pub struct DnsAnswer {
     pub cnames: Vec<String>,
     /// All addresses of both families.
     pub addresses: Vec<IpAddr>,
-    /// What the resolver says about its validation. Recorded alone: no decision depends on it.
+    /// Whether the resolver validated the answer. It is only recorded: no decision depends on it.
     pub dnssec: DnssecStatus,
 }
 
-/// Whether a validating resolver authenticated an answer (RFC 4035, section 3.2.3). Ordered by how much is known, so the
-/// status of several answers together is the least one.
+/// Whether a validating resolver authenticated an answer (RFC 4035, section 3.2.3). The order is that of certainty, so
+/// the status of several answers together is the least one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum DnssecStatus {
-    /// The resolver is reached over a channel on which its word could be forged, or none was asked.
+    /// The statement of the resolver could be forged on its channel, or no resolver was asked.
     #[default]
     NotKnown,
-    /// The resolver does not call the answer authenticated: the zone is not signed, or the resolver does not validate.
+    /// The resolver did not authenticate the answer: the zone is not signed, or the resolver does not validate.
     NotAuthenticated,
     /// The resolver authenticated all records of the answer.
     Authenticated,
@@ -98,7 +98,7 @@ pub struct HopContext {
     pub admin_listed: bool,
 }
 
-/// Every name that [`Class::Blocked`] can have, for metrics. A name may come more than once.
+/// Every name that [`Class::Blocked`] can have, for metrics. A name may occur more than once.
 pub fn blocked_classes() -> impl Iterator<Item = &'static str> {
     let v4 = addrclass::IPV4_BLOCKS.iter().map(|block| block.name);
     let v6 = addrclass::IPV6_BLOCKS.iter().map(|block| block.name);
@@ -112,7 +112,7 @@ pub struct Judge {
 }
 
 impl Judge {
-    /// Creates a judge; the configuration stays as it is for its life.
+    /// Creates a judge. Its configuration never changes.
     pub fn new(config: JudgeConfig) -> Self {
         Self { config }
     }

@@ -11,7 +11,7 @@
 //! | [`addrclass`] | is this address public, or which special block is it in? |
 //! | [`judge`] | may these addresses be connected to? the only source of a connectable address |
 //! | [`chain`] | where does this redirect lead, and may it be followed? |
-//! | [`proxy_token`] | whose connection is it that comes to the forward proxy? |
+//! | [`proxy_token`] | which client opened this connection to the forward proxy? |
 //! | [`reason`] | which message does the agent get? |
 //! | [`robots`] | may this product request the path, by the robots.txt of its host? |
 //! | [`ruleset`] | may this tenant, session or app reach it, by the operator's policy files? |

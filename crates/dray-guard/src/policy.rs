@@ -100,7 +100,7 @@ pub struct CallerRules {
     pub caller: Caller,
     /// The kind of the request.
     pub kind: RequestKind,
-    /// What people have allowed to the session of the caller.
+    /// The hosts that people have allowed to the session of the caller.
     pub grants: Vec<HostGrant>,
 }
 
@@ -124,7 +124,7 @@ impl HostGrant {
 }
 
 impl CallerRules {
-    /// Decides about a URL. A grant passes only what the rules would ask about.
+    /// Decides about a URL. A grant allows only a URL about which the rules would ask.
     pub fn decide(&self, url: &CanonicalUrl) -> RuleDecision {
         let decision = self.rules.decide(&self.caller, &self.kind.view(url));
         if self.grants.contains(&HostGrant::of_url(url)) {
@@ -196,7 +196,7 @@ impl EffectivePolicy {
         self.rules.as_ref()
     }
 
-    /// Adds what a person has allowed to the session of the caller.
+    /// Adds a host that a person has allowed to the session of the caller.
     pub fn grant(&mut self, grant: HostGrant) {
         if let Some(rules) = &mut self.rules {
             rules.grants.push(grant);
@@ -332,7 +332,7 @@ fn is_built_in_name(url: &CanonicalUrl) -> bool {
 }
 
 impl AdminPolicy {
-    /// Warnings for the operator at start: odd but legal settings (H-5, 8.6).
+    /// Warnings for the operator at start: legal but unusual settings (H-5, 8.6).
     pub fn warnings(&self) -> Vec<String> {
         let suffix_warnings = |name: &str, patterns: &HostPatterns| -> Vec<String> {
             patterns

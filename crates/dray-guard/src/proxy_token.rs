@@ -1,9 +1,9 @@
-//! Tokens that identify a client of the forward proxy: which tenant, session and app it is, and until when. The proxy
-//! verifies them; what starts programs in sandboxes makes them, with the same key.
+//! Tokens that identify a client of the forward proxy: its tenant, session and app, and an expiry. The proxy verifies
+//! them; the service that starts programs in sandboxes makes them, with the same key.
 //!
 //! A token is its claims with an HMAC-SHA-256 under a key of the operator's configuration, so every replica verifies it
-//! without shared state. Its holder is that session: a token cannot be revoked before it expires, and the holder of the
-//! key can make one for any tenant. It is not encrypted.
+//! without shared state. Its holder acts as that session. A token cannot be revoked before it expires, and the holder
+//! of the key can make one for any tenant. It is not encrypted.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
@@ -15,13 +15,13 @@ use sha2::Sha256;
 
 use crate::{AppPolicy, Caller};
 
-/// Begins every token. The number changes with the form of the claims.
+/// Prefix of every token. The number changes with the form of the claims.
 const TOKEN_PREFIX: &str = "dray1";
 /// Fewest bytes of a key (RFC 2104, section 3: the length of the hash).
 pub const MIN_KEY_BYTES: usize = 32;
 /// Longest token that SOCKS5 can carry as a password (RFC 1929).
 pub const MAX_SOCKS_TOKEN_BYTES: usize = 255;
-/// Longest token. One with more hosts than fit is refused when it is made.
+/// Longest token in bytes. A token with too many hosts is refused when it is made.
 pub const MAX_TOKEN_BYTES: usize = 4096;
 
 /// The client whose connections a token identifies.
@@ -62,7 +62,7 @@ impl ProxyIdentity {
     }
 }
 
-/// Claims as they are written, with short names: SOCKS5 takes 255 bytes.
+/// Claims in the form of a token. Their names are short because SOCKS5 takes only 255 bytes.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct TokenClaims {
@@ -84,7 +84,7 @@ pub enum IdentityError {
     /// Not a token, or one that none of the keys made.
     #[error("the token is not valid")]
     Invalid,
-    /// The time of the token is over.
+    /// The token has expired.
     #[error("the token has expired")]
     Expired,
 }
@@ -173,7 +173,7 @@ impl TokenKeys {
         let keys = std::iter::once(&self.current).chain(&self.previous);
         let is_ours = keys
             .map(|key| key.clone().chain_update(signed).verify_slice(&code).is_ok())
-            .fold(false, |found, fits| found | fits);
+            .fold(false, |is_verified, is_match| is_verified | is_match);
         if !is_ours {
             return None;
         }

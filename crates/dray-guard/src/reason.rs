@@ -16,8 +16,8 @@ pub use dray_types::RedactedUrl as ShownUrl;
 const POLICY_ADVICE: &str = "Upload the file to DIAL and pass `files/...` instead, or use a deployment that supports \
                              url_attachments.";
 
-/// The reason of a refusal or failure. Logs, audit and metrics use [`Code::as_str`]; on the wire it travels as
-/// the detail of a [`Fault`].
+/// The reason of a refusal or failure. Logs, audit and metrics use [`Code::as_str`]; on the wire it is the detail of a
+/// [`Fault`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[expect(
     missing_docs,
@@ -191,8 +191,8 @@ impl Code {
 
     /// The reason that a fault of the fetcher names as its detail; `None` for a detail of another service.
     ///
-    /// The status of [`Code::HttpStatus`] and the line of [`Code::RobotsDenied`] do not travel in the detail: those
-    /// returned are arbitrary.
+    /// The detail does not contain the status of [`Code::HttpStatus`] and the line of [`Code::RobotsDenied`], so the
+    /// returned ones are arbitrary.
     pub fn of_fault(fault: &Fault) -> Option<Self> {
         let mut codes = Self::ALL_REASONS.into_iter();
         codes.find(|code| code.as_str() == fault.detail)
@@ -284,7 +284,7 @@ impl Code {
                 | Self::DnsFailure
                 | Self::ConnectFailed
                 | Self::ConnectionClosed
-                // Without 501 and 505: a feature that a server lacks will be missing the next time as well.
+                // Without 501 and 505: the server will lack the feature the next time too.
                 | Self::HttpStatus(408 | 425 | 429 | 500 | 502..=504)
                 | Self::Truncated
                 | Self::Overloaded
@@ -299,7 +299,7 @@ impl Code {
     const fn retry_after(self) -> Option<Duration> {
         match self {
             Self::Overloaded | Self::HttpStatus(429) => Some(Duration::from_secs(5)),
-            // The time that a person needs.
+            // A person needs some time to answer.
             Self::ApprovalRequired => Some(Duration::from_secs(30)),
             _ if self.is_retryable() => Some(Duration::from_secs(1)),
             _ => None,

@@ -1,8 +1,8 @@
 //! Reads robots.txt and decides by it (RFC 9309).
 //!
-//! Pure: the fetcher requests the file, and decides what follows where there is none. The file comes from a hostile
-//! server, so its size, the number of its rules and the time of a decision are bounded. Lines that are not understood
-//! are passed over, as the RFC demands.
+//! This module does no I/O: the fetcher requests the file, and decides about a host without one. The server may be
+//! hostile, so the size of the file, the number of its rules and the time of a decision are bounded. Unknown lines are
+//! skipped, as the RFC requires.
 //!
 //! ```
 //! use dray_guard::robots::RobotsFile;
@@ -15,9 +15,9 @@
 
 use std::fmt::Write as _;
 
-/// Most bytes that are read of a file; what follows is ignored (RFC 9309, section 2.5).
+/// Most bytes that are read of a file; further bytes are ignored (RFC 9309, section 2.5).
 pub const MAX_ROBOTS_BYTES: usize = 500 * 1024;
-/// Most rules that are kept for one product. A decision compares the path with each of them.
+/// Most rules that are stored for one product. A decision compares the path with each of them.
 const MAX_RULES: usize = 10_000;
 
 /// What a fetch does with the robots.txt of a host.
@@ -26,9 +26,9 @@ pub enum RobotsMode {
     /// It is not requested.
     #[default]
     Ignore,
-    /// It is requested, and a refusal is recorded.
+    /// It is requested. A refusal is recorded, and the fetch continues.
     Report,
-    /// A refusal ends the fetch.
+    /// It is requested. A refusal ends the fetch.
     Obey,
 }
 
@@ -74,19 +74,19 @@ struct RobotsPattern {
     is_anchored: bool,
 }
 
-/// A line that counts.
+/// A line that is part of a group.
 enum RobotsLine<'a> {
     UserAgent(&'a [u8]),
     Rule { allows: bool, path: &'a [u8] },
 }
 
 impl RobotsFile {
-    /// Reads the rules for the product `token`: those of all groups that name it, in any case of letters, and where none
-    /// does, those of the groups for `*`.
+    /// Reads the rules for the product `token`: those of all groups that name it, in upper or lower case, or without
+    /// such a group those of the groups for `*`.
     pub fn parse(bytes: &[u8], token: &str) -> Self {
-        // With one byte more, which shows whether the last line is whole.
+        // One byte more than the limit shows whether the last line is complete.
         let bytes = bytes.get(..=MAX_ROBOTS_BYTES).map_or(bytes, whole_lines);
-        // Editors write a byte order mark, which does not belong to the first line.
+        // Some editors write a byte order mark, which is not part of the first line.
         let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
         let (mut own, mut general) = (Vec::new(), Vec::new());
         let mut has_own_group = false;
@@ -94,7 +94,7 @@ impl RobotsFile {
         for (index, line) in split_lines(bytes).enumerate() {
             match read_line(line) {
                 Some(RobotsLine::UserAgent(name)) => {
-                    // A rule ends the names of a group.
+                    // After a rule, a name starts another group.
                     if group.has_rules {
                         group = GroupHead::default();
                     }
@@ -122,8 +122,8 @@ impl RobotsFile {
         }
     }
 
-    /// Decides about a path with its query. The rule with the longest pattern decides; of equally long ones, one that
-    /// allows.
+    /// Decides about a path with its query. The rule with the longest pattern decides; of equally long patterns, a rule
+    /// that allows.
     pub fn decide(&self, path_and_query: &str) -> RobotsDecision {
         // The file itself may always be requested (RFC 9309, section 2.2.2).
         let is_robots = path_and_query.split('?').next() == Some("/robots.txt");
@@ -138,14 +138,14 @@ impl RobotsFile {
         }
     }
 
-    /// Bytes in memory, about.
+    /// Approximate size in memory, in bytes.
     pub fn size(&self) -> usize {
         let sizes = self.rules.iter().map(|rule| rule.pattern.text.len());
         sizes.sum::<usize>() + self.rules.len() * size_of::<RobotsRule>()
     }
 }
 
-/// The names of the group under way.
+/// Whether the names of the current group include this product or `*`, and whether a rule has followed them.
 #[derive(Clone, Copy, Default)]
 struct GroupHead {
     is_own: bool,
@@ -153,7 +153,7 @@ struct GroupHead {
     has_rules: bool,
 }
 
-/// The product token that a `User-Agent` begins with; empty where it begins with none (RFC 9309, section 2.2.1).
+/// The product token at the start of a `User-Agent`; empty without one (RFC 9309, section 2.2.1).
 pub fn product_token(user_agent: &str) -> &str {
     let is_token =
         |character: char| character.is_ascii_alphabetic() || matches!(character, '-' | '_');
@@ -163,7 +163,8 @@ pub fn product_token(user_agent: &str) -> &str {
         .unwrap_or_default()
 }
 
-/// The whole lines of a file that was cut. The beginning of a rule refuses more than the rule: `/a` more than `/a$`.
+/// The complete lines of a truncated file. A truncated rule would refuse more than the rule: `/a` refuses more than
+/// `/a$`.
 pub fn whole_lines(bytes: &[u8]) -> &[u8] {
     let end = bytes.iter().rposition(|byte| matches!(byte, b'\r' | b'\n'));
     bytes.get(..end.unwrap_or_default()).unwrap_or_default()
@@ -201,7 +202,7 @@ fn read_line(line: &[u8]) -> Option<RobotsLine<'_>> {
         b"user-agent" => Some(RobotsLine::UserAgent(value)),
         b"allow" => Some(rule(true)),
         b"disallow" => Some(rule(false)),
-        // Sitemaps and others are part of no group.
+        // `Sitemap` and all other lines are part of no group.
         _ => None,
     }
 }
@@ -212,10 +213,10 @@ fn is_any_product(name: &[u8]) -> bool {
         .is_some_and(|rest| rest.first().is_none_or(u8::is_ascii_whitespace))
 }
 
-/// Whether a line names the product. A version behind it does not matter.
+/// Whether a line names the product; a version after the name is ignored.
 fn is_product(name: &[u8], token: &str) -> bool {
-    let named = std::str::from_utf8(name).map(product_token);
-    !token.is_empty() && named.is_ok_and(|named| named.eq_ignore_ascii_case(token))
+    let line_token = std::str::from_utf8(name).map(product_token);
+    !token.is_empty() && line_token.is_ok_and(|line_token| line_token.eq_ignore_ascii_case(token))
 }
 
 impl RobotsRule {
@@ -245,8 +246,9 @@ impl RobotsPattern {
         self.text.len() + usize::from(self.is_anchored)
     }
 
-    /// Whether it matches a normalised path, from its beginning. The time grows with the length of both, however many
-    /// wildcards there are: each part is found at the first place where it fits.
+    /// Whether the pattern matches the start of a normalised path, or with an anchor the whole path. The time grows
+    /// linearly with the length of both, for any number of wildcards: each part is taken at the first position where it
+    /// occurs.
     fn matches(&self, path: &str) -> bool {
         let mut parts = self.text.split('*');
         let first = parts.next().unwrap_or_default();
@@ -258,7 +260,7 @@ impl RobotsPattern {
         };
         for part in parts {
             match rest.split_once(part) {
-                // Splitting at nothing gives the whole.
+                // Two wildcards in a row mean the same as one.
                 _ if part.is_empty() => {}
                 Some((_, after)) => rest = after,
                 None => return false,
@@ -278,9 +280,10 @@ enum TextKind {
     Pattern,
 }
 
-/// Brings paths and patterns into the form in which they are compared (RFC 9309, section 2.2.2): what need not be encoded
-/// is decoded, everything else is encoded with capitals. In a path `*` and `$` are encoded, because in patterns they have
-/// a meaning. In a query `:` and `/` count as their encoded forms, as in the example of the RFC.
+/// Converts paths and patterns into the form in which they are compared (RFC 9309, section 2.2.2): unreserved
+/// characters are decoded, and all others that were encoded stay encoded, in capitals. In a path `*` and `$` are
+/// encoded, because they have a meaning in patterns. In a query `:` and `/` are equal to their encoded forms, as in the
+/// example of the RFC.
 fn normalize(text: &[u8], kind: TextKind) -> String {
     let mut normal = String::with_capacity(text.len());
     let mut in_query = false;

@@ -158,7 +158,7 @@ proptest! {
                     prop_assert!(classify(ip) == Class::Public || open);
                     prop_assert_eq!(judge.reclassify(one.socket_addr(), SocketAddr::from(([192, 0, 2, 1], 40_000)), one), Ok(()));
                 }
-                prop_assert!(pinned.judged().iter().all(|one| !one.class.is_blocked()));
+                prop_assert!(pinned.judged().iter().all(|judged| !judged.class.is_blocked()));
             }
             Err(refusal) => prop_assert_eq!(refusal.judged.len(), answer.addresses.len()),
         }

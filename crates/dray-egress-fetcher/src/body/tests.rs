@@ -37,7 +37,7 @@ async fn get_into<S: ByteSink>(
     let mut server = JoinSet::new();
     server.spawn(async move { serve_request(far, &ScriptedResponder::always(script)).await });
     let agent = http::HeaderValue::from_static("test");
-    let ask = HopRequest {
+    let hop_request = HopRequest {
         host: "files.example.org",
         path_and_query: "/",
         user_agent: &agent,
@@ -46,7 +46,7 @@ async fn get_into<S: ByteSink>(
         conditions: Vec::new(),
     };
     let budget = TimeBudget::starting_now(Duration::from_mins(5));
-    let (parts, wire) = send_request(Box::new(near), ask).await.unwrap();
+    let (parts, wire) = send_request(Box::new(near), hop_request).await.unwrap();
     let mut counts = BodyCounts::default();
     let started = Instant::now();
     let result = match judge_head(&parts, bounds.limit) {
@@ -113,7 +113,7 @@ async fn b_2_exactly_the_limit_passes_and_one_more_does_not() {
         assert_eq!(outcome.result.unwrap_err().0, Code::TooLarge);
         assert!(
             outcome.stored.len() <= 1000,
-            "I-7: nothing beyond the limit is stored"
+            "I-7: no byte beyond the limit is stored"
         );
     }
 }
@@ -137,7 +137,7 @@ async fn b_2_the_limit_counts_wire_bytes_too() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn b_3_a_lying_length_is_truncated() {
+async fn b_3_a_body_shorter_than_its_length_is_truncated() {
     let script = ResponseScript::raw("HTTP/1.1 200 OK\r\nContent-Length: 900\r\n\r\nshort");
     let outcome = get(script, BODY_LIMITS).await;
     assert_eq!(outcome.result, Err((Code::Truncated, FetchPhase::Body)));
@@ -297,7 +297,7 @@ impl ByteSink for SlowSink {
 }
 
 #[tokio::test(start_paused = true)]
-async fn b_8_a_slow_store_is_not_blamed_on_the_peer() {
+async fn b_8_the_time_of_a_slow_store_does_not_count_against_the_peer() {
     let script = ResponseScript::raw("HTTP/1.1 200 OK\r\n\r\na")
         .then(ResponseStep::Pause(Duration::from_secs(30)));
     let mut sink = SlowSink(HashingSink::new(Vec::new()));
@@ -310,7 +310,7 @@ async fn b_8_a_slow_store_is_not_blamed_on_the_peer() {
 struct FailingSink;
 
 impl ByteSink for FailingSink {
-    async fn write(&mut self, _piece: Bytes) -> Result<(), SinkError> {
+    async fn write(&mut self, _chunk: Bytes) -> Result<(), SinkError> {
         Err(SinkError::new("store is down"))
     }
     async fn finish(&mut self, _labels: &ResponseLabels) -> Result<StoredFile, SinkError> {

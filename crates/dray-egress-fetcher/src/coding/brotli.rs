@@ -55,15 +55,15 @@ impl BrotliDecoder {
             };
         };
         let mut progress = DecodeProgress::default();
-        let (mut left, mut room, mut total) = (input.len(), output.len(), 0);
+        let (mut input_left, mut output_left, mut total_written) = (input.len(), output.len(), 0);
         let result = BrotliDecompressStream(
-            &mut left,
+            &mut input_left,
             &mut progress.read,
             input,
-            &mut room,
+            &mut output_left,
             &mut progress.written,
             output,
-            &mut total,
+            &mut total_written,
             state,
         );
         match result {

@@ -25,13 +25,13 @@ enum HeaderField {
     ExtraLow,
     /// The high byte of the extra length comes next.
     ExtraHigh(u8),
-    /// So many extra bytes are left.
+    /// Number of extra bytes that are left.
     Extra(u16),
-    /// Up to a zero byte.
+    /// The original file name, up to a zero byte.
     Name,
-    /// Up to a zero byte.
+    /// The comment, up to a zero byte.
     Comment,
-    /// So many bytes of the header checksum are left.
+    /// Number of bytes of the header checksum that are left.
     Checksum(u8),
     /// The header is complete; deflate data follows.
     End,
@@ -104,8 +104,8 @@ impl GzipHeader {
         }
     }
 
-    /// The field that follows the one of flag `done` (0: the fixed bytes), in the order of the RFC.
-    fn after(&self, done: u8) -> HeaderField {
+    /// The field after that of `flag` (0: after the fixed bytes), in the order of the RFC.
+    fn after(&self, flag: u8) -> HeaderField {
         let order = [
             (FLAG_EXTRA, HeaderField::ExtraLow),
             (FLAG_NAME, HeaderField::Name),
@@ -114,12 +114,12 @@ impl GzipHeader {
         ];
         let passed = order
             .iter()
-            .position(|(flag, _)| *flag == done)
+            .position(|(candidate, _)| *candidate == flag)
             .map_or(0, |index| index + 1);
         order
             .iter()
             .skip(passed)
-            .find(|(flag, _)| self.flags & flag != 0)
+            .find(|(candidate, _)| self.flags & candidate != 0)
             .map_or(HeaderField::End, |(_, field)| *field)
     }
 }
@@ -128,22 +128,22 @@ impl GzipHeader {
 #[derive(Debug, Default)]
 pub(super) struct GzipTrailer {
     bytes: [u8; 8],
-    have: usize,
+    filled: usize,
 }
 
 impl GzipTrailer {
     /// Reads from `input`; returns the bytes used and whether the trailer is complete.
     pub(super) fn read(&mut self, input: &[u8]) -> (usize, bool) {
         let mut read = 0;
-        for (slot, byte) in self.bytes.iter_mut().skip(self.have).zip(input) {
+        for (slot, byte) in self.bytes.iter_mut().skip(self.filled).zip(input) {
             *slot = *byte;
             read += 1;
         }
-        self.have += read;
-        (read, self.have == self.bytes.len())
+        self.filled += read;
+        (read, self.filled == self.bytes.len())
     }
 
-    /// Compares with what was decoded; the length counts modulo 2^32.
+    /// Compares the trailer with the checksum and length of the decoded bytes; the length counts modulo 2^32.
     pub(super) fn check(&self, crc: &Crc) -> Result<(), DecodeError> {
         // The low half is the CRC, the high half the length, since both are little endian.
         let expected = u64::from(crc.amount()) << 32 | u64::from(crc.sum());

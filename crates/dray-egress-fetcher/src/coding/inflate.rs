@@ -57,20 +57,20 @@ impl InflateDecoder {
         matches!(self.state, DecoderState::Between | DecoderState::Done)
     }
 
-    /// Advances within one state; the caller repeats it.
+    /// Advances within one state; [`super::BodyDecoder::step`] repeats it.
     pub(super) fn advance(
         &mut self,
         input: &[u8],
         output: &mut [u8],
     ) -> Result<DecodeProgress, DecodeError> {
-        let used = |read| Ok(DecodeProgress { read, written: 0 });
+        let without_output = |read| Ok(DecodeProgress { read, written: 0 });
         match &mut self.state {
             DecoderState::Header(header) => {
                 let (read, complete) = header.read(input)?;
                 if complete {
                     self.state = DecoderState::Member;
                 }
-                used(read)
+                without_output(read)
             }
             DecoderState::Member | DecoderState::Zlib => self.inflate(input, output),
             DecoderState::Trailer(trailer) => {
@@ -82,9 +82,9 @@ impl InflateDecoder {
                     self.inflate.reset(false);
                     self.state = DecoderState::Between;
                 }
-                used(read)
+                without_output(read)
             }
-            DecoderState::Between | DecoderState::Done if input.is_empty() => used(0),
+            DecoderState::Between | DecoderState::Done if input.is_empty() => without_output(0),
             DecoderState::Between if self.members >= MAX_MEMBERS => Err(DecodeError::Members),
             DecoderState::Between => {
                 // Each member costs a reset of the decoder, however few bytes it has.
@@ -113,7 +113,7 @@ impl InflateDecoder {
                 DecoderState::Member => DecoderState::Trailer(GzipTrailer::default()),
                 _ => DecoderState::Done,
             };
-            // The move may have been empty; the next state must still be entered.
+            // The caller takes a step without progress for the end, so the next state is entered here.
             if read == 0 && written == 0 {
                 return self.advance(input, output);
             }

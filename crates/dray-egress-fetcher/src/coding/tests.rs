@@ -14,7 +14,7 @@ mod zstandard;
 fn hex(text: &str) -> Vec<u8> {
     (0..text.len())
         .step_by(2)
-        .map(|at| u8::from_str_radix(&text[at..at + 2], 16).unwrap())
+        .map(|index| u8::from_str_radix(&text[index..index + 2], 16).unwrap())
         .collect()
 }
 

@@ -1,9 +1,9 @@
 //! `zstd` (RFC 8878) as a content coding (RFC 9659).
 //!
-//! `ruzstd` decodes one block at a time; this module finds frames and blocks in the input and checks what `ruzstd` leaves
-//! to its caller: reserved bits, content size, checksum, and the memory that a frame asks for. Frames may follow each
-//! other, and skippable frames are skipped; together they are bounded like gzip members. Memory is one window (at most
-//! 8 MiB) and one block, in a ring buffer that grows to the next power of two, 16 MiB.
+//! `ruzstd` decodes one block at a time; this module finds frames and blocks in the input and checks what `ruzstd`
+//! leaves to its caller: reserved bits, content size, checksum, and the memory that a frame asks for. Frames may follow
+//! each other, and skippable frames are skipped; together they are bounded like gzip members. Memory is one window (at
+//! most 8 MiB) and one block, in a ring buffer that grows to the next power of two, 16 MiB.
 
 use std::fmt;
 use std::hash::Hasher as _;
@@ -36,7 +36,7 @@ const CHECKSUM_LENGTH: usize = 4;
 #[derive(Default)]
 pub(super) struct ZstandardDecoder {
     state: DecoderState,
-    /// Bytes of what is being collected: a frame header, or a block with its header.
+    /// Bytes of an incomplete frame header, or of an incomplete block with its header.
     unit: Vec<u8>,
     /// Frames so far, skippable ones included.
     frames: u32,
@@ -47,7 +47,7 @@ enum DecoderState {
     /// Before a frame, or inside its header.
     #[default]
     Between,
-    /// So many bytes of a skippable frame are left.
+    /// Number of bytes of a skippable frame that are left.
     Skipping(u32),
     /// Inside a frame, after its header.
     Frame(Box<OpenFrame>),
@@ -68,7 +68,7 @@ impl ZstandardDecoder {
         matches!(self.state, DecoderState::Between) && self.unit.is_empty() && self.frames > 0
     }
 
-    /// Advances within one state; the caller repeats it.
+    /// Advances within one state; [`super::BodyDecoder::step`] repeats it.
     pub(super) fn advance(
         &mut self,
         input: &[u8],

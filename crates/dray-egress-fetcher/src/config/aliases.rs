@@ -1,4 +1,4 @@
-//! The variables of egress-security 20, each with its own strict way of being written.
+//! The variables of egress-security 20, each with its own strict syntax.
 
 use dray_guard::policy::parse_switch;
 use dray_guard::{MaxRedirects, parse_admin_list};

@@ -28,7 +28,7 @@ pub struct AuditFileConfig {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum AuditFormat {
-    /// In the names of the log.
+    /// With the field names of the log.
     #[default]
     Json,
     /// Open Cybersecurity Schema Framework.

@@ -100,7 +100,7 @@ impl AuditSyslogConfig {
 
 fn read_address(text: &str) -> Option<SyslogAddress> {
     let (scheme, rest) = text.split_once("://")?;
-    let is_server = || {
+    let parse_server = || {
         let (host, port) = rest.rsplit_once(':')?;
         let is_host = !host.is_empty()
             && !host.contains(['/', '@', '?', '#', ' '])
@@ -108,8 +108,8 @@ fn read_address(text: &str) -> Option<SyslogAddress> {
         (is_host && port.parse::<u16>().is_ok_and(|port| port > 0)).then(|| rest.to_owned())
     };
     match scheme {
-        "udp" => is_server().map(SyslogAddress::Udp),
-        "tcp" => is_server().map(SyslogAddress::Tcp),
+        "udp" => parse_server().map(SyslogAddress::Udp),
+        "tcp" => parse_server().map(SyslogAddress::Tcp),
         "unix" => rest
             .starts_with('/')
             .then(|| SyslogAddress::Unix(rest.into())),

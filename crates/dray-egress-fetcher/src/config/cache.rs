@@ -8,20 +8,22 @@ use serde::{Deserialize, Serialize};
 
 use super::compile::ProblemCollector;
 
-/// Longest time of a record that an operator may configure: shorter than the bucket keeps records.
+/// Longest `max_age` that an operator may configure. The bucket keeps records for longer.
 const MAX_RECORD_AGE: Period = Period::secs(7 * 24 * 3600);
 
 /// Stored responses of fetches, for each tenant apart; off by default.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct CacheConfig {
-    /// Whether responses are stored and used again as their servers allow (RFC 9111). The policy is judged at every use.
+    /// Whether responses are stored and used again as their servers allow (RFC 9111). The policy is judged at every
+    /// use.
     pub enabled: bool,
-    /// Responses that are kept for one tenant; a further one may displace another. All processes need the same number.
+    /// Number of responses that are stored for one tenant; a further response may replace another. All processes need
+    /// the same number.
     pub max_entries: u32,
-    /// Largest file that is kept.
+    /// Size of the largest file that is stored.
     pub max_file_bytes: ByteSize,
-    /// Longest time for which a response is used without a question to its server, even if that allows more; at most 7 days.
+    /// Longest time for which a response is used without revalidation, even if its server allows more; at most 7 days.
     pub max_age: Period,
 }
 
@@ -32,7 +34,7 @@ pub struct CacheSettings {
     pub max_entries: u32,
     /// Largest file in bytes.
     pub max_file_bytes: u64,
-    /// Longest time without a question.
+    /// Longest time without revalidation.
     pub max_age: Duration,
 }
 

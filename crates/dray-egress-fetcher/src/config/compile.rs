@@ -33,9 +33,10 @@ const MAX_USER_AGENT_BYTES: usize = 128;
 pub struct CompiledConfig {
     /// The operator's switches, allowlist, ports and ranges: the cap that no message can widen (I-5).
     pub admin: AdminPolicy,
-    /// The part of the judge's knowledge that does not depend on this machine.
+    /// The configured part of the judge's knowledge: everything but the addresses of this machine and of protected
+    /// names.
     pub judge: JudgeConfig,
-    /// Time and size of one fetch.
+    /// Limits of time and size of one fetch.
     pub settings: FetchLimits,
     /// How many fetches and connections run or wait concurrently.
     pub sizes: AdmissionLimits,
@@ -89,8 +90,8 @@ impl ProblemCollector {
     }
 
     pub(super) fn count(&mut self, field: &str, value: u32) -> usize {
-        let allowed: RangeInclusive<u32> = 1..=65_536;
-        if !allowed.contains(&value) {
+        let allowed_counts: RangeInclusive<u32> = 1..=65_536;
+        if !allowed_counts.contains(&value) {
             self.0.push(ConfigProblem::new(field, "must be 1 to 65536"));
         }
         usize::try_from(value).unwrap_or(usize::MAX)
@@ -102,7 +103,7 @@ impl Config {
     ///
     /// # Errors
     ///
-    /// Everything that is wrong, field by field.
+    /// Every problem of every field.
     pub fn compile(&self) -> Result<CompiledConfig, Vec<ConfigProblem>> {
         let mut checks = ProblemCollector::default();
         let admin = self.admin(&mut checks);
@@ -197,7 +198,7 @@ impl Config {
             // A URL has slashes too; its host has to be looked up.
             item.parse::<IpAddr>().is_ok() || item.contains('/') && !item.contains("://")
         };
-        // The product talks to both itself.
+        // The product itself connects to both, so fetches must not.
         let hosts = [self.audit_syslog.host(), self.upstream_proxy.host()];
         self.protected
             .iter()
@@ -259,12 +260,12 @@ impl Config {
         let comment = contact_comment(self.contact.as_deref(), checks);
         let agent = format!("{}{comment}", self.user_agent);
         let agent = agent.as_str();
-        let printable = agent.bytes().all(|byte| matches!(byte, b' '..=b'~'));
-        let trimmed = agent.trim() == agent && !agent.is_empty();
+        let is_printable = agent.bytes().all(|byte| matches!(byte, b' '..=b'~'));
+        let is_trimmed = agent.trim() == agent && !agent.is_empty();
         match HeaderValue::from_str(agent) {
             // `HeaderValue` alone would accept a tab, and blanks at the ends, which recipients strip (RFC 9110,
             // section 5.5).
-            Ok(value) if printable && trimmed && agent.len() <= MAX_USER_AGENT_BYTES => value,
+            Ok(value) if is_printable && is_trimmed && agent.len() <= MAX_USER_AGENT_BYTES => value,
             _ => {
                 checks.0.push(ConfigProblem::new(
                     "user_agent",

@@ -48,7 +48,7 @@ pub struct CredentialConfig {
     pub secret: Secret,
     /// Tenants whose requests get it; at least one.
     pub tenants: Vec<String>,
-    /// Sends it over plain http too, where everyone on the way can read it.
+    /// Sends it over plain http too, where everyone on the path can read it.
     pub allow_plain_http: bool,
 }
 
@@ -112,7 +112,7 @@ impl CredentialConfig {
         }
     }
 
-    /// The credential; `None` where it has no place in a request, which is a problem of the configuration.
+    /// The credential; `None` where neither `header` nor `query` is valid, which is a problem of the configuration.
     pub fn credential(&self) -> Option<Credential> {
         Some(Credential {
             name: self.name.clone(),

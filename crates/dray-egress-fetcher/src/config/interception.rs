@@ -12,11 +12,11 @@ use super::compile::ProblemCollector;
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct InterceptionConfig {
-    /// File with the certificate of the authority in PEM form, and behind it those that lead to its root. Sandboxes trust
-    /// it. Absent for none: tunnels that the policy files name are refused then.
+    /// File with the certificate of the authority in PEM form, followed by the certificates up to its root. Sandboxes
+    /// trust it. Absent for none: tunnels that the policy files name are refused then.
     pub certificate: Option<PathBuf>,
-    /// Private key of the authority, PKCS#8 in PEM form. Its holder can be any server to every client that trusts the
-    /// authority.
+    /// Private key of the authority, PKCS#8 in PEM form. Its holder can impersonate any server to every client that
+    /// trusts the authority.
     pub key: Option<Secret>,
 }
 

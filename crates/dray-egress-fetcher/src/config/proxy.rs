@@ -28,14 +28,14 @@ pub struct ProxyConfig {
     pub listen: Option<SocketAddr>,
     /// Key of the tokens that identify clients, at least 32 bytes. Its holder can act as any tenant.
     pub token_key: Option<Secret>,
-    /// The key before it, whose tokens are still accepted while the key is changed.
+    /// The previous key, whose tokens are still accepted while the key is changed.
     pub previous_token_key: Option<Secret>,
     /// Ports for `CONNECT` and SOCKS5, as in `allowed_ports`, which must allow them too.
     pub connect_ports: String,
     /// Ports for plain HTTP requests, likewise.
     pub http_ports: String,
-    /// Those of `connect_ports` whose tunnels need not carry TLS: anything may pass there, also to another host behind
-    /// the same address. Absent for none.
+    /// Ports among `connect_ports` whose tunnels need not carry TLS: any bytes may pass there, also to another host
+    /// behind the same address. Absent for none.
     pub plain_ports: Option<String>,
     /// Accepts TLS handshakes with an encrypted `ClientHello`, which can hide the name of another server. Chromium and
     /// Firefox need it, since they send a meaningless one to every server.
@@ -49,11 +49,11 @@ pub struct ProxyConfig {
     pub max_per_host: u32,
     /// Connections that wait for a slot.
     pub max_queue: u32,
-    /// Clients at the same time that have not shown a token yet; a quarter of them from one address.
+    /// Clients at the same time that have not sent a token yet; a quarter of them from one address.
     pub max_unidentified: u32,
     /// Time for the head of a request or the messages of SOCKS5, token included.
     pub head_timeout: Period,
-    /// Time from the head to the connection: waiting for a place, DNS and connecting.
+    /// Time from the head to the open connection: waiting for a slot, DNS and connecting.
     pub open_timeout: Period,
     /// Time from the open tunnel to the end of the client's TLS `ClientHello`.
     pub hello_timeout: Period,

@@ -1,11 +1,11 @@
 //! What fetches do with the robots.txt of hosts, and the contact for their operators.
 
 use dray_guard::robots::RobotsMode;
+use dray_service::config::ConfigProblem;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::compile::ProblemCollector;
-use dray_service::config::ConfigProblem;
 
 /// Longest contact in bytes.
 const MAX_CONTACT_BYTES: usize = 80;

@@ -10,14 +10,14 @@ use serde::{Deserialize, Serialize};
 use super::compile::ProblemCollector;
 use crate::dial::UpstreamProxySettings;
 
-/// A proxy between this service and the web, for networks without a direct way out. Absent `url` for none.
+/// A proxy between this service and the web, for networks without direct access to it. Absent `url` for none.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct UpstreamProxyConfig {
     /// The proxy, as `http://HOST:PORT`, or `https://HOST:PORT` for TLS to the proxy. It gets `CONNECT` with a checked
     /// address, never with a name, and must allow that for every port in `allowed_ports`. Names are still resolved by
     /// `dns_servers`. Addresses in `private_cidrs` are connected to directly.
-    #[serde(serialize_with = "super::redacted_one")]
+    #[serde(serialize_with = "super::serialize_redacted_option")]
     pub url: Option<String>,
     /// User for Basic authentication (RFC 7617); absent for none.
     pub username: Option<String>,

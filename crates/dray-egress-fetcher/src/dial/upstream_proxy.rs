@@ -1,11 +1,12 @@
 //! Connects through a proxy of the operator, for networks without a direct way to the web (egress-security T-3).
 //!
-//! The proxy gets the judged address. By name it would resolve the host itself, to an address that nothing judged (I-2).
-//! TLS with the target runs end to end through the tunnel. Opened private ranges are part of the operator's network, so
-//! they are dialled directly. Nothing is repeated here, and no other scheme of authentication than Basic is known.
+//! The proxy gets the judged address. By name it would resolve the host itself, to an address that nothing judged
+//! (I-2). TLS with the target runs end to end through the tunnel. Opened private ranges are part of the operator's
+//! network, so they are dialled directly. Nothing is repeated here, and no other scheme of authentication than Basic is
+//! known.
 //!
-//! A proxy that is away is refused for a while by a circuit breaker of its own, so that fetches fail without a wait. Its
-//! failures say nothing about the hosts behind it and do not count against them ([`is_upstream_proxy_failure`]).
+//! A circuit breaker of its own refuses an unreachable proxy for a while, so that fetches fail without a wait. A
+//! failure of the proxy does not count against the hosts behind it ([`is_upstream_proxy_failure`]).
 
 use std::error::Error as StdError;
 use std::io;
@@ -26,7 +27,8 @@ use crate::tls::{TlsClient, TlsError};
 
 /// Most bytes of the responses to `CONNECT`, interim ones included.
 const MAX_HEAD_BYTES: usize = 8 * 1024;
-/// Longest time for TCP and TLS to the proxy, less than a fetch has for its whole connection: the proxy is near.
+/// Longest time for TCP and TLS to the proxy. It is less than the default for a whole connection, because the proxy is
+/// near.
 const PROXY_CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 /// The one entry of the proxy's circuit breaker.
 const BREAKER_KEY: &str = "upstream proxy";
@@ -38,45 +40,45 @@ const MAX_HEADER_FIELDS: usize = 64;
 /// Why the upstream proxy opened no tunnel.
 #[derive(Debug, thiserror::Error)]
 enum UpstreamProxyError {
-    /// Its name has no address, or no address accepts connections.
+    /// The proxy's name has no address, or no address accepts connections.
     #[error("could not connect to the upstream proxy")]
     Connect(#[source] io::Error),
-    /// Several connections to it failed shortly before.
+    /// Several connections to the proxy failed shortly before.
     #[error("the upstream proxy failed several times and is not tried for a while")]
-    Away,
+    BreakerOpen,
     /// The handshake with the proxy failed, or its certificate is not good for its host.
     #[error("could not secure the connection to the upstream proxy")]
     Tls(#[source] TlsError),
     /// The connection broke before the response.
     #[error("the connection to the upstream proxy broke")]
     Broken(#[source] io::Error),
-    /// It closed the connection before the response.
+    /// The proxy closed the connection before the response.
     #[error("the upstream proxy closed the connection without a response")]
     Closed,
-    /// What it sent is not an HTTP/1.1 response.
+    /// The bytes of the proxy are not an HTTP/1.1 response.
     #[error("the response of the upstream proxy cannot be read")]
     Malformed(#[source] httparse::Error),
-    /// Its response does not end.
+    /// The head of the response does not end within the limit.
     #[error("the response of the upstream proxy has more than {MAX_HEAD_BYTES} bytes")]
     TooLarge,
-    /// It wants other credentials.
+    /// The proxy requires other credentials.
     #[error(
         "the upstream proxy does not accept the credentials in egress-fetcher.upstream_proxy (status 407)"
     )]
     Credentials,
-    /// It does not connect to the target.
+    /// The proxy does not connect to the target.
     #[error("the upstream proxy refused the connection with status {0}")]
     Refused(u16),
 }
 
 impl UpstreamProxyError {
-    /// Whether the proxy itself failed. A refusal with another status is its answer about the target.
+    /// Whether the proxy itself failed. A refusal with a status other than 407 is about the target.
     const fn is_of_proxy(&self) -> bool {
         !matches!(self, Self::Refused(_))
     }
 
-    /// Whether it counts for the breaker of the proxy: only what no target can cause. A proxy that closes the connection
-    /// may do so for one target, which an agent names.
+    /// Whether the error counts for the breaker of the proxy: only an error that no target can cause. A proxy may close
+    /// the connection because of one target, which an agent names.
     const fn is_counted(&self) -> bool {
         matches!(self, Self::Connect(_) | Self::Tls(_))
     }
@@ -120,35 +122,35 @@ impl UpstreamProxyDialer {
         }
     }
 
-    /// Opens a tunnel unless the proxy is away, and counts how it went.
+    /// Opens a tunnel unless the breaker of the proxy is open, and reports the outcome to the breaker.
     async fn open_counted(&self, target: SocketAddr) -> Result<DialedStream, UpstreamProxyError> {
         if self.breaker.is_open(BREAKER_KEY) {
-            return Err(UpstreamProxyError::Away);
+            return Err(UpstreamProxyError::BreakerOpen);
         }
         let opened = self.open_tunnel(target).await;
         match &opened {
             Err(error) if error.is_counted() => self.count_failure(),
-            // Also a refusal shows that the proxy is there.
+            // A refusal too shows that the proxy is reachable.
             _ => self.breaker.succeeded(BREAKER_KEY),
         }
         opened
     }
 
-    /// Counts a failure for the breaker, unless the last one is too near.
+    /// Counts a failure for the breaker, unless the last counted one is less than [`FAILURE_INTERVAL`] ago.
     fn count_failure(&self) {
         let now = Instant::now();
         let mut last = self
             .last_failure
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        let is_near = last.is_some_and(|earlier| now < earlier + FAILURE_INTERVAL);
-        if !is_near {
+        let is_recent = last.is_some_and(|earlier| now < earlier + FAILURE_INTERVAL);
+        if !is_recent {
             *last = Some(now);
             self.breaker.failed(BREAKER_KEY);
         }
     }
 
-    /// Connects to the proxy; also returns its address and ours.
+    /// Connects to the proxy; also returns the proxy's address and the local address.
     async fn reach_proxy(
         &self,
     ) -> Result<(Box<dyn Io>, SocketAddr, SocketAddr), UpstreamProxyError> {
@@ -156,10 +158,10 @@ impl UpstreamProxyDialer {
         let stream = connect_tcp(url)
             .await
             .map_err(UpstreamProxyError::Connect)?;
-        let ends = stream
+        let addresses = stream
             .peer_addr()
             .and_then(|peer| Ok((peer, stream.local_addr()?)));
-        let (proxy, local) = ends.map_err(UpstreamProxyError::Connect)?;
+        let (proxy, local) = addresses.map_err(UpstreamProxyError::Connect)?;
         let mut io: Box<dyn Io> = Box::new(stream);
         if url.https() {
             let secured = self.tls.handshake(io, url.host()).await;
@@ -175,15 +177,15 @@ impl UpstreamProxyDialer {
             Err(UpstreamProxyError::Connect(timeout))
         });
         let (io, proxy, local) = reached?;
-        // It stays around the stream: the first bytes of the target may arrive with the response.
+        // The tunnel keeps the buffer: the first bytes of the target may arrive with the response.
         let mut io = BufReader::new(io);
         let request = self.connect_request(target);
-        let sent = async {
+        let sending = async {
             io.write_all(request.as_bytes()).await?;
-            // TLS buffers a small write.
+            // The TLS stream may buffer a small write.
             io.flush().await
         };
-        sent.await.map_err(UpstreamProxyError::Broken)?;
+        sending.await.map_err(UpstreamProxyError::Broken)?;
         match read_status(&mut io).await? {
             200..=299 => Ok(DialedStream {
                 io: Box::new(io),
@@ -191,7 +193,7 @@ impl UpstreamProxyDialer {
                 local,
                 upstream_proxy: Some(proxy),
             }),
-            // Only an operator can remedy it, so the log names the setting.
+            // Only an operator can correct the credentials, so the log names the setting.
             407 => Err(UpstreamProxyError::Credentials),
             status => Err(UpstreamProxyError::Refused(status)),
         }
@@ -221,7 +223,7 @@ impl Dialer for UpstreamProxyDialer {
     }
 }
 
-/// Whether an address is inside the operator's network, to which no proxy leads.
+/// Whether an address is inside the operator's network, to which the proxy does not lead.
 fn is_direct(address: &PinnedAddr) -> bool {
     matches!(address.class(), Class::Opened(_))
 }
@@ -254,13 +256,12 @@ async fn read_status(io: &mut BufReader<Box<dyn Io>>) -> Result<u16, UpstreamPro
     let mut earlier_bytes = 0;
     loop {
         let received = io.fill_buf().await.map_err(UpstreamProxyError::Broken)?;
-        // The end of the stream.
         if received.is_empty() {
             return Err(UpstreamProxyError::Closed);
         }
         let known_bytes = head.len();
         head.extend_from_slice(received);
-        // Taken here: the slice borrows the reader, which `consume` changes.
+        // Read before `consume`: the slice borrows the reader.
         let received_bytes = received.len();
         let mut fields = [httparse::EMPTY_HEADER; MAX_HEADER_FIELDS];
         let mut response = httparse::Response::new(&mut fields);

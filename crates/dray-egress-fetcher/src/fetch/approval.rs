@@ -1,4 +1,4 @@
-//! Hosts about which a person is asked: the outcome `ask` of the policy files, and what an answer adds to a judgement.
+//! Asks people about hosts: the outcome `ask` of the policy files, and the effect of an answer on a judgement.
 
 use std::fmt;
 use std::str::FromStr;
@@ -16,7 +16,7 @@ use crate::record::FetchRecord;
 
 /// Longest wait for the record of a question. Without it the request is refused.
 const CONSULT_TIMEOUT: Duration = Duration::from_secs(2);
-/// How ids of questions begin.
+/// Prefix of the id of every question.
 const QUESTION_PREFIX: &str = "egq_";
 /// Bytes of an id that name the session.
 pub(crate) const SESSION_DIGEST_BYTES: usize = 12;
@@ -105,7 +105,8 @@ pub enum HostAnswer {
     Denied(QuestionId),
     /// It waits for an answer.
     Waiting(QuestionId),
-    /// There is no question: none was to be asked, the session has too many, or none could be recorded.
+    /// No question exists: the request may not ask, the session has too many questions, or the question could not be
+    /// recorded.
     NotAsked,
 }
 
@@ -145,10 +146,10 @@ impl Fetcher {
         scope: AskScope<'_>,
         record: &mut FetchRecord,
     ) -> Result<(Chain, FetchContext<'a>), FetchError> {
-        let began = Instant::now();
+        let started = Instant::now();
         let refused = match self.begin(request, None, record) {
             Err(failure) if failure.code == Code::ApprovalRequired => failure,
-            begun => return begun,
+            result => return result,
         };
         let Some(url) = record.url.clone() else {
             return Err(refused);
@@ -158,11 +159,11 @@ impl Fetcher {
             return Err(FetchError::new(Code::PortNotAllowed, FetchPhase::Policy));
         }
         let grant = self.consult(request, &url, scope.may_ask, record).await?;
-        // From the start: the answer counts only if the rules still ask about exactly this.
+        // Judged again from the start: the answer counts only if the rules still ask about exactly this URL.
         record.judge_again();
         let (chain, mut context) = self.begin(request, Some(grant), record)?;
         // The wait for the answer is part of the whole time.
-        context.budget = TimeBudget::starting_at(began, self.total(request));
+        context.budget = TimeBudget::starting_at(started, self.total(request));
         Ok((chain, context))
     }
 
@@ -207,7 +208,7 @@ impl Fetcher {
                 record.question = Some(id);
                 refuse(Code::PolicyDenied)
             }
-            // What a fetch would do now.
+            // A fetch would ask now, so an explanation reports that.
             HostAnswer::NotAsked if !may_ask => refuse(Code::ApprovalRequired),
             HostAnswer::NotAsked => refuse(Code::PolicyDenied),
         }

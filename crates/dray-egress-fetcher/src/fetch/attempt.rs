@@ -3,8 +3,9 @@
 use std::borrow::Cow;
 
 use dray_guard::{Chain, Code};
+use tokio::time::Instant;
 
-use super::cached::{CachedResponse, HopSource, KeptTerms};
+use super::cached::{CachedResponse, HopSource, StorageTerms};
 use super::hop::{HopOutcome, HopResponse};
 use super::retry::PartialBody;
 use super::{FetchContext, FetchedFile, Fetcher, breaker_key};
@@ -28,7 +29,7 @@ impl Fetcher {
     ) -> Result<FetchedFile, FetchError> {
         loop {
             let url = chain.current().clone();
-            // A sink that holds a part takes no other file over.
+            // A sink that holds a part of a body cannot adopt a stored file.
             let cached = match partial {
                 None => self.find_cached(&url, context, sink, record).await?,
                 Some(_) => None,
@@ -37,7 +38,12 @@ impl Fetcher {
                 partial: partial.as_ref(),
                 cached: cached.as_ref(),
             };
-            match (self.hop(chain, context, source, record).await?, &cached) {
+            let outcome = self.hop(chain, context, source, record).await;
+            if cached.is_some() && !matches!(outcome, Ok(HopOutcome::Stored)) {
+                // The sink would record the origin of the next file with the digest of the adopted one.
+                sink.discard().await;
+            }
+            match (outcome?, &cached) {
                 (HopOutcome::Redirected, _) => {}
                 (HopOutcome::Stored, Some(cached)) => {
                     let origin = record.origin(&cached.file.labels.media_type);
@@ -53,13 +59,16 @@ impl Fetcher {
                 (HopOutcome::Stored, None) => {
                     return Err(FetchError::new(Code::Internal, FetchPhase::Head));
                 }
-                (HopOutcome::Body(mut answered), earlier) => {
-                    let terms = answered.terms.take();
+                (HopOutcome::Body(mut response), earlier) => {
+                    let terms = response.terms.take();
                     let earlier = earlier.as_ref();
-                    let receiving = self.receive(answered, chain, context, partial, sink, record);
+                    let head_arrived = Instant::now();
+                    let receiving = self.receive(response, chain, context, partial, sink, record);
                     let fetched = receiving.await?;
-                    let kept = KeptTerms { terms, earlier };
-                    self.keep_response(&url, context, &fetched, kept, sink)
+                    // The lifetime counts from the head, and the body may have taken minutes (RFC 9111, section 4.2.3).
+                    let terms = terms.map(|terms| terms.with_elapsed(head_arrived.elapsed()));
+                    let storage = StorageTerms { terms, earlier };
+                    self.keep_response(&url, context, &fetched, storage, sink)
                         .await;
                     return Ok(fetched);
                 }
@@ -67,10 +76,10 @@ impl Fetcher {
         }
     }
 
-    /// Everything from the first byte of the body to the finished file.
+    /// Receives the body of a response and finishes the file.
     async fn receive<S: ByteSink>(
         &self,
-        answered: Box<HopResponse>,
+        response: Box<HopResponse>,
         chain: &Chain,
         context: &FetchContext<'_>,
         partial: &mut Option<PartialBody>,
@@ -83,7 +92,7 @@ impl Fetcher {
             slots,
             limit,
             terms: _,
-        } = *answered;
+        } = *response;
         let bounds = BodyLimits {
             limit,
             idle: self.settings.idle,
@@ -102,7 +111,7 @@ impl Fetcher {
         self.limits
             .breaker()
             .succeeded(&breaker_key(chain.current()));
-        // With TLS a clean end needs a close_notify, so a cut connection is noticed (B-3).
+        // With TLS a clean end needs a `close_notify` alert, so a connection that breaks is detected (B-3).
         record.length_verified = partial.framing != BodyFraming::Close
             || plan.whole.is_some()
             || chain.current().https();
@@ -138,7 +147,7 @@ impl Fetcher {
         let labels = &partial.labels;
         let origin = record.origin(&labels.media_type);
         let storing = async {
-            // First, so that a process that dies in between leaves no content without its origin.
+            // Recorded first: a process that ends between both steps leaves no content without its origin.
             sink.record_origin(origin).await?;
             sink.finish(labels).await
         };
@@ -151,13 +160,13 @@ fn sink_failure(error: SinkError) -> FetchError {
     FetchError::new(Code::SinkFailed, FetchPhase::Sink).because(error)
 }
 
-/// The file of a stored response, in the form of one that came now.
+/// Returns the file of a stored response in the form of a new one, and records it.
 fn cached_file(cached: &CachedResponse, chain: &Chain, record: &mut FetchRecord) -> FetchedFile {
     let file = &cached.file;
     record.content_type.clone_from(&file.labels.media_type);
     record.counts.stored = file.stored.size;
     record.sha256 = file.stored.sha256.to_hex();
-    // Only such responses are stored.
+    // Only responses with a verified length are stored.
     record.length_verified = true;
     FetchedFile {
         stored: file.stored,

@@ -1,8 +1,9 @@
-//! Responses that were stored before: when one is used, when its server is asked, and what is kept.
+//! The cache of responses: when a stored response is used, when its server must confirm it, and which responses are
+//! stored.
 //!
-//! A stored response stands for its own URL alone. Redirects are not stored, so every hop that leads to it is judged and
-//! requested again; for the hop itself the policy, the rules, quotas, the name and its addresses are judged at every use, as
-//! for a request. Only the connection is left out.
+//! A stored response is used for its own URL alone. Redirects are not stored, so every hop that leads to it is judged
+//! and requested again. For the hop itself the policy, the rules, the quotas, the name and its addresses are judged at
+//! every use, as for a request. Only the connection is left out.
 
 use std::borrow::Cow;
 use std::time::SystemTime;
@@ -45,7 +46,7 @@ pub struct CachedResponse {
     pub vary_digest: String,
 }
 
-/// What is there already of the answer of a hop.
+/// The parts of a hop's response that the fetch already has.
 #[derive(Clone, Copy)]
 pub(super) struct HopSource<'a> {
     /// A part of a body, of which only the rest is accepted.
@@ -54,14 +55,16 @@ pub(super) struct HopSource<'a> {
     pub(super) cached: Option<&'a CachedResponse>,
 }
 
-/// Under which terms a response is kept, and which one was there before.
-pub(super) struct KeptTerms<'a> {
+/// How a received response is stored, and the stored response that it replaces.
+pub(super) struct StorageTerms<'a> {
     /// `None` for a response that is not stored.
     pub(super) terms: Option<ReuseTerms>,
+    /// The stored response of the same URL, if there was one.
     pub(super) earlier: Option<&'a CachedResponse>,
 }
 
-/// The stored responses of all tenants. What cannot be read is not there, and what cannot be written is not kept.
+/// The stored responses of all tenants. A response that cannot be read counts as absent, and one that cannot be written
+/// is not stored; neither fails a fetch.
 pub trait ResponseCache: Send + Sync + 'static {
     /// Finds the response of a URL.
     fn find<'a>(
@@ -70,7 +73,7 @@ pub trait ResponseCache: Send + Sync + 'static {
         url: &'a CanonicalUrl,
     ) -> BoxFuture<'a, Option<CachedResponse>>;
 
-    /// Keeps the response of a URL in the place of an earlier one; `None` forgets it.
+    /// Stores the response of a URL in place of an earlier one; `None` removes the earlier one.
     fn keep<'a>(
         &'a self,
         tenant: &'a str,
@@ -78,22 +81,22 @@ pub trait ResponseCache: Send + Sync + 'static {
         response: Option<&'a CachedResponse>,
     ) -> BoxFuture<'a, ()>;
 
-    /// The largest file that is kept, in bytes.
+    /// Size in bytes of the largest file that is stored.
     fn max_file_bytes(&self) -> u64;
 
-    /// The time by which freshness counts.
+    /// The current time, by which freshness is computed.
     fn now(&self) -> SystemTime;
 }
 
 impl Fetcher {
-    /// Uses stored responses, and stores those that may be; `None` stores nothing.
+    /// Uses stored responses, and stores new ones where their servers allow it; `None` stores nothing.
     #[must_use]
     pub fn with_cache(mut self, cache: Option<std::sync::Arc<dyn ResponseCache>>) -> Self {
         self.cache = cache;
         self
     }
 
-    /// The stored response of a hop, whose file the sink has taken over. Without one the sink is as before.
+    /// The stored response of a hop, whose file the sink has adopted. Without one the sink is unchanged.
     pub(super) async fn find_cached<S: ByteSink>(
         &self,
         url: &CanonicalUrl,
@@ -106,15 +109,16 @@ impl Fetcher {
         };
         record.cache = Some(CacheUse::Miss);
         let tenant = &context.request.caller.tenant;
-        // A response to a request with a credential is for its holder.
+        // A response to a request with a credential is for the holder of the credential alone.
         if self.credentials.find(tenant, url).is_some() {
             return Ok(None);
         }
         let finding = async {
             let found = cache.find(tenant, url).await?;
-            let is_same = self.vary_digest(&found.terms.vary) == found.vary_digest;
-            // Taken over before a server is asked: after its 304 it could not be asked again.
-            (is_same && found.terms.is_useful() && sink.adopt(&found.file).await).then_some(found)
+            let is_same_variant = self.vary_digest(&found.terms.vary) == found.vary_digest;
+            // Adopted before the server is asked: after its 304 this hop could not request the body.
+            (is_same_variant && found.terms.is_useful() && sink.adopt(&found.file).await)
+                .then_some(found)
         };
         context.budget.whole(finding).await
     }
@@ -152,22 +156,23 @@ impl Fetcher {
         reuse_terms(parts.status, &parts.headers, cache.now()).filter(ReuseTerms::is_useful)
     }
 
-    /// Keeps a file that was received completely, in the place of `earlier`.
+    /// Stores a file that was received completely, in place of the earlier response.
     pub(super) async fn keep_response<S: ByteSink>(
         &self,
         url: &CanonicalUrl,
         context: &FetchContext<'_>,
         fetched: &FetchedFile,
-        kept: KeptTerms<'_>,
+        storage: StorageTerms<'_>,
         sink: &mut S,
     ) {
         let Some(cache) = &self.cache else { return };
         let tenant = &context.request.caller.tenant;
-        // A body that merely ended may have been cut off, and would be served cut off for its whole lifetime.
+        // A body of unverified length may be incomplete, and would be served incomplete until it expires.
         let fits = fetched.length_verified && fetched.stored.size <= cache.max_file_bytes();
-        let Some(terms) = kept.terms.filter(|_| fits) else {
-            // The stored one is not what the server says now.
-            if kept.earlier.is_some() {
+        let terms = storage.terms.filter(ReuseTerms::is_useful);
+        let Some(terms) = terms.filter(|_| fits) else {
+            // The server has replaced the stored response, and the new one is not stored.
+            if storage.earlier.is_some() {
                 cache.keep(tenant, url, None).await;
             }
             return;
@@ -186,7 +191,7 @@ impl Fetcher {
         }
     }
 
-    /// The stored response after its server confirmed it.
+    /// Uses a stored response that its server confirmed with a 304, and renews its terms.
     pub(super) async fn use_renewed(
         &self,
         cached: &CachedResponse,
@@ -233,7 +238,7 @@ impl Fetcher {
     }
 }
 
-/// What is judged of a response head is judged of a stored response too.
+/// Applies the checks of a response head to a stored response: its size and its media type.
 fn check_cached(
     cached: &CachedResponse,
     limit: u64,

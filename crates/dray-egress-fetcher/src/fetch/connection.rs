@@ -1,4 +1,4 @@
-//! Opens a connection for a client of the proxy: the steps of a hop up to the check of the peer, and nothing after it.
+//! Opens a connection for a client of the proxy, by the steps of a hop up to the check of the peer.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ pub struct OpenConnection {
     pub quota: Option<QuotaLease>,
     /// The credential for the request; `None` for tunnels.
     pub credential: Option<Arc<Credential>>,
-    /// When the answer of a person ends that let it pass; `None` where no person was asked.
+    /// When the approval of a person that allows the connection ends; `None` where no person was asked.
     pub approval_ends: Option<Instant>,
     /// Held as long as the connection lives.
     pub slots: (FetchSlot, AddressSlot),
@@ -43,12 +43,12 @@ impl std::fmt::Debug for OpenConnection {
 }
 
 impl OpenConnection {
-    /// The stream, for another layer around it. What is left behind reads nothing.
+    /// Takes the stream, for another layer around it, and leaves an empty one.
     pub fn take_io(&mut self) -> Box<dyn Io> {
         std::mem::replace(&mut self.io, Box::new(tokio::io::empty()))
     }
 
-    /// The end of a connection that would end at `limit`: it does not outlive the answer that let it pass.
+    /// The earlier one of `limit` and the end of the approval.
     pub fn ends_at(&self, limit: Instant) -> Instant {
         self.approval_ends.map_or(limit, |end| end.min(limit))
     }
@@ -81,8 +81,8 @@ impl Fetcher {
         opened
     }
 
-    /// Judges a request inside the intercepted tunnel `opened` by everything that needs no network. The connection is then
-    /// one for the URL of the request, with its decision and credential. The quota was charged for the tunnel.
+    /// Judges a request inside the intercepted tunnel `opened` by everything that needs no network. The connection is
+    /// then one for the URL of the request, with its decision and credential. The quota was charged for the tunnel.
     ///
     /// # Errors
     ///
@@ -94,16 +94,16 @@ impl Fetcher {
         opened: &mut OpenConnection,
         record: &mut FetchRecord,
     ) -> Result<(), FetchError> {
-        // Of its own: the record of the connection keeps its hop.
+        // A separate record: that of the connection keeps its hop.
         let mut judged = FetchRecord::default();
         let scope = AskScope {
             may_ask: true,
             ports: Some(ports),
         };
-        let begun = self.begin_approved(request, scope, &mut judged).await;
-        let begun = begun.map(|(chain, _)| chain.current().clone());
+        let result = self.begin_approved(request, scope, &mut judged).await;
+        let result = result.map(|(chain, _)| chain.current().clone());
         record.take_judgement(judged);
-        let url = begun.inspect_err(|failure| record.hop().code = Some(failure.code))?;
+        let url = result.inspect_err(|failure| record.hop().code = Some(failure.code))?;
         opened.credential = self.credential_for(request, &url);
         opened.decision.clone_from(&record.decision);
         // The tunnel may have needed an answer too; the earlier end counts.
@@ -113,8 +113,8 @@ impl Fetcher {
         Ok(())
     }
 
-    /// Does the TLS handshake with the target of a connection, and verifies its certificate for the host of `url` as in a
-    /// fetch.
+    /// Does the TLS handshake with the target of a connection, and verifies its certificate for the host of `url` as in
+    /// a fetch.
     ///
     /// # Errors
     ///
@@ -146,7 +146,7 @@ impl Fetcher {
     /// The credential of the operator for a request of the proxy.
     fn credential_for(&self, request: &FetchJob, url: &CanonicalUrl) -> Option<Arc<Credential>> {
         match &request.kind {
-            // A server answers a TRACE with the fields of the request (RFC 9110, section 9.3.8).
+            // The response to a TRACE contains the fields of the request (RFC 9110, section 9.3.8).
             RequestKind::Request(method) if method != "TRACE" => {
                 self.credentials.find(&request.caller.tenant, url)
             }
@@ -165,8 +165,7 @@ impl Fetcher {
             may_ask: true,
             ports: Some(ports),
         };
-        let begun = self.begin_approved(request, scope, record);
-        let (mut chain, mut context) = begun.await?;
+        let (mut chain, mut context) = self.begin_approved(request, scope, record).await?;
         context.admission = admission;
         let url = chain.current().clone();
         record.enter(0, Some(&url));
@@ -182,15 +181,15 @@ impl Fetcher {
         } = self.admit(&chain, &url, &context, record).await?;
         chain.note(&pinned);
         let connected = self.connect(&pinned, address, &context, record).await;
-        let won = connected.inspect_err(|failure| self.blame(&url, failure))?;
-        self.check_peer(&won, record)?;
+        let winner = connected.inspect_err(|failure| self.count_target_failure(&url, failure))?;
+        self.check_peer(&winner, record)?;
         self.limits.breaker().succeeded(&breaker_key(&url));
         let credential = self.credential_for(request, &url);
         let DialWinner {
             stream,
             slot: address,
             ..
-        } = won;
+        } = winner;
         Ok(OpenConnection {
             io: stream.io,
             url,

@@ -16,13 +16,14 @@ pub struct PolicyExplanation {
     pub steps: StepLog,
     /// The failure that a fetch would have; `None` when nothing that was judged refuses it.
     pub refusal: Option<FetchFailure>,
-    /// Whether nothing is left to judge. `false` if the host is a name that was not looked up, or has a robots.txt to ask.
+    /// Whether every step was judged. `false` if the host is a name that was not looked up, or if a fetch would request
+    /// its robots.txt.
     pub complete: bool,
     /// SHA-256 (hex) of the policy files; empty without them.
     pub rules_digest: String,
     /// The rule of the policy files that decided; empty where none did.
     pub decided_by: String,
-    /// The quota that has no room; empty where all have.
+    /// The quota that is used up; empty without one.
     pub quota: String,
     /// The rule or limit in report-only mode that would have refused the request; empty without one.
     pub reported_by: String,
@@ -31,8 +32,8 @@ pub struct PolicyExplanation {
 impl Fetcher {
     /// Judges `request` as [`Fetcher::fetch`] does, up to the point where it would connect. Connects to nothing.
     ///
-    /// With `resolve_names` a name is looked up once, in a slot of its tenant, app and host as a fetch has one.
-    /// Otherwise no query is sent. What depends on load is not judged without a lookup, and responses never are.
+    /// With `resolve_names` a name is looked up once, in a slot of its tenant, app and host, as for a fetch. Otherwise
+    /// no query is sent. Without a lookup, limits that depend on load are not judged. Responses are never judged.
     pub async fn explain(
         &self,
         request: &FetchJob,
@@ -56,7 +57,7 @@ impl Fetcher {
             refusal,
             complete,
             rules_digest: record.rules_digest.clone(),
-            decided_by: decision.map_or_else(String::new, |one| one.rule.to_string()),
+            decided_by: decision.map_or_else(String::new, |decision| decision.rule.to_string()),
             quota: record
                 .quota
                 .as_ref()
@@ -75,8 +76,9 @@ impl Fetcher {
         resolve_names: bool,
         record: &mut FetchRecord,
     ) -> Result<bool, FetchError> {
-        let begun = self.begin_approved(request, AskScope::EXPLANATION, record);
-        let (chain, context) = begun.await?;
+        let (chain, context) = self
+            .begin_approved(request, AskScope::EXPLANATION, record)
+            .await?;
         self.check_quota(chain.policy(), record)?;
         let url = chain.current().clone();
         let is_name = matches!(url.host(), Host::Name(_));
@@ -93,8 +95,8 @@ impl Fetcher {
         let judge = self.current_judge()?;
         self.pin(&chain, &url, &judge, &context, record).await?;
         // Only a fetch requests the file.
-        let of_rule = record.decision.as_ref().and_then(RuleDecision::robots);
-        Ok(of_rule.unwrap_or(self.settings.robots) == RobotsMode::Ignore)
+        let rule_mode = record.decision.as_ref().and_then(RuleDecision::robots);
+        Ok(rule_mode.unwrap_or(self.settings.robots) == RobotsMode::Ignore)
     }
 
     /// The slot of a lookup. A target whose breaker is open is refused as a fetch of it is.

@@ -28,7 +28,7 @@ use crate::wire::MeteredIo;
 pub(super) enum HopOutcome {
     /// A redirect was accepted; its target is now the current URL of the chain.
     Redirected,
-    /// The stored response is the answer: it is fresh, or its server confirmed it.
+    /// The stored response is used: it is fresh, or its server confirmed it.
     Stored,
     /// A body follows; none of it was read yet.
     Body(Box<HopResponse>),
@@ -38,15 +38,15 @@ pub(super) enum HopOutcome {
 pub(super) struct HopResponse {
     pub(super) plan: BodyPlan,
     pub(super) wire: WireBody,
-    /// Both are held until the body is received.
+    /// The slots are held until the body is received.
     pub(super) slots: (FetchSlot, AddressSlot),
     /// Most bytes of the body.
     pub(super) limit: u64,
-    /// Under which terms the file may be stored for other fetches.
+    /// The terms for storing the file for other fetches; `None` if it must not be stored.
     pub(super) terms: Option<ReuseTerms>,
 }
 
-/// What a request says beyond its URL.
+/// The parts of a request that do not follow from its URL.
 #[derive(Clone, Copy)]
 pub(super) struct RequestExtra<'a> {
     /// The rest of a body that broke off.
@@ -86,8 +86,8 @@ pub(super) fn overloaded_error(full: QueueFull) -> FetchError {
 }
 
 impl Fetcher {
-    /// Runs the whole pipeline for the chain's current URL (I-3). With a part in `source`, accepts only the rest of that
-    /// body.
+    /// Runs the whole pipeline for the chain's current URL (I-3). With a part in `source`, accepts only the rest of
+    /// that body.
     pub(super) async fn hop(
         &self,
         chain: &mut Chain,
@@ -99,7 +99,8 @@ impl Fetcher {
         let url = chain.current().clone();
         let decision = chain.policy().decide(&url);
         let limit = rule_limit(context.limit, decision.as_ref());
-        // Its hops come first, so that the last one of the record is always that of the fetch.
+        // The hops of the robots.txt request come first, so that the last hop of the record is always that of the
+        // fetch.
         let robots = Box::pin(self.judge_robots(chain, decision.as_ref(), context, record)).await;
         record.enter(chain.hop(), Some(&url));
         record.note_decision(decision);
@@ -115,7 +116,9 @@ impl Fetcher {
             cached,
             is_robots: false,
         };
-        let (parts, wire, slots) = self.ask(chain, &url, context, extra, record).await?;
+        let (parts, wire, slots) = self
+            .request_head(chain, &url, context, extra, record)
+            .await?;
         record.note_head(&parts);
         if let (Some(cached), StatusCode::NOT_MODIFIED) = (cached, parts.status) {
             drop((wire, slots));
@@ -150,7 +153,7 @@ impl Fetcher {
         }
     }
 
-    /// What follows from a response head; with `resume`, from the head of the rest of a body.
+    /// Judges a response head; with `resume`, the head of a response with the rest of a body.
     fn judge_response(
         &self,
         parts: &http::response::Parts,
@@ -167,14 +170,14 @@ impl Fetcher {
             self.limits.breaker().succeeded(&breaker_key(url));
         }
         judged.map_err(|code| {
-            let wants_time = matches!(code, Code::HttpStatus(429 | 503));
-            let delay = retry_after(&parts.headers).filter(|_| wants_time);
+            let has_delay = matches!(code, Code::HttpStatus(429 | 503));
+            let delay = retry_after(&parts.headers).filter(|_| has_delay);
             FetchError::new(code, FetchPhase::Head).with_retry_after(delay)
         })
     }
 
     /// Runs all steps of the hop up to its response head.
-    pub(super) async fn ask(
+    pub(super) async fn request_head(
         &self,
         chain: &mut Chain,
         url: &CanonicalUrl,
@@ -191,10 +194,10 @@ impl Fetcher {
         } = self.admit(chain, url, context, record).await?;
         // The check of the next redirect depends on the addresses of this hop (8.6).
         chain.note(&pinned);
-        let won = self.connect(&pinned, address, context, record).await?;
-        let connected = self.secure(won, url, context, record).await?;
+        let winner = self.connect(&pinned, address, context, record).await?;
+        let connected = self.secure(winner, url, context, record).await?;
         let host = url.host_header();
-        // For the URL that the caller asked for alone: no redirect takes a credential along, not even to its own host.
+        // Only the URL of the caller gets a credential: the target of a redirect gets none, even at the same host.
         let tenant = &context.request.caller.tenant;
         let credential = (chain.hop() == 0 && !extra.is_robots)
             .then(|| self.credentials.find(tenant, url))
@@ -204,7 +207,7 @@ impl Fetcher {
             record.note_credential(&credential.name);
             path_and_query = credential.path_and_query(url);
         }
-        let ask = HopRequest {
+        let hop_request = HopRequest {
             host: &host,
             path_and_query: &path_and_query,
             user_agent: &self.settings.user_agent,
@@ -215,9 +218,9 @@ impl Fetcher {
         record.at(FetchPhase::Head);
         let sending = async {
             if connected.is_http2 {
-                send_http2_request(connected.io, ask).await
+                send_http2_request(connected.io, hop_request).await
             } else {
-                send_request(connected.io, ask).await
+                send_request(connected.io, hop_request).await
             }
         };
         let sent = context
@@ -323,13 +326,13 @@ impl Fetcher {
         let judged = match url.host() {
             Host::Ip(ip) => judge.judge_literal(*ip, url.port(), chain.context()),
             Host::Name(name) => {
-                let looked = self.look_up(name, judge, context, record).await;
-                let verdict = looked.as_ref().map(|_| ()).map_err(|error| error.code);
+                let answer = self.look_up(name, judge, context, record).await;
+                let verdict = answer.as_ref().map(|_| ()).map_err(|error| error.code);
                 // Only recorded here; the refusal is returned below with its cause.
                 let _ = record
                     .steps
                     .observe(PolicyStep::Resolution, RuleOwner::BuiltIn, verdict);
-                judge.judge_answer(&looked?, url.port(), chain.context())
+                judge.judge_answer(&answer?, url.port(), chain.context())
             }
         };
         let verdict = judged.as_ref().map(|_| ()).map_err(|refused| refused.code);
@@ -390,21 +393,21 @@ impl Fetcher {
         context: &FetchContext<'_>,
         record: &mut FetchRecord,
     ) -> Result<DialWinner, FetchError> {
-        // Recorded in case that no address accepts; otherwise the address of the connection replaces it.
+        // Recorded in case no address accepts; otherwise the address of the connection replaces it.
         record.hop().chosen = pinned.addresses().first().map(PinnedAddr::socket_addr);
         record.at(FetchPhase::Connect);
-        let racing = race_addresses(
+        let race = race_addresses(
             self.network.dialer.as_ref(),
             pinned.addresses(),
             address,
             context.admission,
         );
-        let raced = context
+        let outcome = context
             .budget
-            .within(FetchPhase::Connect, self.settings.connect, racing)
+            .within(FetchPhase::Connect, self.settings.connect, race)
             .await;
         record.at(FetchPhase::Policy);
-        raced?.map_err(|error| {
+        outcome?.map_err(|error| {
             let code = match error.kind() {
                 io::ErrorKind::ResourceBusy => Code::Overloaded,
                 _ => Code::ConnectFailed,
@@ -416,12 +419,12 @@ impl Fetcher {
     /// Checks the two ends of a connection (T-2) and records them.
     pub(super) fn check_peer(
         &self,
-        won: &DialWinner,
+        winner: &DialWinner,
         record: &mut FetchRecord,
     ) -> Result<(), FetchError> {
         let DialWinner {
             stream, address, ..
-        } = won;
+        } = winner;
         let hop = record.hop();
         hop.chosen = Some(address.socket_addr());
         hop.peer = Some(stream.peer);
@@ -446,13 +449,13 @@ impl Fetcher {
     /// Checks the peer (T-2), then does the TLS handshake if the URL is `https`. Nothing is sent before the check.
     async fn secure(
         &self,
-        won: DialWinner,
+        winner: DialWinner,
         url: &CanonicalUrl,
         context: &FetchContext<'_>,
         record: &mut FetchRecord,
     ) -> Result<HopConnection, FetchError> {
-        self.check_peer(&won, record)?;
-        let DialWinner { stream, slot, .. } = won;
+        self.check_peer(&winner, record)?;
+        let DialWinner { stream, slot, .. } = winner;
         // Metered below TLS, so that the bytes of handshake and records count too (I-7).
         let io: Box<dyn Io> = Box::new(MeteredIo::new(stream.io, context.wire.clone()));
         if !url.https() {
@@ -464,19 +467,19 @@ impl Fetcher {
         }
         record.at(FetchPhase::Tls);
         let http11_only = context.http11_only.load(Ordering::Relaxed);
-        let shaking = async {
+        let handshake = async {
             if http11_only {
                 self.tls.handshake(io, url.host()).await
             } else {
                 self.tls.handshake_for_fetch(io, url.host()).await
             }
         };
-        let shaken = context
+        let outcome = context
             .budget
-            .within(FetchPhase::Tls, self.settings.tls, shaking)
+            .within(FetchPhase::Tls, self.settings.tls, handshake)
             .await;
         record.at(FetchPhase::Policy);
-        let (io, session) = shaken?
+        let (io, session) = outcome?
             .map_err(|error| FetchError::new(error.code(), FetchPhase::Tls).because(error))?;
         let is_http2 = session.is_http2;
         record.hop().tls = Some(session);

@@ -1,4 +1,4 @@
-//! Takes the redirect of a hop: its target is judged, and a person may be asked about it.
+//! Follows the redirect of a hop. Its target is judged, and a person may be asked about it.
 
 use dray_guard::{Chain, Code, NextHop};
 
@@ -8,7 +8,7 @@ use crate::error::{FetchError, FetchPhase};
 use crate::record::{FetchRecord, RequestedOrigin};
 
 impl Fetcher {
-    /// Takes a redirect: its target is then the current URL of the chain.
+    /// Follows a redirect: its target becomes the current URL of the chain.
     pub(super) async fn follow(
         &self,
         chain: &mut Chain,
@@ -49,7 +49,7 @@ impl Fetcher {
         };
         let consulted = self.consult(context.request, target, true, record);
         chain.grant(context.budget.whole(consulted).await??);
-        // The hop that was refused is entered again, as one that is followed.
+        // Removes the record of the refused hop: the approved hop is recorded again when it starts.
         record.hops.pop();
         chain
             .on_redirect(status, locations)

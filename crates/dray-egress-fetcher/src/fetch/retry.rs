@@ -1,8 +1,8 @@
 //! Decides whether a fetch is tried again. No other part of the product repeats a fetch.
 //!
-//! An attempt is repeated when its failure says that nothing was decided yet: no connection, a connection that ended
-//! before a response, a server that names the time to come back, or a body of which the rest can be asked for. Every
-//! attempt begins with the URL of the command and is judged from the start.
+//! An attempt is repeated after a failure that a later attempt may not have: no connection, a connection that ended
+//! before a response, a server that names the time for a retry, or a body whose rest can be requested. Every attempt
+//! begins with the URL of the command and is judged from the start.
 
 use std::time::Duration;
 
@@ -21,10 +21,10 @@ const MAX_RETRIES: u32 = 2;
 /// Wait before the first retry, unless the server names a time; each further one waits four times as long.
 const FIRST_DELAY: Duration = Duration::from_millis(250);
 
-/// The retries of one fetch, by number.
+/// Counts the retries of one fetch.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct RetryState {
-    made: u32,
+    retries: u32,
 }
 
 impl RetryState {
@@ -36,37 +36,39 @@ impl RetryState {
         can_resume: bool,
         left: Duration,
     ) -> Option<Duration> {
-        if self.made >= MAX_RETRIES {
+        if self.retries >= MAX_RETRIES {
             return None;
         }
-        let backoff = FIRST_DELAY * 4_u32.pow(self.made);
+        let backoff = FIRST_DELAY * 4_u32.pow(self.retries);
         let delay = match (failure.code, failure.phase) {
             (Code::ConnectFailed, FetchPhase::Connect)
             | (Code::ConnectionClosed, FetchPhase::Tls | FetchPhase::Head) => backoff,
-            // Only a server that names the time to come back is asked again.
+            // Only a server that sends `Retry-After` gets another request.
             (Code::HttpStatus(429 | 503), _) => failure.retry_after?,
-            // A body without a strong validator would have to begin again, and the sink cannot go back.
+            // Without a strong validator the body would start again, and the sink cannot rewind.
             (Code::Truncated, FetchPhase::Body) if can_resume => backoff,
             _ => return None,
         };
         if delay >= left {
             return None;
         }
-        self.made += 1;
+        self.retries += 1;
         Some(delay)
     }
 }
 
-/// A body that has begun to come, and how the rest of it can be asked for.
+/// A partly received body, with the data for requesting its rest.
 #[derive(Debug)]
 pub(super) struct PartialBody {
     pub(super) transfer: BodyTransfer,
-    /// What the first response says about the file.
+    /// Labels of the file in the first response.
     pub(super) labels: ResponseLabels,
     pub(super) coding: Option<ContentCoding>,
     /// Framing of the first response, which decides whether the length counts as verified.
     pub(super) framing: BodyFraming,
+    /// Size of the whole body in bytes, if the first response names it.
     total: Option<u64>,
+    /// Strong validator of the first response; `None` for a body that cannot be resumed.
     validator: Option<HeaderValue>,
     /// Scheme, host and port of the server that sends it: no other server learns the validator.
     origin: (bool, String, u16),
@@ -95,7 +97,7 @@ impl PartialBody {
         self.validator.is_some()
     }
 
-    /// Builds the request for the rest, if `url` is where the body comes from.
+    /// The data for requesting the rest, if `url` has the origin of the first response.
     pub(super) fn resume(&self, url: &CanonicalUrl, counts: &BodyCounts) -> Option<BodyResumption> {
         let validator = self.validator.clone()?;
         (self.origin == url_origin(url)).then_some(BodyResumption {

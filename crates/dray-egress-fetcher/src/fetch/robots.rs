@@ -1,8 +1,8 @@
-//! Asks the robots.txt of a host before a file is fetched from it (RFC 9309), where the operator wants that.
+//! Requests the robots.txt of a host before a file is fetched from it (RFC 9309), where the operator wants that.
 //!
-//! The file is requested through the same steps as everything else: the name is resolved and its addresses are judged,
-//! every redirect is judged, bytes count against the quotas, and the fetch's own deadline holds beside a shorter limit.
-//! It is stored in memory for the tenant, so that no tenant learns what another one fetched.
+//! The request has the same steps as every other: the name is resolved and its addresses are judged, every redirect is
+//! judged, and bytes count against the quotas. The deadline of the fetch holds, and a shorter one of its own. The file
+//! is cached in memory for one tenant, so that no tenant learns what another one fetched.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -22,23 +22,23 @@ use crate::hop::WireBody;
 use crate::record::{FetchRecord, HopRecord, RequestedOrigin, RobotsOutcome, RobotsRecord};
 use crate::sink::HashingSink;
 
-/// How long a file is used, or that there is none (RFC 9309, section 2.4).
+/// How long a file, or its absence, is cached (RFC 9309, section 2.4).
 const MAX_AGE: Duration = Duration::from_hours(24);
-/// How long a host whose file could not be read is not asked again.
+/// How long a failure to read a file is cached.
 const UNREACHABLE_AGE: Duration = Duration::from_mins(1);
-/// Redirects that are followed to the file; beyond, it counts as absent (RFC 9309, section 2.3.1.2). Under a lower limit
-/// of the operator it counts as unreachable.
+/// Redirects that are followed to the file; with more, the file counts as absent (RFC 9309, section 2.3.1.2). If the
+/// operator's limit is lower and exceeded, the file counts as unreachable.
 const MAX_REDIRECTS: u32 = 5;
-/// Most bytes that are received of a file: those that are read, and the rest of the last chunk.
+/// Most bytes that are received of a file: the bytes that are parsed, and the rest of the last chunk.
 const MAX_RECEIVED_BYTES: u64 = MAX_ROBOTS_BYTES as u64 + 64 * 1024;
-/// Longest time for one file, redirects included: a slow one must not use up the time of the fetch.
+/// Longest time for one file, redirects included: a slow server must not use up the time of the fetch.
 const MAX_REQUEST_TIME: Duration = Duration::from_secs(10);
 /// Most hosts whose files are stored, over all tenants.
 const MAX_HOSTS: usize = 1024;
 /// Most bytes of all stored files together.
 const MAX_STORED_BYTES: usize = 16 * 1024 * 1024;
 
-/// What is known of the file of a host.
+/// The robots.txt of a host, or why there is none.
 #[derive(Debug)]
 enum RobotsSource {
     /// The rules for this product.
@@ -50,7 +50,8 @@ enum RobotsSource {
 }
 
 impl RobotsSource {
-    /// The line that refuses a URL, 0 for one without a file; and the line that decided.
+    /// The line that refuses a URL, if one does; and the line that decided. Line 0 stands for a file that could not be
+    /// read.
     fn decide(&self, url: &CanonicalUrl) -> (Option<u32>, u32) {
         match self {
             Self::File(file) => {
@@ -62,6 +63,7 @@ impl RobotsSource {
         }
     }
 
+    /// Bytes that the parsed file occupies.
     fn size(&self) -> usize {
         match self {
             Self::File(file) => file.size(),
@@ -104,16 +106,16 @@ impl RobotsCache {
         };
         let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
         entries.insert(key, entry);
-        let stored = |entries: &HashMap<_, RobotsEntry>| {
+        let stored_bytes = |entries: &HashMap<_, RobotsEntry>| {
             let sizes = entries.values().map(|entry| entry.source.size());
             sizes.sum::<usize>()
         };
-        if entries.len() <= MAX_HOSTS && stored(&entries) <= MAX_STORED_BYTES {
+        if entries.len() <= MAX_HOSTS && stored_bytes(&entries) <= MAX_STORED_BYTES {
             return;
         }
         entries.retain(|_, entry| entry.expires > now);
-        // Every turn removes one, so the loop ends.
-        while entries.len() > MAX_HOSTS || stored(&entries) > MAX_STORED_BYTES {
+        // Each iteration removes an entry, so the loop ends.
+        while entries.len() > MAX_HOSTS || stored_bytes(&entries) > MAX_STORED_BYTES {
             let oldest = entries.iter().min_by_key(|(_, entry)| entry.expires);
             let Some(oldest) = oldest.map(|(key, _)| key.clone()) else {
                 return;
@@ -124,8 +126,8 @@ impl RobotsCache {
 }
 
 impl Fetcher {
-    /// Whether the robots.txt of the host lets this product request the chain's current URL, where the operator asks for
-    /// it. `decision` is that of the policy files about the URL.
+    /// Checks whether the robots.txt of the host lets this product request the chain's current URL, where the operator
+    /// wants that check. `decision` is that of the policy files about the URL.
     ///
     /// # Errors
     ///
@@ -138,13 +140,20 @@ impl Fetcher {
         record: &mut FetchRecord,
     ) -> Result<(), FetchError> {
         record.robots = None;
-        let of_rule = decision.and_then(RuleDecision::robots);
-        let mode = of_rule.unwrap_or(self.settings.robots);
+        let rule_mode = decision.and_then(RuleDecision::robots);
+        let mode = rule_mode.unwrap_or(self.settings.robots);
         if mode == RobotsMode::Ignore {
             return Ok(());
         }
         let url = chain.current();
-        let source = self.robots_source(chain, context, record).await?;
+        let source = match self.robots_source(chain, context, record).await {
+            // In this mode the file may not fail a fetch, such as by a wait for a slot.
+            Err(failure) if mode == RobotsMode::Report && !context.budget.left().is_zero() => {
+                note_unreadable(&failure);
+                Arc::new(RobotsSource::Unreachable)
+            }
+            result => result?,
+        };
         let (refused_by, line) = source.decide(url);
         let outcome = match (refused_by, mode) {
             (None, _) => RobotsOutcome::Allowed,
@@ -170,6 +179,7 @@ impl Fetcher {
         }
     }
 
+    /// The cached file of the host of the chain's current URL, or a new one.
     async fn robots_source(
         &self,
         chain: &Chain,
@@ -182,25 +192,25 @@ impl Fetcher {
         if let Some(source) = self.robots.find(&key) {
             return Ok(source);
         }
-        let capped = context.for_robots(MAX_RECEIVED_BYTES, MAX_REQUEST_TIME);
-        let mut requested = self.request_robots(chain, &capped, record).await;
+        let robots_context = context.for_robots(MAX_RECEIVED_BYTES, MAX_REQUEST_TIME);
+        let mut requested = self.request_robots(chain, &robots_context, record).await;
         note_failure(&requested, record);
-        // A connection that ended without a response says nothing; the file is asked for once more.
+        // A connection that ended without a response proves nothing about the file, which is requested once more.
         if let Err(failure) = &requested
             && failure.code == Code::ConnectionClosed
         {
-            requested = self.request_robots(chain, &capped, record).await;
+            requested = self.request_robots(chain, &robots_context, record).await;
             note_failure(&requested, record);
         }
-        // The policy of one app refuses a redirect that the policy of another app of the tenant may allow. The limit of
-        // redirects is the operator's and the same for all.
+        // Not cached: the policy of one app refuses a redirect that the policy of another app of the tenant may allow.
+        // The limit of redirects is the operator's and the same for all apps.
         let is_refused = matches!(
             &requested,
             Err(failure) if failure.phase == FetchPhase::Policy && failure.code != Code::RedirectLimit
         );
         let source = match requested {
             Ok(source) => source,
-            // Not the server's: the fetch itself ended, or this service cannot fetch anything now.
+            // Not a failure of the server: the fetch itself ended, or this service cannot fetch anything now.
             Err(failure) if context.budget.left().is_zero() || !is_of_server(&failure) => {
                 return Err(failure);
             }
@@ -209,7 +219,7 @@ impl Fetcher {
                 return Err(overloaded.because("the request for a robots.txt got no slot in time"));
             }
             Err(failure) => {
-                tracing::info!(code = %failure.code, phase = %failure.phase, "a robots.txt could not be read");
+                note_unreadable(&failure);
                 RobotsSource::Unreachable
             }
         };
@@ -235,10 +245,12 @@ impl Fetcher {
             let url = chain.current().clone();
             record.enter(chain.hop(), Some(&url));
             record.hop().is_robots = true;
-            let asked = self.ask(&mut chain, &url, context, RequestExtra::ROBOTS, record);
-            let (parts, wire, slots) = asked.await?;
+            let requesting =
+                self.request_head(&mut chain, &url, context, RequestExtra::ROBOTS, record);
+            let (parts, wire, slots) = requesting.await?;
             record.note_head(&parts);
-            // The limit of the file is that of what is read, so a longer one is not refused by its length.
+            // Without a limit: a file that is too long is read up to its limit, and its declared length does not refuse
+            // it.
             match judge_head(&parts, u64::MAX) {
                 Ok(HeadDecision::Body(plan)) => {
                     let text = self.receive_robots(wire, &plan, context).await?;
@@ -268,7 +280,7 @@ impl Fetcher {
         }
     }
 
-    /// The first bytes of the file; a longer one is cut behind a line.
+    /// Receives the file. One that is too long is cut after its last whole line within the limit.
     async fn receive_robots(
         &self,
         wire: WireBody,
@@ -300,7 +312,7 @@ impl Fetcher {
     }
 }
 
-/// Takes a redirect of the file, and records the target of one that is refused.
+/// Follows a redirect of the file, or records the target that is refused.
 fn follow_robots(
     chain: &mut Chain,
     rules: &EffectivePolicy,
@@ -328,8 +340,8 @@ fn follow_robots(
     Ok(())
 }
 
-/// Whether a redirect stays at the host that the rules allowed for the fetch. What they say about paths there does not
-/// count for its robots.txt, and neither does the change to a default port.
+/// Whether a redirect stays at the host that the rules allowed for the fetch. Rules about paths of that host do not
+/// apply to its robots.txt, and neither does a change to a default port.
 fn is_same_site(start: &CanonicalUrl, target: &CanonicalUrl) -> bool {
     let is_known_port = [start.port(), 80, 443].contains(&target.port());
     start.host() == target.host() && is_known_port
@@ -342,8 +354,11 @@ fn note_failure(requested: &Result<RobotsSource, FetchError>, record: &mut Fetch
     }
 }
 
-/// Whether a failure says something about the server or the way to it, and not about this service or the operator's
-/// proxy.
+fn note_unreadable(failure: &FetchError) {
+    tracing::info!(code = %failure.code, phase = %failure.phase, "a robots.txt could not be read");
+}
+
+/// Whether a failure is one of the server or of the network to it, and not of this service or of the operator's proxy.
 fn is_of_server(failure: &FetchError) -> bool {
     failure.code.is_about_url() && !is_upstream_failure(failure)
 }

@@ -1,5 +1,5 @@
-//! The bounds of one fetch: the rules and quotas of the policy files and the limits of its request, with what they
-//! require of a response.
+//! The bounds of one fetch: the rules and quotas of the policy files, the limits of its request, and their requirements
+//! for a response.
 
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
@@ -72,7 +72,7 @@ impl Fetcher {
         }))
     }
 
-    /// Whether the quotas of the caller have room; counts nothing.
+    /// Checks that the quotas of the caller have room; counts nothing.
     pub(super) fn check_quota(
         &self,
         policy: &EffectivePolicy,
@@ -104,11 +104,11 @@ impl Fetcher {
 
     /// C-2: the request may only lower the ceiling; 0 means the default.
     pub(super) fn limit(&self, request: &FetchJob) -> u64 {
-        let wanted = match request.size_limit {
+        let requested = match request.size_limit {
             0 => self.settings.size,
-            wanted => wanted,
+            requested => requested,
         };
-        wanted.min(self.settings.size_ceiling)
+        requested.min(self.settings.size_ceiling)
     }
 
     /// The operator's time, which the tool's timeout and the command's deadline may only shorten (I-5).
@@ -145,11 +145,11 @@ impl Fetcher {
 
 /// The lower one of a limit and that of the rule that allows the request.
 pub(super) fn rule_limit(limit: u64, decision: Option<&RuleDecision>) -> u64 {
-    let of_rule = decision.and_then(RuleDecision::max_bytes);
-    of_rule.map_or(limit, |of_rule| of_rule.min(limit))
+    let rule_limit = decision.and_then(RuleDecision::max_bytes);
+    rule_limit.map_or(limit, |rule_limit| rule_limit.min(limit))
 }
 
-/// Whether the rule that allowed the request allows this declared media type too.
+/// Checks that the rule that allowed the request allows this declared media type too.
 pub(super) fn check_media_type(record: &FetchRecord, declared: &str) -> Result<(), FetchError> {
     let Some(decision) = &record.decision else {
         return Ok(());
@@ -159,7 +159,7 @@ pub(super) fn check_media_type(record: &FetchRecord, declared: &str) -> Result<(
         .map_err(|code: Code| FetchError::new(code, FetchPhase::Head))
 }
 
-/// A failure with the quota that caused it, when one did.
+/// Adds the quota that caused a failure, if one did.
 pub(super) fn quota_failure(
     failure: FetchError,
     quota: Option<&QuotaLease>,

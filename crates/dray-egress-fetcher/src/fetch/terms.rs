@@ -77,7 +77,7 @@ pub struct FetchJob {
     pub tenant: String,
     /// The app of the tenant; every app has slots of its own.
     pub app: String,
-    /// Who asks, for the rules of the policy files.
+    /// The caller, for the rules of the policy files.
     pub caller: Caller,
     /// The kind of the request, for the rules of the policy files.
     pub kind: RequestKind,
@@ -102,7 +102,7 @@ pub struct FetchedFile {
     pub length_verified: bool,
     /// Body bytes that came over the wire.
     pub wire_size: u64,
-    /// Coding that was undone; empty for none.
+    /// Content coding that was decoded; empty for none.
     pub coding: &'static str,
     /// Scheme, host, port and path of the last hop.
     pub final_url: String,
@@ -121,6 +121,6 @@ pub struct FetchFailure {
     pub phase: FetchPhase,
     /// Number of the hop that failed, 0 for the first URL.
     pub hop: u32,
-    /// The message for the agent, without addresses or words of a peer.
+    /// The message for the agent, without addresses and without text of a peer.
     pub fault: Fault,
 }

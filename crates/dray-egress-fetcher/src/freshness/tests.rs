@@ -1,8 +1,8 @@
-//! Tests of what may be stored and how long it is fresh.
+//! Tests of which responses may be stored and how long they are fresh.
 
 use super::*;
 
-/// `Sat, 21 Nov 2026 10:00:00 GMT`, when every response here comes.
+/// `Sat, 21 Nov 2026 10:00:00 GMT`, at which every response of these tests arrives.
 fn now() -> SystemTime {
     httpdate::parse_http_date("Sat, 21 Nov 2026 10:00:00 GMT").unwrap()
 }
@@ -142,7 +142,8 @@ fn validators_are_kept_as_they_were_sent_and_only_if_they_have_one_form() {
         (&[("last-modified", "yesterday")], None, None),
     ] {
         let terms = terms(fields).unwrap();
-        let text = |value: Option<HeaderValue>| value.map(|it| it.to_str().unwrap().to_owned());
+        let text =
+            |value: Option<HeaderValue>| value.map(|value| value.to_str().unwrap().to_owned());
         assert_eq!(text(terms.etag.clone()).as_deref(), etag, "{fields:?}");
         assert_eq!(
             text(terms.last_modified.clone()).as_deref(),

@@ -73,7 +73,7 @@ fn r_3_transfer_encoding_excludes_content_length_and_http_1_0() {
     assert_eq!(
         judge_head(&old, HEAD_LIMIT_BYTES),
         Err(Code::MalformedResponse),
-        "it has no place in HTTP/2"
+        "HTTP/2 does not have the field"
     );
     old.headers.clear();
     let judged = judge_head(&old, HEAD_LIMIT_BYTES);

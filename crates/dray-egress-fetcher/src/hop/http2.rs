@@ -5,8 +5,8 @@
 //! which would outlive a dropped fetch. No connection is shared or kept: a certificate that is good for several names
 //! never lets one fetch use the connection of another (T-4).
 //!
-//! Bounds: [`FrameIo`] counts frames below h2, h2 bounds header lists, CONTINUATION frames and the size of a frame, and
-//! flow control bounds what is received and not stored yet. The server may not push.
+//! Bounds: [`FrameIo`] counts frames below h2. h2 bounds header lists, CONTINUATION frames and the size of a frame.
+//! Flow control bounds the bytes that are received and not stored yet. The server may not push.
 
 use std::future::{Future as _, poll_fn};
 use std::io;
@@ -24,16 +24,16 @@ use super::{BodySource, HopError, HopRequest, MAX_FIELDS, WireBody, add_fields};
 use crate::dial::Io;
 use crate::wire::{FrameIo, InterimCount, ReadFailure, WireError};
 
-/// Largest decoded header list of a response, as HTTP/2 counts it: 32 bytes for each field beside its text (RFC 9113,
-/// section 6.5.2). So it is a little less than over HTTP/1.1.
+/// Largest decoded header list of a response, as HTTP/2 counts it: 32 bytes for each field in addition to its text (RFC
+/// 9113, section 6.5.2). So a little less text fits than over HTTP/1.1.
 const MAX_HEADER_LIST_BYTES: u32 = 64 * 1024;
 /// Largest payload of a frame: the least that an endpoint may announce (RFC 9113, section 6.5.2).
 const MAX_FRAME_BYTES: u32 = 16 * 1024;
-/// Most body bytes that the server may send before they are stored. A server 100 ms away reaches 10 MiB/s with it.
+/// Most body bytes that the server may send before they are stored. At a round-trip time of 100 ms this allows 10
+/// MiB/s.
 const WINDOW_BYTES: u32 = 1024 * 1024;
-
-/// How much less than 256 bytes the frames that wait to be stored may carry, in all. A slow store lets tens of thousands of
-/// short frames wait, which the default of h2 would call a flood.
+/// Budget for short data frames that wait to be stored: each takes the bytes that it has less than 256. With a slow
+/// store tens of thousands of short frames wait, which h2 takes for a flood with its default budget.
 const SHORT_FRAME_BUDGET: usize = 8 * 1024 * 1024;
 
 type Http2Connection = Connection<FrameIo, Bytes>;
@@ -52,17 +52,17 @@ enum ExchangePart {
     Body,
 }
 
-/// Sends the request over HTTP/2 and waits for the final response head; interim ones are passed over, up to their limit
-/// . The stream must be one for which the server chose `h2` by ALPN.
+/// Sends the request over HTTP/2 and waits for the final response head. Interim responses are skipped, up to their
+/// limit. The server must have chosen `h2` by ALPN for this stream.
 ///
 /// # Errors
 ///
 /// As over HTTP/1.1, and `Http11Required`.
 pub async fn send_http2_request(
     io: Box<dyn Io>,
-    ask: HopRequest<'_>,
+    hop_request: HopRequest<'_>,
 ) -> Result<(Parts, WireBody), HopError> {
-    let request = build_request(ask).map_err(|error| HopError::Request(error.into()))?;
+    let request = build_request(hop_request).map_err(|error| HopError::Request(error.into()))?;
     let failure = ReadFailure::default();
     let in_head = |error| to_hop_error(error, &failure, ExchangePart::Head);
     let (mut sender, connection) = h2::client::Builder::new()
@@ -75,7 +75,7 @@ pub async fn send_http2_request(
         .handshake(FrameIo::new(io, failure.clone()))
         .await
         .map_err(in_head)?;
-    // The end of the stream goes with the head: a GET has no body (C-1).
+    // The head ends the stream: a GET has no body (C-1).
     let (mut response, _) = sender.send_request(request, true).map_err(in_head)?;
     let mut connection = Some(connection);
     let mut interim = InterimCount::default();
@@ -88,7 +88,7 @@ pub async fn send_http2_request(
     })
     .await?;
     let (parts, body) = received.into_parts();
-    // Over HTTP/1.1 its parser counts the fields.
+    // The parser of HTTP/1.1 counts the fields; h2 counts only their bytes.
     if parts.headers.len() > MAX_FIELDS {
         return Err(HopError::Malformed("too many header fields".into()));
     }
@@ -102,25 +102,25 @@ pub async fn send_http2_request(
 
 /// Builds the request of Q-1 in HTTP/2: the pseudo-fields, and the same fields as in HTTP/1.1 but for those of the
 /// connection (RFC 9113, section 8.2.2).
-fn build_request(ask: HopRequest<'_>) -> Result<Request<()>, http::Error> {
+fn build_request(hop_request: HopRequest<'_>) -> Result<Request<()>, http::Error> {
     let uri = Uri::builder()
         .scheme(Scheme::HTTPS)
-        .authority(ask.host)
-        .path_and_query(PathAndQuery::try_from(ask.path_and_query)?)
+        .authority(hop_request.host)
+        .path_and_query(PathAndQuery::try_from(hop_request.path_and_query)?)
         .build()?;
     let request = Request::get(uri).version(Version::HTTP_2);
-    add_fields(request, ask).body(())
+    add_fields(request, hop_request).body(())
 }
 
-/// Counts the interim responses that have come.
+/// Counts the interim responses that have arrived.
 fn poll_interim(
     response: &mut ResponseFuture,
     interim: &mut InterimCount,
     cx: &mut Context<'_>,
 ) -> Result<(), HopError> {
-    // Ends with the final response, with an error of the stream, which the response has too, or with what has come.
+    // Ends when no interim response is left, or at an error of the stream, which the response returns too.
     while let Poll::Ready(Some(Ok(head))) = response.poll_informational(cx) {
-        // HTTP/2 has no other protocol to switch to (RFC 9113, section 8.6).
+        // HTTP/2 does not have this status (RFC 9113, section 8.6).
         if head.status() == StatusCode::SWITCHING_PROTOCOLS {
             return Err(HopError::Malformed("a switch of protocols".into()));
         }
@@ -139,7 +139,7 @@ fn header_list_bytes(headers: &HeaderMap) -> u64 {
     headers.iter().map(field_bytes).sum()
 }
 
-/// Moves frames between the connection and the stream that waits on it, which also gets its errors.
+/// Polls the connection for the stream that waits for it and that gets its errors.
 fn drive_connection(connection: &mut Option<Http2Connection>, cx: &mut Context<'_>) {
     if let Some(running) = connection
         && Pin::new(running).poll(cx).is_ready()
@@ -149,7 +149,7 @@ fn drive_connection(connection: &mut Option<Http2Connection>, cx: &mut Context<'
     }
 }
 
-/// The error of an exchange. `failure` is the error of the stream below, of which h2 keeps the text alone.
+/// The error of an exchange. `failure` has the error of the stream below, of which h2 keeps only the text.
 fn to_hop_error(error: h2::Error, failure: &ReadFailure, part: ExchangePart) -> HopError {
     let cut_off = |error| match part {
         ExchangePart::Head => HopError::Closed(error),
@@ -157,13 +157,14 @@ fn to_hop_error(error: h2::Error, failure: &ReadFailure, part: ExchangePart) -> 
     };
     if let Some(cause) = failure.take() {
         return match WireError::of(&cause) {
-            Some(limit) => HopError::beyond(limit, cause.into()),
+            Some(limit) => HopError::from_wire_limit(limit, cause.into()),
             None if is_tls_failure(&cause) => HopError::Tls(cause.into()),
             None => cut_off(cause.into()),
         };
     }
-    // The server gave up the stream or the connection. REFUSED_STREAM, and a GOAWAY that excludes the stream, say that it
-    // was not processed; of the others a GET has no effect that a repetition could double (RFC 9110, section 9.2.2).
+    // The server ended the stream or the connection. REFUSED_STREAM, and a GOAWAY that excludes the stream, mean that
+    // the request was not processed. After other reasons it may be repeated, because a GET is idempotent (RFC 9110,
+    // section 9.2.2).
     if error.is_remote() {
         return match error.reason() {
             Some(Reason::HTTP_1_1_REQUIRED) if part == ExchangePart::Head => {
@@ -194,7 +195,7 @@ impl Http2Body {
             };
             let chunk =
                 chunk.map_err(|error| to_hop_error(error, &self.failure, ExchangePart::Body))?;
-            // Without it, the window of the stream would run empty.
+            // h2 does not return capacity by itself, so the window of the stream would run empty.
             self.body
                 .flow_control()
                 .release_capacity(chunk.len())
@@ -206,7 +207,7 @@ impl Http2Body {
     }
 
     fn poll_data(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, h2::Error>>> {
-        // First, so that the server learns what was taken before its window is empty.
+        // Polled first: it sends the window updates, without which the server would stop.
         drive_connection(&mut self.connection, cx);
         self.body.poll_data(cx)
     }

@@ -17,9 +17,9 @@ async fn exchange(script: ResponseScript) -> (Result<(u16, Vec<u8>), Code>, Vec<
     let responder = ScriptedResponder::always(script);
     let (near, far) = tokio::io::duplex(256 * 1024);
     let mut server = JoinSet::new();
-    let speaking = responder.clone();
-    server.spawn(async move { serve_request(far, &speaking).await });
-    let ask = HopRequest {
+    let serving = responder.clone();
+    server.spawn(async move { serve_request(far, &serving).await });
+    let hop_request = HopRequest {
         host: "files.example.org:8080",
         path_and_query: "/a%20b?x=1",
         user_agent: &USER_AGENT,
@@ -27,20 +27,25 @@ async fn exchange(script: ResponseScript) -> (Result<(u16, Vec<u8>), Code>, Vec<
         resume: None,
         conditions: Vec::new(),
     };
-    let fetched =
-        tokio::time::timeout(Duration::from_secs(10), read_all(Box::new(near), ask)).await;
+    let fetched = tokio::time::timeout(
+        Duration::from_secs(10),
+        read_all(Box::new(near), hop_request),
+    )
+    .await;
     (
         fetched.unwrap_or(Err(Code::Timeout)),
         responder.received_requests(),
     )
 }
 
-async fn read_all(io: Box<dyn Io>, ask: HopRequest<'_>) -> Result<(u16, Vec<u8>), Code> {
-    let (parts, mut wire) = send_request(io, ask).await.map_err(|error| error.code())?;
+async fn read_all(io: Box<dyn Io>, hop_request: HopRequest<'_>) -> Result<(u16, Vec<u8>), Code> {
+    let (parts, mut wire) = send_request(io, hop_request)
+        .await
+        .map_err(|error| error.code())?;
     judge_head(&parts, u64::MAX)?;
     let mut body = Vec::new();
     while let Some(chunk) = wire.next().await.map_err(|error| error.code())? {
-        assert!(chunk.len() <= MAX_HEAD, "B-1");
+        assert!(chunk.len() <= MAX_HEAD_BYTES, "B-1");
         body.extend_from_slice(&chunk);
     }
     Ok((parts.status.as_u16(), body))
@@ -226,7 +231,7 @@ async fn r_5_switching_protocols_is_malformed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn b_3_complete_means_that_the_framing_says_so() {
+async fn b_3_a_body_is_complete_at_the_end_of_its_framing() {
     check(
         "HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nabc",
         Ok((200, b"abc")),

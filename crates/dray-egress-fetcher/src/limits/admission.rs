@@ -1,7 +1,7 @@
 //! Assigns free slots: by tenant, then app, then host, fairly at each level.
 //!
-//! Whenever something becomes free, the waiting hop is chosen whose tenant runs least, then whose app runs least, then
-//! whose host runs least for that app; equals take turns, and the oldest goes first. Hops that cannot run anyway,
+//! Whenever a slot or an address becomes free, the next waiting hop is that whose tenant runs the fewest hops, then
+//! whose app does, then whose host does for that app; equals take turns, and the oldest is first. Hops that cannot run,
 //! because their app, host or address is at its limit, are skipped.
 
 use std::collections::{BTreeMap, HashMap};
@@ -16,7 +16,7 @@ use super::{AdmissionLimits, QueueFull};
 /// The hop for which a slot is asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SlotRequest {
-    /// The tenant who asks.
+    /// The tenant of the fetch.
     pub tenant: String,
     /// The app of the tenant.
     pub app: String,
@@ -95,7 +95,7 @@ impl SlotClaim {
     }
 }
 
-/// The right to run one hop; given back when it is dropped.
+/// The right to run one hop. Dropping it returns the slot.
 #[derive(Debug)]
 pub struct FetchSlot {
     admission: Arc<SlotTable>,
@@ -108,7 +108,7 @@ impl Drop for FetchSlot {
     }
 }
 
-/// A place among the connections to one address; given back when it is dropped.
+/// One of the connections that an address may have. Dropping it returns the slot.
 #[derive(Debug)]
 pub struct AddressSlot {
     admission: Arc<SlotTable>,
@@ -216,10 +216,10 @@ impl SlotTable {
         }
     }
 
-    /// Gives something back and lets every waiter run that can run now.
+    /// Returns a slot by `give_back`, and grants slots to all waiters that can run now.
     fn release(self: &Arc<Self>, give_back: impl FnOnce(&mut SlotState)) {
         let mut granted = Vec::new();
-        // The lock ends with this block: a grant that is not taken is dropped below, which locks again.
+        // The lock ends with this block: a grant without a receiver is dropped below, which locks again.
         {
             let mut state = self.lock();
             give_back(&mut state);
@@ -252,7 +252,7 @@ impl SlotState {
                 .is_none_or(|address| count_of(&self.addresses, &address) < sizes.per_address)
     }
 
-    /// Removes the next one that can run from the queue and counts it as running.
+    /// Removes the next hop that can run from the queue, and counts it as running.
     fn next(&mut self, sizes: &AdmissionLimits) -> Option<QueuedFetch> {
         let turn = self
             .queue
@@ -326,7 +326,7 @@ impl SlotState {
         }
     }
 
-    /// Gives back everything but the address, which has a guard of its own.
+    /// Returns the slot, but not the address, which has a guard of its own.
     fn give_back(&mut self, claim: &SlotClaim) {
         self.running = self.running.saturating_sub(1);
         decrement_count(&mut self.hosts, &claim.host);
@@ -380,7 +380,7 @@ fn decrement_count<K: Eq + Hash>(counts: &mut HashMap<K, usize>, key: &K) {
 
 #[cfg(test)]
 impl super::FetchAdmission {
-    /// Whether nothing is remembered.
+    /// Whether no count and no waiter is left.
     pub(super) fn is_empty(&self) -> bool {
         let state = self.admission.lock();
         state.running == 0

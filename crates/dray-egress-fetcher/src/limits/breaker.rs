@@ -1,7 +1,7 @@
-//! Refuses a dead host for a while instead of waiting for it again and again (egress-security 15).
+//! A circuit breaker: refuses a host for a while after failures in a row (egress-security 15).
 //!
-//! Counts per host and port, so that a closed port does not shut out the rest of a host. Only failures of a target
-//! that was allowed are reported to it, so it reveals nothing about refused ones (I-8).
+//! It counts per host and port, so that a closed port does not block the rest of a host. Only failures of allowed
+//! targets are reported to it, so it reveals nothing about refused ones (I-8).
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,13 +9,13 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Failures in a row that open the breaker.
+/// Consecutive failures that open the breaker.
 const FAILURE_THRESHOLD: usize = 5;
-/// Time within which they must happen.
+/// Time within which these failures must happen.
 const FAILURE_WINDOW: Duration = Duration::from_mins(1);
 /// Time for which an open breaker refuses.
 const OPEN_DURATION: Duration = Duration::from_secs(30);
-/// Most entries that are kept. Beyond that, entries that no longer matter are removed first, then the oldest ones.
+/// Most entries that are stored. When there are more, expired entries are removed first, then the oldest ones.
 const MAX_ENTRIES: usize = 4096;
 
 /// Consecutive failures, by host and port. Clones share them.
@@ -41,7 +41,8 @@ impl HostFailures {
         }
     }
 
-    fn matters(&self, now: Instant) -> bool {
+    /// Whether the entry can still refuse its target, or contribute to that.
+    fn is_relevant(&self, now: Instant) -> bool {
         match self.open_until {
             Some(until) => now < until,
             None => now < self.last + FAILURE_WINDOW,
@@ -67,7 +68,7 @@ impl HostFailures {
 }
 
 impl CircuitBreaker {
-    /// Whether `target` is refused at the moment.
+    /// Whether `target` is refused now.
     pub fn is_open(&self, target: &str) -> bool {
         let now = Instant::now();
         self.lock()
@@ -76,7 +77,7 @@ impl CircuitBreaker {
             .is_some_and(|until| now < until)
     }
 
-    /// A connection failed, or a phase timed out.
+    /// Counts a failed connection, or a phase that timed out.
     pub fn failed(&self, target: &str) {
         let now = Instant::now();
         let mut hosts = self.lock();
@@ -87,14 +88,14 @@ impl CircuitBreaker {
         let record = hosts
             .entry(target.to_owned())
             .or_insert_with(|| HostFailures::new(now));
-        // An open time that is over starts a new count.
-        if !record.matters(now) {
+        // After the end of an open breaker the count starts again.
+        if !record.is_relevant(now) {
             *record = HostFailures::new(now);
         }
         record.failed(now);
     }
 
-    /// A response arrived, and its body to the end if it was wanted.
+    /// Clears the failures of `target`: a response arrived, with its whole body if that was received.
     pub fn succeeded(&self, target: &str) {
         // Failures have to be consecutive, so one success clears them.
         self.lock().remove(target);
@@ -114,10 +115,9 @@ impl CircuitBreaker {
     }
 }
 
-/// Removes entries that no longer matter. If all of them do, the oldest closed one is removed, or else the oldest open
-/// one.
+/// Removes expired entries. If there are none, the oldest closed entry is removed, or else the oldest open one.
 fn make_room(hosts: &mut HashMap<String, HostFailures>, now: Instant) {
-    hosts.retain(|_, record| record.matters(now));
+    hosts.retain(|_, record| record.is_relevant(now));
     if hosts.len() < MAX_ENTRIES {
         return;
     }
@@ -150,7 +150,7 @@ mod tests {
         advance(OPEN_DURATION).await;
         assert!(!breaker.is_open("a:80"));
         breaker.failed("a:80");
-        assert!(!breaker.is_open("a:80"), "counting began anew");
+        assert!(!breaker.is_open("a:80"), "the count starts again");
     }
 
     #[tokio::test(start_paused = true)]
@@ -174,10 +174,10 @@ mod tests {
     async fn section_15_any_five_failures_within_a_minute_open_it() {
         let breaker = CircuitBreaker::default();
         let mut now = 0;
-        for at in [0, 50, 55, 58, 61, 62] {
-            assert!(!breaker.is_open("a:80"), "before {at} s");
-            advance(Duration::from_secs(at - now)).await;
-            now = at;
+        for second in [0, 50, 55, 58, 61, 62] {
+            assert!(!breaker.is_open("a:80"), "before {second} s");
+            advance(Duration::from_secs(second - now)).await;
+            now = second;
             breaker.failed("a:80");
         }
         assert!(breaker.is_open("a:80"));
@@ -195,13 +195,16 @@ mod tests {
         }
         let hosts = breaker.lock();
         assert_eq!(hosts.len(), MAX_ENTRIES);
-        assert!(hosts.contains_key("dead:80"), "what is open stays");
+        assert!(hosts.contains_key("dead:80"), "an open breaker stays");
         assert!(hosts.contains_key(&format!("host-{}:80", MAX_ENTRIES + 9)));
-        assert!(!hosts.contains_key("host-0:80"), "the oldest went");
+        assert!(
+            !hosts.contains_key("host-0:80"),
+            "the oldest entry is removed"
+        );
     }
 
     #[tokio::test(start_paused = true)]
-    async fn entries_are_bounded_once_they_no_longer_matter() {
+    async fn expired_entries_are_removed_when_there_are_too_many() {
         let breaker = CircuitBreaker::default();
         for index in 0..MAX_ENTRIES {
             breaker.failed(&format!("host-{index}:80"));

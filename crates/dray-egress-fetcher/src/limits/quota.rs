@@ -1,8 +1,8 @@
 //! Quotas: how many requests and bytes a role may use for each tenant, in an hour and a day, and how many at a time.
 //!
-//! Hours and days are those of UTC, so that every process refills at the same moment. Counters live in the process: each
-//! one grants its share of every quota, and a restart begins at zero. Bytes are counted as they pass; the read or write
-//! that exceeds a quota is the last one.
+//! Hours and days are those of UTC, so that every process refills at the same time. Each process has counters of its
+//! own in memory and grants its share of every quota; a restart begins at zero. Bytes are counted as they pass; the
+//! read or write that exceeds a quota is the last one.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -120,7 +120,7 @@ const fn share(limit: u64, replicas: u64) -> u64 {
     if share == 0 { 1 } else { share }
 }
 
-/// The quotas of one request while it runs. Clones share them; the last one gives its place back.
+/// The quotas of one request while it runs. Clones share them; dropping the last one ends the request for `concurrent`.
 #[derive(Clone, Debug)]
 pub struct QuotaLease(Arc<LeaseState>);
 
@@ -152,7 +152,7 @@ fn lock(counters: &SharedCounters) -> MutexGuard<'_, QuotaCounters> {
     counters.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A request that may run, and the limit that would refuse it if it were not only tried.
+/// A request that may run, and the report-only limit that would refuse it, if there is one.
 pub type AdmittedRequest = (QuotaLease, Option<Arc<RuleName>>);
 
 impl QuotaTable {
@@ -175,7 +175,7 @@ impl QuotaTable {
         rules: &RuleSet,
         caller: &Caller,
     ) -> Result<AdmittedRequest, QuotaExceeded> {
-        // One lock from the check to the count: two requests cannot both take the last place.
+        // One lock from the check to the count: two requests cannot both use the last unit of a quota.
         let mut table = self.lock();
         let (entries, reported) = self.check_locked(&mut table, rules, caller)?;
         for entry in &entries {
@@ -258,7 +258,7 @@ impl QuotaLease {
     ///
     /// # Errors
     ///
-    /// The quota that they exceed; exactly the quota may pass.
+    /// The quota that the bytes exceed. Exactly as many bytes as the quota may pass.
     pub fn charge(&self, bytes: u64) -> Result<(), QuotaExceeded> {
         let now_ms = self.0.clock.now_ms();
         let mut exceeded = None;
@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_is_given_back_by_the_last_holder() {
+    fn a_concurrent_request_ends_with_the_last_clone_of_its_lease() {
         let (quotas, rules, _clock) = table("concurrent = 1", 1);
         let (lease, _) = quotas.admit(&rules, &caller("acme")).unwrap();
         let other = lease.clone();

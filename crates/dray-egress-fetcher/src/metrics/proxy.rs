@@ -11,7 +11,7 @@ use crate::limits::FetchAdmission;
 use crate::proxy::meter::ByteCounts;
 use crate::proxy::refusal::{ConnectionEnd, ProxyRefusal};
 
-/// Label of clients that were refused before it was known what they want.
+/// Label of clients that were refused before their protocol was known.
 pub const UNKNOWN_PROTOCOL: &str = "unknown";
 
 /// The instruments of the proxy.
@@ -94,14 +94,14 @@ impl ProxyMetrics {
             .build();
     }
 
-    /// A connection is open.
+    /// Counts a connection to a target that has just been opened, after `time`.
     pub fn opened(&self, protocol: ProxyProtocol, time: Duration) {
         self.tunnels.add(1, &[]);
         let labels = [KeyValue::new("protocol", protocol.as_str())];
         self.open_seconds.record(time.as_secs_f64(), &labels);
     }
 
-    /// An open connection ended.
+    /// Counts an open connection that ended.
     pub fn closed(
         &self,
         protocol: ProxyProtocol,
@@ -118,7 +118,7 @@ impl ProxyMetrics {
         self.seconds.record(time.as_secs_f64(), &[]);
     }
 
-    /// A client was refused; `protocol` is [`UNKNOWN_PROTOCOL`] while that is not known.
+    /// Counts a refused client; `protocol` may be [`UNKNOWN_PROTOCOL`].
     pub fn refused(&self, protocol: &'static str, code: &'static str) {
         self.count(protocol, "deny", code, 1);
     }

@@ -1,4 +1,4 @@
-//! Tests of policy files that change, break, are replaced and come back.
+//! Tests of policy files that change, become invalid, are replaced and become valid again.
 
 use std::os::unix::fs::symlink;
 
@@ -9,42 +9,42 @@ const ALLOW_ALL: &str = "default = \"allow\"\n";
 const DENY_ALL: &str = "default = \"deny\"\n";
 
 struct WatchedPolicy {
-    folder: tempfile::TempDir,
+    directory: tempfile::TempDir,
     fetcher: Fetcher,
     watcher: PolicyWatcher,
 }
 
 impl WatchedPolicy {
     async fn open(make: impl Fn(&Path), name: &str) -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        make(folder.path());
+        let directory = tempfile::tempdir().unwrap();
+        make(directory.path());
         let fetcher = FetcherFixture::default().fetcher();
         let metrics = EgressMetrics::new(&opentelemetry::global::meter("test"));
-        let watcher = PolicyWatcher::open(folder.path().join(name), &fetcher, metrics)
+        let watcher = PolicyWatcher::open(directory.path().join(name), &fetcher, metrics)
             .await
             .unwrap();
         Self {
-            folder,
+            directory,
             fetcher,
             watcher,
         }
     }
 
     async fn of_file(text: &str) -> Self {
-        let write = |folder: &Path| fs::write(folder.join("policy.toml"), text).unwrap();
+        let write = |directory: &Path| fs::write(directory.join("policy.toml"), text).unwrap();
         Self::open(write, "policy.toml").await
     }
 
     fn write(&self, name: &str, text: impl AsRef<[u8]>) {
-        fs::write(self.folder.path().join(name), text).unwrap();
+        fs::write(self.directory.path().join(name), text).unwrap();
     }
 
     fn digest(&self) -> String {
         self.fetcher.rules().unwrap().digest().to_owned()
     }
 
-    /// Reads as often as it takes until the files count as stable.
-    async fn look_twice(&mut self) {
+    /// Reads twice, so that unchanged files count as stable.
+    async fn reload_until_stable(&mut self) {
         for _ in 0..2 {
             self.watcher.reload_changed(&self.fetcher).await;
         }
@@ -56,12 +56,12 @@ fn digest_of(text: &str) -> String {
 }
 
 #[tokio::test]
-async fn a_changed_file_is_taken_over_once_two_reads_agree() {
+async fn a_changed_file_is_applied_once_two_reads_agree() {
     let mut policy = WatchedPolicy::of_file(DENY_ALL).await;
     assert_eq!(policy.digest(), digest_of(DENY_ALL));
     policy.write("policy.toml", "default = \"al");
     policy.watcher.reload_changed(&policy.fetcher).await;
-    // The writer continues: what was read before was half of the file.
+    // The writer continues: the first read saw half of the file.
     policy.write("policy.toml", ALLOW_ALL);
     policy.watcher.reload_changed(&policy.fetcher).await;
     assert_eq!(policy.digest(), digest_of(DENY_ALL));
@@ -70,7 +70,7 @@ async fn a_changed_file_is_taken_over_once_two_reads_agree() {
 }
 
 #[tokio::test]
-async fn a_broken_missing_or_large_file_keeps_the_rules_until_it_is_right_again() {
+async fn a_broken_missing_or_large_file_keeps_the_rules_until_it_is_valid_again() {
     let mut policy = WatchedPolicy::of_file(DENY_ALL).await;
     let large = format!("{ALLOW_ALL}#{}", "x".repeat(MAX_POLICY_BYTES));
     for broken in [
@@ -80,69 +80,69 @@ async fn a_broken_missing_or_large_file_keeps_the_rules_until_it_is_right_again(
         large.as_bytes(),
     ] {
         policy.write("policy.toml", broken);
-        policy.look_twice().await;
+        policy.reload_until_stable().await;
         assert!(policy.watcher.is_rejected);
         assert_eq!(policy.digest(), digest_of(DENY_ALL));
     }
-    fs::remove_file(policy.folder.path().join("policy.toml")).unwrap();
-    policy.look_twice().await;
+    fs::remove_file(policy.directory.path().join("policy.toml")).unwrap();
+    policy.reload_until_stable().await;
     assert!(policy.watcher.is_rejected);
     policy.write("policy.toml", DENY_ALL);
-    policy.look_twice().await;
+    policy.reload_until_stable().await;
     assert!(!policy.watcher.is_rejected);
     policy.write("policy.toml", ALLOW_ALL);
-    policy.look_twice().await;
+    policy.reload_until_stable().await;
     assert_eq!(policy.digest(), digest_of(ALLOW_ALL));
 }
 
 #[tokio::test]
 async fn a_replaced_link_is_followed_as_mounted_volumes_replace_theirs() {
-    let make = |folder: &Path| {
+    let make = |directory: &Path| {
         for (name, text) in [("v1", DENY_ALL), ("v2", ALLOW_ALL)] {
-            fs::create_dir(folder.join(name)).unwrap();
-            fs::write(folder.join(name).join("policy.toml"), text).unwrap();
+            fs::create_dir(directory.join(name)).unwrap();
+            fs::write(directory.join(name).join("policy.toml"), text).unwrap();
         }
-        symlink("v1", folder.join("..data")).unwrap();
-        symlink("..data/policy.toml", folder.join("policy.toml")).unwrap();
+        symlink("v1", directory.join("..data")).unwrap();
+        symlink("..data/policy.toml", directory.join("policy.toml")).unwrap();
     };
     let mut policy = WatchedPolicy::open(make, "").await;
-    let folder = policy.folder.path().to_owned();
-    symlink("v2", folder.join("..new")).unwrap();
-    fs::rename(folder.join("..new"), folder.join("..data")).unwrap();
-    policy.look_twice().await;
+    let directory = policy.directory.path().to_owned();
+    symlink("v2", directory.join("..new")).unwrap();
+    fs::rename(directory.join("..new"), directory.join("..data")).unwrap();
+    policy.reload_until_stable().await;
     assert_eq!(policy.digest(), digest_of(ALLOW_ALL));
     // A dangling link is a file that cannot be read.
-    symlink("gone", folder.join("..new")).unwrap();
-    fs::rename(folder.join("..new"), folder.join("..data")).unwrap();
-    policy.look_twice().await;
+    symlink("gone", directory.join("..new")).unwrap();
+    fs::rename(directory.join("..new"), directory.join("..data")).unwrap();
+    policy.reload_until_stable().await;
     assert!(policy.watcher.is_rejected);
     assert_eq!(policy.digest(), digest_of(ALLOW_ALL));
 }
 
 #[tokio::test]
 async fn one_broken_file_of_a_directory_keeps_the_rules_of_all() {
-    let make = |folder: &Path| {
-        fs::write(folder.join("10-base.toml"), DENY_ALL).unwrap();
-        fs::write(folder.join(".hidden.toml"), "nonsense").unwrap();
-        fs::write(folder.join("notes.txt"), "nonsense").unwrap();
+    let make = |directory: &Path| {
+        fs::write(directory.join("10-base.toml"), DENY_ALL).unwrap();
+        fs::write(directory.join(".hidden.toml"), "nonsense").unwrap();
+        fs::write(directory.join("notes.txt"), "nonsense").unwrap();
     };
     let mut policy = WatchedPolicy::open(make, "").await;
     let before = policy.digest();
     policy.write("20-more.toml", "[[role]]\nname = \"a\"\n");
-    policy.look_twice().await;
+    policy.reload_until_stable().await;
     let after = policy.digest();
     assert_ne!(before, after);
     policy.write("30-broken.toml", "[[role]]\nname = \"a\"\n");
     policy.write("10-base.toml", ALLOW_ALL);
-    policy.look_twice().await;
+    policy.reload_until_stable().await;
     assert_eq!(policy.digest(), after);
     assert!(policy.watcher.is_rejected);
 }
 
 #[tokio::test]
-async fn a_wrong_policy_stops_the_start_and_names_the_line() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("policy.toml");
+async fn an_invalid_policy_stops_the_start_and_the_error_names_the_line() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("policy.toml");
     let fetcher = FetcherFixture::default().fetcher();
     let open = async || {
         let metrics = EgressMetrics::new(&opentelemetry::global::meter("test"));
@@ -166,8 +166,8 @@ async fn a_wrong_policy_stops_the_start_and_names_the_line() {
 
 #[tokio::test]
 async fn a_named_pipe_is_refused_and_not_waited_for() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("policy.toml");
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("policy.toml");
     let status = std::process::Command::new("mkfifo").arg(&path).status();
     assert!(status.unwrap().success());
     let error = PolicyBytes::read(&path).unwrap_err();
@@ -181,13 +181,13 @@ async fn a_named_pipe_is_refused_and_not_waited_for() {
 async fn the_files_are_read_again_until_the_service_stops() {
     let policy = WatchedPolicy::of_file(DENY_ALL).await;
     let WatchedPolicy {
-        folder,
+        directory,
         fetcher,
         watcher,
     } = policy;
     let fetcher = Arc::new(fetcher);
     let stop = CancellationToken::new();
-    fs::write(folder.path().join("policy.toml"), ALLOW_ALL).unwrap();
+    fs::write(directory.path().join("policy.toml"), ALLOW_ALL).unwrap();
     let watching = watcher.watch(Arc::clone(&fetcher), stop.clone());
     tokio::join!(watching, async {
         while fetcher.rules().unwrap().digest() != digest_of(ALLOW_ALL) {

@@ -1,8 +1,8 @@
-//! DNS over TLS (RFC 7858) and DNS over HTTPS (RFC 8484) to one server, over a connection that its queries share.
+//! DNS over TLS (RFC 7858) and DNS over HTTPS (RFC 8484) to one server, over a connection that all queries share.
 //!
-//! The server is authenticated by its certificate, so no other sender can answer and ids need not be random. A connection
-//! that fails or stalls is replaced once for each query, because servers close idle ones at any time (RFC 7766, section
-//! 6.2.4). Nothing here has a deadline for the whole query; the caller sets one.
+//! The server is authenticated by its certificate, so no other sender can respond and ids need not be random. A
+//! connection that fails or stalls is replaced once for each query, because servers close idle ones at any time (RFC
+//! 7766, section 6.2.4). This module has no deadline for the whole query; the caller sets one.
 
 use std::io;
 use std::net::SocketAddr;
@@ -25,7 +25,8 @@ use super::stream::StreamConnection;
 use crate::dial::Io;
 use crate::tls::{TlsClient, TlsError};
 
-/// Time after which a query on an existing connection is repeated on a new one: the peer may be gone without a word.
+/// Time after which a query on an existing connection is repeated on a new one: the peer may have disappeared without
+/// closing it.
 const STALL_TIMEOUT: Duration = Duration::from_millis(1500);
 /// Port that URLs of DNS over HTTPS leave out.
 const HTTPS_PORT: u16 = 443;
@@ -69,7 +70,7 @@ impl std::fmt::Debug for EncryptedServer {
 /// A connection that is ready for queries.
 struct Connection {
     protocol: ConnectionProtocol,
-    /// Moves the bytes; it ends with the last user of the connection.
+    /// Moves the bytes; the task ends with the last user of the connection.
     _tasks: JoinSet<()>,
 }
 
@@ -121,7 +122,7 @@ impl EncryptedServer {
             }
             self.forget(&connection).await;
         }
-        // A concurrent query may have connected again already; that connection is as good as a new one.
+        // A concurrent query may have connected already; its connection serves as well as another one.
         let connection = if is_new {
             connection
         } else {
@@ -157,7 +158,7 @@ impl EncryptedServer {
         let mut current = self.connection.lock().await;
         if current
             .as_ref()
-            .is_some_and(|held| Arc::ptr_eq(held, failed))
+            .is_some_and(|connection| Arc::ptr_eq(connection, failed))
         {
             *current = None;
         }
@@ -200,7 +201,7 @@ impl Connection {
     }
 }
 
-/// An error with its sources: which part of a certificate is wrong is only in them.
+/// The text of an error with its sources, which alone name the invalid part of a certificate.
 fn describe_chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();

@@ -1,8 +1,8 @@
 //! The resolver of the product: asks for A and AAAA itself, and has CNAME targets judged before it asks for them.
 //!
 //! Uses the UDP client and the messages of hickory and not its resolver: one question, one answer, without search list,
-//! hosts file, cache, special names or CNAME following (D-1, D-7, section 22). Servers are asked beside each other when
-//! the first one is slow (section 14).
+//! hosts file, cache, special names or CNAME following (D-1, D-7, section 22). Servers are asked concurrently when the
+//! first one is slow (section 14).
 
 use std::collections::HashSet;
 use std::net::{IpAddr, SocketAddr};
@@ -21,10 +21,10 @@ use super::encrypted::EncryptedServer;
 use super::question::exchange_plain;
 use super::{DnsError, NameServer, Resolver};
 
-/// Time after which one more server is asked, beside those that have not answered.
+/// Time after which one more server is asked, concurrently with those that have not responded.
 const HEDGE_DELAY: Duration = Duration::from_millis(400);
-/// Time of the DNS phase that is left over when a family gives up, so that one silent family cannot hide the other
-/// (D-3).
+/// Time before the end of the DNS phase at which a family gives up, so that a family without a response cannot hide the
+/// other one (D-3).
 const MAX_MARGIN: Duration = Duration::from_millis(50);
 
 /// Resolves with the servers that it was given, and no others: over UDP and TCP, TLS or HTTPS.
@@ -86,15 +86,15 @@ impl HickoryResolver {
         loop {
             let AnsweredQuery { response, dnssec } = self.ask(&owner, kind).await?;
             family.dnssec = [family.dnssec, Some(dnssec)].into_iter().flatten().min();
-            let moved = family.follow(&response, &mut owner, judge);
-            if family.stopped {
+            let has_new_owner = family.follow(&response, &mut owner, judge);
+            if family.is_stopped {
                 return Ok(family);
             }
             family.addresses = owned_addresses(&response, &owner);
             // The code of an answer with aliases is that of the last name (RFC 6604, section 3).
-            let ended = response.response_code == ResponseCode::NXDomain;
-            if !moved || ended || !family.addresses.is_empty() {
-                family.missing |= ended && family.addresses.is_empty();
+            let is_nxdomain = response.response_code == ResponseCode::NXDomain;
+            if !has_new_owner || is_nxdomain || !family.addresses.is_empty() {
+                family.is_missing |= is_nxdomain && family.addresses.is_empty();
                 return Ok(family);
             }
         }
@@ -115,11 +115,11 @@ impl HickoryResolver {
         loop {
             tokio::select! {
                 biased;
-                // Polled first (`biased`): an answer that is there makes a further question needless.
-                Some((index, answered)) = queries.next(), if !queries.is_empty() => match answered {
-                    Ok(answered) => {
+                // Polled first (`biased`): with an answer no further server needs to be asked.
+                Some((index, result)) = queries.next(), if !queries.is_empty() => match result {
+                    Ok(answer) => {
                         self.preferred.store(index, Ordering::Relaxed);
-                        return Ok(answered);
+                        return Ok(answer);
                     }
                     Err(error) => {
                         failure.get_or_insert(error);
@@ -144,7 +144,7 @@ impl HickoryResolver {
 #[derive(Debug)]
 struct ServerHandle {
     transport: ServerTransport,
-    /// Whether its word about DNSSEC counts.
+    /// Whether the AD bit of its responses counts ([`NameServer::is_trusted`]).
     is_trusted: bool,
 }
 
@@ -154,7 +154,7 @@ enum ServerTransport {
     Encrypted(Box<EncryptedServer>),
 }
 
-/// A valid response, with what its server says about DNSSEC.
+/// A valid response, and whether DNSSEC authenticates it according to its server.
 struct AnsweredQuery {
     response: DnsResponse,
     dnssec: DnssecStatus,
@@ -214,38 +214,39 @@ async fn ask_one(
     }
 }
 
-/// Addresses and aliases that the answers for one family brought.
+/// Addresses and aliases in the responses for one family.
 #[derive(Debug, Default)]
 struct FamilyResult {
     cnames: Vec<String>,
     addresses: Vec<IpAddr>,
     /// The least status of the responses that were used; `None` before the first one.
     dnssec: Option<DnssecStatus>,
-    /// The end of the chain does not exist at all.
-    missing: bool,
-    /// The chain was left at an alias that the judge refuses, or at one alias too many.
-    stopped: bool,
+    /// Whether the last name of the chain does not exist at all.
+    is_missing: bool,
+    /// Whether the chain stopped at an alias that the judge refuses, or at one alias too many.
+    is_stopped: bool,
 }
 
 impl FamilyResult {
     /// Walks the aliases that the answer holds, from `owner` on. Returns whether there is a new owner to ask for:
     /// never one that the judge refuses, and never beyond a chain that is too long anyway (D-8).
     fn follow(&mut self, response: &DnsResponse, owner: &mut Name, judge: &Judge) -> bool {
-        let mut moved = false;
+        let mut has_new_owner = false;
         // A loop of aliases ends at the limit of the chain.
         while let Some(target) = cname_target(response, owner) {
             let text = target.to_ascii();
             let refused = judge.check_cname(&text).is_err();
-            // A refused target is kept: the judge refuses the whole answer by it, and the audit event shows it.
+            // A refused target stays in the list: the judge refuses the whole answer because of it, and the audit event
+            // shows it.
             self.cnames.push(text);
             if refused || self.cnames.len() > MAX_CNAMES {
-                self.stopped = true;
+                self.is_stopped = true;
                 return false;
             }
             *owner = target;
-            moved = true;
+            has_new_owner = true;
         }
-        moved
+        has_new_owner
     }
 }
 
@@ -259,7 +260,7 @@ fn cname_target(response: &DnsResponse, owner: &Name) -> Option<Name> {
         })
 }
 
-/// Returns the different addresses that belong to `owner`; those of other names were not asked for (D-10).
+/// Returns the addresses of `owner`, each once; addresses of other names were not requested (D-10).
 fn owned_addresses(response: &DnsResponse, owner: &Name) -> Vec<IpAddr> {
     let mut seen = HashSet::new();
     response
@@ -306,17 +307,17 @@ fn combine_families(
         dnssec: DnssecStatus::NotKnown,
     };
     let mut status = None;
-    let (mut missing, mut stopped, mut failures) = (false, false, Vec::new());
-    let mut longest = 0;
+    let (mut is_missing, mut is_stopped, mut failures) = (false, false, Vec::new());
+    let mut longest_chain = 0;
     let mut families = [v4, v6];
     // The chain that the judge must refuse comes first.
-    families.sort_by_key(|family| !family.as_ref().is_ok_and(|family| family.stopped));
+    families.sort_by_key(|family| !family.as_ref().is_ok_and(|family| family.is_stopped));
     for family in families {
         match family {
             Ok(family) => {
-                longest = longest.max(family.cnames.len());
-                missing |= family.missing;
-                stopped |= family.stopped;
+                longest_chain = longest_chain.max(family.cnames.len());
+                is_missing |= family.is_missing;
+                is_stopped |= family.is_stopped;
                 answer.addresses.extend(family.addresses);
                 // A denial counts too: without it, an answer without AAAA could hide a forged one.
                 status = [status, family.dnssec].into_iter().flatten().min();
@@ -326,21 +327,21 @@ fn combine_families(
                     }
                 }
             }
-            Err(DnsError::NotFound) => missing = true,
+            Err(DnsError::NotFound) => is_missing = true,
             Err(failure) => failures.push(failure),
         }
     }
     answer.dnssec = status.unwrap_or_default();
     // D-8 counts the chain of one family, and every alias was checked when it was followed.
-    if longest <= MAX_CNAMES {
+    if longest_chain <= MAX_CNAMES {
         answer.cnames.truncate(MAX_CNAMES);
     }
     // The judge refuses a bad alias regardless of its target, so it must see it.
-    if !answer.addresses.is_empty() || stopped {
+    if !answer.addresses.is_empty() || is_stopped {
         return Ok(answer);
     }
     // NXDOMAIN holds for all types of a name, so it outweighs a failure of the other family.
-    let failure = if missing {
+    let failure = if is_missing {
         None
     } else {
         failures.into_iter().next()

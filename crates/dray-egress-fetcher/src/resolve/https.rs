@@ -1,4 +1,4 @@
-//! DNS messages over HTTP/2 (RFC 8484): each query is one POST on a connection that all share.
+//! DNS messages over HTTP/2 (RFC 8484): each query is one POST on a connection that all queries share.
 
 use std::io;
 
@@ -77,7 +77,7 @@ impl HttpsConnection {
                 return refused("the response is longer than a DNS message".to_owned());
             }
             message.extend_from_slice(&chunk);
-            // Without it, the shared window of the connection would run empty.
+            // h2 does not return capacity by itself, so the shared window of the connection would run empty.
             body.flow_control()
                 .release_capacity(chunk.len())
                 .map_err(to_failure)?;

@@ -1,7 +1,7 @@
-//! A DNS server, how it is reached, and how it is written in the configuration.
+//! A DNS server: its address, its transport, and its text in the configuration.
 //!
-//! An encrypted server is always named by its address, so no name is looked up first. The name behind `#` is the one that
-//! its certificate must have, as in `resolved.conf`; without it the certificate must have the address.
+//! An encrypted server is always named by its address, so no name is looked up first. Its certificate must have the
+//! name after `#`, as in `resolved.conf`, or without one the address.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -55,7 +55,7 @@ impl NameServer {
         self.transport != DnsTransport::Plain
     }
 
-    /// Whether no peer on the way can change what the server says about DNSSEC (RFC 4035, section 4.9.3): the channel is
+    /// Whether no peer on the path can change the AD bit of the server (RFC 4035, section 4.9.3): the channel is
     /// authenticated, or does not leave this machine.
     pub fn is_trusted(&self) -> bool {
         self.is_encrypted() || self.address.ip().to_canonical().is_loopback()

@@ -40,8 +40,8 @@ pub enum ServersError {
 }
 
 /// Reads DNS servers: `address` or `address:port` for plain DNS, `tls://address#name` for DNS over TLS, and
-/// `https://address/path#name` for DNS over HTTPS. IPv6 addresses with a port need brackets; link-local ones of plain DNS
-/// need a zone, as `fe80::1%eth0`.
+/// `https://address/path#name` for DNS over HTTPS. IPv6 addresses with a port need brackets; link-local ones of plain
+/// DNS need a zone, as `fe80::1%eth0`.
 ///
 /// # Errors
 ///

@@ -1,4 +1,5 @@
-//! DNS messages over one encrypted stream (RFC 7858): pipelined, with responses in any order (RFC 7766, section 6.2.1.1).
+//! DNS messages over one encrypted stream (RFC 7858): pipelined, with responses in any order (RFC 7766, section
+//! 6.2.1.1).
 
 use std::collections::HashMap;
 use std::io;
@@ -17,12 +18,12 @@ use crate::dial::Io;
 const MAX_QUEUED_QUERIES: usize = 64;
 /// Queries without a response; beyond it, the connection counts as broken.
 const MAX_PENDING_QUERIES: usize = 1024;
-/// Messages in a row that respond to no query; a server that sends more is not used further. Late responses to queries
-/// that were given up are among them.
+/// Messages in a row that respond to no query; a server that sends more loses its connection. Late responses to
+/// abandoned queries count too.
 const MAX_UNSOLICITED_MESSAGES: u32 = 1024;
 /// Longest time to write one query.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(3);
-/// Time without query and message after which the connection is closed.
+/// Time without a query or a message after which the connection is closed.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The sending end of a connection.
@@ -111,7 +112,7 @@ impl StreamTask {
 
     /// Writes a query under an id that no pending one has.
     async fn send(&mut self, query: PendingQuery) -> io::Result<()> {
-        // Queries that were given up make room.
+        // Removes abandoned queries, whose receivers were dropped.
         self.pending.retain(|_, response| !response.is_closed());
         if self.pending.len() >= MAX_PENDING_QUERIES {
             return Err(io::Error::other("too many queries without a response"));
@@ -131,7 +132,7 @@ impl StreamTask {
         self.writer.flush().await
     }
 
-    /// Hands out every whole message.
+    /// Delivers every whole message to the query that waits for it.
     fn deliver_messages(&mut self) -> io::Result<()> {
         while let Some(length) = self.received.first_chunk() {
             let length = usize::from(u16::from_be_bytes(*length));

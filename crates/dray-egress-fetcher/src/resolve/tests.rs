@@ -403,7 +403,7 @@ async fn d_2_the_next_server_is_asked_when_one_is_dead() {
     assert_eq!(
         dead.questions().len(),
         questions,
-        "the one that answers is asked first from then on"
+        "the server that responds is asked first from then on"
     );
 }
 

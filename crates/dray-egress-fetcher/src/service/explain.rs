@@ -1,6 +1,6 @@
 //! Explains a judgement: every step with the rule that decided it, in the messages of the contract.
 //!
-//! The reply names settings and never their values, and holds no address and no words of a resolver (I-8).
+//! The reply names settings and never their values, and contains no address and no text of a resolver (I-8).
 
 use dray_bus::Meta;
 use dray_guard::{JudgedStep, PolicyStep, RuleOwner, StepLog};
@@ -18,7 +18,7 @@ const SECTION_NAME: &str = "egress-fetcher";
 const APP_SECTION: &str = "features.external_url_fetch";
 
 impl EgressFetcher {
-    /// Judges, and looks the name up where that was requested. A lookup is audited as a fetch is.
+    /// Judges the URL of `command`, and looks its name up if requested. A lookup is audited like a fetch.
     pub(super) async fn judge_url(
         &self,
         meta: &Meta,
@@ -30,25 +30,25 @@ impl EgressFetcher {
             let shown_url = dray_guard::ShownUrl::from_text(&command.url);
             dray_guard::Code::Overloaded.fault(&shown_url, dray_guard::ShownHost::RedirectTarget)
         };
-        let _in_hand = self.fetcher.limits().enter().map_err(|_| overloaded())?;
+        let _guard = self.fetcher.limits().enter().map_err(|_| overloaded())?;
         if !resolve_names {
             // Nothing leaves the process, so there is nothing to audit.
             let mut record = FetchRecord::default();
             return Ok(self.fetcher.explain(command, false, &mut record).await);
         }
         let mut attempt = self.auditor.begin(meta.clone());
-        let explained = Box::pin(self.fetcher.explain(command, true, &mut attempt.record)).await;
+        let explanation = Box::pin(self.fetcher.explain(command, true, &mut attempt.record)).await;
         if !self.audit(attempt, until).await && self.audit_required {
             return Err(overloaded());
         }
-        Ok(explained)
+        Ok(explanation)
     }
 
     /// The reply for an explanation.
     pub(super) fn explain_reply(
         &self,
         meta: &Meta,
-        explained: PolicyExplanation,
+        explanation: PolicyExplanation,
     ) -> v1::ExplainReply {
         let PolicyExplanation {
             steps,
@@ -58,7 +58,7 @@ impl EgressFetcher {
             decided_by,
             quota,
             reported_by,
-        } = explained;
+        } = explanation;
         let verdict = match &refusal {
             Some(_) => v1::StepVerdict::Refused,
             None => v1::StepVerdict::Allowed,
@@ -74,7 +74,7 @@ impl EgressFetcher {
     }
 }
 
-/// Every step in order; those that were not reached are not judged.
+/// Every step in order; a step that was not reached is `NOT_JUDGED`.
 fn reported_steps(
     log: &StepLog,
     origins: &ValueOrigins,

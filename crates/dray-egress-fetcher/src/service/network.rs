@@ -44,7 +44,7 @@ pub(super) async fn network_access(
     Ok((network, addresses))
 }
 
-/// The client of TLS, with the configured trust anchors.
+/// The TLS client, with the configured trust anchors and versions of HTTP.
 pub(super) async fn tls_client(config: &Config) -> Result<TlsClient, StartError> {
     let bundle = read_bundle(config).await?;
     let client = TlsClient::new(bundle.as_deref())

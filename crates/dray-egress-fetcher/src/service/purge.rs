@@ -1,4 +1,4 @@
-//! Forgets stored responses.
+//! Removes stored responses.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use dray_types::{Fault, FaultCode};
 use super::{EgressFetcher, with_trace};
 
 impl EgressFetcher {
-    /// Answers `dray.egress.v1.purge`: forgets the stored response of a URL of the tenant.
+    /// Answers `dray.egress.v1.purge`: removes the stored response of a URL of the tenant. Its file stays in the store.
     pub async fn purge(
         self: Arc<Self>,
         request: Request<v1::PurgeFetchRequest>,

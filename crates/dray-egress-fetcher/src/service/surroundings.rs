@@ -1,5 +1,5 @@
-//! What the judge has to know about the machine and about the product's own parts (egress-security 8.4): own interface
-//! addresses, DNS servers, and the addresses of protected names. Read at start and every 60 s.
+//! The addresses of this machine and of the product's own parts, which the judge blocks (egress-security 8.4):
+//! interfaces, DNS servers, and the addresses of protected names. They are read at start and every 60 s.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -50,10 +50,11 @@ impl OwnAddresses {
         }
     }
 
-    /// Reads everything and builds a judge. Fails when something that was never known before cannot be learnt (I-4).
+    /// Reads all addresses and builds a judge. Fails if interfaces cannot be read, or a protected name that has no
+    /// known address cannot be looked up (I-4).
     pub(super) async fn build_judge(&mut self) -> Result<Judge, StartError> {
         let mut config = self.base.clone();
-        // Loopback is blocked as loopback, and the audit event should say so.
+        // Without loopback: it is blocked as loopback, and the audit event should name that class.
         config.own_addresses =
             own::interface_addresses(Path::new(own::PROC_NET)).map_err(|error| {
                 StartError::with_source("could not read the addresses of this machine", error)
@@ -68,7 +69,7 @@ impl OwnAddresses {
         for peer in &self.peers {
             let name = host_of(peer);
             if let Err(error) = learn_addresses(&mut self.known, name).await {
-                // One of several servers may be gone; the product uses those that are there.
+                // Not an error: one of several servers may be down, and the product uses the others.
                 tracing::warn!(name, %error, "could not look up a peer");
             }
         }
@@ -76,7 +77,7 @@ impl OwnAddresses {
         Ok(Judge::new(config))
     }
 
-    /// Reads everything again each minute until `stop`; what cannot be read stays as it was.
+    /// Reads all addresses again each minute until `stop`. If that fails, the current judge stays in force.
     pub(super) async fn watch(mut self, fetcher: Arc<Fetcher>, stop: CancellationToken) {
         while stop
             .run_until_cancelled(tokio::time::sleep(REFRESH_INTERVAL))
@@ -91,7 +92,7 @@ impl OwnAddresses {
     }
 }
 
-/// Looks `name` up and remembers its addresses; when that fails, the ones known before stay.
+/// Looks `name` up and stores its addresses; if that fails, the addresses known before stay.
 async fn learn_addresses(
     known: &mut HashMap<String, Vec<IpNet>>,
     name: &str,
@@ -152,15 +153,15 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn section_8_4_surroundings_are_blocked() {
+    async fn section_8_4_dns_servers_protected_hosts_peers_and_loopback_are_blocked() {
         let servers = vec!["9.9.9.9".parse().unwrap()];
         let hosts = vec!["http://8.8.4.4:9000".to_owned()];
         let peers = vec![
             "nats://1.0.0.1:4222".to_owned(),
             "nats://no such host".to_owned(),
         ];
-        let mut surroundings = OwnAddresses::new(JudgeConfig::default(), servers, hosts, peers);
-        let judge = surroundings.build_judge().await.unwrap();
+        let mut own_addresses = OwnAddresses::new(JudgeConfig::default(), servers, hosts, peers);
+        let judge = own_addresses.build_judge().await.unwrap();
         for blocked in ["9.9.9.9", "8.8.4.4", "1.0.0.1", "127.0.0.1"] {
             assert!(
                 judge.class(blocked.parse().unwrap()).is_blocked(),
@@ -173,38 +174,38 @@ mod tests {
     #[tokio::test]
     async fn i_4_a_protected_name_that_cannot_be_looked_up_stops_the_start() {
         let hosts = vec!["no such host".to_owned()];
-        let mut surroundings =
+        let mut own_addresses =
             OwnAddresses::new(JudgeConfig::default(), Vec::new(), hosts, Vec::new());
-        assert!(surroundings.build_judge().await.is_err());
+        assert!(own_addresses.build_judge().await.is_err());
     }
 
     #[tokio::test]
     async fn section_8_4_a_name_that_cannot_be_looked_up_any_more_stays_protected() {
         let hosts = vec!["http://no such host:9000".to_owned(), "8.8.4.4".to_owned()];
         let peers = vec!["nats://no such peer:4222".to_owned()];
-        let mut surroundings = OwnAddresses::new(JudgeConfig::default(), Vec::new(), hosts, peers);
+        let mut own_addresses = OwnAddresses::new(JudgeConfig::default(), Vec::new(), hosts, peers);
         for (name, network) in [
             ("no such host", "203.0.112.1/32"),
             ("no such peer", "1.0.0.1/32"),
         ] {
             let network = network.parse().unwrap();
-            surroundings.known.insert(name.to_owned(), vec![network]);
+            own_addresses.known.insert(name.to_owned(), vec![network]);
         }
-        let judge = surroundings.build_judge().await.unwrap();
+        let judge = own_addresses.build_judge().await.unwrap();
         for blocked in ["203.0.112.1", "1.0.0.1", "8.8.4.4"] {
             assert!(judge.class(blocked.parse().unwrap()).is_blocked());
         }
     }
 
     #[tokio::test(start_paused = true)]
-    async fn section_8_4_surroundings_are_read_again_every_minute() {
+    async fn section_8_4_own_addresses_are_read_again_every_minute() {
         let fixture = crate::tests::fake_network::FetcherFixture::default();
         let fetcher = Arc::new(fixture.fetcher());
         let servers = vec!["9.9.9.9".parse().unwrap()];
-        let surroundings =
+        let own_addresses =
             OwnAddresses::new(JudgeConfig::default(), servers, Vec::new(), Vec::new());
         let stop = CancellationToken::new();
-        let watching = surroundings.watch(Arc::clone(&fetcher), stop.clone());
+        let watching = own_addresses.watch(Arc::clone(&fetcher), stop.clone());
         let blocked = |fetcher: &Fetcher| {
             fetcher
                 .judge()

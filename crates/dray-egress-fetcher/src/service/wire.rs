@@ -11,7 +11,7 @@ use crate::audit::PUBLISH_TIMEOUT;
 use crate::fetch::{FetchJob, FetchedFile};
 use crate::staging::StagedFile;
 
-/// Converts the request. A little of the time is kept for the audit event and the reply.
+/// Converts the request. A small part of its time is reserved for the audit event and the reply.
 pub(super) fn fetch_job(
     meta: &Meta,
     body: v1::FetchRequest,
@@ -52,7 +52,7 @@ pub(super) fn fetch_job(
     }
 }
 
-/// Converts a request that fetches nothing: the same command, without a size and a sink.
+/// Converts a request for an explanation, as for a fetch without a size and a sink.
 pub(super) fn explain_job(
     meta: &Meta,
     body: v1::ExplainRequest,

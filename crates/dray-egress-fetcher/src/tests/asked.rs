@@ -1,4 +1,4 @@
-//! Fetches about whose hosts a person is asked.
+//! Tests of fetches for whose hosts the rules ask a person.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -55,7 +55,7 @@ impl HostApprovals for FakeApprovals {
 }
 
 /// A fetcher with the rules, and the answers of people.
-fn asking(fixture: &FetcherFixture) -> (Fetcher, Arc<FakeApprovals>) {
+fn fetcher_with_approvals(fixture: &FetcherFixture) -> (Fetcher, Arc<FakeApprovals>) {
     let approvals = Arc::new(FakeApprovals::default());
     let fetcher = fixture.fetcher().with_approvals(approvals.clone());
     set_rules(&fetcher);
@@ -92,7 +92,7 @@ fn with_other_host(body: &str) -> FetcherFixture {
 #[tokio::test(start_paused = true)]
 async fn a_fetch_fails_with_the_question_until_a_person_allows_the_host() {
     let fixture = with_other_host("hello");
-    let (fetcher, approvals) = asking(&fixture);
+    let (fetcher, approvals) = fetcher_with_approvals(&fixture);
     let job = job_in("chat-1", "http://other.example.org/a");
     let waiting = run(&fetcher, &job).await;
     assert_eq!(waiting.end(), ("approval_required", "policy"));
@@ -117,7 +117,7 @@ async fn a_fetch_fails_with_the_question_until_a_person_allows_the_host() {
     let record = allowed.record;
     assert_eq!(record.question, Some(id));
     assert_eq!(record.decision.unwrap().rule.name, "acme/others");
-    // The steps and hops are those of the judgement with the answer alone.
+    // The record has only the steps and hops of the judgement with the answer.
     assert_eq!(record.hops.len(), 1);
     let steps = record.steps.steps().iter();
     assert_eq!(
@@ -131,15 +131,19 @@ async fn a_fetch_fails_with_the_question_until_a_person_allows_the_host() {
 #[tokio::test(start_paused = true)]
 async fn without_a_session_or_anyone_to_ask_the_host_is_refused() {
     let fixture = with_other_host("hello");
-    let (fetcher, approvals) = asking(&fixture);
+    let (fetcher, approvals) = fetcher_with_approvals(&fixture);
     let outcome = run(&fetcher, &job_in("", "http://other.example.org/")).await;
     assert_eq!(outcome.end(), ("policy_denied", "policy"));
     let outcome = run(&fetcher, &job_in("chat-1", "http://pastebin.com/")).await;
     assert_eq!(outcome.end(), ("policy_denied", "policy"));
     assert_eq!(*approvals.asked.lock().unwrap(), Vec::<String>::new());
-    let alone = fixture.fetcher();
-    set_rules(&alone);
-    let outcome = run(&alone, &job_in("chat-1", "http://other.example.org/")).await;
+    let without_approvals = fixture.fetcher();
+    set_rules(&without_approvals);
+    let outcome = run(
+        &without_approvals,
+        &job_in("chat-1", "http://other.example.org/"),
+    )
+    .await;
     assert_eq!(outcome.end(), ("policy_denied", "policy"));
 }
 
@@ -148,7 +152,7 @@ async fn x_5_the_target_of_a_redirect_needs_an_answer_of_its_own() {
     let fixture = with_other_host("hello");
     let target = ResponseScript::redirect(302, "http://other.example.org/x");
     fixture.fake_network.serve(PUBLIC_ADDRESS, target);
-    let (fetcher, approvals) = asking(&fixture);
+    let (fetcher, approvals) = fetcher_with_approvals(&fixture);
     let job = job_in("chat-1", "http://files.example.org/");
     let waiting = run(&fetcher, &job).await;
     assert_eq!(waiting.end(), ("approval_required", "policy"));
@@ -172,7 +176,7 @@ async fn i_5_an_answer_opens_no_address_that_is_closed() {
     fixture
         .fake_network
         .name("inside.example.org", &["10.0.0.1"]);
-    let (fetcher, approvals) = asking(&fixture);
+    let (fetcher, approvals) = fetcher_with_approvals(&fixture);
     approvals
         .allowed
         .lock()
@@ -185,12 +189,12 @@ async fn i_5_an_answer_opens_no_address_that_is_closed() {
 #[tokio::test(start_paused = true)]
 async fn an_explanation_asks_nothing_and_knows_an_answer() {
     let fixture = with_other_host("hello");
-    let (fetcher, approvals) = asking(&fixture);
+    let (fetcher, approvals) = fetcher_with_approvals(&fixture);
     let job = job_in("chat-1", "http://other.example.org/");
     let mut record = FetchRecord::default();
-    let explained = fetcher.explain(&job, false, &mut record).await;
+    let explanation = fetcher.explain(&job, false, &mut record).await;
     assert_eq!(
-        explained.refusal.unwrap().code,
+        explanation.refusal.unwrap().code,
         dray_guard::Code::ApprovalRequired
     );
     assert_eq!(*approvals.asked.lock().unwrap(), Vec::<String>::new());
@@ -200,6 +204,6 @@ async fn an_explanation_asks_nothing_and_knows_an_answer() {
         .unwrap()
         .push("other.example.org:80");
     let mut record = FetchRecord::default();
-    let explained = fetcher.explain(&job, false, &mut record).await;
-    assert_eq!(explained.refusal, None);
+    let explanation = fetcher.explain(&job, false, &mut record).await;
+    assert_eq!(explanation.refusal, None);
 }

@@ -24,10 +24,10 @@ async fn check(answer: impl AsRef<[u8]>, expected: &str) -> FetchResult {
     outcome
 }
 
-/// A response that begins like this and then repeats `bytes` without end.
-fn flood(begin: &str, bytes: impl AsRef<[u8]>) -> ResponseScript {
+/// A response that starts with `start` and then repeats `bytes` without end.
+fn flood(start: &str, bytes: impl AsRef<[u8]>) -> ResponseScript {
     let bytes = bytes::Bytes::copy_from_slice(bytes.as_ref());
-    ResponseScript::raw(begin).then(ResponseStep::Repeat(bytes, u64::MAX))
+    ResponseScript::raw(start).then(ResponseStep::Repeat(bytes, u64::MAX))
 }
 
 #[tokio::test(start_paused = true)]
@@ -150,7 +150,7 @@ const CODED_CONTENT: [(&str, &[u8]); 2] = [
 ];
 
 #[tokio::test(start_paused = true)]
-async fn b_4_br_and_zstd_are_undone_and_named_in_the_record() {
+async fn b_4_br_and_zstd_are_decoded_and_named_in_the_result() {
     for (coding, wire) in CODED_CONTENT {
         let fixture = FetcherFixture::default();
         let fields = [("Content-Encoding", coding)];
@@ -166,7 +166,7 @@ async fn b_4_br_and_zstd_are_undone_and_named_in_the_record() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn b_5_a_br_or_zstd_body_with_a_whole_http_length_must_be_whole_itself() {
+async fn b_5_a_br_or_zstd_body_of_its_declared_length_must_be_a_complete_stream() {
     for (coding, wire) in CODED_CONTENT {
         let fields = [("Content-Encoding", coding)];
         let cut = &wire[..wire.len() - 1];
@@ -192,14 +192,14 @@ fn zstandard_zeros(blocks: usize) -> Vec<u8> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn b_5_the_size_limit_holds_for_what_a_zstd_body_expands_to() {
+async fn b_5_the_size_limit_holds_for_the_decoded_bytes_of_a_zstd_body() {
     for (blocks, expected) in [(1, "ok"), (2, "too_large"), (4096, "decode_error")] {
         let fixture = FetcherFixture::default();
         let fields = [("Content-Encoding", "zstd")];
         let script = ResponseScript::with_fields(&fields, zstandard_zeros(blocks));
         fixture.fake_network.serve(PUBLIC_ADDRESS, script);
         let request = crate::fetch::FetchJob {
-            // The largest limit is above what may come out at any ratio, so that the ratio ends it.
+            // The last limit is above the bytes that are allowed at any ratio, so that the ratio ends the fetch.
             size_limit: if blocks == 4096 { 64 << 20 } else { 200_000 },
             ..request("http://files.example.org/")
         };

@@ -21,13 +21,13 @@ struct BareService {
     service: Arc<EgressFetcher>,
     cx: ServiceContext,
     s3: EmbeddedS3,
-    folder: tempfile::TempDir,
+    directory: tempfile::TempDir,
 }
 
 async fn bare(fake_network: &FakeNetwork, audit_required: bool) -> BareService {
-    let folder = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir().unwrap();
     let clock = Clock::system();
-    let (s3, options) = EmbeddedS3::start(folder.path()).await.unwrap();
+    let (s3, options) = EmbeddedS3::start(directory.path()).await.unwrap();
     let store = Store::open(&options, clock.clone()).await.unwrap();
     let meter = opentelemetry::metrics::noop::NoopMeterProvider::new();
     let meter = opentelemetry::metrics::MeterProvider::meter(&meter, "test");
@@ -44,7 +44,7 @@ async fn bare(fake_network: &FakeNetwork, audit_required: bool) -> BareService {
         service: Arc::new(service),
         cx,
         s3,
-        folder,
+        directory,
     }
 }
 
@@ -54,7 +54,7 @@ impl BareService {
         Arc::clone(&self.service).fetch(request).await
     }
 
-    /// Files that a broken upload left behind.
+    /// Files of unfinished uploads, after the store has removed what it can.
     async fn staged(&self) -> Vec<String> {
         self.cx.store.settle().await;
         self.files()
@@ -63,15 +63,15 @@ impl BareService {
     /// Files of uploads that are not finished.
     fn files(&self) -> Vec<String> {
         let mut files = Vec::new();
-        walk(self.folder.path(), &mut files);
+        walk(self.directory.path(), &mut files);
         files.retain(|path| path.contains("stage") || path.contains("upload"));
         files
     }
 }
 
-fn walk(folder: &Path, files: &mut Vec<String>) {
+fn walk(directory: &Path, files: &mut Vec<String>) {
     // Directories appear and disappear while uploads are under way.
-    for entry in std::fs::read_dir(folder).into_iter().flatten() {
+    for entry in std::fs::read_dir(directory).into_iter().flatten() {
         let path = entry.unwrap().path();
         if path.is_dir() {
             walk(&path, files);
@@ -142,12 +142,12 @@ async fn section_14_cancelling_removes_the_partial_object_and_is_audited() {
     let mut request = fetch_request("http://files.example.org/");
     request.size_limit_bytes = 50 << 20;
     let fetching = Box::pin(bare.fetch(request));
-    // The upload and its first part: an upload that has only just begun is left to the sweep.
+    // The upload and its first part: an upload without a part is left to the sweep.
     let staged = dray_testkit::eventually("the first part", async || {
         (bare.files().len() >= 2).then_some(())
     });
     tokio::select! {
-        ended = fetching => panic!("it cannot end: {ended:?}"),
+        result = fetching => panic!("the fetch cannot end: {result:?}"),
         () = staged => {}
     }
     assert_eq!(bare.staged().await, Vec::<String>::new());
@@ -168,7 +168,7 @@ async fn a_store_that_is_down_fails_the_fetch_and_not_the_service() {
         service,
         cx,
         s3,
-        folder: _folder,
+        directory: _folder,
     } = bare(&fake_network, false).await;
     s3.stop().await;
     let mut request = fetch_request("http://files.example.org/");

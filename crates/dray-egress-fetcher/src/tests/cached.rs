@@ -1,10 +1,11 @@
 //! Stored responses from a caller's point of view: over the bus, with a real store.
 
 use std::path::Path;
+use std::time::Duration;
 
 use dray_bus::CallError;
 use dray_proto::v1;
-use dray_testkit::http::{ReceivedRequest, ResponseScript, ScriptedResponder};
+use dray_testkit::http::{ReceivedRequest, ResponseScript, ResponseStep, ScriptedResponder};
 use dray_types::{AppId, Fault};
 
 use super::fake_network::*;
@@ -36,7 +37,7 @@ impl CachedService {
         self.fake_network.serve_with(PUBLIC_ADDRESS, answer)
     }
 
-    /// The body of a fetch of this tenant and app, or the detail of its fault; and what the cache did.
+    /// The body of a fetch of this tenant and app, or the detail of its fault; and how the cache was used.
     async fn fetch_as(
         &mut self,
         tenant: &str,
@@ -80,7 +81,7 @@ impl CachedService {
     }
 }
 
-fn did(body: &str, cache: &str) -> (String, String) {
+fn outcome(body: &str, cache: &str) -> (String, String) {
     (body.to_owned(), cache.to_owned())
 }
 
@@ -106,7 +107,7 @@ fn tagged(control: &'static str) -> impl Fn(&ReceivedRequest) -> ResponseScript 
 async fn a_fresh_response_is_used_without_a_connection_and_its_name_is_judged_again() {
     let mut cached = CachedService::start(&[]).await;
     let server = cached.serve(tagged("max-age=60"));
-    assert_eq!(cached.fetch().await, did("1;2", "miss"));
+    assert_eq!(cached.fetch().await, outcome("1;2", "miss"));
     let reply = cached.service.call(&fetch_request(FILE_URL)).await.unwrap();
     assert_eq!(
         (reply.media_type.as_str(), reply.etag.as_str()),
@@ -134,22 +135,22 @@ async fn a_fresh_response_is_used_without_a_connection_and_its_name_is_judged_ag
     // Another query is another file.
     let other = fetch_request("http://files.example.org/table.csv?key=2");
     let other = cached.fetch_as("acme", "reporter", other).await;
-    assert_eq!(other, did("1;2", "miss"));
+    assert_eq!(other, outcome("1;2", "miss"));
 }
 
 #[tokio::test]
 async fn a_response_that_is_not_fresh_is_confirmed_or_replaced_by_its_server() {
     let mut cached = CachedService::start(&[]).await;
     let server = cached.serve(tagged("no-cache"));
-    assert_eq!(cached.fetch().await, did("1;2", "miss"));
-    assert_eq!(cached.fetch().await, did("1;2", "revalidated"));
-    let seen = server.received_requests();
-    assert_eq!(seen[0].field("If-None-Match"), None);
-    assert_eq!(seen[1].field("If-None-Match"), Some("\"one\""));
-    // What a 304 says holds from then on.
+    assert_eq!(cached.fetch().await, outcome("1;2", "miss"));
+    assert_eq!(cached.fetch().await, outcome("1;2", "revalidated"));
+    let requests = server.received_requests();
+    assert_eq!(requests[0].field("If-None-Match"), None);
+    assert_eq!(requests[1].field("If-None-Match"), Some("\"one\""));
+    // The fields of a 304 hold from then on.
     cached.serve(tagged("max-age=60"));
-    assert_eq!(cached.fetch().await, did("1;2", "revalidated"));
-    assert_eq!(cached.fetch().await, did("1;2", "hit"));
+    assert_eq!(cached.fetch().await, outcome("1;2", "revalidated"));
+    assert_eq!(cached.fetch().await, outcome("1;2", "hit"));
     assert!(cached.purge("acme", FILE_URL).await.unwrap());
     cached.serve(tagged("no-cache"));
     cached.fetch().await;
@@ -157,23 +158,41 @@ async fn a_response_that_is_not_fresh_is_confirmed_or_replaced_by_its_server() {
         let fields = [("Cache-Control", "no-cache"), ("ETag", "\"two\"")];
         ResponseScript::with_fields(&fields, "3;4")
     });
-    assert_eq!(cached.fetch().await, did("3;4", "miss"));
+    assert_eq!(cached.fetch().await, outcome("3;4", "miss"));
     cached.fetch().await;
     assert_eq!(
         changed.received_requests()[1].field("If-None-Match"),
         Some("\"two\"")
     );
-    // A server that forbids it now leaves nothing behind.
+    // A response that must not be stored removes the stored one.
     cached.serve(|_| ResponseScript::with_fields(&[("Cache-Control", "no-store")], "5;6"));
-    assert_eq!(cached.fetch().await, did("5;6", "miss"));
+    assert_eq!(cached.fetch().await, outcome("5;6", "miss"));
     assert!(!cached.purge("acme", FILE_URL).await.unwrap());
-    // A 304 that was not asked for is a failure, as without a cache.
+    // A 304 to an unconditional request is a failure, as without a cache.
     cached.serve(|_| ResponseScript::raw("HTTP/1.1 304 Not Modified\r\n\r\n"));
     assert_eq!(cached.fetch().await.0, "http_status");
 }
 
 #[tokio::test]
-async fn i_5_a_stored_response_goes_around_no_refusal() {
+async fn the_time_of_a_slow_body_counts_against_the_lifetime_of_the_response() {
+    let mut cached = CachedService::start(&[]).await;
+    let server = cached.serve(|_| {
+        let head = "HTTP/1.1 200 OK\r\nCache-Control: max-age=1\r\nETag: \"a\"\r\nContent-Length: 5\r\n\r\n";
+        ResponseScript::raw(head)
+            .then(ResponseStep::Pause(Duration::from_millis(1_100)))
+            .then(ResponseStep::send("hello"))
+    });
+    assert_eq!(cached.fetch().await, outcome("hello", "miss"));
+    // A lifetime from the end of the body would make this a hit.
+    assert_eq!(cached.fetch().await, outcome("hello", "miss"));
+    assert_eq!(
+        server.received_requests()[1].field("If-None-Match"),
+        Some("\"a\"")
+    );
+}
+
+#[tokio::test]
+async fn i_5_a_stored_response_bypasses_no_refusal() {
     let folder = tempfile::tempdir().unwrap();
     let policy = folder.path().join("policy.toml");
     let text = "default = \"allow\"\n[[role]]\nname = \"strict\"\napps = [\"strict\"]\n[[role.rule]]\nname = \"images\"\n\
@@ -185,7 +204,7 @@ async fn i_5_a_stored_response_goes_around_no_refusal() {
     let mut cached = CachedService::start(&[("policy_path", policy.to_str().unwrap())]).await;
     let server = cached.serve(tagged("max-age=60"));
     cached.fetch().await;
-    assert_eq!(cached.fetch().await, did("1;2", "hit"));
+    assert_eq!(cached.fetch().await, outcome("1;2", "hit"));
     for (app, detail) in [
         ("strict", "media_type_not_allowed"),
         ("denied", "policy_denied"),
@@ -205,24 +224,24 @@ async fn i_5_a_stored_response_goes_around_no_refusal() {
     });
     let refused = cached.fetch_as("acme", "reporter", request).await;
     assert_eq!(refused.0, "host_not_in_app_allowlist");
-    // The name leads to an address that is refused by now.
+    // The name now has an address that is refused.
     cached.fake_network.name("files.example.org", &["10.0.0.1"]);
     assert_eq!(cached.fetch().await.0, "ssrf_blocked");
     cached
         .fake_network
         .name("files.example.org", &[PUBLIC_ADDRESS]);
     assert_eq!(server.received_requests().len(), 1);
-    // No tenant gets a response of another one, and none forgets it.
+    // No tenant gets or removes a response of another one.
     let other = cached
         .fetch_as("umbrella", "reporter", fetch_request(FILE_URL))
         .await;
-    assert_eq!(other, did("1;2", "miss"));
+    assert_eq!(other, outcome("1;2", "miss"));
     assert!(cached.purge("umbrella", FILE_URL).await.unwrap());
-    assert_eq!(cached.fetch().await, did("1;2", "hit"));
+    assert_eq!(cached.fetch().await, outcome("1;2", "hit"));
 }
 
 #[tokio::test]
-async fn what_is_for_one_receiver_is_not_stored() {
+async fn a_response_for_one_receiver_is_not_stored() {
     let credential = serde_json::json!([{
         "name": "files", "host": "files.example.org", "port": 80, "header": "authorization", "secret": "hunter2",
         "tenants": ["holder"], "allow_plain_http": true,
@@ -239,7 +258,7 @@ async fn what_is_for_one_receiver_is_not_stored() {
         let script = ResponseScript::with_fields(fields, "hello");
         let server = cached.serve(move |_| script.clone());
         for _ in 0..2 {
-            assert_eq!(cached.fetch().await, did("hello", "miss"), "{fields:?}");
+            assert_eq!(cached.fetch().await, outcome("hello", "miss"), "{fields:?}");
         }
         assert_eq!(server.received_requests().len(), 2, "{fields:?}");
     }
@@ -249,20 +268,20 @@ async fn what_is_for_one_receiver_is_not_stored() {
         let own = cached
             .fetch_as("holder", "reporter", fetch_request(FILE_URL))
             .await;
-        assert_eq!(own, did("1;2", "miss"));
+        assert_eq!(own, outcome("1;2", "miss"));
     }
     assert_eq!(server.received_requests().len(), 2);
-    // A body whose end is not certain.
+    // A body of unverified length.
     let open = ResponseScript::raw("HTTP/1.1 200 OK\r\nCache-Control: max-age=60\r\n\r\nhello");
     let server = cached.serve(move |_| open.clone());
     for _ in 0..2 {
-        assert_eq!(cached.fetch().await, did("hello", "miss"));
+        assert_eq!(cached.fetch().await, outcome("hello", "miss"));
     }
     assert_eq!(server.received_requests().len(), 2);
 }
 
 #[tokio::test]
-async fn large_files_are_used_from_the_store_and_one_that_is_gone_is_fetched_again() {
+async fn large_files_are_used_from_the_store_and_a_removed_one_is_fetched_again() {
     let mut cached =
         CachedService::start(&[("egress-fetcher.cache.max_file_bytes", "100KiB")]).await;
     let sized = |size: usize| {
@@ -271,17 +290,17 @@ async fn large_files_are_used_from_the_store_and_one_that_is_gone_is_fetched_aga
         move |_: &ReceivedRequest| script.clone()
     };
     let server = cached.serve(sized(70_000));
-    assert_eq!(cached.fetch().await, did("claim of 70000", "miss"));
-    assert_eq!(cached.fetch().await, did("claim of 70000", "hit"));
+    assert_eq!(cached.fetch().await, outcome("claim of 70000", "miss"));
+    assert_eq!(cached.fetch().await, outcome("claim of 70000", "hit"));
     remove_contents(cached.service.folder());
-    assert_eq!(cached.fetch().await, did("claim of 70000", "miss"));
-    assert_eq!(cached.fetch().await, did("claim of 70000", "hit"));
+    assert_eq!(cached.fetch().await, outcome("claim of 70000", "miss"));
+    assert_eq!(cached.fetch().await, outcome("claim of 70000", "hit"));
     assert_eq!(server.received_requests().len(), 2);
-    // One that is larger than what is kept takes the stored one away.
+    // A response above the limit of the cache removes the stored one.
     assert!(cached.purge("acme", FILE_URL).await.unwrap());
     let server = cached.serve(sized(200_000));
     for _ in 0..2 {
-        assert_eq!(cached.fetch().await, did("claim of 200000", "miss"));
+        assert_eq!(cached.fetch().await, outcome("claim of 200000", "miss"));
     }
     assert_eq!(server.received_requests().len(), 2);
 }
@@ -308,7 +327,7 @@ async fn without_the_setting_nothing_is_stored_and_a_purge_finds_nothing() {
     };
     let server = cached.serve(tagged("max-age=60"));
     for _ in 0..2 {
-        assert_eq!(cached.fetch().await, did("1;2", ""));
+        assert_eq!(cached.fetch().await, outcome("1;2", ""));
     }
     assert_eq!(server.received_requests().len(), 2);
     assert!(!cached.purge("acme", FILE_URL).await.unwrap());

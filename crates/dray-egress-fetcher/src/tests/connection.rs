@@ -14,7 +14,7 @@ fn hello() -> ScriptedResponder {
     ScriptedResponder::always(ResponseScript::ok("hello"))
 }
 
-/// A fixture whose `files.example.org` speaks TLS with what `offer` says, for `name`.
+/// A fixture whose `files.example.org` has TLS with the settings of `offer` and a certificate for `name`.
 fn secured(name: &str, offer: Offer, script: ResponseScript) -> FetcherFixture {
     let authority = Authority::new().unwrap();
     let fixture = FetcherFixture {
@@ -68,7 +68,7 @@ async fn t_1_a_refused_address_is_not_waited_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn t_1_the_first_connection_wins_even_when_it_began_first() {
+async fn t_1_the_first_connection_wins_even_when_its_attempt_was_the_first() {
     let fixture = FetcherFixture::default();
     fixture
         .fake_network
@@ -216,7 +216,7 @@ async fn t_5_tls_1_2_and_1_3_with_a_certificate_for_the_url_host() {
             ..Offer::default()
         };
         let fixture = FetcherFixture {
-            // The fake server speaks HTTP/1.1 alone, whatever it offers.
+            // The fake server has HTTP/1.1 alone, although it offers HTTP/2 too.
             http2: false,
             ..secured("files.example.org", offer, ResponseScript::ok("secret"))
         };
@@ -309,7 +309,7 @@ async fn t_5_a_server_that_speaks_no_tls_is_a_tls_error_or_a_closed_connection()
 
 #[tokio::test(start_paused = true)]
 async fn b_3_a_close_delimited_body_over_tls_needs_close_notify() {
-    let body = "HTTP/1.1 200 OK\r\n\r\nhalf of it";
+    let body = "HTTP/1.1 200 OK\r\n\r\nhalf of the body";
     let fixture = secured(
         "files.example.org",
         Offer::default(),
@@ -318,8 +318,8 @@ async fn b_3_a_close_delimited_body_over_tls_needs_close_notify() {
     let outcome = fixture.fetch("https://files.example.org/").await;
     assert_eq!(outcome.code(), "ok");
     assert!(outcome.result.unwrap().length_verified);
-    let torn = ResponseScript::raw(body).then(ResponseStep::Drop);
-    let fixture = secured("files.example.org", Offer::default(), torn);
+    let without_close_notify = ResponseScript::raw(body).then(ResponseStep::Drop);
+    let fixture = secured("files.example.org", Offer::default(), without_close_notify);
     assert_eq!(
         fixture.fetch("https://files.example.org/").await.end(),
         ("truncated", "body")

@@ -152,7 +152,7 @@ async fn section_14_cancellation_drops_the_connection() {
             .await
             .is_err()
     );
-    assert_eq!(record.counts.wire, 3, "the record tells how far it came");
+    assert_eq!(record.counts.wire, 3, "the record has the bytes so far");
     assert!(record.end.is_none());
     // Every slot is free again.
     for _ in 0..4 {

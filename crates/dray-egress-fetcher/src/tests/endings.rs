@@ -26,7 +26,7 @@ use crate::tls::TlsClient;
 const FILE_URL: &str = "http://files.example.org/";
 
 #[tokio::test(start_paused = true)]
-async fn section_15_bodies_that_never_come_open_the_breaker() {
+async fn section_15_bodies_that_never_arrive_open_the_breaker() {
     let fixture = FetcherFixture::default();
     fixture.fake_network.serve(
         PUBLIC_ADDRESS,
@@ -57,8 +57,8 @@ async fn section_15_finished_bodies_refused_heads_and_redirects_are_successes() 
         ResponseScript::status(404),
         ResponseScript::redirect(302, "http://10.0.0.1/"),
     ] {
-        for dead in [true, true, true, true, false] {
-            if dead {
+        for is_dead in [true, true, true, true, false] {
+            if is_dead {
                 fixture
                     .fake_network
                     .peer(PUBLIC_ADDRESS, 80, FakePeer::Refuses);
@@ -71,7 +71,7 @@ async fn section_15_finished_bodies_refused_heads_and_redirects_are_successes() 
     }
 }
 
-/// A sink whose store hangs when it has to remove something.
+/// A sink whose store never responds when it has to remove a file.
 struct StuckSink(HashingSink<Vec<u8>>);
 
 impl ByteSink for StuckSink {
@@ -217,7 +217,7 @@ async fn section_17_a_tls_session_that_breaks_in_the_body_is_a_tls_error() {
     let tls = TlsClient::new(Some(&authority.pem())).unwrap();
     let name = Host::Name(canonical("files.example.org"));
     let agent = http::HeaderValue::from_static("test");
-    let ask = HopRequest {
+    let hop_request = HopRequest {
         host: "files.example.org",
         path_and_query: "/",
         user_agent: &agent,
@@ -235,7 +235,7 @@ async fn section_17_a_tls_session_that_breaks_in_the_body_is_a_tls_error() {
         let (code, raw) = tokio::join!(
             async {
                 let (io, _) = tls.handshake(Box::new(near), &name).await.unwrap();
-                let (_, mut wire) = send_request(io, ask.clone()).await.unwrap();
+                let (_, mut wire) = send_request(io, hop_request.clone()).await.unwrap();
                 head_read.send(()).unwrap();
                 wire.next().await.unwrap_err().code()
             },
@@ -250,7 +250,7 @@ async fn section_17_a_tls_session_that_breaks_in_the_body_is_a_tls_error() {
 struct FullSink;
 
 impl ByteSink for FullSink {
-    async fn write(&mut self, _piece: Bytes) -> Result<(), SinkError> {
+    async fn write(&mut self, _chunk: Bytes) -> Result<(), SinkError> {
         Err(SinkError::new("no room"))
     }
 
@@ -272,14 +272,14 @@ impl ByteSink for LargestChunkSink {
     }
 
     async fn finish(&mut self, _labels: &ResponseLabels) -> Result<StoredFile, SinkError> {
-        Err(SinkError::new("only the pieces matter"))
+        Err(SinkError::new("only the sizes of chunks matter"))
     }
 
     async fn discard(&mut self) {}
 }
 
 #[tokio::test(start_paused = true)]
-async fn b_1_bodies_come_in_chunks_of_at_most_64_kib() {
+async fn b_1_bodies_arrive_in_chunks_of_at_most_64_kib() {
     let body = vec![b'x'; 1 << 20];
     let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
     encoder.write_all(&body).unwrap();
@@ -293,18 +293,18 @@ async fn b_1_bodies_come_in_chunks_of_at_most_64_kib() {
         fixture.fake_network.serve(PUBLIC_ADDRESS, script);
         let mut sink = LargestChunkSink::default();
         let mut record = FetchRecord::default();
-        let fetched = fixture.fetcher();
-        let ended = fetched
+        let fetcher = fixture.fetcher();
+        let result = fetcher
             .fetch(&request(FILE_URL), &mut sink, &mut record)
             .await;
-        assert_eq!(ended.unwrap_err().code, Code::SinkFailed);
+        assert_eq!(result.unwrap_err().code, Code::SinkFailed);
         assert_eq!(record.counts.stored, 1 << 20);
         assert!((1..=64 * 1024).contains(&sink.0), "{}", sink.0);
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn i_7_b_2_only_what_was_stored_is_counted_as_stored() {
+async fn i_7_b_2_only_stored_bytes_count_as_stored() {
     let fixture = FetcherFixture::default();
     let mut record = FetchRecord::default();
     let denied = fixture

@@ -13,12 +13,12 @@ use crate::record::FetchRecord;
 
 /// URLs of the fuzzing corpus. Each of its files contains one.
 fn fuzz_urls() -> Vec<String> {
-    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/corpus/url_text");
-    let files = std::fs::read_dir(folder).unwrap();
+    let directory = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/corpus/url_text");
+    let files = std::fs::read_dir(directory).unwrap();
     let urls: Vec<String> = files
         .map(|file| std::fs::read_to_string(file.unwrap().path()).unwrap())
         .collect();
-    assert!(urls.len() > 20, "{folder}");
+    assert!(urls.len() > 20, "{directory}");
     urls
 }
 
@@ -51,8 +51,8 @@ async fn explain(
     };
     let mut record = FetchRecord::default();
     let fetcher = fixture.fetcher();
-    let explained = fetcher.explain(&job, resolve_names, &mut record).await;
-    (explained, record)
+    let explanation = fetcher.explain(&job, resolve_names, &mut record).await;
+    (explanation, record)
 }
 
 fn app_policies() -> [AppPolicy; 5] {
@@ -90,7 +90,7 @@ async fn an_explanation_and_a_fetch_agree_on_the_whole_corpus() {
     for (number, fixture) in operators().into_iter().enumerate() {
         for app in app_policies() {
             for url in &urls {
-                let (explained, record) = explain(&fixture, url, &app, true).await;
+                let (explanation, record) = explain(&fixture, url, &app, true).await;
                 assert_eq!(
                     fixture.fake_network.dialled(),
                     Vec::<String>::new(),
@@ -98,12 +98,12 @@ async fn an_explanation_and_a_fetch_agree_on_the_whole_corpus() {
                 );
                 let fetched = fixture.fetch_for(url, app.clone()).await;
                 let case = format!("{url:?} under operator {number} for {app:?}");
-                // The steps that a fetch takes are those that are explained.
-                assert_eq!(explained.steps, fetched.record.steps, "{case}");
-                match (&explained.refusal, &fetched.result) {
+                // The steps that a fetch takes are those that are explanation.
+                assert_eq!(explanation.steps, fetched.record.steps, "{case}");
+                match (&explanation.refusal, &fetched.result) {
                     (Some(refused), Err(failed)) => {
                         assert_eq!(refused, failed, "{case}");
-                        let last = explained.steps.steps().last().unwrap();
+                        let last = explanation.steps.steps().last().unwrap();
                         assert_eq!(last.refusal, Some(refused.code), "{case}");
                     }
                     // The fetch can only fail at something after the judgement.
@@ -114,7 +114,7 @@ async fn an_explanation_and_a_fetch_agree_on_the_whole_corpus() {
                     (None, Ok(_)) => {}
                     (Some(refused), Ok(_)) => panic!("{case}: only explained as {refused:?}"),
                 }
-                assert!(explained.complete && record.lookup_only, "{case}");
+                assert!(explanation.complete && record.lookup_only, "{case}");
                 fixture.fake_network.forget_dials();
             }
         }
@@ -125,8 +125,8 @@ async fn an_explanation_and_a_fetch_agree_on_the_whole_corpus() {
 async fn every_url_of_the_corpus_has_its_expected_verdict() {
     let fixture = corpus_fixture();
     for (url, code) in EGRESS_CASES {
-        let (explained, _) = explain(&fixture, url, &AppPolicy::default(), true).await;
-        let refusal = explained
+        let (explanation, _) = explain(&fixture, url, &AppPolicy::default(), true).await;
+        let refusal = explanation
             .refusal
             .map_or("", |refused| refused.code.as_str());
         assert_eq!(refusal, code, "{url:?}");
@@ -174,12 +174,12 @@ async fn a_built_in_rule_is_distinguished_from_a_setting() {
             RuleOwner::Operator,
         ),
     ] {
-        let (explained, _) = explain(&fixture, url, &AppPolicy::default(), false).await;
-        let judged = explained.steps.find(step).unwrap();
+        let (explanation, _) = explain(&fixture, url, &AppPolicy::default(), false).await;
+        let judged = explanation.steps.find(step).unwrap();
         assert_eq!(judged.owner, owner, "{url}");
         assert_eq!(
             judged.refusal,
-            explained.refusal.map(|one| one.code),
+            explanation.refusal.map(|refusal| refusal.code),
             "{url}"
         );
     }
@@ -205,8 +205,8 @@ async fn a_lookup_waits_for_a_slot_like_a_fetch() {
     };
     let mut record = FetchRecord::default();
     // The tenant holds its half of the slots, so the lookup waits until its time is over.
-    let explained = fetcher.explain(&job, true, &mut record).await;
-    assert_eq!(explained.refusal.unwrap().code.as_str(), "timeout");
+    let explanation = fetcher.explain(&job, true, &mut record).await;
+    assert_eq!(explanation.refusal.unwrap().code.as_str(), "timeout");
     assert_eq!(fixture.fake_network.queried_names(), Vec::<String>::new());
 }
 
@@ -256,9 +256,9 @@ async fn section_18_a_lookup_is_audited_and_an_explanation_without_one_is_not() 
         (quiet.verdict(), quiet.complete),
         (StepVerdict::Allowed, false)
     );
-    let looked = explain_call(&service, "http://files.example.org/two", true).await;
+    let lookup = explain_call(&service, "http://files.example.org/two", true).await;
     assert_eq!(
-        (looked.verdict(), looked.complete),
+        (lookup.verdict(), lookup.complete),
         (StepVerdict::Allowed, true)
     );
     let event = service.event().await;
@@ -276,8 +276,8 @@ async fn section_18_a_lookup_is_audited_and_an_explanation_without_one_is_not() 
 
 #[tokio::test]
 async fn the_reply_names_the_rule_that_decided_and_the_digest_of_the_files() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("policy.toml");
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("policy.toml");
     let text = "[[role]]\nname = \"reports\"\napps = [\"reporter\"]\n[[role.rule]]\nname = \"files\"\n\
                 outcome = \"allow\"\nhosts = [\"files.example.org\"]\n\
                 [[role.rule]]\nname = \"trial\"\noutcome = \"report\"\nhosts = [\"files.example.org\"]\n";

@@ -26,7 +26,7 @@ use crate::tls::TlsClient;
 
 /// A public address that tests use.
 pub(crate) const PUBLIC_ADDRESS: &str = "93.184.215.14";
-/// Another one.
+/// Another public address.
 pub(crate) const OTHER_PUBLIC_ADDRESS: &str = "8.8.4.4";
 /// A public IPv6 address.
 pub(crate) const PUBLIC_V6: &str = "2606:4700::1111";
@@ -42,7 +42,7 @@ pub(crate) enum FakePeer {
     Late(Duration, ScriptedResponder),
     /// Refuses connections.
     Refuses,
-    /// Accepts; the test is the other end.
+    /// Accepts; the test gets the other end.
     Handed(tokio::sync::mpsc::UnboundedSender<tokio::io::DuplexStream>),
     /// Never answers a SYN.
     Hangs,
@@ -50,7 +50,7 @@ pub(crate) enum FakePeer {
     Mute,
     /// The kernel reports another peer than the one that was dialled.
     Impostor(SocketAddr),
-    /// The address is one of this machine: the kernel connects to it from itself.
+    /// The address is one of this machine: both ends of a connection have it.
     Itself(ScriptedResponder),
     /// The dialer panics.
     Panics,
@@ -105,7 +105,7 @@ impl FakeNetwork {
             .insert(name.to_owned(), replies.into());
     }
 
-    /// DNS needs this long for `name`.
+    /// Lets DNS take this long for `name`.
     pub(crate) fn slow(&self, name: &str, time: Duration) {
         self.0.slow.lock().unwrap().insert(name.to_owned(), time);
     }
@@ -155,7 +155,7 @@ impl FakeNetwork {
             .collect()
     }
 
-    /// Forgets what was dialled so far.
+    /// Clears the list of dialled addresses.
     pub(crate) fn forget_dials(&self) {
         self.0.dialled.lock().unwrap().clear();
     }
@@ -251,7 +251,7 @@ impl Dialer for FakeNetwork {
                 running
                     .join_next()
                     .await
-                    .map_or(Ok(()), |ended| ended.unwrap_or(Ok(())))
+                    .map_or(Ok(()), |served| served.unwrap_or(Ok(())))
             });
             Ok(DialedStream {
                 io: Box::new(near),

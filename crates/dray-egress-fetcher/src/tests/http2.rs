@@ -16,16 +16,16 @@ use crate::fetch::FetchJob;
 
 const FILE_URL: &str = "https://files.example.org/";
 
-/// What a server of HTTP/2 does with a request.
+/// The response of a server of HTTP/2 to a request.
 #[derive(Clone)]
 enum Http2Reply {
-    /// Status, fields and body.
+    /// Status, fields and a complete body.
     Whole(u16, Vec<(&'static str, String)>, Vec<u8>),
-    /// The same with a body that is cut off by a reset with this reason.
+    /// Fields and a part of a body, then a reset with this reason.
     Part(Vec<(&'static str, String)>, Vec<u8>, Reason),
     /// A reset with this reason before the head.
     Reset(Reason),
-    /// Nothing.
+    /// No response; the connection stays open.
     Silence,
 }
 
@@ -55,7 +55,7 @@ impl Http2Fixture {
             .fake_network
             .peer(PUBLIC_ADDRESS, 443, FakePeer::Handed(ends));
         let received = Arc::<Mutex<Vec<HeaderMap>>>::default();
-        let seen = Arc::clone(&received);
+        let received_fields = Arc::clone(&received);
         let mut server = JoinSet::new();
         server.spawn(async move {
             let mut serving = JoinSet::new();
@@ -65,7 +65,12 @@ impl Http2Fixture {
                 if replies.peek().is_none() {
                     replies = vec![reply.clone()].into_iter().peekable();
                 }
-                serving.spawn(serve(acceptor.clone(), end, reply, Arc::clone(&seen)));
+                serving.spawn(serve(
+                    acceptor.clone(),
+                    end,
+                    reply,
+                    Arc::clone(&received_fields),
+                ));
             }
         });
         Self {
@@ -145,7 +150,7 @@ async fn t_4_the_server_chooses_between_both_versions() {
     assert_eq!(Http2Fixture::versions(&outcome), [Some(Version::HTTP_2)]);
     assert!(outcome.record.length_verified, "B-3");
     assert_eq!(fixture.received.lock().unwrap().len(), 1);
-    // A server that knows HTTP/1.1 alone, as before.
+    // A server without TLS gets HTTP/1.1.
     let plain = FetcherFixture::default();
     let outcome = plain.fetch("http://files.example.org/").await;
     assert_eq!(Http2Fixture::versions(&outcome), [Some(Version::HTTP_11)]);
@@ -267,7 +272,7 @@ async fn section_14_a_silent_server_ends_at_the_head_timeout() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn t_4_a_fetcher_without_http_2_does_not_offer_it() {
+async fn t_4_a_fetcher_that_has_http_2_switched_off_does_not_offer_it() {
     let fixture = Http2Fixture::start(vec![whole(b"over 2")]);
     let fetcher = FetcherFixture {
         http2: false,
@@ -275,7 +280,6 @@ async fn t_4_a_fetcher_without_http_2_does_not_offer_it() {
         fake_network: fixture.fetcher.fake_network.clone(),
         ..FetcherFixture::default()
     };
-    // The default fixture has a network of its own; that of the server was put in its place.
     let outcome = fetcher.fetch(FILE_URL).await;
     assert_eq!(
         (outcome.code(), outcome.body.as_slice()),

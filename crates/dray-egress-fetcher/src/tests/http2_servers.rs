@@ -1,4 +1,4 @@
-//! Fetches over HTTP/2 from a server of others: the one of Node.js, over TLS on a socket.
+//! Fetches over HTTP/2 from the server of Node.js, over TLS on a socket.
 
 use std::process::Stdio;
 
@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 
 use super::fake_network::*;
 
-/// Answers by path. `allowHTTP1` lets a client choose the version, as servers on the internet do.
+/// Responds by path. `allowHTTP1` lets a client choose the version, as on servers of the internet.
 const NODE_SERVER: &str = r#"
 const fs = require('node:fs'), http2 = require('node:http2'), zlib = require('node:zlib');
 const [folder] = process.argv.slice(2);
@@ -49,7 +49,7 @@ server.listen(0, '127.0.0.1', () => console.log(server.address().port));
 
 #[expect(
     clippy::disallowed_methods,
-    reason = "the way to the server of this test"
+    reason = "connects to the server of this test"
 )]
 async fn connect_to_node(port: u16) -> TcpStream {
     TcpStream::connect(("127.0.0.1", port)).await.unwrap()
@@ -59,24 +59,24 @@ struct NodeServer {
     fixture: FetcherFixture,
     _child: Child,
     _links: JoinSet<()>,
-    _folder: tempfile::TempDir,
+    _directory: tempfile::TempDir,
 }
 
 impl NodeServer {
     async fn start() -> Self {
         let authority = Authority::new().unwrap();
         let issued = authority.issue(&["files.example.org"], false).unwrap();
-        let folder = tempfile::tempdir().unwrap();
+        let directory = tempfile::tempdir().unwrap();
         for (name, text) in [
             ("key.pem", &issued.private_key),
             ("certificate.pem", &issued.certificate),
             ("server.js", &NODE_SERVER.to_owned()),
         ] {
-            std::fs::write(folder.path().join(name), text).unwrap();
+            std::fs::write(directory.path().join(name), text).unwrap();
         }
         let mut child = Command::new("node")
-            .arg(folder.path().join("server.js"))
-            .arg(folder.path())
+            .arg(directory.path().join("server.js"))
+            .arg(directory.path())
             .stdout(Stdio::piped())
             .kill_on_drop(true)
             .spawn()
@@ -105,7 +105,7 @@ impl NodeServer {
             fixture,
             _child: child,
             _links: links,
-            _folder: folder,
+            _directory: directory,
         }
     }
 
@@ -116,7 +116,7 @@ impl NodeServer {
 }
 
 #[tokio::test]
-async fn the_server_of_node_is_fetched_from_over_http_2() {
+async fn fetches_from_the_http_2_server_of_node() {
     let server = NodeServer::start().await;
     let large = "drayage".as_bytes().repeat((3 << 20) / 7 + 1)[..3 << 20].to_vec();
     for (path, expected) in [

@@ -22,7 +22,7 @@ fn slow(fixture: &FetcherFixture) {
     );
 }
 
-/// Starts all requests together. Returns the seconds after which each was answered, and its code.
+/// Starts all requests together. Returns the seconds after which each ended, and its code.
 async fn together(fixture: &FetcherFixture, requests: &[FetchJob]) -> Vec<(u64, &'static str)> {
     let fetcher = fixture.fetcher();
     let started = Instant::now();
@@ -228,7 +228,7 @@ async fn section_15_a_dead_host_is_refused_for_a_while() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn section_15_a_caller_in_a_hurry_does_not_shut_out_others() {
+async fn section_15_a_caller_with_little_time_does_not_open_the_breaker() {
     let fixture = FetcherFixture::default();
     slow(&fixture);
     let fetcher = fixture.fetcher();

@@ -12,7 +12,7 @@ use crate::resolve::DnsError;
 
 const SECRET_URL: &str = "http://files.example.org/a.txt?q=secret#part";
 
-/// The beginning of the sentences for transport failures.
+/// Start of the sentences for transport failures.
 const FAILURE_PREFIX: &str = "External URL http://files.example.org/a.txt could not be fetched.";
 
 fn check(outcome: &FetchResult, code: &str, message: &str) {
@@ -24,8 +24,8 @@ fn check(outcome: &FetchResult, code: &str, message: &str) {
     assert_eq!(denied.fault.detail, code);
 }
 
-/// `SECRET_URL` against a server that answers `script`.
-async fn answered(script: ResponseScript) -> FetchResult {
+/// Fetches `SECRET_URL` from a server that responds with `script`.
+async fn fetch_from(script: ResponseScript) -> FetchResult {
     let fixture = FetcherFixture::default();
     fixture.fake_network.serve(PUBLIC_ADDRESS, script);
     fixture.fetch(SECRET_URL).await
@@ -134,7 +134,7 @@ async fn section_17_redirect_sentences() {
         "External URL http://files.example.org/a.txt exceeded the configured redirect limit.",
     );
     check(
-        &answered(ResponseScript::redirect(302, "http://")).await,
+        &fetch_from(ResponseScript::redirect(302, "http://")).await,
         "redirect_invalid",
         &format!("{FAILURE_PREFIX} It redirected to an invalid location."),
     );
@@ -161,16 +161,16 @@ async fn section_17_redirect_sentences() {
 async fn section_17_network_sentences() {
     let fixture = FetcherFixture::default();
     let network = &fixture.fake_network;
-    let say = |error| {
+    let fail_dns = |error| {
         network.set_dns_answers("files.example.org", vec![Err(error)]);
     };
-    say(DnsError::NotFound);
+    fail_dns(DnsError::NotFound);
     check(
         &fixture.fetch(SECRET_URL).await,
         "dns_not_found",
         &format!("{FAILURE_PREFIX} could not resolve host files.example.org."),
     );
-    say(DnsError::Failure("SERVFAIL of 10.0.0.1".to_owned()));
+    fail_dns(DnsError::Failure("SERVFAIL of 10.0.0.1".to_owned()));
     check(
         &fixture.fetch(SECRET_URL).await,
         "dns_failure",
@@ -189,12 +189,12 @@ async fn section_17_network_sentences() {
         "timeout",
         "External URL http://files.example.org/a.txt timed out.",
     );
-    let late = FetchJob {
+    let expired = FetchJob {
         remaining: Duration::ZERO,
         ..request(SECRET_URL)
     };
     check(
-        &run(&fixture.fetcher(), &late).await,
+        &run(&fixture.fetcher(), &expired).await,
         "deadline_expired",
         "External URL http://files.example.org/a.txt timed out. It was not fetched before its deadline.",
     );
@@ -260,14 +260,14 @@ async fn section_17_response_sentences() {
     ];
     for (script, code, detail) in rows {
         check(
-            &answered(script).await,
+            &fetch_from(script).await,
             code,
             &format!("{FAILURE_PREFIX} {detail}"),
         );
     }
     let large = raw("HTTP/1.1 200 OK\r\nContent-Length: 99999999\r\n\r\n").then(ResponseStep::Hold);
     check(
-        &answered(large).await,
+        &fetch_from(large).await,
         "too_large",
         "External URL http://files.example.org/a.txt exceeds the configured file-size limit.",
     );
@@ -277,7 +277,7 @@ async fn section_17_response_sentences() {
 struct FailingSink;
 
 impl crate::sink::ByteSink for FailingSink {
-    async fn write(&mut self, _piece: bytes::Bytes) -> Result<(), crate::sink::SinkError> {
+    async fn write(&mut self, _chunk: bytes::Bytes) -> Result<(), crate::sink::SinkError> {
         Err(crate::sink::SinkError::new("10.0.0.9 is down"))
     }
     async fn finish(

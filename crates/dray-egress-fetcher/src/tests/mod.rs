@@ -8,6 +8,7 @@ mod audited;
 mod body;
 #[cfg(feature = "service")]
 mod broken;
+#[cfg(feature = "service")]
 mod cached;
 mod connection;
 mod deadline;

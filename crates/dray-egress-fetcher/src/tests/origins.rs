@@ -1,4 +1,4 @@
-//! Where stored content came from, as the store knows it after a fetch: over the bus, with a real store.
+//! Tests of the records of origins that a fetch leaves in the store: over the bus, with a real store.
 
 use std::path::{Path, PathBuf};
 
@@ -29,7 +29,7 @@ fn csv(body: impl Into<bytes::Bytes>) -> ResponseScript {
 }
 
 #[tokio::test]
-async fn a_fetch_leaves_its_hosts_policy_and_declared_type_beside_the_content() {
+async fn a_fetch_records_its_hosts_policy_and_declared_type_with_the_content() {
     for size in [3, 200_000] {
         let fake_network = hello();
         let mut service = start_service(&fake_network, &[]).await;
@@ -54,11 +54,15 @@ async fn a_fetch_leaves_its_hosts_policy_and_declared_type_beside_the_content() 
         assert!(found[0].fetched_at_ms > 0);
         // Another tenant that stores the same bytes did not fetch them.
         assert_eq!(origins_of(&service, "umbrella", digest).await, []);
-        // A second way to the same bytes is a second origin.
+        // A fetch of the same bytes through other hosts is a second origin.
         service.call(&fetch_request(FILE_URL)).await.unwrap();
         let found = origins_of(&service, "acme", digest).await;
         assert_eq!(found.len(), 2);
-        assert!(found.iter().any(|one| one.hosts == ["files.example.org"]));
+        assert!(
+            found
+                .iter()
+                .any(|origin| origin.hosts == ["files.example.org"])
+        );
     }
 }
 
@@ -68,7 +72,7 @@ async fn a_stored_response_records_the_chain_of_the_fetch_that_used_it() {
     let service = start_service(&fake_network, &[("egress-fetcher.cache.enabled", "true")]).await;
     let server = fake_network.serve_with(PUBLIC_ADDRESS, |_| csv("1;2"));
     service.call(&fetch_request(FILE_URL)).await.unwrap();
-    // As after the end of its lifetime, while the response is still stored.
+    // The records expire before the stored response.
     for record in records(service.folder()) {
         std::fs::remove_file(record).unwrap();
     }
@@ -78,6 +82,27 @@ async fn a_stored_response_records_the_chain_of_the_fetch_that_used_it() {
     assert_eq!(server.received_requests().len(), 1);
     let found = origins_of(&service, "acme", digest).await;
     assert_eq!(found[0].hosts, ["files.example.org"]);
+}
+
+#[tokio::test]
+async fn a_response_that_replaces_a_stored_one_records_the_origin_of_its_own_bytes() {
+    let tagged = |etag: &'static str, body: &'static str| {
+        let fields = [("Cache-Control", "no-cache"), ("ETag", etag)];
+        ResponseScript::with_fields(&fields, body)
+    };
+    // An empty body writes nothing to the sink, which has adopted the stored file.
+    for replacement in ["3;4", ""] {
+        let fake_network = hello();
+        let service =
+            start_service(&fake_network, &[("egress-fetcher.cache.enabled", "true")]).await;
+        fake_network.serve(PUBLIC_ADDRESS, tagged("\"one\"", "1;2"));
+        service.call(&fetch_request(FILE_URL)).await.unwrap();
+        fake_network.serve(PUBLIC_ADDRESS, tagged("\"two\"", replacement));
+        service.call(&fetch_request(FILE_URL)).await.unwrap();
+        let found = origins_of(&service, "acme", Sha256Digest::of(replacement.as_bytes())).await;
+        assert_eq!(found.len(), 1, "{replacement:?}");
+        assert_eq!(found[0].hosts, ["files.example.org"]);
+    }
 }
 
 #[tokio::test]

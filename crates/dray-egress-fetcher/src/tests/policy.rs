@@ -99,7 +99,7 @@ async fn section_3_3_the_allowlists_decide_without_a_dns_query() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn c_3_an_app_cannot_widen_and_absence_says_nothing() {
+async fn c_3_an_app_cannot_widen_the_policy_and_an_absent_list_changes_nothing() {
     let mut fixture = FetcherFixture::default();
     fixture.admin.host_allowlist = Some(patterns(&["other.example.org"]));
     let outcome = fixture
@@ -208,25 +208,25 @@ async fn c_2_the_size_limit_is_clamped_and_zero_means_the_default() {
         (u64::MAX, 8, "ok"),
         (u64::MAX, 9, "too_large"),
     ];
-    for (wanted, size, expected) in rows {
+    for (size_limit, size, expected) in rows {
         fixture.fake_network.serve(
             PUBLIC_ADDRESS,
             dray_testkit::http::ResponseScript::ok(vec![b'x'; size]),
         );
         let request = crate::fetch::FetchJob {
-            size_limit: wanted,
+            size_limit,
             ..request("http://files.example.org/")
         };
         assert_eq!(
             run(&fetcher, &request).await.code(),
             expected,
-            "{wanted} {size}"
+            "{size_limit} {size}"
         );
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn section_8_6_an_opened_range_opens_exactly_itself() {
+async fn section_8_6_an_opened_range_opens_no_other_address() {
     let mut fixture = FetcherFixture::default();
     fixture.admin.private_ranges = PrivateRanges::parse("10.1.0.0/16").unwrap();
     fixture

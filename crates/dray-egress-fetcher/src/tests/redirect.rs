@@ -6,18 +6,18 @@ use dray_testkit::tls::Authority;
 
 use super::fake_network::*;
 
-/// Redirects `/0` → `/1` → … → `/count`, which answers `end`.
+/// Redirects `/0` → `/1` → … → `/count`, which responds with `end`.
 fn count_up(fixture: &FetcherFixture, count: u32) -> ScriptedResponder {
     fixture
         .fake_network
         .serve_with(PUBLIC_ADDRESS, move |received| {
-            let here: u32 = received
+            let index: u32 = received
                 .target()
                 .trim_start_matches('/')
                 .parse()
                 .unwrap_or(0);
-            if here < count {
-                ResponseScript::redirect(302, &format!("/{}", here + 1))
+            if index < count {
+                ResponseScript::redirect(302, &format!("/{}", index + 1))
             } else {
                 ResponseScript::ok("end")
             }
@@ -124,7 +124,7 @@ async fn x_3_https_does_not_lead_to_http_unless_allowed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn x_4_credentials_and_fragments_do_not_travel() {
+async fn x_4_credentials_and_fragments_are_not_sent_to_redirect_targets() {
     let fixture = FetcherFixture::default();
     let server =
         fixture
@@ -201,8 +201,8 @@ async fn section_12_locations_that_are_not_one_url_are_invalid() {
         let fixture = FetcherFixture::default();
         let mut head = format!("HTTP/1.1 302 Go\r\n{location}\r\n").into_bytes();
         // A lone 0xff is not UTF-8.
-        if let Some(at) = head.windows(2).position(|pair| pair == [0xc3, 0xbf]) {
-            head.splice(at..at + 2, [0xff]);
+        if let Some(index) = head.windows(2).position(|pair| pair == [0xc3, 0xbf]) {
+            head.splice(index..index + 2, [0xff]);
         }
         fixture
             .fake_network

@@ -12,8 +12,8 @@ use crate::fetch::FetchJob;
 
 const FILE_URL: &str = "http://files.example.org/";
 
-/// A server that answers the first requests with `scripts`, in order, and all further ones with the last.
-fn answers(fixture: &FetcherFixture, scripts: Vec<ResponseScript>) -> ScriptedResponder {
+/// A server that responds to the first requests with `scripts`, in order, and to all further ones with the last.
+fn serve_scripts(fixture: &FetcherFixture, scripts: Vec<ResponseScript>) -> ScriptedResponder {
     let queries = AtomicUsize::new(0);
     fixture.fake_network.serve_with(PUBLIC_ADDRESS, move |_| {
         let index = queries.fetch_add(1, Ordering::SeqCst);
@@ -33,10 +33,10 @@ fn busy(status: u16, retry_after: &str) -> ResponseScript {
     ))
 }
 
-/// A head with this length and tag, and the beginning of the body.
-fn broken(length: usize, fields: &str, begin: &[u8]) -> ResponseScript {
+/// A head with this length and these fields, and the first bytes of the body.
+fn broken(length: usize, fields: &str, first_bytes: &[u8]) -> ResponseScript {
     let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n{fields}\r\n");
-    ResponseScript::raw([head.as_bytes(), begin].concat())
+    ResponseScript::raw([head.as_bytes(), first_bytes].concat())
 }
 
 fn rest(range: &str, fields: &str, body: &[u8]) -> ResponseScript {
@@ -84,7 +84,7 @@ async fn retries_twice_when_no_connection_opens() {
 #[tokio::test(start_paused = true)]
 async fn retries_when_the_connection_ends_before_the_head() {
     let fixture = FetcherFixture::default();
-    let server = answers(
+    let server = serve_scripts(
         &fixture,
         vec![closed(), closed(), ResponseScript::ok("third")],
     );
@@ -94,7 +94,7 @@ async fn retries_when_the_connection_ends_before_the_head() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn waits_as_long_as_retry_after_says() {
+async fn waits_for_the_time_of_retry_after() {
     for (status, retry_after, seconds) in [
         (503, "7", 7),
         (429, "0", 0),
@@ -102,7 +102,7 @@ async fn waits_as_long_as_retry_after_says() {
         (429, "Sun, 22 Nov 2026 09:00:00 GMT", 0),
     ] {
         let fixture = FetcherFixture::default();
-        let server = answers(
+        let server = serve_scripts(
             &fixture,
             vec![busy(status, retry_after), ResponseScript::ok("x")],
         );
@@ -123,7 +123,7 @@ async fn does_not_retry_beyond_the_deadline_nor_without_a_time() {
         ResponseScript::status(429),
     ] {
         let fixture = FetcherFixture::default();
-        let server = answers(&fixture, vec![script, ResponseScript::ok("x")]);
+        let server = serve_scripts(&fixture, vec![script, ResponseScript::ok("x")]);
         let started = Instant::now();
         let outcome = fixture.fetch(FILE_URL).await;
         assert_eq!(outcome.code(), "http_status");
@@ -133,9 +133,9 @@ async fn does_not_retry_beyond_the_deadline_nor_without_a_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_fault_passes_on_when_the_server_wants_to_be_asked_again() {
+async fn the_fault_has_the_retry_after_of_the_server() {
     let fixture = FetcherFixture::default();
-    answers(&fixture, vec![busy(503, "3600")]);
+    serve_scripts(&fixture, vec![busy(503, "3600")]);
     let fault = fixture.fetch(FILE_URL).await.result.unwrap_err().fault;
     assert_eq!(
         fault.retry,
@@ -144,7 +144,7 @@ async fn the_fault_passes_on_when_the_server_wants_to_be_asked_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn asks_once_when_another_attempt_would_change_nothing() {
+async fn requests_once_when_another_attempt_would_change_nothing() {
     for script in [
         ResponseScript::status(500),
         ResponseScript::status(502),
@@ -156,7 +156,7 @@ async fn asks_once_when_another_attempt_would_change_nothing() {
         ResponseScript::raw("HTTP/1.1 200 OK\r\nContent-Length: 9\r\nETag: W/\"a\"\r\n\r\nabc"),
     ] {
         let fixture = FetcherFixture::default();
-        let server = answers(&fixture, vec![script]);
+        let server = serve_scripts(&fixture, vec![script]);
         assert_ne!(fixture.fetch(FILE_URL).await.code(), "ok");
         assert_eq!(server.received_requests().len(), 1);
     }
@@ -166,7 +166,7 @@ async fn asks_once_when_another_attempt_would_change_nothing() {
 async fn a_body_that_broke_off_is_resumed_where_it_ended() {
     let fixture = FetcherFixture::default();
     let tag = "ETag: \"v1\"\r\n";
-    let server = answers(
+    let server = serve_scripts(
         &fixture,
         vec![
             broken(10, tag, b"0123"),
@@ -209,7 +209,7 @@ async fn a_date_proves_the_version_when_the_file_is_old_enough() {
     let dates =
         "Last-Modified: Sat, 21 Nov 2026 10:00:00 GMT\r\nDate: Sun, 22 Nov 2026 10:00:00 GMT\r\n";
     let fixture = FetcherFixture::default();
-    let server = answers(
+    let server = serve_scripts(
         &fixture,
         vec![broken(6, dates, b"abc"), rest("3-5/6", "", b"def")],
     );
@@ -231,7 +231,7 @@ async fn an_encoded_body_is_resumed_too() {
     let fields = "ETag: \"z\"\r\nContent-Encoding: gzip\r\n";
     let (length, half) = (encoded.len(), encoded.len() / 2);
     let fixture = FetcherFixture::default();
-    answers(
+    serve_scripts(
         &fixture,
         vec![
             broken(length, fields, &encoded[..half]),
@@ -248,7 +248,7 @@ async fn an_encoded_body_is_resumed_too() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn r_5_what_is_not_the_rest_of_the_same_file_is_not_appended() {
+async fn r_5_a_response_that_is_not_the_rest_of_the_same_file_is_not_appended() {
     let tag = "ETag: \"v1\"\r\n";
     for (second, code) in [
         (broken(6, tag, b"abcdef"), "truncated"),
@@ -270,7 +270,7 @@ async fn r_5_what_is_not_the_rest_of_the_same_file_is_not_appended() {
         (ResponseScript::status(416), "http_status"),
     ] {
         let fixture = FetcherFixture::default();
-        let server = answers(&fixture, vec![broken(6, tag, b"abc"), second]);
+        let server = serve_scripts(&fixture, vec![broken(6, tag, b"abc"), second]);
         let outcome = fixture.fetch(FILE_URL).await;
         assert_eq!((outcome.code(), outcome.body), (code, b"abc".to_vec()));
         assert_eq!(server.received_requests().len(), 2, "and that is final");
@@ -281,7 +281,7 @@ async fn r_5_what_is_not_the_rest_of_the_same_file_is_not_appended() {
 async fn b_2_the_limit_counts_all_parts_together() {
     let tag = "ETag: \"v1\"\r\nTransfer-Encoding: chunked\r\n";
     let fixture = FetcherFixture::default();
-    answers(
+    serve_scripts(
         &fixture,
         vec![
             ResponseScript::raw(format!("HTTP/1.1 200 OK\r\n{tag}\r\n3\r\nabc\r\n")),
@@ -300,7 +300,7 @@ async fn b_2_the_limit_counts_all_parts_together() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn q_3_the_validator_goes_only_to_the_server_that_gave_it() {
+async fn q_3_the_validator_is_sent_only_to_the_server_that_it_came_from() {
     let fixture = FetcherFixture::default();
     fixture
         .fake_network
@@ -333,10 +333,10 @@ async fn q_3_the_validator_goes_only_to_the_server_that_gave_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_is_held_between_two_attempts() {
+async fn a_fetch_holds_no_slot_between_two_attempts() {
     let mut fixture = FetcherFixture::default();
     fixture.sizes.per_host = 1;
-    answers(
+    serve_scripts(
         &fixture,
         vec![
             busy(503, "30"),

@@ -1,4 +1,4 @@
-//! Tests of robots.txt over the whole pipeline: when it is asked, what follows from it, and that it is guarded.
+//! Tests of robots.txt over the whole pipeline: when it is requested, what it refuses, and that its requests are judged.
 
 use std::time::Duration;
 
@@ -42,7 +42,7 @@ fn requests(server: &ScriptedResponder) -> (usize, usize) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn robots_is_not_asked_for_by_default() {
+async fn a_robots_txt_is_not_requested_by_default() {
     let (fixture, server) = served(RobotsMode::Ignore, ResponseScript::ok(RULES));
     let outcome = fixture.fetch(FILE_URL).await;
     assert_eq!(outcome.code(), "ok");
@@ -62,16 +62,16 @@ async fn a_refusal_names_the_line_and_sends_no_request_for_the_file() {
     let robots = outcome.record.robots.unwrap();
     assert_eq!((robots.outcome, robots.line), (RobotsOutcome::Denied, 5));
     assert_eq!(requests(&server), (0, 1));
-    // The hop of the file stands last, with the code.
+    // The hop of the file is the last one and has the code.
     let hops = outcome.record.hops;
-    let of_robots: Vec<_> = hops.iter().map(|hop| hop.is_robots).collect();
-    assert_eq!(of_robots, [true, false]);
+    let is_robots: Vec<_> = hops.iter().map(|hop| hop.is_robots).collect();
+    assert_eq!(is_robots, [true, false]);
     assert_eq!(hops[0].status, Some(200));
     assert_eq!(hops[1].code.unwrap().as_str(), "robots_denied");
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_allowed_path_is_fetched_and_the_file_is_asked_for_once() {
+async fn an_allowed_path_is_fetched_and_its_robots_txt_is_requested_once() {
     let (fixture, server) = served(RobotsMode::Obey, ResponseScript::ok(RULES));
     let fetcher = fixture.fetcher();
     for url in [
@@ -90,7 +90,7 @@ async fn an_allowed_path_is_fetched_and_the_file_is_asked_for_once() {
     );
     // Two files, the first robots.txt, and the one that is itself the file.
     assert_eq!(requests(&server), (2, 2));
-    // Another tenant learns nothing from it, and after a day it is asked again.
+    // Another tenant does not use the cached file, and after a day it is requested again.
     let mut other = request("http://files.example.org/b");
     other.caller.tenant = "other".to_owned();
     assert_eq!(run(&fetcher, &other).await.code(), "ok");
@@ -101,7 +101,7 @@ async fn an_allowed_path_is_fetched_and_the_file_is_asked_for_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refusal_is_reported_where_the_operator_only_wants_to_know() {
+async fn a_refusal_is_only_reported_in_report_mode() {
     let (fixture, _) = served(RobotsMode::Report, ResponseScript::ok(RULES));
     let outcome = fixture.fetch(FILE_URL).await;
     assert_eq!(
@@ -117,7 +117,7 @@ async fn a_refusal_is_reported_where_the_operator_only_wants_to_know() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_absent_allows_and_what_cannot_be_read_refuses() {
+async fn an_absent_robots_txt_allows_and_an_unreadable_one_refuses() {
     let raw = |text: &str| ResponseScript::raw(text);
     for (robots, expected) in [
         (ResponseScript::status(404), "ok"),
@@ -151,7 +151,7 @@ async fn what_is_absent_allows_and_what_cannot_be_read_refuses() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_host_that_could_not_be_asked_is_asked_again_after_a_minute() {
+async fn an_unreadable_robots_txt_is_requested_again_after_a_minute() {
     let (fixture, server) = served(RobotsMode::Obey, ResponseScript::status(500));
     let fetcher = fixture.fetcher();
     for _ in 0..2 {
@@ -200,7 +200,7 @@ async fn five_redirects_to_the_file_are_followed_and_every_host_is_judged() {
         "ok",
         "six count as none"
     );
-    // RFC 9309 allows that only beyond five.
+    // RFC 9309 lets a crawler take the file for absent only after more than five redirects.
     fixture.admin.max_redirects = MaxRedirects::new(4).unwrap();
     assert_eq!(fixture.fetch(FILE_URL).await.code(), "robots_denied");
 }
@@ -219,7 +219,7 @@ robots = "obey"
 "#;
     let rules = RuleSet::parse(&[dray_guard::ruleset::PolicyText::new("policy.toml", policy)]);
     let rules = std::sync::Arc::new(rules.unwrap());
-    // The rule allows the paths of files alone, and its robots.txt is asked for nevertheless.
+    // The rule allows only the paths of files, and the robots.txt is requested nevertheless.
     let (fixture, server) = served(RobotsMode::Ignore, ResponseScript::ok(RULES));
     let fetcher = fixture.fetcher();
     fetcher.set_rules(std::sync::Arc::clone(&rules));
@@ -228,7 +228,7 @@ robots = "obey"
         "robots_denied"
     );
     assert_eq!(requests(&server), (0, 1));
-    // Neither do the paths count for a redirect within the host.
+    // The paths of the rule do not count for a redirect within the host either.
     let (fixture, _) = served(RobotsMode::Ignore, ResponseScript::status(404));
     fixture.fake_network.serve_with(PUBLIC_ADDRESS, |request| {
         if is_robots(request) {
@@ -294,7 +294,7 @@ async fn the_hop_of_a_robots_txt_that_cannot_be_read_says_why() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_redirect_target_is_asked_too() {
+async fn the_robots_txt_of_a_redirect_target_is_requested_too() {
     let (fixture, _) = served(RobotsMode::Obey, ResponseScript::status(404));
     fixture
         .fake_network
@@ -334,7 +334,7 @@ async fn a_large_file_is_read_up_to_its_limit_and_has_bytes_of_its_own() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_silent_robots_txt_ends_with_the_fetch() {
+async fn a_request_for_a_robots_txt_without_a_response_ends_with_the_fetch() {
     let silent = ResponseScript(vec![ResponseStep::Hold]);
     let (fixture, _) = served(RobotsMode::Obey, silent);
     let hurried = FetchJob {
@@ -370,6 +370,33 @@ async fn a_robots_txt_that_drips_counts_as_unreachable_after_ten_seconds() {
     assert_eq!(requests(&server), (2, 1));
 }
 
+#[tokio::test(start_paused = true)]
+async fn report_mode_fetches_a_file_whose_robots_txt_gets_no_slot_in_time() {
+    let mut fixture = FetcherFixture::default();
+    fixture.settings.robots = RobotsMode::Report;
+    fixture.sizes.per_host = 1;
+    fixture.fake_network.serve_with(PUBLIC_ADDRESS, |request| {
+        if is_robots(request) {
+            return ResponseScript::status(404);
+        }
+        ResponseScript::raw("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhel")
+            .then(ResponseStep::Pause(Duration::from_secs(14)))
+            .then(ResponseStep::send("lo"))
+    });
+    let fetcher = fixture.fetcher();
+    let first = request(FILE_URL);
+    let mut second = request(FILE_URL);
+    second.caller.tenant = "other".to_owned();
+    let (first, second) = tokio::join!(run(&fetcher, &first), async {
+        // paused clock: the first fetch holds the only slot of the host
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        run(&fetcher, &second).await
+    });
+    assert_eq!((first.code(), second.code()), ("ok", "ok"));
+    let reported = second.record.reported.unwrap();
+    assert_eq!(reported.to_string(), "robots.txt (could not be read)");
+}
+
 #[test]
 fn the_robots_txt_of_a_redirect_target_continues_the_fetch() {
     let mut record = FetchRecord::default();
@@ -381,16 +408,16 @@ fn the_robots_txt_of_a_redirect_target_continues_the_fetch() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_explanation_says_that_robots_is_left_to_judge() {
+async fn an_explanation_is_incomplete_where_a_fetch_would_request_a_robots_txt() {
     for (mode, complete) in [(RobotsMode::Ignore, true), (RobotsMode::Obey, false)] {
         let (fixture, server) = served(mode, ResponseScript::ok(RULES));
         let mut record = FetchRecord::default();
-        let explained = fixture
+        let explanation = fixture
             .fetcher()
             .explain(&request(FILE_URL), true, &mut record)
             .await;
-        assert_eq!(explained.complete, complete, "{mode:?}");
-        assert_eq!(explained.steps.find(PolicyStep::Robots), None);
+        assert_eq!(explanation.complete, complete, "{mode:?}");
+        assert_eq!(explanation.steps.find(PolicyStep::Robots), None);
         assert_eq!(requests(&server), (0, 0));
     }
 }

@@ -204,7 +204,7 @@ async fn c_4_rules_that_change_during_a_fetch_do_not_change_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_only_tried_passes_and_is_recorded() {
+async fn a_refusal_by_a_report_only_policy_passes_and_is_recorded() {
     let fixture = FetcherFixture::default();
     let trial = format!("report_only = true\n{POLICY_TEXT}");
     let outcome = run(
@@ -235,8 +235,8 @@ async fn a_tenant_over_its_quota_learns_when_it_refills_and_nothing_is_dialled()
     assert_eq!(run(&fetcher, &job).await.code(), "ok");
     fixture.fake_network.forget_dials();
     let mut record = crate::record::FetchRecord::default();
-    let explained = fetcher.explain(&job, false, &mut record).await;
-    assert_eq!(explained.quota, "acme/requests_per_hour (policy.toml:2)");
+    let explanation = fetcher.explain(&job, false, &mut record).await;
+    assert_eq!(explanation.quota, "acme/requests_per_hour (policy.toml:2)");
     let refused = run(&fetcher, &job).await;
     assert_eq!(refused.end(), ("quota_exceeded", "policy"));
     let fault = refused.result.unwrap_err().fault;
@@ -277,7 +277,7 @@ async fn i_7_a_fetch_ends_when_its_bytes_exceed_the_quota() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_fetch_that_is_dropped_gives_its_place_back() {
+async fn a_dropped_fetch_no_longer_counts_as_concurrent() {
     let fixture = FetcherFixture::default();
     fixture
         .fake_network
@@ -307,7 +307,7 @@ fn with_credential(fixture: &FetcherFixture, place: CredentialLocation) -> Fetch
 }
 
 #[tokio::test(start_paused = true)]
-async fn i_6_a_credential_goes_with_the_first_hop_to_its_host_and_with_no_redirect() {
+async fn i_6_a_credential_is_sent_in_the_first_hop_to_its_host_and_after_no_redirect() {
     for place in [
         CredentialLocation::Header(http::header::AUTHORIZATION),
         CredentialLocation::Query("key".to_owned()),

@@ -18,13 +18,13 @@ use crate::service::EgressFetcher;
 struct StartFixture {
     cx: ServiceContext,
     _s3: EmbeddedS3,
-    _folder: tempfile::TempDir,
+    _directory: tempfile::TempDir,
 }
 
-async fn ground() -> StartFixture {
-    let folder = tempfile::tempdir().unwrap();
+async fn start_fixture() -> StartFixture {
+    let directory = tempfile::tempdir().unwrap();
     let clock = Clock::system();
-    let (s3, options) = EmbeddedS3::start(folder.path()).await.unwrap();
+    let (s3, options) = EmbeddedS3::start(directory.path()).await.unwrap();
     let store = Store::open(&options, clock.clone()).await.unwrap();
     let meter = InstrumentCatalogue::new().meter();
     let mut cx = ServiceContext::new(Bus::in_process(clock.clone(), &meter), store, clock);
@@ -32,7 +32,7 @@ async fn ground() -> StartFixture {
     StartFixture {
         cx,
         _s3: s3,
-        _folder: folder,
+        _directory: directory,
     }
 }
 
@@ -44,18 +44,18 @@ impl StartFixture {
             url: url.to_owned(),
             ..v1::FetchRequest::default()
         };
-        let answered = Arc::clone(service).fetch(Request::new(meta, body)).await;
-        answered.unwrap_err().detail
+        let result = Arc::clone(service).fetch(Request::new(meta, body)).await;
+        result.unwrap_err().detail
     }
 }
 
 #[tokio::test]
 async fn a_fetcher_that_is_off_starts_without_a_resolver_and_refuses() {
-    let ground = ground().await;
-    let service = EgressFetcher::start(Config::default(), &ground.cx)
+    let fixture = start_fixture().await;
+    let service = EgressFetcher::start(Config::default(), &fixture.cx)
         .await
         .unwrap();
-    let detail = ground
+    let detail = fixture
         .detail(&Arc::new(service), "http://files.example.org/")
         .await;
     assert_eq!(detail, "disabled_by_admin");
@@ -63,7 +63,7 @@ async fn a_fetcher_that_is_off_starts_without_a_resolver_and_refuses() {
 
 #[tokio::test]
 async fn d_2_the_configured_servers_are_asked() {
-    let ground = ground().await;
+    let fixture = start_fixture().await;
     let server = dns::FakeDnsServer::start().await.unwrap();
     server.set_addresses("inside.example.org", &["127.0.0.1".parse().unwrap()]);
     server.set_addresses("bus.example.org", &["93.184.215.99".parse().unwrap()]);
@@ -72,7 +72,7 @@ async fn d_2_the_configured_servers_are_asked() {
         dns_servers: Some(vec![server.address().to_string()]),
         ..Config::default()
     };
-    let service = Arc::new(EgressFetcher::start(config, &ground.cx).await.unwrap());
+    let service = Arc::new(EgressFetcher::start(config, &fixture.cx).await.unwrap());
     let rows = [
         ("http://inside.example.org/", "ssrf_blocked"),
         ("http://nowhere.example.org/", "dns_not_found"),
@@ -82,7 +82,7 @@ async fn d_2_the_configured_servers_are_asked() {
         ("http://93.184.215.99/", "ssrf_blocked"),
     ];
     for (url, expected) in rows {
-        assert_eq!(ground.detail(&service, url).await, expected, "{url}");
+        assert_eq!(fixture.detail(&service, url).await, expected, "{url}");
     }
     let mut names: Vec<_> = server
         .questions()
@@ -103,9 +103,9 @@ async fn d_2_the_configured_servers_are_asked() {
 
 #[tokio::test]
 async fn section_20_an_unreadable_setting_stops_the_start() {
-    let ground = ground().await;
+    let fixture = start_fixture().await;
     let check = async |config: Config, word: &str| {
-        let error: StartError = EgressFetcher::start(config, &ground.cx).await.unwrap_err();
+        let error: StartError = EgressFetcher::start(config, &fixture.cx).await.unwrap_err();
         assert!(error.to_string().contains(word), "{error}");
     };
     let bundle = Config {

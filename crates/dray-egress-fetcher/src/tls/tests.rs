@@ -39,14 +39,14 @@ async fn t_5_sessions_are_not_resumed_and_http_1_1_is_the_only_protocol() {
         ..Offer::default()
     };
     let acceptor = authority.acceptor_with("files.example.org", offer).unwrap();
-    // What the proxy and DNS use: it stays on its protocol, also where fetches may take HTTP/2.
+    // The proxy and DNS use `handshake`, which keeps its protocol although fetches may use HTTP/2.
     let tls = TlsClient::new(Some(&authority.pem())).unwrap().with_http2();
     for _ in 0..3 {
         let (near, far) = tokio::io::duplex(1 << 16);
         let name = host("files.example.org");
-        let (shaken, accepted) =
+        let (handshake, accepted) =
             tokio::join!(tls.handshake(Box::new(near), &name), acceptor.accept(far));
-        let (mut stream, session) = shaken.unwrap();
+        let (mut stream, session) = handshake.unwrap();
         let mut accepted = accepted.unwrap();
         // The tickets with which a session could be resumed come with the first bytes.
         accepted.write_all(b"x").await.unwrap();
@@ -84,11 +84,11 @@ async fn t_4_a_fetch_offers_http_2_where_it_is_on() {
         let tls = if is_on { tls.with_http2() } else { tls };
         let (near, far) = tokio::io::duplex(1 << 16);
         let name = host("files.example.org");
-        let shaking = tls.handshake_for_fetch(Box::new(near), &name);
-        let (shaken, accepted) = tokio::join!(shaking, acceptor.accept(far));
+        let handshaking = tls.handshake_for_fetch(Box::new(near), &name);
+        let (handshake, accepted) = tokio::join!(handshaking, acceptor.accept(far));
         let accepted = accepted.unwrap();
         assert_eq!(accepted.get_ref().1.alpn_protocol(), expected);
-        let (_, session) = shaken.unwrap();
+        let (_, session) = handshake.unwrap();
         assert_eq!(session.is_http2, expected == Some(b"h2"));
     }
 }
@@ -100,11 +100,11 @@ async fn t_5_a_literal_address_sends_no_name() {
     let tls = TlsClient::new(Some(&authority.pem())).unwrap();
     let (near, far) = tokio::io::duplex(1 << 16);
     let literal = host("93.184.215.14");
-    let (shaken, accepted) = tokio::join!(
+    let (handshake, accepted) = tokio::join!(
         tls.handshake(Box::new(near), &literal),
         acceptor.accept(far)
     );
-    assert!(shaken.is_ok());
+    assert!(handshake.is_ok());
     assert_eq!(accepted.unwrap().get_ref().1.server_name(), None);
 }
 

@@ -1,8 +1,8 @@
 //! Counts the frames of HTTP/2 below its library (egress-security R-1, I-7).
 //!
-//! The library reads every frame that has come before its user sees the first one, and keeps interim responses without a
-//! limit; many short frames cost time. So frames are counted from their nine-byte heads as bytes are read, and nothing
-//! of their payload is looked at.
+//! The library reads every frame that has arrived before its user gets the first one, and stores interim responses
+//! without a limit; many short frames cost time. So frames are counted by their nine-byte heads as bytes are read.
+//! Payloads are skipped.
 
 use std::io;
 use std::pin::Pin;
@@ -27,7 +27,7 @@ const DATA_FRAME: u8 = 0;
 /// Type of a HEADERS frame (RFC 9113, section 6.2).
 const HEADERS_FRAME: u8 = 1;
 
-/// The error that ended reading: HTTP/2 libraries keep only its text. Clones share it.
+/// The error that ended reading, of which the HTTP/2 library keeps only the text. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ReadFailure(Arc<Mutex<Option<io::Error>>>);
 
@@ -103,9 +103,9 @@ super::pass_writes_on!(FrameIo);
 /// Finds the frames in the bytes of a server.
 #[derive(Debug, Default)]
 struct FrameScanner {
-    /// The head of the frame under way, as far as it has come.
+    /// The bytes of an incomplete head of a frame.
     head: Vec<u8>,
-    /// Bytes of its payload that are still to come.
+    /// Number of payload bytes of the current frame that are still to be skipped.
     payload: u64,
     header_blocks: u32,
     control_frames: u64,

@@ -88,7 +88,7 @@ fn isatap_around_a_blocked_address_is_refused() {
     check("fe80::5efe:8.8.8.8", "link_local");
 }
 
-/// Section 24: the edition travels in metrics and audit.
+/// Section 24: metrics and audit events have the edition.
 #[test]
 fn the_tables_carry_their_edition() {
     assert_eq!(TABLE_EDITION, "2025-10-09");

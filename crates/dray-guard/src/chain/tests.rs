@@ -111,7 +111,7 @@ fn x_1_five_redirects_are_six_requests() {
         assert_eq!((chain.followed(), chain.hop()), (number, number));
     }
     assert_eq!(follow(&mut chain, "/6"), Err(Code::RedirectLimit));
-    // What cannot be followed anyway is reported first.
+    // An invalid location is reported before the limit.
     assert_eq!(follow(&mut chain, ""), Err(Code::RedirectInvalid));
     assert_eq!(chain.followed(), 5);
 }
@@ -303,7 +303,7 @@ fn p_3_a_listed_host_is_still_judged_by_address() {
 
 // 8.6: the whole path from the chain to the judge.
 #[test]
-fn a_public_page_steers_the_chain_inside_only_when_the_operator_lists_the_host() {
+fn a_public_page_leads_into_an_opened_range_only_when_the_operator_lists_the_host() {
     let judge = Judge::new(JudgeConfig {
         private_ranges: "10.20.0.0/16".parse().unwrap(),
         ..JudgeConfig::default()
@@ -336,7 +336,7 @@ fn a_public_page_steers_the_chain_inside_only_when_the_operator_lists_the_host()
     follow(&mut direct, "/out").unwrap();
     assert_eq!(judged(&mut direct, public), Ok(()));
     follow(&mut direct, "/in").unwrap();
-    // Nor does the request for the robots.txt of the host.
+    // The request for the robots.txt of the host is refused too.
     let mut robots = direct.for_robots().unwrap();
     assert_eq!(robots.current().path_and_query(), "/robots.txt");
     assert_eq!(robots.hop(), 0);

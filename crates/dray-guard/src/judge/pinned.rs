@@ -53,7 +53,7 @@ pub struct PinnedAddr {
 }
 
 impl PinnedAddr {
-    /// Where to connect: the judged address and the port of the URL.
+    /// The judged address and the port of the URL, to connect to.
     pub const fn socket_addr(&self) -> SocketAddr {
         self.socket
     }

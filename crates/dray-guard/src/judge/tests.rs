@@ -28,7 +28,9 @@ fn decide(judge: &Judge, answer: &DnsAnswer, hop: HopContext) -> Result<Vec<Stri
     pinned
         .map(|pinned| {
             let sockets = pinned.addresses().iter();
-            sockets.map(|one| one.socket_addr().to_string()).collect()
+            sockets
+                .map(|pinned| pinned.socket_addr().to_string())
+                .collect()
         })
         .map_err(|refusal| refusal.code)
 }
@@ -115,7 +117,7 @@ fn a_refusal_contains_every_address_with_its_class() {
     let classes: Vec<_> = refusal
         .judged
         .iter()
-        .map(|one| format!("{} {}", one.address, one.class))
+        .map(|judged| format!("{} {}", judged.address, judged.class))
         .collect();
     assert_eq!(
         classes,

@@ -1,4 +1,4 @@
-//! Tests of section 17: every message is in one golden file, and none reveals what it must not.
+//! Tests of section 17: every message is in one golden file, and no message reveals an address or a secret.
 
 use std::fmt::Write as _;
 

@@ -1,4 +1,4 @@
-//! Tests by the rules and examples of RFC 9309, and by behaviour that the parsers of large crawlers share.
+//! Tests with the rules and examples of RFC 9309, and of behaviour that the parsers of large crawlers share.
 
 use super::*;
 
@@ -48,7 +48,7 @@ fn a_group_is_found_by_its_product_in_any_case_and_with_any_version() {
         let text = format!("user-agent: {name}\ndisallow: /a\n");
         assert!(allows(&text, "/a"), "{name}");
     }
-    // A product that cannot be named has no group of its own.
+    // A product without a token has no group of its own.
     let file = RobotsFile::parse(b"user-agent:\ndisallow: /\nuser-agent: *\ndisallow: /a", "");
     assert_eq!(file.decide("/a").refused_by, Some(4));
     assert_eq!(file.decide("/b").refused_by, None);
@@ -70,7 +70,7 @@ fn all_groups_of_a_product_count_together_and_the_general_ones_only_without_any(
     }
     let text = "user-agent: *\ndisallow: /a\nuser-agent: * \ndisallow: /b\n";
     assert!(!allows(text, "/a") && !allows(text, "/b"));
-    // An empty group of its own lifts what holds for all others.
+    // An empty group of its own replaces the general group.
     assert!(allows(
         "user-agent: *\ndisallow: /\nuser-agent: dray\n",
         "/a"
@@ -88,7 +88,7 @@ fn lines_of_no_group_do_not_end_one() {
 }
 
 #[test]
-fn lines_end_in_every_way_and_comments_and_blanks_do_not_matter() {
+fn every_line_ending_is_accepted_and_comments_and_blanks_are_ignored() {
     for end in ["\n", "\r", "\r\n", "\n\n", " # comment\n"] {
         let text = ["user-agent : dray", "  DISALLOW\t:  /a  ", "allow: /a/b#c"].join(end);
         assert!(!allows(&text, "/a"), "{end:?}");
@@ -231,7 +231,7 @@ fn a_decision_names_its_line() {
 }
 
 #[test]
-fn what_exceeds_the_limits_is_ignored() {
+fn lines_and_rules_beyond_the_limits_are_ignored() {
     let mut text = b"user-agent: dray\n".to_vec();
     text.resize(MAX_ROBOTS_BYTES, b'\n');
     text.extend(b"disallow: /\n");
@@ -244,7 +244,7 @@ fn what_exceeds_the_limits_is_ignored() {
 }
 
 #[test]
-fn a_line_that_the_limit_cuts_is_ignored_and_a_whole_one_counts() {
+fn a_line_that_the_limit_truncates_is_ignored_and_a_complete_one_counts() {
     for (after, expected) in [("$\n", true), ("\ndisallow: /b\n", false)] {
         let rule = "disallow: /a";
         let mut text = "user-agent: dray\n".to_owned();
@@ -259,7 +259,7 @@ fn a_line_that_the_limit_cuts_is_ignored_and_a_whole_one_counts() {
 }
 
 #[test]
-fn a_hostile_pattern_does_not_make_a_decision_long() {
+fn a_hostile_pattern_does_not_make_a_decision_slow() {
     // Backtracking would need more steps than there are atoms.
     let pattern = format!("disallow: /{}b$", "*a".repeat(4_000));
     check(&pattern, &[(&format!("/{}", "a".repeat(8_000)), true)]);
@@ -268,7 +268,7 @@ fn a_hostile_pattern_does_not_make_a_decision_long() {
 }
 
 #[test]
-fn the_product_is_what_a_user_agent_begins_with() {
+fn the_product_is_the_token_at_the_start_of_the_user_agent() {
     for (agent, token) in [
         ("dray/0.1.0", "dray"),
         ("My_Bot-x (+https://example.org)", "My_Bot-x"),

@@ -289,12 +289,13 @@ impl Compiler {
                 .push(file.problem(name.span().start, problem, "Choose another name."));
         }
         self.check_unique(file, &name, NamedPart::Role);
-        let mut seen = HashMap::new();
+        let mut first_lines = HashMap::new();
         let rules = rule
             .into_iter()
             .map(|entry| {
                 let line = file.line_at(entry.span().start);
-                if let Some(first) = seen.insert(entry.as_ref().name.as_ref().clone(), line) {
+                if let Some(first) = first_lines.insert(entry.as_ref().name.as_ref().clone(), line)
+                {
                     let problem = format!(
                         "the role has another rule {:?} at line {first}",
                         entry.as_ref().name.as_ref()

@@ -145,7 +145,7 @@ impl RuleDecision {
         self.response.as_ref()?.max_bytes
     }
 
-    /// What a fetch does with the robots.txt of the host; `None` where the rule does not say.
+    /// What a fetch does with the robots.txt of the host; `None` where the rule does not set it.
     pub fn robots(&self) -> Option<RobotsMode> {
         self.response.as_ref()?.robots
     }
@@ -188,7 +188,7 @@ type FirstMatch<'a> = (RuleOutcome, Option<&'a CompiledRule>);
 impl RuleSet {
     /// Decides about a request whose parts are all seen or hidden.
     pub fn decide(&self, caller: &Caller, request: &RequestView<'_>) -> RuleDecision {
-        // Nothing is unrecorded here; if it were, the result would be a refusal (I-4).
+        // No part is unrecorded here; if one were, the result would be a refusal (I-4).
         self.decide_recorded(caller, request)
             .unwrap_or_else(|Undecided| RuleDecision {
                 rule: Arc::clone(&self.defaults.rule),
@@ -201,7 +201,7 @@ impl RuleSet {
     /// Decides about a request of which some parts may not be recorded.
     ///
     /// # Errors
-    /// [`Undecided`] when such a part matters.
+    /// [`Undecided`] when the decision depends on such a part.
     pub fn decide_recorded(
         &self,
         caller: &Caller,
@@ -241,7 +241,7 @@ impl RuleSet {
             if rule.matches(request)? {
                 let outcome = match rule.effect {
                     RuleEffect::Allow => RuleOutcome::Allow,
-                    // A hidden path or method cannot be asked about: such rules name none.
+                    // Rules that ask name no path and no method, so no hidden part decides here.
                     RuleEffect::Ask => approval_outcome(request),
                     RuleEffect::Deny => RuleOutcome::Deny,
                 };
@@ -259,7 +259,7 @@ impl RuleSet {
     }
 }
 
-/// The outcome where a person is asked. A name with a root dot is not what the person would read.
+/// The outcome where a person is asked. A name with a root dot is refused: the person would read it without the dot.
 const fn approval_outcome(request: &RequestView<'_>) -> RuleOutcome {
     if request.root_dot {
         RuleOutcome::Deny
@@ -314,7 +314,7 @@ fn is_met<C, T>(
         (None, _) => Some(true),
         (Some(condition), ObservedPart::Seen(part)) => Some(is_match(condition, part)),
         (Some(_), ObservedPart::Hidden) => Some(denies),
-        // Only whether a request may come at all is decided now.
+        // Each request inside is judged later; now it is enough that one could pass.
         (Some(_), ObservedPart::Deferred) => Some(!denies),
         (Some(_), ObservedPart::Unrecorded) => None,
     }

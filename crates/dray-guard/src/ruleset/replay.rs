@@ -129,15 +129,15 @@ impl RequestRecord<'_> {
             reported => (ReplayOutcome::Report, reported),
         };
         let rule = RuleName {
-            // With the place: the policy of that time may be another one than that of today.
+            // With the place in the name: the policy may have changed since.
             name: if rule.is_empty() { NO_POLICY } else { rule }.to_owned(),
             place: String::new(),
         };
         ReplayBaseline::Recorded(outcome, Arc::new(rule))
     }
 
-    /// Adds the request to a replay. One that is not about a request of its own (a lookup, the end of a connection),
-    /// that the configuration or the guard refused, or whose URL cannot be read, adds nothing.
+    /// Adds the request to a replay, unless the record is not about a request of its own (a lookup, the end of a
+    /// connection), the configuration or the guard refused the request, or its URL cannot be read.
     pub fn compare(
         &self,
         replay: &mut PolicyReplay,
@@ -160,7 +160,7 @@ impl RequestRecord<'_> {
             "" => RequestKind::Fetch,
             "http" => RequestKind::Request(self.method.to_owned()),
             _ if self.is_intercepted => RequestKind::Request(self.method.to_owned()),
-            // Which requests a tunnel carried is not known, and a policy that looks into it would judge them.
+            // The requests inside a tunnel were not recorded, and a policy that intercepts it would judge them.
             _ => new.map_or(RequestKind::Tunnel, |rules| {
                 rules.tunnel_kind(&self.caller.tenant, &url)
             }),

@@ -70,7 +70,7 @@ fn b_5_a_large_window_of_brotli_is_refused_before_its_memory_is_taken() {
 }
 
 #[test]
-fn b_4_what_is_not_brotli_is_never_a_file() {
+fn b_4_bytes_that_are_not_brotli_are_never_a_file() {
     for wrong in [
         b"\x1f\x8b\x08plain".as_slice(),
         b"<!doctype html>",
@@ -93,7 +93,7 @@ fn b_5_no_changed_byte_of_a_brotli_stream_makes_the_decoder_panic() {
             changed[index] ^= 1 << bit;
             let whole_input = decode(ContentCoding::Brotli, &changed, 4096, 4096);
             let by_byte = decode(ContentCoding::Brotli, &changed, 1, 7);
-            // The format has no checksum; the result must not depend on how the input is cut.
+            // The format has no checksum, so some changes decode; the result must not depend on how the input is split.
             assert_eq!(whole_input.ok(), by_byte.ok(), "byte {index}, bit {bit}");
         }
     }

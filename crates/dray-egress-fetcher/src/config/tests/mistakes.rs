@@ -10,11 +10,11 @@ fn section_20_empty_items_do_not_pass_as_restrictions() {
     refuses("EXTRA_BLOCKED_CIDRS", &[r#"["9.9.9.0/24",""]"#]);
     refuses("EXTRA_BLOCKED_HOSTS", &[r#"[""]"#]);
     refuses("HOST_ALLOWLIST", &[r#"["a.example.org",""]"#]);
-    let nobody = Config {
+    let without_name = Config {
         protected: vec![String::new()],
         ..Config::default()
     };
-    assert!(nobody.compile().is_err());
+    assert!(without_name.compile().is_err());
 }
 
 #[test]
@@ -34,7 +34,7 @@ fn b_8_a_least_rate_needs_time_to_count() {
 }
 
 #[test]
-fn a_credential_needs_one_place_one_host_and_its_tenants() {
+fn a_credential_needs_one_location_one_host_and_its_tenants() {
     use crate::config::CredentialConfig;
 
     type Change = fn(&mut CredentialConfig);
@@ -57,15 +57,33 @@ fn a_credential_needs_one_place_one_host_and_its_tenants() {
     };
     assert_eq!(problems(valid.clone()), Vec::<String>::new());
     let rows: [(Change, &str); 9] = [
-        (|one| one.name.clear(), "name"),
-        (|one| one.host = "*.example.org".to_owned(), "host"),
-        (|one| one.host = "Files.example.org".to_owned(), "host"),
-        (|one| one.tenants.clear(), "tenants"),
-        (|one| one.secret = dray_types::Secret::default(), "secret"),
-        (|one| one.secret = dray_types::Secret::new("a\nb"), "secret"),
-        (|one| one.header = Some("host".to_owned()), "header"),
-        (|one| one.query = Some("key".to_owned()), "header"),
-        (|one| one.header = None, "header"),
+        (|credential| credential.name.clear(), "name"),
+        (
+            |credential| credential.host = "*.example.org".to_owned(),
+            "host",
+        ),
+        (
+            |credential| credential.host = "Files.example.org".to_owned(),
+            "host",
+        ),
+        (|credential| credential.tenants.clear(), "tenants"),
+        (
+            |credential| credential.secret = dray_types::Secret::default(),
+            "secret",
+        ),
+        (
+            |credential| credential.secret = dray_types::Secret::new("a\nb"),
+            "secret",
+        ),
+        (
+            |credential| credential.header = Some("host".to_owned()),
+            "header",
+        ),
+        (
+            |credential| credential.query = Some("key".to_owned()),
+            "header",
+        ),
+        (|credential| credential.header = None, "header"),
     ];
     for (change, field) in rows {
         let mut credential = valid.clone();

@@ -1,4 +1,5 @@
-//! Tests over a proxy on loopback. Its targets are public addresses, which only the proxy "reaches": it serves them itself.
+//! Tests over a proxy on loopback. Its targets are public addresses, which only the proxy "reaches": it serves them
+//! itself.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::process::{Child, Command, Stdio};
@@ -57,20 +58,20 @@ impl FakeProxy {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let address = listener.local_addr().unwrap();
         let heads = Arc::new(Mutex::new(Vec::new()));
-        let seen = Arc::clone(&heads);
+        let received_heads = Arc::clone(&heads);
         let response = response.as_ref().to_vec();
         let mut task = JoinSet::new();
         task.spawn(async move {
             let mut connections = JoinSet::new();
             while let Ok((stream, _)) = listener.accept().await {
-                let (tls, seen) = (tls.clone(), Arc::clone(&seen));
+                let (tls, received_heads) = (tls.clone(), Arc::clone(&received_heads));
                 let (response, target) = (response.clone(), target.clone());
                 connections.spawn(async move {
                     let io: Box<dyn Io> = match tls {
                         Some(acceptor) => Box::new(acceptor.accept(stream).await?),
                         None => Box::new(stream),
                     };
-                    serve_tunnel(io, &seen, &response, target).await
+                    serve_tunnel(io, &received_heads, &response, target).await
                 });
             }
         });
@@ -92,7 +93,7 @@ impl FakeProxy {
 
 async fn serve_tunnel(
     mut io: Box<dyn Io>,
-    seen: &Mutex<Vec<String>>,
+    received_heads: &Mutex<Vec<String>>,
     response: &[u8],
     target: FakeTarget,
 ) -> io::Result<()> {
@@ -100,7 +101,10 @@ async fn serve_tunnel(
     while !head.ends_with(b"\r\n\r\n") {
         head.push(io.read_u8().await?);
     }
-    seen.lock().unwrap().push(String::from_utf8(head).unwrap());
+    received_heads
+        .lock()
+        .unwrap()
+        .push(String::from_utf8(head).unwrap());
     io.write_all(response).await?;
     io.flush().await?;
     match target {
@@ -285,7 +289,7 @@ async fn a_proxy_that_opens_no_tunnel_fails_the_fetch() {
 }
 
 #[tokio::test]
-async fn a_proxy_that_never_answers_costs_the_time_for_connecting() {
+async fn a_proxy_that_never_responds_ends_the_fetch_at_the_timeout_for_connecting() {
     let proxy = FakeProxy::start("", FakeTarget::Silent).await;
     let fixture = FetcherFixture {
         settings: crate::fetch::FetchLimits {
@@ -338,17 +342,17 @@ fn opened_ranges_are_dialled_directly() {
     assert!(!is_direct(&pinned(PUBLIC_ADDRESS, judge)));
 }
 
-/// A proxy of Debian that passes every tunnel to a further one. Ended when dropped.
+/// The proxy `tinyproxy`, which opens every tunnel through another proxy. Dropping it ends the process.
 struct Tinyproxy {
     child: Child,
     port: u16,
-    _folder: tempfile::TempDir,
+    _directory: tempfile::TempDir,
 }
 
 impl Tinyproxy {
     async fn start(next: SocketAddr) -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join("tinyproxy.conf");
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("tinyproxy.conf");
         let port = {
             let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
             free.local_addr().unwrap().port()
@@ -366,7 +370,7 @@ impl Tinyproxy {
         let started = Self {
             child,
             port,
-            _folder: folder,
+            _directory: directory,
         };
         eventually("tinyproxy to accept connections", async || {
             let socket = new_socket(([127, 0, 0, 1], port).into()).unwrap();
@@ -385,7 +389,7 @@ impl Drop for Tinyproxy {
 }
 
 #[tokio::test]
-async fn tinyproxy_opens_tunnels_for_the_right_password_alone() {
+async fn tinyproxy_opens_tunnels_only_with_the_correct_password() {
     let target = ScriptedResponder::always(ResponseScript::ok("hello"));
     let next = FakeProxy::start(TUNNEL_OPEN, FakeTarget::Plain(target)).await;
     let proxy = Tinyproxy::start(next.address).await;

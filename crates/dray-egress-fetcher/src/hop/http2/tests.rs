@@ -7,7 +7,7 @@ use http::HeaderValue;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::task::JoinSet;
 
-use super::super::MAX_HEAD;
+use super::super::MAX_HEAD_BYTES;
 use super::*;
 use crate::head::judge_head;
 use dray_guard::Code;
@@ -16,7 +16,7 @@ mod floods;
 mod messages;
 
 static USER_AGENT: LazyLock<HeaderValue> = LazyLock::new(|| HeaderValue::from_static("dray/test"));
-/// What a client sends first (RFC 9113, section 3.4).
+/// The first bytes of a client (RFC 9113, section 3.4).
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 const DATA: u8 = 0;
@@ -64,7 +64,8 @@ fn headers(flags: u8, block: &[&[u8]]) -> Vec<u8> {
     frame(HEADERS, END_HEADERS | flags, &block.concat())
 }
 
-/// The settings of the server, and that it knows those of the client: before, the windows have their first size.
+/// The settings of the server, and its acknowledgement of those of the client, from which on the windows of the client
+/// hold.
 fn server_settings() -> Vec<u8> {
     [frame(SETTINGS, 0, &[]), frame(SETTINGS, ACK, &[])].concat()
 }
@@ -87,7 +88,7 @@ async fn exchange_bytes(bytes: Vec<u8>, ending: Ending) -> Result<(u16, Vec<u8>)
     let (near, mut far) = tokio::io::duplex(4 << 20);
     let mut server = JoinSet::new();
     server.spawn(async move {
-        // A client that has enough closes the connection.
+        // Fails when the client closes the connection early.
         let _ = far.write_all(&bytes).await;
         if ending == Ending::Holds {
             let _ = tokio::io::copy(&mut far, &mut tokio::io::sink()).await;
@@ -98,12 +99,12 @@ async fn exchange_bytes(bytes: Vec<u8>, ending: Ending) -> Result<(u16, Vec<u8>)
 }
 
 async fn read_all(io: Box<dyn Io>) -> Result<(u16, Vec<u8>), Code> {
-    let sent = send_http2_request(io, request()).await;
-    let (parts, mut wire) = sent.map_err(|error| error.code())?;
+    let response = send_http2_request(io, request()).await;
+    let (parts, mut wire) = response.map_err(|error| error.code())?;
     judge_head(&parts, u64::MAX)?;
     let mut body = Vec::new();
     while let Some(chunk) = wire.next().await.map_err(|error| error.code())? {
-        assert!(chunk.len() <= MAX_HEAD, "B-1");
+        assert!(chunk.len() <= MAX_HEAD_BYTES, "B-1");
         body.extend_from_slice(&chunk);
     }
     Ok((parts.status.as_u16(), body))

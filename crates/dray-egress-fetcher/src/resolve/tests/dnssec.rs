@@ -1,4 +1,4 @@
-//! Tests of what is recorded of DNSSEC: the bit of the resolver counts only where it cannot be forged on the way.
+//! Tests of the DNSSEC status: the AD bit of a server counts only where it cannot be forged on the path.
 
 use dray_guard::DnssecStatus;
 use dray_testkit::tls::{Authority, Offer};
@@ -51,7 +51,7 @@ async fn dnssec_counts_when_every_response_of_the_answer_is_authenticated() {
             DnsReply::Records(Vec::new()),
             DnssecStatus::NotAuthenticated,
         ),
-        // What was not learnt cannot be used, and says nothing.
+        // A failed family contributes no address, so its status does not count.
         (
             authenticated(v4),
             DnsReply::Code(ResponseCode::ServFail),

@@ -1,4 +1,5 @@
-//! Tests of DNS over TLS and over HTTPS, with real handshakes on loopback, against servers that keep the rules and others.
+//! Tests of DNS over TLS and over HTTPS, with real handshakes on loopback, against servers that keep the rules and
+//! others.
 
 use std::time::Duration;
 
@@ -16,7 +17,7 @@ use super::*;
 const SERVER_NAME: &str = "dns.example.net";
 const SERVER_SCHEMES: [&str; 2] = ["tls", "https"];
 
-/// An authority, and what a server of this scheme shows.
+/// The TLS settings of a server of this scheme, with a certificate for `name`.
 fn acceptor(authority: &Authority, scheme: &str, name: &str, expired: bool) -> TlsAcceptor {
     let alpn = match scheme {
         "tls" => b"dot".to_vec(),
@@ -239,7 +240,7 @@ async fn d_10_only_a_dns_message_with_status_200_is_a_response_over_https() {
     assert_eq!(fixture.addresses().await, Ok(1));
 }
 
-/// A server over TLS that does on every connection what a test says.
+/// A server over TLS that runs `behave` on every connection.
 async fn misbehaving<F>(
     tasks: &mut JoinSet<()>,
     behave: impl Fn(TlsStream<TcpStream>) -> F + Send + 'static,
@@ -346,7 +347,7 @@ async fn d_10_a_message_that_breaks_off_or_is_too_short_is_a_failure() {
 }
 
 #[tokio::test]
-async fn d_10_a_server_that_never_shakes_hands_ends_with_the_dns_phase() {
+async fn d_10_a_server_without_a_handshake_ends_the_lookup_with_the_dns_phase() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let authority = Authority::new().unwrap();

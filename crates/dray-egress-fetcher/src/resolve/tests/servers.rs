@@ -1,4 +1,4 @@
-//! Tests with several servers, slow ones, and questions that get lost.
+//! Tests with several servers, slow servers, and questions that get lost.
 
 use tokio::sync::watch;
 

@@ -151,7 +151,7 @@ fn u_7_international_names_are_mapped_without_transition() {
     check_refused("http://\u{308}a.example/", Code::InvalidUrl);
 }
 
-// U-8: the names that IANA made for trying out scripts.
+// U-8: the test names of IANA for several scripts.
 #[test]
 fn u_8_genuine_international_names_are_accepted() {
     let check =

@@ -64,7 +64,7 @@ fn d_9_the_carried_address_is_judged_for_each_length() {
 }
 
 #[test]
-fn d_9_the_outer_address_is_what_is_connected_to() {
+fn d_9_the_outer_address_is_pinned() {
     check(
         with("64:ff9b::/96"),
         &["64:ff9b::8.8.8.8"],

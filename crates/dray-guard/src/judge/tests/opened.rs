@@ -14,7 +14,7 @@ fn class(config: JudgeConfig, text: &str) -> String {
 }
 
 #[test]
-fn an_opened_range_is_reached_and_what_is_next_to_it_is_not() {
+fn an_opened_range_is_reached_and_its_neighbours_are_not() {
     check(
         opened("10.20.0.0/16"),
         &["10.20.1.2"],

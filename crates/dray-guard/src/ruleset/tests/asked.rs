@@ -1,4 +1,4 @@
-//! Rules that ask a person.
+//! Tests of rules that ask a person.
 
 use super::*;
 use crate::reason::Code;
@@ -54,7 +54,7 @@ fn a_rule_asks_where_no_earlier_one_decides() {
             Err(Code::PolicyDenied),
             "default",
         ),
-        // A person would read another name than the one that is asked about.
+        // A person would read the name without its root dot, which is another name.
         (
             "https://other.example.org./",
             Err(Code::PolicyDenied),
@@ -75,7 +75,7 @@ fn a_rule_asks_where_no_earlier_one_decides() {
 }
 
 #[test]
-fn an_answer_allows_what_was_asked_about_and_nothing_that_is_denied() {
+fn an_answer_allows_its_host_and_nothing_that_is_denied() {
     let rules = rules(POLICY_TEXT);
     assert!(
         decision(&rules, "https://other.example.org/")
@@ -88,7 +88,7 @@ fn an_answer_allows_what_was_asked_about_and_nothing_that_is_denied() {
 }
 
 #[test]
-fn the_default_can_ask_and_one_that_is_only_tried_reports() {
+fn the_default_can_ask_and_a_report_only_default_reports() {
     let asking = rules("default = \"ask\"");
     assert!(decision(&asking, "https://other.example.org/").needs_approval());
     let tried = rules("report_only = true\ndefault = \"ask\"");

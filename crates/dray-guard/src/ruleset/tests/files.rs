@@ -146,7 +146,7 @@ fn all_problems_of_all_files_are_reported_together() {
     let problems = RuleSet::parse(&files).unwrap_err();
     let places: Vec<_> = problems
         .iter()
-        .map(|one| format!("{}:{}", one.file, one.line))
+        .map(|problem| format!("{}:{}", problem.file, problem.line))
         .collect();
     assert_eq!(places, ["10.toml:2", "20.toml:5", "20.toml:6", "40.toml:1"]);
 }

@@ -49,7 +49,7 @@ fn only_tunnels_with_tls_to_the_named_hosts_and_of_the_named_tenants_are_interce
 }
 
 #[test]
-fn i_4_an_intercepted_tunnel_opens_for_what_could_pass_and_each_request_is_judged() {
+fn i_4_an_intercepted_tunnel_opens_if_a_request_could_pass_and_each_request_is_judged() {
     let rules = rules(POLICY_TEXT);
     let target = url("https://pypi.org/");
     let judged = |view: &RequestView<'_>| outcome(&rules.decide(&caller("acme"), view));
@@ -74,7 +74,7 @@ fn i_4_an_intercepted_tunnel_opens_for_what_could_pass_and_each_request_is_judge
 }
 
 #[test]
-fn entries_need_hosts_and_names_and_are_not_tried() {
+fn entries_need_hosts_and_names_and_have_no_report_only_mode() {
     let entry = "[[intercept]]\nname = \"a\"\nhosts = [\"pypi.org\"]\n";
     assert_eq!(
         problems(format!("report_only = true\n{entry}")),

@@ -140,7 +140,7 @@ proptest! {
     fn any_bytes_are_a_policy_or_a_problem(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
         if let Err(problems) = RuleSet::parse(&[PolicyText::new("p.toml", &bytes)]) {
             prop_assert!(!problems.is_empty());
-            prop_assert!(problems.iter().all(|one| one.line >= 1 && !one.remedy.is_empty()));
+            prop_assert!(problems.iter().all(|problem| problem.line >= 1 && !problem.remedy.is_empty()));
         }
     }
 

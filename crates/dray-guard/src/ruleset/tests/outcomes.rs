@@ -108,7 +108,7 @@ fn a_name_with_a_root_dot_is_refused_by_its_rule_and_allowed_by_no_rule() {
 }
 
 #[test]
-fn i_4_what_a_tunnel_hides_counts_for_deny_and_against_allow() {
+fn i_4_hidden_parts_of_a_tunnel_match_rules_that_deny_and_none_that_allow() {
     let tunnel = |text: &str, target: &str| {
         let target = url(target);
         outcome(&rules(text).decide(&caller("acme"), &RequestView::tunnel(&target)))
@@ -150,7 +150,7 @@ fn a_rule_that_reports_never_changes_the_verdict() {
         fetch(&trial, "https://pypi.org/x"),
         decided(true, "analysts/packages", "")
     );
-    // What no rule allows stays refused, even where a report-only rule matches.
+    // A request that no rule allows stays refused, even where a report-only rule matches.
     let text = text.replace(
         "hosts = [\"pypi.org\"]",
         "hosts = [\"refused.example.org\"]",
@@ -163,7 +163,7 @@ fn a_rule_that_reports_never_changes_the_verdict() {
 }
 
 #[test]
-fn a_default_that_reports_lets_everything_pass_and_names_it() {
+fn a_default_that_reports_allows_everything_and_is_named() {
     let trial = rules_with_default("report");
     assert_eq!(
         fetch(&trial, "https://other.example.org/"),
@@ -244,7 +244,7 @@ fn a_rule_limits_the_response_that_it_allows() {
 }
 
 #[test]
-fn a_replay_counts_changes_and_leaves_open_what_was_not_recorded() {
+fn a_replay_counts_changes_and_does_not_decide_by_unrecorded_parts() {
     let old = rules(POLICY_TEXT);
     let new = rules(&POLICY_TEXT.replace(
         "\"pypi.org\", \"*.pythonhosted.org\"",
@@ -309,7 +309,10 @@ fn a_table_of_expectations_is_checked_by_configuration_and_policy() {
     let results = table(text)
         .unwrap()
         .check(&crate::AdminPolicy::default(), &rules);
-    let met: Vec<_> = results.iter().map(|one| (one.line, one.is_met)).collect();
+    let met: Vec<_> = results
+        .iter()
+        .map(|result| (result.line, result.is_met))
+        .collect();
     assert_eq!(met, [(1, true), (6, false), (11, true), (16, true)]);
     assert_eq!(results[1].found, "deny by analysts/no-uploads");
     for (text, expected) in [

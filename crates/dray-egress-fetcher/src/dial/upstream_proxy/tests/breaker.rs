@@ -9,7 +9,7 @@ async fn closed_address() -> SocketAddr {
 }
 
 #[tokio::test]
-async fn a_proxy_that_is_away_counts_against_itself_and_not_against_the_host() {
+async fn an_unreachable_proxy_counts_against_itself_and_not_against_the_host() {
     let fixture = FetcherFixture {
         // Nothing is repeated: a further attempt would begin after a quarter of a second.
         settings: crate::fetch::FetchLimits {
@@ -18,14 +18,14 @@ async fn a_proxy_that_is_away_counts_against_itself_and_not_against_the_host() {
         },
         ..FetcherFixture::default()
     };
-    let away = settings(&format!("http://{}", closed_address().await));
+    let unreachable = settings(&format!("http://{}", closed_address().await));
     let limits = FetchAdmission::new(fixture.sizes);
     let fetcher = Fetcher::new(
         fixture.settings.clone(),
         fixture.admin.clone(),
         Judge::new(fixture.judge.clone()),
         NetworkAccess {
-            dialer: Arc::new(UpstreamProxyDialer::new(away, tls(None))),
+            dialer: Arc::new(UpstreamProxyDialer::new(unreachable, tls(None))),
             ..fixture.fake_network.network()
         },
         tls(None),
@@ -39,7 +39,7 @@ async fn a_proxy_that_is_away_counts_against_itself_and_not_against_the_host() {
 }
 
 #[tokio::test]
-async fn a_robots_txt_behind_a_proxy_that_is_away_does_not_count_as_unreachable() {
+async fn a_robots_txt_behind_an_unreachable_proxy_does_not_count_as_unreachable() {
     let fixture = FetcherFixture {
         // Nothing is repeated, as above.
         settings: crate::fetch::FetchLimits {
@@ -49,13 +49,13 @@ async fn a_robots_txt_behind_a_proxy_that_is_away_does_not_count_as_unreachable(
         },
         ..FetcherFixture::default()
     };
-    let away = settings(&format!("http://{}", closed_address().await));
-    let fetched = fetch(&fixture, away, "http://files.example.org/").await;
+    let unreachable = settings(&format!("http://{}", closed_address().await));
+    let fetched = fetch(&fixture, unreachable, "http://files.example.org/").await;
     assert_eq!(fetched.end(), ("connect_failed", "connect"));
 }
 
 #[tokio::test]
-async fn a_proxy_that_is_away_is_not_tried_for_a_while_and_direct_addresses_are() {
+async fn an_unreachable_proxy_is_not_tried_for_a_while_and_direct_addresses_are() {
     let address = closed_address().await;
     let dialer = UpstreamProxyDialer::new(settings(&format!("http://{address}")), tls(None));
     let target = pinned(PUBLIC_ADDRESS, JudgeConfig::default());
@@ -66,7 +66,7 @@ async fn a_proxy_that_is_away_is_not_tried_for_a_while_and_direct_addresses_are(
         tokio::time::advance(FAILURE_INTERVAL).await;
         tokio::time::resume();
     }
-    // It is back, and no connection arrives.
+    // The proxy listens again, and no connection arrives while the breaker is open.
     let listener = std::net::TcpListener::bind(address).unwrap();
     listener.set_nonblocking(true).unwrap();
     let error = dialer.connect(&target).await.unwrap_err();

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Status, or the reason, for a flood before the head and for the same one in the body.
+/// Status, or the reason, for a flood before the head and for the same flood within the body.
 async fn flood(frames: Vec<u8>) -> [Result<u16, Code>; 2] {
     let head = headers(0, &[STATUS_200]);
     let end = frame(DATA, END_STREAM, b"ok");
@@ -60,7 +60,7 @@ async fn i_7_frames_with_one_byte_each_cannot_fill_the_window() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn b_1_ten_thousand_short_frames_that_wait_are_no_flood() {
+async fn b_1_ten_thousand_short_frames_that_wait_do_not_count_as_a_flood() {
     let short = frame(DATA, 0, &[b'x'; 50]).repeat(10_000);
     let head = headers(0, &[STATUS_200]);
     let frames = [head, short, frame(DATA, END_STREAM, b"")];
@@ -95,7 +95,7 @@ async fn r_1_the_number_of_fields_is_bounded() {
 
 #[tokio::test(start_paused = true)]
 async fn r_1_the_bytes_of_the_head_are_bounded() {
-    // A field that counts 16,000 bytes: its length needs three bytes (RFC 7541, section 5.1).
+    // A field that counts as 16,000 bytes: its length needs three bytes (RFC 7541, section 5.1).
     let length = 16_000_u16 - 33 - 0x7f;
     let [low, high] = [length & 0x7f | 0x80, length >> 7].map(|part| u8::try_from(part).unwrap());
     let mut large = vec![0, 1, b'x', 0x7f, low, high];
