@@ -30,7 +30,8 @@ while read -r line; do
 done
 "#;
 
-/// A server of 2026-07-28 that asks for an account before it pays, and whether to sign. `nag` asks without end.
+/// A server of 2026-07-28 that asks for an account before it pays, and whether to sign. `nag` asks until it is cancelled, and
+/// `insist` also then.
 pub(crate) struct Bank(FakeServer<Vec<Value>>);
 
 fn form(message: &str, name: &str, property: &Value) -> Value {
@@ -67,6 +68,7 @@ fn bank_result(params: &Value) -> Value {
             lost
         }
         ("sign", None) => asks(form("Sign it?", "ok", &json!({"type": "boolean"}))),
+        ("insist", _) => asks(form("Sure?", "ok", &json!({"type": "boolean"}))),
         ("nag", None | Some(("accept", _))) => {
             asks(form("More?", "ok", &json!({"type": "boolean"})))
         }
@@ -80,7 +82,7 @@ async fn bank_reply(
     request: ReceivedRequest,
 ) -> Result<Reply, ConnectionClosed> {
     let message = request.json().await?;
-    let tools: Vec<_> = ["pay", "sign", "nag", "balance", "lose"]
+    let tools: Vec<_> = ["pay", "sign", "nag", "insist", "balance", "lose"]
         .map(|name| json!({"name": name, "inputSchema": {"type": "object"}}))
         .into();
     let result = match message["method"].as_str().unwrap_or_default() {
