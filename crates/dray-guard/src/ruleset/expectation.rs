@@ -17,7 +17,7 @@ use crate::reason::Code;
 pub struct Expectation {
     /// The URL; for a tunnel, one with its host and port.
     pub url: String,
-    /// The outcome: `allow`, `report` or `deny`.
+    /// The outcome: `allow`, `report`, `ask` or `deny`.
     pub outcome: String,
     /// Name of the rule that decides or that is reported; not compared if it is absent.
     pub rule: Option<String>,
