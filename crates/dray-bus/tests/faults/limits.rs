@@ -95,7 +95,7 @@ async fn the_message_limit_is_the_same_on_small_and_large_servers() {
             matches!(
                 error,
                 PublishError::TooLarge {
-                    limit: MESSAGE_LIMIT,
+                    limit: Some(MESSAGE_LIMIT),
                     ..
                 }
             ),
