@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 /// Bucket of the records.
 pub(crate) const RECORD_BUCKET: &str = "dray_client_state";
 /// Longest time for a write to the store, and for a read from it.
-const STORE_TIMEOUT: Duration = Duration::from_secs(30);
+pub(crate) const STORE_TIMEOUT: Duration = Duration::from_secs(30);
 /// Most bytes of one record; the bucket takes messages of 256 KiB, headers included.
 const MAX_RECORD_BYTES: usize = 200 << 10;
 /// Most characters of an id in a request.
