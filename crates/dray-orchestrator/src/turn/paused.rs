@@ -23,7 +23,7 @@ use serde_json::{Value, json};
 use sha2::Sha256;
 
 use crate::approvals::ApprovalStore;
-use crate::records::STORE_TIMEOUT;
+use crate::records::{STORE_TIMEOUT, digest_prefix};
 
 mod answers;
 mod record;
@@ -453,8 +453,7 @@ pub(crate) fn checkpoint_messages(token: &str) -> [Value; 2] {
 fn shorten_ids(message: &mut Message) {
     let short = |id: &mut String| {
         if id_parts(id).is_some() {
-            let digest = Sha256Digest::of(id.as_bytes()).to_hex();
-            *id = format!("call_{}", digest.get(..24).unwrap_or(&digest));
+            *id = format!("call_{}", digest_prefix(id, 24));
         }
     };
     message.tool_call_id.as_mut().map(short);
