@@ -9,26 +9,8 @@ use futures_util::FutureExt as _;
 use serde_json::{Value, json};
 
 /// A program of 2025-11-25 that asks during the call.
-pub(crate) const ASKING_PROGRAM: &str = r#"
-while read -r line; do
-  id=$(printf '%s' "$line" | sed -n 's/.*"id":\([0-9]*\).*/\1/p')
-  case "$line" in
-    *'"initialize"'*) result='{"protocolVersion":"2025-11-25","capabilities":{"tools":{}},"serverInfo":{"name":"s","version":"1"}}';;
-    *'"tools/list"'*) result='{"tools":[{"name":"pay","inputSchema":{"type":"object"}}]}';;
-    *'"tools/call"'*) called=$id
-      printf '{"jsonrpc":"2.0","id":900,"method":"elicitation/create","params":{"message":"Really?","requestedSchema":{"type":"object","properties":{"ok":{"type":"boolean"}},"required":["ok"]}}}\n'
-      continue;;
-    *'"action":"accept"'*) id=$called; result='{"content":[{"type":"text","text":"paid"}]}';;
-    *'"action":"decline"'*) id=$called; result='{"content":[{"type":"text","text":"declined"}]}';;
-    *'"action"'*) id=$called; result='{"content":[{"type":"text","text":"not paid"}]}';;
-    *'"server/discover"'*)
-      printf '{"jsonrpc":"2.0","id":%s,"error":{"code":-32601,"message":"unknown"}}\n' "$id"
-      continue;;
-    *) continue;;
-  esac
-  printf '{"jsonrpc":"2.0","id":%s,"result":%s}\n' "$id" "$result"
-done
-"#;
+pub(crate) const ASKING_PROGRAM: &str =
+    include_str!("../../../../tests/programs/asking_mcp_server.sh");
 
 /// A server of 2026-07-28 that asks for an account before it pays, and whether to sign. `nag` asks until it is cancelled, and
 /// `insist` also then.
