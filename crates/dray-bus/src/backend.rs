@@ -331,7 +331,10 @@ fn check_message_size(message: &OutgoingMessage, limit: usize) -> Result<()> {
     }
     let size = message.size();
     if size > limit {
-        return Err(TransportError::TooLarge { size, limit });
+        return Err(TransportError::TooLarge {
+            size,
+            limit: Some(limit),
+        });
     }
     Ok(())
 }

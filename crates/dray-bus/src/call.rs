@@ -277,9 +277,10 @@ impl<'a> CallAttempt<'a> {
                 );
                 return Ok(AttemptResult::NoResponders);
             }
-            Ok(Err(TransportError::TooLarge { size, limit })) => {
-                return Err(CallError::TooLarge { size, limit });
-            }
+            Ok(Err(TransportError::TooLarge {
+                size,
+                limit: Some(limit),
+            })) => return Err(CallError::TooLarge { size, limit }),
             Ok(Err(error)) => return Err(CallError::Transport(error)),
             Err(_elapsed) => return Ok(AttemptResult::Silence),
         }

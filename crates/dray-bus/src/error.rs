@@ -20,13 +20,13 @@ pub enum TransportError {
     #[error("the server refuses `{0}` to this identity")]
     Denied(String),
     /// The message is over a limit; sizes in bytes with headers.
-    #[error("a message of {size} bytes is over the limit of {limit}")]
+    #[error("a message of {size} bytes is over the limit{}", limit_text(*limit))]
     TooLarge {
         /// Bytes of payload and headers.
         size: usize,
-        /// Limit of the server, of the stream or of this crate (E-3), in bytes. Equal to `size` where a server refused
-        /// the message without naming its limit.
-        limit: usize,
+        /// Limit of the server, of the stream or of this crate (E-3), in bytes; `None` where the server refused the
+        /// message without naming the limit of its stream.
+        limit: Option<usize>,
     },
     /// A limit of the stream is reached (error 10077 and similar ones, F-4).
     #[error("the stream is full")]
@@ -64,6 +64,11 @@ impl TransportError {
             | Self::Header(_) => false,
         }
     }
+}
+
+/// The end of a sentence about a limit.
+fn limit_text(limit: Option<usize>) -> String {
+    limit.map_or_else(String::new, |bytes| format!(" of {bytes}"))
 }
 
 fn unavailable_fault(retry: Duration) -> Fault {
@@ -236,12 +241,12 @@ impl From<CallError> for Fault {
 #[derive(Debug, thiserror::Error)]
 pub enum PublishError {
     /// The message is over the limit (E-3): a programming error.
-    #[error("a message of {size} bytes is over the limit of {limit}")]
+    #[error("a message of {size} bytes is over the limit{}", limit_text(*limit))]
     TooLarge {
         /// Bytes of payload and headers.
         size: usize,
-        /// Limit for messages of the stream (E-3), in bytes.
-        limit: usize,
+        /// Limit for messages of the stream (E-3), in bytes; `None` where only the server knows it.
+        limit: Option<usize>,
     },
     /// The stream stayed full for 15 s.
     #[error("the stream for `{0}` is full")]

@@ -144,6 +144,21 @@ impl KeyValue {
         self.put(key, Some(value), revision).await
     }
 
+    /// Writes a key whether or not it has a value. Of concurrent writers one wins; a later `get` returns its value.
+    ///
+    /// # Errors
+    /// [`KeyError::Stale`] when another writer changed the key meanwhile, an invalid key, or the bus.
+    pub async fn create_or_update(&self, key: &str, value: Bytes) -> Result<u64, KeyError> {
+        match self.create(key, value.clone()).await {
+            Err(KeyError::Exists) => match self.get(key).await? {
+                Some(entry) => self.update(key, value, entry.revision).await,
+                // Another writer deleted it after `create` found it.
+                None => Err(KeyError::Stale),
+            },
+            other => other,
+        }
+    }
+
     /// Deletes the value of exactly this revision.
     ///
     /// # Errors

@@ -177,7 +177,10 @@ impl Bus {
         trace::join_trace(&span, &mut message.headers);
         let size = message.size();
         if size > limit {
-            return Err(PublishError::TooLarge { size, limit });
+            return Err(PublishError::TooLarge {
+                size,
+                limit: Some(limit),
+            });
         }
         let started = Instant::now();
         let wait = deadline.remaining(self.now_ms()).max(MIN_PUBLISH_TIMEOUT);

@@ -140,8 +140,8 @@ impl LinkVerifier {
         if link.tenant != self.tenant {
             return Err(LinkError::Invalid);
         }
-        let skew_ms = millis(CLOCK_SKEW);
-        let expires_ms = link.issued_ms.saturating_add(millis(LINK_LIFETIME));
+        let skew_ms = whole_millis(CLOCK_SKEW);
+        let expires_ms = link.issued_ms.saturating_add(whole_millis(LINK_LIFETIME));
         // A restarted console does not know which links were used, so it refuses links from before its start.
         let is_older = link.issued_ms < self.started_ms;
         if now_ms > expires_ms || is_older || link.issued_ms > now_ms.saturating_add(skew_ms) {
@@ -162,7 +162,8 @@ impl LinkVerifier {
     }
 }
 
-fn millis(time: Duration) -> u64 {
+/// A time in milliseconds, as records and tokens have it; the most for one that does not fit.
+pub(crate) fn whole_millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
@@ -194,7 +195,7 @@ mod tests {
     #[test]
     fn a_link_expires_and_does_not_outlive_a_restart_of_the_console() {
         let verifier = verifier(ConsoleRole::Act);
-        let lifetime_ms = millis(LINK_LIFETIME);
+        let lifetime_ms = whole_millis(LINK_LIFETIME);
         let token = token_at(ConsoleRole::Look, START_MS);
         assert_eq!(
             verifier.redeem(&token, START_MS + lifetime_ms + 1),

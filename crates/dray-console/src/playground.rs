@@ -76,7 +76,7 @@ async fn first_page(state: &ConsoleState, session: &ConsoleSession) -> Markup {
         @match &agents {
             Err(fault) => (fault_notice("Agents cannot be listed.", fault)),
             Ok(agents) => {
-                @if agents.is_empty() { p { "The orchestrator has no local manifest. Name a folder with " code { "--manifests" } "." } }
+                @if agents.is_empty() { p { "The orchestrator has no local manifest. Name a directory with " code { "--manifests" } "." } }
                 @else { (view::message_form(session, "/playground", Some(agents))) }
             },
         }

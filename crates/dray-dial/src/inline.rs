@@ -1,33 +1,29 @@
 //! The content of an attachment that carries it: `data`, or a `data:` URL (RFC 2397).
 
-use base64::Engine as _;
-use base64::alphabet;
-use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
+use bytes::Bytes;
 use dray_agent::message::Attachment;
-use percent_encoding::percent_decode_str;
 
-/// Standard base64, with padding or without it.
-const LENIENT_BASE64: GeneralPurpose = GeneralPurpose::new(
-    &alphabet::STANDARD,
-    GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
-);
+use crate::data_url::{decode_base64, decode_data_url};
 
 /// The bytes inside an attachment, `data` before a `data:` URL; `None` if it only has a reference.
-pub fn inline_bytes(attachment: &Attachment) -> Option<Vec<u8>> {
+pub fn inline_bytes(attachment: &Attachment) -> Option<Bytes> {
     if let Some(data) = &attachment.data {
         // The default of DIAL for attachments without a type.
         let media_type = attachment.kind.as_deref().unwrap_or("text/markdown");
-        return Some(decode_data(media_type, data));
+        return Some(decode_attachment_data(media_type, data));
     }
-    decode_data_url(attachment.url.as_deref()?)
+    let inline = decode_data_url(attachment.url.as_deref()?, u64::MAX);
+    inline.ok().map(|inline| inline.bytes)
 }
 
-/// Decodes `data`: text for text types, base64 for all others. Invalid base64 counts as text.
-fn decode_data(media_type: &str, data: &str) -> Vec<u8> {
-    if is_text(media_type) {
-        return data.as_bytes().to_vec();
+/// Decodes the `data` of an attachment: text for text types, base64 for all others. Invalid base64 counts as text.
+pub fn decode_attachment_data(media_type: &str, data: &str) -> Bytes {
+    // Texts are never decoded: `abcd` is valid base64 as well (quickapps 23.2).
+    let decoded = (!is_text(media_type)).then(|| decode_base64(data));
+    match decoded.flatten() {
+        Some(bytes) => bytes.into(),
+        None => Bytes::copy_from_slice(data.as_bytes()),
     }
-    decode_base64(data.bytes()).unwrap_or_else(|| data.as_bytes().to_vec())
 }
 
 fn is_text(media_type: &str) -> bool {
@@ -36,30 +32,11 @@ fn is_text(media_type: &str) -> bool {
         || matches!(
             plain.as_str(),
             // No type, or a type that is text although its name does not begin so.
-            "" | "application/json" | "application/xml" | "image/svg+xml" | "application/yaml"
+            "" | "application/yaml"
         )
-        || plain.ends_with("+json")
-}
-
-fn decode_data_url(url: &str) -> Option<Vec<u8>> {
-    let url = url.trim_start();
-    let is_data = url.get(..5)?.eq_ignore_ascii_case("data:");
-    let rest = url.get(5..).filter(|_| is_data)?;
-    let (head, body) = rest.split_once(',')?;
-    let bytes = percent_decode_str(body);
-    // RFC 2397: `;base64` is a flag without a value, after the media type.
-    let is_base64 = |part: &str| part.trim().eq_ignore_ascii_case("base64");
-    if head.split(';').skip(1).any(is_base64) {
-        decode_base64(bytes)
-    } else {
-        Some(bytes.collect())
-    }
-}
-
-fn decode_base64(text: impl Iterator<Item = u8>) -> Option<Vec<u8>> {
-    // Line breaks inside base64 are common and ignored.
-    let plain: Vec<u8> = text.filter(|byte| !byte.is_ascii_whitespace()).collect();
-    LENIENT_BASE64.decode(plain).ok()
+        // With types such as `application/x-ndjson` and `image/svg+xml`.
+        || plain.ends_with("json")
+        || plain.ends_with("xml")
 }
 
 #[cfg(test)]
@@ -87,6 +64,7 @@ mod tests {
             Some(b"YQ=="),
         );
         check(Some("application/json"), Some("1"), None, Some(b"1"));
+        check(Some("image/svg+xml"), Some("YQ=="), None, Some(b"YQ=="));
         check(Some("image/png"), Some("Y\nQ"), None, Some(b"a"));
         check(Some("image/png"), Some("*"), None, Some(b"*"));
     }

@@ -6,7 +6,7 @@
 //! - [`DialClient`]: files, permissions, metadata, sign-in and the code interpreter.
 //! - [`DialPort`]: what other crates need of it, as a trait; `fake` (feature `fake`) is one in memory for tests.
 //! - [`chat`]: streams of chat completions, from DIAL or from anywhere.
-//! - [`inline_bytes`]: the content of an attachment that carries it.
+//! - [`inline_bytes`]: the content of an attachment that carries it; [`decode_data_url`]: that of a `data:` URL.
 //! - [`origin`]: the classification of a URL, without a request.
 //!
 //! It decides nothing about files that people may read: DIAL Core checks every key itself.
@@ -25,6 +25,7 @@
 mod cache;
 pub mod chat;
 mod core;
+mod data_url;
 mod error;
 #[cfg(feature = "fake")]
 pub mod fake;
@@ -38,8 +39,9 @@ pub mod signin;
 mod user;
 
 pub use crate::core::{DialClient, DialOptions, InterpreterAction, InterpreterEndpoint};
+pub use data_url::{InlineData, InvalidDataUrl, decode_data_url};
 pub use error::{Error, ErrorKind};
-pub use inline::inline_bytes;
+pub use inline::{decode_attachment_data, inline_bytes};
 pub use origin::{DialFolder, DialOrigin, FileUrl, InvalidOrigin, UrlClass};
 pub use port::{ChunkStream, DialPort};
 pub use user::UserInfo;

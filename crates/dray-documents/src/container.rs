@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::rc::Rc;
 
+use crate::classify::bytes::read_at;
 use crate::limits::{Budget, Damage, Failure, Limit};
 
 /// The source of a conversion: an open file, or bytes.
@@ -192,14 +193,7 @@ fn fold_name(name: &str) -> String {
 
 /// Reads the first bytes of a file and rewinds it. Returns the number of bytes.
 fn head_of(input: &mut dyn Input, head: &mut [u8]) -> io::Result<usize> {
-    input.seek(SeekFrom::Start(0))?;
-    let mut read = 0;
-    while let Some(rest) = head.get_mut(read..).filter(|rest| !rest.is_empty()) {
-        match input.read(rest)? {
-            0 => break,
-            n => read += n,
-        }
-    }
+    let read = read_at(input, 0, head)?;
     input.seek(SeekFrom::Start(0))?;
     Ok(read)
 }

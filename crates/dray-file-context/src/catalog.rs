@@ -30,7 +30,7 @@ pub struct CatalogEntry {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub public_url: Option<String>,
     /// The file can no longer be fetched.
-    #[serde(default, skip_serializing_if = "is_false")]
+    #[serde(default, skip_serializing_if = "crate::is_false")]
     pub unavailable: bool,
     /// Older forms of its id.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -41,11 +41,6 @@ pub struct CatalogEntry {
     /// URLs that it had before, as they were stored (16.2).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub former_urls: Vec<String>,
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands a reference")]
-fn is_false(value: &bool) -> bool {
-    !value
 }
 
 impl CatalogEntry {

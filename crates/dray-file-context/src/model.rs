@@ -74,10 +74,10 @@ pub struct ChatItem {
     #[serde(default)]
     pub value: Value,
     /// Everything older was compressed into this message (6.1).
-    #[serde(default, skip_serializing_if = "is_false")]
+    #[serde(default, skip_serializing_if = "crate::is_false")]
     pub checkpoint: bool,
     /// The answer stopped with a question to the user and has to be resumed (6.1).
-    #[serde(default, skip_serializing_if = "is_false")]
+    #[serde(default, skip_serializing_if = "crate::is_false")]
     pub awaiting_input: bool,
     /// Ids, names and URLs of this message's files, persisted when it was the current one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -85,11 +85,6 @@ pub struct ChatItem {
     /// All other stored fields.
     #[serde(flatten)]
     pub extra: Map<String, Value>,
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands a reference")]
-fn is_false(value: &bool) -> bool {
-    !value
 }
 
 impl ChatItem {

@@ -27,7 +27,7 @@ pub struct ContextRequest {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub language: Option<ReminderLanguage>,
     /// Whether the reminder names files by their ids alone; `fileUrlMap` has the URLs anyway.
-    #[serde(skip_serializing_if = "is_false")]
+    #[serde(skip_serializing_if = "crate::is_false")]
     pub hide_urls: bool,
     /// Whether images, audio and video stay parts of their message; absent means the default of the generation. The
     /// reminder mentions attached media only if they are attached.
@@ -83,11 +83,6 @@ pub struct ContextRequest {
     /// Texts of files by id, for the tool-call layout.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub contents: BTreeMap<String, String>,
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands a reference")]
-fn is_false(value: &bool) -> bool {
-    !value
 }
 
 impl ContextRequest {

@@ -107,7 +107,7 @@ impl Service for FileResolver {
             .calls::<v1::StatSandboxRequest>()
             .publishes_work::<v1::ToolCallRequested>()
             .publishes_event::<v1::ToolCallResolved>()
-            .uses_keys(crate::reading::CONVERSIONS_BUCKET)
+            .uses_keys(crate::reading::CONVERSION_BUCKET)
     }
 
     fn store_access() -> StoreAccess {

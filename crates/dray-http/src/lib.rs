@@ -4,6 +4,7 @@
 //! - [`RequestBuilder`]: bodies with an exact length, streamed, multipart included.
 //! - [`HttpResponse`]: a bounded response or a stream.
 //! - [`HttpError`]: the failure, and whether the peer may have received the complete request.
+//! - [`ClientCredentials`]: requests an access token of OAuth 2.0 (RFC 6749 section 4.4).
 //! - [`DestinationGuard`]: decides where a client of [`HttpClient::guarded`] may connect.
 //! - `fake_server` (feature `fake-server`): a small HTTP server, for fake servers of platforms and providers.
 //!
@@ -29,6 +30,7 @@
 
 mod address;
 mod client;
+mod client_credentials;
 mod error;
 mod exactly;
 #[cfg(any(test, feature = "fake-server"))]
@@ -48,6 +50,7 @@ use futures_util::Stream;
 
 pub use address::url_authority;
 pub use client::{HttpClient, HttpTimeouts, TrustedAuthorities};
+pub use client_credentials::{AccessToken, ClientCredentials, TokenError};
 pub use error::{FailureKind, HttpError, RequestProgress};
 pub use exactly::exact_length_stream;
 pub use guard::DestinationGuard;

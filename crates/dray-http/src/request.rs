@@ -11,7 +11,7 @@ use futures_util::StreamExt as _;
 use futures_util::stream;
 use http::header::{AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE};
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, PercentEncode, utf8_percent_encode};
 use serde::Serialize;
 use tokio::time::Instant;
 
@@ -270,11 +270,12 @@ impl RequestBuilder {
 }
 
 fn encode_pair(name: &str, value: &str) -> String {
-    format!(
-        "{}={}",
-        utf8_percent_encode(name, ESCAPED_BYTES),
-        utf8_percent_encode(value, ESCAPED_BYTES)
-    )
+    format!("{}={}", percent_encode(name), percent_encode(value))
+}
+
+/// Escapes all but the unreserved characters.
+pub(crate) fn percent_encode(text: &str) -> PercentEncode<'_> {
+    utf8_percent_encode(text, ESCAPED_BYTES)
 }
 
 /// Compares the progress with the limits at each check.

@@ -251,15 +251,8 @@ impl ContentAccess {
     async fn head(&self, claim: &Claim) -> Result<Bytes, Fault> {
         let client = &self.client;
         let deadline = client.deadline(TRANSFER_TIMEOUT);
-        let mut reader = client.store.read(&client.tenant, claim, deadline).await?;
-        let mut head = BytesMut::new();
-        while head.len() < HEAD_BYTES
-            && let Some(bytes) = reader.next().await?
-        {
-            head.extend_from_slice(&bytes);
-        }
-        head.truncate(HEAD_BYTES);
-        Ok(head.freeze())
+        let reader = client.store.read(&client.tenant, claim, deadline).await?;
+        Ok(reader.read_head(HEAD_BYTES).await?)
     }
 
     /// Digest of a file of the local directory.

@@ -25,7 +25,7 @@ const MAX_MANIFEST_BYTES: u64 = 4 << 20;
 
 /// A directory that cannot be used; it stops the start of the service.
 #[derive(Debug, Error)]
-#[error("the folder of manifests {path} cannot be read")]
+#[error("the directory of manifests {path} cannot be read")]
 pub struct FolderError {
     /// The path, as configured.
     pub path: PathBuf,
@@ -70,7 +70,7 @@ impl ManifestDirectory {
     ///
     /// # Errors
     ///
-    /// [`FolderError`] when the folder cannot be read.
+    /// [`FolderError`] when the directory cannot be read.
     pub fn open(folder: Option<PathBuf>, reader: Arc<ManifestReader>) -> Result<Self, FolderError> {
         if let Some(path) = &folder {
             fs::read_dir(path).map_err(|source| FolderError {

@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 /// Bucket of the records.
 pub(crate) const RECORD_BUCKET: &str = "dray_client_state";
 /// Longest time for a write to the store, and for a read from it.
-const STORE_TIMEOUT: Duration = Duration::from_secs(30);
+pub(crate) const STORE_TIMEOUT: Duration = Duration::from_secs(30);
 /// Most bytes of one record; the bucket takes messages of 256 KiB, headers included.
 const MAX_RECORD_BYTES: usize = 200 << 10;
 /// Most characters of an id in a request.
@@ -164,9 +164,8 @@ impl CallerRecords {
     }
 
     fn prefix(&self, kind: RecordKind, principal: &str) -> String {
-        let digest = Sha256Digest::of(principal.as_bytes()).to_hex();
         // 128 bits: the operator chooses names of principals, so callers cannot create two with one digest.
-        let owner = digest.get(..32).unwrap_or(&digest);
+        let owner = digest_prefix(principal, 32);
         format!("{}.{}.{owner}", kind.as_str(), self.tenant.token())
     }
 
@@ -395,6 +394,13 @@ impl CallerRecords {
 /// A new id for a record: the prefix and 122 random bits.
 pub(crate) fn random_id(prefix: &str) -> String {
     format!("{prefix}{}", uuid::Uuid::new_v4().simple())
+}
+
+/// The first characters of a digest of a text, in hexadecimal; each is 4 bits.
+pub(crate) fn digest_prefix(text: &str, characters: usize) -> String {
+    let mut digest = Sha256Digest::of(text.as_bytes()).to_hex();
+    digest.truncate(characters);
+    digest
 }
 
 /// Whether a text of a request can be an id. Keys of the bus have parts, and an id must not add one.

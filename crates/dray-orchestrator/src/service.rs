@@ -194,7 +194,7 @@ fn http_surface(
     let manifests = Arc::new(manifests);
     let (skills, skipped) = skill::of_layers(&layers);
     for reason in skipped {
-        tracing::warn!("a skill is left out: {reason}");
+        tracing::warn!("{reason}");
     }
     let core = dial_client(&config)?;
     let grants = CallerGrants::new(&config)

@@ -19,12 +19,11 @@ use dray_tool_mcp::{
     CallbackRefusal, ConfirmedSignIn, PendingSignIn, RenewalLease, SignInKeeper, SignInOwner,
     SignInStoreError,
 };
-use dray_types::Sha256Digest;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use url::Url;
 
-use crate::records::{CallerRecords, RecordError, RecordKind};
+use crate::records::{CallerRecords, RecordError, RecordKind, digest_prefix};
 use codes::{codes_in, random_code};
 use seal::RecordSeal;
 
@@ -367,8 +366,7 @@ fn owner_text(owner: &SignInOwner) -> String {
 
 /// The id of a record that is found by a secret or a long text: 128 bits of its digest.
 fn record_id(text: &str) -> String {
-    let digest = Sha256Digest::of(text.as_bytes()).to_hex();
-    digest.get(..32).unwrap_or(&digest).to_owned()
+    digest_prefix(text, 32)
 }
 
 /// The state in an address.

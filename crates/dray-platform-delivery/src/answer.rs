@@ -278,7 +278,7 @@ fn turn_key(meta: &Meta, session: &str, turn: &str) -> String {
 
 /// Converts a failure of the store to that of the request.
 fn store_failure(error: impl Into<Fault>) -> DeliveryError {
-    DeliveryError::Asked {
+    DeliveryError::ServiceFault {
         what: "the store",
         fault: Box::new(error.into()),
     }

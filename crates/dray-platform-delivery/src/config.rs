@@ -29,10 +29,10 @@ use crate::web_files::{covers, rule_problems};
 pub struct Config {
     /// Accounts on platforms, by name.
     pub accounts: BTreeMap<String, AccountConfig>,
-    /// Copies files into a folder of this machine for the target `cli:FOLDER`. Only for a system that serves the person
-    /// who runs it. Default false.
+    /// Copies files into a directory of this machine for the target `cli:FOLDER`. Only for a system that serves the
+    /// person who runs it. Default false.
     pub cli: bool,
-    /// Folders that `cli` takes when the wished one cannot be written, in this order.
+    /// Directories that `cli` takes when the wished one cannot be written, in this order.
     pub cli_fallbacks: Vec<PathBuf>,
     /// Chats that any session may send to beside its own, each written as `telegram:12345` or, for all chats of an
     /// account, `telegram:*`.

@@ -14,7 +14,7 @@ pub enum DeliveryError {
     Request(#[from] InvalidMessage),
     /// Another service refused, or did not respond.
     #[error("{what}: {fault}")]
-    Asked {
+    ServiceFault {
         /// The service or the record that was asked, for the log.
         what: &'static str,
         /// Its fault, which the caller gets.
@@ -53,7 +53,7 @@ impl From<DeliveryError> for Fault {
     fn from(error: DeliveryError) -> Self {
         match error {
             DeliveryError::Request(invalid) => invalid.into(),
-            DeliveryError::Asked { fault, .. } => *fault,
+            DeliveryError::ServiceFault { fault, .. } => *fault,
             DeliveryError::NoChat => {
                 Self::new(FaultCode::NotFound, "No chat belongs to this session.")
                     .detail("no_chat")

@@ -195,7 +195,7 @@ impl Gatherer {
         // The whole request is tried again, because the result names all files. Files that were copied are in the
         // cache.
         if attempt < MAX_ATTEMPTS && files.iter().any(is_transient) {
-            return Err(DeliveryError::Asked {
+            return Err(DeliveryError::ServiceFault {
                 what: "the sandbox",
                 fault: Box::new(
                     Fault::new(

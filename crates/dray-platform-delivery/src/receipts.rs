@@ -92,7 +92,7 @@ impl ReceiptService {
         let found = ledger
             .find::<v1::SendFileRequested>(tenant, id)
             .await
-            .map_err(|error| DeliveryError::Asked {
+            .map_err(|error| DeliveryError::ServiceFault {
                 what: "the ledger",
                 fault: Box::new(Fault::from(error)),
             })?;
@@ -251,7 +251,7 @@ impl ReceiptService {
                 }
                 Err(ClaimFailure::Missing) => return Err(DeliveryError::NotFound("stored file")),
                 Err(ClaimFailure::Failed(fault)) => {
-                    return Err(DeliveryError::Asked {
+                    return Err(DeliveryError::ServiceFault {
                         what: "the store",
                         fault,
                     });
@@ -306,7 +306,7 @@ fn id_of(text: &str) -> Result<OperationId, InvalidMessage> {
 }
 
 fn store_unreachable(error: dray_bus::KeyError) -> DeliveryError {
-    DeliveryError::Asked {
+    DeliveryError::ServiceFault {
         what: "the deliveries",
         fault: Box::new(Fault::from(error)),
     }

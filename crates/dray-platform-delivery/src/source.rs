@@ -1,8 +1,9 @@
 //! Stored bytes as platforms read them: verified while they are read, and reopened for every attempt.
 
 use async_trait::async_trait;
+use bytes::Bytes;
 use dray_platform::{ByteSource, ByteStream, ErrorKind, PlatformError};
-use dray_store::{ReadError, Store};
+use dray_store::{ArtifactReader, ReadError, Store};
 use dray_types::{Claim, Clock, Deadline, TenantId};
 use std::time::Duration;
 
@@ -25,12 +26,7 @@ pub struct StoredSource {
 #[async_trait]
 impl ByteSource for StoredSource {
     async fn open(&self) -> Result<ByteStream, PlatformError> {
-        let deadline = Deadline::after(self.clock.now_ms(), READ_TIMEOUT);
-        let reader = self
-            .store
-            .read(&self.tenant, &self.claim, deadline)
-            .await
-            .map_err(to_platform_error)?;
+        let reader = self.reader().await?;
         let stream = futures_util::stream::try_unfold(reader, |mut reader| async move {
             let next = reader.next().await.map_err(to_platform_error)?;
             Ok(next.map(|bytes| (bytes, reader)))
@@ -44,19 +40,15 @@ impl StoredSource {
     ///
     /// # Errors
     /// The failure to open or to read the file.
-    pub async fn head(&self, max_bytes: usize) -> Result<Vec<u8>, PlatformError> {
-        use futures_util::StreamExt as _;
+    pub async fn head(&self, max_bytes: usize) -> Result<Bytes, PlatformError> {
+        let head = self.reader().await?.read_head(max_bytes).await;
+        head.map_err(to_platform_error)
+    }
 
-        let mut stream = self.open().await?;
-        let mut head = Vec::new();
-        while head.len() < max_bytes
-            && let Some(bytes) = stream.next().await
-        {
-            let bytes = bytes?;
-            let taken_bytes = bytes.len().min(max_bytes - head.len());
-            head.extend_from_slice(bytes.get(..taken_bytes).unwrap_or_default());
-        }
-        Ok(head)
+    async fn reader(&self) -> Result<ArtifactReader, PlatformError> {
+        let deadline = Deadline::after(self.clock.now_ms(), READ_TIMEOUT);
+        let reader = self.store.read(&self.tenant, &self.claim, deadline).await;
+        reader.map_err(to_platform_error)
     }
 }
 

@@ -244,14 +244,14 @@ where
     Fault: From<E>,
 {
     tracing::warn!(error = &error as &dyn std::error::Error, "{what} failed");
-    DeliveryError::Asked {
+    DeliveryError::ServiceFault {
         what,
         fault: Box::new(Fault::from(error)),
     }
 }
 
 fn too_large(numbers: &str) -> DeliveryError {
-    DeliveryError::Asked {
+    DeliveryError::ServiceFault {
         what: "the size",
         fault: Box::new(
             Fault::new(

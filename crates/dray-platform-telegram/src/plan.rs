@@ -5,7 +5,7 @@ use dray_platform::{
     ChatLimits, ErrorKind, FilesStep, OutgoingDelivery, OutgoingFile, PlatformError, Route,
     SendFlags, SendOutcome, SendStep,
 };
-use dray_presentation::caption::{self, CaptionPlacement, CaptionUnit};
+use dray_presentation::caption::{CaptionUnit, neutralise_mentions};
 
 /// Routes. Except for albums, `send` and the route's name make the API method, and the name is also the form field.
 pub(crate) const ALBUM_ROUTE: Route = Route::Album;
@@ -45,7 +45,8 @@ pub(crate) fn plan_steps(delivery: &OutgoingDelivery, limits: &ChatLimits) -> Ve
             steps.push(file_step(*route, vec![*index]));
         }
     }
-    plan_message(&delivery.message, limits, &mut steps);
+    let text = neutralise_mentions(&delivery.message);
+    dray_platform::plan::place_text(&text, limits, CaptionUnit::Utf16, &mut steps);
     steps
 }
 
@@ -97,28 +98,6 @@ fn join_album(
         *last = file_step(album, files);
     }
     fits
-}
-
-/// Adds the message: as the caption of the first step if it fits there, else as separate steps before the files.
-fn plan_message(message: &str, limits: &ChatLimits, steps: &mut Vec<SendStep>) {
-    let fitting = caption::CaptionLimits {
-        // Without files, the text cannot be a caption, so it is a separate message.
-        caption: if steps.is_empty() { 0 } else { limits.caption },
-        message: limits.text,
-        unit: CaptionUnit::Utf16,
-    };
-    match (
-        caption::fit_caption(&caption::neutralise_mentions(message), fitting),
-        steps.first_mut(),
-    ) {
-        (CaptionPlacement::None, _) => {}
-        (CaptionPlacement::Fits(text), Some(first)) => first.set_text(text),
-        (CaptionPlacement::Fits(text), None) => steps.push(SendStep::Text(text)),
-        (CaptionPlacement::Separate(texts), _) => {
-            // Before the files, because the text may explain them.
-            steps.splice(0..0, texts.into_iter().map(SendStep::Text));
-        }
-    }
 }
 
 /// The route for a file: the native one, or as a document. `None` when the file is too large for both.

@@ -41,7 +41,7 @@ use dray_platform::{
     PlatformError, RateLimits, Route, SendRequest, SendStep, UploadProgress, WebhookReply,
     WebhookRequest, http, plan,
 };
-use dray_presentation::caption::{self, CaptionPlacement, CaptionUnit};
+use dray_presentation::caption::CaptionUnit;
 use dray_types::Clock;
 
 pub use options::{WebhookAddress, WebhookOptions};
@@ -128,29 +128,9 @@ impl Platform for WebhookPlatform {
 
     /// As other platforms, but programs read the text: it is sent as it was written, mentions included.
     fn plan(&self, delivery: &OutgoingDelivery, limits: &ChatLimits) -> Vec<SendStep> {
-        // The shared plan neutralises mentions, so it gets no text.
-        let without_text = OutgoingDelivery {
-            message: String::new(),
-            ..delivery.clone()
-        };
-        let mut steps =
-            plan::plan_attachments(&without_text, limits, FILE_ROUTE, CaptionUnit::Chars);
-        let fitting = caption::CaptionLimits {
-            caption: if steps.is_empty() { 0 } else { limits.caption },
-            message: limits.text,
-            unit: CaptionUnit::Chars,
-        };
-        match (
-            caption::fit_caption(&delivery.message, fitting),
-            steps.first_mut(),
-        ) {
-            (CaptionPlacement::None, _) => {}
-            (CaptionPlacement::Fits(text), Some(first)) => first.set_text(text),
-            (CaptionPlacement::Fits(text), None) => steps.push(SendStep::Text(text)),
-            (CaptionPlacement::Separate(texts), _) => {
-                steps.splice(0..0, texts.into_iter().map(SendStep::Text));
-            }
-        }
+        let mut steps = plan::plan_files(delivery, limits, FILE_ROUTE);
+        // Not `plan_attachments`, which neutralises mentions.
+        plan::place_text(&delivery.message, limits, CaptionUnit::Chars, &mut steps);
         steps
     }
 

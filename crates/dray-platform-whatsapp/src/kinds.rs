@@ -5,7 +5,7 @@ use dray_platform::{
     ChatLimits, ErrorKind, FilesStep, OutgoingDelivery, OutgoingFile, PlatformError, Route,
     SendFlags, SendOutcome, SendStep,
 };
-use dray_presentation::caption::{self, CaptionPlacement, CaptionUnit};
+use dray_presentation::caption::{CaptionUnit, neutralise_mentions};
 
 pub(crate) const IMAGE_ROUTE: Route = Route::Image;
 pub(crate) const VIDEO_ROUTE: Route = Route::Video;
@@ -44,22 +44,12 @@ pub(crate) fn plan_steps(
     let has_caption = steps
         .first()
         .is_some_and(|step| step.route() != AUDIO_ROUTE);
-    let fitting = caption::CaptionLimits {
+    let limits = ChatLimits {
         caption: if has_caption { limits.caption } else { 0 },
-        message: limits.text,
-        unit: CaptionUnit::Chars,
+        ..limits.clone()
     };
-    let caption_fit =
-        caption::fit_caption(&caption::neutralise_mentions(&delivery.message), fitting);
-    match (caption_fit, steps.first_mut()) {
-        (CaptionPlacement::None, _) => {}
-        (CaptionPlacement::Fits(text), Some(first)) => first.set_text(text),
-        (CaptionPlacement::Fits(text), None) => steps.push(SendStep::Text(text)),
-        (CaptionPlacement::Separate(texts), _) => {
-            // Before the files, because the text may explain them.
-            steps.splice(0..0, texts.into_iter().map(SendStep::Text));
-        }
-    }
+    let text = neutralise_mentions(&delivery.message);
+    dray_platform::plan::place_text(&text, &limits, CaptionUnit::Chars, &mut steps);
     steps
 }
 

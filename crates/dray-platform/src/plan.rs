@@ -17,11 +17,13 @@ pub fn plan_attachments(
     unit: CaptionUnit,
 ) -> Vec<SendStep> {
     let mut steps = plan_files(delivery, limits, route);
-    plan_message(&delivery.message, limits, unit, &mut steps);
+    let text = caption::neutralise_mentions(&delivery.message);
+    place_text(&text, limits, unit, &mut steps);
     steps
 }
 
-fn plan_files(delivery: &OutgoingDelivery, limits: &ChatLimits, route: Route) -> Vec<SendStep> {
+/// The steps of [`plan_attachments`] without the text.
+pub fn plan_files(delivery: &OutgoingDelivery, limits: &ChatLimits, route: Route) -> Vec<SendStep> {
     let fitting = delivery
         .files
         .iter()
@@ -64,16 +66,16 @@ fn fits_into_step(
             .is_none_or(|limit| sizes().sum::<u64>() <= limit)
 }
 
-/// The message as the text of the first step, or in separate steps before it.
-fn plan_message(message: &str, limits: &ChatLimits, unit: CaptionUnit, steps: &mut Vec<SendStep>) {
+/// Adds a text to steps of files: as the caption of the first step if it fits there, else in separate steps before the
+/// files. With [`ChatLimits::caption`] 0 it is always separate.
+pub fn place_text(text: &str, limits: &ChatLimits, unit: CaptionUnit, steps: &mut Vec<SendStep>) {
     let fitting = caption::CaptionLimits {
         // A text without files has no file whose caption it could be, so it is a separate message.
         caption: if steps.is_empty() { 0 } else { limits.caption },
         message: limits.text,
         unit,
     };
-    let caption_fit = caption::fit_caption(&caption::neutralise_mentions(message), fitting);
-    match (caption_fit, steps.first_mut()) {
+    match (caption::fit_caption(text, fitting), steps.first_mut()) {
         (CaptionPlacement::None, _) => {}
         (CaptionPlacement::Fits(text), Some(first)) => first.set_text(text),
         (CaptionPlacement::Fits(text), None) => steps.push(SendStep::Text(text)),

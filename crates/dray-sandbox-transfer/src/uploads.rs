@@ -394,7 +394,9 @@ const fn reason(kind: ErrorKind) -> &'static str {
     match kind {
         ErrorKind::TooLarge => "too large",
         ErrorKind::NoSpace => "no space left in the sandbox",
-        ErrorKind::PermissionDenied | ErrorKind::ReadOnly => "the uploads folder cannot be written",
+        ErrorKind::PermissionDenied | ErrorKind::ReadOnly => {
+            "the directory of uploads cannot be written"
+        }
         ErrorKind::OutsideRoot | ErrorKind::DeniedPath => "not allowed",
         ErrorKind::InvalidName => "the sandbox cannot hold a file of this name",
         ErrorKind::NotFound => "the stored file has expired",

@@ -146,7 +146,7 @@ impl ErrorKind {
             Self::PermissionDenied => "The sandbox user may not access this path.",
             Self::ReadOnly => "This part of the sandbox is read-only.",
             Self::OutsideRoot => {
-                "This path is outside the folders that files may come from or go to."
+                "This path is outside the directories that files may come from or go to."
             }
             Self::DeniedPath => "This path may hold credentials or system data and is not allowed.",
             Self::TooLarge => "The file is larger than the limit.",

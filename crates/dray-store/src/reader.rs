@@ -164,6 +164,18 @@ impl ArtifactReader {
         }
     }
 
+    /// Reads the first bytes, at most `max_bytes`. They are verified only if they are the whole content.
+    pub async fn read_head(mut self, max_bytes: usize) -> Result<Bytes, ReadError> {
+        let mut head = BytesMut::new();
+        while head.len() < max_bytes
+            && let Some(bytes) = self.next().await?
+        {
+            let taken_bytes = bytes.len().min(max_bytes - head.len());
+            head.extend_from_slice(bytes.get(..taken_bytes).unwrap_or_default());
+        }
+        Ok(head.freeze())
+    }
+
     /// Reads everything into one buffer, verified, if it is at most `limit` long.
     pub async fn read_all(mut self, limit: ByteSize) -> Result<Bytes, ReadError> {
         if self.size > limit.as_u64() {

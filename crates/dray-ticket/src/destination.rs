@@ -22,8 +22,6 @@ const PUT_TIMEOUT: Duration = Duration::from_mins(10);
 const ACCEPT_TIMEOUT: Duration = Duration::from_secs(30);
 /// Longest wait for the end of a delivery that was accepted. It continues without the request.
 const OUTCOME_WAIT: Duration = Duration::from_secs(20);
-/// Interval between lease renewals of a request that makes an artifact or waits for a destination.
-const LEASE_RENEWAL: Duration = Duration::from_secs(15);
 /// Longest directory, in bytes.
 const MAX_DIRECTORY_BYTES: usize = 4_096;
 /// Longest message beside a file, in bytes.
@@ -140,14 +138,12 @@ impl TicketService {
     ) -> T {
         tokio::pin!(work);
         loop {
-            let renewal = tokio::time::sleep(LEASE_RENEWAL);
+            let renewal = tokio::time::sleep(receive::LEASE_RENEWAL_INTERVAL);
             tokio::select! {
                 outcome = &mut work => return outcome,
                 () = renewal => {
                     let now_ms = self.inner.clock.now_ms();
-                    if let Some(lease) = &mut ticket.record.lease {
-                        lease.until_ms = receive::lease_end(now_ms);
-                    }
+                    receive::renew_lease(&mut ticket.record, now_ms);
                     if let Err(problem) = self.save(ticket).await {
                         // The work continues: because of the operation id, a second call by another process counts as
                         // the same call.

@@ -22,8 +22,6 @@ use crate::service::LoadedTicket;
 
 /// Longest time of one response.
 const DOWNLOAD_TIMEOUT: Duration = Duration::from_hours(6);
-/// Interval between two renewals of the lease of a response.
-const LEASE_RENEWAL: Duration = Duration::from_secs(15);
 
 /// The body of one response. Dropping it records how many bytes were sent.
 #[derive(Debug)]
@@ -192,13 +190,12 @@ impl DownloadBody {
         let Some(ticket) = &mut self.ticket else {
             return;
         };
-        if u128::from(now_ms.saturating_sub(self.renewed_ms)) < LEASE_RENEWAL.as_millis() {
+        let unrenewed_ms = u128::from(now_ms.saturating_sub(self.renewed_ms));
+        if unrenewed_ms < receive::LEASE_RENEWAL_INTERVAL.as_millis() {
             return;
         }
         self.renewed_ms = now_ms;
-        if let Some(lease) = &mut ticket.record.lease {
-            lease.until_ms = receive::lease_end(now_ms);
-        }
+        receive::renew_lease(&mut ticket.record, now_ms);
         if let Err(problem) = self.service.save(ticket).await {
             tracing::warn!(%problem, "could not renew the lease of a download");
         }

@@ -23,6 +23,8 @@ use crate::service::LoadedTicket;
 
 /// Duration of a request's lease on a ticket without a renewal.
 pub(crate) const LEASE_TIME: Duration = Duration::from_mins(1);
+/// Interval between two renewals of the lease of a request whose bytes are not recorded by segments.
+pub(crate) const LEASE_RENEWAL_INTERVAL: Duration = Duration::from_secs(15);
 /// Longest time that bytes stay in memory only. With it, a slow sender fills at most 2,160 segments within the longest
 /// lifetime of a ticket, which is below [`MAX_SEGMENTS`].
 const MAX_BUFFER_TIME: Duration = Duration::from_secs(20);
@@ -254,9 +256,7 @@ impl BodyReceiver<'_> {
         let record = &mut self.ticket.record;
         record.moved += segment.size;
         record.segments.push(SegmentRecord::new(&segment));
-        if let Some(lease) = &mut record.lease {
-            lease.until_ms = lease_end(now_ms);
-        }
+        renew_lease(record, now_ms);
         self.saved_ms = now_ms;
         let saved = self.service.save(&mut self.ticket).await;
         if saved.is_err() {
@@ -349,7 +349,14 @@ impl BodyReceiver<'_> {
     }
 }
 
-pub(crate) fn lease_end(now_ms: u64) -> u64 {
+/// Extends the lease of a ticket that is in use; the caller saves the record.
+pub(crate) fn renew_lease(record: &mut TicketRecord, now_ms: u64) {
+    if let Some(lease) = &mut record.lease {
+        lease.until_ms = lease_end(now_ms);
+    }
+}
+
+fn lease_end(now_ms: u64) -> u64 {
     let lease_ms = u64::try_from(LEASE_TIME.as_millis()).unwrap_or(u64::MAX);
     now_ms.saturating_add(lease_ms)
 }

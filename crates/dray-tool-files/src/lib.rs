@@ -18,10 +18,12 @@
 //! address from an agent.
 //!
 //! ```
-//! use dray_tool_files::data::decode_data_url;
+//! use dray_dial::decode_data_url;
+//! use dray_tool_files::data::refused_data_sentence;
 //!
-//! let inline = decode_data_url("data:text/csv;base64,YSxi", 100).unwrap();
-//! assert_eq!((inline.media_type.as_str(), &*inline.bytes), ("text/csv", &b"a,b"[..]));
+//! let refusal = decode_data_url("data:text/csv;base64,YSxi", 2).unwrap_err();
+//! let sentence = refused_data_sentence(refusal, "url", 2);
+//! assert!(sentence.contains("3 bytes, over the 2-byte file size limit"));
 //! ```
 
 mod ask;

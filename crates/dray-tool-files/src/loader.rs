@@ -5,12 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dray_agent::message::Attachment;
+use dray_dial::{decode_attachment_data, decode_data_url};
 use dray_tool::{ToolFailure, UrlClass};
 use dray_types::Claim;
 
 use super::ask::CallFailure;
 use super::catalog::ConversationCatalog;
-use super::data;
+use super::data::refused_data_sentence;
 use super::drive::DriveError;
 use super::fetched::fetch;
 use super::scope::TurnScope;
@@ -81,7 +82,7 @@ impl FileLoader {
             ));
         };
         let kind = attachment.kind.clone().unwrap_or_default();
-        let bytes = decode_content(data, &kind);
+        let bytes = decode_attachment_data(&kind, data);
         let claim = self.scope.services.store_bytes(bytes, &kind, &name).await?;
         Ok((claim, name))
     }
@@ -100,8 +101,9 @@ impl FileLoader {
                 Ok((fetched.claim, fetched.name))
             }
             UrlClass::Data => {
-                let inline = data::decode_data_url(url, limit).map_err(|why| {
-                    ToolFailure::parameter(parameter, why.sentence(parameter, limit))
+                let inline = decode_data_url(url, limit).map_err(|refusal| {
+                    let sentence = refused_data_sentence(refusal, parameter, limit);
+                    ToolFailure::parameter(parameter, sentence)
                 })?;
                 let name = data_name(&inline);
                 let stored =
@@ -175,21 +177,5 @@ impl FileLoader {
         let label = dray_store::ArtifactLabel::new(media_type, item.name.as_str());
         let claim = writer.finish(label).await.map_err(CallFailure::store)?;
         Ok((claim, item.name))
-    }
-}
-
-/// The bytes of an attachment's `data`: the text itself for text types, decoded base64 for everything else.
-pub(super) fn decode_content(data: &str, media_type: &str) -> bytes::Bytes {
-    use base64::Engine as _;
-
-    // Texts are never decoded: `abcd` is valid base64 as well (quickapps 23.2).
-    let is_text = media_type.starts_with("text/")
-        || media_type.ends_with("json")
-        || media_type.ends_with("xml")
-        || media_type.is_empty();
-    let decoded = (!is_text).then(|| base64::engine::general_purpose::STANDARD.decode(data.trim()));
-    match decoded {
-        Some(Ok(bytes)) => bytes.into(),
-        Some(Err(_)) | None => bytes::Bytes::copy_from_slice(data.as_bytes()),
     }
 }

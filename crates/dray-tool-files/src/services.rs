@@ -194,21 +194,13 @@ impl FileServices {
     }
 
     /// The first bytes of a stored file.
-    pub(super) async fn head(
-        &self,
-        claim: &Claim,
-        max_bytes: usize,
-    ) -> Result<Vec<u8>, CallFailure> {
+    pub(super) async fn head(&self, claim: &Claim, max_bytes: usize) -> Result<Bytes, CallFailure> {
         let time = self.config.call_timeout.as_duration();
-        let mut reader = self.open(claim, time).await?;
-        let mut head = Vec::new();
-        while head.len() < max_bytes
-            && let Some(bytes) = reader.next().await.map_err(CallFailure::store)?
-        {
-            let missing = bytes.len().min(max_bytes - head.len());
-            head.extend_from_slice(bytes.get(..missing).unwrap_or_default());
-        }
-        Ok(head)
+        let reader = self.open(claim, time).await?;
+        reader
+            .read_head(max_bytes)
+            .await
+            .map_err(CallFailure::store)
     }
 
     /// Stores bytes that are in memory.

@@ -8,6 +8,7 @@ use bytes::Bytes;
 use dray_agent::message::Attachment;
 use dray_dial::files::{FileMetadata, UploadCondition};
 use dray_dial::origin::encode_path;
+use dray_dial::{InlineData, decode_data_url};
 use dray_media_type::kind;
 use dray_presentation::name;
 use dray_store::ArtifactReader;
@@ -16,7 +17,7 @@ use dray_types::{Claim, Sha256Digest};
 use serde_json::Value;
 use tokio::sync::OnceCell;
 
-use super::data;
+use super::data::refused_data_sentence;
 use super::drive::{Drive, DriveError, UploadBody};
 use super::fetched::{FetchedFile, fetch};
 use super::once::OnceMap;
@@ -79,12 +80,13 @@ impl FileStorage for TurnStorage {
             }
             UrlClass::Data => {
                 let limit = self.scope.limit();
-                let inline = data::decode_data_url(url, limit).map_err(|why| {
-                    ToolFailure::parameter(parameter, why.sentence(parameter, limit))
+                let inline = decode_data_url(url, limit).map_err(|refusal| {
+                    let sentence = refused_data_sentence(refusal, parameter, limit);
+                    ToolFailure::parameter(parameter, sentence)
                 })?;
                 let name = data_name(&inline);
                 let digest = Sha256Digest::of(&inline.bytes).to_hex();
-                let data::InlineData { media_type, bytes } = inline;
+                let InlineData { media_type, bytes } = inline;
                 let work = self.keep(&name, &media_type, bytes);
                 self.promoted.get(format!("d:{digest}"), work).await
             }
@@ -383,7 +385,7 @@ pub fn clean_name(name: &str) -> String {
 }
 
 /// `quick-app-{digits}{ext}`: derived from the content, so that the same response has the same name each time (R16).
-pub(super) fn data_name(inline: &data::InlineData) -> String {
+pub(super) fn data_name(inline: &InlineData) -> String {
     let digest = Sha256Digest::of(&inline.bytes).to_hex();
     let head = inline
         .bytes

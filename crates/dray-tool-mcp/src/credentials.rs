@@ -4,8 +4,8 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use dray_agent::caller::Caller;
 use dray_agent::manifest::toolset::{Basic, ClientIdSecret, McpAuthorization};
+use dray_http::{ClientCredentials, TokenError};
 use dray_types::Secret;
-use serde::Deserialize;
 
 use crate::error::WireError;
 use crate::options::McpOptions;
@@ -112,29 +112,19 @@ fn authorization_header(scheme: &str, value: &str) -> (String, Secret) {
     )
 }
 
-/// The answer of a token endpoint (RFC 6749 section 5.1).
-#[derive(Deserialize)]
-struct TokenResponse {
-    access_token: String,
-}
-
 /// A token that is used only for this request: it is not cached, because the next caller may be another user.
 async fn request_token(client: &ClientIdSecret, options: &McpOptions) -> Result<Secret, WireError> {
-    let mut form = vec![
-        ("grant_type", "client_credentials"),
-        ("client_id", client.client_id.as_str()),
-        ("client_secret", client.client_secret.expose()),
-    ];
-    form.extend(client.scope.as_deref().map(|scope| ("scope", scope)));
-    form.extend(client.aud.as_deref().map(|audience| ("audience", audience)));
-    let request = options.client.post(&client.token_url).form(&form);
-    let response = request.send(&|_| {}).await?;
-    if !response.is_success() {
-        return Err(WireError::Status(response.status()));
+    let credentials = ClientCredentials {
+        token_url: &client.token_url,
+        client_id: &client.client_id,
+        client_secret: &client.client_secret,
+        scope: client.scope.as_deref(),
+        audience: client.aud.as_deref(),
+    };
+    match credentials.request_token(&options.client, None).await {
+        Ok(token) => Ok(token.secret),
+        Err(TokenError::Status(status)) => Err(WireError::Status(status)),
+        Err(TokenError::Unusable) => Err(WireError::Malformed("the token endpoint gave no token")),
+        Err(TokenError::Transport(error)) => Err(error.into()),
     }
-    let token_response: TokenResponse = response
-        .json()
-        .await
-        .map_err(|_| WireError::Malformed("the token endpoint gave no token"))?;
-    Ok(Secret::new(token_response.access_token))
 }

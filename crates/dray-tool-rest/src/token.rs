@@ -5,19 +5,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use dray_agent::manifest::toolset::ClientIdSecret;
-use dray_http::{HttpClient, HttpResponse};
+use dray_http::{ClientCredentials, HttpClient, TokenError};
 use dray_tool::{HandledFailure, ToolFailure};
 use dray_types::Secret;
-use serde::Deserialize;
 use tokio::time::Instant;
 
-use crate::{failure, place};
+use crate::failure;
 
 /// Most credentials whose tokens are kept.
 const MAX_CACHED_TOKENS: usize = 1000;
-
-/// Longest response of a token server, in bytes.
-const MAX_RESPONSE_BYTES: usize = 64 << 10;
 
 /// Lifetime of a token if the server gives none.
 const DEFAULT_LIFETIME: Duration = Duration::from_mins(1);
@@ -71,13 +67,6 @@ impl std::fmt::Debug for CachedToken {
     }
 }
 
-/// The response of a token server (RFC 6749 section 5.1).
-#[derive(Deserialize)]
-struct TokenResponse {
-    access_token: Secret,
-    expires_in: Option<serde_json::Value>,
-}
-
 impl TokenCache {
     /// Returns a valid token. `refused` is a token that the endpoint refused; it is not returned again.
     ///
@@ -126,83 +115,37 @@ impl TokenCache {
     }
 }
 
-/// Requests a token with credentials in the body, and if the server does not accept that, in the header.
 async fn request_token(
     client: &ClientIdSecret,
     http: &HttpClient,
     deadline: Instant,
 ) -> Result<CachedToken, ToolFailure> {
-    let mut response = send_token_request(client, http, deadline, false).await?;
-    // RFC 6749, section 2.3.1: servers must support the header and may support the body.
-    if matches!(response.status(), 400 | 401) {
-        response = send_token_request(client, http, deadline, true).await?;
-    }
-    let status = response.status();
-    if !response.is_success() {
-        let text = format!("The token server answered with status {status}.");
-        return Err(HandledFailure::new(text).status(status).into());
-    }
-    let bytes = response
-        .bytes(MAX_RESPONSE_BYTES)
-        .await
-        .map_err(token_failure)?;
-    let unusable = || HandledFailure::new("The token server returned no usable token.");
-    let granted: TokenResponse =
-        serde_json::from_slice(&bytes).map_err(|_| ToolFailure::from(unusable()))?;
-    let token = granted.access_token;
-    if token.is_empty() || !place::is_header_value(token.expose()) {
-        return Err(unusable().into());
-    }
-    let lifetime = granted.expires_in.as_ref().and_then(parse_seconds);
-    let lifetime = lifetime.unwrap_or(DEFAULT_LIFETIME).min(MAX_LIFETIME);
+    let credentials = ClientCredentials {
+        token_url: &client.token_url,
+        client_id: &client.client_id,
+        client_secret: &client.client_secret,
+        scope: client.scope.as_deref(),
+        audience: client.aud.as_deref(),
+    };
+    let response_within = deadline.saturating_duration_since(Instant::now());
+    let token = credentials.request_token(http, Some(response_within)).await;
+    let token = token.map_err(token_failure)?;
+    let lifetime = token.lifetime.unwrap_or(DEFAULT_LIFETIME).min(MAX_LIFETIME);
     Ok(CachedToken {
-        secret: token,
+        secret: token.secret,
         until: Instant::now() + lifetime.saturating_sub(EXPIRY_MARGIN),
     })
 }
 
-async fn send_token_request(
-    client: &ClientIdSecret,
-    http: &HttpClient,
-    deadline: Instant,
-    in_header: bool,
-) -> Result<HttpResponse, ToolFailure> {
-    use base64::Engine as _;
-    let (id, secret) = (client.client_id.as_str(), client.client_secret.expose());
-    let mut pairs = vec![("grant_type", "client_credentials")];
-    pairs.extend(client.scope.as_deref().map(|scope| ("scope", scope)));
-    pairs.extend(client.aud.as_deref().map(|audience| ("audience", audience)));
-    let mut request = http
-        .post(&client.token_url)
-        .header("accept", "application/json")
-        .response_within(deadline.saturating_duration_since(Instant::now()));
-    if in_header {
-        // Id and secret are form-encoded first (RFC 6749 section 2.3.1).
-        let credentials = format!(
-            "{}:{}",
-            place::percent_encode(id),
-            place::percent_encode(secret)
-        );
-        let credentials = base64::engine::general_purpose::STANDARD.encode(credentials);
-        request = request.authorization("Basic", &Secret::new(credentials));
-    } else {
-        pairs.extend([("client_id", id), ("client_secret", secret)]);
+fn token_failure(error: TokenError) -> ToolFailure {
+    match error {
+        TokenError::Status(status) => {
+            let text = format!("The token server answered with status {status}.");
+            HandledFailure::new(text).status(status).into()
+        }
+        TokenError::Unusable => {
+            HandledFailure::new("The token server returned no usable token.").into()
+        }
+        TokenError::Transport(error) => failure::of_transport(error, "token server"),
     }
-    request
-        .form(&pairs)
-        .send(&|_| {})
-        .await
-        .map_err(token_failure)
-}
-
-fn token_failure(error: dray_http::HttpError) -> ToolFailure {
-    failure::of_transport(error, "token server")
-}
-
-/// Seconds as a number, or as the text of one.
-fn parse_seconds(value: &serde_json::Value) -> Option<Duration> {
-    let seconds = value
-        .as_f64()
-        .or_else(|| value.as_str().and_then(|text| text.parse().ok()))?;
-    Duration::try_from_secs_f64(seconds.min(MAX_LIFETIME.as_secs_f64())).ok()
 }

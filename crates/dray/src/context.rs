@@ -159,8 +159,9 @@ impl From<OpenError> for CommandFailure {
             OpenError::Failed(failure) => failure,
             OpenError::Served(folder) => Self::Unreachable {
                 what: format!("{} is served by another process", folder.display()),
-                advice: "Name another folder with --state, or wait until the other command ends."
-                    .to_owned(),
+                advice:
+                    "Name another directory with --state, or wait until the other command ends."
+                        .to_owned(),
             },
         }
     }

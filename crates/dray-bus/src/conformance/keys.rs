@@ -7,6 +7,7 @@ use crate::{KeyError, TransportError};
 
 on_both!(
     a_key_is_created_once,
+    a_key_is_written_with_and_without_an_existing_value,
     a_key_is_changed_only_at_its_revision,
     a_deleted_key_is_gone_and_can_be_created_again,
     an_unknown_bucket_is_an_error,
@@ -34,6 +35,23 @@ async fn a_key_is_created_once(fixture: BusFixture) {
         keys.create("a.b", "two".into()).await,
         Err(KeyError::Exists)
     ));
+}
+
+async fn a_key_is_written_with_and_without_an_existing_value(fixture: BusFixture) {
+    let keys = test_bucket(&fixture).await;
+    for value in ["one", "two"] {
+        let revision = keys.create_or_update("a.b", value.into()).await.unwrap();
+        let entry = keys.get("a.b").await.unwrap().unwrap();
+        assert_eq!(
+            (entry.value.as_ref(), entry.revision),
+            (value.as_bytes(), revision)
+        );
+    }
+    let entry = keys.get("a.b").await.unwrap().unwrap();
+    keys.delete("a.b", entry.revision).await.unwrap();
+    keys.create_or_update("a.b", "three".into()).await.unwrap();
+    let entry = keys.get("a.b").await.unwrap().unwrap();
+    assert_eq!(entry.value.as_ref(), b"three");
 }
 
 async fn a_key_is_changed_only_at_its_revision(fixture: BusFixture) {

@@ -8,7 +8,6 @@ use dray_bus::{
 use dray_proto::{MESSAGE_LIMIT, v1};
 use dray_testkit::{eventually, nats};
 use dray_types::{Clock, Secret};
-use tokio::time::Instant;
 
 use crate::rig::{FaultRig, meter};
 
@@ -95,7 +94,7 @@ async fn the_message_limit_is_the_same_on_small_and_large_servers() {
             matches!(
                 error,
                 PublishError::TooLarge {
-                    limit: MESSAGE_LIMIT,
+                    limit: Some(MESSAGE_LIMIT),
                     ..
                 }
             ),
@@ -152,7 +151,7 @@ async fn try_connect(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn forbidden_requests_fail_immediately_and_make_the_service_unready() {
+async fn forbidden_requests_fail_as_denied_without_a_timeout_and_make_the_service_unready() {
     let server = nats::NatsServerOptions::default()
         .config(USER_LIMITS)
         .start();
@@ -169,20 +168,18 @@ async fn forbidden_requests_fail_immediately_and_make_the_service_unready() {
     bus.round_trip().await.unwrap();
     bus.publish_work(&rig.meta("op"), &work(1)).await.unwrap();
 
-    let start = Instant::now();
     let event = v1::ToolCallResolved::default();
     let error = bus
         .publish_event(&rig.meta("op"), &event)
         .await
         .unwrap_err();
+    // Without the refusal of the server, the end of the wait would be `Unconfirmed`, and that of the call `Timeout`.
     assert!(matches!(error, PublishError::Denied(_)), "{error}");
-    assert!(start.elapsed() < Duration::from_secs(4));
     let error = bus.round_trip().await.unwrap_err();
     assert!(
         matches!(&error, ProbeError::Denied { count: 1, first } if first == "dray.event.toolcall.v1.resolved.acme"),
         "{error}"
     );
-    let start = Instant::now();
     let error = bus
         .call(&rig.meta("op"), &v1::FetchRequest::default())
         .await
@@ -191,7 +188,6 @@ async fn forbidden_requests_fail_immediately_and_make_the_service_unready() {
         matches!(error, CallError::Transport(TransportError::Denied(_))),
         "{error}"
     );
-    assert!(start.elapsed() < Duration::from_secs(4));
 }
 
 #[tokio::test(flavor = "multi_thread")]

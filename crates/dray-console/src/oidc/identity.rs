@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::error::OidcError;
 use super::settings::OidcSettings;
+use crate::link::whole_millis;
 use crate::session::ConsolePerson;
 use crate::settings::ConsoleRole;
 use crate::text;
@@ -72,11 +73,11 @@ fn check_age(claims: &TokenClaims, now_ms: u64) -> Result<(), OidcError> {
     let issued_ms = claims
         .date_claim_ms("iat")?
         .ok_or(OidcError::Token("the token lacks a claim: iat"))?;
-    let leeway_ms = millis(CLOCK_LEEWAY);
+    let leeway_ms = whole_millis(CLOCK_LEEWAY);
     if issued_ms > now_ms.saturating_add(leeway_ms) {
         return Err(OidcError::Token("the token was issued in the future"));
     }
-    let max_age_ms = millis(MAX_TOKEN_AGE).saturating_add(leeway_ms);
+    let max_age_ms = whole_millis(MAX_TOKEN_AGE).saturating_add(leeway_ms);
     if now_ms.saturating_sub(issued_ms) > max_age_ms {
         return Err(OidcError::Token("the token was issued long ago"));
     }
@@ -113,10 +114,6 @@ fn claim_values<'a>(claims: &'a TokenClaims, name: &str) -> Vec<&'a str> {
         Some(Value::Array(items)) => items.iter().filter_map(Value::as_str).collect(),
         _ => Vec::new(),
     }
-}
-
-fn millis(time: Duration) -> u64 {
-    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::io::{self, Read as _, SeekFrom};
 use crate::container::Input;
 
 /// Reads into `into` from an offset until `into` is full or the input ends. Returns the number of bytes read.
-pub(super) fn read_at(input: &mut dyn Input, offset: u64, into: &mut [u8]) -> io::Result<usize> {
+pub(crate) fn read_at(input: &mut dyn Input, offset: u64, into: &mut [u8]) -> io::Result<usize> {
     input.seek(SeekFrom::Start(offset))?;
     fill_buffer(input, into)
 }

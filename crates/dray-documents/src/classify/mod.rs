@@ -3,7 +3,7 @@
 //! Reads at most 64 KiB of the start, the directory of a container and the few small parts of it that name its type.
 //! Nothing is allocated in proportion to a number in the file.
 
-mod bytes;
+pub(crate) mod bytes;
 mod late_pdf;
 mod markup;
 pub mod mime;

@@ -21,6 +21,11 @@ use crate::container::Input;
 use crate::limits::{Budget, Failure, Limit, Limits};
 use crate::markdown::{Markdown, Part, Picture, Selection};
 
+/// A text as one line: all white space between words becomes one space, and none remains around them.
+fn collapse_white_space(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
 /// Version of all converters together. It is part of the key under which a conversion is cached, so it changes with
 /// every change of what a converter writes.
 pub const VERSION: &str = "4";

@@ -17,7 +17,7 @@ use dray_types::{AppId, Claim, OperationId, SessionId, Sha256Digest};
 
 use super::{DownloadKey, DownloadScope};
 use crate::loader::LoadedFile;
-use crate::reading::CONVERSIONS_BUCKET;
+use crate::reading::CONVERSION_BUCKET;
 use dray_dial::origin::LoadTarget;
 
 /// Longest time that a load waits for the entry of another replica, or to record its own.
@@ -41,7 +41,7 @@ impl SharedDownloads {
     /// Shares through this bus and this store.
     pub fn new(bus: &Bus, store: &Store) -> Self {
         Self {
-            entries: bus.key_value(CONVERSIONS_BUCKET),
+            entries: bus.key_value(CONVERSION_BUCKET),
             store: store.clone(),
         }
     }
@@ -96,19 +96,9 @@ impl SharedDownloads {
             }
         };
         let value = Bytes::from(v1::Claim::from(claim).encode_to_vec());
-        let key_name = entry_key(key);
-        match self.entries.create(&key_name, value.clone()).await {
-            // The existing entry has expired, or its object was deleted.
-            Err(KeyError::Exists) => match self.entries.get(&key_name).await? {
-                Some(entry) => self
-                    .entries
-                    .update(&key_name, value, entry.revision)
-                    .await
-                    .map(drop),
-                None => Ok(()),
-            },
-            other => other.map(drop),
-        }
+        // An existing entry is replaced, because it has expired, or its object was deleted.
+        let written = self.entries.create_or_update(&entry_key(key), value).await;
+        written.map(drop)
     }
 
     pub(super) async fn forget(&self, key: &DownloadKey) {

@@ -72,19 +72,9 @@ impl ConversionCache {
             }
         };
         let claim_bytes = Bytes::from(v1::Claim::from(claim).encode_to_vec());
-        match self.entries.create(key, claim_bytes.clone()).await {
-            // The existing entry may refer to a deleted object, so it is replaced.
-            Err(KeyError::Exists) => match self.entries.get(key).await? {
-                // The revision lets one of two writers win; both entries are valid.
-                Some(entry) => self
-                    .entries
-                    .update(key, claim_bytes, entry.revision)
-                    .await
-                    .map(drop),
-                None => Ok(()),
-            },
-            other => other.map(drop),
-        }
+        // An existing entry is replaced, because it may refer to a deleted object.
+        let written = self.entries.create_or_update(key, claim_bytes).await;
+        written.map(drop)
     }
 }
 

@@ -21,7 +21,7 @@ use dray_types::{ByteSize, Period, Secret};
 pub struct ReadingConfig {
     /// Whether documents are read at all. Default true.
     pub enabled: bool,
-    /// Folders whose files may be read by path, the primary one first. Empty: none, only stored files, files of
+    /// Directories whose files may be read by path, the primary one first. Empty: none, only stored files, files of
     /// sandboxes, DIAL's and outside ones.
     pub roots: Vec<PathBuf>,
     /// Whether paths outside the roots are refused. Default true.

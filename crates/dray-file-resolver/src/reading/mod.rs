@@ -16,7 +16,7 @@ mod document;
 mod keys;
 mod ocr;
 
-pub(crate) use cache::CONVERSION_BUCKET as CONVERSIONS_BUCKET;
+pub(crate) use cache::CONVERSION_BUCKET;
 pub use config::{ReadingConfig, SummaryConfig};
 pub use ocr::{OcrConfig, OcrMode};
 

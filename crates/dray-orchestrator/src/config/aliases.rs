@@ -163,7 +163,7 @@ fn parse_paths(text: &str) -> Result<AliasValue, String> {
     // Releases of the backend before the JSON list took paths separated by colons (quickapps 7).
     if text.starts_with('[') {
         let paths: Vec<String> = serde_json::from_str(text).map_err(|_| {
-            "must be a JSON list of folders or folders separated by colons".to_owned()
+            "must be a JSON list of directories, or directories separated by colons".to_owned()
         })?;
         return Ok(AliasValue::Value(paths.into()));
     }
@@ -211,7 +211,7 @@ fn no_retries(_: &str) -> Result<AliasValue, String> {
 #[expect(clippy::unnecessary_wraps, reason = "the form of all parsers")]
 fn no_base_path(_: &str) -> Result<AliasValue, String> {
     Ok(AliasValue::Unset(
-        "is deprecated and not read: name folders in PREDEFINED_EXTRA_PATHS",
+        "is deprecated and not read: name directories in PREDEFINED_EXTRA_PATHS",
     ))
 }
 

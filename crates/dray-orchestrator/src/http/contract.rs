@@ -85,7 +85,7 @@ pub enum ManifestSource {
     Given(Value),
     /// In DIAL Core, as the properties of this application.
     Application(String),
-    /// In the local folder, by name.
+    /// In the local directory, by name.
     Named(String),
     /// The request names none.
     Default,

@@ -42,7 +42,7 @@ pub enum LayerError {
 ///
 /// # Errors
 ///
-/// [`LayerError`] for a folder that does not exist and for an entry that cannot be read.
+/// [`LayerError`] for a directory that does not exist and for an entry that cannot be read.
 pub fn read_layers(mut layers: LayerSet, folders: &[PathBuf]) -> Result<LayerSet, LayerError> {
     for folder in folders {
         // A layer may be empty, but its directory must exist.

@@ -11,12 +11,12 @@ use dray_agent::budget::{BudgetLimits, BudgetUse, TokenPrice};
 use dray_agent::event::{ModelUsage, TokenUsage};
 use dray_agent::failure::RequestFailure;
 use dray_agent::manifest::Manifest;
-use dray_types::Sha256Digest;
 use tokio::time::Instant;
 
 use super::SharedParts;
 use crate::budgets::UsageLedger;
 use crate::permissions::CallerIdentity;
+use crate::records::digest_prefix;
 
 /// Bytes of text that count as one token where no number is known.
 const BYTES_PER_TOKEN: u64 = 4;
@@ -104,7 +104,7 @@ impl TurnBudget {
         let caller = *caller.unwrap_or(&budgets.caller);
         let (ledger, principal) = (parts.records.usage.clone(), identity.key());
         let day = ledger.now_ms() / DAY_MS;
-        let conversation_record = format!("conversation-{}", short_digest(conversation));
+        let conversation_record = format!("conversation-{}", digest_prefix(conversation, 32));
         let mut scopes = vec![
             ScopedBudget::new(THIS_TURN, budgets.turn.limits, None),
             ScopedBudget::new(
@@ -362,11 +362,6 @@ fn estimated_tokens(bytes: usize) -> u64 {
     u64::try_from(bytes)
         .unwrap_or(u64::MAX)
         .div_ceil(BYTES_PER_TOKEN)
-}
-
-fn short_digest(text: &str) -> String {
-    let digest = Sha256Digest::of(text.as_bytes()).to_hex();
-    digest.get(..32).unwrap_or(&digest).to_owned()
 }
 
 fn exhausted_failure(scope: &str, limit: &str, now_ms: u64) -> RequestFailure {

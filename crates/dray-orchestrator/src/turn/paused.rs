@@ -23,6 +23,7 @@ use serde_json::{Value, json};
 use sha2::Sha256;
 
 use crate::approvals::ApprovalStore;
+use crate::records::{STORE_TIMEOUT, digest_prefix};
 
 mod answers;
 mod record;
@@ -44,8 +45,6 @@ pub(super) const MAX_RECORD_BYTES: u32 = 32 << 20;
 const MAX_REQUEST_BYTES: u64 = 64 << 20;
 /// Most records that are read concurrently.
 const MAX_CONCURRENT_READS: usize = 4;
-/// Longest time for a write to the store, and for a read from it.
-const STORE_TIMEOUT: Duration = Duration::from_secs(30);
 /// Result of a call for which a client sent none.
 const MISSING_RESULT: &str = "The client gave no result for this call.";
 /// Result of a call that waited, and about which the client was not asked.
@@ -55,7 +54,7 @@ const EXPIRED_CODE: &str = "tool_calls_expired";
 
 /// Why a record was not read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum RecordError {
+enum PausedTurnError {
     /// It has expired, or it does not belong to this caller.
     Expired,
     /// The store does not answer.
@@ -186,7 +185,7 @@ impl PausedTurns {
                     };
                     records.insert(token, (record, results));
                 }
-                Err(RecordError::Store) => return Err(store_failure()),
+                Err(PausedTurnError::Store) => return Err(store_failure()),
                 Err(error) if waiting.as_ref() == Some(&token) => {
                     return Err(lost_record_failure(error));
                 }
@@ -204,7 +203,7 @@ impl PausedTurns {
         &self,
         principal: &str,
         tokens: Vec<String>,
-    ) -> Vec<(String, Result<PausedTurn, RecordError>)> {
+    ) -> Vec<(String, Result<PausedTurn, PausedTurnError>)> {
         let mut budget = MAX_REQUEST_BYTES;
         // From the newest on: if records are too large together, the old ones are left out.
         let reads: Vec<_> = tokens
@@ -215,7 +214,7 @@ impl PausedTurns {
                 let named = named.and_then(|(sha256, size)| {
                     budget = budget
                         .checked_sub(u64::from(size))
-                        .ok_or(RecordError::TooLarge)?;
+                        .ok_or(PausedTurnError::TooLarge)?;
                     Ok((sha256, size))
                 });
                 async move {
@@ -260,7 +259,7 @@ impl PausedTurns {
         &self,
         principal: &str,
         token: &str,
-    ) -> Result<(Sha256Digest, u32), RecordError> {
+    ) -> Result<(Sha256Digest, u32), PausedTurnError> {
         let bytes = URL_SAFE_NO_PAD.decode(token).ok();
         let bytes = bytes.filter(|bytes| bytes.len() == TOKEN_BYTES);
         let parts = bytes.as_deref().and_then(|bytes| {
@@ -268,17 +267,17 @@ impl PausedTurns {
             let (size, _) = rest.split_first_chunk::<4>()?;
             Some((Sha256Digest::from_bytes(*digest), u32::from_be_bytes(*size)))
         });
-        let (sha256, size) = parts.ok_or(RecordError::Expired)?;
+        let (sha256, size) = parts.ok_or(PausedTurnError::Expired)?;
         let expected = self.token(principal, &sha256, size);
         // Digests are compared, so that the timing reveals nothing about the MAC.
         if Sha256Digest::of(expected.as_bytes()) == Sha256Digest::of(token.as_bytes()) {
             Ok((sha256, size))
         } else {
-            Err(RecordError::Expired)
+            Err(PausedTurnError::Expired)
         }
     }
 
-    async fn read(&self, sha256: Sha256Digest, size: u32) -> Result<PausedTurn, RecordError> {
+    async fn read(&self, sha256: Sha256Digest, size: u32) -> Result<PausedTurn, PausedTurnError> {
         let claim = Claim {
             artifact: Artifact {
                 tenant: self.tenant.clone(),
@@ -299,20 +298,20 @@ impl PausedTurns {
             reader.read_all(limit).await
         };
         let bytes = read.await.map_err(|error| match error {
-            ReadError::Missing => RecordError::Expired,
+            ReadError::Missing => PausedTurnError::Expired,
             error => {
                 tracing::warn!(
                     error = &error as &dyn std::error::Error,
                     "a turn that waits for its client was not read"
                 );
-                RecordError::Store
+                PausedTurnError::Store
             }
         })?;
         let record: PausedTurn =
-            serde_json::from_slice(&bytes).map_err(|_| RecordError::Expired)?;
+            serde_json::from_slice(&bytes).map_err(|_| PausedTurnError::Expired)?;
         let age = self.clock.now_ms().saturating_sub(record.created_ms);
         if u128::from(age) > self.lifetime.as_millis() {
-            return Err(RecordError::Expired);
+            return Err(PausedTurnError::Expired);
         }
         Ok(record)
     }
@@ -454,8 +453,7 @@ pub(crate) fn checkpoint_messages(token: &str) -> [Value; 2] {
 fn shorten_ids(message: &mut Message) {
     let short = |id: &mut String| {
         if id_parts(id).is_some() {
-            let digest = Sha256Digest::of(id.as_bytes()).to_hex();
-            *id = format!("call_{}", digest.get(..24).unwrap_or(&digest));
+            *id = format!("call_{}", digest_prefix(id, 24));
         }
     };
     message.tool_call_id.as_mut().map(short);
@@ -470,10 +468,10 @@ fn store_failure() -> RequestFailure {
     RequestFailure::new(503, text).display(format!("{text} Please try again later."))
 }
 
-fn lost_record_failure(error: RecordError) -> RequestFailure {
+fn lost_record_failure(error: PausedTurnError) -> RequestFailure {
     let text = match error {
-        RecordError::TooLarge => "The rounds of this conversation are too large together.",
-        RecordError::Expired | RecordError::Store => {
+        PausedTurnError::TooLarge => "The rounds of this conversation are too large together.",
+        PausedTurnError::Expired | PausedTurnError::Store => {
             "These tool calls are not waiting for a result: they have expired, or are of another caller. Start again \
              from the last message of the user."
         }

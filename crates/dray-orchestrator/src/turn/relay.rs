@@ -6,10 +6,10 @@ use dray_agent::event::{Event, FinishReason, ModelUsage, StageStatus};
 use dray_agent::message::{Attachment, FunctionCall, ToolCall};
 use dray_dial::chat::{CallDelta, ChunkDelta, StageDelta, StageEnd};
 use dray_tool::{ClientGone, EventSink, StageWriter};
-use dray_types::Sha256Digest;
 use serde_json::{Map, Value};
 
 use super::speech::TextRelay;
+use crate::records::digest_prefix;
 
 /// Most calls in one answer. An answer with more calls fails, because the model probably repeats itself without end.
 const MAX_CALLS: usize = 128;
@@ -277,8 +277,7 @@ fn with_call_ids(mut calls: Vec<(u32, ToolCall)>) -> Vec<ToolCall> {
                 "{position}\n{}\n{}",
                 call.function.name, call.function.arguments
             );
-            let digest = Sha256Digest::of(text.as_bytes()).to_hex();
-            call.id = format!("call_{}", digest.get(..24).unwrap_or(&digest));
+            call.id = format!("call_{}", digest_prefix(&text, 24));
         }
         known.insert(call.id.clone());
         identified.push(call);

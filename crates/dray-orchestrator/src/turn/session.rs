@@ -3,6 +3,8 @@
 use dray_agent::caller::Caller;
 use dray_agent::message::{Message, Role};
 use dray_types::Sha256Digest;
+
+use crate::records::digest_prefix;
 use serde_json::Value;
 
 /// Key in the state of assistant messages.
@@ -46,8 +48,7 @@ pub(super) fn is_named(caller: &Caller) -> bool {
 
 fn owned_session_id(owner: &str, name: &str) -> String {
     // The line feed, which no bucket contains, separates owner and name.
-    let digest = Sha256Digest::of(format!("{owner}\n{name}").as_bytes()).to_hex();
-    format!("d-{}", digest.get(..32).unwrap_or(&digest))
+    format!("d-{}", digest_prefix(&format!("{owner}\n{name}"), 32))
 }
 
 fn remembered_session(messages: &[Message]) -> Option<&str> {
@@ -98,8 +99,7 @@ pub(super) fn conversation_id(caller: &Caller, session: &str, messages: &[Messag
 /// Id of a turn: a repeated request gives the same id.
 pub(super) fn turn_id(session: &str, messages: &[Message]) -> String {
     let text = serde_json::to_string(messages).unwrap_or_default();
-    let digest = Sha256Digest::of(format!("{session}\n{text}").as_bytes()).to_hex();
-    digest.get(..32).unwrap_or(&digest).to_owned()
+    digest_prefix(&format!("{session}\n{text}"), 32)
 }
 
 #[cfg(test)]

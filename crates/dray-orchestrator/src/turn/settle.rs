@@ -214,7 +214,7 @@ impl DueCall {
         let runner = &rounds.runner;
         let call = &self.waiting.call;
         let (Some(question), Some(answers)) = (&self.waiting.question, &self.answers) else {
-            return runner.call_with(call, None).await;
+            return runner.call_with(call, None, true).await;
         };
         let is_cancelled = answers.values().all(|one| *one == UserAnswer::Cancelled);
         if question.asked.is_over && is_cancelled {
@@ -225,11 +225,8 @@ impl DueCall {
             resume: question.asked.resume.clone(),
             answers: answers.clone(),
         };
-        let ran = runner.call_with(call, Some(&answered)).await?;
-        if question.round < MAX_QUESTION_ROUNDS && !is_cancelled {
-            return Ok(ran);
-        }
-        runner.cancel_call(call, ran).await
+        let may_ask = question.round < MAX_QUESTION_ROUNDS && !is_cancelled;
+        runner.call_with(call, Some(&answered), may_ask).await
     }
 }
 

@@ -56,14 +56,16 @@ impl ToolRunner<'_> {
     }
 
     async fn call(&self, call: &ToolCall) -> Result<CompletedCall, LoopError> {
-        self.call_with(call, None).await
+        self.call_with(call, None, true).await
     }
 
-    /// One call, from its beginning or with answers of the user.
+    /// One call, from its beginning or with answers of the user. Without `may_ask`, a question of its server is cancelled
+    /// before the call is counted and reported.
     pub(super) async fn call_with(
         &self,
         call: &ToolCall,
         answered: Option<&AnsweredQuestion>,
+        may_ask: bool,
     ) -> Result<CompletedCall, LoopError> {
         let name = call.function.name.as_str();
         let Some(tool) = self
@@ -91,7 +93,7 @@ impl ToolRunner<'_> {
         let is_reported = reports.await?;
         let ran = match self.run(tool.as_ref(), request).await {
             Ok(ran) => match &ran.question {
-                Some(open_question) if !self.approvals.can_ask(open_question) => {
+                Some(open_question) if !may_ask || !self.approvals.can_ask(open_question) => {
                     self.cancel(tool.as_ref(), request, ran).await
                 }
                 _ => Ok(ran),
@@ -162,33 +164,6 @@ impl ToolRunner<'_> {
             ran.failed = true;
         }
         Ok(ran)
-    }
-
-    /// As [`Self::cancel`], for a call of the model: it ends with a report and counts in the metrics.
-    pub(super) async fn cancel_call(
-        &self,
-        call: &ToolCall,
-        ran: CompletedCall,
-    ) -> Result<CompletedCall, LoopError> {
-        let open_question = ran.question.clone();
-        match open_question {
-            Some(open_question) if !open_question.is_over => {
-                let answered = open_question.answered(&UserAnswer::Cancelled);
-                let mut ran = Box::pin(self.call_with(call, Some(&answered))).await?;
-                if ran
-                    .question
-                    .take()
-                    .is_some_and(|open_question| !open_question.is_over)
-                {
-                    ran.message.content = Some(Content::Text(NO_ANSWER.to_owned()));
-                }
-                Ok(ran)
-            }
-            _ => Ok(CompletedCall {
-                question: None,
-                ..ran
-            }),
-        }
     }
 
     /// The result of a call that was not made, with the text for the model.

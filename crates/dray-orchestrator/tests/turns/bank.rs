@@ -9,28 +9,11 @@ use futures_util::FutureExt as _;
 use serde_json::{Value, json};
 
 /// A program of 2025-11-25 that asks during the call.
-pub(crate) const ASKING_PROGRAM: &str = r#"
-while read -r line; do
-  id=$(printf '%s' "$line" | sed -n 's/.*"id":\([0-9]*\).*/\1/p')
-  case "$line" in
-    *'"initialize"'*) result='{"protocolVersion":"2025-11-25","capabilities":{"tools":{}},"serverInfo":{"name":"s","version":"1"}}';;
-    *'"tools/list"'*) result='{"tools":[{"name":"pay","inputSchema":{"type":"object"}}]}';;
-    *'"tools/call"'*) called=$id
-      printf '{"jsonrpc":"2.0","id":900,"method":"elicitation/create","params":{"message":"Really?","requestedSchema":{"type":"object","properties":{"ok":{"type":"boolean"}},"required":["ok"]}}}\n'
-      continue;;
-    *'"action":"accept"'*) id=$called; result='{"content":[{"type":"text","text":"paid"}]}';;
-    *'"action":"decline"'*) id=$called; result='{"content":[{"type":"text","text":"declined"}]}';;
-    *'"action"'*) id=$called; result='{"content":[{"type":"text","text":"not paid"}]}';;
-    *'"server/discover"'*)
-      printf '{"jsonrpc":"2.0","id":%s,"error":{"code":-32601,"message":"unknown"}}\n' "$id"
-      continue;;
-    *) continue;;
-  esac
-  printf '{"jsonrpc":"2.0","id":%s,"result":%s}\n' "$id" "$result"
-done
-"#;
+pub(crate) const ASKING_PROGRAM: &str =
+    include_str!("../../../../tests/programs/asking_mcp_server.sh");
 
-/// A server of 2026-07-28 that asks for an account before it pays, and whether to sign. `nag` asks without end.
+/// A server of 2026-07-28 that asks for an account before it pays, and whether to sign. `nag` asks until it is cancelled, and
+/// `insist` also then.
 pub(crate) struct Bank(FakeServer<Vec<Value>>);
 
 fn form(message: &str, name: &str, property: &Value) -> Value {
@@ -67,6 +50,7 @@ fn bank_result(params: &Value) -> Value {
             lost
         }
         ("sign", None) => asks(form("Sign it?", "ok", &json!({"type": "boolean"}))),
+        ("insist", _) => asks(form("Sure?", "ok", &json!({"type": "boolean"}))),
         ("nag", None | Some(("accept", _))) => {
             asks(form("More?", "ok", &json!({"type": "boolean"})))
         }
@@ -80,7 +64,7 @@ async fn bank_reply(
     request: ReceivedRequest,
 ) -> Result<Reply, ConnectionClosed> {
     let message = request.json().await?;
-    let tools: Vec<_> = ["pay", "sign", "nag", "balance", "lose"]
+    let tools: Vec<_> = ["pay", "sign", "nag", "insist", "balance", "lose"]
         .map(|name| json!({"name": name, "inputSchema": {"type": "object"}}))
         .into();
     let result = match message["method"].as_str().unwrap_or_default() {

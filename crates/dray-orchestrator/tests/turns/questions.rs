@@ -15,10 +15,12 @@ const BANK_SCRIPT: &str = r#"{"rules": [
     {"when": {"last_user_contains": "what"}, "reply": {"say": "Something else."}},
     {"when": {"tool_result_of": "bank_sign"}, "reply": {"say": "Signed: {result}."}},
     {"when": {"tool_result_of": "bank_nag"}, "reply": {"say": "Nagged: {result}."}},
+    {"when": {"tool_result_of": "bank_insist"}, "reply": {"say": "Insisted: {result}"}},
     {"when": {"tool_result_of": "bank_pay"}, "reply": {"say": "Got {result}."}},
     {"when": {"tool_result_of": "shop_a"}, "reply": {"say": "Shopped: {result}."}},
     {"when": {"last_user_contains": "both"}, "reply": {"call": [
         {"name": "bank_pay", "arguments": {"sum": 1}}, {"name": "bank_sign", "arguments": {}}]}},
+    {"when": {"last_user_contains": "insist"}, "reply": {"call": [{"name": "bank_insist", "arguments": {}}]}},
     {"when": {"last_user_contains": "nag"}, "reply": {"call": [{"name": "bank_nag", "arguments": {}}]}},
     {"reply": {"say": "Let me pay.", "call": [
         {"name": "shop_a", "arguments": {"q": "free"}}, {"name": "bank_pay", "arguments": {"sum": 1}}]}}]}"#;
@@ -197,6 +199,30 @@ async fn a_server_that_asks_without_end_is_cancelled() {
     assert_eq!(done.text(), "Nagged: cancel null.", "{done:?}");
     assert_eq!(rounds.len(), 10);
     assert_eq!(bank.calls().last().unwrap(), "nag cancel");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_call_whose_server_asks_again_after_cancel_is_reported_once_and_as_failed() {
+    let Setup { bank, fixture, .. } = setup(|_| {}).await;
+    let (_, first) = create(&fixture, &json!({"input": "insist"})).await;
+    let next = json!({"input": "cancel", "previous_response_id": first["id"]});
+    let (status, done) = create(&fixture, &next).await;
+    assert_eq!(status, 200, "{done}");
+    assert_eq!(
+        output_text(&done),
+        "Insisted: The tool asks the user, who cannot be asked here. It did not go on."
+    );
+    let output = done["output"].as_array().unwrap();
+    let calls: Vec<_> = output
+        .iter()
+        .filter(|item| item["type"] == "mcp_call")
+        .map(|item| (&item["name"], &item["status"]))
+        .collect();
+    assert_eq!(calls, [(&json!("bank_insist"), &json!("failed"))]);
+    assert_eq!(
+        bank.calls(),
+        ["insist begin", "insist cancel", "insist cancel"]
+    );
 }
 
 fn input_tool() -> Value {

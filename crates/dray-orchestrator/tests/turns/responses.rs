@@ -148,7 +148,7 @@ async fn the_openai_package_uses_responses_files_and_conversations() {
                 ],
                 "items": ["mcp_list_tools", "mcp_list_tools", "message", "mcp_call", "mcp_call", "message"],
                 "places": true,
-                "tools": ["bank_pay", "bank_sign", "bank_nag", "bank_balance", "bank_lose"],
+                "tools": ["bank_pay", "bank_sign", "bank_nag", "bank_insist", "bank_balance", "bank_lose"],
                 "gone": ["gone", true],
                 "calls": [
                     ["bank", "bank_balance", {"of": "x"}, "12 pounds", null, "completed"],

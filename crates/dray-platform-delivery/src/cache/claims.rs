@@ -66,7 +66,7 @@ impl ClaimKeeper {
                 Ok(kept) => *claim = kept,
                 // The caller tries again later. After other failures, only the single file fails when it is read.
                 Err(ClaimFailure::Failed(fault)) if fault.is_retryable() => {
-                    return Err(DeliveryError::Asked {
+                    return Err(DeliveryError::ServiceFault {
                         what: "the store",
                         fault,
                     });

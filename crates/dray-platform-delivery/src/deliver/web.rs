@@ -123,7 +123,7 @@ fn unknown_origin(error: &RequestError) -> DeliveryError {
         FaultCode::Unavailable,
         "The store cannot say where a file came from right now.",
     );
-    DeliveryError::Asked {
+    DeliveryError::ServiceFault {
         what: "the origin of a file",
         fault: Box::new(
             fault

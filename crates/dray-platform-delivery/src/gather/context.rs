@@ -142,7 +142,7 @@ pub(crate) fn failed_call(what: &'static str, error: CallError) -> DeliveryError
         error = &error as &dyn std::error::Error,
         "could not fetch {what}"
     );
-    DeliveryError::Asked {
+    DeliveryError::ServiceFault {
         what,
         fault: Box::new(Fault::from(error)),
     }

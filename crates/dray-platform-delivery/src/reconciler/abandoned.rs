@@ -82,7 +82,7 @@ impl Reconciler {
     /// The terminal state of work: unspecified while it is open, `None` if the ledger does not know it.
     async fn terminal(&self, key: &LedgerKey) -> Result<Option<TerminalState>, DeliveryError> {
         let found = self.bus.ledger().read(key).await;
-        let found = found.map_err(|error| DeliveryError::Asked {
+        let found = found.map_err(|error| DeliveryError::ServiceFault {
             what: "the ledger",
             fault: Box::new(Fault::from(error)),
         })?;

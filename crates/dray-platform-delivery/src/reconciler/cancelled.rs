@@ -68,7 +68,7 @@ impl Reconciler {
     ) -> Result<RevisionedRecord, DeliveryError> {
         let ledger = self.bus.ledger();
         let found = ledger.find::<v1::SendFileRequested>(&meta.tenant, id).await;
-        let found = found.map_err(|error| DeliveryError::Asked {
+        let found = found.map_err(|error| DeliveryError::ServiceFault {
             what: "the ledger",
             fault: Box::new(Fault::from(error)),
         })?;

@@ -1,5 +1,7 @@
 //! Messages from events, and messages that were written while there was no session.
 
+use std::collections::VecDeque;
+
 use dray_platform::{DeliveryTarget, ErrorKind, InboundSink, PlatformError};
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
@@ -12,8 +14,8 @@ use crate::{message, question};
 const DISCORD_EPOCH_MS: u64 = 1_420_070_400_000;
 /// Most messages in one response.
 const PAGE_MESSAGES: usize = 100;
-/// Most responses for one channel after a reconnection.
-const MAX_PAGES: usize = 50;
+/// Most responses for one channel before the next channel has its turn.
+const ROUND_PAGES: usize = 10;
 /// Kinds of channels that are threads: announcement, public, private.
 const THREAD_TYPES: [u64; 3] = [10, 11, 12];
 
@@ -29,15 +31,24 @@ pub(super) async fn handle_event(
     // Checked with every event and not only with `READY`: when the catch-up failed, the session is resumed, and `READY`
     // is not sent again. The missed messages come before the event, because a later message would hide them.
     if cache.needs_catch_up() {
-        for conversation in cache.conversations() {
-            let all = (conversation.as_str(), u64::MAX);
-            store_missed(gateway, cache, all, deliver, stop).await?;
-        }
+        let all_messages = |conversation| (conversation, u64::MAX);
+        let missed = MissedMessages {
+            channels: cache
+                .conversations()
+                .into_iter()
+                .map(all_messages)
+                .collect(),
+            is_in_a_server: false,
+        };
+        missed.store(gateway, cache, deliver, stop).await?;
         cache.finish_catch_up();
     }
     match name {
         "INTERACTION_CREATE" => forward_press(gateway, cache, event, sink).await,
-        "MESSAGE_CREATE" => store_message(gateway, cache, event, deliver).await,
+        "MESSAGE_CREATE" => {
+            let is_in_a_server = event.get("guild_id").is_some_and(Value::is_string);
+            store_message(gateway, cache, event, is_in_a_server, deliver).await
+        }
         "THREAD_CREATE" | "CHANNEL_CREATE" => {
             cache_channel(cache, event);
             Ok(())
@@ -52,15 +63,17 @@ pub(super) async fn handle_event(
             for channel in &channels {
                 cache_channel(cache, channel);
             }
-            for channel in channels {
+            let newest = |channel: &&Value| {
                 let text = |name: &str| channel.get(name).and_then(Value::as_str);
-                let last = text("last_message_id").and_then(|id| id.parse().ok());
-                // Also on the first connection, up to the age that `gateway.since` sets.
-                if let (Some(id), Some(last)) = (text("id"), last) {
-                    store_missed(gateway, cache, (id, last), deliver, stop).await?;
-                }
-            }
-            Ok(())
+                let last = text("last_message_id")?.parse().ok()?;
+                Some((text("id")?.to_owned(), last))
+            };
+            // Also on the first connection, up to the age that `gateway.since` sets.
+            let missed = MissedMessages {
+                channels: channels.iter().filter_map(newest).collect(),
+                is_in_a_server: true,
+            };
+            missed.store(gateway, cache, deliver, stop).await
         }
         _ => Ok(()),
     }
@@ -96,18 +109,19 @@ fn cache_channel(cache: &mut GatewayCache, channel: &Value) {
 }
 
 /// Stores a message if a person wrote it in a channel that the options allow. Ignores other messages.
+///
+/// Only messages of events have a `guild_id`, so the caller says whether the channel belongs to a server.
 async fn store_message(
     gateway: &GatewayReceiver<'_>,
     cache: &mut GatewayCache,
     event: &Value,
+    is_in_a_server: bool,
     deliver: &dyn InboundSink,
 ) -> Result<(), PlatformError> {
     let Some(mut message) = message::inbound_message(gateway.options, &cache.own_id, event) else {
         return Ok(());
     };
     let channel = message.target.chat.clone();
-    // Messages from the HTTP API have no `guild_id`, but their channel was announced or is a conversation.
-    let is_in_a_server = event.get("guild_id").is_some_and(Value::is_string);
     resolve_thread(gateway, cache, &mut message.target, is_in_a_server).await?;
     let listed = &gateway.options.channels;
     let target = &message.target;
@@ -115,10 +129,13 @@ async fn store_message(
     if !listed.is_empty() && !listed.iter().any(is_listed) {
         return Ok(());
     }
-    let id = message.message_id.clone();
-    // Noted only after the message was stored, because the next catch-up starts at this id.
+    let id = message.message_id.parse();
+    // Only after it was stored, because the next catch-up starts at this id.
     deliver.message(message).await?;
-    cache.note_stored(&channel, &id);
+    // An id that is not a number has no order.
+    if let Ok(id) = id {
+        cache.note_message(&channel, id);
+    }
     Ok(())
 }
 
@@ -155,69 +172,98 @@ async fn request_channel_type(
     Ok(())
 }
 
-/// Stores the messages of a channel since the last stored one, or since `gateway.since`.
-async fn store_missed(
-    gateway: &GatewayReceiver<'_>,
-    cache: &mut GatewayCache,
-    (channel, last): (&str, u64),
-    deliver: &dyn InboundSink,
-    stop: &CancellationToken,
-) -> Result<(), PlatformError> {
-    // The bits above the lowest 22 are the time of an id, so a time can be compared with ids.
-    let oldest = gateway.since.saturating_sub(DISCORD_EPOCH_MS) << 22;
-    let mut after = cache.newest(channel).unwrap_or(oldest);
-    // The id becomes a part of a path.
-    if !message::is_id(channel) {
-        return Ok(());
-    }
-    for _ in 0..MAX_PAGES {
-        if last <= after || stop.is_cancelled() {
-            return Ok(());
+/// Channels that may have messages that were not received.
+#[derive(Debug)]
+struct MissedMessages {
+    /// Each channel with the id of its newest message.
+    channels: VecDeque<(String, u64)>,
+    is_in_a_server: bool,
+}
+
+impl MissedMessages {
+    /// Stores the messages of all channels since the last handled one, or since `gateway.since`. The channels take turns
+    /// of [`ROUND_PAGES`], so that a long history in one does not delay the others.
+    async fn store(
+        mut self,
+        gateway: &GatewayReceiver<'_>,
+        cache: &mut GatewayCache,
+        deliver: &dyn InboundSink,
+        stop: &CancellationToken,
+    ) -> Result<(), PlatformError> {
+        while let Some((channel, last)) = self.channels.pop_front() {
+            let mut is_complete = false;
+            for _ in 0..ROUND_PAGES {
+                if stop.is_cancelled() {
+                    return Ok(());
+                }
+                is_complete = self
+                    .store_page(gateway, cache, (&channel, last), deliver)
+                    .await?;
+                if is_complete {
+                    break;
+                }
+            }
+            if !is_complete {
+                tracing::info!(channel, "a channel has many missed messages");
+                self.channels.push_back((channel, last));
+            }
         }
-        let path = format!("/channels/{channel}/messages");
-        let query = [
-            ("after", after.to_string()),
-            ("limit", PAGE_MESSAGES.to_string()),
-        ];
-        let query = query
-            .each_ref()
-            .map(|(name, value)| (*name, value.as_str()));
-        let page = match gateway.api.get(&path, &query).await {
-            Ok(Value::Array(page)) => page,
-            Ok(_) => {
-                return Err(PlatformError::new(
-                    ErrorKind::Transient,
-                    "the response is not a list of messages",
-                ));
-            }
-            // The bot may see this channel but not read it.
-            Err(error) if matches!(error.kind(), ErrorKind::Forbidden | ErrorKind::NotFound) => {
-                tracing::debug!(%error, "could not list the messages of a channel");
-                return Ok(());
-            }
-            Err(error) => return Err(error),
-        };
-        let count = page.len();
+        Ok(())
+    }
+
+    /// Stores the next messages of a channel. Returns whether these are all, up to the message `last`.
+    async fn store_page(
+        &self,
+        gateway: &GatewayReceiver<'_>,
+        cache: &mut GatewayCache,
+        (channel, last): (&str, u64),
+        deliver: &dyn InboundSink,
+    ) -> Result<bool, PlatformError> {
+        // The bits above the lowest 22 are the time of an id, so a time can be compared with ids.
+        let oldest = gateway.since.saturating_sub(DISCORD_EPOCH_MS) << 22;
+        let after = cache.newest(channel).unwrap_or(oldest);
+        // The id becomes a part of a path.
+        if last <= after || !message::is_id(channel) {
+            return Ok(true);
+        }
+        let page = list_messages(gateway, channel, after).await?;
         let id = |message: &Value| message.get("id")?.as_str()?.parse::<u64>().ok();
-        let mut messages: Vec<(u64, Value)> = page
-            .into_iter()
-            .filter_map(|message| Some((id(&message)?, message)))
+        // Without older messages than requested: with them, the same page would be requested for ever.
+        let mut missed: Vec<(u64, &Value)> = page
+            .iter()
+            .filter_map(|message| Some((id(message)?, message)))
+            .filter(|(id, _)| *id > after)
             .collect();
         // Oldest first, so that after an interruption only newer messages are missing. Ids grow with time.
-        messages.sort_by_key(|(id, _)| *id);
-        for (id, message) in &messages {
-            store_message(gateway, cache, message, deliver).await?;
-            // Also for messages that were not stored, such as those of bots, so that the loop does not request them
-            // again.
-            after = after.max(*id);
+        missed.sort_by_key(|(id, _)| *id);
+        for (id, message) in &missed {
+            store_message(gateway, cache, message, self.is_in_a_server, deliver).await?;
+            // Also for messages that were not stored, such as those of bots, so that they are not requested again.
+            cache.note_message(channel, *id);
         }
-        if count < PAGE_MESSAGES || messages.is_empty() {
-            return Ok(());
-        }
+        Ok(page.len() < PAGE_MESSAGES || missed.is_empty())
     }
-    tracing::warn!(
-        channel,
-        "too many messages of a channel were missed: the newest are not fetched"
-    );
-    Ok(())
+}
+
+/// Requests the oldest messages of a channel after an id; none if the bot may see the channel but not read it.
+async fn list_messages(
+    gateway: &GatewayReceiver<'_>,
+    channel: &str,
+    after: u64,
+) -> Result<Vec<Value>, PlatformError> {
+    let path = format!("/channels/{channel}/messages");
+    let (after, limit) = (after.to_string(), PAGE_MESSAGES.to_string());
+    let query = [("after", after.as_str()), ("limit", limit.as_str())];
+    match gateway.api.get(&path, &query).await {
+        Ok(Value::Array(page)) => Ok(page),
+        Ok(_) => Err(PlatformError::new(
+            ErrorKind::Transient,
+            "the response is not a list of messages",
+        )),
+        Err(error) if matches!(error.kind(), ErrorKind::Forbidden | ErrorKind::NotFound) => {
+            tracing::debug!(%error, "could not list the messages of a channel");
+            Ok(Vec::new())
+        }
+        Err(error) => Err(error),
+    }
 }

@@ -330,6 +330,34 @@ async fn old_messages_are_skipped_and_those_just_before_the_start_are_not() {
 }
 
 #[tokio::test]
+async fn thousands_of_missed_messages_are_stored_and_other_channels_do_not_wait_for_them() {
+    let fake = FakeDiscord::start().await.unwrap();
+    let busy = fake.channel(0);
+    let other = fake.thread(&busy);
+    let expected: Vec<String> = (0..5_101).map(|number| number.to_string()).collect();
+    for text in &expected {
+        fake.user_writes(&busy, text, &[]);
+    }
+    fake.user_writes(&other, "elsewhere", &[]);
+    let bot = with_short_delays(DiscordOptions {
+        catch_up: dray_types::Period::secs(60),
+        ..options(&fake)
+    });
+    let count = expected.len() + 1;
+    let (polled, mut texts) = receive(
+        &bot,
+        0,
+        |mut fixture| async move { fixture.texts(count).await },
+    )
+    .await;
+    polled.unwrap();
+    let elsewhere = texts.iter().position(|text| text == "elsewhere").unwrap();
+    assert!(elsewhere < expected.len(), "{elsewhere}");
+    texts.remove(elsewhere);
+    assert_eq!(texts, expected);
+}
+
+#[tokio::test]
 async fn permanent_refusals_are_reported() {
     let fake = FakeDiscord::start().await.unwrap();
     for code in [4004, 4010, 4011, 4012, 4013, 4014] {

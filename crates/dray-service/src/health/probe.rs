@@ -98,6 +98,6 @@ pub fn free_disk(folder: &Path, percent: u8, enough: ByteSize) -> Result<(), Str
         return Ok(());
     }
     Err(format!(
-        "less than {percent} % and less than {enough} of the state folder's volume is free"
+        "less than {percent} % and less than {enough} of the state directory's volume is free"
     ))
 }

@@ -259,10 +259,10 @@ pub enum HostError {
         #[source]
         source: std::io::Error,
     },
-    /// The state folder cannot be used.
+    /// The state directory cannot be used.
     #[error("could not use the state directory {folder}")]
     State {
-        /// Path of the folder.
+        /// Its path.
         folder: String,
         /// Error of the operating system.
         #[source]

@@ -25,9 +25,9 @@ use crate::settings::{
 };
 use crate::telemetry::Telemetry;
 
-/// Directory of the embedded store within the state folder.
+/// Directory of the embedded store within the state directory.
 const STORE_DIRECTORY: &str = "store";
-/// Directory of the records of tickets within the state folder (`dray up --tickets`).
+/// Directory of the records of tickets within the state directory (`dray up --tickets`).
 const TICKET_DIRECTORY: &str = "tickets";
 
 /// The sections that every process has, typed.

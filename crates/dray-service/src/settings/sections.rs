@@ -65,7 +65,7 @@ impl Section for BusSection {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum StoreMode {
-    /// An S3 endpoint inside this process, on loopback, with its files in the state folder.
+    /// An S3 endpoint inside this process, on loopback, with its files in the state directory.
     #[default]
     Embedded,
     /// S3 or an S3-compatible server.
@@ -76,7 +76,7 @@ pub enum StoreMode {
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct StoreSection {
-    /// `embedded` (files in the state folder, served on loopback) or `s3`.
+    /// `embedded` (files in the state directory, served on loopback) or `s3`.
     pub mode: StoreMode,
     /// Connection to S3, with mode `s3`.
     pub s3: dray_store::StoreOptions,
@@ -230,7 +230,7 @@ pub struct LimitsSection {
     pub work: u32,
     /// Longest deadline that a caller may ask for; a later one is taken as this.
     pub longest_call: Period,
-    /// Part of the state folder's volume that must be free, in percent; with less the process is not ready and
+    /// Part of the state directory's volume that must be free, in percent; with less the process is not ready and
     /// pulls no work. Asked only of a process that keeps files.
     pub free_disk_percent: u8,
     /// This many free bytes are enough, for any size of the volume.
@@ -288,7 +288,7 @@ impl Section for LimitsSection {
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct StateSection {
-    /// Folder for everything this process keeps on disk: the files of the embedded store. Created at start.
+    /// Directory for everything this process keeps on disk: the files of the embedded store. Created at start.
     pub folder: PathBuf,
     /// Name of this process or replica, unique among those that share a bus. Unset: a new one per start.
     pub instance: Option<String>,

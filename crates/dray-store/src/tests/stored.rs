@@ -130,6 +130,19 @@ async fn a_claim_of_another_store_is_refused() {
 }
 
 #[tokio::test]
+async fn read_head_reads_no_more_than_its_limit() {
+    let fixture = TestStore::new().await;
+    let acme = tenant("acme");
+    let content = noise(1000, 1);
+    let claim = fixture.put(&acme, content.clone()).await;
+    for (max_bytes, expected) in [(0, 0), (1, 1), (999, 999), (1000, 1000), (2000, 1000)] {
+        let reader = fixture.store.read(&acme, &claim, fixture.deadline()).await;
+        let head = reader.unwrap().read_head(max_bytes).await.unwrap();
+        assert_eq!(head, content[..expected], "{max_bytes}");
+    }
+}
+
+#[tokio::test]
 async fn read_all_reads_no_more_than_its_limit() {
     let fixture = TestStore::new().await;
     let acme = tenant("acme");

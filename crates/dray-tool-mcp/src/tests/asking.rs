@@ -284,32 +284,14 @@ async fn a_task_whose_caller_is_gone_is_cancelled() {
 }
 
 /// A program of 2025-11-25 that asks during the call.
-const ASKING_SCRIPT: &str = r#"
-while read -r line; do
-  id=$(printf '%s' "$line" | sed -n 's/.*"id":\([0-9]*\).*/\1/p')
-  case "$line" in
-    *'"initialize"'*) result='{"protocolVersion":"2025-11-25","capabilities":{"tools":{}},"serverInfo":{"name":"s","version":"1"}}';;
-    *'"tools/list"'*) result='{"tools":[{"name":"pay","inputSchema":{"type":"object"}}]}';;
-    *'"tools/call"'*) called=$id
-      printf '{"jsonrpc":"2.0","id":900,"method":"elicitation/create","params":{"message":"Really?","requestedSchema":{"type":"object","properties":{"ok":{"type":"boolean"}},"required":["ok"]}}}\n'
-      continue;;
-    *'"action":"accept"'*) id=$called; result='{"content":[{"type":"text","text":"paid"}]}';;
-    *'"action"'*) id=$called; result='{"content":[{"type":"text","text":"not paid"}]}';;
-    *'"server/discover"'*)
-      printf '{"jsonrpc":"2.0","id":%s,"error":{"code":-32601,"message":"unknown"}}\n' "$id"
-      continue;;
-    *) continue;;
-  esac
-  printf '{"jsonrpc":"2.0","id":%s,"result":%s}\n' "$id" "$result"
-done
-"#;
+const ASKING_PROGRAM: &str = include_str!("../../../../tests/programs/asking_mcp_server.sh");
 
 #[tokio::test]
 async fn a_call_of_2025_11_25_is_sent_again_with_the_answer() {
     let mut options = options();
     let command = crate::ProgramCommand {
         command: "/bin/sh".to_owned(),
-        args: vec!["-c".to_owned(), ASKING_SCRIPT.to_owned()],
+        args: vec!["-c".to_owned(), ASKING_PROGRAM.to_owned()],
         ..crate::ProgramCommand::default()
     };
     options.stdio.insert("local".to_owned(), command);

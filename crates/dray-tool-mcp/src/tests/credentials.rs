@@ -61,6 +61,28 @@ async fn configured_credentials_are_never_overridden() {
 }
 
 #[tokio::test]
+async fn client_credentials_are_sent_in_the_header_when_the_body_is_refused() {
+    let answer = |_: Arc<SharedState<()>>,
+                  request: ReceivedRequest|
+     -> BoxFuture<'static, Result<Reply, ConnectionClosed>> {
+        async move {
+            let credentials = request.header("authorization");
+            let reply = match credentials {
+                Some("Basic bWU6aHVzaA==") => json!({"access_token": "fresh"}),
+                _ => return Ok(fake_server::json_reply(401, &json!({}))),
+            };
+            Ok(fake_server::json_reply(200, &reply))
+        }
+        .boxed()
+    };
+    let tokens = FakeServer::start((), answer).await.unwrap();
+    let client = json!({
+        "type": "client_id_secret", "client_id": "me", "client_secret": "hush", "token_url": tokens.shared().url(),
+    });
+    assert_eq!(sent_credentials(&client, true).await, ["Bearer fresh"]);
+}
+
+#[tokio::test]
 async fn client_credentials_are_changed_for_a_token() {
     let answer = |shared: Arc<SharedState<Vec<(String, String)>>>,
                   request: ReceivedRequest|
@@ -87,9 +109,9 @@ async fn client_credentials_are_changed_for_a_token() {
     let form = tokens.shared().lock().clone();
     let expected = [
         ("grant_type", "client_credentials"),
+        ("scope", "tools"),
         ("client_id", "me"),
         ("client_secret", "hush"),
-        ("scope", "tools"),
     ];
     assert_eq!(form, expected.map(|(a, b)| (a.to_owned(), b.to_owned())));
 }

@@ -38,7 +38,7 @@ fn check_regular(file: &Path, metadata: &Metadata) -> Result<(), CommandFailure>
     let what = if metadata.is_file() {
         return Ok(());
     } else if metadata.is_dir() {
-        "is a folder"
+        "is a directory"
     } else {
         "is not a regular file"
     };
@@ -128,7 +128,7 @@ mod tests {
         std::fs::write(&file, "hello").unwrap();
         assert_eq!(open_regular_file(&file).await.unwrap().1, 5);
         for (other, why) in [
-            (folder.path(), "is a folder"),
+            (folder.path(), "is a directory"),
             (Path::new("/dev/null"), "is not a regular file"),
         ] {
             let refused = open_regular_file(other).await.map(drop).unwrap_err();

@@ -100,8 +100,10 @@ fn state_advice(kind: ErrorKind) -> &'static str {
         ErrorKind::PermissionDenied => {
             "Make the directory writable for this user, or name another one with --state."
         }
-        ErrorKind::StorageFull => "Free space on the volume, or name another folder with --state.",
-        _ => "Check the folder, or name another one with --state.",
+        ErrorKind::StorageFull => {
+            "Free space on the volume, or name another directory with --state."
+        }
+        _ => "Check the directory, or name another one with --state.",
     }
 }
 

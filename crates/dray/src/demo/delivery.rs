@@ -267,7 +267,7 @@ async fn send_tagged_text(
 }
 
 async fn copy_to_folder(system: &DemoSystem, teller: &StepReporter) -> Result<(), CommandFailure> {
-    teller.chapter("9. On the command line a delivery is a copy in a folder.");
+    teller.chapter("9. On the command line a delivery is a copy in a directory.");
     let request = v1::SendFileRequested {
         session: DEMO_SESSION.to_owned(),
         paths: vec![b"report.pdf".to_vec()],

@@ -74,7 +74,7 @@ impl StreamLog {
         if message.size() > limit {
             return Err(TransportError::TooLarge {
                 size: message.size(),
-                limit,
+                limit: Some(limit),
             });
         }
         let last = self.last_by_subject.get(&message.subject).copied();

@@ -195,8 +195,8 @@ fn publish_refusal(error: jetstream::Error, size: usize) -> TransportError {
         ErrorCode::STREAM_STORE_FAILED => TransportError::Full,
         code if OUT_OF_RESOURCES.contains(&code) => TransportError::Full,
         ErrorCode::STREAM_WRONG_LAST_SEQUENCE => TransportError::WrongRevision,
-        // The reply does not name the limit of the stream, which is below the size.
-        ErrorCode::STREAM_MESSAGE_EXCEEDS_MAXIMUM => TransportError::TooLarge { size, limit: size },
+        // The reply does not name the limit of the stream.
+        ErrorCode::STREAM_MESSAGE_EXCEEDS_MAXIMUM => TransportError::TooLarge { size, limit: None },
         _ => TransportError::other(error),
     }
 }

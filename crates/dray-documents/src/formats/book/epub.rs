@@ -6,7 +6,7 @@ use std::rc::Rc;
 use crate::container::{Container, Input};
 use crate::formats::office::package::resolve_part;
 use crate::formats::office::xml::{Event, Xml, decode_part};
-use crate::formats::{ConversionHint, web};
+use crate::formats::{ConversionHint, collapse_white_space, web};
 use crate::limits::{Budget, Damage, Failure};
 use crate::markdown::{Markdown, Unit};
 
@@ -233,7 +233,7 @@ fn read_titles(
 
 /// The first title of a part is the chapter's.
 fn note_title(titles: &mut HashMap<String, String>, part: String, title: &str) {
-    let title = title.split_whitespace().collect::<Vec<_>>().join(" ");
+    let title = collapse_white_space(title);
     if !title.is_empty() {
         titles.entry(part).or_insert(title);
     }

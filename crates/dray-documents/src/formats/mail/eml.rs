@@ -15,7 +15,7 @@ use super::message::{Address, Attachment, Body, MailMessage};
 use crate::container::Input;
 use crate::encoding::{self, DetectedEncoding};
 use crate::formats::text::source;
-use crate::formats::{ConversionHint, web};
+use crate::formats::{ConversionHint, collapse_white_space, web};
 use crate::limits::{Budget, Failure, Limit};
 use crate::markdown::Markdown;
 
@@ -241,7 +241,7 @@ fn rfc3339_date(date: &str) -> Option<String> {
             !zone.starts_with(|c: char| c.is_ascii_alphabetic())
                 || NAMED_ZONES.iter().any(|its| zone.eq_ignore_ascii_case(its))
         });
-    let line = date.split_whitespace().collect::<Vec<_>>().join(" ");
+    let line = collapse_white_space(date);
     DateTime::parse_rfc822(&format!("{line}\n"))
         .filter(|date| has_known_zone && date.is_valid())
         .map(|date| date.to_rfc3339())

@@ -1,6 +1,6 @@
 //! The common parts of mails and their output: a list of headers, the body, a list of attachments.
 
-use crate::formats::{rtf, web};
+use crate::formats::{collapse_white_space, rtf, web};
 use crate::limits::Failure;
 use crate::markdown::{Inline, Markdown, Marker, Style};
 
@@ -72,7 +72,7 @@ impl MailMessage {
         // As text, because a header may have any date, and no calculation depends on it.
         for (label, text) in [("Date", &self.date), ("Subject", &self.subject)] {
             // A folded or hostile header must not start a new line in the list.
-            let text = one_line(text);
+            let text = collapse_white_space(text);
             if !text.is_empty() {
                 let mut line = labelled_line(label);
                 line.text(&text, Style::default());
@@ -99,7 +99,7 @@ impl MailMessage {
 impl Address {
     /// `Name <address>`; other text is not changed.
     fn write(&self, line: &mut Inline) {
-        let name = one_line(&self.name);
+        let name = collapse_white_space(&self.name);
         let address = self.address.trim();
         // Only characters that cannot close the brackets: a plain address is written without escapes.
         let is_plain_address = address.contains('@')
@@ -121,10 +121,10 @@ impl Address {
 
 impl Attachment {
     fn line(&self) -> Inline {
-        let name = one_line(&self.name);
+        let name = collapse_white_space(&self.name);
         // Attachments are listed and not read: each is a separate file for the caller.
         let name = if name.is_empty() { "(no name)" } else { &name };
-        let mut details = vec![one_line(&self.mime)];
+        let mut details = vec![collapse_white_space(&self.mime)];
         if let Some(size) = self.size {
             details.push(format!("{size} bytes"));
         }
@@ -139,10 +139,6 @@ impl Attachment {
 
 fn labelled_line(label: &str) -> Inline {
     Inline::plain(&format!("{label}: "))
-}
-
-fn one_line(text: &str) -> String {
-    text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 /// A plain body: paragraphs with their lines, and quoted replies as quotes.

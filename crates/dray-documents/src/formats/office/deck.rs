@@ -1,6 +1,7 @@
 //! A slide of a presentation in any format.
 
 use super::blocks::{Block, Sink, lines_of_blocks};
+use crate::formats::collapse_white_space;
 use crate::limits::Failure;
 use crate::markdown::{Inline, Markdown, Marker, Style, Unit};
 
@@ -54,7 +55,7 @@ impl Slide {
             sink.put(block, out)?;
         }
         write_notes(self.notes, out)?;
-        write_comments(&self.comments, out)
+        write_plain_comments(&self.comments, out)
     }
 }
 
@@ -90,23 +91,35 @@ fn write_notes(notes: Vec<Block>, out: &mut Markdown) -> Result<(), Failure> {
     Ok(written?)
 }
 
-/// `- {author}: {text}` under their own heading.
-pub(super) fn write_comments(
+/// Writes comments, each as author and plain text, with [`write_comments`].
+pub(super) fn write_plain_comments(
     comments: &[(String, String)],
     out: &mut Markdown,
 ) -> Result<(), Failure> {
-    if comments.iter().all(|(_, text)| text.trim().is_empty()) {
+    let as_line = |(author, text): &(String, String)| {
+        (author.clone(), Inline::plain(&collapse_white_space(text)))
+    };
+    write_comments(comments.iter().map(as_line), out)
+}
+
+/// Writes comments, each as author and text: `- {author}: {text}` under their own heading. Blank ones are left out.
+pub(super) fn write_comments(
+    comments: impl Iterator<Item = (String, Inline)>,
+    out: &mut Markdown,
+) -> Result<(), Failure> {
+    let mut comments = comments.filter(|(_, text)| !text.is_blank()).peekable();
+    if comments.peek().is_none() {
         return Ok(());
     }
     out.heading(3, &Inline::plain("Comments"))?;
-    for (author, text) in comments.iter().filter(|(_, text)| !text.trim().is_empty()) {
-        let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
-        let line = if author.trim().is_empty() {
-            text
-        } else {
-            format!("{}: {text}", author.trim())
-        };
-        out.item(0, Marker::Bullet, &Inline::plain(&line))?;
+    for (author, text) in comments {
+        let mut line = Inline::new();
+        let author = author.trim();
+        if !author.is_empty() {
+            line.text(&format!("{author}: "), Style::default());
+        }
+        line.append(text);
+        out.item(0, Marker::Bullet, &line)?;
     }
     Ok(())
 }

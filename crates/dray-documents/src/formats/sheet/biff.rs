@@ -6,6 +6,7 @@ use std::collections::{HashMap, HashSet};
 use super::biff_style::StyleRecords;
 use super::far::{MAX_RECTANGLE, MovedCells};
 use super::style::Style;
+use crate::compound::u16_at;
 use crate::limits::{Damage, Failure, Limit};
 
 /// Most cells of all rectangles together that may be set aside, at about 32 bytes each.
@@ -110,11 +111,6 @@ pub(super) fn record_at(stream: &[u8], offset: usize) -> Option<(u16, &[u8], usi
     let (kind, length) = (u16_at(head, 0)?, usize::from(u16_at(head, 2)?));
     let data = stream.get(offset + 4..offset + 4 + length)?;
     Some((kind, data, offset + 4 + length))
-}
-
-pub(super) fn u16_at(data: &[u8], offset: usize) -> Option<u16> {
-    let bytes = data.get(offset..offset + 2)?;
-    Some(u16::from_le_bytes(bytes.try_into().ok()?))
 }
 
 /// Row, first and last column of a record of cells; nothing for other records.

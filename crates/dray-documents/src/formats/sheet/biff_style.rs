@@ -2,9 +2,9 @@
 
 use std::collections::HashMap;
 
-use super::biff::u16_at;
 use super::color::Rgb;
 use super::style::Style;
+use crate::compound::u16_at;
 
 const FONT_RECORD: u16 = 0x31;
 const PALETTE_RECORD: u16 = 0x92;

@@ -6,7 +6,8 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use super::biff::{cell_columns, record_at, u16_at};
+use super::biff::{cell_columns, record_at};
+use crate::compound::u16_at;
 
 /// Most cells of the rectangle around the used cells of a sheet; the cells of a larger one are moved together.
 pub(super) const MAX_RECTANGLE: u64 = 1 << 18;

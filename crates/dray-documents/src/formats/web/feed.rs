@@ -4,6 +4,7 @@ use quick_xml::Reader;
 use quick_xml::events::{BytesStart, Event};
 
 use super::{write_html, xml};
+use crate::formats::collapse_white_space;
 use crate::limits::{Budget, Failure, Limit};
 use crate::markdown::{Inline, Markdown};
 
@@ -182,7 +183,7 @@ impl Entry {
 
 /// One line of text; titles may contain markup, too.
 fn inline_line(text: &str) -> Inline {
-    Inline::plain(&text.split_whitespace().collect::<Vec<_>>().join(" "))
+    Inline::plain(&collapse_white_space(text))
 }
 
 /// The text in an element: references resolved, CDATA as text, tags left out.

@@ -122,13 +122,13 @@ fn plain_manifest(
 ) -> Result<tempfile::TempDir, CommandFailure> {
     let Some(model) = model else {
         return Err(CommandFailure::Usage(
-            "name the model with --model, or a folder of manifests with --manifests".to_owned(),
+            "name the model with --model, or a directory of manifests with --manifests".to_owned(),
         ));
     };
     // The manifest that was requested cannot be the one that is made here.
     if let Some(name) = &chat.manifest {
         return Err(CommandFailure::Usage(format!(
-            "name the folder that holds the manifest {name} with --manifests"
+            "name the directory that holds the manifest {name} with --manifests"
         )));
     }
     let temporary_directory_error = || CommandFailure::local("cannot make a temporary folder");

@@ -125,7 +125,7 @@ pub(super) fn check_state(state: &StateSection, limits: &LimitsSection) -> Vec<F
             return vec![Finding::problem(
                 "state",
                 format!("{} cannot be looked at: {error}", folder.display()),
-                "Make it readable for this user, or name another folder with --state.",
+                "Make it readable for this user, or name another directory with --state.",
             )];
         }
     };
@@ -156,7 +156,7 @@ fn missing_state(folder: &Path) -> Finding {
                 "{} does not exist and cannot be made by this user",
                 folder.display()
             ),
-            "Make it for this user with mode 0700, or name another folder with --state.",
+            "Make it for this user with mode 0700, or name another directory with --state.",
         )
     }
 }
@@ -194,7 +194,7 @@ fn check_space(folder: &Path, limits: &LimitsSection) -> Finding {
         Err(reason) => Finding::problem(
             "disk",
             reason,
-            "Free space on the volume, name another folder with --state, or lower `limits.free_disk_percent`.",
+            "Free space on the volume, name another directory with --state, or lower `limits.free_disk_percent`.",
         ),
     }
 }

@@ -15,7 +15,7 @@ use std::rc::Rc;
 
 use self::file::{File, Table, table_positions};
 use self::text::Walker;
-use super::deck::write_comments;
+use super::deck::write_plain_comments;
 use crate::compound::Compound;
 use crate::container::Input;
 use crate::formats::ConversionHint;
@@ -66,7 +66,7 @@ pub(super) fn convert(
         budget.element()?;
         texts.push((String::new(), walker.line(range, out)?.to_plain()));
     }
-    write_comments(&texts, out)
+    write_plain_comments(&texts, out)
 }
 
 /// The positions of references to notes in the body, and the mark of each.

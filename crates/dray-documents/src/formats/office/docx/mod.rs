@@ -12,12 +12,13 @@ use numbering::Numbering;
 use state::{Note, Notes, Walker};
 use styles::Styles;
 
+use super::deck::write_comments;
 use super::package::{Package, Relations, default_if_damaged};
 use super::xml::{Event, Xml, decode_part};
 use crate::container::Input;
 use crate::formats::ConversionHint;
 use crate::limits::{Damage, Failure};
-use crate::markdown::{Inline, Markdown, Marker, Style};
+use crate::markdown::{Inline, Markdown};
 
 /// Writes the body, then notes and comments. A damaged part with styles, lists or notes is left out with a warning.
 pub(super) fn convert(
@@ -61,8 +62,8 @@ pub(super) fn convert(
     }
     let comments = collect_notes(&mut walker, &mut package, &relations, "comments", out);
     let comments = default_if_damaged(comments, out, "comments are")?;
-    write_comments(&comments, out)?;
-    Ok(())
+    let comments = comments.into_iter().map(|note| (note.author, note.text));
+    write_comments(comments, out)
 }
 
 /// Reads an optional part.
@@ -157,24 +158,6 @@ fn write_notes(
         line.raw(&format!("[^{mark}{number}]: "));
         line.append(note.text.clone());
         out.paragraph(&line)?;
-    }
-    Ok(())
-}
-
-/// Comments under a separate heading, each as `{author}: {text}`.
-fn write_comments(comments: &[Note], out: &mut Markdown) -> Result<(), Failure> {
-    if comments.iter().all(|c| c.text.is_blank()) {
-        return Ok(());
-    }
-    out.heading(3, &Inline::plain("Comments"))?;
-    for comment in comments.iter().filter(|c| !c.text.is_blank()) {
-        let mut line = Inline::new();
-        let author = comment.author.trim();
-        if !author.is_empty() {
-            line.text(&format!("{author}: "), Style::default());
-        }
-        line.append(comment.text.clone());
-        out.item(0, Marker::Bullet, &line)?;
     }
     Ok(())
 }

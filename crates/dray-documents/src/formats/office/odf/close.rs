@@ -2,6 +2,7 @@
 
 use super::state::{Para, Tag, Walker};
 use super::styles::Level;
+use crate::formats::collapse_white_space;
 use crate::formats::office::blocks::{self, Block, GridCell};
 use crate::formats::office::deck::Shape;
 use crate::formats::office::figure;
@@ -184,7 +185,7 @@ impl Walker {
         } else {
             Vec::new()
         };
-        let alt = frame.alt.split_whitespace().collect::<Vec<_>>().join(" ");
+        let alt = collapse_white_space(&frame.alt);
         if let Some(object) = &frame.object {
             let name = figure::part_name(object.trim_end_matches('/'));
             let name = if name.is_empty() { alt.as_str() } else { name };

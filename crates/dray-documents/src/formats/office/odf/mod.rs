@@ -13,7 +13,7 @@ use state::Walker;
 use styles::Styles;
 
 use super::blocks::one_line;
-use super::deck::write_comments;
+use super::deck::write_plain_comments;
 use super::xml::{Event, Ns, Xml, decode_part};
 use crate::container::Input;
 use crate::formats::ConversionHint;
@@ -43,7 +43,7 @@ pub(in crate::formats) fn convert_text(
             out.paragraph(&text)?;
         }
     }
-    write_comments(&walker.comments, out)
+    write_plain_comments(&walker.comments, out)
 }
 
 /// The converter of presentations. Each slide is written when its element ends.

@@ -4,6 +4,7 @@ use super::attributes::{Tag, attribute_value, cell_span, code_language, item_num
 use super::kinds::Kind;
 use super::table;
 use super::walker::{Code, Walker};
+use crate::formats::collapse_white_space;
 use crate::limits::Limit;
 use crate::markdown::{Inline, Marker, Style};
 
@@ -33,7 +34,7 @@ impl Walker<'_> {
             Kind::Image if !self.muted && self.code.is_none() => {
                 let alt = attribute_value(tag, b"alt").unwrap_or_default();
                 let name = attribute_value(tag, b"src").unwrap_or_default();
-                let alt = alt.split_whitespace().collect::<Vec<_>>().join(" ");
+                let alt = collapse_white_space(&alt);
                 // An image may be all the content of a link.
                 self.show_link();
                 self.line.image(&alt, &name);
