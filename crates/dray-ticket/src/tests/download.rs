@@ -1,9 +1,14 @@
 //! Downloads: each content is sent once, and completely or not at all.
 
+use std::time::Duration;
+
+use axum::body::Body;
 use dray_types::Sha256Digest;
+use http::{HeaderMap, HeaderValue, Method};
+use http_body_util::BodyExt as _;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-use super::{TestEndpoint, connect, noise, with_version};
+use super::{START_MS, TestEndpoint, connect, noise, with_version};
 use crate::fields::digest_value;
 
 async fn wait_for_release(fixture: &TestEndpoint, url: &str) {
@@ -13,6 +18,22 @@ async fn wait_for_release(fixture: &TestEndpoint, url: &str) {
         ticket.record.lease.is_none()
     })
     .await;
+}
+
+/// Begins a response in this task, so that the test decides when bytes are read.
+async fn begin_response(fixture: &TestEndpoint, url: &str, range: Option<&'static str>) -> Body {
+    let mut headers = HeaderMap::new();
+    if let Some(range) = range {
+        headers.insert("range", HeaderValue::from_static(range));
+    }
+    let secret = url.rsplit('/').next().unwrap();
+    let ticket = fixture.service.find(secret).await.unwrap();
+    let response = fixture
+        .service
+        .download(ticket, &Method::GET, &headers)
+        .await
+        .unwrap();
+    response.into_body()
 }
 
 #[tokio::test]
@@ -174,4 +195,27 @@ async fn a_download_ticket_takes_no_bytes() {
     let url = fixture.issue_download(&noise(10), "a.bin").await;
     let response = fixture.send(&format!("PUT {url}"), b"abc").await;
     assert_eq!(response.status, 405);
+}
+
+#[tokio::test]
+async fn the_lease_is_renewed_while_bytes_outside_the_range_are_read() {
+    let fixture = TestEndpoint::new().await;
+    // More than the buffers of the connection to the store take, so the first poll does not reach the end.
+    let url = fixture.issue_download(&noise(24 << 20), "a.bin").await;
+    let mut body = begin_response(&fixture, &url, Some("bytes=0-9")).await;
+    {
+        let mut frame = std::pin::pin!(body.frame());
+        tokio::select! {
+            biased;
+            _ = frame.as_mut() => panic!("the content was read at once"),
+            () = std::future::ready(()) => {}
+        }
+        fixture.clock.advance(Duration::from_secs(20));
+        let frame = frame.await.unwrap().unwrap();
+        assert_eq!(frame.into_data().unwrap().len(), 10);
+    }
+    let secret = url.rsplit('/').next().unwrap();
+    let record = fixture.service.find(secret).await.unwrap().record;
+    assert_eq!(record.lease.unwrap().until_ms, START_MS + 80_000);
+    drop(body);
 }
