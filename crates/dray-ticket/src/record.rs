@@ -68,7 +68,8 @@ pub(crate) struct TicketLease {
     pub(crate) holder: String,
     /// Unix milliseconds at which the lease ends unless the request renews it.
     pub(crate) until_ms: u64,
-    /// Whether all bytes have arrived and the artifact is being made, so that no other request may take over.
+    /// Whether all bytes have arrived and the artifact is being made or brought to its destination, so that no other
+    /// request may take over or revoke the ticket.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) finishing: bool,
 }
@@ -169,7 +170,7 @@ impl TicketRecord {
         lease.is_some_and(|lease| now_ms < lease.until_ms)
     }
 
-    /// Whether another request makes the artifact of the bytes.
+    /// Whether another request makes the artifact of the bytes, or brings it to its destination.
     pub(crate) fn is_finishing(&self, now_ms: u64) -> bool {
         self.is_leased(now_ms) && self.lease.as_ref().is_some_and(|lease| lease.finishing)
     }

@@ -206,11 +206,12 @@ impl TicketService {
         }
     }
 
-    /// Ends a ticket and removes the bytes received so far. A used ticket stays used.
+    /// Ends a ticket and removes the bytes received so far. A used ticket stays used. A ticket whose content is being
+    /// stored or brought to its destination is in use: this work cannot be taken back, so its outcome must be recorded.
     ///
     /// # Errors
     ///
-    /// The ticket does not exist, is used or expired, or the records are not available.
+    /// The ticket does not exist, is used, in use or expired, or the records are not available.
     pub async fn revoke(&self, secret: &str) -> Result<(), TicketProblem> {
         let ticket = self.find(secret).await?;
         self.revoke_loaded(ticket).await?;
@@ -220,10 +221,21 @@ impl TicketService {
     /// As [`Self::revoke`], for a ticket that was found by its id.
     pub(crate) async fn revoke_loaded(
         &self,
-        ticket: LoadedTicket,
+        mut ticket: LoadedTicket,
     ) -> Result<LoadedTicket, TicketProblem> {
-        self.check_usable(&ticket.record)?;
-        self.end(ticket, TicketState::Revoked).await
+        let key = ticket.key.clone();
+        for _ in 0..MAX_CHANGE_ATTEMPTS {
+            self.check_usable(&ticket.record)?;
+            if ticket.record.is_finishing(self.inner.clock.now_ms()) {
+                return Err(TicketProblem::InUse);
+            }
+            match self.end(ticket, TicketState::Revoked).await {
+                // A running transfer records its progress.
+                Err(TicketProblem::Superseded) => ticket = self.load(&key).await?,
+                ended => return ended,
+            }
+        }
+        Err(TicketProblem::Superseded)
     }
 
     /// Finds a ticket by the secret of its URL, in any state.

@@ -70,6 +70,21 @@ async fn a_revoked_ticket_is_reported() {
 }
 
 #[tokio::test]
+async fn a_ticket_that_receives_bytes_meanwhile_is_revoked() {
+    let fixture = TestEndpoint::new().await;
+    let url = fixture.issue(TicketRequest::upload(100)).await;
+    let secret = url.rsplit('/').next().unwrap();
+    let loaded = fixture.service.find(secret).await.unwrap();
+    fixture
+        .send(&format!("POST {url}\r\nupload-complete: ?0"), b"abc")
+        .await;
+    fixture.service.revoke_loaded(loaded).await.unwrap();
+    assert_eq!(fixture.count_files("segments"), 0);
+    let response = fixture.send(&format!("PUT {url}"), b"abc").await;
+    assert_eq!(response.problem(), "ticket-revoked");
+}
+
+#[tokio::test]
 async fn limits_of_a_principal_apply_to_concurrent_requests() {
     let limits = TicketLimits {
         max_open_tickets: 3,
