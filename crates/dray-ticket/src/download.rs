@@ -161,9 +161,13 @@ impl DownloadBody {
             // The reader returns `None` only after it has checked size and digest of the complete content, even for a
             // range.
             let Some(bytes) = self.reader.next().await? else {
-                // The last bytes are sent only if the source file in the sandbox has not changed.
+                // The last bytes are sent only if the source file in the sandbox has not changed, and the ticket was not
+                // revoked.
                 if let Some(ticket) = &self.ticket {
                     self.service.check_source(&ticket.record).await?;
+                }
+                if self.pending.is_some() {
+                    self.renew().await?;
                 }
                 let last = self.pending.take();
                 return Ok(last.map(|bytes| self.count(bytes)));
@@ -171,7 +175,10 @@ impl DownloadBody {
             let position = self.position;
             self.position += bytes.len() as u64;
             // Also for bytes outside the range: reading them to check the digest may take longer than the lease.
-            self.renew().await;
+            let now_ms = self.service.inner.clock.now_ms();
+            if u128::from(now_ms.saturating_sub(self.renewed_ms)) >= LEASE_RENEWAL.as_millis() {
+                self.renew().await?;
+            }
             let in_range = bytes_in_range(&bytes, position, self.range);
             if in_range.is_empty() {
                 continue;
@@ -187,21 +194,35 @@ impl DownloadBody {
         bytes
     }
 
-    async fn renew(&mut self) {
+    /// Renews the lease.
+    ///
+    /// # Errors
+    ///
+    /// [`TicketProblem::Superseded`] after the ticket was revoked, or another request took the lease that had ended.
+    async fn renew(&mut self) -> Result<(), TicketProblem> {
         let now_ms = self.service.inner.clock.now_ms();
         let Some(ticket) = &mut self.ticket else {
-            return;
+            return Ok(());
         };
-        if u128::from(now_ms.saturating_sub(self.renewed_ms)) < LEASE_RENEWAL.as_millis() {
-            return;
-        }
         self.renewed_ms = now_ms;
         if let Some(lease) = &mut ticket.record.lease {
             lease.until_ms = receive::lease_end(now_ms);
         }
-        if let Err(problem) = self.service.save(ticket).await {
-            tracing::warn!(%problem, "could not renew the lease of a download");
+        let problem = match self.service.save(ticket).await {
+            Ok(()) => return Ok(()),
+            Err(problem) => problem,
+        };
+        if problem == TicketProblem::Superseded
+            && let Ok(stored) = self.service.load(&ticket.key).await
+        {
+            if stored.record.holder() != ticket.record.holder() {
+                return Err(problem);
+            }
+            // An earlier renewal was written although it failed.
+            ticket.revision = stored.revision;
         }
+        tracing::warn!(%problem, "could not renew the lease of a download");
+        Ok(())
     }
 }
 

@@ -170,6 +170,11 @@ impl TicketRecord {
         lease.is_some_and(|lease| now_ms < lease.until_ms)
     }
 
+    /// Name of the request that uses the ticket, or used it last.
+    pub(crate) fn holder(&self) -> Option<&str> {
+        self.lease.as_ref().map(|lease| lease.holder.as_str())
+    }
+
     /// Whether another request makes the artifact of the bytes, or brings it to its destination.
     pub(crate) fn is_finishing(&self, now_ms: u64) -> bool {
         self.is_leased(now_ms) && self.lease.as_ref().is_some_and(|lease| lease.finishing)

@@ -219,3 +219,30 @@ async fn the_lease_is_renewed_while_bytes_outside_the_range_are_read() {
     assert_eq!(record.lease.unwrap().until_ms, START_MS + 80_000);
     drop(body);
 }
+
+#[tokio::test]
+async fn a_running_download_ends_when_its_ticket_is_revoked() {
+    let fixture = TestEndpoint::new().await;
+    let bytes = noise(24 << 20);
+    // Before the lease is renewed, only the last bytes show it.
+    for elapsed_seconds in [0, 20] {
+        let url = fixture.issue_download(&bytes, "a.bin").await;
+        let mut body = begin_response(&fixture, &url, None).await;
+        let first = body.frame().await.unwrap().unwrap();
+        let mut received_bytes = first.into_data().unwrap().len();
+        let secret = url.rsplit('/').next().unwrap();
+        fixture.service.revoke(secret).await.unwrap();
+        fixture.clock.advance(Duration::from_secs(elapsed_seconds));
+        let mut has_failed = false;
+        while let Some(frame) = body.frame().await {
+            match frame {
+                Ok(frame) => received_bytes += frame.into_data().unwrap().len(),
+                Err(_) => has_failed = true,
+            }
+        }
+        assert!(
+            has_failed && received_bytes < bytes.len(),
+            "{received_bytes}"
+        );
+    }
+}
