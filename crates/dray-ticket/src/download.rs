@@ -24,6 +24,9 @@ use crate::service::LoadedTicket;
 const DOWNLOAD_TIMEOUT: Duration = Duration::from_hours(6);
 /// Interval between two renewals of the lease of a response.
 const LEASE_RENEWAL: Duration = Duration::from_secs(15);
+/// How often a ticket may send its content. Responses that broke are repeated, but a client that never reads the last
+/// byte must not use one ticket without end.
+const MAX_SENT_TIMES: u64 = 4;
 
 /// The body of one response. Dropping it records how many bytes were sent.
 #[derive(Debug)]
@@ -191,6 +194,9 @@ impl DownloadBody {
 
     fn count(&mut self, bytes: Bytes) -> Bytes {
         self.sent += bytes.len() as u64;
+        if let Some(ticket) = &mut self.ticket {
+            ticket.record.sent_bytes += bytes.len() as u64;
+        }
         bytes
     }
 
@@ -238,12 +244,15 @@ impl Drop for DownloadBody {
             record.moved = record.moved.max(self.sent);
         }
         let service = self.service.clone();
-        let complete = record.moved == record.max_bytes;
+        let most_bytes = record.max_bytes.saturating_mul(MAX_SENT_TIMES);
+        let complete = record.moved == record.max_bytes || record.sent_bytes >= most_bytes;
         let work = async move {
             let recorded = if complete {
                 service.end(ticket, TicketState::Complete).await.map(|_| ())
             } else {
-                service.save(&mut ticket).await
+                let saved = service.save(&mut ticket).await;
+                service.count_sent(&ticket).await;
+                saved
             };
             if let Err(problem) = recorded {
                 tracing::warn!(%problem, "could not record the end of a download");

@@ -106,6 +106,9 @@ pub(crate) struct TicketRecord {
     pub(crate) segments: Vec<SegmentRecord>,
     /// Bytes that were received, or that were sent without a gap from the start.
     pub(crate) moved: u64,
+    /// Bytes that were sent by all responses of a download, so that a part that was sent twice counts twice.
+    #[serde(default)]
+    pub(crate) sent_bytes: u64,
     pub(crate) lease: Option<TicketLease>,
     /// The finished content; of a download from the start.
     pub(crate) content: Option<StoredContent>,

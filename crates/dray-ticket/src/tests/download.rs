@@ -145,6 +145,31 @@ async fn the_conditions_of_a_request_determine_the_response() {
 }
 
 #[tokio::test]
+async fn a_download_that_never_reaches_the_last_byte_ends_after_four_times_its_size() {
+    let fixture = TestEndpoint::new().await;
+    let bytes = noise(10);
+    let url = fixture.issue_download(&bytes, "a.bin").await;
+    for _ in 0..5 {
+        let part = fixture
+            .send_empty(&format!("GET {url}\r\nrange: bytes=0-7"))
+            .await;
+        assert_eq!((part.status, part.body.len()), (206, 8));
+        wait_for_release(&fixture, &url).await;
+    }
+    let ended = fixture.send_empty(&format!("GET {url}")).await;
+    assert_eq!(ended.problem(), "ticket-used");
+    // All bytes count against the quota.
+    let records = &fixture.service.inner.records;
+    let usage_key = crate::Principal::default().usage_key();
+    super::wait_until(|| async {
+        let (value, _) = records.get(&usage_key).await.unwrap().unwrap();
+        let usage: serde_json::Value = serde_json::from_slice(&value).unwrap();
+        usage["entries"][0]["bytes"] == 40
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn a_range_of_other_content_gets_the_complete_content() {
     let fixture = TestEndpoint::new().await;
     let bytes = noise(10);
