@@ -88,7 +88,7 @@ impl PrincipalUsage {
     pub(crate) fn count_sent(&mut self, ticket: &str, sent_bytes: u64) {
         for entry in &mut self.entries {
             if entry.ticket == ticket && entry.open_until_ms.is_some() {
-                entry.sent_bytes = sent_bytes;
+                entry.sent_bytes = entry.sent_bytes.max(sent_bytes);
                 entry.bytes = entry.bytes.max(sent_bytes);
             }
         }
