@@ -165,6 +165,28 @@ async fn a_part_with_a_wrong_digest_is_discarded() {
 }
 
 #[tokio::test]
+async fn the_announcements_of_a_discarded_part_do_not_count() {
+    let fixture = TestEndpoint::new().await;
+    let url = fixture.issue(TicketRequest::upload(100)).await;
+    fixture
+        .send(&format!("POST {url}\r\nupload-complete: ?0"), b"ab")
+        .await;
+    let head =
+        format!("PATCH {url}\r\n{APPEND_MEDIA_TYPE}\r\nupload-offset: 2\r\nupload-complete: ?1");
+    let other_digest = digest_value(Sha256Digest::of(b"other"));
+    let discarded = fixture
+        .send(
+            &format!("{head}\r\ncontent-digest: {other_digest}\r\nrepr-digest: {other_digest}"),
+            b"cd",
+        )
+        .await;
+    assert_eq!(discarded.problem(), "wrong-digest");
+    let stored = fixture.send(&head, b"cd").await;
+    assert_eq!(stored.status, 201, "{stored:?}");
+    assert!(fixture.is_stored(b"abcd").await);
+}
+
+#[tokio::test]
 async fn content_of_another_length_than_announced_is_refused() {
     let fixture = TestEndpoint::new().await;
     let url = fixture.issue(TicketRequest::upload(100)).await;
