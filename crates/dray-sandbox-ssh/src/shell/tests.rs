@@ -138,6 +138,14 @@ async fn a_command_killed_by_a_signal_has_the_exit_status_of_a_shell() {
 }
 
 #[tokio::test]
+async fn a_command_may_exit_with_the_status_that_ssh_has_for_a_broken_connection() {
+    let host = host(&Options::default()).await;
+    let running = sh(&host.shell, "echo begun; exit 255", None).await.unwrap();
+    assert_eq!(running.stdout.read_all(10).await.unwrap(), b"begun\n");
+    assert_eq!(running.end.await.unwrap().status, 255);
+}
+
+#[tokio::test]
 async fn dropping_the_output_or_the_end_of_a_command_kills_its_processes() {
     let host = host(&Options::default()).await;
     for (index, word) in ["1000000.25", "1000000.5"].iter().enumerate() {
