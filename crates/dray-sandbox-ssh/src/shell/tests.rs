@@ -8,7 +8,9 @@ use futures_util::{FutureExt as _, stream};
 use super::*;
 use crate::client::Client;
 use crate::config::{Config, Settings};
+use crate::master::Master;
 use crate::mux::ControlConnection;
+use crate::mux::tests::{FakeMaster, MasterStep, steps_after_opening};
 use crate::sftp::{self, Pool};
 use crate::target::Target;
 
@@ -219,6 +221,35 @@ async fn a_kill_command_that_is_given_up_is_not_killed_itself() {
     group.set_ended();
     let settled = host.shell.link.background_work().settle().now_or_never();
     assert!(settled.is_some(), "another kill began");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_command_whose_session_does_not_end_is_killed_though_its_output_ended() {
+    let fake = FakeMaster::start(steps_after_opening([MasterStep::Hang]));
+    let directory = tempfile::tempdir_in("/tmp").unwrap();
+    let settings = Settings::new(Config {
+        control_directory: Some(directory.path().join("c")),
+        program: "false".into(),
+        ..Config::default()
+    })
+    .unwrap();
+    let client = Client::new(Arc::new(settings), Target::parse("box").unwrap());
+    let master = Master::new(directory.path(), "m");
+    std::fs::hard_link(&fake.socket, master.socket()).unwrap();
+    let shell = Shell::new(Arc::new(HostLink::new(client.clone(), "0123456789abcdef")));
+    let request = ChannelRequest {
+        shell: shell.clone(),
+        line: b"true".to_vec(),
+        nonce: "nonce".to_owned(),
+        input: CommandInput::None,
+    };
+    let starter = SessionStarter::new(&client, &master, master.identity().unwrap());
+    let Err(Refusal::Final(error)) = StartedCommand::new(&starter, &request).await else {
+        panic!("the command began");
+    };
+    assert_eq!(error.kind(), ErrorKind::Timeout);
+    let settled = shell.link.background_work().settle().now_or_never();
+    assert!(settled.is_none(), "no kill began");
 }
 
 #[test]
