@@ -164,7 +164,7 @@ impl DownloadBody {
             // The reader returns `None` only after it has checked size and digest of the complete content, even for a
             // range.
             let Some(bytes) = self.reader.next().await? else {
-                // The last bytes are sent only if the source file in the sandbox has not changed, and the ticket was not
+                // The last bytes are sent only if the source file in the sandbox has not changed and the ticket was not
                 // revoked.
                 if let Some(ticket) = &self.ticket {
                     self.service.check_source(&ticket.record).await?;

@@ -271,3 +271,27 @@ async fn a_running_download_ends_when_its_ticket_is_revoked() {
         );
     }
 }
+
+#[tokio::test]
+async fn a_download_continues_after_a_renewal_that_was_written_although_it_failed() {
+    let fixture = TestEndpoint::new().await;
+    let bytes = noise(24 << 20);
+    let url = fixture.issue_download(&bytes, "a.bin").await;
+    let mut body = begin_response(&fixture, &url, None).await;
+    let first = body.frame().await.unwrap().unwrap();
+    let mut received_bytes = first.into_data().unwrap().len();
+    // The same request with a later revision, as such a renewal leaves it.
+    let secret = url.rsplit('/').next().unwrap();
+    let mut ticket = fixture.service.find(secret).await.unwrap();
+    fixture.service.save(&mut ticket).await.unwrap();
+    while let Some(frame) = body.frame().await {
+        received_bytes += frame.unwrap().into_data().unwrap().len();
+    }
+    assert_eq!(received_bytes, bytes.len());
+    drop(body);
+    wait_for_release(&fixture, &url).await;
+    assert_eq!(
+        fixture.send_empty(&format!("GET {url}")).await.problem(),
+        "ticket-used"
+    );
+}
