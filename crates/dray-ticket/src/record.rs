@@ -173,7 +173,7 @@ impl TicketRecord {
         lease.is_some_and(|lease| now_ms < lease.until_ms)
     }
 
-    /// Name of the request that uses the ticket, or used it last.
+    /// Name of the request that uses the ticket.
     pub(crate) fn holder(&self) -> Option<&str> {
         self.lease.as_ref().map(|lease| lease.holder.as_str())
     }
