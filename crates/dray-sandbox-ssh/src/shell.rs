@@ -197,7 +197,10 @@ impl StartedCommand {
                 })
             }
             Ok(Ok(None)) => {
-                let refusal = classify_start_failure(session).await;
+                let has_client = session.has_client();
+                // What runs in a session that does not end is killed.
+                let (status, text) = session.wait().await.map_err(Refusal::Final)?;
+                let refusal = classify_start_failure(status, &text, has_client);
                 // With an exit status or a message, the script never ran. A shell that got no commands has done
                 // nothing.
                 if !matches!(refusal, Refusal::Lost(_)) || request.is_repeatable() {
@@ -257,24 +260,23 @@ fn find(text: &[u8], part: &[u8]) -> Option<usize> {
     text.windows(part.len()).position(|window| window == part)
 }
 
-/// Classifies why a command did not begin, by how its session ended.
-async fn classify_start_failure(session: Session) -> Refusal {
-    let has_client = session.has_client();
-    match session.wait().await {
+/// Classifies why a command did not begin, by the exit status and the messages of its session. `has_client` is whether
+/// a client program carried the session.
+fn classify_start_failure(status: Option<i32>, text: &str, has_client: bool) -> Refusal {
+    match status {
         // The connection broke: the command may have begun, and its first line was lost.
-        Ok((Some(255) | None, text)) if text.trim().is_empty() => Refusal::Lost(Error::new(
+        Some(255) | None if text.trim().is_empty() => Refusal::Lost(Error::new(
             ErrorKind::Unavailable,
             "the connection was lost before the command responded",
         )),
         // A client program of this machine fails with 255, and its text shows why. Without one the text comes from the
         // host, perhaps from a client program there, so it does not show that nothing began.
-        Ok((Some(255) | None, text)) if has_client => fault::refusal("running a command", &text),
-        Ok((Some(255) | None, text)) => Refusal::Lost(fault::failure("running a command", &text)),
-        Ok((Some(status), text)) => Refusal::Final(Error::new(
+        Some(255) | None if has_client => fault::refusal("running a command", text),
+        Some(255) | None => Refusal::Lost(fault::failure("running a command", text)),
+        Some(status) => Refusal::Final(Error::new(
             ErrorKind::ToolMissing,
             format!("no shell: status {status}: {}", text.escape_debug()),
         )),
-        Err(error) => Refusal::Final(error),
     }
 }
 

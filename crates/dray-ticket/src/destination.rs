@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::TicketService;
 use crate::problem::{DestinationFailure, TicketProblem};
 use crate::receive;
-use crate::record::{StoredContent, TicketRecord, TicketState};
+use crate::record::{StoredContent, TicketLease, TicketRecord, TicketState};
 use crate::records::TICKET_BUCKET;
 use crate::service::LoadedTicket;
 
@@ -106,7 +106,10 @@ impl TicketService {
         if ticket.record.is_leased(now_ms) {
             return Err(TicketProblem::InUse);
         }
-        ticket.record.lease = Some(receive::new_lease(now_ms));
+        ticket.record.lease = Some(TicketLease {
+            finishing: true,
+            ..receive::new_lease(now_ms)
+        });
         match self.save(&mut ticket).await {
             Err(TicketProblem::Superseded) => return Err(TicketProblem::InUse),
             other => other?,

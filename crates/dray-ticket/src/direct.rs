@@ -153,7 +153,7 @@ async fn read_document<T: DeserializeOwned>(
 
 impl TicketService {
     /// Begins an upload in parts, or finds the one that was begun.
-    async fn begin_direct(
+    pub(crate) async fn begin_direct(
         &self,
         mut ticket: LoadedTicket,
         size: Option<u64>,
@@ -163,6 +163,10 @@ impl TicketService {
             return Err(TicketProblem::NoDirectUpload);
         }
         let record = &ticket.record;
+        // The parts are one artifact by now, so no URL leads to them.
+        if record.state == TicketState::Stored {
+            return Err(TicketProblem::AlreadyStored);
+        }
         if let Some(direct) = &record.direct {
             return match size {
                 Some(size) if size != direct.upload.size => Err(TicketProblem::InconsistentLength),
@@ -193,15 +197,17 @@ impl TicketService {
             upload: upload.clone(),
             sent: Vec::new(),
         });
-        if let Err(problem) = self.save(&mut ticket).await {
-            inner.store.discard_parts(&upload).await;
-            return Err(match problem {
-                // Another request began at the same time and took the lease first.
-                TicketProblem::Superseded => TicketProblem::InUse,
-                other => other,
-            });
+        match self.save(&mut ticket).await {
+            // Another request began at the same time.
+            Err(TicketProblem::Superseded) => {
+                inner.store.discard_parts(&upload).await;
+                Err(TicketProblem::InUse)
+            }
+            // A write that failed otherwise may have happened, and then the record names these parts. If it has not,
+            // they are swept with the staging area.
+            Err(problem) => Err(problem),
+            Ok(()) => Ok(ticket),
         }
-        Ok(ticket)
     }
 
     /// Makes the artifact from the parts that the sender lists.

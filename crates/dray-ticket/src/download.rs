@@ -22,6 +22,9 @@ use crate::service::LoadedTicket;
 
 /// Longest time of one response.
 const DOWNLOAD_TIMEOUT: Duration = Duration::from_hours(6);
+/// How often a ticket may send its content. Responses that broke are repeated, but a client that never reads the last
+/// byte must not use one ticket without end.
+const MAX_SENT_TIMES: u64 = 4;
 
 /// The body of one response. Dropping it records how many bytes were sent.
 #[derive(Debug)]
@@ -159,9 +162,13 @@ impl DownloadBody {
             // The reader returns `None` only after it has checked size and digest of the complete content, even for a
             // range.
             let Some(bytes) = self.reader.next().await? else {
-                // The last bytes are sent only if the source file in the sandbox has not changed.
+                // The last bytes are sent only if the source file in the sandbox has not changed and the ticket was not
+                // revoked.
                 if let Some(ticket) = &self.ticket {
                     self.service.check_source(&ticket.record).await?;
+                }
+                if self.pending.is_some() {
+                    self.renew().await?;
                 }
                 let last = self.pending.take();
                 return Ok(last.map(|bytes| self.count(bytes)));
@@ -169,7 +176,11 @@ impl DownloadBody {
             let position = self.position;
             self.position += bytes.len() as u64;
             // Also for bytes outside the range: reading them to check the digest may take longer than the lease.
-            self.renew().await;
+            let now_ms = self.service.inner.clock.now_ms();
+            let unrenewed_ms = u128::from(now_ms.saturating_sub(self.renewed_ms));
+            if unrenewed_ms >= receive::LEASE_RENEWAL_INTERVAL.as_millis() {
+                self.renew().await?;
+            }
             let in_range = bytes_in_range(&bytes, position, self.range);
             if in_range.is_empty() {
                 continue;
@@ -182,23 +193,39 @@ impl DownloadBody {
 
     fn count(&mut self, bytes: Bytes) -> Bytes {
         self.sent += bytes.len() as u64;
+        if let Some(ticket) = &mut self.ticket {
+            ticket.record.sent_bytes += bytes.len() as u64;
+        }
         bytes
     }
 
-    async fn renew(&mut self) {
+    /// Renews the lease.
+    ///
+    /// # Errors
+    ///
+    /// [`TicketProblem::Superseded`] after the ticket was revoked, or another request took the lease that had ended.
+    async fn renew(&mut self) -> Result<(), TicketProblem> {
         let now_ms = self.service.inner.clock.now_ms();
         let Some(ticket) = &mut self.ticket else {
-            return;
+            return Ok(());
         };
-        let unrenewed_ms = u128::from(now_ms.saturating_sub(self.renewed_ms));
-        if unrenewed_ms < receive::LEASE_RENEWAL_INTERVAL.as_millis() {
-            return;
-        }
         self.renewed_ms = now_ms;
         receive::renew_lease(&mut ticket.record, now_ms);
-        if let Err(problem) = self.service.save(ticket).await {
-            tracing::warn!(%problem, "could not renew the lease of a download");
+        let problem = match self.service.save(ticket).await {
+            Ok(()) => return Ok(()),
+            Err(problem) => problem,
+        };
+        if problem == TicketProblem::Superseded
+            && let Ok(stored) = self.service.load(&ticket.key).await
+        {
+            if stored.record.holder() != ticket.record.holder() {
+                return Err(problem);
+            }
+            // An earlier renewal was written although it failed.
+            ticket.revision = stored.revision;
         }
+        tracing::warn!(%problem, "could not renew the lease of a download");
+        Ok(())
     }
 }
 
@@ -214,12 +241,15 @@ impl Drop for DownloadBody {
             record.moved = record.moved.max(self.sent);
         }
         let service = self.service.clone();
-        let complete = record.moved == record.max_bytes;
+        let most_bytes = record.max_bytes.saturating_mul(MAX_SENT_TIMES);
+        let complete = record.moved == record.max_bytes || record.sent_bytes >= most_bytes;
         let work = async move {
             let recorded = if complete {
                 service.end(ticket, TicketState::Complete).await.map(|_| ())
             } else {
-                service.save(&mut ticket).await
+                let saved = service.save(&mut ticket).await;
+                service.count_sent(&ticket).await;
+                saved
             };
             if let Err(problem) = recorded {
                 tracing::warn!(%problem, "could not record the end of a download");

@@ -69,7 +69,7 @@ impl TicketService {
     ///
     /// # Errors
     ///
-    /// The tenant has no such ticket, it was used or is over, or the records are not available.
+    /// The tenant has no such ticket, it was used, is in use or is over, or the records are not available.
     pub(crate) async fn revoke_by_id(
         &self,
         tenant: &TenantId,

@@ -46,7 +46,7 @@ pub(crate) struct UploadRequest {
     pub(crate) body_sha256: Option<Sha256Digest>,
     /// Digest of the complete content (`Repr-Digest`).
     pub(crate) whole_sha256: Option<Sha256Digest>,
-    /// Whether fields follow the body (`Trailer`), such as its digest.
+    /// Whether fields may follow the body, such as its digest: a sender names them in `Trailer`, or does not.
     pub(crate) has_trailers: bool,
     /// Media type that the sender announces for the complete content.
     pub(crate) media_type: Option<String>,
@@ -80,7 +80,8 @@ impl UploadRequest {
             length: None,
             body_sha256: fields::digest_field(headers, "content-digest")?,
             whole_sha256: fields::digest_field(headers, "repr-digest")?,
-            has_trailers: headers.contains_key(header::TRAILER),
+            has_trailers: headers.contains_key(header::TRAILER)
+                || !headers.contains_key(header::CONTENT_LENGTH),
             media_type: None,
             sender_name: String::new(),
         };

@@ -49,6 +49,8 @@ struct BodyReceiver<'a> {
     /// The state of the ticket when the request began.
     first_segment: usize,
     first_byte: u64,
+    /// Length and digest that earlier requests announced.
+    earlier_announcement: (Option<u64>, Option<String>),
     /// Dropped last, when everything is recorded.
     active: ActiveGuard,
 }
@@ -65,12 +67,20 @@ impl TicketService {
         body: Body,
     ) -> Result<ReceivedBody, TicketProblem> {
         check_request(&ticket.record, &request)?;
+        let earlier_announcement = match request.start {
+            UploadStart::Whole => (None, None),
+            UploadStart::Offset(_) => {
+                let record = &ticket.record;
+                (record.announced, record.announced_sha256.clone())
+            }
+        };
         let ticket = self.lease_upload(ticket, &request).await?;
         let active = self.inner.active.register(&ticket.key);
         let mut receiver = BodyReceiver {
             service: self,
             first_segment: ticket.record.segments.len(),
             first_byte: ticket.record.moved,
+            earlier_announcement,
             ticket,
             request,
             buffer: BytesMut::new(),
@@ -162,13 +172,20 @@ impl BodyReceiver<'_> {
         let Some(trailers) = trailers else {
             return Ok(());
         };
-        if let Some(sha256) = fields::digest_field(trailers, "content-digest")? {
+        // Without a hash of the body there is nothing to compare, and a digest may be ignored (RFC 9530 section 2).
+        if let Some(sha256) = fields::digest_field(trailers, "content-digest")?
+            && self.is_hashed()
+        {
             self.request.body_sha256 = Some(sha256);
         }
         if let Some(sha256) = fields::digest_field(trailers, "repr-digest")? {
             self.ticket.record.announced_sha256 = Some(sha256.to_hex());
         }
         Ok(())
+    }
+
+    fn is_hashed(&self) -> bool {
+        self.request.body_sha256.is_some() || self.request.has_trailers
     }
 
     async fn add_bytes(&mut self, bytes: &[u8]) -> Result<(), TicketProblem> {
@@ -182,7 +199,7 @@ impl BodyReceiver<'_> {
         if record.length().is_some_and(|length| total > length) {
             return Err(TicketProblem::InconsistentLength);
         }
-        if self.request.body_sha256.is_some() || self.request.has_trailers {
+        if self.is_hashed() {
             self.hasher.update(bytes);
         }
         let mut rest = bytes;
@@ -324,13 +341,14 @@ impl BodyReceiver<'_> {
         problem
     }
 
-    /// Discards the bytes of this request.
+    /// Discards the bytes and the announcements of this request.
     fn roll_back(&mut self) {
-        self.ticket.record.moved = self.first_byte;
+        let record = &mut self.ticket.record;
+        record.moved = self.first_byte;
+        (record.announced, record.announced_sha256) =
+            std::mem::take(&mut self.earlier_announcement);
         if self.first_byte == 0 {
-            self.ticket.record.state = TicketState::Open;
-            self.ticket.record.announced = None;
-            self.ticket.record.announced_sha256 = None;
+            record.state = TicketState::Open;
         }
     }
 

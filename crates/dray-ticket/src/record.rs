@@ -68,7 +68,8 @@ pub(crate) struct TicketLease {
     pub(crate) holder: String,
     /// Unix milliseconds at which the lease ends unless the request renews it.
     pub(crate) until_ms: u64,
-    /// Whether all bytes have arrived and the artifact is being made, so that no other request may take over.
+    /// Whether all bytes have arrived and the artifact is being made or brought to its destination, so that no other
+    /// request may take over or revoke the ticket.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) finishing: bool,
 }
@@ -105,6 +106,9 @@ pub(crate) struct TicketRecord {
     pub(crate) segments: Vec<SegmentRecord>,
     /// Bytes that were received, or that were sent without a gap from the start.
     pub(crate) moved: u64,
+    /// Bytes that were sent by all responses of a download, so that a part that was sent twice counts twice.
+    #[serde(default)]
+    pub(crate) sent_bytes: u64,
     pub(crate) lease: Option<TicketLease>,
     /// The finished content; of a download from the start.
     pub(crate) content: Option<StoredContent>,
@@ -169,7 +173,12 @@ impl TicketRecord {
         lease.is_some_and(|lease| now_ms < lease.until_ms)
     }
 
-    /// Whether another request makes the artifact of the bytes.
+    /// Name of the request that uses the ticket.
+    pub(crate) fn holder(&self) -> Option<&str> {
+        self.lease.as_ref().map(|lease| lease.holder.as_str())
+    }
+
+    /// Whether another request makes the artifact of the bytes, or brings it to its destination.
     pub(crate) fn is_finishing(&self, now_ms: u64) -> bool {
         self.is_leased(now_ms) && self.lease.as_ref().is_some_and(|lease| lease.finishing)
     }

@@ -161,6 +161,7 @@ impl TicketService {
             announced_sha256: None,
             segments: Vec::new(),
             moved: 0,
+            sent_bytes: 0,
             lease: None,
             content: request.content.clone(),
             destination: request.destination,
@@ -206,11 +207,12 @@ impl TicketService {
         }
     }
 
-    /// Ends a ticket and removes the bytes received so far. A used ticket stays used.
+    /// Ends a ticket and removes the bytes received so far. A used ticket stays used. A ticket whose content is being
+    /// stored or brought to its destination is in use: this work cannot be taken back, so its outcome must be recorded.
     ///
     /// # Errors
     ///
-    /// The ticket does not exist, is used or expired, or the records are not available.
+    /// The ticket does not exist, is used, in use or expired, or the records are not available.
     pub async fn revoke(&self, secret: &str) -> Result<(), TicketProblem> {
         let ticket = self.find(secret).await?;
         self.revoke_loaded(ticket).await?;
@@ -220,10 +222,21 @@ impl TicketService {
     /// As [`Self::revoke`], for a ticket that was found by its id.
     pub(crate) async fn revoke_loaded(
         &self,
-        ticket: LoadedTicket,
+        mut ticket: LoadedTicket,
     ) -> Result<LoadedTicket, TicketProblem> {
-        self.check_usable(&ticket.record)?;
-        self.end(ticket, TicketState::Revoked).await
+        let key = ticket.key.clone();
+        for _ in 0..MAX_CHANGE_ATTEMPTS {
+            self.check_usable(&ticket.record)?;
+            if ticket.record.is_finishing(self.inner.clock.now_ms()) {
+                return Err(TicketProblem::InUse);
+            }
+            match self.end(ticket, TicketState::Revoked).await {
+                // A running transfer records its progress.
+                Err(TicketProblem::Superseded) => ticket = self.load(&key).await?,
+                ended => return ended,
+            }
+        }
+        Err(TicketProblem::Superseded)
     }
 
     /// Finds a ticket by the secret of its URL, in any state.
@@ -317,24 +330,35 @@ impl TicketService {
     /// Counts the bytes that moved, instead of those that the ticket reserved.
     pub(crate) async fn settle_usage(&self, ticket: &LoadedTicket) {
         let record = &ticket.record;
-        // An upload has content only once it is stored, and a download from the start.
-        let has_moved =
-            record.direction == TicketDirection::Upload || record.state == TicketState::Complete;
-        let content = record.content.as_ref().filter(|_| has_moved);
-        let moved = content.map_or(0, |content| content.size);
-        let (Ok(tenant), Ok(session)) =
-            (ticket.record.tenant.parse(), ticket.record.session.parse())
-        else {
+        let moved = match record.direction {
+            TicketDirection::Upload => record.content.as_ref().map_or(0, |content| content.size),
+            TicketDirection::Download => record.sent_bytes,
+        };
+        self.change_usage_of(record, |usage| usage.settle(&ticket.key, moved))
+            .await;
+    }
+
+    /// Counts the bytes that a download has sent so far, which count also when it is never completed.
+    pub(crate) async fn count_sent(&self, ticket: &LoadedTicket) {
+        let record = &ticket.record;
+        self.change_usage_of(record, |usage| {
+            usage.count_sent(&ticket.key, record.sent_bytes);
+        })
+        .await;
+    }
+
+    async fn change_usage_of(&self, record: &TicketRecord, change: impl Fn(&mut PrincipalUsage)) {
+        let (Ok(tenant), Ok(session)) = (record.tenant.parse(), record.session.parse()) else {
             return;
         };
         let usage_key = Principal { tenant, session }.usage_key();
-        let settled = self.change_usage(&usage_key, |usage| {
-            usage.settle(&ticket.key, moved);
+        let changed = self.change_usage(&usage_key, |usage| {
+            change(usage);
             Ok(())
         });
         // The reservation ends with the ticket's time in any case.
-        if let Err(problem) = settled.await {
-            tracing::warn!(%problem, "could not count a used ticket");
+        if let Err(problem) = changed.await {
+            tracing::warn!(%problem, "could not count the bytes of a ticket");
         }
     }
 

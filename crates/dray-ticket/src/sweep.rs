@@ -9,15 +9,24 @@ use crate::service::LoadedTicket;
 const ENDED_RECORD_MS: u64 = 24 * 60 * 60 * 1000;
 /// Most tickets of one sweep.
 const MAX_SWEPT_TICKETS: usize = 10_000;
+/// Most failures of one sweep: while the records are not available, each one takes time.
+const MAX_SWEEP_FAILURES: usize = 8;
 
 impl TicketService {
-    /// Removes the data of expired tickets, and the records of tickets that ended a day ago.
+    /// Removes the data of expired tickets, and the records of tickets that ended a day ago. A ticket whose record is
+    /// damaged does not keep the others from being swept.
     ///
     /// # Errors
     ///
-    /// The records are not available.
+    /// The first failure: the records are not available, or one of them is damaged.
     pub async fn sweep(&self) -> Result<(), TicketProblem> {
-        let keys = self.inner.records.keys("ticket", MAX_SWEPT_TICKETS).await?;
+        let mut keys = self.inner.records.keys("ticket", MAX_SWEPT_TICKETS).await?;
+        // Another order each time, so that the same damaged records do not end every sweep.
+        if !keys.is_empty() {
+            let start = rand::random_range(0..keys.len());
+            keys.rotate_left(start);
+        }
+        let mut failures = Vec::new();
         for key in keys {
             let swept = match self.load(&key).await {
                 Ok(ticket) => self.sweep_ticket(ticket).await,
@@ -26,10 +35,13 @@ impl TicketService {
             match swept {
                 // Another request changed or removed the record meanwhile; the next sweep sees it.
                 Ok(()) | Err(TicketProblem::Superseded | TicketProblem::Unknown) => {}
-                Err(problem) => return Err(problem),
+                Err(problem) => failures.push(problem),
+            }
+            if failures.len() >= MAX_SWEEP_FAILURES {
+                break;
             }
         }
-        Ok(())
+        failures.into_iter().next().map_or(Ok(()), Err)
     }
 
     async fn sweep_ticket(&self, mut ticket: LoadedTicket) -> Result<(), TicketProblem> {

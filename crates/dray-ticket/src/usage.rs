@@ -22,6 +22,9 @@ struct UsageEntry {
     /// Unix milliseconds at which an open ticket ends; `None` after it was used.
     open_until_ms: Option<u64>,
     created_at_ms: u64,
+    /// Bytes that an open download has sent so far.
+    #[serde(default)]
+    sent_bytes: u64,
 }
 
 impl PrincipalUsage {
@@ -34,12 +37,16 @@ impl PrincipalUsage {
         now_ms: u64,
         limits: &TicketLimits,
     ) -> Result<(), TicketProblem> {
-        self.entries.retain(|entry| {
-            entry
+        self.entries.retain_mut(|entry| {
+            if entry
                 .open_until_ms
-                .is_some_and(|until_ms| now_ms < until_ms)
-                || (entry.open_until_ms.is_none()
-                    && now_ms < entry.created_at_ms.saturating_add(QUOTA_WINDOW_MS))
+                .is_some_and(|until_ms| now_ms >= until_ms)
+            {
+                entry.open_until_ms = None;
+                entry.bytes = entry.sent_bytes;
+            }
+            let window_end_ms = entry.created_at_ms.saturating_add(QUOTA_WINDOW_MS);
+            entry.open_until_ms.is_some() || (entry.bytes > 0 && now_ms < window_end_ms)
         });
         let open = self.entries.iter();
         let open = open.filter(|entry| entry.open_until_ms.is_some()).count();
@@ -61,6 +68,7 @@ impl PrincipalUsage {
             bytes,
             open_until_ms: Some(expires_at_ms),
             created_at_ms: now_ms,
+            sent_bytes: 0,
         });
         Ok(())
     }
@@ -74,6 +82,16 @@ impl PrincipalUsage {
             .into_iter()
             .map(|entry| entry.ticket.clone())
             .collect()
+    }
+
+    /// Records the bytes that an open download has sent, which may be more than it has reserved.
+    pub(crate) fn count_sent(&mut self, ticket: &str, sent_bytes: u64) {
+        for entry in &mut self.entries {
+            if entry.ticket == ticket && entry.open_until_ms.is_some() {
+                entry.sent_bytes = entry.sent_bytes.max(sent_bytes);
+                entry.bytes = entry.bytes.max(sent_bytes);
+            }
+        }
     }
 
     /// Closes the entry of a ticket that moved this many bytes in the end.
@@ -130,6 +148,23 @@ mod tests {
         usage.reserve("b", 60, 50, 0, &limits()).unwrap();
         usage
             .reserve("c", 100, u64::MAX, QUOTA_WINDOW_MS, &limits())
+            .unwrap();
+    }
+
+    #[test]
+    fn the_sent_bytes_of_a_download_count_after_its_ticket_expired() {
+        let mut usage = PrincipalUsage::default();
+        usage.reserve("a", 40, 50, 0, &limits()).unwrap();
+        usage.count_sent("a", 70);
+        for now_ms in [10, 50] {
+            let second = usage.reserve("b", 40, 90, now_ms, &limits());
+            assert!(matches!(
+                second,
+                Err(TicketProblem::QuotaExceeded { free: 30, .. })
+            ));
+        }
+        usage
+            .reserve("b", 40, u64::MAX, QUOTA_WINDOW_MS, &limits())
             .unwrap();
     }
 }

@@ -146,7 +146,7 @@ async fn run_session(
 }
 
 /// The steps of a master that opens session 3, and these steps after them.
-fn steps_after_opening(after: impl IntoIterator<Item = MasterStep>) -> Vec<MasterStep> {
+pub(crate) fn steps_after_opening(after: impl IntoIterator<Item = MasterStep>) -> Vec<MasterStep> {
     let opened = message(&[kind::SESSION_OPENED, REQUEST_ID, 3], None);
     accepting_steps()
         .into_iter()

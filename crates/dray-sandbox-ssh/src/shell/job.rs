@@ -80,13 +80,16 @@ impl RemoteJob {
     }
 
     /// Waits for the end of the command. When the channel broke, the master reports no exit status, and a client
-    /// program exits with 255.
+    /// program exits with 255. From the master that status is the one of the command.
     async fn wait(&self) -> Result<CommandExit, Error> {
         // Moved out of the state, so that the lock is not held while the end is awaited.
         let session = self.state().session.take();
         if let Some(session) = session {
+            let has_client = session.has_client();
             let end = match session.wait().await {
-                Ok((Some(status), stderr)) if status != 255 => Ok(CommandExit { status, stderr }),
+                Ok((Some(status), stderr)) if status != 255 || !has_client => {
+                    Ok(CommandExit { status, stderr })
+                }
                 Ok((_, text)) => {
                     let error = fault::failure("the channel broke", &text);
                     Err((ErrorKind::Unavailable, error.context().to_owned()))

@@ -8,7 +8,9 @@ use futures_util::{FutureExt as _, stream};
 use super::*;
 use crate::client::Client;
 use crate::config::{Config, Settings};
+use crate::master::Master;
 use crate::mux::ControlConnection;
+use crate::mux::tests::{FakeMaster, MasterStep, steps_after_opening};
 use crate::sftp::{self, Pool};
 use crate::target::Target;
 
@@ -138,6 +140,14 @@ async fn a_command_killed_by_a_signal_has_the_exit_status_of_a_shell() {
 }
 
 #[tokio::test]
+async fn a_command_may_exit_with_the_status_that_ssh_has_for_a_broken_connection() {
+    let host = host(&Options::default()).await;
+    let running = sh(&host.shell, "echo begun; exit 255", None).await.unwrap();
+    assert_eq!(running.stdout.read_all(10).await.unwrap(), b"begun\n");
+    assert_eq!(running.end.await.unwrap().status, 255);
+}
+
+#[tokio::test]
 async fn dropping_the_output_or_the_end_of_a_command_kills_its_processes() {
     let host = host(&Options::default()).await;
     for (index, word) in ["1000000.25", "1000000.5"].iter().enumerate() {
@@ -211,6 +221,35 @@ async fn a_kill_command_that_is_given_up_is_not_killed_itself() {
     group.set_ended();
     let settled = host.shell.link.background_work().settle().now_or_never();
     assert!(settled.is_some(), "another kill began");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_command_whose_session_does_not_end_is_killed_though_its_output_ended() {
+    let fake = FakeMaster::start(steps_after_opening([MasterStep::Hang]));
+    let directory = tempfile::tempdir_in("/tmp").unwrap();
+    let settings = Settings::new(Config {
+        control_directory: Some(directory.path().join("c")),
+        program: "false".into(),
+        ..Config::default()
+    })
+    .unwrap();
+    let client = Client::new(Arc::new(settings), Target::parse("box").unwrap());
+    let master = Master::new(directory.path(), "m");
+    std::fs::hard_link(&fake.socket, master.socket()).unwrap();
+    let shell = Shell::new(Arc::new(HostLink::new(client.clone(), "0123456789abcdef")));
+    let request = ChannelRequest {
+        shell: shell.clone(),
+        line: b"true".to_vec(),
+        nonce: "nonce".to_owned(),
+        input: CommandInput::None,
+    };
+    let starter = SessionStarter::new(&client, &master, master.identity().unwrap());
+    let Err(Refusal::Final(error)) = StartedCommand::new(&starter, &request).await else {
+        panic!("the command began");
+    };
+    assert_eq!(error.kind(), ErrorKind::Timeout);
+    let settled = shell.link.background_work().settle().now_or_never();
+    assert!(settled.is_none(), "no kill began");
 }
 
 #[test]

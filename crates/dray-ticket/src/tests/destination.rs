@@ -216,6 +216,29 @@ async fn a_restart_between_the_store_and_the_destination_loses_nothing() {
 }
 
 #[tokio::test]
+async fn a_ticket_cannot_be_revoked_while_its_content_is_brought_to_the_sandbox() {
+    let fixture = DestinationFixture::new().await;
+    let subject = call_subject::<v1::PutSandboxFileRequest>();
+    let mut responder = fixture.bus.respond_to(&subject, "test").await.unwrap();
+    let url = fixture.sandbox_ticket().await;
+    let serving = async {
+        let incoming = responder.next().await.unwrap();
+        let request: v1::PutSandboxFileRequest = incoming.decode().unwrap();
+        let refused = fixture.fixture.send_empty(&format!("DELETE {url}")).await;
+        let reply: Result<v1::PlacedFile, Fault> = Ok(placed(&request));
+        incoming.answer(reply).await;
+        refused
+    };
+    let (response, refused) = tokio::join!(fixture.put(&url, b"some text"), serving);
+    assert_eq!(
+        (refused.status, refused.problem().as_str()),
+        (409, "ticket-in-use")
+    );
+    assert_eq!(response.status, 201, "{response:?}");
+    assert_eq!(response.json()["receipt"]["kind"], "sandbox");
+}
+
+#[tokio::test]
 async fn an_upload_ends_in_the_chat_with_its_delivery() {
     let fixture = DestinationFixture::new().await;
     let sent = fixture

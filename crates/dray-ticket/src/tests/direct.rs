@@ -9,7 +9,8 @@ use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt as _;
 
 use super::{TestEndpoint, TestResponse, connect, noise, read_response};
-use crate::TicketRequest;
+use crate::record::TicketState;
+use crate::{TicketProblem, TicketRequest};
 
 /// Bytes of a part; the last one is shorter.
 const PART_BYTES: usize = 16 << 20;
@@ -232,4 +233,38 @@ async fn a_revoked_ticket_removes_the_parts_that_were_sent() {
     assert_eq!(fixture.count_files("uploads/"), 0);
     let after_revocation = send_part(&offer["parts"][0], &noise(10)).await;
     assert_eq!(after_revocation.status, 404, "{after_revocation:?}");
+}
+
+#[tokio::test]
+async fn parts_stay_while_it_is_unknown_whether_their_record_was_written() {
+    let fixture = TestEndpoint::with_public_store().await;
+    let request = TicketRequest::upload(100).size(Some(10));
+    let issued = fixture.issue_ticket(request).await;
+    let url = issued.url("");
+    let secret = url.rsplit('/').next().unwrap();
+    let ticket = fixture.service.find(secret).await.unwrap();
+    // A directory can be opened and not read, so the write fails, and not because another request came first.
+    let record = fixture.directory.path().join("tickets").join(&issued.key);
+    std::fs::remove_file(&record).unwrap();
+    std::fs::create_dir(&record).unwrap();
+    let failed = fixture.service.begin_direct(ticket, None).await;
+    assert_eq!(failed.unwrap_err(), TicketProblem::Unavailable);
+    assert!(fixture.count_files("uploads/") > 0);
+}
+
+#[tokio::test]
+async fn stored_content_has_no_urls_of_parts() {
+    let fixture = TestEndpoint::with_public_store().await;
+    let request = TicketRequest::upload(100).size(Some(10));
+    let url = fixture.issue(request).await;
+    begin(&fixture, &url).await;
+    let secret = url.rsplit('/').next().unwrap();
+    let mut ticket = fixture.service.find(secret).await.unwrap();
+    ticket.record.state = TicketState::Stored;
+    fixture.service.save(&mut ticket).await.unwrap();
+    let refused = fixture.send(&format!("POST {url}/parts"), b"").await;
+    assert_eq!(
+        (refused.status, refused.problem().as_str()),
+        (409, "content-stored")
+    );
 }

@@ -1,9 +1,14 @@
 //! Downloads: each content is sent once, and completely or not at all.
 
+use std::time::Duration;
+
+use axum::body::Body;
 use dray_types::Sha256Digest;
+use http::{HeaderMap, HeaderValue, Method};
+use http_body_util::BodyExt as _;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-use super::{TestEndpoint, connect, noise, with_version};
+use super::{START_MS, TestEndpoint, connect, noise, with_version};
 use crate::fields::digest_value;
 
 async fn wait_for_release(fixture: &TestEndpoint, url: &str) {
@@ -13,6 +18,22 @@ async fn wait_for_release(fixture: &TestEndpoint, url: &str) {
         ticket.record.lease.is_none()
     })
     .await;
+}
+
+/// Begins a response in this task, so that the test decides when bytes are read.
+async fn begin_response(fixture: &TestEndpoint, url: &str, range: Option<&'static str>) -> Body {
+    let mut headers = HeaderMap::new();
+    if let Some(range) = range {
+        headers.insert("range", HeaderValue::from_static(range));
+    }
+    let secret = url.rsplit('/').next().unwrap();
+    let ticket = fixture.service.find(secret).await.unwrap();
+    let response = fixture
+        .service
+        .download(ticket, &Method::GET, &headers)
+        .await
+        .unwrap();
+    response.into_body()
 }
 
 #[tokio::test]
@@ -124,6 +145,31 @@ async fn the_conditions_of_a_request_determine_the_response() {
 }
 
 #[tokio::test]
+async fn a_download_that_never_reaches_the_last_byte_ends_after_four_times_its_size() {
+    let fixture = TestEndpoint::new().await;
+    let bytes = noise(10);
+    let url = fixture.issue_download(&bytes, "a.bin").await;
+    for _ in 0..5 {
+        let part = fixture
+            .send_empty(&format!("GET {url}\r\nrange: bytes=0-7"))
+            .await;
+        assert_eq!((part.status, part.body.len()), (206, 8));
+        wait_for_release(&fixture, &url).await;
+    }
+    let ended = fixture.send_empty(&format!("GET {url}")).await;
+    assert_eq!(ended.problem(), "ticket-used");
+    // All bytes count against the quota.
+    let records = &fixture.service.inner.records;
+    let usage_key = crate::Principal::default().usage_key();
+    super::wait_until(|| async {
+        let (value, _) = records.get(&usage_key).await.unwrap().unwrap();
+        let usage: serde_json::Value = serde_json::from_slice(&value).unwrap();
+        usage["entries"][0]["bytes"] == 40
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn a_range_of_other_content_gets_the_complete_content() {
     let fixture = TestEndpoint::new().await;
     let bytes = noise(10);
@@ -174,4 +220,78 @@ async fn a_download_ticket_takes_no_bytes() {
     let url = fixture.issue_download(&noise(10), "a.bin").await;
     let response = fixture.send(&format!("PUT {url}"), b"abc").await;
     assert_eq!(response.status, 405);
+}
+
+#[tokio::test]
+async fn the_lease_is_renewed_while_bytes_outside_the_range_are_read() {
+    let fixture = TestEndpoint::new().await;
+    // More than the buffers of the connection to the store take, so the first poll does not reach the end.
+    let url = fixture.issue_download(&noise(24 << 20), "a.bin").await;
+    let mut body = begin_response(&fixture, &url, Some("bytes=0-9")).await;
+    {
+        let mut frame = std::pin::pin!(body.frame());
+        tokio::select! {
+            biased;
+            _ = frame.as_mut() => panic!("the content was read immediately"),
+            () = std::future::ready(()) => {}
+        }
+        fixture.clock.advance(Duration::from_secs(20));
+        let frame = frame.await.unwrap().unwrap();
+        assert_eq!(frame.into_data().unwrap().len(), 10);
+    }
+    let secret = url.rsplit('/').next().unwrap();
+    let record = fixture.service.find(secret).await.unwrap().record;
+    assert_eq!(record.lease.unwrap().until_ms, START_MS + 80_000);
+    drop(body);
+}
+
+#[tokio::test]
+async fn a_running_download_ends_when_its_ticket_is_revoked() {
+    let fixture = TestEndpoint::new().await;
+    let bytes = noise(24 << 20);
+    // Before the lease is renewed, only the last bytes show it.
+    for elapsed_seconds in [0, 20] {
+        let url = fixture.issue_download(&bytes, "a.bin").await;
+        let mut body = begin_response(&fixture, &url, None).await;
+        let first = body.frame().await.unwrap().unwrap();
+        let mut received_bytes = first.into_data().unwrap().len();
+        let secret = url.rsplit('/').next().unwrap();
+        fixture.service.revoke(secret).await.unwrap();
+        fixture.clock.advance(Duration::from_secs(elapsed_seconds));
+        let mut has_failed = false;
+        while let Some(frame) = body.frame().await {
+            match frame {
+                Ok(frame) => received_bytes += frame.into_data().unwrap().len(),
+                Err(_) => has_failed = true,
+            }
+        }
+        assert!(
+            has_failed && received_bytes < bytes.len(),
+            "{received_bytes}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_download_continues_after_a_renewal_that_was_written_although_it_failed() {
+    let fixture = TestEndpoint::new().await;
+    let bytes = noise(24 << 20);
+    let url = fixture.issue_download(&bytes, "a.bin").await;
+    let mut body = begin_response(&fixture, &url, None).await;
+    let first = body.frame().await.unwrap().unwrap();
+    let mut received_bytes = first.into_data().unwrap().len();
+    // The same request with a later revision, as such a renewal leaves it.
+    let secret = url.rsplit('/').next().unwrap();
+    let mut ticket = fixture.service.find(secret).await.unwrap();
+    fixture.service.save(&mut ticket).await.unwrap();
+    while let Some(frame) = body.frame().await {
+        received_bytes += frame.unwrap().into_data().unwrap().len();
+    }
+    assert_eq!(received_bytes, bytes.len());
+    drop(body);
+    wait_for_release(&fixture, &url).await;
+    assert_eq!(
+        fixture.send_empty(&format!("GET {url}")).await.problem(),
+        "ticket-used"
+    );
 }

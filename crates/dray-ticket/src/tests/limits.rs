@@ -57,6 +57,28 @@ async fn an_expired_ticket_is_reported_and_its_segments_are_swept() {
 }
 
 #[tokio::test]
+async fn a_damaged_record_does_not_keep_others_from_being_swept() {
+    let fixture = TestEndpoint::new().await;
+    let mut urls = Vec::new();
+    for _ in 0..4 {
+        let url = fixture.issue(TicketRequest::upload(100)).await;
+        fixture
+            .send(&format!("POST {url}\r\nupload-complete: ?0"), b"abc")
+            .await;
+        urls.push(url);
+    }
+    let records = fixture.directory.path().join("tickets");
+    // A power failure leaves files without a revision.
+    for name in ["ticket.0", "ticket.z"] {
+        std::fs::write(records.join(name), b"").unwrap();
+    }
+    fixture.clock.advance(Duration::from_hours(2));
+    let failed = fixture.service.sweep().await;
+    assert_eq!(failed.unwrap_err(), TicketProblem::Unavailable);
+    assert_eq!(fixture.count_files("segments"), 0);
+}
+
+#[tokio::test]
 async fn a_revoked_ticket_is_reported() {
     let fixture = TestEndpoint::new().await;
     let url = fixture.issue(TicketRequest::upload(100)).await;
@@ -67,6 +89,21 @@ async fn a_revoked_ticket_is_reported() {
         (response.status, response.problem().as_str()),
         (410, "ticket-revoked")
     );
+}
+
+#[tokio::test]
+async fn a_ticket_that_receives_bytes_meanwhile_is_revoked() {
+    let fixture = TestEndpoint::new().await;
+    let url = fixture.issue(TicketRequest::upload(100)).await;
+    let secret = url.rsplit('/').next().unwrap();
+    let loaded = fixture.service.find(secret).await.unwrap();
+    fixture
+        .send(&format!("POST {url}\r\nupload-complete: ?0"), b"abc")
+        .await;
+    fixture.service.revoke_loaded(loaded).await.unwrap();
+    assert_eq!(fixture.count_files("segments"), 0);
+    let response = fixture.send(&format!("PUT {url}"), b"abc").await;
+    assert_eq!(response.problem(), "ticket-revoked");
 }
 
 #[tokio::test]

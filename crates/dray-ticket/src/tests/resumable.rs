@@ -165,6 +165,28 @@ async fn a_part_with_a_wrong_digest_is_discarded() {
 }
 
 #[tokio::test]
+async fn the_announcements_of_a_discarded_part_do_not_count() {
+    let fixture = TestEndpoint::new().await;
+    let url = fixture.issue(TicketRequest::upload(100)).await;
+    fixture
+        .send(&format!("POST {url}\r\nupload-complete: ?0"), b"ab")
+        .await;
+    let head =
+        format!("PATCH {url}\r\n{APPEND_MEDIA_TYPE}\r\nupload-offset: 2\r\nupload-complete: ?1");
+    let other_digest = digest_value(Sha256Digest::of(b"other"));
+    let discarded = fixture
+        .send(
+            &format!("{head}\r\ncontent-digest: {other_digest}\r\nrepr-digest: {other_digest}"),
+            b"cd",
+        )
+        .await;
+    assert_eq!(discarded.problem(), "wrong-digest");
+    let stored = fixture.send(&head, b"cd").await;
+    assert_eq!(stored.status, 201, "{stored:?}");
+    assert!(fixture.is_stored(b"abcd").await);
+}
+
+#[tokio::test]
 async fn content_of_another_length_than_announced_is_refused() {
     let fixture = TestEndpoint::new().await;
     let url = fixture.issue(TicketRequest::upload(100)).await;
@@ -200,4 +222,34 @@ async fn a_silent_connection_counts_as_broken() {
     wait_for_offset(&fixture, &url, 3).await;
     let response = super::read_response(&mut stream).await;
     assert_eq!(response.problem(), "upload-interrupted");
+}
+
+#[tokio::test]
+async fn a_segment_stays_while_it_is_unknown_whether_its_record_was_written() {
+    let fixture = TestEndpoint::new().await;
+    let segment_bytes = dray_store::MAX_SEGMENT_BYTES;
+    let ticket = fixture.issue_ticket(TicketRequest::upload(16 << 20)).await;
+    let url = ticket.url("");
+    let bytes = noise(2 * segment_bytes);
+    let mut stream = connect(fixture.address).await;
+    let head = with_version(&format!("PUT {url}\r\ncontent-length: {}", bytes.len()));
+    stream.write_all(head.as_bytes()).await.unwrap();
+    stream.write_all(&bytes[..segment_bytes]).await.unwrap();
+    let secret = url.rsplit('/').next().unwrap();
+    super::wait_until(|| async {
+        let record = fixture.service.find(secret).await.unwrap().record;
+        record.moved == segment_bytes as u64
+    })
+    .await;
+    // A directory can be opened and not read, so the write fails, and not because another request came first.
+    let record = fixture.directory.path().join("tickets").join(&ticket.key);
+    std::fs::remove_file(&record).unwrap();
+    std::fs::create_dir(&record).unwrap();
+    stream.write_all(&bytes[segment_bytes..]).await.unwrap();
+    let failed = super::read_response(&mut stream).await;
+    assert_eq!(
+        (failed.status, failed.problem().as_str()),
+        (503, "storage-unavailable")
+    );
+    assert_eq!(fixture.count_files("segments"), 2);
 }
