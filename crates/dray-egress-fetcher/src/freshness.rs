@@ -12,8 +12,8 @@ use http::header::{
 };
 use http::{HeaderMap, StatusCode};
 
-/// Longest validator that is kept and sent back, in bytes.
-const MAX_VALIDATOR_BYTES: usize = 256;
+use crate::validator::{is_entity_tag, single_value};
+
 /// Most field names of `Vary`.
 const MAX_VARY_NAMES: usize = 16;
 /// Longest field name of `Vary` in bytes, so that a record has room for all names.
@@ -66,6 +66,7 @@ fn terms_of_head(headers: &HeaderMap, now: SystemTime) -> Option<ReuseTerms> {
     }
     let terms = ReuseTerms {
         fresh_for: fresh_time(headers, &directives, now),
+        // Weak tags too: they prove that nothing changed for a `GET` (RFC 9110, section 13.1.2).
         etag: single_value(headers, &ETAG)
             .filter(|tag| is_entity_tag(tag))
             .cloned(),
@@ -204,31 +205,8 @@ fn vary_names(headers: &HeaderMap) -> Option<Vec<String>> {
     (names.len() <= MAX_VARY_NAMES).then_some(names)
 }
 
-/// An entity tag, strong or weak: both prove that nothing changed for a `GET` (RFC 9110, section 13.1.2).
-fn is_entity_tag(tag: &HeaderValue) -> bool {
-    let bytes = tag.as_bytes();
-    let opaque = bytes.strip_prefix(b"W/").unwrap_or(bytes);
-    bytes.len() <= MAX_VALIDATOR_BYTES
-        && opaque
-            .strip_prefix(b"\"")
-            .and_then(|rest| rest.strip_suffix(b"\""))
-            .is_some_and(|inner| {
-                inner
-                    .iter()
-                    .all(|byte| byte.is_ascii_graphic() && *byte != b'"')
-            })
-}
-
 fn date_of(value: &HeaderValue) -> Option<SystemTime> {
     httpdate::parse_http_date(value.to_str().ok()?).ok()
-}
-
-/// The value of a field that occurs exactly once.
-fn single_value<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a HeaderValue> {
-    let mut values = headers.get_all(name).iter();
-    let first = values.next()?;
-    // Of two values, it is unknown which one the server meant.
-    values.next().is_none().then_some(first)
 }
 
 #[cfg(test)]
