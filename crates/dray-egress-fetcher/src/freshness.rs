@@ -12,7 +12,7 @@ use http::header::{
 };
 use http::{HeaderMap, StatusCode};
 
-use crate::validator::{is_entity_tag, single_value};
+use crate::validator::{is_entity_tag, is_same_tag, single_value};
 
 /// Most field names of `Vary`.
 const MAX_VARY_NAMES: usize = 16;
@@ -43,16 +43,30 @@ pub fn reuse_terms(status: StatusCode, headers: &HeaderMap, now: SystemTime) -> 
     terms_of_head(headers, now)
 }
 
-/// The terms after a 304, whose fields replace those of the stored response (section 3.2). Validators and `Vary` that
-/// the 304 leaves out stay.
+/// Whether a 304 is about the stored response. One that names another validator is about content that is not stored,
+/// so it updates nothing (section 4.3.4).
+pub fn is_confirmed(headers: &HeaderMap, stored: &ReuseTerms) -> bool {
+    let is_stored_tag = |named: &HeaderValue| {
+        let tag = stored.etag.as_ref();
+        tag.is_some_and(|tag| is_same_tag(named, tag))
+    };
+    if headers.contains_key(ETAG) {
+        return headers.get_all(ETAG).iter().all(is_stored_tag);
+    }
+    let is_stored_date = |named: &HeaderValue| stored.last_modified.as_ref() == Some(named);
+    headers.get_all(LAST_MODIFIED).iter().all(is_stored_date)
+}
+
+/// The terms after a 304 that confirms the stored response: its fields replace those of the stored response (section
+/// 3.2). The validators stay, because they belong to the stored content; so does a `Vary` that the 304 leaves out.
 pub fn renewed_terms(
     headers: &HeaderMap,
     stored: &ReuseTerms,
     now: SystemTime,
 ) -> Option<ReuseTerms> {
     let mut terms = terms_of_head(headers, now)?;
-    terms.etag = terms.etag.or_else(|| stored.etag.clone());
-    terms.last_modified = terms.last_modified.or_else(|| stored.last_modified.clone());
+    terms.etag.clone_from(&stored.etag);
+    terms.last_modified.clone_from(&stored.last_modified);
     if !headers.contains_key(VARY) {
         terms.vary.clone_from(&stored.vary);
     }

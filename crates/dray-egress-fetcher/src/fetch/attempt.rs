@@ -27,12 +27,15 @@ impl Fetcher {
         sink: &mut S,
         record: &mut FetchRecord,
     ) -> Result<FetchedFile, FetchError> {
+        // The stored response of the current URL that its server did not confirm.
+        let mut refuted: Option<CachedResponse> = None;
         loop {
             let url = chain.current().clone();
             // A sink that holds a part of a body cannot adopt a stored file.
-            let cached = match partial {
-                None => self.find_cached(&url, context, sink, record).await?,
-                Some(_) => None,
+            let cached = if partial.is_none() && refuted.is_none() {
+                self.find_cached(&url, context, sink, record).await?
+            } else {
+                None
             };
             let source = HopSource {
                 partial: partial.as_ref(),
@@ -44,7 +47,9 @@ impl Fetcher {
                 sink.discard().await;
             }
             match (outcome?, &cached) {
-                (HopOutcome::Redirected, _) => {}
+                (HopOutcome::Redirected, _) => refuted = None,
+                // At most once for a URL: the next request has no condition.
+                (HopOutcome::NotStored, cached) => refuted.clone_from(cached),
                 (HopOutcome::Stored, Some(cached)) => {
                     let origin = record.origin(&cached.file.labels.media_type);
                     let recording = sink.record_origin(origin);
@@ -59,9 +64,9 @@ impl Fetcher {
                 (HopOutcome::Stored, None) => {
                     return Err(FetchError::new(Code::Internal, FetchPhase::Head));
                 }
-                (HopOutcome::Body(mut response), earlier) => {
+                (HopOutcome::Body(mut response), cached) => {
                     let terms = response.terms.take();
-                    let earlier = earlier.as_ref();
+                    let earlier = cached.as_ref().or(refuted.as_ref());
                     let head_arrived = Instant::now();
                     let receiving = self.receive(response, chain, context, partial, sink, record);
                     let fetched = receiving.await?;

@@ -16,7 +16,7 @@ use super::rules::{check_media_type, rule_limit};
 use super::{FetchContext, Fetcher, breaker_key};
 use crate::dial::{DialWinner, Io, race_addresses};
 use crate::error::{FetchError, FetchPhase};
-use crate::freshness::ReuseTerms;
+use crate::freshness::{ReuseTerms, is_confirmed};
 use crate::head::{BodyPlan, HeadDecision, judge_head, judge_rest, retry_after};
 use crate::hop::{HopError, HopRequest, WireBody, send_http2_request, send_request};
 use crate::limits::{AddressSlot, FetchSlot, QueueFull, SlotRequest};
@@ -30,6 +30,8 @@ pub(super) enum HopOutcome {
     Redirected,
     /// The stored response is used: it is fresh, or its server confirmed it.
     Stored,
+    /// The server confirmed content that is not stored. The same URL must be requested without conditions.
+    NotStored,
     /// A body follows; none of it was read yet.
     Body(Box<HopResponse>),
 }
@@ -123,6 +125,9 @@ impl Fetcher {
         if let (Some(cached), StatusCode::NOT_MODIFIED) = (cached, parts.status) {
             drop((wire, slots));
             self.limits.breaker().succeeded(&breaker_key(&url));
+            if !is_confirmed(&parts.headers, &cached.terms) {
+                return Ok(HopOutcome::NotStored);
+            }
             self.use_renewed(cached, &parts, &url, context, limit, record)
                 .await?;
             return Ok(HopOutcome::Stored);

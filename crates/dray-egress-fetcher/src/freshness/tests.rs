@@ -168,7 +168,40 @@ fn a_304_renews_the_time_and_keeps_what_it_leaves_out() {
     assert_eq!(terms.fresh_for, Duration::from_mins(1));
     assert_eq!((&terms.etag, &terms.vary), (&stored.etag, &stored.vary));
     assert_eq!(renewed(&[("cache-control", "no-store")]), None);
-    let other = renewed(&[("etag", "\"b\""), ("vary", "accept")]).unwrap();
-    assert_eq!(other.etag.unwrap(), "\"b\"");
+    let other = renewed(&[("etag", "W/\"a\""), ("vary", "accept")]).unwrap();
+    assert_eq!(other.etag, stored.etag);
     assert_eq!(other.vary, ["accept"]);
+}
+
+/// RFC 9111, section 4.3.4: a 304 with another validator must not update the stored response.
+#[test]
+fn a_304_confirms_only_the_content_that_is_stored() {
+    let (old, new) = (
+        "Sat, 21 Nov 2020 10:00:00 GMT",
+        "Sun, 22 Nov 2020 10:00:00 GMT",
+    );
+    let tagged = [("etag", "\"a\""), ("last-modified", old)];
+    let dated = [("last-modified", old)];
+    for (stored, fields, is_stored) in [
+        (&tagged[..], &[("etag", "\"a\"")][..], true),
+        (&tagged, &[], true),
+        (&tagged, &[("etag", "W/\"a\"")], true),
+        (&tagged, &[("etag", "\"a\""), ("last-modified", new)], true),
+        (&tagged, &[("etag", "\"b\"")], false),
+        (&tagged, &[("etag", "W/\"b\"")], false),
+        (&tagged, &[("etag", "\"a\""), ("etag", "\"b\"")], false),
+        (&tagged, &[("last-modified", old)], true),
+        (&tagged, &[("last-modified", new)], false),
+        (&dated, &[], true),
+        (&dated, &[("last-modified", old)], true),
+        (&dated, &[("last-modified", new)], false),
+        (&dated, &[("etag", "\"a\"")], false),
+    ] {
+        let stored = terms(stored).unwrap();
+        assert_eq!(
+            is_confirmed(&headers(fields), &stored),
+            is_stored,
+            "{fields:?}"
+        );
+    }
 }

@@ -173,6 +173,29 @@ async fn a_response_that_is_not_fresh_is_confirmed_or_replaced_by_its_server() {
     assert_eq!(cached.fetch().await.0, "http_status");
 }
 
+/// RFC 9111, section 4.3.4.
+#[tokio::test]
+async fn a_304_about_other_content_is_no_confirmation_and_the_file_is_requested_without_conditions()
+{
+    let mut cached = CachedService::start(&[]).await;
+    cached.serve(tagged("no-cache"));
+    assert_eq!(cached.fetch().await, outcome("1;2", "miss"));
+    let changed = cached.serve(|request| {
+        if request.field("If-None-Match").is_some() {
+            return ResponseScript::raw("HTTP/1.1 304 Not Modified\r\nETag: \"two\"\r\n\r\n");
+        }
+        let fields = [("Cache-Control", "no-cache"), ("ETag", "\"two\"")];
+        ResponseScript::with_fields(&fields, "3;4")
+    });
+    assert_eq!(cached.fetch().await, outcome("3;4", "miss"));
+    let requests = changed.received_requests();
+    assert_eq!(requests.len(), 2);
+    assert_eq!(requests[0].field("If-None-Match"), Some("\"one\""));
+    assert_eq!(requests[1].field("If-None-Match"), None);
+    // The response replaced the stored one.
+    assert_eq!(cached.fetch().await, outcome("3;4", "revalidated"));
+}
+
 #[tokio::test]
 async fn the_time_of_a_slow_body_counts_against_the_lifetime_of_the_response() {
     let mut cached = CachedService::start(&[]).await;
