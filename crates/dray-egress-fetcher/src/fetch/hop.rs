@@ -97,7 +97,9 @@ impl Fetcher {
         source: HopSource<'_>,
         record: &mut FetchRecord,
     ) -> Result<HopOutcome, FetchError> {
-        let HopSource { partial, cached } = source;
+        let HopSource {
+            partial, cached, ..
+        } = source;
         let url = chain.current().clone();
         let decision = chain.policy().decide(&url);
         let limit = rule_limit(context.limit, decision.as_ref());
@@ -128,7 +130,7 @@ impl Fetcher {
             if !is_confirmed(&parts.headers, &cached.terms) {
                 return Ok(HopOutcome::NotStored);
             }
-            self.use_renewed(cached, &parts, &url, context, limit, record)
+            self.use_renewed(source, &parts, &url, context, limit, record)
                 .await?;
             return Ok(HopOutcome::Stored);
         }
