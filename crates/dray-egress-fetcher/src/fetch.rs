@@ -35,6 +35,7 @@ mod cached;
 mod connection;
 mod explain;
 mod hop;
+mod pin;
 mod redirect;
 mod retry;
 mod robots;

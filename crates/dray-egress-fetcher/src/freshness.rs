@@ -32,15 +32,27 @@ pub struct ReuseTerms {
     pub vary: Vec<String>,
 }
 
-/// The terms of a response to a `GET` without credentials; `None` for one that must not be stored. `now` is the time at
-/// which its head arrived.
-pub fn reuse_terms(status: StatusCode, headers: &HeaderMap, now: SystemTime) -> Option<ReuseTerms> {
+/// The times of a response, from which its age is computed (section 4.2.3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ResponseTimes {
+    /// When its head arrived.
+    pub arrived: SystemTime,
+    /// Time from the request to the head. `Age` does not count it.
+    pub delay: Duration,
+}
+
+/// The terms of a response to a `GET` without credentials; `None` for one that must not be stored.
+pub fn reuse_terms(
+    status: StatusCode,
+    headers: &HeaderMap,
+    times: ResponseTimes,
+) -> Option<ReuseTerms> {
     // A part of a file is not the file. A response with a cookie is for its receiver alone.
     let is_whole = status == StatusCode::OK && !headers.contains_key(CONTENT_RANGE);
     if !is_whole || headers.contains_key(SET_COOKIE) {
         return None;
     }
-    terms_of_head(headers, now)
+    terms_of_head(headers, times)
 }
 
 /// Whether a 304 is about the stored response. One that names another validator is about content that is not stored,
@@ -62,9 +74,9 @@ pub fn is_confirmed(headers: &HeaderMap, stored: &ReuseTerms) -> bool {
 pub fn renewed_terms(
     headers: &HeaderMap,
     stored: &ReuseTerms,
-    now: SystemTime,
+    times: ResponseTimes,
 ) -> Option<ReuseTerms> {
-    let mut terms = terms_of_head(headers, now)?;
+    let mut terms = terms_of_head(headers, times)?;
     terms.etag.clone_from(&stored.etag);
     terms.last_modified.clone_from(&stored.last_modified);
     if !headers.contains_key(VARY) {
@@ -73,13 +85,13 @@ pub fn renewed_terms(
     Some(terms)
 }
 
-fn terms_of_head(headers: &HeaderMap, now: SystemTime) -> Option<ReuseTerms> {
+fn terms_of_head(headers: &HeaderMap, times: ResponseTimes) -> Option<ReuseTerms> {
     let directives = CacheDirectives::read(headers)?;
     if directives.forbids_storing {
         return None;
     }
     let terms = ReuseTerms {
-        fresh_for: fresh_time(headers, &directives, now),
+        fresh_for: fresh_time(headers, &directives, times),
         // Weak tags too: they prove that nothing changed for a `GET` (RFC 9110, section 13.1.2).
         etag: single_value(headers, &ETAG)
             .filter(|tag| is_entity_tag(tag))
@@ -175,19 +187,19 @@ fn split_list(text: &str) -> impl Iterator<Item = &str> {
 }
 
 /// Freshness lifetime less current age (sections 4.2.1 and 4.2.3).
-fn fresh_time(headers: &HeaderMap, directives: &CacheDirectives, now: SystemTime) -> Duration {
+fn fresh_time(headers: &HeaderMap, directives: &CacheDirectives, times: ResponseTimes) -> Duration {
     if directives.needs_revalidation {
         return Duration::ZERO;
     }
     let date = single_value(headers, &DATE).and_then(date_of);
     let expires_lifetime = || {
         let expires = single_value(headers, &EXPIRES).and_then(date_of)?;
-        expires.duration_since(date.unwrap_or(now)).ok()
+        expires.duration_since(date.unwrap_or(times.arrived)).ok()
     };
     let max_age = directives.max_age.map(Duration::from_secs);
     // `max-age` overrides `Expires` (section 5.3).
     let lifetime = max_age.or_else(expires_lifetime).unwrap_or_default();
-    let apparent_age = date.and_then(|date| now.duration_since(date).ok());
+    let apparent_age = date.and_then(|date| times.arrived.duration_since(date).ok());
     let age = match headers.get(AGE) {
         None => Duration::ZERO,
         // An unreadable age may be any age, so the response counts as stale.
@@ -195,7 +207,8 @@ fn fresh_time(headers: &HeaderMap, directives: &CacheDirectives, now: SystemTime
             .and_then(|value| value.to_str().ok()?.trim().parse().ok())
             .map_or(Duration::MAX, Duration::from_secs),
     };
-    lifetime.saturating_sub(age.max(apparent_age.unwrap_or_default()))
+    let corrected_age = age.saturating_add(times.delay);
+    lifetime.saturating_sub(corrected_age.max(apparent_age.unwrap_or_default()))
 }
 
 /// The field names of `Vary`, in lower case and sorted; `None` where the response depends on more than request fields.

@@ -12,14 +12,13 @@ use dray_guard::{CanonicalUrl, Code};
 use dray_types::Sha256Digest;
 use futures_util::future::BoxFuture;
 use http::header::{HeaderName, HeaderValue, IF_MODIFIED_SINCE, IF_NONE_MATCH};
-use http::response::Parts;
 
-use super::hop::HopAdmission;
+use super::hop::{HopAdmission, TimedHead};
 use super::retry::PartialBody;
 use super::rules::check_media_type;
 use super::{FetchContext, FetchedFile, Fetcher};
 use crate::error::{FetchError, FetchPhase};
-use crate::freshness::{ReuseTerms, renewed_terms, reuse_terms};
+use crate::freshness::{ResponseTimes, ReuseTerms, renewed_terms, reuse_terms};
 use crate::label::ResponseLabels;
 use crate::record::{CacheUse, FetchRecord};
 use crate::sink::{ByteSink, StoredFile};
@@ -160,7 +159,7 @@ impl Fetcher {
     pub(super) fn storing_terms(
         &self,
         url: &CanonicalUrl,
-        parts: &Parts,
+        head: &TimedHead,
         context: &FetchContext<'_>,
     ) -> Option<ReuseTerms> {
         let cache = self.cache.as_ref()?;
@@ -168,7 +167,12 @@ impl Fetcher {
         if self.credentials.find(tenant, url).is_some() {
             return None;
         }
-        reuse_terms(parts.status, &parts.headers, cache.now()).filter(ReuseTerms::is_useful)
+        let TimedHead { parts, delay } = head;
+        let times = ResponseTimes {
+            arrived: cache.now(),
+            delay: *delay,
+        };
+        reuse_terms(parts.status, &parts.headers, times).filter(ReuseTerms::is_useful)
     }
 
     /// Stores a file that was received completely, in place of the earlier response.
@@ -213,7 +217,7 @@ impl Fetcher {
     pub(super) async fn use_renewed(
         &self,
         source: HopSource<'_>,
-        parts: &Parts,
+        head: &TimedHead,
         url: &CanonicalUrl,
         context: &FetchContext<'_>,
         limit: u64,
@@ -223,7 +227,11 @@ impl Fetcher {
             return Err(FetchError::new(Code::Internal, FetchPhase::Head));
         };
         // A 304 may forbid further storing; then the record is removed after this last use.
-        let terms = renewed_terms(&parts.headers, &cached.terms, cache.now());
+        let times = ResponseTimes {
+            arrived: cache.now(),
+            delay: head.delay,
+        };
+        let terms = renewed_terms(&head.parts.headers, &cached.terms, times);
         let renewed = terms.map(|terms| CachedResponse {
             vary_digest: self.vary_digest(&terms.vary),
             terms,

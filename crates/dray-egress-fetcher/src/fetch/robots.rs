@@ -13,7 +13,7 @@ use dray_guard::{CanonicalUrl, Chain, Code, EffectivePolicy, RuleDecision, RuleN
 use http::StatusCode;
 use tokio::time::Instant;
 
-use super::hop::RequestExtra;
+use super::hop::{RequestExtra, TimedHead};
 use super::{FetchContext, Fetcher, is_upstream_failure, record_refusal};
 use crate::body::{BodyCounts, BodyLimits, BodyTransfer};
 use crate::error::{FetchError, FetchPhase};
@@ -247,7 +247,7 @@ impl Fetcher {
             record.hop().is_robots = true;
             let requesting =
                 self.request_head(&mut chain, &url, context, RequestExtra::ROBOTS, record);
-            let (parts, wire, slots) = requesting.await?;
+            let (TimedHead { parts, .. }, wire, slots) = requesting.await?;
             record.note_head(&parts);
             // Without a limit: a file that is too long is read up to its limit, and its declared length does not refuse
             // it.
