@@ -73,6 +73,16 @@ pub(super) struct StorageTerms<'a> {
     pub(super) earlier: &'a CacheLookup,
 }
 
+impl TimedHead {
+    /// The times of a response whose head arrived at `arrived`.
+    const fn times_at(&self, arrived: SystemTime) -> ResponseTimes {
+        ResponseTimes {
+            arrived,
+            delay: self.delay,
+        }
+    }
+}
+
 /// The stored responses of all tenants. A response that cannot be read counts as absent, and one that cannot be written
 /// is not stored; neither fails a fetch.
 pub trait ResponseCache: Send + Sync + 'static {
@@ -167,11 +177,8 @@ impl Fetcher {
         if self.credentials.find(tenant, url).is_some() {
             return None;
         }
-        let TimedHead { parts, delay } = head;
-        let times = ResponseTimes {
-            arrived: cache.now(),
-            delay: *delay,
-        };
+        let parts = &head.parts;
+        let times = head.times_at(cache.now());
         reuse_terms(parts.status, &parts.headers, times).filter(ReuseTerms::is_useful)
     }
 
@@ -227,10 +234,7 @@ impl Fetcher {
             return Err(FetchError::new(Code::Internal, FetchPhase::Head));
         };
         // A 304 may forbid further storing; then the record is removed after this last use.
-        let times = ResponseTimes {
-            arrived: cache.now(),
-            delay: head.delay,
-        };
+        let times = head.times_at(cache.now());
         let terms = renewed_terms(&head.parts.headers, &cached.terms, times);
         let renewed = terms.map(|terms| CachedResponse {
             vary_digest: self.vary_digest(&terms.vary),
