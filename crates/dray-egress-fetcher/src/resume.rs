@@ -36,6 +36,12 @@ impl BodyResumption {
         }
         single_value(headers, &LAST_MODIFIED).is_none_or(|date| *date == self.validator)
     }
+
+    /// Whether a response without a part names no other version. Unlike a part, it need not repeat the entity tag.
+    pub fn may_be_same_version(&self, headers: &HeaderMap) -> bool {
+        let has_no_tag = is_strong_tag(&self.validator) && !headers.contains_key(ETAG);
+        has_no_tag || self.is_same_version(headers)
+    }
 }
 
 /// The strong validator of a response, if it has one.

@@ -146,7 +146,9 @@ impl Fetcher {
                 Err(FetchError::new(Code::Truncated, FetchPhase::Head))
             }
             HeadDecision::Body(plan) => {
-                check_media_type(record, &plan.labels.media_type)?;
+                // A rest need not repeat the labels of the file.
+                let labels = partial.map_or(&plan.labels, |partial| &partial.labels);
+                check_media_type(record, &labels.media_type)?;
                 let terms = self.storing_terms(&url, &head, context);
                 Ok(HopOutcome::Body(Box::new(HopResponse {
                     plan,
