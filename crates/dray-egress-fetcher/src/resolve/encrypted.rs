@@ -12,7 +12,6 @@ use std::time::Duration;
 use dray_guard::Host;
 use hickory_resolver::proto::op::{DnsResponse, Query};
 use http::Uri;
-use tokio::net::TcpSocket;
 use tokio::sync::Mutex;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
@@ -20,7 +19,7 @@ use tokio::time::timeout;
 use super::DnsError;
 use super::https::HttpsConnection;
 use super::name_server::{DnsTransport, NameServer};
-use super::question::dns_request;
+use super::question::{connect_tcp, dns_request};
 use super::stream::StreamConnection;
 use crate::dial::Io;
 use crate::tls::{TlsClient, TlsError};
@@ -165,13 +164,7 @@ impl EncryptedServer {
     }
 
     async fn connect(&self) -> io::Result<Connection> {
-        let socket = match self.address {
-            SocketAddr::V4(_) => TcpSocket::new_v4(),
-            SocketAddr::V6(_) => TcpSocket::new_v6(),
-        }?;
-        let stream = socket.connect(self.address).await?;
-        stream.set_nodelay(true)?;
-        let io: Box<dyn Io> = Box::new(stream);
+        let io: Box<dyn Io> = Box::new(connect_tcp(self.address).await?);
         let (io, _) = self
             .tls
             .handshake(io, &self.host)
