@@ -293,8 +293,8 @@ fn query_of(rest: &str, query_bytes: usize) -> &str {
     rest.get(start..).unwrap_or_default()
 }
 
-/// The form of a part of a pattern in a query, if it is another one. After a wildcard and without a `?`, a part may be in
-/// the path or in the query.
+/// The form of a part of a pattern in a query, if it is another one. A part between a wildcard and the first `?` may be
+/// in the path or in the query.
 fn query_form(part: &str) -> Option<String> {
     let decoded = part.replace("%3A", ":").replace("%2F", "/");
     (decoded != part).then_some(decoded)

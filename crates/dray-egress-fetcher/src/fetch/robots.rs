@@ -22,6 +22,10 @@ use crate::hop::WireBody;
 use crate::record::{FetchRecord, HopRecord, RequestedOrigin, RobotsOutcome, RobotsRecord};
 use crate::sink::HashingSink;
 
+mod flight;
+
+use flight::{FlightRole, FlightTable};
+
 /// How long a file, or its absence, is cached (RFC 9309, section 2.4).
 const MAX_AGE: Duration = Duration::from_hours(24);
 /// How long a failure to read a file is cached.
@@ -76,6 +80,7 @@ impl RobotsSource {
 #[derive(Debug, Default)]
 pub(super) struct RobotsCache {
     entries: Mutex<HashMap<RobotsKey, RobotsEntry>>,
+    flights: FlightTable,
 }
 
 /// Tenant, scheme, host and port.
@@ -189,6 +194,19 @@ impl Fetcher {
         let url = chain.current();
         let tenant = context.request.caller.tenant.clone();
         let key = (tenant, url.https(), url.host().to_string(), url.port());
+        if let Some(source) = self.robots.find(&key) {
+            return Ok(source);
+        }
+        // Held until the file is cached.
+        let _leader = match self.robots.flights.join(&key) {
+            FlightRole::Lead(leader) => Some(leader),
+            FlightRole::Follow(mut ended) => {
+                // Closed at the end of the other request.
+                let _ = context.budget.whole(ended.changed()).await?;
+                None
+            }
+        };
+        // Not there if the other request ended without a file for this fetch, which then makes its own request.
         if let Some(source) = self.robots.find(&key) {
             return Ok(source);
         }
