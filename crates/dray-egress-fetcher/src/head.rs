@@ -97,7 +97,7 @@ pub fn judge_head(parts: &Parts, limit: u64) -> Result<HeadDecision, Code> {
 }
 
 /// Judges the response to a request for the rest of a body. Only the rest of the same version is a body. A 416 with the
-/// length that was received is a rest without bytes: the connection broke between the last byte and the mark of the end.
+/// received length is a rest without bytes: the connection broke between the last byte and the mark of the end.
 ///
 /// # Errors
 ///
