@@ -139,7 +139,7 @@ where
     A: Future<Output = io::Result<T>>,
 {
     let mut waiting = attempts.into_iter();
-    let mut running = FuturesUnordered::new();
+    let mut running: FuturesUnordered<A> = FuturesUnordered::new();
     let mut failure = io::Error::from(io::ErrorKind::AddrNotAvailable);
     let mut next_at = Instant::now();
     loop {

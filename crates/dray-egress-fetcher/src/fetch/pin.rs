@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use dray_guard::{
-    CanonicalName, CanonicalUrl, Chain, Code, DnsAnswer, Host, Judge, PinnedAddresses, PolicyStep,
+    CanonicalName, CanonicalUrl, Chain, DnsAnswer, Host, Judge, PinnedAddresses, PolicyStep,
     RefusedHop, RuleOwner, StepObserver as _,
 };
 

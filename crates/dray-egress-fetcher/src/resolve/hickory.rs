@@ -175,7 +175,7 @@ struct AnsweredQuery {
 enum QueryFailure {
     /// The server failed; another one may not.
     OfServer(DnsError),
-    /// The server says that the answer does not pass DNSSEC validation, and nobody on the path can forge that.
+    /// The server says that the answer does not pass DNSSEC validation, which no peer on the path can forge.
     Bogus,
 }
 

@@ -66,7 +66,7 @@ mod tests {
     async fn one_fetch_leads_until_it_is_dropped_and_the_others_of_its_tenant_follow() {
         let flights = FlightTable::default();
         let FlightRole::Lead(leader) = flights.join(&key("acme")) else {
-            panic!("nobody else leads");
+            panic!("no other fetch leads");
         };
         let FlightRole::Follow(mut ended) = flights.join(&key("acme")) else {
             panic!("two lead");
