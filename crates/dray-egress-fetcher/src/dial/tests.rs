@@ -55,18 +55,16 @@ async fn t_6_dropping_early_resets_instead_of_reading_on() {
 #[tokio::test(start_paused = true)]
 async fn an_address_that_does_not_answer_holds_up_neither_the_next_one_nor_its_failure() {
     let attempts = [None, Some(false), None, Some(true), None];
-    let attempts = attempts
-        .into_iter()
-        .map(async |outcome: Option<bool>| match outcome {
+    let attempts = attempts.map(|outcome| async move {
+        match outcome {
             Some(true) => Ok("connected"),
             Some(false) => Err(io::Error::from(io::ErrorKind::ConnectionRefused)),
             None => std::future::pending().await,
-        });
+        }
+    });
     let began = Instant::now();
-    assert_eq!(
-        race_attempts(attempts.collect::<Vec<_>>()).await.unwrap(),
-        "connected"
-    );
+    let winner = race_attempts(Vec::from(attempts)).await;
+    assert_eq!(winner.unwrap(), "connected");
     assert_eq!(began.elapsed(), 2 * CONNECTION_ATTEMPT_DELAY);
     let none = Vec::<std::future::Ready<io::Result<()>>>::new();
     let failure = race_attempts(none).await.unwrap_err();
