@@ -11,7 +11,7 @@ use std::sync::Arc;
 use dray_guard::{CanonicalUrl, Host};
 use dray_types::Secret;
 use http::{HeaderName, HeaderValue};
-use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 
 /// The part of a request that carries the credential.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,9 +60,12 @@ impl Credential {
         };
         let query = url.path_and_query().split_once('?');
         query.is_some_and(|(_, query)| {
-            query
-                .split('&')
-                .any(|pair| pair.split('=').next() == Some(name.as_str()))
+            // Some servers separate parameters by semicolons too.
+            query.split(['&', ';']).any(|pair| {
+                let written = pair.split('=').next().unwrap_or_default();
+                // Decoded as servers do: `k%65y` is `key`.
+                percent_decode_str(written).eq(name.bytes())
+            })
         })
     }
 
@@ -163,16 +166,18 @@ mod tests {
             assert_eq!(query.path_and_query(&url(text)), expected);
         }
         let store = CredentialStore::new(vec![query]);
-        assert!(
-            store
-                .find("acme", &url("https://files.example.org/?a=b&key=own"))
-                .is_none()
-        );
-        assert!(
-            store
-                .find("acme", &url("https://files.example.org/?keys=own"))
-                .is_some()
-        );
+        for (query, is_free) in [
+            ("a=b&key=own", false),
+            ("key", false),
+            ("k%65y=own", false),
+            ("a=b;%6B%65%79=own", false),
+            ("keys=own", true),
+            ("a=key", true),
+            ("k%2565y=own", true),
+        ] {
+            let url = url(&format!("https://files.example.org/?{query}"));
+            assert_eq!(store.find("acme", &url).is_some(), is_free, "{query}");
+        }
     }
 
     #[test]

@@ -121,8 +121,25 @@ pub async fn race_addresses(
     limits: &FetchAdmission,
 ) -> io::Result<DialWinner> {
     let mut first = Some(first);
-    let mut waiting = pinned.iter();
-    let mut attempts = FuturesUnordered::new();
+    let attempts: Vec<_> = pinned
+        .iter()
+        .map(|address| attempt_address(dialer, address, first.take(), limits))
+        .collect();
+    race_attempts(attempts).await
+}
+
+/// Runs attempts in order: each [`CONNECTION_ATTEMPT_DELAY`] after the one before, or as soon as that one failed. The
+/// first success wins and the others are dropped.
+///
+/// # Errors
+///
+/// As [`race_addresses`]; `AddrNotAvailable` without attempts.
+async fn race_attempts<T, A>(attempts: Vec<A>) -> io::Result<T>
+where
+    A: Future<Output = io::Result<T>>,
+{
+    let mut waiting = attempts.into_iter();
+    let mut running: FuturesUnordered<A> = FuturesUnordered::new();
     let mut failure = io::Error::from(io::ErrorKind::AddrNotAvailable);
     let mut next_at = Instant::now();
     loop {
@@ -130,7 +147,7 @@ pub async fn race_addresses(
         tokio::select! {
             biased;
             // Polled first (`biased`): an established connection wins before another SYN is sent.
-            Some(attempt) = attempts.next(), if !attempts.is_empty() => match attempt {
+            Some(attempt) = running.next(), if !running.is_empty() => match attempt {
                 Ok(winner) => return Ok(winner),
                 Err(error) => {
                     // A busy address counts for more than a later failure: the caller reports `overloaded` and not a
@@ -142,8 +159,7 @@ pub async fn race_addresses(
                 }
             },
             () = next_attempt, if waiting.len() > 0 => {
-                let slot = first.take();
-                attempts.extend(waiting.next().map(|address| attempt_address(dialer, address, slot, limits)));
+                running.extend(waiting.next());
                 next_at = Instant::now() + CONNECTION_ATTEMPT_DELAY;
             }
             else => return Err(failure),

@@ -35,6 +35,7 @@ mod cached;
 mod connection;
 mod explain;
 mod hop;
+mod pin;
 mod redirect;
 mod retry;
 mod robots;
@@ -47,7 +48,7 @@ use robots::RobotsCache;
 use rules::{quota_failure, refill_time};
 
 pub use approval::{HostAnswer, HostApprovals, HostQuestion, InvalidQuestionId, QuestionId};
-pub use cached::{CachedFile, CachedResponse, ResponseCache};
+pub use cached::{CacheLookup, CachedFile, CachedResponse, ResponseCache};
 pub use connection::OpenConnection;
 pub use explain::PolicyExplanation;
 pub use terms::{FetchFailure, FetchJob, FetchLimits, FetchedFile, NetworkAccess};

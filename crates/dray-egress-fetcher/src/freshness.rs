@@ -12,8 +12,8 @@ use http::header::{
 };
 use http::{HeaderMap, StatusCode};
 
-/// Longest validator that is kept and sent back, in bytes.
-const MAX_VALIDATOR_BYTES: usize = 256;
+use crate::validator::{is_entity_tag, is_same_tag, single_value};
+
 /// Most field names of `Vary`.
 const MAX_VARY_NAMES: usize = 16;
 /// Longest field name of `Vary` in bytes, so that a record has room for all names.
@@ -32,40 +32,67 @@ pub struct ReuseTerms {
     pub vary: Vec<String>,
 }
 
-/// The terms of a response to a `GET` without credentials; `None` for one that must not be stored. `now` is the time at
-/// which its head arrived.
-pub fn reuse_terms(status: StatusCode, headers: &HeaderMap, now: SystemTime) -> Option<ReuseTerms> {
+/// The times of a response, from which its age is computed (section 4.2.3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ResponseTimes {
+    /// When its head arrived.
+    pub arrived: SystemTime,
+    /// Time from the request to the head. `Age` does not count it.
+    pub delay: Duration,
+}
+
+/// The terms of a response to a `GET` without credentials; `None` for one that must not be stored.
+pub fn reuse_terms(
+    status: StatusCode,
+    headers: &HeaderMap,
+    times: ResponseTimes,
+) -> Option<ReuseTerms> {
     // A part of a file is not the file. A response with a cookie is for its receiver alone.
     let is_whole = status == StatusCode::OK && !headers.contains_key(CONTENT_RANGE);
     if !is_whole || headers.contains_key(SET_COOKIE) {
         return None;
     }
-    terms_of_head(headers, now)
+    terms_of_head(headers, times)
 }
 
-/// The terms after a 304, whose fields replace those of the stored response (section 3.2). Validators and `Vary` that
-/// the 304 leaves out stay.
+/// Whether a 304 is about the stored response. One that names another validator is about content that is not stored,
+/// so it updates nothing (section 4.3.4).
+pub fn is_confirmed(headers: &HeaderMap, stored: &ReuseTerms) -> bool {
+    let is_stored_tag = |named: &HeaderValue| {
+        let tag = stored.etag.as_ref();
+        tag.is_some_and(|tag| is_same_tag(named, tag))
+    };
+    if headers.contains_key(ETAG) {
+        return headers.get_all(ETAG).iter().all(is_stored_tag);
+    }
+    let is_stored_date = |named: &HeaderValue| stored.last_modified.as_ref() == Some(named);
+    headers.get_all(LAST_MODIFIED).iter().all(is_stored_date)
+}
+
+/// The terms after a 304 that confirms the stored response: its fields replace those of the stored response (section
+/// 3.2). The validators stay, because they belong to the stored content; so does a `Vary` that the 304 leaves out.
 pub fn renewed_terms(
     headers: &HeaderMap,
     stored: &ReuseTerms,
-    now: SystemTime,
+    times: ResponseTimes,
 ) -> Option<ReuseTerms> {
-    let mut terms = terms_of_head(headers, now)?;
-    terms.etag = terms.etag.or_else(|| stored.etag.clone());
-    terms.last_modified = terms.last_modified.or_else(|| stored.last_modified.clone());
+    let mut terms = terms_of_head(headers, times)?;
+    terms.etag.clone_from(&stored.etag);
+    terms.last_modified.clone_from(&stored.last_modified);
     if !headers.contains_key(VARY) {
         terms.vary.clone_from(&stored.vary);
     }
     Some(terms)
 }
 
-fn terms_of_head(headers: &HeaderMap, now: SystemTime) -> Option<ReuseTerms> {
+fn terms_of_head(headers: &HeaderMap, times: ResponseTimes) -> Option<ReuseTerms> {
     let directives = CacheDirectives::read(headers)?;
     if directives.forbids_storing {
         return None;
     }
     let terms = ReuseTerms {
-        fresh_for: fresh_time(headers, &directives, now),
+        fresh_for: fresh_time(headers, &directives, times),
+        // Weak tags too: they prove that nothing changed for a `GET` (RFC 9110, section 13.1.2).
         etag: single_value(headers, &ETAG)
             .filter(|tag| is_entity_tag(tag))
             .cloned(),
@@ -160,19 +187,19 @@ fn split_list(text: &str) -> impl Iterator<Item = &str> {
 }
 
 /// Freshness lifetime less current age (sections 4.2.1 and 4.2.3).
-fn fresh_time(headers: &HeaderMap, directives: &CacheDirectives, now: SystemTime) -> Duration {
+fn fresh_time(headers: &HeaderMap, directives: &CacheDirectives, times: ResponseTimes) -> Duration {
     if directives.needs_revalidation {
         return Duration::ZERO;
     }
     let date = single_value(headers, &DATE).and_then(date_of);
     let expires_lifetime = || {
         let expires = single_value(headers, &EXPIRES).and_then(date_of)?;
-        expires.duration_since(date.unwrap_or(now)).ok()
+        expires.duration_since(date.unwrap_or(times.arrived)).ok()
     };
     let max_age = directives.max_age.map(Duration::from_secs);
     // `max-age` overrides `Expires` (section 5.3).
     let lifetime = max_age.or_else(expires_lifetime).unwrap_or_default();
-    let apparent_age = date.and_then(|date| now.duration_since(date).ok());
+    let apparent_age = date.and_then(|date| times.arrived.duration_since(date).ok());
     let age = match headers.get(AGE) {
         None => Duration::ZERO,
         // An unreadable age may be any age, so the response counts as stale.
@@ -180,7 +207,8 @@ fn fresh_time(headers: &HeaderMap, directives: &CacheDirectives, now: SystemTime
             .and_then(|value| value.to_str().ok()?.trim().parse().ok())
             .map_or(Duration::MAX, Duration::from_secs),
     };
-    lifetime.saturating_sub(age.max(apparent_age.unwrap_or_default()))
+    let corrected_age = age.saturating_add(times.delay);
+    lifetime.saturating_sub(corrected_age.max(apparent_age.unwrap_or_default()))
 }
 
 /// The field names of `Vary`, in lower case and sorted; `None` where the response depends on more than request fields.
@@ -204,31 +232,8 @@ fn vary_names(headers: &HeaderMap) -> Option<Vec<String>> {
     (names.len() <= MAX_VARY_NAMES).then_some(names)
 }
 
-/// An entity tag, strong or weak: both prove that nothing changed for a `GET` (RFC 9110, section 13.1.2).
-fn is_entity_tag(tag: &HeaderValue) -> bool {
-    let bytes = tag.as_bytes();
-    let opaque = bytes.strip_prefix(b"W/").unwrap_or(bytes);
-    bytes.len() <= MAX_VALIDATOR_BYTES
-        && opaque
-            .strip_prefix(b"\"")
-            .and_then(|rest| rest.strip_suffix(b"\""))
-            .is_some_and(|inner| {
-                inner
-                    .iter()
-                    .all(|byte| byte.is_ascii_graphic() && *byte != b'"')
-            })
-}
-
 fn date_of(value: &HeaderValue) -> Option<SystemTime> {
     httpdate::parse_http_date(value.to_str().ok()?).ok()
-}
-
-/// The value of a field that occurs exactly once.
-fn single_value<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a HeaderValue> {
-    let mut values = headers.get_all(name).iter();
-    let first = values.next()?;
-    // Of two values, it is unknown which one the server meant.
-    values.next().is_none().then_some(first)
 }
 
 #[cfg(test)]

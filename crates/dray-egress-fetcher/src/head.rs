@@ -46,7 +46,7 @@ pub struct BodyPlan {
 /// How the end of a body is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BodyFraming {
-    /// The response has no body to read: status 204 or 205.
+    /// The response has no body to read: status 204 or 205, or a rest without bytes.
     Empty,
     /// The body ends after this many bytes.
     Length(u64),
@@ -96,7 +96,8 @@ pub fn judge_head(parts: &Parts, limit: u64) -> Result<HeadDecision, Code> {
     }))
 }
 
-/// Judges the response to a request for the rest of a body. Only the rest of the same version is a body.
+/// Judges the response to a request for the rest of a body. Only the rest of the same version is a body. A 416 with the
+/// received length is a rest without bytes: the connection broke between the last byte and the mark of the end.
 ///
 /// # Errors
 ///
@@ -107,6 +108,18 @@ pub fn judge_rest(
     resume: &BodyResumption,
 ) -> Result<HeadDecision, Code> {
     let status = parts.status.as_u16();
+    if status == 416 && is_whole_part(&parts.headers, resume) {
+        body_framing(parts.version, &parts.headers)?;
+        return Ok(HeadDecision::Body(BodyPlan {
+            // As for a rest that has bytes.
+            status: 206,
+            framing: BodyFraming::Empty,
+            coding: resume.coding,
+            whole: Some(resume.received),
+            labels: ResponseLabels::default(),
+            validator: Some(resume.validator.clone()),
+        }));
+    }
     if status != 206 {
         return match judge_head(parts, limit)? {
             // The server sends the whole file again, since it changed (`If-Range`) or the server knows no ranges;
@@ -226,6 +239,19 @@ fn parse_rest(headers: &HeaderMap, received: u64) -> Option<u64> {
     let [first, last, total] = [first, last, total].map(|number| parse_digits(number.as_bytes()));
     let (first, last, total) = (first?, last?, total?);
     (first == received && last >= first && last.checked_add(1) == Some(total)).then_some(total)
+}
+
+/// Whether a 416 says that the received part is the whole body. A server evaluates the range only for the version of
+/// `If-Range`; for another one it sends the whole file (RFC 9110, section 13.1.5).
+fn is_whole_part(headers: &HeaderMap, resume: &BodyResumption) -> bool {
+    let ranges = raw_values(headers, &CONTENT_RANGE);
+    let [range] = ranges.as_slice() else {
+        return false;
+    };
+    let total = range.strip_prefix(b"bytes */").and_then(parse_digits);
+    total == Some(resume.received)
+        && resume.total.is_none_or(|known| known == resume.received)
+        && resume.may_be_same_version(headers)
 }
 
 /// Reads the content coding (B-4): none, or exactly one that is known.

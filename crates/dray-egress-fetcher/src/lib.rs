@@ -81,6 +81,7 @@ pub mod sink;
 #[cfg(feature = "service")]
 pub mod staging;
 pub mod tls;
+mod validator;
 pub mod wire;
 
 #[cfg(feature = "service")]

@@ -6,6 +6,7 @@
 use dray_guard::{CanonicalName, Code, DnsAnswer, Judge};
 use futures_util::future::BoxFuture;
 
+mod arrival;
 mod encrypted;
 mod hickory;
 mod https;

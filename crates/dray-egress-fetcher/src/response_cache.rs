@@ -16,7 +16,7 @@ use http::HeaderValue;
 use serde::{Deserialize, Serialize};
 
 use crate::config::CacheSettings;
-use crate::fetch::{CachedFile, CachedResponse, ResponseCache};
+use crate::fetch::{CacheLookup, CachedFile, CachedResponse, ResponseCache};
 use crate::freshness::ReuseTerms;
 use crate::label::ResponseLabels;
 use crate::sink::StoredFile;
@@ -185,31 +185,37 @@ impl CacheStore {
         Ok(true)
     }
 
+    /// Replaces what the slot of a URL had at `revision`; `None` as response removes it.
     async fn write(
         &self,
         tenant: &TenantId,
         url: &CanonicalUrl,
-        response: &CachedResponse,
+        response: Option<&CachedResponse>,
+        revision: Option<u64>,
     ) -> Result<(), KeyError> {
-        let (_, revision) = self.read(tenant, url).await?;
-        let now_ms = self.clock.now_ms();
-        let record = CacheRecord::of_response(url, response, now_ms, self.settings.max_age);
-        // Texts and numbers always have a form in JSON.
-        let value = Bytes::from(serde_json::to_vec(&record).unwrap_or_default());
         let key = self.key(tenant, url);
-        // With the revision that was read: of two concurrent writers one fails.
-        let written = match revision {
-            Some(revision) => self.keys.update(&key, value, revision).await,
-            None => self.keys.create(&key, value).await,
-        };
-        written.map(drop)
+        let value = response.map(|response| {
+            let now_ms = self.clock.now_ms();
+            let record = CacheRecord::of_response(url, response, now_ms, self.settings.max_age);
+            // Texts and numbers always have a form in JSON.
+            Bytes::from(serde_json::to_vec(&record).unwrap_or_default())
+        });
+        match (value, revision) {
+            (Some(value), Some(revision)) => {
+                let updated = self.keys.update(&key, value, revision).await;
+                updated.map(drop)
+            }
+            (Some(value), None) => self.keys.create(&key, value).await.map(drop),
+            (None, Some(revision)) => self.keys.delete(&key, revision).await,
+            (None, None) => Ok(()),
+        }
     }
 
     /// Waits for work on a record. A failure is logged for the operator and is a miss for the fetch.
     async fn within_timeout<T>(work: impl Future<Output = Result<T, KeyError>>) -> Option<T> {
         match tokio::time::timeout(RECORD_TIMEOUT, work).await {
             Ok(Ok(outcome)) => Some(outcome),
-            // Another fetch wrote this slot first; its response serves as well.
+            // Another fetch changed this slot after the look-up, so what it stored is newer.
             Ok(Err(KeyError::Stale | KeyError::Exists)) => None,
             Ok(Err(error)) => {
                 tracing::warn!(%error, "a record of the cache could not be used");
@@ -224,15 +230,19 @@ impl CacheStore {
 }
 
 impl ResponseCache for CacheStore {
-    fn find<'a>(
-        &'a self,
-        tenant: &'a str,
-        url: &'a CanonicalUrl,
-    ) -> BoxFuture<'a, Option<CachedResponse>> {
+    fn find<'a>(&'a self, tenant: &'a str, url: &'a CanonicalUrl) -> BoxFuture<'a, CacheLookup> {
         Box::pin(async move {
-            let tenant = TenantId::new(tenant).ok()?;
-            let (record, _) = Self::within_timeout(self.read(&tenant, url)).await?;
-            record?.into_response(self.clock.now_ms())
+            let Ok(tenant) = TenantId::new(tenant) else {
+                return CacheLookup::default();
+            };
+            let reading = Self::within_timeout(self.read(&tenant, url));
+            let Some((record, revision)) = reading.await else {
+                return CacheLookup::default();
+            };
+            CacheLookup {
+                response: record.and_then(|record| record.into_response(self.clock.now_ms())),
+                revision,
+            }
         })
     }
 
@@ -241,18 +251,15 @@ impl ResponseCache for CacheStore {
         tenant: &'a str,
         url: &'a CanonicalUrl,
         response: Option<&'a CachedResponse>,
+        revision: Option<u64>,
     ) -> BoxFuture<'a, ()> {
         Box::pin(async move {
             // Requests carry a valid tenant; for another text there is no key.
             let Ok(tenant) = TenantId::new(tenant) else {
                 return;
             };
-            match response {
-                Some(response) => {
-                    drop(Self::within_timeout(self.write(&tenant, url, response)).await);
-                }
-                None => drop(Self::within_timeout(self.purge(&tenant, url)).await),
-            }
+            let writing = self.write(&tenant, url, response, revision);
+            let _ = Self::within_timeout(writing).await;
         })
     }
 

@@ -5,12 +5,11 @@
 use std::time::Duration;
 
 use http::HeaderMap;
-use http::header::{DATE, ETAG, HeaderName, HeaderValue, LAST_MODIFIED};
+use http::header::{DATE, ETAG, HeaderValue, LAST_MODIFIED};
 
 use crate::coding::ContentCoding;
+use crate::validator::{is_strong_tag, single_value};
 
-/// Longest entity tag that is sent back, in bytes.
-const MAX_ETAG_LENGTH: usize = 128;
 /// A date proves the version only if the last change was this long before the response (RFC 9110, section 8.8.2.2). A
 /// minute also covers clocks that differ a little.
 const MIN_AGE: Duration = Duration::from_mins(1);
@@ -32,10 +31,16 @@ impl BodyResumption {
     /// Whether a part belongs to the same version. A part must repeat the entity tag; it may leave out the date
     /// (RFC 9110, section 15.3.7).
     pub fn is_same_version(&self, headers: &HeaderMap) -> bool {
-        if is_strong(&self.validator) {
+        if is_strong_tag(&self.validator) {
             return single_value(headers, &ETAG) == Some(&self.validator);
         }
         single_value(headers, &LAST_MODIFIED).is_none_or(|date| *date == self.validator)
+    }
+
+    /// Whether a response without a part names no other version. Unlike a part, it need not repeat the entity tag.
+    pub fn may_be_same_version(&self, headers: &HeaderMap) -> bool {
+        let has_no_tag = is_strong_tag(&self.validator) && !headers.contains_key(ETAG);
+        has_no_tag || self.is_same_version(headers)
     }
 }
 
@@ -44,7 +49,7 @@ pub fn strong_validator(headers: &HeaderMap) -> Option<HeaderValue> {
     // A date is never used beside an entity tag, not even a weak one (RFC 9110, section 13.1.5).
     if headers.contains_key(ETAG) {
         return single_value(headers, &ETAG)
-            .filter(|tag| is_strong(tag))
+            .filter(|tag| is_strong_tag(tag))
             .cloned();
     }
     let modified = single_value(headers, &LAST_MODIFIED)?;
@@ -55,29 +60,10 @@ pub fn strong_validator(headers: &HeaderMap) -> Option<HeaderValue> {
     (age >= MIN_AGE).then(|| modified.clone())
 }
 
-fn single_value<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a HeaderValue> {
-    let mut values = headers.get_all(name).iter();
-    // Two values could differ, so they prove nothing.
-    let first = values.next()?;
-    values.next().is_none().then_some(first)
-}
-
-/// `"…"` of visible ASCII characters, without the `W/` of a weak one.
-fn is_strong(tag: &HeaderValue) -> bool {
-    let tag = tag.as_bytes();
-    tag.len() <= MAX_ETAG_LENGTH
-        && tag
-            .strip_prefix(b"\"")
-            .and_then(|rest| rest.strip_suffix(b"\""))
-            .is_some_and(|inner| {
-                inner
-                    .iter()
-                    .all(|byte| byte.is_ascii_graphic() && *byte != b'"')
-            })
-}
-
 #[cfg(test)]
 mod tests {
+    use http::header::HeaderName;
+
     use super::*;
 
     fn headers(fields: &[(HeaderName, &'static str)]) -> HeaderMap {

@@ -40,7 +40,7 @@ macro_rules! pass_writes_on {
     };
 }
 
-use pass_writes_on;
+pub(crate) use pass_writes_on;
 
 mod frames;
 

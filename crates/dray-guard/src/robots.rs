@@ -258,20 +258,46 @@ impl RobotsPattern {
         let Some(last) = parts.next_back() else {
             return !self.is_anchored || rest.is_empty();
         };
-        for part in parts {
-            match rest.split_once(part) {
-                // Two wildcards in a row mean the same as one.
-                _ if part.is_empty() => {}
-                Some((_, after)) => rest = after,
+        let query_bytes = path.len() - path.find('?').unwrap_or(path.len());
+        // Two wildcards in a row mean the same as one.
+        for part in parts.filter(|part| !part.is_empty()) {
+            match split_after(rest, part, query_bytes) {
+                Some(after) => rest = after,
                 None => return false,
             }
         }
-        if self.is_anchored {
-            rest.ends_with(last)
-        } else {
-            rest.contains(last)
-        }
+        let has_last = |text: &str, last: &str| {
+            if self.is_anchored {
+                text.ends_with(last)
+            } else {
+                text.contains(last)
+            }
+        };
+        let query = query_of(rest, query_bytes);
+        has_last(rest, last) || query_form(last).is_some_and(|last| has_last(query, &last))
     }
+}
+
+/// What follows the first occurrence of a part of a pattern in `rest`, the end of a path.
+fn split_after<'a>(rest: &'a str, part: &str, query_bytes: usize) -> Option<&'a str> {
+    if let Some((_, after)) = rest.split_once(part) {
+        return Some(after);
+    }
+    let (_, after) = query_of(rest, query_bytes).split_once(query_form(part)?.as_str())?;
+    Some(after)
+}
+
+/// The end of `rest` that is in the query of the path, whose last `query_bytes` bytes are its query.
+fn query_of(rest: &str, query_bytes: usize) -> &str {
+    let start = rest.len().saturating_sub(query_bytes);
+    rest.get(start..).unwrap_or_default()
+}
+
+/// The form of a part of a pattern in a query, if it is another one. A part between a wildcard and the first `?` may be
+/// in the path or in the query.
+fn query_form(part: &str) -> Option<String> {
+    let decoded = part.replace("%3A", ":").replace("%2F", "/");
+    (decoded != part).then_some(decoded)
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -283,7 +309,7 @@ enum TextKind {
 /// Converts paths and patterns into the form in which they are compared (RFC 9309, section 2.2.2): unreserved
 /// characters are decoded, and all others that were encoded stay encoded, in capitals. In a path `*` and `$` are
 /// encoded, because they have a meaning in patterns. In a query `:` and `/` are equal to their encoded forms, as in the
-/// example of the RFC.
+/// example of the RFC; [`query_form`] does the same for a pattern whose wildcard stands for the `?`.
 fn normalize(text: &[u8], kind: TextKind) -> String {
     let mut normal = String::with_capacity(text.len());
     let mut in_query = false;

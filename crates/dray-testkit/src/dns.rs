@@ -10,7 +10,8 @@ use std::str::FromStr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use hickory_proto::op::{Message, MessageType, Query, ResponseCode};
+use hickory_proto::op::{Edns, Message, MessageType, Query, ResponseCode};
+use hickory_proto::rr::rdata::opt::EdnsOption;
 use hickory_proto::rr::rdata::{A, AAAA, CNAME};
 use hickory_proto::rr::{Name, RData, Record, RecordType};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
@@ -32,6 +33,8 @@ pub enum DnsReply {
     Authenticated(Vec<(String, RData)>),
     /// This response code without records.
     Code(ResponseCode),
+    /// `SERVFAIL` with the extended error that DNSSEC validation failed (RFC 8914, section 4.7).
+    Bogus,
     /// This response code together with these records.
     CodeWithRecords(ResponseCode, Vec<(String, RData)>),
     /// No response: the query is recorded, and the client times out.
@@ -329,6 +332,14 @@ impl DnsReply {
             Self::Garbage => return vec![garbage_message(question.id)],
             Self::CodeWithRecords(code, records) => vec![response(code, records)],
             Self::Code(code) => vec![response(code, Vec::new())],
+            Self::Bogus => {
+                let mut edns = Edns::new();
+                let bogus = EdnsOption::Unknown(15, vec![0, 6]);
+                edns.options_mut().insert(bogus);
+                let mut message = response(ResponseCode::ServFail, Vec::new());
+                message.set_edns(edns);
+                vec![message]
+            }
             Self::Authenticated(records) => {
                 let mut message = response(ResponseCode::NoError, records);
                 message.metadata.authentic_data = question.authentic_data;

@@ -52,6 +52,25 @@ async fn t_6_dropping_early_resets_instead_of_reading_on() {
     assert_eq!(ended.unwrap_err().kind(), io::ErrorKind::ConnectionReset);
 }
 
+#[tokio::test(start_paused = true)]
+async fn an_address_that_does_not_answer_holds_up_neither_the_next_one_nor_its_failure() {
+    let attempts = [None, Some(false), None, Some(true), None];
+    let attempts = attempts.map(|outcome| async move {
+        match outcome {
+            Some(true) => Ok("connected"),
+            Some(false) => Err(io::Error::from(io::ErrorKind::ConnectionRefused)),
+            None => std::future::pending().await,
+        }
+    });
+    let began = Instant::now();
+    let winner = race_attempts(Vec::from(attempts)).await;
+    assert_eq!(winner.unwrap(), "connected");
+    assert_eq!(began.elapsed(), 2 * CONNECTION_ATTEMPT_DELAY);
+    let none = Vec::<std::future::Ready<io::Result<()>>>::new();
+    let failure = race_attempts(none).await.unwrap_err();
+    assert_eq!(failure.kind(), io::ErrorKind::AddrNotAvailable);
+}
+
 #[test]
 fn t_3_only_the_upstream_proxy_of_the_configuration_is_known() {
     // The crate reads no environment variables, and nothing on the way of a fetch knows a proxy but one dialer, whose

@@ -21,7 +21,7 @@ use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::TcpStream;
 use tokio::time::Instant;
 
-use super::{DialedStream, Dialer, Io, TcpDialer, new_socket};
+use super::{DialedStream, Dialer, Io, TcpDialer, new_socket, race_attempts};
 use crate::limits::CircuitBreaker;
 use crate::tls::{TlsClient, TlsError};
 
@@ -236,17 +236,15 @@ async fn connect_tcp(url: &CanonicalUrl) -> io::Result<TcpStream> {
             .await?
             .collect(),
     };
-    let mut failure = io::Error::from(io::ErrorKind::AddrNotAvailable);
-    for address in addresses {
-        match new_socket(address)?.connect(address).await {
-            Ok(stream) => {
-                stream.set_nodelay(true)?;
-                return Ok(stream);
-            }
-            Err(error) => failure = error,
-        }
-    }
-    Err(failure)
+    // As for a target: an address that does not answer must not hold up the next one.
+    let attempts: Vec<_> = addresses.into_iter().map(connect_address).collect();
+    race_attempts(attempts).await
+}
+
+async fn connect_address(address: SocketAddr) -> io::Result<TcpStream> {
+    let stream = new_socket(address)?.connect(address).await?;
+    stream.set_nodelay(true)?;
+    Ok(stream)
 }
 
 /// Reads the responses up to the final one and returns its status. Everything behind its head stays in `io`: a 2xx to

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use dray_guard::{Chain, Code};
 use tokio::time::Instant;
 
-use super::cached::{CachedResponse, HopSource, StorageTerms};
+use super::cached::{CacheLookup, CachedResponse, HopSource, StorageTerms};
 use super::hop::{HopOutcome, HopResponse};
 use super::retry::PartialBody;
 use super::{FetchContext, FetchedFile, Fetcher, breaker_key};
@@ -27,24 +27,31 @@ impl Fetcher {
         sink: &mut S,
         record: &mut FetchRecord,
     ) -> Result<FetchedFile, FetchError> {
+        // The stored response of the current URL, if its server did not confirm it.
+        let mut refuted: Option<CacheLookup> = None;
         loop {
             let url = chain.current().clone();
             // A sink that holds a part of a body cannot adopt a stored file.
-            let cached = match partial {
-                None => self.find_cached(&url, context, sink, record).await?,
-                Some(_) => None,
+            let lookup = if partial.is_none() && refuted.is_none() {
+                self.find_cached(&url, context, sink, record).await?
+            } else {
+                CacheLookup::default()
             };
+            let cached = lookup.response.as_ref();
             let source = HopSource {
                 partial: partial.as_ref(),
-                cached: cached.as_ref(),
+                cached,
+                revision: lookup.revision,
             };
             let outcome = self.hop(chain, context, source, record).await;
             if cached.is_some() && !matches!(outcome, Ok(HopOutcome::Stored)) {
                 // The sink would record the origin of the next file with the digest of the adopted one.
                 sink.discard().await;
             }
-            match (outcome?, &cached) {
-                (HopOutcome::Redirected, _) => {}
+            match (outcome?, cached) {
+                (HopOutcome::Redirected, _) => refuted = None,
+                // At most once for a URL: the next request has no condition.
+                (HopOutcome::NotStored, _) => refuted = Some(lookup.clone()),
                 (HopOutcome::Stored, Some(cached)) => {
                     let origin = record.origin(&cached.file.labels.media_type);
                     let recording = sink.record_origin(origin);
@@ -59,9 +66,9 @@ impl Fetcher {
                 (HopOutcome::Stored, None) => {
                     return Err(FetchError::new(Code::Internal, FetchPhase::Head));
                 }
-                (HopOutcome::Body(mut response), earlier) => {
+                (HopOutcome::Body(mut response), _) => {
                     let terms = response.terms.take();
-                    let earlier = earlier.as_ref();
+                    let earlier = refuted.as_ref().unwrap_or(&lookup);
                     let head_arrived = Instant::now();
                     let receiving = self.receive(response, chain, context, partial, sink, record);
                     let fetched = receiving.await?;

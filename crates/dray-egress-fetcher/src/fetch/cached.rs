@@ -12,14 +12,13 @@ use dray_guard::{CanonicalUrl, Code};
 use dray_types::Sha256Digest;
 use futures_util::future::BoxFuture;
 use http::header::{HeaderName, HeaderValue, IF_MODIFIED_SINCE, IF_NONE_MATCH};
-use http::response::Parts;
 
-use super::hop::HopAdmission;
+use super::hop::{HopAdmission, TimedHead};
 use super::retry::PartialBody;
 use super::rules::check_media_type;
 use super::{FetchContext, FetchedFile, Fetcher};
 use crate::error::{FetchError, FetchPhase};
-use crate::freshness::{ReuseTerms, renewed_terms, reuse_terms};
+use crate::freshness::{ResponseTimes, ReuseTerms, renewed_terms, reuse_terms};
 use crate::label::ResponseLabels;
 use crate::record::{CacheUse, FetchRecord};
 use crate::sink::{ByteSink, StoredFile};
@@ -46,6 +45,15 @@ pub struct CachedResponse {
     pub vary_digest: String,
 }
 
+/// What the cache had for a URL when a fetch looked.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CacheLookup {
+    /// The stored response of the URL.
+    pub response: Option<CachedResponse>,
+    /// Revision of what is stored in its place, which may be the response of another URL; `None` for nothing.
+    pub revision: Option<u64>,
+}
+
 /// The parts of a hop's response that the fetch already has.
 #[derive(Clone, Copy)]
 pub(super) struct HopSource<'a> {
@@ -53,32 +61,42 @@ pub(super) struct HopSource<'a> {
     pub(super) partial: Option<&'a PartialBody>,
     /// A stored response of the same URL.
     pub(super) cached: Option<&'a CachedResponse>,
+    /// Revision of what the cache had for the URL.
+    pub(super) revision: Option<u64>,
 }
 
-/// How a received response is stored, and the stored response that it replaces.
+/// How a received response is stored, and what it replaces.
 pub(super) struct StorageTerms<'a> {
     /// `None` for a response that is not stored.
     pub(super) terms: Option<ReuseTerms>,
-    /// The stored response of the same URL, if there was one.
-    pub(super) earlier: Option<&'a CachedResponse>,
+    /// What the cache had for the URL before the request.
+    pub(super) earlier: &'a CacheLookup,
+}
+
+impl TimedHead {
+    /// The times of a response whose head arrived at `arrived`.
+    const fn times_at(&self, arrived: SystemTime) -> ResponseTimes {
+        ResponseTimes {
+            arrived,
+            delay: self.delay,
+        }
+    }
 }
 
 /// The stored responses of all tenants. A response that cannot be read counts as absent, and one that cannot be written
 /// is not stored; neither fails a fetch.
 pub trait ResponseCache: Send + Sync + 'static {
     /// Finds the response of a URL.
-    fn find<'a>(
-        &'a self,
-        tenant: &'a str,
-        url: &'a CanonicalUrl,
-    ) -> BoxFuture<'a, Option<CachedResponse>>;
+    fn find<'a>(&'a self, tenant: &'a str, url: &'a CanonicalUrl) -> BoxFuture<'a, CacheLookup>;
 
-    /// Stores the response of a URL in place of an earlier one; `None` removes the earlier one.
+    /// Stores the response of a URL in place of an earlier one; `None` removes the earlier one. Does nothing unless the
+    /// place has the same `revision` as in [`Self::find`]: what another fetch stored meanwhile is newer.
     fn keep<'a>(
         &'a self,
         tenant: &'a str,
         url: &'a CanonicalUrl,
         response: Option<&'a CachedResponse>,
+        revision: Option<u64>,
     ) -> BoxFuture<'a, ()>;
 
     /// Size in bytes of the largest file that is stored.
@@ -96,29 +114,35 @@ impl Fetcher {
         self
     }
 
-    /// The stored response of a hop, whose file the sink has adopted. Without one the sink is unchanged.
+    /// What the cache has for a hop. The sink has adopted the file of a response; without a response it is unchanged.
     pub(super) async fn find_cached<S: ByteSink>(
         &self,
         url: &CanonicalUrl,
         context: &FetchContext<'_>,
         sink: &mut S,
         record: &mut FetchRecord,
-    ) -> Result<Option<CachedResponse>, FetchError> {
+    ) -> Result<CacheLookup, FetchError> {
         let Some(cache) = &self.cache else {
-            return Ok(None);
+            return Ok(CacheLookup::default());
         };
         record.cache = Some(CacheUse::Miss);
         let tenant = &context.request.caller.tenant;
         // A response to a request with a credential is for the holder of the credential alone.
         if self.credentials.find(tenant, url).is_some() {
-            return Ok(None);
+            return Ok(CacheLookup::default());
         }
         let finding = async {
-            let found = cache.find(tenant, url).await?;
-            let is_same_variant = self.vary_digest(&found.terms.vary) == found.vary_digest;
-            // Adopted before the server is asked: after its 304 this hop could not request the body.
-            (is_same_variant && found.terms.is_useful() && sink.adopt(&found.file).await)
-                .then_some(found)
+            let mut lookup = cache.find(tenant, url).await;
+            if let Some(found) = &lookup.response {
+                let is_same_variant = self.vary_digest(&found.terms.vary) == found.vary_digest;
+                // Adopted before the server is asked: after its 304 this hop could not request the body.
+                let is_usable =
+                    is_same_variant && found.terms.is_useful() && sink.adopt(&found.file).await;
+                if !is_usable {
+                    lookup.response = None;
+                }
+            }
+            lookup
         };
         context.budget.whole(finding).await
     }
@@ -145,7 +169,7 @@ impl Fetcher {
     pub(super) fn storing_terms(
         &self,
         url: &CanonicalUrl,
-        parts: &Parts,
+        head: &TimedHead,
         context: &FetchContext<'_>,
     ) -> Option<ReuseTerms> {
         let cache = self.cache.as_ref()?;
@@ -153,7 +177,9 @@ impl Fetcher {
         if self.credentials.find(tenant, url).is_some() {
             return None;
         }
-        reuse_terms(parts.status, &parts.headers, cache.now()).filter(ReuseTerms::is_useful)
+        let parts = &head.parts;
+        let times = head.times_at(cache.now());
+        reuse_terms(parts.status, &parts.headers, times).filter(ReuseTerms::is_useful)
     }
 
     /// Stores a file that was received completely, in place of the earlier response.
@@ -169,11 +195,12 @@ impl Fetcher {
         let tenant = &context.request.caller.tenant;
         // A body of unverified length may be incomplete, and would be served incomplete until it expires.
         let fits = fetched.length_verified && fetched.stored.size <= cache.max_file_bytes();
-        let terms = storage.terms.filter(ReuseTerms::is_useful);
+        let StorageTerms { terms, earlier } = storage;
+        let terms = terms.filter(ReuseTerms::is_useful);
         let Some(terms) = terms.filter(|_| fits) else {
             // The server has replaced the stored response, and the new one is not stored.
-            if storage.earlier.is_some() {
-                cache.keep(tenant, url, None).await;
+            if earlier.response.is_some() {
+                cache.keep(tenant, url, None, earlier.revision).await;
             }
             return;
         };
@@ -187,32 +214,37 @@ impl Fetcher {
             terms,
         };
         if sink.keep(&response.file).await {
-            cache.keep(tenant, url, Some(&response)).await;
+            cache
+                .keep(tenant, url, Some(&response), earlier.revision)
+                .await;
         }
     }
 
     /// Uses a stored response that its server confirmed with a 304, and renews its terms.
     pub(super) async fn use_renewed(
         &self,
-        cached: &CachedResponse,
-        parts: &Parts,
+        source: HopSource<'_>,
+        head: &TimedHead,
         url: &CanonicalUrl,
         context: &FetchContext<'_>,
         limit: u64,
         record: &mut FetchRecord,
     ) -> Result<(), FetchError> {
-        let Some(cache) = &self.cache else {
+        let (Some(cache), Some(cached)) = (&self.cache, source.cached) else {
             return Err(FetchError::new(Code::Internal, FetchPhase::Head));
         };
         // A 304 may forbid further storing; then the record is removed after this last use.
-        let terms = renewed_terms(&parts.headers, &cached.terms, cache.now());
+        let times = head.times_at(cache.now());
+        let terms = renewed_terms(&head.parts.headers, &cached.terms, times);
         let renewed = terms.map(|terms| CachedResponse {
             vary_digest: self.vary_digest(&terms.vary),
             terms,
             file: cached.file.clone(),
         });
         let tenant = &context.request.caller.tenant;
-        cache.keep(tenant, url, renewed.as_ref()).await;
+        cache
+            .keep(tenant, url, renewed.as_ref(), source.revision)
+            .await;
         check_cached(cached, limit, record)?;
         record.cache = Some(CacheUse::Revalidated);
         Ok(())

@@ -2,21 +2,20 @@
 //! and decides by the response head.
 
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
-use dray_guard::{
-    CanonicalName, CanonicalUrl, Chain, Code, DnsAnswer, Host, Judge, PinnedAddr, PinnedAddresses,
-    PolicyStep, RefusedHop, RuleOwner, StepObserver as _,
-};
+use dray_guard::{CanonicalUrl, Chain, Code, PinnedAddr, PinnedAddresses};
 use http::StatusCode;
+use http::response::Parts;
+use tokio::time::Instant;
 
 use super::cached::{CachedResponse, HopSource, condition_fields};
 use super::rules::{check_media_type, rule_limit};
 use super::{FetchContext, Fetcher, breaker_key};
 use crate::dial::{DialWinner, Io, race_addresses};
 use crate::error::{FetchError, FetchPhase};
-use crate::freshness::ReuseTerms;
+use crate::freshness::{ReuseTerms, is_confirmed};
 use crate::head::{BodyPlan, HeadDecision, judge_head, judge_rest, retry_after};
 use crate::hop::{HopError, HopRequest, WireBody, send_http2_request, send_request};
 use crate::limits::{AddressSlot, FetchSlot, QueueFull, SlotRequest};
@@ -30,6 +29,8 @@ pub(super) enum HopOutcome {
     Redirected,
     /// The stored response is used: it is fresh, or its server confirmed it.
     Stored,
+    /// The server confirmed content that is not stored. The same URL must be requested without conditions.
+    NotStored,
     /// A body follows; none of it was read yet.
     Body(Box<HopResponse>),
 }
@@ -44,6 +45,12 @@ pub(super) struct HopResponse {
     pub(super) limit: u64,
     /// The terms for storing the file for other fetches; `None` if it must not be stored.
     pub(super) terms: Option<ReuseTerms>,
+}
+
+/// The head of a response, and the time from the request to it.
+pub(super) struct TimedHead {
+    pub(super) parts: Parts,
+    pub(super) delay: Duration,
 }
 
 /// The parts of a request that do not follow from its URL.
@@ -95,7 +102,9 @@ impl Fetcher {
         source: HopSource<'_>,
         record: &mut FetchRecord,
     ) -> Result<HopOutcome, FetchError> {
-        let HopSource { partial, cached } = source;
+        let HopSource {
+            partial, cached, ..
+        } = source;
         let url = chain.current().clone();
         let decision = chain.policy().decide(&url);
         let limit = rule_limit(context.limit, decision.as_ref());
@@ -116,25 +125,31 @@ impl Fetcher {
             cached,
             is_robots: false,
         };
-        let (parts, wire, slots) = self
+        let (head, wire, slots) = self
             .request_head(chain, &url, context, extra, record)
             .await?;
-        record.note_head(&parts);
+        let parts = &head.parts;
+        record.note_head(parts);
         if let (Some(cached), StatusCode::NOT_MODIFIED) = (cached, parts.status) {
             drop((wire, slots));
             self.limits.breaker().succeeded(&breaker_key(&url));
-            self.use_renewed(cached, &parts, &url, context, limit, record)
+            if !is_confirmed(&parts.headers, &cached.terms) {
+                return Ok(HopOutcome::NotStored);
+            }
+            self.use_renewed(source, &head, &url, context, limit, record)
                 .await?;
             return Ok(HopOutcome::Stored);
         }
-        match self.judge_response(&parts, &url, limit, resume.as_ref())? {
+        match self.judge_response(parts, &url, limit, resume.as_ref())? {
             // The rest would come from another server than the first part.
             HeadDecision::Body(_) if partial.is_some() && resume.is_none() => {
                 Err(FetchError::new(Code::Truncated, FetchPhase::Head))
             }
             HeadDecision::Body(plan) => {
-                check_media_type(record, &plan.labels.media_type)?;
-                let terms = self.storing_terms(&url, &parts, context);
+                // A rest need not repeat the labels of the file.
+                let labels = partial.map_or(&plan.labels, |partial| &partial.labels);
+                check_media_type(record, &labels.media_type)?;
+                let terms = self.storing_terms(&url, &head, context);
                 Ok(HopOutcome::Body(Box::new(HopResponse {
                     plan,
                     wire,
@@ -156,7 +171,7 @@ impl Fetcher {
     /// Judges a response head; with `resume`, the head of a response with the rest of a body.
     fn judge_response(
         &self,
-        parts: &http::response::Parts,
+        parts: &Parts,
         url: &CanonicalUrl,
         limit: u64,
         resume: Option<&BodyResumption>,
@@ -184,7 +199,7 @@ impl Fetcher {
         context: &FetchContext<'_>,
         extra: RequestExtra<'_>,
         record: &mut FetchRecord,
-    ) -> Result<(http::response::Parts, WireBody, (FetchSlot, AddressSlot)), FetchError> {
+    ) -> Result<(TimedHead, WireBody, (FetchSlot, AddressSlot)), FetchError> {
         // Checked before a slot is taken: requests to a dead host must not delay others (section 15).
         self.check_breaker(url)?;
         let HopAdmission {
@@ -216,6 +231,7 @@ impl Fetcher {
             resume: extra.resume,
         };
         record.at(FetchPhase::Head);
+        let requested = Instant::now();
         let sending = async {
             if connected.is_http2 {
                 send_http2_request(connected.io, hop_request).await
@@ -235,7 +251,8 @@ impl Fetcher {
             }
             FetchError::new(error.code(), FetchPhase::Head).because(error)
         })?;
-        Ok((parts, wire, (slot, connected.address)))
+        let delay = requested.elapsed();
+        Ok((TimedHead { parts, delay }, wire, (slot, connected.address)))
     }
 
     /// Refuses a target whose breaker is open.
@@ -312,76 +329,6 @@ impl Fetcher {
             address,
             pinned,
         })
-    }
-
-    /// Resolves the name and checks the addresses. Every address that is dialled comes from this function.
-    pub(super) async fn pin(
-        &self,
-        chain: &Chain,
-        url: &CanonicalUrl,
-        judge: &Arc<Judge>,
-        context: &FetchContext<'_>,
-        record: &mut FetchRecord,
-    ) -> Result<PinnedAddresses, FetchError> {
-        let judged = match url.host() {
-            Host::Ip(ip) => judge.judge_literal(*ip, url.port(), chain.context()),
-            Host::Name(name) => {
-                let answer = self.look_up(name, judge, context, record).await;
-                let verdict = answer.as_ref().map(|_| ()).map_err(|error| error.code);
-                // Only recorded here; the refusal is returned below with its cause.
-                let _ = record
-                    .steps
-                    .observe(PolicyStep::Resolution, RuleOwner::BuiltIn, verdict);
-                judge.judge_answer(&answer?, url.port(), chain.context())
-            }
-        };
-        let verdict = judged.as_ref().map(|_| ()).map_err(|refused| refused.code);
-        let _ = record
-            .steps
-            .observe(PolicyStep::Addresses, RuleOwner::Operator, verdict);
-        match judged {
-            Ok(pinned) => {
-                // The audit event lists every address of the DNS response, not only those that are dialled (section
-                // 18).
-                record.hop().answers = pinned.judged().to_vec();
-                Ok(pinned)
-            }
-            Err(RefusedHop { code, judged }) => {
-                record.hop().answers = judged;
-                Err(FetchError::new(code, FetchPhase::Dns))
-            }
-        }
-    }
-
-    /// Resolves a name by DNS within the timeout of that phase.
-    async fn look_up(
-        &self,
-        name: &CanonicalName,
-        judge: &Judge,
-        context: &FetchContext<'_>,
-        record: &mut FetchRecord,
-    ) -> Result<DnsAnswer, FetchError> {
-        record.at(FetchPhase::Dns);
-        let lookup = context
-            .budget
-            .within(
-                FetchPhase::Dns,
-                self.settings.dns,
-                self.network.resolver.lookup(name, judge),
-            )
-            .await;
-        record.at(FetchPhase::Policy);
-        let answer = lookup
-            .inspect_err(|_| record.dns_errors.push("timeout"))?
-            // The cause may contain text of the resolver, so it is only logged (I-8).
-            .map_err(|error| {
-                record.dns_errors.push(error.kind());
-                FetchError::new(error.code(), FetchPhase::Dns).because(error)
-            })?;
-        let hop = record.hop();
-        hop.cnames.clone_from(&answer.cnames);
-        hop.dnssec = Some(answer.dnssec);
-        Ok(answer)
     }
 
     /// Connects to the first address that accepts, with one timeout for all addresses (T-1). The wait for the slot of

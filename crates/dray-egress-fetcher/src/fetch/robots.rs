@@ -13,7 +13,7 @@ use dray_guard::{CanonicalUrl, Chain, Code, EffectivePolicy, RuleDecision, RuleN
 use http::StatusCode;
 use tokio::time::Instant;
 
-use super::hop::RequestExtra;
+use super::hop::{RequestExtra, TimedHead};
 use super::{FetchContext, Fetcher, is_upstream_failure, record_refusal};
 use crate::body::{BodyCounts, BodyLimits, BodyTransfer};
 use crate::error::{FetchError, FetchPhase};
@@ -21,6 +21,10 @@ use crate::head::{BodyPlan, HeadDecision, judge_head};
 use crate::hop::WireBody;
 use crate::record::{FetchRecord, HopRecord, RequestedOrigin, RobotsOutcome, RobotsRecord};
 use crate::sink::HashingSink;
+
+mod flight;
+
+use flight::{FlightRole, FlightTable};
 
 /// How long a file, or its absence, is cached (RFC 9309, section 2.4).
 const MAX_AGE: Duration = Duration::from_hours(24);
@@ -76,6 +80,7 @@ impl RobotsSource {
 #[derive(Debug, Default)]
 pub(super) struct RobotsCache {
     entries: Mutex<HashMap<RobotsKey, RobotsEntry>>,
+    flights: FlightTable,
 }
 
 /// Tenant, scheme, host and port.
@@ -192,6 +197,19 @@ impl Fetcher {
         if let Some(source) = self.robots.find(&key) {
             return Ok(source);
         }
+        // Held until the file is cached.
+        let _leader = match self.robots.flights.join(&key) {
+            FlightRole::Lead(leader) => Some(leader),
+            FlightRole::Follow(mut ended) => {
+                // Closed at the end of the other request.
+                let _ = context.budget.whole(ended.changed()).await?;
+                None
+            }
+        };
+        // Not there if the other request ended without a file for this fetch, which then makes its own request.
+        if let Some(source) = self.robots.find(&key) {
+            return Ok(source);
+        }
         let robots_context = context.for_robots(MAX_RECEIVED_BYTES, MAX_REQUEST_TIME);
         let mut requested = self.request_robots(chain, &robots_context, record).await;
         note_failure(&requested, record);
@@ -247,7 +265,7 @@ impl Fetcher {
             record.hop().is_robots = true;
             let requesting =
                 self.request_head(&mut chain, &url, context, RequestExtra::ROBOTS, record);
-            let (parts, wire, slots) = requesting.await?;
+            let (TimedHead { parts, .. }, wire, slots) = requesting.await?;
             record.note_head(&parts);
             // Without a limit: a file that is too long is read up to its limit, and its declared length does not refuse
             // it.

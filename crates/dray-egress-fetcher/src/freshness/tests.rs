@@ -2,9 +2,12 @@
 
 use super::*;
 
-/// `Sat, 21 Nov 2026 10:00:00 GMT`, at which every response of these tests arrives.
-fn now() -> SystemTime {
-    httpdate::parse_http_date("Sat, 21 Nov 2026 10:00:00 GMT").unwrap()
+/// Every response of these tests arrives at `Sat, 21 Nov 2026 10:00:00 GMT`, this long after its request.
+fn times(delay: Duration) -> ResponseTimes {
+    ResponseTimes {
+        arrived: httpdate::parse_http_date("Sat, 21 Nov 2026 10:00:00 GMT").unwrap(),
+        delay,
+    }
 }
 
 fn headers(fields: &[(&str, &str)]) -> HeaderMap {
@@ -19,7 +22,7 @@ fn headers(fields: &[(&str, &str)]) -> HeaderMap {
 }
 
 fn terms(fields: &[(&str, &str)]) -> Option<ReuseTerms> {
-    reuse_terms(StatusCode::OK, &headers(fields), now())
+    reuse_terms(StatusCode::OK, &headers(fields), times(Duration::ZERO))
 }
 
 /// Seconds for which a response with these fields is fresh; `None` for one that is not stored.
@@ -51,7 +54,11 @@ fn responses_for_one_receiver_and_parts_are_not_stored() {
     for status in [203, 204, 206, 301, 302, 404, 500] {
         let status = StatusCode::from_u16(status).unwrap();
         let fields = headers(&[("cache-control", "max-age=60")]);
-        assert_eq!(reuse_terms(status, &fields, now()), None, "{status}");
+        assert_eq!(
+            reuse_terms(status, &fields, times(Duration::ZERO)),
+            None,
+            "{status}"
+        );
     }
 }
 
@@ -130,6 +137,22 @@ fn a_response_is_fresh_as_long_as_its_server_says_and_no_longer() {
 }
 
 #[test]
+fn the_time_from_the_request_to_the_head_counts_as_age() {
+    let lifetime = ("cache-control", "max-age=60");
+    for (fields, seconds) in [
+        (&[lifetime][..], 55),
+        (&[lifetime, ("age", "20")], 35),
+        // The clock of the server shows a higher age, which includes the time of the response.
+        (&[lifetime, ("date", "Sat, 21 Nov 2026 09:59:30 GMT")], 30),
+        (&[lifetime, ("date", "Sat, 21 Nov 2026 09:59:58 GMT")], 55),
+    ] {
+        let delay = Duration::from_secs(5);
+        let terms = reuse_terms(StatusCode::OK, &headers(fields), times(delay)).unwrap();
+        assert_eq!(terms.fresh_for.as_secs(), seconds, "{fields:?}");
+    }
+}
+
+#[test]
 fn validators_are_kept_as_they_were_sent_and_only_if_they_have_one_form() {
     let modified = "Sat, 21 Nov 2020 10:00:00 GMT";
     for (fields, etag, date) in [
@@ -163,12 +186,46 @@ fn a_304_renews_the_time_and_keeps_what_it_leaves_out() {
     ])
     .unwrap();
     assert_eq!(stored.vary, ["accept", "accept-encoding"]);
-    let renewed = |fields: &[(&str, &str)]| renewed_terms(&headers(fields), &stored, now());
+    let renewed =
+        |fields: &[(&str, &str)]| renewed_terms(&headers(fields), &stored, times(Duration::ZERO));
     let terms = renewed(&[("cache-control", "max-age=60")]).unwrap();
     assert_eq!(terms.fresh_for, Duration::from_mins(1));
     assert_eq!((&terms.etag, &terms.vary), (&stored.etag, &stored.vary));
     assert_eq!(renewed(&[("cache-control", "no-store")]), None);
-    let other = renewed(&[("etag", "\"b\""), ("vary", "accept")]).unwrap();
-    assert_eq!(other.etag.unwrap(), "\"b\"");
+    let other = renewed(&[("etag", "W/\"a\""), ("vary", "accept")]).unwrap();
+    assert_eq!(other.etag, stored.etag);
     assert_eq!(other.vary, ["accept"]);
+}
+
+/// RFC 9111, section 4.3.4: a 304 with another validator must not update the stored response.
+#[test]
+fn a_304_confirms_only_the_content_that_is_stored() {
+    let (old, new) = (
+        "Sat, 21 Nov 2020 10:00:00 GMT",
+        "Sun, 22 Nov 2020 10:00:00 GMT",
+    );
+    let tagged = [("etag", "\"a\""), ("last-modified", old)];
+    let dated = [("last-modified", old)];
+    for (stored, fields, is_stored) in [
+        (&tagged[..], &[("etag", "\"a\"")][..], true),
+        (&tagged, &[], true),
+        (&tagged, &[("etag", "W/\"a\"")], true),
+        (&tagged, &[("etag", "\"a\""), ("last-modified", new)], true),
+        (&tagged, &[("etag", "\"b\"")], false),
+        (&tagged, &[("etag", "W/\"b\"")], false),
+        (&tagged, &[("etag", "\"a\""), ("etag", "\"b\"")], false),
+        (&tagged, &[("last-modified", old)], true),
+        (&tagged, &[("last-modified", new)], false),
+        (&dated, &[], true),
+        (&dated, &[("last-modified", old)], true),
+        (&dated, &[("last-modified", new)], false),
+        (&dated, &[("etag", "\"a\"")], false),
+    ] {
+        let stored = terms(stored).unwrap();
+        assert_eq!(
+            is_confirmed(&headers(fields), &stored),
+            is_stored,
+            "{fields:?}"
+        );
+    }
 }

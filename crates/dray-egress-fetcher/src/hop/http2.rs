@@ -30,7 +30,8 @@ const MAX_HEADER_LIST_BYTES: u32 = 64 * 1024;
 /// Largest payload of a frame: the least that an endpoint may announce (RFC 9113, section 6.5.2).
 const MAX_FRAME_BYTES: u32 = 16 * 1024;
 /// Most body bytes that the server may send before they are stored. At a round-trip time of 100 ms this allows 10
-/// MiB/s.
+/// MiB/s. Until the body is read, the connection has the window of 65,535 bytes with which every connection begins (RFC
+/// 9113, section 6.9.2): the body of a redirect or an error is never read, but what arrives of it counts as received.
 const WINDOW_BYTES: u32 = 1024 * 1024;
 /// Budget for short data frames that wait to be stored: each takes the bytes that it has less than 256. With a slow
 /// store tens of thousands of short frames wait, which h2 takes for a flood with its default budget.
@@ -43,6 +44,8 @@ pub(super) struct Http2Body {
     connection: Option<Http2Connection>,
     body: RecvStream,
     failure: ReadFailure,
+    /// Whether the connection has its full window.
+    is_window_open: bool,
 }
 
 /// Part of an exchange in which an error occurred.
@@ -70,7 +73,6 @@ pub async fn send_http2_request(
         .max_header_list_size(MAX_HEADER_LIST_BYTES)
         .max_frame_size(MAX_FRAME_BYTES)
         .initial_window_size(WINDOW_BYTES)
-        .initial_connection_window_size(WINDOW_BYTES)
         .data_frame_budget(SHORT_FRAME_BUDGET)
         .handshake(FrameIo::new(io, failure.clone()))
         .await
@@ -96,6 +98,7 @@ pub async fn send_http2_request(
         connection,
         body,
         failure,
+        is_window_open: false,
     };
     Ok((parts, WireBody(BodySource::Http2(Box::new(body)))))
 }
@@ -189,6 +192,7 @@ fn is_tls_failure(error: &io::Error) -> bool {
 impl Http2Body {
     /// Returns the next chunk, at most [`MAX_FRAME_BYTES`], or `None` after the frame that ends the stream.
     pub(super) async fn next(&mut self) -> Result<Option<Bytes>, HopError> {
+        self.open_window();
         loop {
             let Some(chunk) = poll_fn(|cx| self.poll_data(cx)).await else {
                 return Ok(None);
@@ -203,6 +207,16 @@ impl Http2Body {
             if !chunk.is_empty() {
                 return Ok(Some(chunk));
             }
+        }
+    }
+
+    /// Gives the connection its full window, at the first call.
+    fn open_window(&mut self) {
+        if let Some(connection) = &mut self.connection
+            && !self.is_window_open
+        {
+            self.is_window_open = true;
+            connection.set_target_window_size(WINDOW_BYTES);
         }
     }
 

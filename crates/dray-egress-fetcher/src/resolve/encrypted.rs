@@ -2,31 +2,33 @@
 //!
 //! The server is authenticated by its certificate, so no other sender can respond and ids need not be random. A
 //! connection that fails or stalls is replaced once for each query, because servers close idle ones at any time (RFC
-//! 7766, section 6.2.4). This module has no deadline for the whole query; the caller sets one.
+//! 7766, section 6.2.4). A query that alone gets no response, as for a slow zone, leaves the connection to the others.
+//! This module has no deadline for the whole query; the caller sets one.
 
 use std::io;
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use dray_guard::Host;
 use hickory_resolver::proto::op::{DnsResponse, Query};
 use http::Uri;
-use tokio::net::TcpSocket;
 use tokio::sync::Mutex;
 use tokio::task::JoinSet;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout_at};
 
 use super::DnsError;
+use super::arrival::LastArrival;
 use super::https::HttpsConnection;
 use super::name_server::{DnsTransport, NameServer};
-use super::question::dns_request;
+use super::question::{connect_tcp, dns_request};
 use super::stream::StreamConnection;
 use crate::dial::Io;
 use crate::tls::{TlsClient, TlsError};
 
-/// Time after which a query on an existing connection is repeated on a new one: the peer may have disappeared without
-/// closing it.
+/// Time without a byte after which a query on an existing connection is repeated on a new one: the peer may have
+/// disappeared without closing it.
 const STALL_TIMEOUT: Duration = Duration::from_millis(1500);
 /// Port that URLs of DNS over HTTPS leave out.
 const HTTPS_PORT: u16 = 443;
@@ -70,6 +72,8 @@ impl std::fmt::Debug for EncryptedServer {
 /// A connection that is ready for queries.
 struct Connection {
     protocol: ConnectionProtocol,
+    /// When the last bytes arrived.
+    last_arrival: LastArrival,
     /// Moves the bytes; the task ends with the last user of the connection.
     _tasks: JoinSet<()>,
 }
@@ -115,10 +119,10 @@ impl EncryptedServer {
             .map_err(|error| DnsError::Failure(error.to_string()))?;
         let (connection, is_new) = self.connection().await?;
         if !is_new {
-            match timeout(STALL_TIMEOUT, connection.exchange(&packet)).await {
-                Ok(Ok(response)) => return parse_response(response),
-                Ok(Err(ExchangeError::Response(error))) => return Err(DnsError::Failure(error)),
-                Ok(Err(ExchangeError::Connection(_))) | Err(_) => {}
+            match connection.exchange_unless_stalled(&packet).await {
+                Some(Ok(response)) => return parse_response(response),
+                Some(Err(ExchangeError::Response(error))) => return Err(DnsError::Failure(error)),
+                Some(Err(ExchangeError::Connection(_))) | None => {}
             }
             self.forget(&connection).await;
         }
@@ -165,18 +169,14 @@ impl EncryptedServer {
     }
 
     async fn connect(&self) -> io::Result<Connection> {
-        let socket = match self.address {
-            SocketAddr::V4(_) => TcpSocket::new_v4(),
-            SocketAddr::V6(_) => TcpSocket::new_v6(),
-        }?;
-        let stream = socket.connect(self.address).await?;
-        stream.set_nodelay(true)?;
-        let io: Box<dyn Io> = Box::new(stream);
+        let io: Box<dyn Io> = Box::new(connect_tcp(self.address).await?);
         let (io, _) = self
             .tls
             .handshake(io, &self.host)
             .await
             .map_err(|error| io::Error::other(describe_chain(&error)))?;
+        let last_arrival = LastArrival::now();
+        let io = last_arrival.watch(io);
         let mut tasks = JoinSet::new();
         let protocol = match &self.uri {
             None => ConnectionProtocol::Stream(StreamConnection::start(io, &mut tasks)),
@@ -186,6 +186,7 @@ impl EncryptedServer {
         };
         Ok(Connection {
             protocol,
+            last_arrival,
             _tasks: tasks,
         })
     }
@@ -197,6 +198,25 @@ impl Connection {
         match &self.protocol {
             ConnectionProtocol::Stream(stream) => stream.exchange(packet).await,
             ConnectionProtocol::Https(https) => https.exchange(packet).await,
+        }
+    }
+
+    /// As [`Self::exchange`]; `None` when nothing has arrived on the connection for [`STALL_TIMEOUT`].
+    async fn exchange_unless_stalled(
+        &self,
+        packet: &[u8],
+    ) -> Option<Result<Vec<u8>, ExchangeError>> {
+        let sent = Instant::now();
+        let mut exchange = pin!(self.exchange(packet));
+        loop {
+            let stalled_at = self.last_arrival.get().max(sent) + STALL_TIMEOUT;
+            if stalled_at <= Instant::now() {
+                return None;
+            }
+            // Bytes for other queries may have arrived meanwhile, so the time is computed again.
+            if let Ok(outcome) = timeout_at(stalled_at, exchange.as_mut()).await {
+                return Some(outcome);
+            }
         }
     }
 }
@@ -227,3 +247,6 @@ pub(super) enum EncryptedServerError {
     #[error("{0}")]
     Uri(#[from] http::uri::InvalidUri),
 }
+
+#[cfg(test)]
+mod tests;

@@ -6,6 +6,7 @@
 
 use std::collections::HashSet;
 use std::net::{IpAddr, SocketAddr};
+use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -14,6 +15,7 @@ use dray_guard::{CanonicalName, DnsAnswer, DnssecStatus, Judge};
 use futures_util::future::BoxFuture;
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use hickory_resolver::proto::op::{DnsResponse, Query, ResponseCode};
+use hickory_resolver::proto::rr::rdata::opt::EdnsOption;
 use hickory_resolver::proto::rr::{DNSClass, Name, RData, RecordType};
 use tokio::time::{Instant, sleep_until};
 
@@ -26,6 +28,10 @@ const HEDGE_DELAY: Duration = Duration::from_millis(400);
 /// Time before the end of the DNS phase at which a family gives up, so that a family without a response cannot hide the
 /// other one (D-3).
 const MAX_MARGIN: Duration = Duration::from_millis(50);
+/// Code of the EDNS option with an extended error (RFC 8914, section 2).
+const EXTENDED_ERROR: u16 = 15;
+/// Extended errors of a validation that failed: from "DNSSEC Bogus" to "NSEC Missing" (RFC 8914, sections 4.7 to 4.13).
+const BOGUS_CODES: RangeInclusive<u16> = 6..=12;
 
 /// Resolves with the servers that it was given, and no others: over UDP and TCP, TLS or HTTPS.
 #[derive(Debug)]
@@ -121,7 +127,12 @@ impl HickoryResolver {
                         self.preferred.store(index, Ordering::Relaxed);
                         return Ok(answer);
                     }
-                    Err(error) => {
+                    // The next server may not validate, and would answer what this one proved wrong.
+                    Err(QueryFailure::Bogus) => {
+                        let bogus = "the answer does not pass DNSSEC validation";
+                        return Err(DnsError::Failure(bogus.to_owned()));
+                    }
+                    Err(QueryFailure::OfServer(error)) => {
                         failure.get_or_insert(error);
                         // After a failure the next server is asked without a wait.
                         next_at = Instant::now();
@@ -160,6 +171,34 @@ struct AnsweredQuery {
     dnssec: DnssecStatus,
 }
 
+/// Why a server gave no answer.
+enum QueryFailure {
+    /// The server failed; another one may not.
+    OfServer(DnsError),
+    /// The server says that the answer does not pass DNSSEC validation, which no peer on the path can forge.
+    Bogus,
+}
+
+impl From<DnsError> for QueryFailure {
+    fn from(error: DnsError) -> Self {
+        Self::OfServer(error)
+    }
+}
+
+/// Whether a server says that validation failed, and not the server itself (RFC 8914).
+fn is_bogus(response: &DnsResponse) -> bool {
+    let options = response
+        .edns
+        .iter()
+        .flat_map(|edns| &edns.options().options);
+    options
+        .filter_map(|(_, option)| match option {
+            EdnsOption::Unknown(EXTENDED_ERROR, data) => data.first_chunk::<2>(),
+            _ => None,
+        })
+        .any(|code| BOGUS_CODES.contains(&u16::from_be_bytes(*code)))
+}
+
 impl ServerHandle {
     fn new(server: &NameServer, bundle: Option<&str>) -> Result<Self, DnsError> {
         let encrypted = EncryptedServer::new(server, bundle)
@@ -180,7 +219,7 @@ async fn ask_one(
     server: &ServerHandle,
     name: &Name,
     kind: RecordType,
-) -> Result<AnsweredQuery, DnsError> {
+) -> Result<AnsweredQuery, QueryFailure> {
     let query = Query::query(name.clone(), kind);
     let response = match &server.transport {
         ServerTransport::Plain(address) => exchange_plain(*address, query.clone()).await?,
@@ -191,7 +230,10 @@ async fn ask_one(
         (true, false) => DnssecStatus::NotAuthenticated,
         (true, true) => DnssecStatus::Authenticated,
     };
-    let failed = |what: &str| Err(DnsError::Failure(what.to_owned()));
+    let failed = |what: &str| {
+        let error = DnsError::Failure(what.to_owned());
+        Err(QueryFailure::OfServer(error))
+    };
     // D-10. The UDP client drops such answers itself; over other transports nothing else compares the question.
     if response.queries.as_slice() != [query] {
         return failed("a response to another query");
@@ -210,6 +252,9 @@ async fn ask_one(
     match response.response_code {
         ResponseCode::NXDomain if has_address => failed("NXDOMAIN with an address"),
         ResponseCode::NoError | ResponseCode::NXDomain => Ok(AnsweredQuery { response, dnssec }),
+        ResponseCode::ServFail if server.is_trusted && is_bogus(&response) => {
+            Err(QueryFailure::Bogus)
+        }
         code => failed(&code.to_string()),
     }
 }

@@ -11,7 +11,7 @@ use hickory_resolver::net::udp::UdpClientStream;
 use hickory_resolver::net::xfer::DnsRequestSender as _;
 use hickory_resolver::proto::op::{DnsRequest, DnsRequestOptions, DnsResponse, Query};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpSocket;
+use tokio::net::{TcpSocket, TcpStream};
 
 use super::DnsError;
 
@@ -97,12 +97,19 @@ async fn exchange_tcp(server: SocketAddr, query: Query) -> Result<DnsResponse, D
     Ok(response)
 }
 
-async fn exchange_bytes(server: SocketAddr, packet: &[u8]) -> io::Result<Vec<u8>> {
+/// Connects to a DNS server, whose address the operator chose.
+pub(super) async fn connect_tcp(server: SocketAddr) -> io::Result<TcpStream> {
     let socket = match server {
         SocketAddr::V4(_) => TcpSocket::new_v4(),
         SocketAddr::V6(_) => TcpSocket::new_v6(),
     }?;
-    let mut stream = socket.connect(server).await?;
+    let stream = socket.connect(server).await?;
+    stream.set_nodelay(true)?;
+    Ok(stream)
+}
+
+async fn exchange_bytes(server: SocketAddr, packet: &[u8]) -> io::Result<Vec<u8>> {
+    let mut stream = connect_tcp(server).await?;
     // Over TCP each message follows its length in two bytes (RFC 1035, section 4.2.2).
     let length = u16::try_from(packet.len()).map_err(io::Error::other)?;
     // One write for both, so that they leave in one segment (RFC 7766, section 8).

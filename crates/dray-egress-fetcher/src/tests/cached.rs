@@ -4,12 +4,16 @@ use std::path::Path;
 use std::time::Duration;
 
 use dray_bus::CallError;
+use dray_guard::CanonicalUrl;
 use dray_proto::v1;
 use dray_testkit::http::{ReceivedRequest, ResponseScript, ResponseStep, ScriptedResponder};
 use dray_types::{AppId, Fault};
 
 use super::fake_network::*;
 use super::test_service::*;
+use crate::config::CacheSettings;
+use crate::fetch::ResponseCache as _;
+use crate::response_cache::CacheStore;
 
 const FILE_URL: &str = "http://files.example.org/table.csv?key=1";
 
@@ -171,6 +175,66 @@ async fn a_response_that_is_not_fresh_is_confirmed_or_replaced_by_its_server() {
     // A 304 to an unconditional request is a failure, as without a cache.
     cached.serve(|_| ResponseScript::raw("HTTP/1.1 304 Not Modified\r\n\r\n"));
     assert_eq!(cached.fetch().await.0, "http_status");
+}
+
+/// RFC 9111, section 4.3.4.
+#[tokio::test]
+async fn a_304_about_other_content_is_no_confirmation_and_the_file_is_requested_without_conditions()
+{
+    let mut cached = CachedService::start(&[]).await;
+    cached.serve(tagged("no-cache"));
+    assert_eq!(cached.fetch().await, outcome("1;2", "miss"));
+    let changed = cached.serve(|request| {
+        if request.field("If-None-Match").is_some() {
+            return ResponseScript::raw("HTTP/1.1 304 Not Modified\r\nETag: \"two\"\r\n\r\n");
+        }
+        let fields = [("Cache-Control", "no-cache"), ("ETag", "\"two\"")];
+        ResponseScript::with_fields(&fields, "3;4")
+    });
+    assert_eq!(cached.fetch().await, outcome("3;4", "miss"));
+    let requests = changed.received_requests();
+    assert_eq!(requests.len(), 2);
+    assert_eq!(requests[0].field("If-None-Match"), Some("\"one\""));
+    assert_eq!(requests[1].field("If-None-Match"), None);
+    // The response replaced the stored one.
+    assert_eq!(cached.fetch().await, outcome("3;4", "revalidated"));
+}
+
+#[tokio::test]
+async fn a_response_replaces_only_what_was_stored_when_its_fetch_looked() {
+    let mut cached = CachedService::start(&[]).await;
+    cached.serve(tagged("max-age=60"));
+    assert_eq!(cached.fetch().await, outcome("1;2", "miss"));
+    let cx = cached.service.running.context();
+    let settings = CacheSettings {
+        max_entries: 1024,
+        max_file_bytes: 1 << 20,
+        max_age: Duration::from_hours(1),
+    };
+    let store = CacheStore::new(&cx.bus, cx.clock.clone(), settings);
+    let url = CanonicalUrl::parse(FILE_URL).unwrap();
+    // Two fetches look, and the one that began later ends first.
+    let lookup = store.find("acme", &url).await;
+    let found = lookup.response.unwrap();
+    let named = |name: &str| {
+        let mut response = found.clone();
+        name.clone_into(&mut response.file.labels.name);
+        response
+    };
+    let (newer, slower) = (named("newer"), named("slower"));
+    store
+        .keep("acme", &url, Some(&newer), lookup.revision)
+        .await;
+    store
+        .keep("acme", &url, Some(&slower), lookup.revision)
+        .await;
+    store.keep("acme", &url, None, lookup.revision).await;
+    let kept = store.find("acme", &url).await;
+    assert_eq!(kept.response.unwrap().file.labels.name, "newer");
+    // A fetch that found nothing replaces nothing.
+    store.keep("acme", &url, Some(&slower), None).await;
+    let kept = store.find("acme", &url).await;
+    assert_eq!(kept.response.unwrap().file.labels.name, "newer");
 }
 
 #[tokio::test]

@@ -278,6 +278,39 @@ async fn r_5_a_response_that_is_not_the_rest_of_the_same_file_is_not_appended() 
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_body_that_broke_off_after_its_last_byte_is_whole_when_a_416_says_so() {
+    let cut = "HTTP/1.1 200 OK\r\nETag: \"v1\"\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n";
+    for (fields, code) in [
+        ("Content-Range: bytes */3\r\n", "ok"),
+        ("Content-Range: bytes */3\r\nETag: \"v1\"\r\n", "ok"),
+        (
+            "Content-Range: bytes */3\r\nETag: \"v2\"\r\n",
+            "http_status",
+        ),
+        ("Content-Range: bytes */4\r\n", "http_status"),
+        ("Content-Range: bytes */2\r\n", "http_status"),
+        ("Content-Range: bytes */*\r\n", "http_status"),
+        (
+            "Content-Range: bytes */3\r\nContent-Range: bytes */3\r\n",
+            "http_status",
+        ),
+    ] {
+        let fixture = FetcherFixture::default();
+        let whole =
+            format!("HTTP/1.1 416 Range Not Satisfiable\r\nContent-Length: 4\r\n{fields}\r\nnone");
+        let scripts = vec![ResponseScript::raw(cut), ResponseScript::raw(whole)];
+        let server = serve_scripts(&fixture, scripts);
+        let outcome = fixture.fetch(FILE_URL).await;
+        assert_eq!(outcome.code(), code, "{fields}");
+        assert_eq!(outcome.body, b"abc");
+        assert_eq!(server.received_requests().len(), 2);
+        if let Ok(fetched) = outcome.result {
+            assert_eq!((fetched.wire_size, fetched.length_verified), (3, true));
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn b_2_the_limit_counts_all_parts_together() {
     let tag = "ETag: \"v1\"\r\nTransfer-Encoding: chunked\r\n";
     let fixture = FetcherFixture::default();

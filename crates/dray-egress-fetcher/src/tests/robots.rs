@@ -101,6 +101,35 @@ async fn an_allowed_path_is_fetched_and_its_robots_txt_is_requested_once() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn concurrent_fetches_of_a_tenant_share_one_request_for_a_robots_txt() {
+    let (fixture, server) = served(RobotsMode::Obey, ResponseScript::ok(RULES));
+    let fetcher = fixture.fetcher();
+    let (open, private) = (request("http://files.example.org/b"), request(FILE_URL));
+    let (first, second, refused) = tokio::join!(
+        run(&fetcher, &open),
+        run(&fetcher, &open),
+        run(&fetcher, &private),
+    );
+    let codes = [first.code(), second.code(), refused.code()];
+    assert_eq!(codes, ["ok", "ok", "robots_denied"]);
+    assert_eq!(requests(&server), (2, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_fetch_makes_its_own_request_when_the_one_that_it_waits_for_is_cancelled() {
+    let silent = ResponseScript(vec![ResponseStep::Hold]);
+    let (fixture, server) = served(RobotsMode::Report, silent);
+    let fetcher = fixture.fetcher();
+    let job = request(FILE_URL);
+    // paused clock: cancelled while its request for the robots.txt waits
+    let cancelled = tokio::time::timeout(Duration::from_secs(1), run(&fetcher, &job));
+    let (cancelled, outcome) = tokio::join!(cancelled, run(&fetcher, &job));
+    assert!(cancelled.is_err());
+    assert_eq!(outcome.code(), "ok");
+    assert_eq!(requests(&server), (1, 2));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_refusal_is_only_reported_in_report_mode() {
     let (fixture, _) = served(RobotsMode::Report, ResponseScript::ok(RULES));
     let outcome = fixture.fetch(FILE_URL).await;

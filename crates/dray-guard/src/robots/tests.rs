@@ -207,6 +207,31 @@ fn encodings_of_the_same_path_are_equal() {
 }
 
 #[test]
+fn encodings_are_equal_in_a_query_that_a_wildcard_stands_for() {
+    check(
+        "disallow: /*to=https%3A%2F%2F",
+        &[
+            ("/a?to=https%3a%2f%2fb", false),
+            ("/a?to=https://b", false),
+            ("/to=https%3A%2F%2Fb", false),
+            ("/to=https://b", true),
+            ("/to=https://b?c", true),
+        ],
+    );
+    check(
+        "disallow: /*a%2Fb*c%3Ad$",
+        &[
+            ("/?a/b&c:d", false),
+            ("/a%2Fb?c%3Ad", false),
+            ("/a%2Fb?c:d", false),
+            ("/a%2Fb?c:de", true),
+            ("/a/b?c:d", true),
+            ("/a%2Fb/c:d", true),
+        ],
+    );
+}
+
+#[test]
 fn the_file_itself_is_always_allowed() {
     check(
         "disallow: /",

@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 use std::time::Duration;
 
 use http::HeaderValue;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
 use tokio::task::JoinSet;
 
 use super::super::MAX_HEAD_BYTES;
@@ -96,6 +96,27 @@ async fn exchange_bytes(bytes: Vec<u8>, ending: Ending) -> Result<(u16, Vec<u8>)
     });
     let fetched = tokio::time::timeout(Duration::from_secs(10), read_all(Box::new(near))).await;
     fetched.unwrap_or(Err(Code::Timeout))
+}
+
+/// A server that sends `rest` when the client reads the body, and so opens the window of the connection.
+async fn serve_in_window(mut far: DuplexStream, head: Vec<u8>, rest: Vec<u8>) -> io::Result<()> {
+    far.write_all(&[server_settings(), head].concat()).await?;
+    far.read_exact(&mut [0; PREFACE.len()]).await?;
+    while read_frame(&mut far).await? != (WINDOW_UPDATE, 0) {}
+    far.write_all(&rest).await?;
+    tokio::io::copy(&mut far, &mut tokio::io::sink()).await?;
+    Ok(())
+}
+
+/// Reads a frame of the client; its type and stream.
+async fn read_frame(io: &mut DuplexStream) -> io::Result<(u8, u32)> {
+    let mut head = [0; 9];
+    io.read_exact(&mut head).await?;
+    let [high, middle, low, kind, _, stream @ ..] = head;
+    let length = u32::from_be_bytes([0, high, middle, low]);
+    let mut payload = vec![0; usize::try_from(length).unwrap()];
+    io.read_exact(&mut payload).await?;
+    Ok((kind, u32::from_be_bytes(stream)))
 }
 
 async fn read_all(io: Box<dyn Io>) -> Result<(u16, Vec<u8>), Code> {

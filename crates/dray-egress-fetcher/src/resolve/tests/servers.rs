@@ -83,6 +83,18 @@ async fn section_14_a_server_that_fails_is_not_waited_for_and_does_not_decide() 
 }
 
 #[tokio::test]
+async fn no_further_server_answers_what_a_trusted_one_found_bogus() {
+    let (validating, other) = (started().await, started().await);
+    for kind in RECORD_TYPES {
+        validating.set(HOST_NAME, kind, DnsReply::Bogus);
+    }
+    other.set_addresses(HOST_NAME, &[ip("8.8.8.8")]);
+    let refused = resolve(&[&validating, &other]).await.unwrap_err();
+    assert_eq!(refused.kind(), "failure");
+    assert!(refused.to_string().contains("DNSSEC"), "{refused}");
+}
+
+#[tokio::test]
 async fn section_14_a_question_that_was_lost_is_asked_again() {
     let server = silent().await;
     let servers = [&server];

@@ -54,17 +54,21 @@ async fn i_7_empty_data_frames_end_the_exchange() {
 async fn i_7_frames_with_one_byte_each_cannot_fill_the_window() {
     // A window full of them would be a million events of a hundred bytes each.
     let small = frame(DATA, 0, b"x").repeat(300_000);
-    let head = headers(0, &[STATUS_200]);
-    let fetched = exchange(&[head, small], Ending::Holds).await;
+    let (near, far) = tokio::io::duplex(4 << 20);
+    let mut server = JoinSet::new();
+    server.spawn(serve_in_window(far, headers(0, &[STATUS_200]), small));
+    let fetched = read_all(Box::new(near)).await;
     assert_eq!(fetched, Err(Code::MalformedResponse));
 }
 
 #[tokio::test(start_paused = true)]
 async fn b_1_ten_thousand_short_frames_that_wait_do_not_count_as_a_flood() {
     let short = frame(DATA, 0, &[b'x'; 50]).repeat(10_000);
-    let head = headers(0, &[STATUS_200]);
-    let frames = [head, short, frame(DATA, END_STREAM, b"")];
-    let fetched = exchange(&frames, Ending::Holds).await;
+    let rest = [short, frame(DATA, END_STREAM, b"")].concat();
+    let (near, far) = tokio::io::duplex(4 << 20);
+    let mut server = JoinSet::new();
+    server.spawn(serve_in_window(far, headers(0, &[STATUS_200]), rest));
+    let fetched = read_all(Box::new(near)).await;
     assert_eq!(fetched.map(|(_, body)| body.len()), Ok(500_000));
 }
 
@@ -159,6 +163,22 @@ async fn i_7_a_server_that_ignores_the_window_is_refused() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn i_7_the_server_gets_no_larger_window_before_the_body_is_read() {
+    let (near, mut far) = tokio::io::duplex(1 << 20);
+    let head = [server_settings(), headers(0, &[STATUS_200])].concat();
+    far.write_all(&head).await.unwrap();
+    let (_, wire) = send_http2_request(Box::new(near), request()).await.unwrap();
+    drop(wire);
+    far.read_exact(&mut [0; PREFACE.len()]).await.unwrap();
+    let mut kinds = Vec::new();
+    while let Ok((kind, _)) = read_frame(&mut far).await {
+        kinds.push(kind);
+    }
+    assert!(kinds.contains(&HEADERS), "{kinds:?}");
+    assert!(!kinds.contains(&WINDOW_UPDATE), "{kinds:?}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn i_7_a_frame_beyond_the_announced_size_is_refused() {
     let head = headers(0, &[STATUS_200]);
     let large = frame(DATA, END_STREAM, &vec![b'x'; 16 * 1024 + 1]);
@@ -169,12 +189,13 @@ async fn i_7_a_frame_beyond_the_announced_size_is_refused() {
 #[tokio::test(start_paused = true)]
 async fn i_7_padding_counts_against_the_budget_of_bytes() {
     let padding = frame(DATA, PADDED, &[&[254, b'x'], [0; 254].as_slice()].concat());
-    let mut bytes = server_settings();
-    bytes.extend(headers(0, &[STATUS_200]));
-    bytes.extend(padding.repeat(4_000));
-    let (near, mut far) = tokio::io::duplex(4 << 20);
+    let (near, far) = tokio::io::duplex(4 << 20);
     let mut server = JoinSet::new();
-    server.spawn(async move { far.write_all(&bytes).await });
+    server.spawn(serve_in_window(
+        far,
+        headers(0, &[STATUS_200]),
+        padding.repeat(3_000),
+    ));
     let budget = crate::wire::WireBudget::for_body(1000);
     let metered = crate::wire::MeteredIo::new(Box::new(near), budget);
     // One byte of body in 265 bytes.

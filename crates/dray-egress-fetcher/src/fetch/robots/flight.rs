@@ -1,0 +1,79 @@
+//! Joins concurrent requests for the robots.txt of a host (single-flight): one fetch makes the request, and the others
+//! wait until it ended.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::watch;
+
+use super::RobotsKey;
+
+/// The hosts whose files are requested now.
+#[derive(Debug, Default)]
+pub(super) struct FlightTable(Mutex<HashMap<RobotsKey, watch::Receiver<()>>>);
+
+/// The role of a fetch among those that need the same file.
+pub(super) enum FlightRole<'a> {
+    /// It makes the request.
+    Lead(FlightLeader<'a>),
+    /// It waits for the end of the request, when the channel closes.
+    Follow(watch::Receiver<()>),
+}
+
+/// The fetch that makes the request. When it is dropped, also without a result, the others are notified.
+pub(super) struct FlightLeader<'a> {
+    flights: &'a FlightTable,
+    key: RobotsKey,
+    _ended: watch::Sender<()>,
+}
+
+impl FlightTable {
+    pub(super) fn join(&self, key: &RobotsKey) -> FlightRole<'_> {
+        let mut open = self.lock();
+        if let Some(ended) = open.get(key) {
+            return FlightRole::Follow(ended.clone());
+        }
+        let (sender, ended) = watch::channel(());
+        open.insert(key.clone(), ended);
+        FlightRole::Lead(FlightLeader {
+            flights: self,
+            key: key.clone(),
+            _ended: sender,
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<RobotsKey, watch::Receiver<()>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for FlightLeader<'_> {
+    fn drop(&mut self) {
+        // The channel closes after it.
+        self.flights.lock().remove(&self.key);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(tenant: &str) -> RobotsKey {
+        (tenant.to_owned(), true, "files.example.org".to_owned(), 443)
+    }
+
+    #[tokio::test]
+    async fn one_fetch_leads_until_it_is_dropped_and_the_others_of_its_tenant_follow() {
+        let flights = FlightTable::default();
+        let FlightRole::Lead(leader) = flights.join(&key("acme")) else {
+            panic!("no other fetch leads");
+        };
+        let FlightRole::Follow(mut ended) = flights.join(&key("acme")) else {
+            panic!("two lead");
+        };
+        assert!(matches!(flights.join(&key("other")), FlightRole::Lead(_)));
+        drop(leader);
+        assert!(ended.changed().await.is_err());
+        assert!(matches!(flights.join(&key("acme")), FlightRole::Lead(_)));
+    }
+}
