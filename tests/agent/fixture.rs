@@ -54,7 +54,7 @@ pub(crate) struct AgentFixture {
     /// The directory that is the sandbox.
     pub(crate) sandbox: PathBuf,
     client: HttpClient,
-    running: RunningHost,
+    pub(crate) running: RunningHost,
     is_dial: bool,
     _s3: Option<EmbeddedS3>,
     directory: TempDir,

@@ -72,7 +72,7 @@ impl Service for Orchestrator {
         let surface = http_surface(config, address, cx)?;
         let stop = cx.listeners.stop.clone();
         let served = http::serve_until(surface.router(), listener, stop, drain);
-        cx.listeners.tasks.spawn(served);
+        cx.listeners.spawn(served);
         cx.listen_addresses.open("chat", address);
         tracing::info!(%address, "listening for chats");
         Ok(Self {

@@ -122,7 +122,7 @@ impl PlatformDelivery {
             cx.listen_addresses.open("platforms", bound);
             let (inbound, stop) = (Arc::clone(&deliveries.inbound), &cx.listeners.stop);
             let served = listener::serve_until(inbound, listener, stop.clone());
-            cx.listeners.tasks.spawn(served);
+            cx.listeners.spawn(served);
         }
         if deliveries.inbound.config.poll {
             for account in deliveries

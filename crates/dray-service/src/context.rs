@@ -42,14 +42,26 @@ pub struct ServiceContext {
 
 /// Listeners of services for requests that do not come over the bus, and the tasks of these requests.
 ///
-/// They end first: the bus and all services of the host still respond while the last requests run, which take at most seven
-/// eighths of `shutdown.grace`.
+/// They end first: the bus and all services of the host still respond to calls while the last requests run, which take at
+/// most seven eighths of `shutdown.grace`. New work is left to other processes.
 #[derive(Clone, Debug, Default)]
 pub struct ListenerTasks {
     /// Owner of the tasks. Each ends by itself after `stop`, once its requests have ended.
     pub tasks: TaskTracker,
     /// Cancelled when no further request may be accepted.
     pub stop: CancellationToken,
+    /// Cancelled when the time of the last requests is over.
+    pub(crate) kill: CancellationToken,
+}
+
+impl ListenerTasks {
+    /// Spawns a listener, which the end of the time for its last requests cuts off.
+    pub fn spawn(&self, serving: impl Future<Output = ()> + Send + 'static) {
+        let kill = self.kill.clone();
+        self.tasks.spawn(async move {
+            kill.run_until_cancelled(serving).await;
+        });
+    }
 }
 
 /// Addresses on which services listen by themselves, by a name for people. Clones share them.

@@ -46,7 +46,7 @@ impl SandboxTransfer {
         cx.listen_addresses.open(PREVIEW_ADDRESS_NAME, address);
         let listeners = &cx.listeners;
         let serving = endpoint.serve(service.clone(), listeners.stop.clone());
-        listeners.tasks.spawn(serving);
+        listeners.spawn(serving);
         tracing::info!(%address, "previews are served");
         self.previews = Some(service);
     }

@@ -35,8 +35,6 @@ pub struct ProcessHealth {
 struct HealthInner {
     state: Mutex<HealthState>,
     ready: watch::Sender<bool>,
-    /// As `ready`, and true while the process stops: requests that end then may wait for work.
-    able: watch::Sender<bool>,
 }
 
 #[derive(Debug)]
@@ -70,7 +68,6 @@ impl ProcessHealth {
                     checks: BTreeMap::new(),
                 }),
                 ready: watch::Sender::new(false),
-                able: watch::Sender::new(false),
             }),
         }
     }
@@ -92,22 +89,22 @@ impl ProcessHealth {
 
     /// Resolves when the process accepts work.
     pub async fn wait_ready(&self) {
-        wait_for(&self.inner.ready, true).await;
+        self.wait(true).await;
     }
 
     /// Resolves when the process accepts no work.
     pub async fn wait_unready(&self) {
-        wait_for(&self.inner.ready, false).await;
+        self.wait(false).await;
     }
 
-    /// Resolves when all checks pass, also while the process stops.
-    pub(crate) async fn wait_able(&self) {
-        wait_for(&self.inner.able, true).await;
-    }
-
-    /// Resolves when a check fails.
-    pub(crate) async fn wait_unable(&self) {
-        wait_for(&self.inner.able, false).await;
+    async fn wait(&self, ready: bool) {
+        // The sender lives in `self`, so the channel cannot close while this waits.
+        let _ = self
+            .inner
+            .ready
+            .subscribe()
+            .wait_for(|current| *current == ready)
+            .await;
     }
 
     /// Readiness with the reasons for a failure.
@@ -161,9 +158,12 @@ impl ProcessHealth {
     fn change(&self, change: impl FnOnce(&mut HealthState)) {
         let mut state = self.lock();
         change(&mut state);
+        let ready = state.is_ready();
         // Published under the lock: concurrent changes are published in the order in which they were made.
-        publish(&self.inner.ready, state.is_ready());
-        publish(&self.inner.able, state.is_able());
+        self.inner
+            .ready
+            // Waiters are woken by changes alone, not by each round of checks.
+            .send_if_modified(|current| std::mem::replace(current, ready) != ready);
     }
 
     fn lock(&self) -> MutexGuard<'_, HealthState> {
@@ -176,23 +176,6 @@ impl ProcessHealth {
 
 impl HealthState {
     fn is_ready(&self) -> bool {
-        self.is_able() && !self.stopping
+        self.started && !self.stopping && self.checks.values().all(ReadinessGate::is_open)
     }
-
-    fn is_able(&self) -> bool {
-        self.started && self.checks.values().all(ReadinessGate::is_open)
-    }
-}
-
-/// Wakes waiters by changes alone, not by each round of checks.
-fn publish(channel: &watch::Sender<bool>, value: bool) {
-    channel.send_if_modified(|current| std::mem::replace(current, value) != value);
-}
-
-/// The caller holds the sender, so the channel cannot close while this waits.
-async fn wait_for(channel: &watch::Sender<bool>, value: bool) {
-    let _ = channel
-        .subscribe()
-        .wait_for(|current| *current == value)
-        .await;
 }

@@ -161,8 +161,8 @@ impl RunningHost {
 fn work_settings(sections: &CommonSections, context: &ServiceContext) -> WorkSettings {
     WorkSettings {
         concurrency: sections.limits.work as usize,
-        // Running work may continue for as long as running calls after the signal.
-        drain: sections.shutdown.grace.as_duration(),
+        // The rest of the grace is for cancelled work: it releases its lease and hands its message back.
+        drain: sections.shutdown.grace.as_duration() / 8 * 7,
         owner: context.instance.clone(),
         service_version: env!("CARGO_PKG_VERSION").to_owned(),
         ..WorkSettings::default()

@@ -32,6 +32,7 @@ pub(super) async fn stop_host(mut running: RunningHost) -> StopReport {
 impl RunningHost {
     async fn stop_readiness(&mut self) {
         self.health.set_stopping();
+        self.tasks.pull.cancel();
         if let Some(grpc) = &self.grpc {
             // Set here too, because the task that watches readiness may run only after the drain.
             grpc.set_serving(false).await;
@@ -39,8 +40,8 @@ impl RunningHost {
         self.stages.push(LifecycleStage::NotReady);
     }
 
-    /// Closes the listeners of the services and waits for the requests that they have accepted. Calls and work are still
-    /// handled, because these requests may wait for them.
+    /// Closes the listeners of the services and waits for the requests that they have accepted. Calls are still handled,
+    /// because these requests make them.
     async fn close_service_listeners(&mut self, end: tokio::time::Instant) -> bool {
         let listeners = &self.context.listeners;
         listeners.stop.cancel();
@@ -53,14 +54,14 @@ impl RunningHost {
             let tasks = listeners.tasks.len();
             tracing::warn!(tasks, "requests did not end in time and are cut off");
         }
+        listeners.kill.cancel();
         self.stages.push(LifecycleStage::ListenersClosed);
         served
     }
 
-    /// Stops new pulls, drains subscriptions, and stops new requests on gRPC connections. Requests that were sent earlier are still
+    /// Drains subscriptions, and stops new requests on gRPC connections. Requests that were sent earlier are still
     /// handled.
     async fn drain(&mut self, grace: tokio::time::Instant) -> bool {
-        self.tasks.pull.cancel();
         // Only subscriptions are drained, not the connection, because replies must still be sent.
         self.tasks.drain.cancel();
         let drained = join_until(&mut self.tasks.readers, grace).await;

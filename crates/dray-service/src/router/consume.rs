@@ -145,8 +145,8 @@ where
     }
 }
 
-/// Pulls while all checks pass, until `stop`. A consumer that does not exist, or a bus that is unavailable, is
-/// tried again each time the checks pass, and after a pause.
+/// Pulls while the process is ready, until `stop`. A consumer that does not exist, or a bus that is unavailable, is
+/// tried again each time the process becomes ready, and after a pause.
 pub(crate) async fn pull_while_ready(
     pulling: Box<dyn WorkPuller>,
     bus: Bus,
@@ -157,7 +157,7 @@ pub(crate) async fn pull_while_ready(
     loop {
         tokio::select! {
             () = stop.cancelled() => return,
-            () = health.wait_able() => {}
+            () = health.wait_ready() => {}
         }
         // One round: an unready process stops pulling, but not permanently.
         let round = stop.child_token();
@@ -166,7 +166,7 @@ pub(crate) async fn pull_while_ready(
             tokio::pin!(pull);
             tokio::select! {
                 pulled = &mut pull => pulled,
-                () = health.wait_unable() => {
+                () = health.wait_unready() => {
                     round.cancel();
                     // Not dropped: deliveries under way are finished and acknowledged.
                     pull.await

@@ -108,12 +108,15 @@ async fn the_bus_still_responds_while_requests_of_listeners_run() {
 }
 
 #[tokio::test]
-async fn a_request_of_a_listener_that_does_not_end_leaves_an_eighth_of_the_grace() {
+async fn a_request_of_a_listener_that_does_not_end_is_cut_off() {
     let fixture = TestHost::new(&[("shutdown.grace", "80ms")]).await;
-    let listeners = fixture.running.context().listeners.clone();
-    let mut requests = tokio::task::JoinSet::new();
-    requests.spawn(listeners.tasks.track_future(std::future::pending::<()>()));
+    let (request, ended) = tokio::sync::oneshot::channel::<()>();
+    fixture.running.context().listeners.spawn(async move {
+        let _request = request;
+        std::future::pending().await
+    });
     assert!(fixture.running.stop().await.cut_short);
+    assert!(ended.await.is_err(), "the request is dropped");
 }
 
 #[tokio::test]

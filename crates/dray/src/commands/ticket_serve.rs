@@ -115,7 +115,7 @@ pub(crate) fn serve_endpoint(
     let key = context.store.derive_key(KEY_PURPOSE);
     let listeners = &context.listeners;
     let serving = endpoint.serve(service, Some(key), listeners.stop.clone());
-    listeners.tasks.spawn(serving);
+    listeners.spawn(serving);
     Some(access)
 }
 

@@ -73,7 +73,7 @@ impl BoundConsole {
         let url = self.server.login_url(&system);
         let listeners = &context.listeners;
         let serving = self.server.serve(system, listeners.stop.clone());
-        listeners.tasks.spawn(serving);
+        listeners.spawn(serving);
         url
     }
 }
