@@ -1,11 +1,8 @@
 //! Audit events of one proxied connection: one when it is refused; otherwise one before its first byte is relayed and one
 //! at its end. A process that is killed leaves no open connection without an event.
 
-use std::time::Duration;
-
 use dray_bus::Meta;
 use dray_proto::v1;
-use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use super::{Auditor, PUBLISH_TIMEOUT, event, line};
@@ -98,8 +95,9 @@ impl AuditedConnection {
     pub async fn opened(&mut self) -> bool {
         self.is_open = true;
         self.metrics.opened(self.protocol, self.started.elapsed());
-        let publishing = self.write(ConnectionStage::Opened);
-        let published = wait_for(publishing, PUBLISH_TIMEOUT);
+        let event = self.write(ConnectionStage::Opened);
+        let publishing = self.auditor.begin_publish(&self.meta, event);
+        let published = publishing.wait(PUBLISH_TIMEOUT);
         // Together: two slow places cost no more time than one.
         let (is_published, ()) = tokio::join!(published, self.auditor.flush_file());
         is_published
@@ -112,14 +110,19 @@ impl AuditedConnection {
             other => other.rule(),
         };
         let stage = ConnectionStage::Refused(refusal.code(), refusal.phase(), rule);
-        let publishing = self.finish(stage);
-        wait_for(publishing, PUBLISH_TIMEOUT).await;
+        self.publish_last(stage).await;
     }
 
     /// Records the end of an open connection.
     pub async fn closed(mut self, end: ConnectionEnd) {
-        let publishing = self.finish(ConnectionStage::Closed(end));
-        wait_for(publishing, PUBLISH_TIMEOUT).await;
+        self.publish_last(ConnectionStage::Closed(end)).await;
+    }
+
+    /// Records the last event, and waits for the stream for at most [`PUBLISH_TIMEOUT`].
+    async fn publish_last(&mut self, stage: ConnectionStage) {
+        let event = self.finish(stage);
+        let publishing = self.auditor.begin_publish(&self.meta, event);
+        publishing.wait(PUBLISH_TIMEOUT).await;
     }
 
     /// The step of the policy that refused, by name; empty when none did.
@@ -138,7 +141,7 @@ impl AuditedConnection {
     }
 
     /// The last event: counts the connection once.
-    fn finish(&mut self, stage: ConnectionStage) -> Option<JoinHandle<bool>> {
+    fn finish(&mut self, stage: ConnectionStage) -> v1::EgressAudit {
         self.is_recorded = true;
         let label = match stage {
             ConnectionStage::Refused(code, ..) => code,
@@ -155,16 +158,13 @@ impl AuditedConnection {
         self.write(stage)
     }
 
-    /// Writes the line. A task of the service publishes the event, so that it outlives the connection.
-    fn write(&self, stage: ConnectionStage) -> Option<JoinHandle<bool>> {
+    /// Writes the line, in the log and the places beside the stream.
+    fn write(&self, stage: ConnectionStage) -> v1::EgressAudit {
         let event = self.event(stage);
-        let audit = line::event_json(&event);
-        tracing::info!(target: "dray_egress_fetcher::audit", %audit, "proxied");
-        self.auditor.record_in_places(&event);
-        // Outside a runtime only the line remains.
-        let runtime = tokio::runtime::Handle::try_current().ok()?;
-        let publishing = self.auditor.clone().publish(self.meta.clone(), event);
-        Some(self.auditor.inner.tasks.spawn_on(publishing, &runtime))
+        let audit = line::event_text(&event);
+        tracing::info!(target: "dray_egress_fetcher::audit", audit, "proxied");
+        self.auditor.record_in_places(&event, &audit);
+        event
     }
 
     fn event(&self, stage: ConnectionStage) -> v1::EgressAudit {
@@ -198,20 +198,11 @@ impl Drop for AuditedConnection {
             return;
         }
         let cancelled = ConnectionEnd::Cancelled;
-        drop(if self.is_open {
+        let event = if self.is_open {
             self.finish(ConnectionStage::Closed(cancelled))
         } else {
             self.finish(ConnectionStage::Refused(cancelled.code(), "", ""))
-        });
+        };
+        drop(self.auditor.spawn_publish(&self.meta, event));
     }
-}
-
-/// Waits for a publication, which continues afterwards.
-async fn wait_for(publishing: Option<JoinHandle<bool>>, limit: Duration) -> bool {
-    let Some(publishing) = publishing else {
-        return false;
-    };
-    tokio::time::timeout(limit, publishing)
-        .await
-        .is_ok_and(|published| published.unwrap_or(false))
 }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use socket2::SockRef;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -20,6 +20,8 @@ use crate::metrics::UNKNOWN_PROTOCOL;
 const USER_TIMEOUT: Duration = Duration::from_secs(30);
 /// Pause after a failed accept, which mostly means that the process has no descriptors left.
 const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
+/// Most connections that wait to be accepted; the kernel may allow fewer (`net.core.somaxconn`).
+const ACCEPT_BACKLOG: u32 = 4096;
 /// Time for the last audit events of connections that were cut.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(3);
 /// Share of the unidentified clients that one address may have.
@@ -44,7 +46,7 @@ impl RunningProxy {
     ///
     /// When the address cannot be bound.
     pub async fn start(proxy: ForwardProxy) -> io::Result<Self> {
-        let listener = TcpListener::bind(proxy.settings().listen).await?;
+        let listener = listen_on(proxy.settings().listen)?;
         let running = Self {
             address: listener.local_addr()?,
             proxy: Arc::new(proxy),
@@ -97,6 +99,18 @@ impl Drop for RunningProxy {
         self.stop.cancel();
         self.abort.cancel();
     }
+}
+
+/// Listens with a backlog for many clients that come together.
+fn listen_on(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = match address {
+        SocketAddr::V4(_) => TcpSocket::new_v4(),
+        SocketAddr::V6(_) => TcpSocket::new_v6(),
+    }?;
+    // Connections of a process that ended do not keep the address from the next one, as with `TcpListener::bind`.
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(ACCEPT_BACKLOG)
 }
 
 /// State that accepting connections needs.
@@ -161,7 +175,14 @@ impl AcceptLoop {
 #[derive(Clone, Debug)]
 pub(super) struct UnidentifiedClients {
     most: usize,
-    counts: Arc<Mutex<HashMap<IpAddr, usize>>>,
+    counts: Arc<Mutex<ClientCounts>>,
+}
+
+/// Clients that have not shown a token.
+#[derive(Debug, Default)]
+struct ClientCounts {
+    all: usize,
+    by_address: HashMap<IpAddr, usize>,
 }
 
 impl UnidentifiedClients {
@@ -175,19 +196,19 @@ impl UnidentifiedClients {
     /// A place for a client at `address`; `None` when there are too many.
     fn enter(&self, address: IpAddr) -> Option<UnidentifiedPermit> {
         let mut counts = self.lock();
-        let all: usize = counts.values().sum();
-        let count = counts.get(&address).copied().unwrap_or_default();
-        if all >= self.most || count >= self.most.div_ceil(ADDRESS_SHARE) {
+        let count = counts.by_address.get(&address).copied().unwrap_or_default();
+        if counts.all >= self.most || count >= self.most.div_ceil(ADDRESS_SHARE) {
             return None;
         }
-        counts.insert(address, count + 1);
+        counts.all += 1;
+        counts.by_address.insert(address, count + 1);
         Some(UnidentifiedPermit {
             clients: self.clone(),
             address,
         })
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<IpAddr, usize>> {
+    fn lock(&self) -> MutexGuard<'_, ClientCounts> {
         self.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -202,10 +223,11 @@ pub struct UnidentifiedPermit {
 impl Drop for UnidentifiedPermit {
     fn drop(&mut self) {
         let mut counts = self.clients.lock();
-        if let Some(count) = counts.get_mut(&self.address) {
+        counts.all = counts.all.saturating_sub(1);
+        if let Some(count) = counts.by_address.get_mut(&self.address) {
             *count = count.saturating_sub(1);
             if *count == 0 {
-                counts.remove(&self.address);
+                counts.by_address.remove(&self.address);
             }
         }
     }
@@ -227,7 +249,8 @@ mod tests {
             .collect();
         assert!(clients.enter(IpAddr::from([10, 0, 0, 9])).is_none());
         drop((places, others));
-        assert!(clients.lock().is_empty());
+        assert_eq!(clients.lock().all, 0);
+        assert!(clients.lock().by_address.is_empty());
         assert!(clients.enter(one).is_some());
     }
 }
