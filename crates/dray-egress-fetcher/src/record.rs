@@ -65,6 +65,8 @@ pub struct FetchRecord {
     pub content_type: String,
     /// Body bytes that were received and stored so far.
     pub counts: BodyCounts,
+    /// Body bytes of robots.txt files that were received for it, on the wire.
+    pub robots_bytes: u64,
     /// Coding that was undone.
     pub coding: Option<ContentCoding>,
     /// SHA-256 (hex) of the stored bytes.

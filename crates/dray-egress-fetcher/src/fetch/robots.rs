@@ -35,6 +35,9 @@ const MAX_RECEIVED_BYTES: u64 = MAX_ROBOTS_BYTES as u64 + 64 * 1024;
 const MAX_REQUEST_TIME: Duration = Duration::from_secs(10);
 /// Most hosts whose files are stored, over all tenants.
 const MAX_HOSTS: usize = 1024;
+/// Most work of one decision: bytes of the rules times bytes of the path. The largest file with a path of 500 bytes is
+/// within it.
+const MAX_DECISION_WORK: usize = 1 << 30;
 /// Most bytes of all stored files together.
 const MAX_STORED_BYTES: usize = 16 * 1024 * 1024;
 
@@ -53,6 +56,8 @@ impl RobotsSource {
     /// The line that refuses a URL, 0 for one without a file; and the line that decided.
     fn decide(&self, url: &CanonicalUrl) -> (Option<u32>, u32) {
         match self {
+            // Server and agent make the work together, and neither may keep others waiting (RFC 9309, section 3).
+            Self::File(file) if !is_decidable(file.size(), url) => (Some(0), 0),
             Self::File(file) => {
                 let decision = file.decide(url.path_and_query());
                 (decision.refused_by, decision.line.unwrap_or_default())
@@ -241,7 +246,7 @@ impl Fetcher {
             // The limit of the file is that of what is read, so a longer one is not refused by its length.
             match judge_head(&parts, u64::MAX) {
                 Ok(HeadDecision::Body(plan)) => {
-                    let text = self.receive_robots(wire, &plan, context).await?;
+                    let text = self.receive_robots(wire, &plan, context, record).await?;
                     drop(slots);
                     let token = self.settings.robots_token();
                     return Ok(RobotsSource::File(RobotsFile::parse(&text, token)));
@@ -274,6 +279,7 @@ impl Fetcher {
         wire: WireBody,
         plan: &BodyPlan,
         context: &FetchContext<'_>,
+        record: &mut FetchRecord,
     ) -> Result<Vec<u8>, FetchError> {
         let bounds = BodyLimits {
             limit: MAX_RECEIVED_BYTES,
@@ -288,6 +294,8 @@ impl Fetcher {
             .receive(wire, plan, &context.budget, &mut sink, &mut counts)
             .await
             .and_then(|()| transfer.finish(&counts).map(drop));
+        // Also those of a file that broke off.
+        record.robots_bytes += counts.wire;
         let mut text = sink.into_inner();
         match received {
             Ok(()) => Ok(text),
@@ -298,6 +306,11 @@ impl Fetcher {
             Err(failure) => Err(failure),
         }
     }
+}
+
+/// Whether rules of `rule_bytes` can be compared with the path of `url` within the bound.
+fn is_decidable(rule_bytes: usize, url: &CanonicalUrl) -> bool {
+    rule_bytes.saturating_mul(url.path_and_query().len()) <= MAX_DECISION_WORK
 }
 
 /// Takes a redirect of the file, and records the target of one that is refused.
