@@ -27,7 +27,7 @@ use crate::error::FetchPhase;
 use crate::metrics::{EgressMetrics, InFlight};
 use crate::record::{FetchEnd, FetchRecord};
 
-pub use connection::{AuditedConnection, ProxyProtocol};
+pub use connection::{AuditedConnection, ProxyProtocol, TunnelAuditor};
 pub use queue::AuditQueue;
 pub use replay::replay_event;
 

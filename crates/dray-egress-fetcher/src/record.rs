@@ -280,6 +280,7 @@ impl FetchRecord {
         self.method = judged.method;
         self.steps = judged.steps;
         self.decision = judged.decision;
+        self.quota = judged.quota.or(self.quota.take());
         self.reported = judged.reported.or(self.reported.take());
         self.question = judged.question.or(self.question);
         self.approval_ends = judged.approval_ends;

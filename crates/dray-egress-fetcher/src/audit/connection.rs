@@ -3,6 +3,7 @@
 
 use dray_bus::Meta;
 use dray_proto::v1;
+use dray_types::{Deadline, OperationId};
 use tokio::time::Instant;
 
 use super::{Auditor, PUBLISH_TIMEOUT, event, line};
@@ -89,7 +90,42 @@ impl Auditor {
     }
 }
 
+/// What the requests of one intercepted tunnel have in common.
+#[derive(Clone, Debug)]
+pub struct TunnelAuditor {
+    auditor: Auditor,
+    metrics: ProxyMetrics,
+    meta: Meta,
+    protocol: ProxyProtocol,
+    server_name: String,
+}
+
+impl TunnelAuditor {
+    /// Begins the record of a further request, an operation of its own.
+    pub fn begin_request(&self, deadline: Deadline) -> AuditedConnection {
+        let meta = self.meta.clone().with_operation(OperationId::mint());
+        let (protocol, metrics) = (self.protocol, self.metrics.clone());
+        let mut audited =
+            self.auditor
+                .begin_connection(meta.with_deadline(deadline), protocol, metrics);
+        audited.server_name.clone_from(&self.server_name);
+        audited.is_intercepted = true;
+        audited
+    }
+}
+
 impl AuditedConnection {
+    /// What further requests in the same tunnel need.
+    pub fn tunnel(&self) -> TunnelAuditor {
+        TunnelAuditor {
+            auditor: self.auditor.clone(),
+            metrics: self.metrics.clone(),
+            meta: self.meta.clone(),
+            protocol: self.protocol,
+            server_name: self.server_name.clone(),
+        }
+    }
+
     /// Records that the connection is open, before a byte is relayed. Writes the line, then waits for stream and file for at
     /// most [`PUBLISH_TIMEOUT`]. Returns whether the event is known to be published.
     pub async fn opened(&mut self) -> bool {
@@ -116,6 +152,12 @@ impl AuditedConnection {
     /// Records the end of an open connection.
     pub async fn closed(mut self, end: ConnectionEnd) {
         self.publish_last(ConnectionStage::Closed(end)).await;
+    }
+
+    /// Records the end without a wait: the next request of the tunnel waits for its own event.
+    pub fn close_early(mut self, end: ConnectionEnd) {
+        let event = self.finish(ConnectionStage::Closed(end));
+        drop(self.auditor.begin_publish(&self.meta, event));
     }
 
     /// Records the last event, and waits for the stream for at most [`PUBLISH_TIMEOUT`].

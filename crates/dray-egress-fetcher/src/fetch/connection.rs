@@ -30,6 +30,8 @@ pub struct OpenConnection {
     pub credential: Option<Arc<Credential>>,
     /// When the answer of a person ends that let it pass; `None` where no person was asked.
     pub approval_ends: Option<Instant>,
+    /// Whether a request inside of it was judged already. Its tunnel was charged for the first one.
+    pub is_charged: bool,
     /// Held as long as the connection lives.
     pub slots: (FetchSlot, AddressSlot),
 }
@@ -82,7 +84,8 @@ impl Fetcher {
     }
 
     /// Judges a request inside the intercepted tunnel `opened` by everything that needs no network. The connection is then
-    /// one for the URL of the request, with its decision and credential. The quota was charged for the tunnel.
+    /// one for the URL of the request, with its decision and credential. The quota was charged for the tunnel and its first
+    /// request together; every further one is charged here, in the place of the one before.
     ///
     /// # Errors
     ///
@@ -101,7 +104,15 @@ impl Fetcher {
             ports: Some(ports),
         };
         let begun = self.begin_approved(request, scope, &mut judged).await;
-        let begun = begun.map(|(chain, _)| chain.current().clone());
+        let begun = begun.and_then(|(chain, _)| {
+            if opened.is_charged {
+                // Given back first: one tunnel takes one place among concurrent requests.
+                opened.quota = None;
+                opened.quota = self.admit_quota(chain.policy(), &mut judged)?;
+            }
+            opened.is_charged = true;
+            Ok(chain.current().clone())
+        });
         record.take_judgement(judged);
         let url = begun.inspect_err(|failure| record.hop().code = Some(failure.code))?;
         opened.credential = self.credential_for(request, &url);
@@ -198,6 +209,7 @@ impl Fetcher {
             quota,
             credential,
             approval_ends: record.approval_ends,
+            is_charged: false,
             slots: (slot, address),
         })
     }

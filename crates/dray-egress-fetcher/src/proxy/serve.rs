@@ -119,8 +119,8 @@ impl ForwardProxy {
         &self.fetcher
     }
 
-    pub(super) fn now_s(&self) -> u64 {
-        self.clock.now_ms() / 1000
+    pub(super) fn now_ms(&self) -> u64 {
+        self.clock.now_ms()
     }
 
     /// The settings after validation.
@@ -154,6 +154,11 @@ impl ForwardProxy {
     /// Ends every open connection.
     pub(super) fn cut(&self) {
         self.cut.cancel();
+    }
+
+    /// Waits until every open connection has to end.
+    pub(super) async fn is_cut(&self) {
+        self.cut.cancelled().await;
     }
 
     /// Serves a client until its connection ends. `place` is given back once it is identified.
