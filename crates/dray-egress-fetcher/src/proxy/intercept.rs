@@ -136,7 +136,8 @@ impl ForwardProxy {
         };
         tokio::select! {
             biased;
-            () = self.is_cut() => false,
+            // A process that stops does not wait for tunnels between two requests.
+            () = self.draining().cancelled() => false,
             () = tokio::time::sleep_until(ends_at) => false,
             // Before the client: a target that has closed must be noticed before a request is sent to it.
             never = idle => match never {},
@@ -269,7 +270,8 @@ impl ForwardProxy {
         };
         let head_bytes = head_length(client.ahead(), 0).unwrap_or_default();
         let body_bytes = client.ahead().len().saturating_sub(head_bytes);
-        let is_kept = is_keepable(&request, body_bytes) && !is_last;
+        let may_continue = !is_last && !self.draining().is_cancelled();
+        let is_kept = may_continue && is_keepable(&request, body_bytes);
         self.prepare_target(tunnel, audited, is_kept).await?;
         self.judge_request(&request, tunnel, audited).await?;
         let opened = tunnel.opened.as_mut().ok_or(ProxyRefusal::Response)?;

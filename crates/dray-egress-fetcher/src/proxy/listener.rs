@@ -73,6 +73,7 @@ impl RunningProxy {
     /// Accepts no more, lets open connections end for the drain time, then cuts them. Each gets its audit event.
     pub async fn stop(&self) {
         self.stop.cancel();
+        self.proxy.drain();
         self.tasks.close();
         let drain = self.proxy.settings().drain_timeout;
         if tokio::time::timeout(drain, self.tasks.wait()).await.is_ok() {

@@ -46,6 +46,7 @@ pub struct ForwardProxy {
     metrics: ProxyMetrics,
     clock: Clock,
     audit_required: bool,
+    drain: CancellationToken,
     cut: CancellationToken,
     authority: Option<Arc<InterceptionAuthority>>,
 }
@@ -98,6 +99,7 @@ impl ForwardProxy {
             metrics,
             clock,
             audit_required,
+            drain: CancellationToken::new(),
             cut: CancellationToken::new(),
             authority: None,
         }
@@ -156,9 +158,14 @@ impl ForwardProxy {
         self.cut.cancel();
     }
 
-    /// Waits until every open connection has to end.
-    pub(super) async fn is_cut(&self) {
-        self.cut.cancelled().await;
+    /// Lets every connection end with what it does now.
+    pub(super) fn drain(&self) {
+        self.drain.cancel();
+    }
+
+    /// Cancelled when no connection may begin anything new.
+    pub(super) const fn draining(&self) -> &CancellationToken {
+        &self.drain
     }
 
     /// Serves a client until its connection ends. `place` is given back once it is identified.

@@ -466,3 +466,16 @@ async fn every_request_of_a_tunnel_counts_against_its_quota_in_one_place() {
     );
     assert_eq!(server.paths().len(), 2);
 }
+
+#[tokio::test]
+async fn a_process_that_stops_does_not_wait_for_a_tunnel_between_two_requests() {
+    // Longer than the test may take: the tunnel must end by itself.
+    let mut fixture = InterceptingProxy::start(&[("drain_timeout", "5m")]).await;
+    let _server = PersistentServer::start(&fixture, own_path);
+    let mut client = fixture.client().await;
+    let _ = ask(&mut client, "GET /tables/a", "").await;
+    let _ = fixture.events().await;
+    let ProxyFixture { service, .. } = fixture.proxy;
+    let (_, rest) = tokio::join!(service.running.stop(), rest_of(&mut client));
+    assert_eq!(rest, "");
+}
