@@ -385,7 +385,7 @@ async fn start_proxy(
     )
     .with_authority(authority);
     ProxyMetrics::observe(&cx.meter, proxy.admission());
-    let running = RunningProxy::start(proxy).await.map_err(|error| {
+    let running = RunningProxy::start(proxy).map_err(|error| {
         StartError::with_source(format!("the proxy could not listen on {listen}"), error)
     })?;
     tracing::info!(address = %running.address(), "the forward proxy listens");

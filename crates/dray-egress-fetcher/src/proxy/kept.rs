@@ -291,7 +291,7 @@ where
 /// Ends when the client has closed its side. Bytes that it sends meanwhile are kept and end the tunnel later.
 async fn client_end<S: AsyncRead + AsyncWrite + Unpin>(client: &mut ClientStream<S>) {
     if client.read_ahead().await.is_ok() {
-        std::future::pending().await
+        std::future::pending::<()>().await;
     }
 }
 

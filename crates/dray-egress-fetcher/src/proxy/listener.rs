@@ -45,7 +45,7 @@ impl RunningProxy {
     /// # Errors
     ///
     /// When the address cannot be bound.
-    pub async fn start(proxy: ForwardProxy) -> io::Result<Self> {
+    pub fn start(proxy: ForwardProxy) -> io::Result<Self> {
         let listener = listen_on(proxy.settings().listen)?;
         let running = Self {
             address: listener.local_addr()?,
