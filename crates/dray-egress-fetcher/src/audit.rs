@@ -19,13 +19,15 @@ use dray_bus::{Bus, Meta};
 use dray_guard::Code;
 use dray_proto::v1;
 use dray_types::Clock;
+use futures_util::FutureExt as _;
+use tokio::task::JoinHandle;
 use tokio_util::task::TaskTracker;
 
 use crate::error::FetchPhase;
 use crate::metrics::{EgressMetrics, InFlight};
 use crate::record::{FetchEnd, FetchRecord};
 
-pub use connection::{AuditedConnection, ProxyProtocol};
+pub use connection::{AuditedConnection, ProxyProtocol, TunnelAuditor};
 pub use queue::AuditQueue;
 pub use replay::replay_event;
 
@@ -94,16 +96,16 @@ impl Auditor {
             &inner.key,
             &inner.private_cidrs,
         );
-        let audit = line::event_json(&event);
-        tracing::info!(target: "dray_egress_fetcher::audit", %audit, "fetched");
-        self.record_in_places(&event);
+        let audit = line::event_text(&event);
+        tracing::info!(target: "dray_egress_fetcher::audit", audit, "fetched");
+        self.record_in_places(&event, &audit);
         event
     }
 
-    /// Hands the event to every place beside log and stream.
-    fn record_in_places(&self, event: &v1::EgressAudit) {
+    /// Hands the event, of which `text` is the JSON, to every place beside log and stream.
+    fn record_in_places(&self, event: &v1::EgressAudit, text: &str) {
         for place in &self.inner.places {
-            place.record(event);
+            place.record(event, text);
         }
     }
 
@@ -116,6 +118,30 @@ impl Auditor {
                 place.flushed(PUBLISH_TIMEOUT).await;
             }
         }
+    }
+
+    /// Begins to publish. Where the stream does not acknowledge immediately, a task of the service continues, so that it
+    /// outlives the caller. Any number of events wait for their acknowledgements at the same time.
+    fn begin_publish(&self, meta: &Meta, event: v1::EgressAudit) -> PendingPublish {
+        // Outside a runtime only the line remains.
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else {
+            return PendingPublish::Known(false);
+        };
+        let mut publishing = Box::pin(self.clone().publish(meta.clone(), event));
+        // Most of the work is before the first wait: no other thread needs to be woken for it.
+        match publishing.as_mut().now_or_never() {
+            Some(published) => PendingPublish::Known(published),
+            None => PendingPublish::Running(self.inner.tasks.spawn_on(publishing, &runtime)),
+        }
+    }
+
+    /// The same in a task from its beginning, for a drop: while a runtime stops, nothing may be polled.
+    fn spawn_publish(&self, meta: &Meta, event: v1::EgressAudit) -> PendingPublish {
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else {
+            return PendingPublish::Known(false);
+        };
+        let publishing = self.clone().publish(meta.clone(), event);
+        PendingPublish::Running(self.inner.tasks.spawn_on(publishing, &runtime))
     }
 
     /// Publishes within [`PUBLISH_TIMEOUT`]; counts a failure. Returns whether the stream has the event.
@@ -138,6 +164,26 @@ impl Auditor {
     }
 }
 
+/// An event on its way to the stream. Dropping it gives up the wait alone.
+#[derive(Debug)]
+enum PendingPublish {
+    /// Whether the stream has it.
+    Known(bool),
+    Running(JoinHandle<bool>),
+}
+
+impl PendingPublish {
+    /// Waits at most `limit`, and returns whether the stream is known to have the event.
+    async fn wait(self, limit: Duration) -> bool {
+        match self {
+            Self::Known(published) => published,
+            Self::Running(publishing) => tokio::time::timeout(limit, publishing)
+                .await
+                .is_ok_and(|published| published.unwrap_or(false)),
+        }
+    }
+}
+
 /// One fetch under audit. One that is dropped without [`AuditedFetch::finish`] is recorded as cancelled.
 #[derive(Debug)]
 pub struct AuditedFetch {
@@ -157,12 +203,7 @@ impl AuditedFetch {
     /// stored. A further line and event say so.
     pub async fn finish(mut self, timeout: Duration, required: bool) -> bool {
         // The line comes first: it is the record when the stream cannot be reached.
-        let Some(publishing) = self.record_once() else {
-            return false;
-        };
-        let published = tokio::time::timeout(timeout, publishing)
-            .await
-            .is_ok_and(|published| published.unwrap_or(false));
+        let published = self.record_once().wait(timeout).await;
         if required && !published && self.record.end == Some(FetchEnd::Stored) {
             self.record.end = Some(FetchEnd::Failed {
                 code: Code::SinkFailed,
@@ -175,16 +216,13 @@ impl AuditedFetch {
     }
 
     /// Writes the line. A task of the service publishes the event, so that it outlives the caller.
-    fn record_once(&mut self) -> Option<tokio::task::JoinHandle<bool>> {
+    fn record_once(&mut self) -> PendingPublish {
         // Set first, so that `drop` does not record the fetch a second time.
         self.recorded = true;
         let phase = self.record.ended().unwrap_or(FetchPhase::Policy);
         self.record.end.get_or_insert(FetchEnd::Cancelled { phase });
         let event = self.auditor.note(&self.meta, &self.record);
-        // Outside a runtime only the line remains.
-        let runtime = tokio::runtime::Handle::try_current().ok()?;
-        let publishing = self.auditor.clone().publish(self.meta.clone(), event);
-        Some(self.auditor.inner.tasks.spawn_on(publishing, &runtime))
+        self.auditor.spawn_publish(&self.meta, event)
     }
 }
 

@@ -13,8 +13,8 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use dray_guard::{
-    AdminPolicy, CanonicalUrl, Chain, Code, EffectivePolicy, Host, HostGrant, Judge, RefusedUrl,
-    RuleSet, ShownHost, ShownUrl,
+    AdminPolicy, CanonicalUrl, Chain, Code, EffectivePolicy, Host, HostGrant, Judge,
+    PreparedPolicy, RefusedUrl, RuleSet, ShownHost, ShownUrl,
 };
 use dray_types::{Clock, ErrorChain};
 use futures_util::FutureExt as _;
@@ -62,7 +62,7 @@ type InterfaceAddresses = dyn Fn() -> io::Result<Vec<IpAddr>> + Send + Sync;
 /// Runs fetches. It owns what they share: policy, judge, network, TLS and slots. One per process.
 pub struct Fetcher {
     settings: FetchLimits,
-    admin: AdminPolicy,
+    policy: PreparedPolicy,
     rules: RwLock<Option<Arc<RuleSet>>>,
     quotas: QuotaTable,
     credentials: CredentialStore,
@@ -80,7 +80,7 @@ impl std::fmt::Debug for Fetcher {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Fetcher")
             .field("settings", &self.settings)
-            .field("admin", &self.admin)
+            .field("policy", &self.policy)
             .finish_non_exhaustive()
     }
 }
@@ -126,7 +126,7 @@ impl Fetcher {
     ) -> Self {
         Self {
             settings,
-            admin,
+            policy: PreparedPolicy::new(admin),
             rules: RwLock::new(None),
             quotas: QuotaTable::new(Clock::system(), 1),
             credentials: CredentialStore::default(),
@@ -158,7 +158,7 @@ impl Fetcher {
 
     /// The operator's policy, which every request can only narrow (I-5).
     pub fn admin(&self) -> &AdminPolicy {
-        &self.admin
+        self.policy.admin()
     }
 
     /// The current judge, without reading the interfaces.
@@ -259,10 +259,12 @@ impl Fetcher {
         grant: Option<HostGrant>,
         record: &mut FetchRecord,
     ) -> Result<(Chain, FetchContext<'a>), FetchError> {
-        record.policy_digest = dray_guard::policy::policy_digest(&self.admin, &request.app_policy);
-        record.admin_enabled = self.admin.enabled;
+        let digest = self.policy.digest(&request.app_policy);
+        record.policy_digest.clone_from(&digest);
+        record.admin_enabled = self.admin().enabled;
         record.app_enabled = request.app_policy.enabled;
-        record.url = CanonicalUrl::parse(&request.url).ok();
+        let parsed = CanonicalUrl::parse(&request.url);
+        record.url = parsed.as_ref().ok().cloned();
         if record.url.is_none() {
             record.tried = Some(RequestedOrigin::from_text(&request.url));
         }
@@ -270,11 +272,13 @@ impl Fetcher {
         if request.remaining.is_zero() {
             return Err(FetchError::new(Code::DeadlineExpired, FetchPhase::Policy));
         }
-        let policy = EffectivePolicy::observed(&self.admin, &request.app_policy, &mut record.steps)
+        let policy = self
+            .policy
+            .apply(&request.app_policy, &digest, &mut record.steps)
             // P-4: an invalid pattern of the app refuses every fetch; it is not skipped.
             .map_err(|code| FetchError::new(code, FetchPhase::Policy))?;
         let policy = Arc::new(policy.with_rules(self.caller_rules(request, grant, record)));
-        let started = Chain::observed(&request.url, Arc::clone(&policy), &mut record.steps);
+        let started = Chain::of_parsed(parsed, Arc::clone(&policy), &mut record.steps);
         let chain = started.map_err(|refused| {
             let tried = RequestedOrigin::from_text(&request.url);
             record_refusal(record, &policy, &refused, tried)

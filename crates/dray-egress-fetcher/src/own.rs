@@ -1,13 +1,111 @@
 //! The addresses of this machine's own interfaces (egress-security 8.4).
 //!
-//! Read from the kernel's tables under `/proc/net`; sends nothing and opens no socket.
+//! Read from the kernel's tables under `/proc/net`; sends nothing. Every connection needs them, and reading costs a dozen
+//! system calls, so they are kept until the kernel reports a change.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::path::Path;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use rustix::io::Errno;
+use rustix::net::netlink::SocketAddrNetlink;
+use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType};
 
 /// Directory in which the kernel shows its network tables.
 pub const PROC_NET: &str = "/proc/net";
+/// Longest time for which addresses are kept, for a change that was not reported.
+const MAX_ADDRESS_AGE: Duration = Duration::from_secs(1);
+/// Groups of netlink(7) that report changes of addresses and of the routes from which `fib_trie` is printed:
+/// `RTMGRP_LINK`, `RTMGRP_IPV4_IFADDR`, `RTMGRP_IPV4_ROUTE`, `RTMGRP_IPV6_IFADDR` and `RTMGRP_IPV6_ROUTE`. A notice of an
+/// address comes before its route exists, so the routes are needed too.
+const CHANGE_GROUPS: u32 = 0x1 | 0x10 | 0x40 | 0x100 | 0x400;
+/// Most notices that are taken before the tables are read.
+const MAX_NOTICES: usize = 64;
+
+/// The addresses of this machine's interfaces, read again after each change.
+#[derive(Debug)]
+pub struct InterfaceWatch {
+    proc_net: PathBuf,
+    /// A socket of rtnetlink(7); without one the tables are read each time.
+    notices: Option<OwnedFd>,
+    known: Mutex<Option<KnownAddresses>>,
+}
+
+/// Addresses, and when they were read.
+#[derive(Debug)]
+struct KnownAddresses {
+    since: Instant,
+    addresses: Vec<IpAddr>,
+}
+
+impl InterfaceWatch {
+    /// Begins to receive the kernel's notices about this process's network namespace.
+    pub fn start() -> Self {
+        let notices = open_notices().inspect_err(
+            |error| tracing::debug!(%error, "the kernel reports no changes of addresses"),
+        );
+        Self {
+            proc_net: PROC_NET.into(),
+            notices: notices.ok(),
+            known: Mutex::default(),
+        }
+    }
+
+    /// The addresses now, as [`interface_addresses`].
+    ///
+    /// # Errors
+    ///
+    /// As [`local_addresses`].
+    pub fn addresses(&self) -> io::Result<Vec<IpAddr>> {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        // Taken before the read: a change after it is noticed by the next call.
+        let has_changed = self.take_notices();
+        if let Some(known) = &*known
+            && !has_changed
+            && known.since.elapsed() < MAX_ADDRESS_AGE
+        {
+            return Ok(known.addresses.clone());
+        }
+        // Forgotten first, so that a read that fails is repeated.
+        *known = None;
+        let since = Instant::now();
+        let addresses = interface_addresses(&self.proc_net)?;
+        *known = Some(KnownAddresses {
+            since,
+            addresses: addresses.clone(),
+        });
+        Ok(addresses)
+    }
+
+    /// Takes the notices that wait; whether there was any.
+    fn take_notices(&self) -> bool {
+        let Some(notices) = &self.notices else {
+            return true;
+        };
+        let mut buffer = [0_u8; 4096];
+        for count in 0..MAX_NOTICES {
+            match rustix::net::recv(notices, &mut buffer, RecvFlags::DONTWAIT) {
+                Ok(_) => {}
+                Err(Errno::AGAIN) => return count > 0,
+                // Notices that were lost, for one (`ENOBUFS`).
+                Err(_) => return true,
+            }
+        }
+        true
+    }
+}
+
+fn open_notices() -> rustix::io::Result<OwnedFd> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    // Protocol 0 is `NETLINK_ROUTE`.
+    let socket = rustix::net::socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, None)?;
+    // Port 0: the kernel gives one.
+    rustix::net::bind(&socket, &SocketAddrNetlink::new(0, CHANGE_GROUPS))?;
+    Ok(socket)
+}
 
 /// Every local address, loopback included.
 ///
@@ -112,6 +210,73 @@ Local:
     fn section_8_4_this_machine_has_loopback() {
         let all = local_addresses(Path::new(PROC_NET)).unwrap();
         assert!(all.contains(&IpAddr::V4(Ipv4Addr::LOCALHOST)));
+    }
+
+    /// A watch over `proc_net`, and the other end of its notices.
+    fn watch(proc_net: &Path) -> (InterfaceWatch, std::os::unix::net::UnixDatagram) {
+        let (near, far) = std::os::unix::net::UnixDatagram::pair().unwrap();
+        let watch = InterfaceWatch {
+            proc_net: proc_net.to_owned(),
+            notices: Some(near.into()),
+            known: Mutex::default(),
+        };
+        (watch, far)
+    }
+
+    #[test]
+    fn section_8_4_addresses_are_read_again_after_a_notice_of_the_kernel() {
+        let folder = tempfile::tempdir().unwrap();
+        let table = folder.path().join("fib_trie");
+        std::fs::write(&table, FIB_TRIE).unwrap();
+        let (watch, kernel) = watch(folder.path());
+        let before = watch.addresses().unwrap();
+        assert_eq!(before, ["10.244.1.7".parse::<IpAddr>().unwrap()]);
+        std::fs::write(&table, FIB_TRIE.replace("10.244.1.7", "10.244.1.9")).unwrap();
+        kernel.send(b"a change").unwrap();
+        kernel.send(b"another").unwrap();
+        let after = watch.addresses().unwrap();
+        assert_eq!(after, ["10.244.1.9".parse::<IpAddr>().unwrap()]);
+        // Nothing more was reported, so the tables are not read.
+        std::fs::remove_file(&table).unwrap();
+        assert_eq!(watch.addresses().unwrap(), after);
+        kernel.send(b"a change").unwrap();
+        assert!(watch.addresses().is_err());
+        // Not the old ones: they may be wrong (I-4).
+        assert!(watch.addresses().is_err());
+    }
+
+    #[test]
+    fn section_8_4_old_addresses_are_read_again_without_a_notice() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("fib_trie"), FIB_TRIE).unwrap();
+        let (watch, _kernel) = watch(folder.path());
+        *watch.known.lock().unwrap() = Some(KnownAddresses {
+            since: Instant::now().checked_sub(MAX_ADDRESS_AGE).unwrap(),
+            addresses: Vec::new(),
+        });
+        assert_eq!(watch.addresses().unwrap().len(), 1);
+    }
+
+    #[test]
+    fn section_8_4_without_notices_the_tables_are_read_each_time() {
+        let folder = tempfile::tempdir().unwrap();
+        let table = folder.path().join("fib_trie");
+        std::fs::write(&table, FIB_TRIE).unwrap();
+        let watch = InterfaceWatch {
+            notices: None,
+            ..watch(folder.path()).0
+        };
+        assert_eq!(watch.addresses().unwrap().len(), 1);
+        std::fs::write(&table, "").unwrap();
+        assert_eq!(watch.addresses().unwrap(), Vec::<IpAddr>::new());
+    }
+
+    #[test]
+    fn section_8_4_the_kernel_gives_its_notices_to_a_process() {
+        let watch = InterfaceWatch::start();
+        assert!(watch.notices.is_some());
+        let all = watch.addresses().unwrap();
+        assert_eq!(all, interface_addresses(Path::new(PROC_NET)).unwrap());
     }
 
     #[test]

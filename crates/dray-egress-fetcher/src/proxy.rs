@@ -13,7 +13,8 @@
 //! | `open` | as what a connection is judged, and who asked for it |
 //! | [`hello`] | reads the server name of the TLS handshake in a tunnel; pure |
 //! | `tunnel`, [`relay`] | a tunnel: bytes in both directions |
-//! | `intercept` | a tunnel into which the proxy looks: one judged request, with TLS on both sides |
+//! | `intercept` | a tunnel into which the proxy looks: judged requests, with TLS on both sides |
+//! | `kept` | requests one after the other in such a tunnel |
 //! | [`authority`] | makes the certificates for that |
 //! | `forward` | sends a request and returns the response, one for each judged target |
 //! | [`meter`] | counts and limits the bytes |
@@ -37,6 +38,8 @@ pub mod client;
 mod forward;
 #[cfg(feature = "service")]
 mod intercept;
+#[cfg(feature = "service")]
+mod kept;
 #[cfg(feature = "service")]
 pub mod listener;
 #[cfg(feature = "service")]

@@ -65,6 +65,8 @@ pub struct FetchRecord {
     pub content_type: String,
     /// Body bytes that were received and stored so far.
     pub counts: BodyCounts,
+    /// Body bytes of robots.txt files that were received for it, on the wire.
+    pub robots_bytes: u64,
     /// Coding that was undone.
     pub coding: Option<ContentCoding>,
     /// SHA-256 (hex) of the stored bytes.
@@ -278,6 +280,7 @@ impl FetchRecord {
         self.method = judged.method;
         self.steps = judged.steps;
         self.decision = judged.decision;
+        self.quota = judged.quota.or(self.quota.take());
         self.reported = judged.reported.or(self.reported.take());
         self.question = judged.question.or(self.question);
         self.approval_ends = judged.approval_ends;

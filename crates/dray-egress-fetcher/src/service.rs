@@ -21,7 +21,7 @@ use crate::dial::TcpDialer;
 use crate::fetch::{self, Fetcher, NetworkAccess};
 use crate::limits::FetchAdmission;
 use crate::metrics::{EgressMetrics, ProxyMetrics};
-use crate::own;
+use crate::own::InterfaceWatch;
 use crate::policy_files::PolicyWatcher;
 use crate::proxy::authority::InterceptionAuthority;
 use crate::proxy::{ForwardProxy, RunningProxy};
@@ -170,6 +170,7 @@ impl EgressFetcher {
         );
         // Before the first fetch: an address that is not known cannot be blocked.
         let judge = own_addresses.build_judge().await?;
+        let interfaces = InterfaceWatch::start();
         let fetcher = Fetcher::new(
             compiled.settings,
             compiled.admin,
@@ -181,7 +182,7 @@ impl EgressFetcher {
         .with_credentials(credentials_of(config))
         .with_approvals(Arc::new(questions.clone()))
         .with_quotas(cx.clock.clone(), config.policy_replicas)
-        .with_interfaces(|| own::interface_addresses(Path::new(own::PROC_NET)));
+        .with_interfaces(move || interfaces.addresses());
         let cache = cache_of(compiled.cache, cx);
         let fetcher = Arc::new(fetcher.with_cache(cache.clone().map(|cache| cache as _)));
         cx.tasks
@@ -384,7 +385,7 @@ async fn start_proxy(
     )
     .with_authority(authority);
     ProxyMetrics::observe(&cx.meter, proxy.admission());
-    let running = RunningProxy::start(proxy).await.map_err(|error| {
+    let running = RunningProxy::start(proxy).map_err(|error| {
         StartError::with_source(format!("the proxy could not listen on {listen}"), error)
     })?;
     tracing::info!(address = %running.address(), "the forward proxy listens");

@@ -7,7 +7,7 @@
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -161,6 +161,19 @@ impl AsyncRead for MeteredIo {
 pub(crate) struct InterimIo {
     io: Box<dyn Io>,
     scanner: Option<InterimScanner>,
+    restart: InterimRestart,
+}
+
+/// Begins the count of interim responses again, for another request on the same connection. Clones share it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct InterimRestart(Arc<AtomicBool>);
+
+impl InterimRestart {
+    /// The next byte that is read begins a response.
+    #[cfg(feature = "service")]
+    pub(crate) fn restart(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 impl InterimIo {
@@ -168,7 +181,14 @@ impl InterimIo {
         Self {
             io,
             scanner: Some(InterimScanner::default()),
+            restart: InterimRestart::default(),
         }
+    }
+
+    /// What begins its count again.
+    #[cfg(feature = "service")]
+    pub(crate) fn restart_handle(&self) -> InterimRestart {
+        self.restart.clone()
     }
 }
 
@@ -179,6 +199,9 @@ impl AsyncRead for InterimIo {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let before = buffer.filled().len();
+        if self.restart.0.swap(false, Ordering::Relaxed) {
+            self.scanner = Some(InterimScanner::default());
+        }
         ready!(Pin::new(&mut self.io).poll_read(cx, buffer))?;
         if let Some(scanner) = &mut self.scanner {
             let bytes = buffer.filled().get(before..).unwrap_or_default();

@@ -74,7 +74,18 @@ impl Chain {
         policy: Arc<EffectivePolicy>,
         steps: &mut dyn StepObserver,
     ) -> Result<Self, RefusedUrl> {
-        let parsed = CanonicalUrl::parse(text);
+        Self::of_parsed(CanonicalUrl::parse(text), policy, steps)
+    }
+
+    /// As [`Self::observed`], with the URL that the text was read as.
+    ///
+    /// # Errors
+    /// As [`Self::start`].
+    pub fn of_parsed(
+        parsed: Result<CanonicalUrl, Code>,
+        policy: Arc<EffectivePolicy>,
+        steps: &mut dyn StepObserver,
+    ) -> Result<Self, RefusedUrl> {
         let verdict = parsed.as_ref().map(|_| ()).map_err(|code| *code);
         steps
             .observe(PolicyStep::Url, RuleOwner::BuiltIn, verdict)

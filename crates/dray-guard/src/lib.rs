@@ -55,7 +55,7 @@ pub use judge::{
 pub use pattern::{HostPattern, HostPatterns, PatternError, parse_admin_list};
 pub use policy::{
     AdminPolicy, AllowedPorts, AppPolicy, CallerRules, EffectivePolicy, HostGrant, MaxRedirects,
-    RequestKind,
+    PreparedPolicy, RequestKind,
 };
 pub use reason::{Code, ShownHost, ShownUrl};
 pub use ruleset::{Caller, RequestView, RuleDecision, RuleName, RuleSet};

@@ -16,9 +16,11 @@ use crate::ruleset::{Caller, RequestView, RuleDecision, RuleSet};
 use crate::steps::{PolicyStep, RuleOwner, StepObserver};
 
 mod ports;
+mod prepared;
 mod text;
 
 pub use ports::{AllowedPorts, BAD_PORTS, PortsError};
+pub use prepared::PreparedPolicy;
 pub use text::{MaxRedirects, MaxRedirectsError, SwitchError, parse_switch};
 
 /// The operator's policy: the limit that apps can only narrow (I-5).
@@ -138,7 +140,7 @@ impl CallerRules {
 /// Both policies, checked, for one fetch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EffectivePolicy {
-    admin: AdminPolicy,
+    admin: Arc<AdminPolicy>,
     app_hosts: Option<HostPatterns>,
     rules: Option<CallerRules>,
     digest: String,
@@ -162,6 +164,17 @@ impl EffectivePolicy {
         app: &AppPolicy,
         steps: &mut dyn StepObserver,
     ) -> Result<Self, Code> {
+        let digest = policy_digest(admin, app);
+        Self::check_app(&Arc::new(admin.clone()), app, &digest, steps)
+    }
+
+    /// Applies the switches, and checks the app's patterns. `digest` is that of both policies.
+    fn check_app(
+        admin: &Arc<AdminPolicy>,
+        app: &AppPolicy,
+        digest: &str,
+        steps: &mut dyn StepObserver,
+    ) -> Result<Self, Code> {
         // The operator's message is reported before the app's (3.2).
         let verdict = refuse_if(!admin.enabled, Code::DisabledByAdmin);
         steps.observe(PolicyStep::OperatorSwitch, RuleOwner::Operator, verdict)?;
@@ -177,10 +190,10 @@ impl EffectivePolicy {
         let verdict = app_hosts.as_ref().map(|_| ()).map_err(|code| *code);
         steps.observe(PolicyStep::AppPatterns, RuleOwner::App, verdict)?;
         Ok(Self {
-            admin: admin.clone(),
+            admin: Arc::clone(admin),
             app_hosts: app_hosts?,
             rules: None,
-            digest: policy_digest(admin, app),
+            digest: digest.to_owned(),
         })
     }
 
@@ -294,7 +307,7 @@ impl EffectivePolicy {
     }
 
     /// The operator's policy, frozen for this chain.
-    pub const fn admin(&self) -> &AdminPolicy {
+    pub fn admin(&self) -> &AdminPolicy {
         &self.admin
     }
 

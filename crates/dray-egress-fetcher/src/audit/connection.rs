@@ -1,11 +1,9 @@
 //! Audit events of one proxied connection: one when it is refused; otherwise one before its first byte is relayed and one
 //! at its end. A process that is killed leaves no open connection without an event.
 
-use std::time::Duration;
-
 use dray_bus::Meta;
 use dray_proto::v1;
-use tokio::task::JoinHandle;
+use dray_types::{Deadline, OperationId};
 use tokio::time::Instant;
 
 use super::{Auditor, PUBLISH_TIMEOUT, event, line};
@@ -92,14 +90,50 @@ impl Auditor {
     }
 }
 
+/// What the requests of one intercepted tunnel have in common.
+#[derive(Clone, Debug)]
+pub struct TunnelAuditor {
+    auditor: Auditor,
+    metrics: ProxyMetrics,
+    meta: Meta,
+    protocol: ProxyProtocol,
+    server_name: String,
+}
+
+impl TunnelAuditor {
+    /// Begins the record of a further request, an operation of its own.
+    pub fn begin_request(&self, deadline: Deadline) -> AuditedConnection {
+        let meta = self.meta.clone().with_operation(OperationId::mint());
+        let (protocol, metrics) = (self.protocol, self.metrics.clone());
+        let mut audited =
+            self.auditor
+                .begin_connection(meta.with_deadline(deadline), protocol, metrics);
+        audited.server_name.clone_from(&self.server_name);
+        audited.is_intercepted = true;
+        audited
+    }
+}
+
 impl AuditedConnection {
+    /// What further requests in the same tunnel need.
+    pub fn tunnel(&self) -> TunnelAuditor {
+        TunnelAuditor {
+            auditor: self.auditor.clone(),
+            metrics: self.metrics.clone(),
+            meta: self.meta.clone(),
+            protocol: self.protocol,
+            server_name: self.server_name.clone(),
+        }
+    }
+
     /// Records that the connection is open, before a byte is relayed. Writes the line, then waits for stream and file for at
     /// most [`PUBLISH_TIMEOUT`]. Returns whether the event is known to be published.
     pub async fn opened(&mut self) -> bool {
         self.is_open = true;
         self.metrics.opened(self.protocol, self.started.elapsed());
-        let publishing = self.write(ConnectionStage::Opened);
-        let published = wait_for(publishing, PUBLISH_TIMEOUT);
+        let event = self.write(ConnectionStage::Opened);
+        let publishing = self.auditor.begin_publish(&self.meta, event);
+        let published = publishing.wait(PUBLISH_TIMEOUT);
         // Together: two slow places cost no more time than one.
         let (is_published, ()) = tokio::join!(published, self.auditor.flush_file());
         is_published
@@ -112,14 +146,25 @@ impl AuditedConnection {
             other => other.rule(),
         };
         let stage = ConnectionStage::Refused(refusal.code(), refusal.phase(), rule);
-        let publishing = self.finish(stage);
-        wait_for(publishing, PUBLISH_TIMEOUT).await;
+        self.publish_last(stage).await;
     }
 
     /// Records the end of an open connection.
     pub async fn closed(mut self, end: ConnectionEnd) {
-        let publishing = self.finish(ConnectionStage::Closed(end));
-        wait_for(publishing, PUBLISH_TIMEOUT).await;
+        self.publish_last(ConnectionStage::Closed(end)).await;
+    }
+
+    /// Records the end without a wait: the next request of the tunnel waits for its own event.
+    pub fn close_early(mut self, end: ConnectionEnd) {
+        let event = self.finish(ConnectionStage::Closed(end));
+        drop(self.auditor.begin_publish(&self.meta, event));
+    }
+
+    /// Records the last event, and waits for the stream for at most [`PUBLISH_TIMEOUT`].
+    async fn publish_last(&mut self, stage: ConnectionStage) {
+        let event = self.finish(stage);
+        let publishing = self.auditor.begin_publish(&self.meta, event);
+        publishing.wait(PUBLISH_TIMEOUT).await;
     }
 
     /// The step of the policy that refused, by name; empty when none did.
@@ -138,7 +183,7 @@ impl AuditedConnection {
     }
 
     /// The last event: counts the connection once.
-    fn finish(&mut self, stage: ConnectionStage) -> Option<JoinHandle<bool>> {
+    fn finish(&mut self, stage: ConnectionStage) -> v1::EgressAudit {
         self.is_recorded = true;
         let label = match stage {
             ConnectionStage::Refused(code, ..) => code,
@@ -155,16 +200,13 @@ impl AuditedConnection {
         self.write(stage)
     }
 
-    /// Writes the line. A task of the service publishes the event, so that it outlives the connection.
-    fn write(&self, stage: ConnectionStage) -> Option<JoinHandle<bool>> {
+    /// Writes the line, in the log and the places beside the stream.
+    fn write(&self, stage: ConnectionStage) -> v1::EgressAudit {
         let event = self.event(stage);
-        let audit = line::event_json(&event);
-        tracing::info!(target: "dray_egress_fetcher::audit", %audit, "proxied");
-        self.auditor.record_in_places(&event);
-        // Outside a runtime only the line remains.
-        let runtime = tokio::runtime::Handle::try_current().ok()?;
-        let publishing = self.auditor.clone().publish(self.meta.clone(), event);
-        Some(self.auditor.inner.tasks.spawn_on(publishing, &runtime))
+        let audit = line::event_text(&event);
+        tracing::info!(target: "dray_egress_fetcher::audit", audit, "proxied");
+        self.auditor.record_in_places(&event, &audit);
+        event
     }
 
     fn event(&self, stage: ConnectionStage) -> v1::EgressAudit {
@@ -198,20 +240,11 @@ impl Drop for AuditedConnection {
             return;
         }
         let cancelled = ConnectionEnd::Cancelled;
-        drop(if self.is_open {
+        let event = if self.is_open {
             self.finish(ConnectionStage::Closed(cancelled))
         } else {
             self.finish(ConnectionStage::Refused(cancelled.code(), "", ""))
-        });
+        };
+        drop(self.auditor.spawn_publish(&self.meta, event));
     }
-}
-
-/// Waits for a publication, which continues afterwards.
-async fn wait_for(publishing: Option<JoinHandle<bool>>, limit: Duration) -> bool {
-    let Some(publishing) = publishing else {
-        return false;
-    };
-    tokio::time::timeout(limit, publishing)
-        .await
-        .is_ok_and(|published| published.unwrap_or(false))
 }

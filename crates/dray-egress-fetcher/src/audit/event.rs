@@ -62,7 +62,8 @@ pub(super) fn audit_event(
             .unwrap_or_default(),
         content_type: record.content_type.clone(),
         stored_bytes: record.counts.stored,
-        wire_bytes: record.counts.wire,
+        // Both were received for this fetch, and count against its quota.
+        wire_bytes: record.counts.wire.saturating_add(record.robots_bytes),
         coding: record.coding.map_or("", ContentCoding::as_str).to_owned(),
         sha256: record.sha256.clone(),
         length_verified: record.length_verified,
@@ -363,7 +364,10 @@ mod tests {
             answers: vec![public, blocked],
             ..HopRecord::default()
         }];
+        record.counts.wire = 5;
+        record.robots_bytes = 7;
         let event = audit_event(&meta(), &record, 0, &[0; 32], &["10.1.0.0/16".to_owned()]);
+        assert_eq!(event.wire_bytes, 12);
         let classes: Vec<_> = event.hops[0].answers.iter().map(|one| &one.class).collect();
         assert_eq!(classes, ["public", "loopback"], "in order");
         assert_eq!(event.hops[0].cname_chain.len(), 8);

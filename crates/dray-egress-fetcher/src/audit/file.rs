@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use dray_proto::v1;
 
-use super::queue::{AuditQueue, EventWriter, QueueTerms};
+use super::queue::{AuditQueue, EventWriter, LostFrames, QueueTerms};
 use crate::config::AuditFileSettings;
 use crate::metrics::{AuditDestination, EgressMetrics};
 
@@ -34,14 +34,31 @@ impl AuditQueue {
 }
 
 impl EventWriter for RotatedFile {
-    fn frame(_event: &v1::EgressAudit, text: String) -> Vec<u8> {
-        let mut line = text.into_bytes();
+    fn frame(_event: &v1::EgressAudit, text: &str) -> Vec<u8> {
+        let mut line = Vec::with_capacity(text.len() + 1);
+        line.extend_from_slice(text.as_bytes());
         line.push(b'\n');
         line
     }
 
     fn write_frame(&mut self, frame: &[u8]) -> io::Result<()> {
         self.write_line(frame)
+    }
+
+    fn write_frames(&mut self, frames: &[Vec<u8>]) -> Result<(), LostFrames> {
+        let mut lost = LostFrames::default();
+        let mut rest = frames;
+        while !rest.is_empty() {
+            let (together, after) = rest.split_at(self.count_fitting(rest));
+            // One write for all of them; where it fails, as many lines as still fit are kept.
+            if self.write_line(&together.concat()).is_err() {
+                for line in together {
+                    lost.note(self.write_line(line));
+                }
+            }
+            rest = after;
+        }
+        lost.into_result()
     }
 }
 
@@ -69,7 +86,22 @@ impl RotatedFile {
         })
     }
 
-    /// Writes a whole line or nothing.
+    /// The number of lines, at least one, that go into the file without a rotation between them.
+    fn count_fitting(&self, lines: &[Vec<u8>]) -> usize {
+        let is_first_fitting = |line: &Vec<u8>| self.size + line.len() as u64 <= self.max_bytes;
+        let mut size = match lines.first() {
+            Some(first) if is_first_fitting(first) => self.size,
+            // They begin a new file.
+            _ => 0,
+        };
+        let fitting = lines.iter().take_while(|line| {
+            size += line.len() as u64;
+            size <= self.max_bytes
+        });
+        fitting.count().max(1)
+    }
+
+    /// Writes whole lines or nothing.
     fn write_line(&mut self, line: &[u8]) -> io::Result<()> {
         let length = line.len() as u64;
         if self.size > 0 && self.size + length > self.max_bytes {

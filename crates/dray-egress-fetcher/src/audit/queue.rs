@@ -2,7 +2,8 @@
 //!
 //! A thread of its own writes, so that a slow or full place delays no decision. A connection of the proxy alone waits until
 //! its first line is in the file, for a bounded time, because no byte passes before it is recorded. What it cannot write in time, or at all, is
-//! dropped and counted; log and stream have the event as well.
+//! dropped and counted; log and stream have the event as well. Everything that waits is written together, so that many
+//! connections wait for one write (group commit).
 
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,7 +18,6 @@ use tokio::sync::oneshot;
 use tokio::sync::oneshot::error::TryRecvError;
 use tokio::time::timeout;
 
-use super::line::event_json;
 use super::ocsf::ocsf_json;
 use crate::config::AuditFormat;
 use crate::metrics::{AuditDestination, EgressMetrics};
@@ -26,14 +26,52 @@ use crate::metrics::{AuditDestination, EgressMetrics};
 const MAX_QUEUED_EVENTS: usize = 4096;
 /// Most bytes of them.
 const MAX_QUEUED_BYTES: usize = 8 * 1024 * 1024;
+/// Most tasks that are taken from the queue together.
+const MAX_BATCH_TASKS: usize = 256;
 
-/// Writes events to a place, one at a time.
+/// Writes events to a place.
 pub(super) trait EventWriter: Send + 'static {
     /// What is written of an event, of which `text` is the JSON.
-    fn frame(event: &v1::EgressAudit, text: String) -> Vec<u8>;
+    fn frame(event: &v1::EgressAudit, text: &str) -> Vec<u8>;
 
     /// Writes a whole frame or nothing.
     fn write_frame(&mut self, frame: &[u8]) -> io::Result<()>;
+
+    /// Writes frames in their order, each wholly or not at all.
+    ///
+    /// # Errors
+    ///
+    /// Those that could not be written.
+    fn write_frames(&mut self, frames: &[Vec<u8>]) -> Result<(), LostFrames> {
+        let mut lost = LostFrames::default();
+        for frame in frames {
+            lost.note(self.write_frame(frame));
+        }
+        lost.into_result()
+    }
+}
+
+/// Frames that could not be written.
+#[derive(Debug, Default)]
+pub(super) struct LostFrames {
+    count: usize,
+    /// The first failure.
+    error: Option<io::Error>,
+}
+
+impl LostFrames {
+    /// Counts a frame whose write failed.
+    pub(super) fn note(&mut self, written: io::Result<()>) {
+        if let Err(error) = written {
+            self.count += 1;
+            self.error.get_or_insert(error);
+        }
+    }
+
+    /// These frames as an error, if there are any.
+    pub(super) fn into_result(self) -> Result<(), Self> {
+        if self.count == 0 { Ok(()) } else { Err(self) }
+    }
 }
 
 /// What the thread is to do.
@@ -49,7 +87,7 @@ pub struct AuditQueue {
     pub(super) place: AuditDestination,
     pub(super) format: AuditFormat,
     pub(super) sample_percent: u32,
-    pub(super) frame: fn(&v1::EgressAudit, String) -> Vec<u8>,
+    pub(super) frame: fn(&v1::EgressAudit, &str) -> Vec<u8>,
     pub(super) tasks: SyncSender<QueueTask>,
     pub(super) queued_bytes: Arc<AtomicUsize>,
     pub(super) metrics: EgressMetrics,
@@ -114,16 +152,16 @@ impl AuditQueue {
         matches!(self.place, AuditDestination::File)
     }
 
-    /// Hands the event to the thread, without a wait. Refusals are never left out by sampling.
-    pub(super) fn record(&self, event: &v1::EgressAudit) {
+    /// Hands the event, of which `text` is the JSON, to the thread, without a wait. Refusals are never left out by
+    /// sampling.
+    pub(super) fn record(&self, event: &v1::EgressAudit, text: &str) {
         if event.verdict != "deny" && !is_sampled(&event.operation_id, self.sample_percent) {
             return;
         }
-        let value = match self.format {
-            AuditFormat::Json => event_json(event),
-            AuditFormat::Ocsf => ocsf_json(event),
+        let frame = match self.format {
+            AuditFormat::Json => (self.frame)(event, text),
+            AuditFormat::Ocsf => (self.frame)(event, &ocsf_json(event).to_string()),
         };
-        let frame = (self.frame)(event, value.to_string());
         let size = frame.len();
         // Counted before the check, so that two threads cannot both take the last place.
         let queued = self.queued_bytes.fetch_add(size, Ordering::Relaxed);
@@ -192,24 +230,38 @@ impl<W: EventWriter> QueueWorker<W> {
     pub(super) fn run(mut self, tasks: &Receiver<QueueTask>) {
         // The first failure of several is logged; the metric counts all.
         let mut has_failed = false;
-        while let Ok(task) = tasks.recv() {
-            let frame = match task {
-                QueueTask::Write(frame) => frame,
-                QueueTask::Flush(done) => {
-                    drop(done);
-                    continue;
-                }
-            };
-            self.queued_bytes.fetch_sub(frame.len(), Ordering::Relaxed);
-            let written = self.writer.write_frame(&frame);
-            if let Err(error) = &written {
-                self.metrics.audit_dropped(self.place, "write_failed");
-                if !has_failed {
-                    let place = self.place.as_str();
-                    tracing::error!(%error, place, "audit events cannot be written");
+        while let Ok(first) = tasks.recv() {
+            let (mut frames, mut flushes) = (Vec::new(), Vec::new());
+            // What came while the last batch was written is the next batch.
+            let waiting = tasks.try_iter().take(MAX_BATCH_TASKS - 1);
+            for task in std::iter::once(first).chain(waiting) {
+                match task {
+                    QueueTask::Write(frame) => frames.push(frame),
+                    QueueTask::Flush(done) => flushes.push(done),
                 }
             }
-            has_failed = written.is_err();
+            if !frames.is_empty() {
+                has_failed = !self.write_batch(&frames, has_failed);
+            }
+            // Dropped only now, which ends the waits.
+            drop(flushes);
         }
+    }
+
+    /// Writes the frames; whether all of them were written.
+    fn write_batch(&mut self, frames: &[Vec<u8>], has_failed: bool) -> bool {
+        let size = frames.iter().map(Vec::len).sum();
+        self.queued_bytes.fetch_sub(size, Ordering::Relaxed);
+        let Err(LostFrames { count, error }) = self.writer.write_frames(frames) else {
+            return true;
+        };
+        for _ in 0..count {
+            self.metrics.audit_dropped(self.place, "write_failed");
+        }
+        if let (Some(error), false) = (error, has_failed) {
+            let place = self.place.as_str();
+            tracing::error!(%error, place, "audit events cannot be written");
+        }
+        false
     }
 }

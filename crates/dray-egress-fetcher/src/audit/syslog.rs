@@ -132,7 +132,7 @@ impl SyslogWriter {
 
 impl EventWriter for SyslogWriter {
     /// Severity in one byte, time, and the JSON after a blank: what is the same for every event is added later.
-    fn frame(event: &v1::EgressAudit, text: String) -> Vec<u8> {
+    fn frame(event: &v1::EgressAudit, text: &str) -> Vec<u8> {
         let severity = match event.verdict.as_str() {
             "deny" => REFUSED_SEVERITY,
             _ => ALLOWED_SEVERITY,

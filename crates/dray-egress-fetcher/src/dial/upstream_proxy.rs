@@ -10,8 +10,8 @@
 
 use std::error::Error as StdError;
 use std::io;
-use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use dray_guard::{CanonicalUrl, Class, Host, PinnedAddr};
@@ -30,6 +30,8 @@ const MAX_HEAD_BYTES: usize = 8 * 1024;
 /// Longest time for TCP and TLS to the proxy. It is less than the default for a whole connection, because the proxy is
 /// near.
 const PROXY_CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
+/// Longest wait for the response of the proxy where no other is configured.
+const DEFAULT_RESPONSE_TIMEOUT: Duration = Duration::from_secs(3);
 /// The one entry of the proxy's circuit breaker.
 const BREAKER_KEY: &str = "upstream proxy";
 /// Least time between two failures that count: the addresses of one host are tried at the same time.
@@ -52,6 +54,9 @@ enum UpstreamProxyError {
     /// The connection broke before the response.
     #[error("the connection to the upstream proxy broke")]
     Broken(#[source] io::Error),
+    /// The proxy accepted the connection and sent no response in time.
+    #[error("the upstream proxy sent no response in time")]
+    Silent,
     /// The proxy closed the connection before the response.
     #[error("the upstream proxy closed the connection without a response")]
     Closed,
@@ -107,8 +112,18 @@ pub struct UpstreamProxySettings {
 pub struct UpstreamProxyDialer {
     settings: UpstreamProxySettings,
     tls: TlsClient,
+    /// Longest time from the request to the response.
+    response_timeout: Duration,
     breaker: CircuitBreaker,
-    last_failure: Arc<Mutex<Option<Instant>>>,
+    failures: Arc<Mutex<FailureTimes>>,
+}
+
+/// The last failures of the proxy.
+#[derive(Debug, Default)]
+struct FailureTimes {
+    last: Option<Instant>,
+    /// The last target for which it was silent, since it worked.
+    silent_for: Option<IpAddr>,
 }
 
 impl UpstreamProxyDialer {
@@ -117,9 +132,18 @@ impl UpstreamProxyDialer {
         Self {
             settings,
             tls,
+            response_timeout: DEFAULT_RESPONSE_TIMEOUT,
             breaker: CircuitBreaker::default(),
-            last_failure: Arc::default(),
+            failures: Arc::default(),
         }
+    }
+
+    /// With the time that a fetch has for its connection. A proxy that says nothing is given up before that time ends, so
+    /// that the failure is the proxy's: later it would look like one of the host.
+    #[must_use]
+    pub fn with_connect_timeout(mut self, timeout: Duration) -> Self {
+        self.response_timeout = timeout * 3 / 5;
+        self
     }
 
     /// Opens a tunnel unless the breaker of the proxy is open, and reports the outcome to the breaker.
@@ -130,23 +154,39 @@ impl UpstreamProxyDialer {
         let opened = self.open_tunnel(target).await;
         match &opened {
             Err(error) if error.is_counted() => self.count_failure(),
+            Err(UpstreamProxyError::Silent) => self.count_silence(target.ip()),
             // A refusal too shows that the proxy is reachable.
-            _ => self.breaker.succeeded(BREAKER_KEY),
+            _ => {
+                self.lock_failures().silent_for = None;
+                self.breaker.succeeded(BREAKER_KEY);
+            }
         }
         opened
+    }
+
+    fn lock_failures(&self) -> MutexGuard<'_, FailureTimes> {
+        self.failures.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Counts a failure for the breaker, unless the last counted one is less than [`FAILURE_INTERVAL`] ago.
     fn count_failure(&self) {
         let now = Instant::now();
-        let mut last = self
-            .last_failure
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        let is_recent = last.is_some_and(|earlier| now < earlier + FAILURE_INTERVAL);
+        let mut failures = self.lock_failures();
+        let is_recent = failures
+            .last
+            .is_some_and(|earlier| now < earlier + FAILURE_INTERVAL);
         if !is_recent {
-            *last = Some(now);
+            failures.last = Some(now);
             self.breaker.failed(BREAKER_KEY);
+        }
+    }
+
+    /// Counts a silence for the breaker. A proxy may also wait for one target that swallows packets, so the same target
+    /// counts once until the proxy has answered for another.
+    fn count_silence(&self, target: IpAddr) {
+        let earlier = self.lock_failures().silent_for.replace(target);
+        if earlier != Some(target) {
+            self.count_failure();
         }
     }
 
@@ -186,7 +226,8 @@ impl UpstreamProxyDialer {
             io.flush().await
         };
         sending.await.map_err(UpstreamProxyError::Broken)?;
-        match read_status(&mut io).await? {
+        let reading = tokio::time::timeout(self.response_timeout, read_status(&mut io));
+        match reading.await.unwrap_or(Err(UpstreamProxyError::Silent))? {
             200..=299 => Ok(DialedStream {
                 io: Box::new(io),
                 peer: target,

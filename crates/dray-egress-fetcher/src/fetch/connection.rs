@@ -30,6 +30,8 @@ pub struct OpenConnection {
     pub credential: Option<Arc<Credential>>,
     /// When the approval of a person that allows the connection ends; `None` where no person was asked.
     pub approval_ends: Option<Instant>,
+    /// Whether a request inside of it was judged already. Its tunnel was charged for the first one.
+    pub is_charged: bool,
     /// Held as long as the connection lives.
     pub slots: (FetchSlot, AddressSlot),
 }
@@ -81,8 +83,9 @@ impl Fetcher {
         opened
     }
 
-    /// Judges a request inside the intercepted tunnel `opened` by everything that needs no network. The connection is
-    /// then one for the URL of the request, with its decision and credential. The quota was charged for the tunnel.
+    /// Judges a request inside the intercepted tunnel `opened` by everything that needs no network. The connection is then
+    /// one for the URL of the request, with its decision and credential. The quota was charged for the tunnel and its first
+    /// request together; every further one is charged here, in the place of the one before.
     ///
     /// # Errors
     ///
@@ -101,7 +104,15 @@ impl Fetcher {
             ports: Some(ports),
         };
         let result = self.begin_approved(request, scope, &mut judged).await;
-        let result = result.map(|(chain, _)| chain.current().clone());
+        let result = result.and_then(|(chain, _)| {
+            if opened.is_charged {
+                // Given back first: one tunnel takes one place among concurrent requests.
+                opened.quota = None;
+                opened.quota = self.admit_quota(chain.policy(), &mut judged)?;
+            }
+            opened.is_charged = true;
+            Ok(chain.current().clone())
+        });
         record.take_judgement(judged);
         let url = result.inspect_err(|failure| record.hop().code = Some(failure.code))?;
         opened.credential = self.credential_for(request, &url);
@@ -197,6 +208,7 @@ impl Fetcher {
             quota,
             credential,
             approval_ends: record.approval_ends,
+            is_charged: false,
             slots: (slot, address),
         })
     }

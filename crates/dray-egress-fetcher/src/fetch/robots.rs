@@ -39,6 +39,9 @@ const MAX_RECEIVED_BYTES: u64 = MAX_ROBOTS_BYTES as u64 + 64 * 1024;
 const MAX_REQUEST_TIME: Duration = Duration::from_secs(10);
 /// Most hosts whose files are stored, over all tenants.
 const MAX_HOSTS: usize = 1024;
+/// Most work of one decision: bytes of the rules times bytes of the path. The largest file with a path of 500 bytes is
+/// within it.
+const MAX_DECISION_WORK: usize = 1 << 30;
 /// Most bytes of all stored files together.
 const MAX_STORED_BYTES: usize = 16 * 1024 * 1024;
 
@@ -58,6 +61,8 @@ impl RobotsSource {
     /// read.
     fn decide(&self, url: &CanonicalUrl) -> (Option<u32>, u32) {
         match self {
+            // Server and agent make the work together, and neither may keep others waiting (RFC 9309, section 3).
+            Self::File(file) if !is_decidable(file.size(), url) => (Some(0), 0),
             Self::File(file) => {
                 let decision = file.decide(url.path_and_query());
                 (decision.refused_by, decision.line.unwrap_or_default())
@@ -271,7 +276,7 @@ impl Fetcher {
             // it.
             match judge_head(&parts, u64::MAX) {
                 Ok(HeadDecision::Body(plan)) => {
-                    let text = self.receive_robots(wire, &plan, context).await?;
+                    let text = self.receive_robots(wire, &plan, context, record).await?;
                     drop(slots);
                     let token = self.settings.robots_token();
                     return Ok(RobotsSource::File(RobotsFile::parse(&text, token)));
@@ -304,6 +309,7 @@ impl Fetcher {
         wire: WireBody,
         plan: &BodyPlan,
         context: &FetchContext<'_>,
+        record: &mut FetchRecord,
     ) -> Result<Vec<u8>, FetchError> {
         let bounds = BodyLimits {
             limit: MAX_RECEIVED_BYTES,
@@ -318,6 +324,8 @@ impl Fetcher {
             .receive(wire, plan, &context.budget, &mut sink, &mut counts)
             .await
             .and_then(|()| transfer.finish(&counts).map(drop));
+        // Also those of a file that broke off.
+        record.robots_bytes += counts.wire;
         let mut text = sink.into_inner();
         match received {
             Ok(()) => Ok(text),
@@ -328,6 +336,11 @@ impl Fetcher {
             Err(failure) => Err(failure),
         }
     }
+}
+
+/// Whether rules of `rule_bytes` can be compared with the path of `url` within the bound.
+fn is_decidable(rule_bytes: usize, url: &CanonicalUrl) -> bool {
+    rule_bytes.saturating_mul(url.path_and_query().len()) <= MAX_DECISION_WORK
 }
 
 /// Follows a redirect of the file, or records the target that is refused.

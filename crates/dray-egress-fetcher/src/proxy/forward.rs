@@ -171,6 +171,17 @@ struct ResponseCheck<'a> {
     counts: &'a ByteCounts,
 }
 
+/// The client side of HTTP/1.1 towards a target.
+pub(super) fn client_builder() -> hyper::client::conn::http1::Builder {
+    let mut builder = hyper::client::conn::http1::Builder::new();
+    builder
+        .max_headers(MAX_RESPONSE_FIELDS)
+        .max_header_size(BUFFER_BYTES)
+        .max_buf_size(BUFFER_BYTES)
+        .title_case_headers(true);
+    builder
+}
+
 /// One request and one response.
 async fn exchange<S>(
     client: ClientStream<S>,
@@ -181,11 +192,7 @@ async fn exchange<S>(
 where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
-    let handshake = hyper::client::conn::http1::Builder::new()
-        .max_headers(MAX_RESPONSE_FIELDS)
-        .max_header_size(BUFFER_BYTES)
-        .max_buf_size(BUFFER_BYTES)
-        .title_case_headers(true)
+    let handshake = client_builder()
         .handshake(TokioIo::new(InterimIo::new(target)))
         .await;
     let Ok((sender, connection)) = handshake else {
@@ -276,7 +283,7 @@ async fn answer(
 }
 
 /// The media type of a response; empty when none or several are declared.
-fn declared_type(fields: &HeaderMap) -> &str {
+pub(super) fn declared_type(fields: &HeaderMap) -> &str {
     let mut types = fields.get_all(CONTENT_TYPE).iter();
     match (types.next(), types.next()) {
         (Some(declared), None) => declared.to_str().unwrap_or_default(),
@@ -333,7 +340,7 @@ pub(super) fn target_head(
 }
 
 /// Removes the fields for one recipient, and those that `Connection` names.
-fn remove_hop_fields(fields: &mut HeaderMap) {
+pub(super) fn remove_hop_fields(fields: &mut HeaderMap) {
     let named: Vec<HeaderName> = fields
         .get_all(CONNECTION)
         .iter()

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use socket2::SockRef;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -20,6 +20,8 @@ use crate::metrics::UNKNOWN_PROTOCOL;
 const USER_TIMEOUT: Duration = Duration::from_secs(30);
 /// Pause after a failed accept, which mostly means that the process has no descriptors left.
 const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
+/// Most connections that wait to be accepted; the kernel may allow fewer (`net.core.somaxconn`).
+const ACCEPT_BACKLOG: u32 = 4096;
 /// Time for the last audit events of connections that were cut.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(3);
 /// Share of the unidentified clients that one address may have.
@@ -43,8 +45,8 @@ impl RunningProxy {
     /// # Errors
     ///
     /// When the address cannot be bound.
-    pub async fn start(proxy: ForwardProxy) -> io::Result<Self> {
-        let listener = TcpListener::bind(proxy.settings().listen).await?;
+    pub fn start(proxy: ForwardProxy) -> io::Result<Self> {
+        let listener = listen_on(proxy.settings().listen)?;
         let running = Self {
             address: listener.local_addr()?,
             proxy: Arc::new(proxy),
@@ -71,6 +73,7 @@ impl RunningProxy {
     /// Accepts no more, lets open connections end for the drain time, then cuts them. Each gets its audit event.
     pub async fn stop(&self) {
         self.stop.cancel();
+        self.proxy.drain();
         self.tasks.close();
         let drain = self.proxy.settings().drain_timeout;
         if tokio::time::timeout(drain, self.tasks.wait()).await.is_ok() {
@@ -97,6 +100,21 @@ impl Drop for RunningProxy {
         self.stop.cancel();
         self.abort.cancel();
     }
+}
+
+/// Listens with a backlog for many clients that come together.
+fn listen_on(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = match address {
+        SocketAddr::V4(_) => TcpSocket::new_v4(),
+        SocketAddr::V6(_) => TcpSocket::new_v6(),
+    }?;
+    // Connections of a process that ended do not keep the address from the next one, as with `TcpListener::bind`.
+    socket.set_reuseaddr(true)?;
+    // Accepted sockets inherit both (Linux), which saves two system calls for each client.
+    socket.set_nodelay(true)?;
+    SockRef::from(&socket).set_tcp_user_timeout(Some(USER_TIMEOUT))?;
+    socket.bind(address)?;
+    socket.listen(ACCEPT_BACKLOG)
 }
 
 /// State that accepting connections needs.
@@ -141,11 +159,6 @@ impl AcceptLoop {
             // Closed without a response: writing to a client that floods would cost more than it does.
             return;
         };
-        let options = SockRef::from(&stream).set_tcp_user_timeout(Some(USER_TIMEOUT));
-        if let Err(error) = options.and_then(|()| stream.set_nodelay(true)) {
-            tracing::debug!(%error, "a client of the proxy is gone already");
-            return;
-        }
         let (proxy, abort) = (Arc::clone(&self.proxy), self.abort.clone());
         self.tasks.spawn(async move {
             let _permit = permit;
@@ -161,7 +174,14 @@ impl AcceptLoop {
 #[derive(Clone, Debug)]
 pub(super) struct UnidentifiedClients {
     most: usize,
-    counts: Arc<Mutex<HashMap<IpAddr, usize>>>,
+    counts: Arc<Mutex<ClientCounts>>,
+}
+
+/// Clients that have not shown a token.
+#[derive(Debug, Default)]
+struct ClientCounts {
+    all: usize,
+    by_address: HashMap<IpAddr, usize>,
 }
 
 impl UnidentifiedClients {
@@ -175,19 +195,19 @@ impl UnidentifiedClients {
     /// A place for a client at `address`; `None` when there are too many.
     fn enter(&self, address: IpAddr) -> Option<UnidentifiedPermit> {
         let mut counts = self.lock();
-        let all: usize = counts.values().sum();
-        let count = counts.get(&address).copied().unwrap_or_default();
-        if all >= self.most || count >= self.most.div_ceil(ADDRESS_SHARE) {
+        let count = counts.by_address.get(&address).copied().unwrap_or_default();
+        if counts.all >= self.most || count >= self.most.div_ceil(ADDRESS_SHARE) {
             return None;
         }
-        counts.insert(address, count + 1);
+        counts.all += 1;
+        counts.by_address.insert(address, count + 1);
         Some(UnidentifiedPermit {
             clients: self.clone(),
             address,
         })
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<IpAddr, usize>> {
+    fn lock(&self) -> MutexGuard<'_, ClientCounts> {
         self.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -202,10 +222,11 @@ pub struct UnidentifiedPermit {
 impl Drop for UnidentifiedPermit {
     fn drop(&mut self) {
         let mut counts = self.clients.lock();
-        if let Some(count) = counts.get_mut(&self.address) {
+        counts.all = counts.all.saturating_sub(1);
+        if let Some(count) = counts.by_address.get_mut(&self.address) {
             *count = count.saturating_sub(1);
             if *count == 0 {
-                counts.remove(&self.address);
+                counts.by_address.remove(&self.address);
             }
         }
     }
@@ -214,6 +235,17 @@ impl Drop for UnidentifiedPermit {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn accepted_clients_have_the_options_of_the_listener() {
+        let listener = listen_on("127.0.0.1:0".parse().unwrap()).unwrap();
+        let address = listener.local_addr().unwrap();
+        let _client = std::net::TcpStream::connect(address).unwrap();
+        let (accepted, _) = listener.accept().await.unwrap();
+        assert!(accepted.nodelay().unwrap());
+        let timeout = SockRef::from(&accepted).tcp_user_timeout().unwrap();
+        assert_eq!(timeout, Some(USER_TIMEOUT));
+    }
 
     #[test]
     fn one_address_takes_a_quarter_of_the_places_and_gives_them_back() {
@@ -227,7 +259,8 @@ mod tests {
             .collect();
         assert!(clients.enter(IpAddr::from([10, 0, 0, 9])).is_none());
         drop((places, others));
-        assert!(clients.lock().is_empty());
+        assert_eq!(clients.lock().all, 0);
+        assert!(clients.lock().by_address.is_empty());
         assert!(clients.enter(one).is_some());
     }
 }

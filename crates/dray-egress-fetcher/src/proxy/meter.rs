@@ -2,8 +2,8 @@
 
 use std::io;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -23,6 +23,14 @@ pub struct ByteLimits {
     pub up: u64,
     /// From the target to the client.
     pub down: u64,
+}
+
+impl ByteLimits {
+    /// No limit.
+    pub const UNLIMITED: Self = Self {
+        up: u64::MAX,
+        down: u64::MAX,
+    };
 }
 
 /// A direction has reached its limit and has more bytes.
@@ -46,9 +54,13 @@ impl LimitReached {
     }
 }
 
-/// Counts of one connection. Clones share them.
+/// Counts of one connection, or of one of its requests. Clones share them.
 #[derive(Clone, Debug)]
-pub struct ByteCounts(Arc<CountState>);
+pub struct ByteCounts {
+    state: Arc<CountState>,
+    /// Bytes of earlier requests, up and down, which do not count here.
+    earlier: (u64, u64),
+}
 
 #[derive(Debug)]
 struct CountState {
@@ -63,14 +75,18 @@ struct CountState {
 
 impl Default for ByteCounts {
     fn default() -> Self {
-        Self(Arc::new(CountState {
+        let state = CountState {
             started: Instant::now(),
             up: AtomicU64::new(0),
             down: AtomicU64::new(0),
             last_ms: AtomicU64::new(0),
             half_closed: AtomicBool::new(false),
             limit: std::sync::OnceLock::new(),
-        }))
+        };
+        Self {
+            state: Arc::new(state),
+            earlier: (0, 0),
+        }
     }
 }
 
@@ -78,22 +94,37 @@ impl ByteCounts {
     /// Bytes that were written to the target.
     pub fn up(&self) -> u64 {
         // The counters guard no other data, here and below.
-        self.0.up.load(Ordering::Relaxed)
+        let all = self.state.up.load(Ordering::Relaxed);
+        all.saturating_sub(self.earlier.0)
     }
 
     /// Bytes that were read from the target and passed on.
     pub fn down(&self) -> u64 {
-        self.0.down.load(Ordering::Relaxed)
+        let all = self.state.down.load(Ordering::Relaxed);
+        all.saturating_sub(self.earlier.1)
+    }
+
+    /// The counts of the same connection that begin at zero now, for its next request, which is activity too.
+    #[must_use]
+    pub fn from_now(&self) -> Self {
+        self.note_activity();
+        Self {
+            state: Arc::clone(&self.state),
+            earlier: (
+                self.state.up.load(Ordering::Relaxed),
+                self.state.down.load(Ordering::Relaxed),
+            ),
+        }
     }
 
     /// The limit that was reached, however the layers above reported it.
     pub fn limit_reached(&self) -> Option<LimitReached> {
-        self.0.limit.get().copied()
+        self.state.limit.get().copied()
     }
 
     /// Notes that one side sends no more.
     pub fn half_close(&self) {
-        self.0.half_closed.store(true, Ordering::Relaxed);
+        self.state.half_closed.store(true, Ordering::Relaxed);
         self.note_activity();
     }
 
@@ -101,14 +132,14 @@ impl ByteCounts {
     pub async fn idle(&self, limit: Duration) {
         loop {
             // Read again each time, since a half-close shortens the wait.
-            let is_half_closed = self.0.half_closed.load(Ordering::Relaxed);
+            let is_half_closed = self.state.half_closed.load(Ordering::Relaxed);
             let limit = if is_half_closed {
                 limit.min(HALF_CLOSED_TIMEOUT)
             } else {
                 limit
             };
-            let last = Duration::from_millis(self.0.last_ms.load(Ordering::Relaxed));
-            let end = self.0.started + last + limit;
+            let last = Duration::from_millis(self.state.last_ms.load(Ordering::Relaxed));
+            let end = self.state.started + last + limit;
             if Instant::now() >= end {
                 return;
             }
@@ -117,25 +148,64 @@ impl ByteCounts {
     }
 
     fn note_activity(&self) {
-        let now = self.0.started.elapsed().as_millis();
-        self.0
+        let now = self.state.started.elapsed().as_millis();
+        self.state
             .last_ms
             .store(u64::try_from(now).unwrap_or(u64::MAX), Ordering::Relaxed);
     }
 
     fn exceed(&self, limit: LimitReached) -> io::Error {
         // The first one counts.
-        let _ = self.0.limit.set(limit);
+        let _ = self.state.limit.set(limit);
         io::Error::other(limit)
+    }
+}
+
+/// Limits and quota of a stream, which may change from one request to the next. Clones share them.
+#[derive(Clone, Debug)]
+pub struct StreamBounds(Arc<BoundsState>);
+
+#[derive(Debug)]
+struct BoundsState {
+    up: AtomicU64,
+    down: AtomicU64,
+    quota: Mutex<Option<QuotaLease>>,
+}
+
+impl StreamBounds {
+    fn new(limits: ByteLimits) -> Self {
+        Self(Arc::new(BoundsState {
+            up: AtomicU64::new(limits.up),
+            down: AtomicU64::new(limits.down),
+            quota: Mutex::default(),
+        }))
+    }
+
+    /// Limits all bytes from the target since the stream began.
+    pub fn limit_down(&self, bytes: u64) {
+        self.0.down.store(bytes, Ordering::Relaxed);
+    }
+
+    /// Counts the bytes from now on against these quotas, and returns the place of the earlier ones.
+    pub fn set_quota(&self, quota: Option<QuotaLease>) {
+        let mut held = self.0.quota.lock().unwrap_or_else(PoisonError::into_inner);
+        *held = quota;
+    }
+
+    /// Counts bytes; whether they are within the quota.
+    fn charge(&self, bytes: u64) -> bool {
+        let quota = self.0.quota.lock().unwrap_or_else(PoisonError::into_inner);
+        quota
+            .as_ref()
+            .is_none_or(|quota| quota.charge(bytes).is_ok())
     }
 }
 
 /// The connection to a target, counted. Exactly the limit passes; one byte more is an error.
 pub struct TargetStream {
     io: Box<dyn Io>,
-    limits: ByteLimits,
+    bounds: StreamBounds,
     counts: ByteCounts,
-    quota: Option<QuotaLease>,
     /// Whether bytes beyond the limit were read and thrown away: nothing more passes, not even the end.
     is_cut: bool,
 }
@@ -153,26 +223,30 @@ impl TargetStream {
     pub fn new(io: Box<dyn Io>, limits: ByteLimits, counts: ByteCounts) -> Self {
         Self {
             io,
-            limits,
+            bounds: StreamBounds::new(limits),
             counts,
-            quota: None,
             is_cut: false,
         }
     }
 
     /// Counts the bytes against quotas too.
     #[must_use]
-    pub fn with_quota(mut self, quota: Option<QuotaLease>) -> Self {
-        self.quota = quota;
+    pub fn with_quota(self, quota: Option<QuotaLease>) -> Self {
+        self.bounds.set_quota(quota);
         self
+    }
+
+    /// Its bounds, to change them later.
+    pub fn bounds(&self) -> StreamBounds {
+        self.bounds.clone()
     }
 
     /// Counts bytes that passed; the next ones do not pass when a quota is exceeded.
     fn charge(&mut self, bytes: u64) -> Result<(), io::Error> {
-        let charged = self.quota.as_ref().map(|quota| quota.charge(bytes));
-        match charged {
-            Some(Err(_)) => Err(self.counts.exceed(LimitReached::Quota)),
-            _ => Ok(()),
+        if self.bounds.charge(bytes) {
+            Ok(())
+        } else {
+            Err(self.counts.exceed(LimitReached::Quota))
         }
     }
 }
@@ -193,7 +267,8 @@ impl AsyncRead for TargetStream {
         if count == 0 {
             return Poll::Ready(Ok(()));
         }
-        let left = self.limits.down.saturating_sub(self.counts.down());
+        let limit = self.bounds.0.down.load(Ordering::Relaxed);
+        let left = limit.saturating_sub(self.counts.down());
         if left == 0 {
             buffer.set_filled(before);
             return Poll::Ready(Err(self.counts.exceed(LimitReached::Down)));
@@ -208,7 +283,7 @@ impl AsyncRead for TargetStream {
             self.is_cut = true;
         }
         self.charge(passed)?;
-        self.counts.0.down.fetch_add(passed, Ordering::Relaxed);
+        self.counts.state.down.fetch_add(passed, Ordering::Relaxed);
         self.counts.note_activity();
         Poll::Ready(Ok(()))
     }
@@ -220,7 +295,8 @@ impl AsyncWrite for TargetStream {
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        let left = self.limits.up.saturating_sub(self.counts.up());
+        let limit = self.bounds.0.up.load(Ordering::Relaxed);
+        let left = limit.saturating_sub(self.counts.up());
         let allowed = bytes.len().min(usize::try_from(left).unwrap_or(usize::MAX));
         if allowed == 0 && !bytes.is_empty() {
             return Poll::Ready(Err(self.counts.exceed(LimitReached::Up)));
@@ -228,7 +304,7 @@ impl AsyncWrite for TargetStream {
         let bytes = bytes.get(..allowed).unwrap_or_default();
         let written = ready!(Pin::new(&mut self.io).poll_write(cx, bytes))?;
         self.counts
-            .0
+            .state
             .up
             .fetch_add(written as u64, Ordering::Relaxed);
         self.counts.note_activity();
@@ -308,6 +384,22 @@ mod tests {
             assert_eq!(counts.limit_reached(), Some(LimitReached::Down));
             assert!(failed || pieces.len() == 1);
         }
+    }
+
+    #[tokio::test]
+    async fn b_2_counts_of_a_further_request_begin_at_zero_and_its_limit_does_not() {
+        let (mut target, mut far, counts) = target(TEST_LIMITS);
+        let bounds = target.bounds();
+        far.write_all(b"123456").await.unwrap();
+        let mut buffer = [0; 64];
+        assert_eq!(target.read(&mut buffer).await.unwrap(), 6);
+        let next = counts.from_now();
+        assert_eq!((next.up(), next.down()), (0, 0));
+        bounds.limit_down(counts.down() + 2);
+        far.write_all(b"789").await.unwrap();
+        assert_eq!(target.read(&mut buffer).await.unwrap(), 2);
+        assert_eq!((next.down(), counts.down()), (2, 8));
+        assert_eq!(next.limit_reached(), Some(LimitReached::Down));
     }
 
     #[tokio::test]

@@ -46,6 +46,7 @@ pub struct ForwardProxy {
     metrics: ProxyMetrics,
     clock: Clock,
     audit_required: bool,
+    drain: CancellationToken,
     cut: CancellationToken,
     authority: Option<Arc<InterceptionAuthority>>,
 }
@@ -98,6 +99,7 @@ impl ForwardProxy {
             metrics,
             clock,
             audit_required,
+            drain: CancellationToken::new(),
             cut: CancellationToken::new(),
             authority: None,
         }
@@ -119,8 +121,8 @@ impl ForwardProxy {
         &self.fetcher
     }
 
-    pub(super) fn now_s(&self) -> u64 {
-        self.clock.now_ms() / 1000
+    pub(super) fn now_ms(&self) -> u64 {
+        self.clock.now_ms()
     }
 
     /// The settings after validation.
@@ -154,6 +156,16 @@ impl ForwardProxy {
     /// Ends every open connection.
     pub(super) fn cut(&self) {
         self.cut.cancel();
+    }
+
+    /// Lets every connection end with what it does now.
+    pub(super) fn drain(&self) {
+        self.drain.cancel();
+    }
+
+    /// Cancelled when no connection may begin anything new.
+    pub(super) const fn draining(&self) -> &CancellationToken {
+        &self.drain
     }
 
     /// Serves a client until its connection ends. `place` is given back once it is identified.

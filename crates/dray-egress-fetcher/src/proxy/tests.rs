@@ -7,6 +7,7 @@ mod clients;
 mod hostile;
 pub(super) mod intercepted;
 mod limits;
+mod persistent;
 mod requests;
 mod ruled;
 mod socks;

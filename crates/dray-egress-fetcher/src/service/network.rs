@@ -31,7 +31,8 @@ pub(super) async fn network_access(
     let dialer: Arc<dyn Dialer> = match &compiled.upstream_proxy {
         Some(settings) => {
             let tls = tls_client(config).await?;
-            Arc::new(UpstreamProxyDialer::new(settings.clone(), tls))
+            let dialer = UpstreamProxyDialer::new(settings.clone(), tls);
+            Arc::new(dialer.with_connect_timeout(compiled.settings.connect))
         }
         None => Arc::new(TcpDialer),
     };

@@ -51,6 +51,32 @@ async fn a_robots_txt_is_not_requested_by_default() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn bytes_of_a_robots_txt_are_counted() {
+    let (fixture, _) = served(RobotsMode::Obey, ResponseScript::ok(RULES));
+    let outcome = fixture.fetch("http://files.example.org/private/open").await;
+    assert_eq!(outcome.code(), "ok");
+    assert_eq!(outcome.record.robots_bytes, RULES.len() as u64);
+    // Those of the file itself stay apart: they continue it when it breaks off.
+    assert_eq!(outcome.record.counts.wire, 5);
+}
+
+#[tokio::test(start_paused = true)]
+async fn rules_that_cannot_be_compared_within_the_bound_allow_nothing() {
+    use std::fmt::Write as _;
+    let mut rules = "User-agent: *\n".to_owned();
+    for number in 0..10_000 {
+        writeln!(rules, "Disallow: /x{number}*y").unwrap();
+    }
+    let (fixture, server) = served(RobotsMode::Obey, ResponseScript::ok(rules));
+    let outcome = fixture.fetch("http://files.example.org/open").await;
+    assert_eq!(outcome.code(), "ok");
+    let long = format!("http://files.example.org/open?{}", "a".repeat(6_000));
+    let outcome = fixture.fetch(&long).await;
+    assert_eq!(outcome.end(), ("robots_denied", "policy"));
+    assert_eq!(requests(&server).0, 1);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_refusal_names_the_line_and_sends_no_request_for_the_file() {
     let (fixture, server) = served(RobotsMode::Obey, ResponseScript::ok(RULES));
     let outcome = fixture.fetch(FILE_URL).await;

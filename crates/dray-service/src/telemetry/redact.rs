@@ -32,6 +32,26 @@ pub fn redact_line(line: &str) -> String {
     redacted
 }
 
+/// Whether the prefix of a secret name is in the line, in any case of letters.
+fn may_hold_secret(line: &[u8]) -> bool {
+    let mut rest = line;
+    // By the hyphen, which is rarer than letters.
+    while let Some(hyphen) = rest.iter().position(|byte| *byte == b'-') {
+        let (before, after) = rest.split_at(hyphen + 1);
+        let begins = before
+            .last_chunk::<2>()
+            .is_some_and(|start| start.eq_ignore_ascii_case(b"x-"));
+        let continues = after
+            .first_chunk::<4>()
+            .is_some_and(|next| next.eq_ignore_ascii_case(b"amz-"));
+        if begins && continues {
+            return true;
+        }
+        rest = after;
+    }
+    false
+}
+
 /// Returns where the next secret value at or after `from` begins and ends.
 fn next_value(lower: &str, mut from: usize) -> Option<(usize, usize)> {
     loop {
@@ -111,6 +131,11 @@ pub struct RedactingWriter<W> {
 
 impl<W: Write> Write for RedactingWriter<W> {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        // Nearly every line passes unchanged, and lines of audit events are long.
+        if !may_hold_secret(line) {
+            self.inner.write_all(line)?;
+            return Ok(line.len());
+        }
         // A broken character must not let the line pass unredacted.
         let text = String::from_utf8_lossy(line);
         self.inner.write_all(redact_line(&text).as_bytes())?;
@@ -180,6 +205,45 @@ mod tests {
     fn the_text_around_a_secret_is_not_changed() {
         check("ä X-Amz-Signature=ü ö", "ä X-Amz-Signature=*** ö");
         check("İ X-Amz-Signature=s", "İ X-Amz-Signature=***");
+    }
+
+    #[test]
+    fn a_line_that_may_hold_a_secret_is_found_in_any_case_and_place() {
+        for name in SECRET_NAMES {
+            for name in [name.to_owned(), name.to_ascii_uppercase()] {
+                let line = format!("a-b x-y {name}=1");
+                assert!(may_hold_secret(line.as_bytes()), "{line}");
+                assert!(may_hold_secret(name.as_bytes()), "{name}");
+            }
+        }
+        for line in [
+            "",
+            "-",
+            "x-",
+            "x-am",
+            "amz-",
+            "x_amz-",
+            "y-amz-x",
+            "--x-a-mz-",
+        ] {
+            assert!(!may_hold_secret(line.as_bytes()), "{line}");
+        }
+    }
+
+    #[test]
+    fn a_writer_hides_a_secret_behind_a_broken_character() {
+        let mut written = Vec::new();
+        let mut writer = RedactingWriter {
+            inner: &mut written,
+        };
+        writer.write_all(b"\xff X-Amz-Signature=abc end\n").unwrap();
+        writer.write_all(b"nothing \xff to hide\n").unwrap();
+        let written = String::from_utf8_lossy(&written);
+        assert!(!written.contains("abc"), "{written}");
+        assert!(
+            written.ends_with("*** end\nnothing \u{fffd} to hide\n"),
+            "{written}"
+        );
     }
 
     proptest! {

@@ -12,8 +12,8 @@ use std::sync::mpsc::sync_channel;
 use std::thread;
 use std::time::Duration;
 
-use super::super::line::event_json;
-use super::super::queue::{QueueTask, QueueWorker};
+use super::super::line::event_text;
+use super::super::queue::{LostFrames, QueueTask, QueueWorker};
 use super::super::{Auditor, ProxyProtocol};
 use super::*;
 use crate::config::AuditFormat;
@@ -71,14 +71,18 @@ fn event(operation: &str, verdict: &str) -> v1::EgressAudit {
     }
 }
 
+fn record(file: &AuditQueue, event: &v1::EgressAudit) {
+    file.record(event, &event_text(event));
+}
+
 #[test]
 fn each_event_is_a_line_of_a_file_for_this_user_alone() {
     let fixture = FileFixture::new();
     fs::write(&fixture.path, "").unwrap();
     fs::set_permissions(&fixture.path, fs::Permissions::from_mode(0o644)).unwrap();
     let file = fixture.open(&fixture.settings()).unwrap();
-    file.record(&event("one", "allow"));
-    file.record(&event("two", "deny"));
+    record(&file, &event("one", "allow"));
+    record(&file, &event("two", "deny"));
     let _ = file.flush().blocking_recv();
     let lines = fixture.lines("audit.jsonl");
     let operations: Vec<_> = lines.iter().map(|line| &line["operation_id"]).collect();
@@ -90,14 +94,14 @@ fn each_event_is_a_line_of_a_file_for_this_user_alone() {
 #[test]
 fn a_full_file_is_rotated_and_the_oldest_is_removed() {
     let fixture = FileFixture::new();
-    let line = event_json(&event("0", "allow")).to_string().len() as u64 + 1;
+    let line = event_text(&event("0", "allow")).len() as u64 + 1;
     let settings = AuditFileSettings {
         max_bytes: 2 * line,
         ..fixture.settings()
     };
     let file = fixture.open(&settings).unwrap();
     for number in 0..9 {
-        file.record(&event(&number.to_string(), "allow"));
+        record(&file, &event(&number.to_string(), "allow"));
     }
     let _ = file.flush().blocking_recv();
     let operations = |name: &str| -> Vec<String> {
@@ -112,7 +116,7 @@ fn a_full_file_is_rotated_and_the_oldest_is_removed() {
     assert!(!fixture.folder.path().join("audit.jsonl.3").exists());
     // A restart goes on with the same file.
     let file = fixture.open(&settings).unwrap();
-    file.record(&event("9", "allow"));
+    record(&file, &event("9", "allow"));
     let _ = file.flush().blocking_recv();
     assert_eq!(operations("audit.jsonl"), ["8", "9"]);
 }
@@ -128,7 +132,7 @@ fn sampling_drops_no_refusal_and_no_half_of_a_connection() {
     for number in 0..500 {
         let operation = format!("operation-{number}");
         for verdict in ["allow", "deny", "allow"] {
-            file.record(&event(&operation, verdict));
+            record(&file, &event(&operation, verdict));
         }
     }
     let _ = file.flush().blocking_recv();
@@ -173,12 +177,76 @@ fn a_disk_that_is_full_costs_lines_and_holds_nothing_up() {
     };
     let running = thread::spawn(move || worker.run(&received));
     for _ in 0..3 {
-        file.record(&event("one", "deny"));
+        record(&file, &event("one", "deny"));
     }
     let _ = file.flush().blocking_recv();
     assert_eq!(queued_bytes.load(Ordering::Relaxed), 0);
     drop(file);
     running.join().unwrap();
+}
+
+/// A writer that reports how many frames it gets together.
+struct BatchRecorder(std::sync::mpsc::Sender<usize>);
+
+impl EventWriter for BatchRecorder {
+    fn frame(_event: &v1::EgressAudit, text: &str) -> Vec<u8> {
+        text.as_bytes().to_vec()
+    }
+
+    fn write_frame(&mut self, _frame: &[u8]) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn write_frames(&mut self, frames: &[Vec<u8>]) -> Result<(), LostFrames> {
+        self.0.send(frames.len()).unwrap();
+        Ok(())
+    }
+}
+
+#[test]
+fn events_that_wait_are_written_together_before_any_of_their_waits_ends() {
+    let fixture = FileFixture::new();
+    let metrics = EgressMetrics::new(&fixture.catalogue.meter());
+    let (tasks, received) = sync_channel(8);
+    let queue = AuditQueue::with_writer::<BatchRecorder>(TEST_TERMS, tasks, metrics.clone());
+    let (sizes, written) = std::sync::mpsc::channel();
+    let mut waits = Vec::new();
+    for operation in ["one", "two", "three"] {
+        record(&queue, &event(operation, "allow"));
+        waits.push(queue.flush());
+    }
+    let worker = QueueWorker {
+        writer: BatchRecorder(sizes),
+        place: AuditDestination::File,
+        queued_bytes: Arc::clone(&queue.queued_bytes),
+        metrics,
+    };
+    drop(queue);
+    // Everything waits before the thread begins, so it is one batch.
+    worker.run(&received);
+    assert_eq!(written.iter().collect::<Vec<_>>(), [3]);
+    for wait in waits {
+        assert!(wait.blocking_recv().is_err(), "the wait is over");
+    }
+}
+
+#[test]
+fn a_batch_that_fills_a_file_continues_in_the_next_one() {
+    let fixture = FileFixture::new();
+    let line = |number: usize| format!("{{\"number\":{number}}}\n").into_bytes();
+    let line_bytes = line(0).len() as u64;
+    // Room for two lines and a half.
+    let mut file = RotatedFile::open(&fixture.path, 2 * line_bytes + line_bytes / 2, 3).unwrap();
+    file.write_line(&line(0)).unwrap();
+    let lines: Vec<_> = (1..6).map(line).collect();
+    assert!(file.write_frames(&lines).is_ok());
+    let numbers = |name: &str| -> Vec<u64> {
+        let lines = fixture.lines(name).into_iter();
+        lines.map(|line| line["number"].as_u64().unwrap()).collect()
+    };
+    assert_eq!(numbers("audit.jsonl.2"), [0, 1]);
+    assert_eq!(numbers("audit.jsonl.1"), [2, 3]);
+    assert_eq!(numbers("audit.jsonl"), [4, 5]);
 }
 
 #[test]
@@ -189,9 +257,9 @@ fn more_than_the_queue_holds_is_dropped_and_not_waited_for() {
     let metrics = EgressMetrics::new(&fixture.catalogue.meter());
     let file = AuditQueue::with_writer::<RotatedFile>(TEST_TERMS, tasks, metrics);
     let queued_bytes: Arc<AtomicUsize> = Arc::clone(&file.queued_bytes);
-    let line = event_json(&event("one", "deny")).to_string().len() + 1;
+    let line = event_text(&event("one", "deny")).len() + 1;
     for _ in 0..10 {
-        file.record(&event("one", "deny"));
+        record(&file, &event("one", "deny"));
     }
     assert_eq!(queued_bytes.load(Ordering::Relaxed), 2 * line);
 }
@@ -199,7 +267,7 @@ fn more_than_the_queue_holds_is_dropped_and_not_waited_for() {
 #[test]
 fn a_line_that_a_killed_process_did_not_finish_is_removed_and_no_other() {
     let fixture = FileFixture::new();
-    let whole = event_json(&event("whole", "allow")).to_string();
+    let whole = event_text(&event("whole", "allow"));
     let whole = format!("{whole}\n");
     let torn = &whole[..whole.len() / 2];
     for (before, kept) in [
@@ -218,7 +286,7 @@ fn a_line_that_a_killed_process_did_not_finish_is_removed_and_no_other() {
             ..fixture.settings()
         });
         let file = file.unwrap();
-        file.record(&event("next", "allow"));
+        record(&file, &event("next", "allow"));
         let _ = file.flush().blocking_recv();
         let text = fs::read_to_string(&fixture.path).unwrap();
         let next = text.strip_prefix(&kept).unwrap();

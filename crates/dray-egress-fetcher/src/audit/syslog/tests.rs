@@ -7,6 +7,7 @@ use dray_service::telemetry::InstrumentCatalogue;
 use serde_json::Value;
 
 use super::*;
+use crate::audit::line::event_text;
 use crate::config::AuditFormat;
 
 const TEST_TIMEOUT: Duration = Duration::from_secs(10);
@@ -29,6 +30,10 @@ fn event(operation: &str, verdict: &str) -> v1::EgressAudit {
         time_ms: 1_800_000_000_120,
         ..v1::EgressAudit::default()
     }
+}
+
+fn record(queue: &AuditQueue, event: &v1::EgressAudit) {
+    queue.record(event, &event_text(event));
 }
 
 /// The head of a message, and its JSON.
@@ -60,8 +65,8 @@ fn datagrams_of_udp_and_unix_are_one_message_each() {
     let server = SyslogAddress::Udp(udp.local_addr().unwrap().to_string());
     for address in [server, SyslogAddress::Unix(path)] {
         let queue = queue(address.clone());
-        queue.record(&event("one", "allow"));
-        queue.record(&event("two", "deny"));
+        record(&queue, &event("one", "allow"));
+        record(&queue, &event("two", "deny"));
         for (priority, operation) in [(110, "one"), (109, "two")] {
             let length = match &address {
                 SyslogAddress::Unix(_) => unix.recv(&mut buffer).unwrap(),
@@ -94,18 +99,18 @@ fn a_connection_of_tcp_has_octet_counts_and_is_made_again_after_it_broke() {
     let queue = queue(SyslogAddress::Tcp(
         listener.local_addr().unwrap().to_string(),
     ));
-    queue.record(&event("one", "allow"));
+    record(&queue, &event("one", "allow"));
     let (stream, _) = listener.accept().unwrap();
     let mut reader = BufReader::new(stream);
     check(&read_counted(&mut reader), 110, "one");
-    queue.record(&event("two", "deny"));
+    record(&queue, &event("two", "deny"));
     check(&read_counted(&mut reader), 109, "two");
     // With unread bytes, a close is a reset, which the next writes of the other end meet.
     drop(reader);
     listener.set_nonblocking(true).unwrap();
     let again = std::time::Instant::now() + TEST_TIMEOUT;
     let stream = loop {
-        queue.record(&event("three", "deny"));
+        record(&queue, &event("three", "deny"));
         let _ = queue.flush().blocking_recv();
         match listener.accept() {
             Ok((stream, _)) => break stream,
@@ -123,7 +128,7 @@ fn a_server_that_is_not_there_costs_events_and_holds_nothing_up() {
     drop(listener);
     let queue = queue(SyslogAddress::Tcp(address.to_string()));
     for _ in 0..1000 {
-        queue.record(&event("one", "deny"));
+        record(&queue, &event("one", "deny"));
     }
     let _ = queue.flush().blocking_recv();
     let queued = queue
@@ -132,7 +137,7 @@ fn a_server_that_is_not_there_costs_events_and_holds_nothing_up() {
     assert_eq!(queued, 0);
     let missing = SyslogAddress::Unix("/nonexistent/log".into());
     let queue = self::queue(missing);
-    queue.record(&event("one", "deny"));
+    record(&queue, &event("one", "deny"));
     let _ = queue.flush().blocking_recv();
 }
 
@@ -141,9 +146,9 @@ fn an_event_that_is_too_large_for_a_datagram_is_dropped_alone() {
     let udp = UdpSocket::bind("127.0.0.1:0").unwrap();
     udp.set_read_timeout(Some(TEST_TIMEOUT)).unwrap();
     let queue = queue(SyslogAddress::Udp(udp.local_addr().unwrap().to_string()));
-    queue.record(&event("one", "deny"));
-    queue.record(&event(&"x".repeat(70_000), "deny"));
-    queue.record(&event("three", "deny"));
+    record(&queue, &event("one", "deny"));
+    record(&queue, &event(&"x".repeat(70_000), "deny"));
+    record(&queue, &event("three", "deny"));
     let mut buffer = vec![0; 64 * 1024];
     for operation in ["one", "three"] {
         let length = udp.recv(&mut buffer).unwrap();

@@ -15,7 +15,7 @@ use tokio_rustls::client::TlsStream;
 
 use super::*;
 
-const POLICY_TEXT: &str = r#"
+pub(super) const POLICY_TEXT: &str = r#"
 [[intercept]]
 name = "tables"
 hosts = ["files.example.org"]
@@ -118,9 +118,14 @@ impl InterceptingProxy {
         connector.connect(name, client).await.unwrap()
     }
 
-    /// Sends `request` inside a tunnel and returns everything that comes back.
+    /// Sends `request` inside a tunnel, as the last one, and returns everything that comes back.
     pub(super) async fn exchange(&self, request: &str) -> String {
         let mut client = self.client().await;
+        let request = if request.contains("\r\nConnection:") {
+            request.to_owned()
+        } else {
+            request.replacen("\r\n", "\r\nConnection: close\r\n", 1)
+        };
         client.write_all(request.as_bytes()).await.unwrap();
         let mut response = Vec::new();
         match client.read_to_end(&mut response).await {
@@ -258,17 +263,16 @@ async fn a_credential_goes_to_its_host_inside_the_tunnel_and_is_never_shown() {
     assert!(!fixture.proxy.event().await.intercepted);
 }
 
-#[tokio::test]
-async fn nothing_is_smuggled_through_a_tunnel_to_this_host_or_another() {
-    let mut fixture = InterceptingProxy::start(&[]).await;
-    let server = fixture.serve(table());
+/// Requests with several readings, or to another target, each with another request behind it, and the code that refuses
+/// it.
+pub(super) fn smuggling_cases() -> Vec<(String, &'static str)> {
     let smuggled = "GET /other HTTP/1.1\r\nHost: other.example.org\r\n\r\n";
     let host = format!("Host: {NAME}");
     let (length, chunked) = ("Content-Length: 5", "Transfer-Encoding: chunked");
     let (malformed, mismatch) = ("malformed_request", "host_mismatch");
     let (post, get) = ("POST /tables/a", "GET /tables/a");
     let other = "Host: other.example.org";
-    for (line, fields, code) in [
+    let cases = [
         (post, &[&host, length, chunked][..], malformed),
         (post, &[&host, chunked, length], malformed),
         (post, &[&host, "Transfer-Encoding: xchunked"], malformed),
@@ -283,16 +287,27 @@ async fn nothing_is_smuggled_through_a_tunnel_to_this_host_or_another() {
         ("CONNECT other.example.org:443", &[&host], malformed),
         ("OPTIONS *", &[&host], malformed),
         ("GET tables/a", &[&host], malformed),
-    ] {
+    ];
+    let request = |(line, fields, code): (&str, &[&str], _)| {
         let fields = [fields, &[""]].concat().join("\r\n");
         let request = format!("{line} HTTP/1.1\r\n{fields}\r\n0\r\n\r\n{smuggled}");
+        (request, code)
+    };
+    cases.map(request).into()
+}
+
+#[tokio::test]
+async fn nothing_is_smuggled_through_a_tunnel_to_this_host_or_another() {
+    let mut fixture = InterceptingProxy::start(&[]).await;
+    let server = fixture.serve(table());
+    for (request, code) in smuggling_cases() {
         let response = fixture.exchange(&request).await;
         let found = (status_of(&response), code_of(&response));
-        assert_eq!(found.1, code, "{line} {fields}: {response}");
+        assert_eq!(found.1, code, "{request}: {response}");
         assert!((400..=501).contains(&found.0), "{response}");
         let event = fixture.proxy.event().await;
         let fields = (event.proxy_stage.as_str(), event.code.as_str());
-        assert_eq!(fields, ("refused", code), "{line}");
+        assert_eq!(fields, ("refused", code), "{request}");
     }
     assert_eq!(server.received_requests().len(), 0);
 }

@@ -122,3 +122,52 @@ async fn a_target_that_the_proxy_cannot_reach_counts_against_the_target() {
     }
     assert_eq!(proxy.heads().len(), 6);
 }
+
+#[tokio::test]
+async fn a_proxy_that_accepts_and_says_nothing_counts_against_itself_and_not_against_the_host() {
+    let fixture = FetcherFixture {
+        // Nothing is repeated, as above.
+        settings: crate::fetch::FetchLimits {
+            total: Duration::from_millis(200),
+            ..crate::tests::fake_network::settings()
+        },
+        ..FetcherFixture::default()
+    };
+    let proxy = FakeProxy::start("", FakeTarget::Silent).await;
+    let dialer = UpstreamProxyDialer::new(proxy.settings(), tls(None))
+        .with_connect_timeout(Duration::from_millis(50));
+    let limits = FetchAdmission::new(fixture.sizes);
+    let fetcher = Fetcher::new(
+        fixture.settings.clone(),
+        fixture.admin.clone(),
+        Judge::new(fixture.judge.clone()),
+        NetworkAccess {
+            dialer: Arc::new(dialer),
+            ..fixture.fake_network.network()
+        },
+        tls(None),
+        limits.clone(),
+    );
+    for _ in 0..6 {
+        let fetched = run(&fetcher, &request("http://files.example.org/")).await;
+        assert_eq!(fetched.end(), ("connect_failed", "connect"));
+    }
+    assert!(!limits.breaker().is_open("files.example.org:80"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn silence_for_several_targets_opens_the_breaker_of_the_proxy_and_for_one_does_not() {
+    let dialer = UpstreamProxyDialer::new(settings("http://192.0.2.1:3128"), tls(None));
+    let target = |last: u8| IpAddr::from([203, 0, 113, last]);
+    for _ in 0..10 {
+        dialer.count_silence(target(1));
+        tokio::time::advance(FAILURE_INTERVAL).await;
+    }
+    assert!(!dialer.breaker.is_open(BREAKER_KEY));
+    for last in 2..=5 {
+        assert!(!dialer.breaker.is_open(BREAKER_KEY), "{last}");
+        dialer.count_silence(target(last));
+        tokio::time::advance(FAILURE_INTERVAL).await;
+    }
+    assert!(dialer.breaker.is_open(BREAKER_KEY));
+}

@@ -1,0 +1,409 @@
+//! Requests one after the other in an intercepted tunnel (RFC 9112, section 9.3): each is read, judged and recorded like
+//! the first one, and only then sent.
+//!
+//! The response is framed for the client by this module, from what hyper read, and never copied. Only a request whose end
+//! is known before it is sent keeps its tunnel, and only a response whose end is known. The connection to the target is
+//! kept only where the target agrees and sent no byte behind its response. Everything else is the last of its tunnel: an
+//! upgrade, an `Expect`, a chunked or long request body, bytes of the client before the end of the response.
+
+use std::convert::Infallible;
+use std::io;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use dray_guard::{Code, RuleDecision};
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
+use http::header::{
+    CONNECTION, CONTENT_LENGTH, EXPECT, HeaderMap, HeaderValue, TRANSFER_ENCODING, UPGRADE,
+};
+use http::{Request, Response, StatusCode, Version};
+use http_body::Body as _;
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::Incoming;
+use hyper::client::conn::http1::SendRequest;
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+
+use super::client::ClientStream;
+use super::forward::{client_builder, declared_type, remove_hop_fields};
+use super::head::{ProxyRequest, RequestFraming};
+use super::meter::{ByteCounts, ByteLimits, StreamBounds, TargetStream};
+use super::refusal::{ConnectionEnd, ProxyRefusal};
+use crate::dial::Io;
+use crate::error::FetchPhase;
+use crate::head::{BodyFraming, body_framing};
+use crate::wire::{InterimIo, InterimRestart};
+
+/// Most bytes of a request body that keeps its tunnel: it is read before the request is sent.
+const MAX_KEPT_BODY_BYTES: u64 = 64 * 1024;
+
+/// Whether other requests may follow this one in its tunnel. `arrived` bytes have come behind its head: more than its body
+/// has are another request, which is not waited for.
+pub(super) fn is_keepable(request: &ProxyRequest, arrived: usize) -> bool {
+    let is_bounded = match request.framing {
+        RequestFraming::Empty => arrived == 0,
+        RequestFraming::Length(length) => length <= MAX_KEPT_BODY_BYTES && arrived as u64 <= length,
+        RequestFraming::Chunked => false,
+    };
+    is_bounded
+        && !request.is_http_10
+        && !closes_connection(&request.fields)
+        && !request.fields.contains_key(UPGRADE)
+        // The client waits for an interim response before it sends the body.
+        && !request.fields.contains_key(EXPECT)
+}
+
+/// Reads the whole body of a request whose end is known.
+pub(super) async fn read_body<S>(
+    client: &mut ClientStream<S>,
+    request: &ProxyRequest,
+) -> Result<Bytes, ProxyRefusal>
+where
+    S: AsyncRead + AsyncWrite + Send + Unpin,
+{
+    let RequestFraming::Length(length) = request.framing else {
+        return Ok(Bytes::new());
+    };
+    let mut body = Vec::new();
+    let read = client.take(length).read_to_end(&mut body).await;
+    let is_whole = read.is_ok() && body.len() as u64 == length;
+    if is_whole {
+        Ok(body.into())
+    } else {
+        Err(ProxyRefusal::SlowRequest)
+    }
+}
+
+/// Whether a message is the last one of its connection.
+fn closes_connection(fields: &HeaderMap) -> bool {
+    let mut values = fields.get_all(CONNECTION).iter();
+    values.any(|value| {
+        let mut options = value.as_bytes().split(|byte| *byte == b',');
+        options.any(|option| option.trim_ascii().eq_ignore_ascii_case(b"close"))
+    })
+}
+
+/// A request with its whole body, for the target.
+pub(super) struct KeptRequest<'a> {
+    /// The head for the target.
+    pub(super) head: http::request::Parts,
+    pub(super) body: Bytes,
+    /// The decision that allowed it; `None` without policy files.
+    pub(super) decision: Option<&'a RuleDecision>,
+}
+
+/// What follows after a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum KeptOutcome {
+    /// The response is complete.
+    Answered {
+        /// Whether the client may send another request.
+        keeps_client: bool,
+        /// Whether the connection to the target may carry it.
+        keeps_target: bool,
+    },
+    /// The client gets this refusal, and the tunnel ends.
+    Refused(ProxyRefusal),
+    /// The tunnel ends without another byte. A client repeats a request on a connection that carried others before, if
+    /// that is safe (RFC 9110, section 9.2.2).
+    Broken,
+}
+
+impl KeptOutcome {
+    /// How the request ended for its audit event.
+    pub(super) const fn end(self) -> ConnectionEnd {
+        match self {
+            Self::Answered { .. } => ConnectionEnd::Closed,
+            Self::Refused(ProxyRefusal::Guard(Code::MediaTypeNotAllowed, _)) => {
+                ConnectionEnd::MediaType
+            }
+            Self::Refused(_) | Self::Broken => ConnectionEnd::Broken,
+        }
+    }
+}
+
+/// A connection to a target, secured, that carries requests one after the other.
+pub(super) struct KeptTarget {
+    sender: SendRequest<Full<Bytes>>,
+    driver: ConnectionDriver,
+    interim: InterimRestart,
+    /// Bounds and counts of what is on the wire.
+    wire: (StreamBounds, ByteCounts),
+    /// Bounds and counts inside of TLS, where the limit of a rule counts.
+    inner: (StreamBounds, ByteCounts),
+    /// Whether it carried a request before.
+    is_used: bool,
+}
+
+/// The work of a connection, until it ends.
+struct ConnectionDriver(Option<BoxFuture<'static, ()>>);
+
+impl ConnectionDriver {
+    /// Lets it work; whether it has ended.
+    fn poll_work(&mut self, cx: &mut Context<'_>) -> bool {
+        if let Some(work) = &mut self.0
+            && work.as_mut().poll(cx).is_ready()
+        {
+            self.0 = None;
+        }
+        self.0.is_none()
+    }
+}
+
+impl KeptTarget {
+    /// Begins HTTP on a secured connection. `wire` are the bounds and counts below TLS.
+    pub(super) async fn start(
+        io: Box<dyn Io>,
+        wire: (StreamBounds, ByteCounts),
+    ) -> Result<Self, ProxyRefusal> {
+        let inner_counts = ByteCounts::default();
+        let stream = TargetStream::new(io, ByteLimits::UNLIMITED, inner_counts.clone());
+        let inner = (stream.bounds(), inner_counts);
+        let io = InterimIo::new(Box::new(stream));
+        let interim = io.restart_handle();
+        let handshake = client_builder().handshake(TokioIo::new(io)).await;
+        let (sender, connection) = handshake.map_err(|_| ProxyRefusal::Response)?;
+        Ok(Self {
+            sender,
+            // Its failures reach the request or the body that waits for it.
+            driver: ConnectionDriver(Some(Box::pin(connection.map(drop)))),
+            interim,
+            wire,
+            inner,
+            is_used: false,
+        })
+    }
+
+    /// The bounds of what is on the wire.
+    pub(super) const fn wire_bounds(&self) -> &StreamBounds {
+        &self.wire.0
+    }
+
+    /// The counts of what is on the wire, beginning at zero now.
+    pub(super) fn counts_from_now(&self) -> ByteCounts {
+        self.wire.1.from_now()
+    }
+
+    /// Whether the target sent more than the limit of the rule.
+    pub(super) fn exceeds_rule(&self) -> bool {
+        self.inner.1.limit_reached().is_some()
+    }
+
+    /// Works for the connection while no request is under way, and never ends. A byte or the end of the stream at that
+    /// time ends the connection.
+    pub(super) async fn keep_idle(&mut self) -> Infallible {
+        std::future::poll_fn(|cx| {
+            self.driver.poll_work(cx);
+            Poll::Pending
+        })
+        .await
+    }
+
+    /// Whether it can carry another request.
+    pub(super) fn is_ready(&self) -> bool {
+        self.driver.0.is_some() && self.sender.is_ready()
+    }
+
+    /// Sends the request and returns the response to the client. `status` is set once there is one.
+    pub(super) async fn exchange<S>(
+        &mut self,
+        client: &mut ClientStream<S>,
+        request: KeptRequest<'_>,
+        status: &mut Option<u16>,
+    ) -> KeptOutcome
+    where
+        S: AsyncRead + AsyncWrite + Send + Unpin,
+    {
+        let limit = request.decision.and_then(RuleDecision::max_bytes);
+        let (bounds, counts) = &self.inner;
+        bounds.limit_down(counts.down().saturating_add(limit.unwrap_or(u64::MAX)));
+        self.interim.restart();
+        let was_used = std::mem::replace(&mut self.is_used, true);
+        let Self { sender, driver, .. } = self;
+        let mut exchanging = std::pin::pin!(exchange(client, sender, request, status, was_used));
+        std::future::poll_fn(|cx| {
+            // Its end is not that of the exchange: the rest of a response may wait for the client.
+            driver.poll_work(cx);
+            let outcome = exchanging.as_mut().poll(cx);
+            if outcome.is_ready() {
+                // Bytes behind the response are found before anyone asks whether it is ready.
+                driver.poll_work(cx);
+            }
+            outcome
+        })
+        .await
+    }
+}
+
+/// One request and one response.
+async fn exchange<S>(
+    client: &mut ClientStream<S>,
+    sender: &mut SendRequest<Full<Bytes>>,
+    request: KeptRequest<'_>,
+    status: &mut Option<u16>,
+    was_used: bool,
+) -> KeptOutcome
+where
+    S: AsyncRead + AsyncWrite + Send + Unpin,
+{
+    let decision = request.decision;
+    let request = Request::from_parts(request.head, Full::new(request.body));
+    let sending = async {
+        sender.ready().await?;
+        sender.send_request(request).await
+    };
+    let sent = tokio::select! {
+        biased;
+        sent = sending => sent,
+        () = client_end(client) => return KeptOutcome::Broken,
+    };
+    let response = match sent {
+        Ok(response) => response,
+        Err(error) => {
+            tracing::debug!(%error, "a target sent no valid response");
+            // It may have closed the connection while the request was on its way, which is no answer to it.
+            return if was_used && !error.is_parse() {
+                KeptOutcome::Broken
+            } else {
+                KeptOutcome::Refused(ProxyRefusal::Response)
+            };
+        }
+    };
+    let framed = match frame_response(response, decision, status) {
+        Ok(framed) => framed,
+        Err(refusal) => return KeptOutcome::Refused(refusal),
+    };
+    let keeps_target = framed.keeps_target;
+    let keeps_client = framed.has_end && !has_sent_more(client);
+    match framed.send(client, keeps_client).await {
+        Ok(is_quiet) => KeptOutcome::Answered {
+            keeps_client: keeps_client && is_quiet,
+            keeps_target,
+        },
+        Err(error) => {
+            tracing::debug!(%error, "a response broke off");
+            KeptOutcome::Broken
+        }
+    }
+}
+
+/// Ends when the client has closed its side. Bytes that it sends meanwhile are kept and end the tunnel later.
+async fn client_end<S: AsyncRead + AsyncWrite + Unpin>(client: &mut ClientStream<S>) {
+    if client.read_ahead().await.is_ok() {
+        std::future::pending::<()>().await;
+    }
+}
+
+/// Whether the client has sent bytes, or closed, although the response is not complete.
+fn has_sent_more<S: AsyncRead + AsyncWrite + Unpin>(client: &mut ClientStream<S>) -> bool {
+    !client.ahead().is_empty() || client.read_ahead().now_or_never().is_some()
+}
+
+/// A response of a target whose framing has one reading.
+struct FramedResponse {
+    /// The head for the client, without the empty line.
+    head: Vec<u8>,
+    body: Incoming,
+    /// Whether its body goes to the client in chunks.
+    is_chunked: bool,
+    /// Whether its end is known before the connection ends.
+    has_end: bool,
+    /// Whether the target agrees to another request.
+    keeps_target: bool,
+}
+
+/// Checks a response as that of a tunnel with one request, and makes its head for the client.
+fn frame_response(
+    response: Response<Incoming>,
+    decision: Option<&RuleDecision>,
+    status: &mut Option<u16>,
+) -> Result<FramedResponse, ProxyRefusal> {
+    let (mut parts, body) = response.into_parts();
+    // Ambiguous framing is refused as in a fetch, and so is a protocol that was not asked for.
+    let framing =
+        body_framing(parts.version, &parts.headers).map_err(|_| ProxyRefusal::Response)?;
+    if parts.status == StatusCode::SWITCHING_PROTOCOLS {
+        return Err(ProxyRefusal::Response);
+    }
+    *status = Some(parts.status.as_u16());
+    let declared = declared_type(&parts.headers);
+    if let Some(Err(code)) = decision.map(|one| one.check_media_type(declared)) {
+        return Err(ProxyRefusal::Guard(code, FetchPhase::Head));
+    }
+    let has_end = framing != BodyFraming::Close || body.is_end_stream();
+    let keeps_target =
+        has_end && parts.version == Version::HTTP_11 && !closes_connection(&parts.headers);
+    let fields = &mut parts.headers;
+    remove_hop_fields(fields);
+    if parts.status == StatusCode::NO_CONTENT {
+        // It has no body; a client that believes the field would take the next response for one (RFC 9110, 8.6).
+        fields.remove(CONTENT_LENGTH);
+    }
+    let is_chunked = !fields.contains_key(CONTENT_LENGTH) && !body.is_end_stream();
+    if is_chunked {
+        fields.insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
+    }
+    Ok(FramedResponse {
+        head: head_text(parts.status, fields),
+        body,
+        is_chunked,
+        has_end,
+        keeps_target,
+    })
+}
+
+/// The status line and the fields, each with its line end.
+fn head_text(status: StatusCode, fields: &HeaderMap) -> Vec<u8> {
+    let reason = status.canonical_reason().unwrap_or_default();
+    let mut head = format!("HTTP/1.1 {} {reason}\r\n", status.as_u16()).into_bytes();
+    for (name, value) in fields {
+        head.extend_from_slice(name.as_str().as_bytes());
+        head.extend_from_slice(b": ");
+        head.extend_from_slice(value.as_bytes());
+        head.extend_from_slice(b"\r\n");
+    }
+    head
+}
+
+impl FramedResponse {
+    /// Sends it to the client; whether the client was silent until its end. Trailers are not passed on.
+    async fn send<S>(self, client: &mut ClientStream<S>, keeps_client: bool) -> io::Result<bool>
+    where
+        S: AsyncRead + AsyncWrite + Send + Unpin,
+    {
+        let Self {
+            mut head,
+            mut body,
+            is_chunked,
+            ..
+        } = self;
+        if !keeps_client {
+            head.extend_from_slice(b"connection: close\r\n");
+        }
+        head.extend_from_slice(b"\r\n");
+        client.write_all(&head).await?;
+        client.flush().await?;
+        while let Some(frame) = body.frame().await {
+            // An early end is an error too, so the client never gets the end of a body that broke off.
+            let Ok(data) = frame.map_err(io::Error::other)?.into_data() else {
+                continue;
+            };
+            if !is_chunked {
+                client.write_all(&data).await?;
+            } else if !data.is_empty() {
+                let size = format!("{:x}\r\n", data.len());
+                // One write: TLS makes a record of each.
+                let chunk = [size.as_bytes(), &data, b"\r\n"].concat();
+                client.write_all(&chunk).await?;
+            }
+            client.flush().await?;
+        }
+        let is_quiet = !has_sent_more(client);
+        if is_chunked {
+            client.write_all(b"0\r\n\r\n").await?;
+            client.flush().await?;
+        }
+        Ok(is_quiet)
+    }
+}
