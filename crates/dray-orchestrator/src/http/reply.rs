@@ -136,8 +136,7 @@ impl ChunkStream {
         (out.into(), Some(self))
     }
 
-    /// The bytes of all events that are ready, or will be after the agent has run once more. Waits for the first event
-    /// only.
+    /// The bytes of all events that are ready. Waits for the first event only.
     async fn next_frame(mut self) -> (Bytes, Option<Self>) {
         let mut out = Vec::new();
         let next = match self.options.heartbeat {
@@ -151,11 +150,11 @@ impl ChunkStream {
         match next {
             NextEvent::Event(event) => {
                 self.writer.write_event(&mut out, event);
-                // Events that are ready are sent together, so that many small events need few writes. Those of a fast
-                // model come one by one, so the agent gets the time to add the next ones.
-                let room = self.write_ready(&mut out, MAX_EVENTS_PER_WRITE - 1);
-                tokio::task::yield_now().await;
-                self.write_ready(&mut out, room);
+                // All events that are ready are sent together, so that many small events need few writes.
+                for _ in 1..MAX_EVENTS_PER_WRITE {
+                    let Some(event) = self.run.ready() else { break };
+                    self.writer.write_event(&mut out, event);
+                }
                 (out.into(), Some(self))
             }
             NextEvent::Ended(ended) => {
@@ -163,17 +162,6 @@ impl ChunkStream {
                 (out.into(), None)
             }
         }
-    }
-
-    /// Writes events that are ready, at most `room`. Returns how many more there is room for.
-    fn write_ready(&mut self, out: &mut Vec<u8>, room: usize) -> usize {
-        for left in (0..room).rev() {
-            let Some(event) = self.run.ready() else {
-                return left + 1;
-            };
-            self.writer.write_event(out, event);
-        }
-        0
     }
 
     fn finish(&mut self, out: &mut Vec<u8>, ended: Result<AnswerEnd, RequestFailure>) {

@@ -199,25 +199,6 @@ async fn a_slow_client_makes_the_agent_wait() {
     fixture.working(0).await;
 }
 
-#[tokio::test]
-async fn events_in_quick_succession_share_chunks_of_the_response() {
-    const EVENT_COUNT: usize = 32;
-    // A model that writes faster than the connection is written to.
-    let steps = std::iter::repeat_n([text_step("x"), ScriptedStep::Yield], EVENT_COUNT);
-    let fixture = TestSurface::start(steps.flatten().collect()).await;
-    let mut answer = fixture.chat(&ask(true)).await;
-    let (mut chunk_count, mut text) = (0, String::new());
-    while let Some(chunk) = answer.chunk().await.unwrap() {
-        chunk_count += 1;
-        text.push_str(&String::from_utf8_lossy(&chunk));
-    }
-    assert_eq!(text.matches(r#""content":"x""#).count(), EVENT_COUNT);
-    assert!(
-        chunk_count <= EVENT_COUNT / 2 + 4,
-        "{chunk_count} chunks for {EVENT_COUNT} events"
-    );
-}
-
 trait ConnectTo {
     async fn connect_to(address: std::net::SocketAddr) -> TcpStream;
 }

@@ -43,8 +43,6 @@ use crate::responses::ResponseStore;
 #[derive(Clone, Debug)]
 pub(super) enum ScriptedStep {
     Send(Event),
-    /// Lets other tasks run.
-    Yield,
     /// Never continues.
     Hang,
     Panic,
@@ -98,7 +96,6 @@ impl Agent for ScriptedAgent {
                         .map_err(|_| RequestFailure::unexpected())?;
                     self.sent.fetch_add(1, Ordering::SeqCst);
                 }
-                ScriptedStep::Yield => tokio::task::yield_now().await,
                 ScriptedStep::Hang => std::future::pending().await,
                 ScriptedStep::Panic => panic!("as the script says"),
                 ScriptedStep::Fail(failure) => return Err(failure),
