@@ -1,11 +1,11 @@
-//! Decides which attachments reach a model inline (quickapps 14). Works on copies, before every call of the model.
+//! Decides which attachments reach a model inline (quickapps 14). Changes the copies that are made for a call of the model.
 
 use serde_json::{Map, Value, json};
 
 use crate::message::{Attachment, Content, Message, Role};
 use crate::text::escape_markup;
 
-/// Whether an attachment of a message stays inline.
+/// Whether an attachment of a message stays inline. The message is passed without its list of attachments.
 pub type InlinePolicy<'a> = &'a dyn Fn(&Message, &Attachment) -> bool;
 
 /// Images of users stay: the policy if no attachment strategy is configured.
@@ -15,32 +15,28 @@ pub fn legacy_user_image(message: &Message, attachment: &Attachment) -> bool {
 }
 
 /// The messages for the model: attachments that no policy keeps are only listed in the text.
-pub fn for_model(messages: &[Message], policies: &[InlinePolicy<'_>]) -> Vec<Message> {
+pub fn for_model(mut messages: Vec<Message>, policies: &[InlinePolicy<'_>]) -> Vec<Message> {
+    for message in &mut messages {
+        filter_message(message, policies);
+    }
     messages
-        .iter()
-        .map(|message| filter_message(message, policies))
-        .collect()
 }
 
-fn filter_message(message: &Message, policies: &[InlinePolicy<'_>]) -> Message {
-    let mut copy = message.clone();
-    let Some(custom) = copy.custom_content.as_mut() else {
-        return copy;
+fn filter_message(message: &mut Message, policies: &[InlinePolicy<'_>]) {
+    let custom = message.custom_content.as_mut();
+    let list = custom.and_then(|custom| custom.attachments.as_mut());
+    // `[]` stays `[]`: messages without attachments pass unchanged.
+    let Some(list) = list.filter(|list| !list.is_empty()) else {
+        return;
     };
-    let attachments = match custom.attachments.take() {
-        Some(attachments) if !attachments.is_empty() => attachments,
-        // `[]` stays `[]`: messages without attachments pass unchanged.
-        other => {
-            custom.attachments = other;
-            return copy;
-        }
-    };
-    let kept = attachments
-        .iter()
-        .filter(|attachment| policies.iter().any(|keep| keep(message, attachment)));
-    // Possibly `[]`; the message itself keeps its attachments (quickapps 14).
-    custom.attachments = Some(kept.cloned().collect());
-    let content = copy
+    let attachments = std::mem::take(list);
+    let stays = |attachment: &&Attachment| policies.iter().any(|keep| keep(&*message, attachment));
+    let kept: Vec<_> = attachments.iter().filter(stays).cloned().collect();
+    // Possibly `[]` (quickapps 14).
+    if let Some(custom) = &mut message.custom_content {
+        custom.attachments = Some(kept);
+    }
+    let content = message
         .content
         // `null` becomes text, even if no list follows (quickapps 14).
         .get_or_insert_with(|| Content::Text(String::new()));
@@ -48,7 +44,6 @@ fn filter_message(message: &Message, policies: &[InlinePolicy<'_>]) -> Message {
     if message.role != Role::Assistant {
         append_text(content, &format!("\n{}", attachments_listing(&attachments)));
     }
-    copy
 }
 
 /// Appends to text, or adds a part of text.
@@ -115,13 +110,13 @@ mod tests {
 
     #[test]
     fn all_attachments_are_named_and_only_images_of_users_stay() {
-        let filtered = for_model(&[message("user", &Value::Null)], &[&legacy_user_image]);
+        let filtered = for_model(vec![message("user", &Value::Null)], &[&legacy_user_image]);
         assert_eq!(
             filtered[0].content,
             Some(Content::Text(ATTACHMENTS_XML.to_owned()))
         );
         assert_eq!(attachment_count(&filtered[0]), 1);
-        let filtered = for_model(&[message("tool", &json!("r"))], &[&legacy_user_image]);
+        let filtered = for_model(vec![message("tool", &json!("r"))], &[&legacy_user_image]);
         assert_eq!(
             filtered[0].content,
             Some(Content::Text(format!("r{ATTACHMENTS_XML}")))
@@ -131,7 +126,7 @@ mod tests {
 
     #[test]
     fn messages_of_assistants_get_no_list_of_attachments() {
-        let filtered = for_model(&[message("assistant", &Value::Null)], &[]);
+        let filtered = for_model(vec![message("assistant", &Value::Null)], &[]);
         assert_eq!(filtered[0].content, Some(Content::Text(String::new())));
         assert_eq!(attachment_count(&filtered[0]), 0);
     }
@@ -139,7 +134,7 @@ mod tests {
     #[test]
     fn parts_get_one_more_part() {
         let parts = json!([{"type": "text", "text": "x"}]);
-        let filtered = for_model(&[message("user", &parts)], &[]);
+        let filtered = for_model(vec![message("user", &parts)], &[]);
         assert_eq!(
             serde_json::to_value(&filtered[0].content).unwrap(),
             json!([{"type": "text", "text": "x"}, {"type": "text", "text": ATTACHMENTS_XML}])
@@ -149,12 +144,10 @@ mod tests {
     #[test]
     fn messages_without_attachments_and_the_canonical_list_stay_as_they_are() {
         let plain = Message::new(Role::User, "x");
-        assert_eq!(for_model(std::slice::from_ref(&plain), &[]), [plain]);
-        let canonical = [message("user", &json!("x"))];
-        let before = canonical.clone();
-        let first = for_model(&canonical, &[]);
-        assert_eq!(canonical, before);
-        assert_eq!(for_model(&canonical, &[]), first);
+        assert_eq!(for_model(vec![plain.clone()], &[]), [plain]);
+        let canonical = vec![message("user", &json!("x"))];
+        let first = for_model(canonical.clone(), &[]);
+        assert_eq!(for_model(canonical, &[]), first);
     }
 
     proptest! {
@@ -175,10 +168,8 @@ mod tests {
                     .unwrap()
                 })
                 .collect();
-            let canonical = talk.clone();
-            let first = for_model(&talk, &[&legacy_user_image]);
-            prop_assert_eq!(&talk, &canonical);
-            prop_assert_eq!(&for_model(&talk, &[&legacy_user_image]), &first);
+            let first = for_model(talk.clone(), &[&legacy_user_image]);
+            prop_assert_eq!(&for_model(talk.clone(), &[&legacy_user_image]), &first);
             for (before, after) in talk.iter().zip(&first) {
                 let count = |message: &Message| {
                     serde_json::to_string(&message.content).unwrap().matches("<attachments>").count()

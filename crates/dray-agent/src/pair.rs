@@ -56,18 +56,7 @@ impl CallPair {
 
     /// The id in a conversation that may already contain the same pair: later ones end with `_2`, `_3` and so on.
     pub fn id_in(&self, messages: &[Message]) -> String {
-        let id = self.id();
-        let used_ids: HashSet<_> = messages
-            .iter()
-            .flat_map(Message::calls)
-            .map(|call| call.id.as_str())
-            .collect();
-        let later = (2_u32..).map(|count| format!("{id}_{count}"));
-        std::iter::once(id.clone())
-            .chain(later)
-            .find(|id| !used_ids.contains(id.as_str()))
-            // Required by the compiler only: there are more candidates than messages.
-            .unwrap_or(id)
+        unused_id(self.id(), messages)
     }
 
     /// The two messages of a pair that occurs once.
@@ -93,6 +82,19 @@ impl CallPair {
         result.tool_call_id = Some(id);
         [call, result]
     }
+}
+
+/// The id, or the first one with a number that no call has.
+fn unused_id(id: String, messages: &[Message]) -> String {
+    let calls = messages.iter().flat_map(Message::calls);
+    let used_ids: HashSet<_> = calls.map(|call| call.id.as_str()).collect();
+    if !used_ids.contains(id.as_str()) {
+        return id;
+    }
+    let mut later = (2_u32..).map(|count| format!("{id}_{count}"));
+    let unused = later.find(|id| !used_ids.contains(id.as_str()));
+    // Required by the compiler only: there are more candidates than messages.
+    unused.unwrap_or(id)
 }
 
 /// Whether an id is of a pair of this tool.
@@ -129,9 +131,10 @@ pub fn insert_pair(
     position: PairPosition,
     frequency: PairFrequency,
 ) {
+    // Once, because it is a digest of the content.
+    let id = pair.id();
     match frequency {
         PairFrequency::Once => {
-            let id = pair.id();
             let calls = messages.iter().flat_map(Message::calls);
             if calls.into_iter().any(|call| call.id == id) {
                 return;
@@ -149,7 +152,7 @@ pub fn insert_pair(
         PairPosition::End => None,
     };
     let index = index.unwrap_or(messages.len());
-    let pair = pair.messages_as(pair.id_in(messages));
+    let pair = pair.messages_as(unused_id(id, messages));
     messages.splice(index..index, pair);
 }
 

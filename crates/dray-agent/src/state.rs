@@ -58,12 +58,7 @@ pub struct InterpreterState {
 /// Fields that are `null` are left out, except inside `state`, which other services own. A round without a result for
 /// every call is left out completely, because models would refuse every later request of the conversation.
 pub fn pack_history(messages: &[Message]) -> Vec<Value> {
-    let start = messages
-        .iter()
-        // Pairs before the last user message are inserted again in each turn, so they are not stored (quickapps 11.2).
-        .rposition(|message| message.role == Role::User)
-        .map_or(0, |last| last + 1);
-    let turn = messages.get(start..).unwrap_or_default();
+    let turn = messages_of_turn(messages);
     let mut packed = Vec::new();
     let mut is_complete = true;
     for (index, message) in turn.iter().enumerate() {
@@ -78,6 +73,16 @@ pub fn pack_history(messages: &[Message]) -> Vec<Value> {
         }
     }
     packed
+}
+
+/// The messages after the last one of the user: those that the turn has added.
+pub fn messages_of_turn(messages: &[Message]) -> &[Message] {
+    let start = messages
+        .iter()
+        // Pairs before the last user message are inserted again in each turn, so they are not stored (quickapps 11.2).
+        .rposition(|message| message.role == Role::User)
+        .map_or(0, |last| last + 1);
+    messages.get(start..).unwrap_or_default()
 }
 
 /// Whether the tool messages directly after a round contain a result for each of its calls.

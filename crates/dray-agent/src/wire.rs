@@ -11,11 +11,13 @@ use crate::citation::{CitationIndex, CitationSource};
 use crate::event::{AnswerEnd, Event, FinishReason, ModelUsage, StageStatus, TokenUsage};
 use crate::message::{Attachment, ToolCall};
 
+mod delta;
 mod line;
 mod merge;
 #[cfg(test)]
 mod tests;
 
+use delta::PlainDelta;
 use line::LineFrame;
 pub use line::{DONE_LINE, write_event_line};
 pub use merge::MergedAnswer;
@@ -31,8 +33,8 @@ pub struct ChunkWriter {
     attachments: u32,
     calls: u32,
     stages: BTreeMap<u32, ShownStage>,
-    /// Frame of the chunks with content; created with the first one.
-    content_frame: Option<LineFrame>,
+    /// Frame of the chunks with a delta; created with the first one.
+    frame: Option<LineFrame>,
     /// The text so far, for its citations; only of clients of `OpenAI`'s API.
     text: String,
     citations: CitationIndex,
@@ -56,7 +58,7 @@ impl ChunkWriter {
             attachments: 0,
             calls: 0,
             stages: BTreeMap::new(),
-            content_frame: None,
+            frame: None,
             text: String::new(),
             citations: CitationIndex::default(),
         }
@@ -74,16 +76,16 @@ impl ChunkWriter {
         self.delta(json!({ "role": "assistant" }))
     }
 
+    /// Adds the line of [`ChunkWriter::start`] to `out`.
+    pub fn write_start(&mut self, out: &mut Vec<u8>) {
+        self.write_delta(out, &PlainDelta::of_start());
+    }
+
     /// Adds the lines of an event to `out`: [`write_event_line`] of each chunk of [`ChunkWriter::event`].
     pub fn write_event(&mut self, out: &mut Vec<u8>, event: Event) {
-        if let Event::Content(content) = event {
-            self.note_text(&content);
-            let frame = self
-                .content_frame
-                .take()
-                .unwrap_or_else(|| LineFrame::of(&self.delta(json!({ "content": "" })), "content"));
-            frame.write(out, &content);
-            self.content_frame = Some(frame);
+        if let Some(delta) = PlainDelta::of(&event) {
+            self.write_delta(out, &delta);
+            self.note_event(&event);
             return;
         }
         for chunk in self.event(event) {
@@ -91,13 +93,33 @@ impl ChunkWriter {
         }
     }
 
+    fn write_delta(&mut self, out: &mut Vec<u8>, delta: &PlainDelta<'_>) {
+        let frame = self.frame.take();
+        let frame = frame.unwrap_or_else(|| LineFrame::of(&self.delta(Value::Null)));
+        frame.write(out, delta);
+        self.frame = Some(frame);
+    }
+
+    /// Records what later chunks depend on.
+    fn note_event(&mut self, event: &Event) {
+        match event {
+            // Answers of DIAL have no annotations, so their text need not be kept.
+            Event::Content(text) if self.is_plain => self.text.push_str(text),
+            Event::StageOpened { stage, .. } => {
+                self.stages.insert(*stage, ShownStage::default());
+            }
+            Event::StageClosed { stage, .. } => {
+                self.stages.entry(*stage).or_default().closed = true;
+            }
+            _ => {}
+        }
+    }
+
     /// The chunks of an event; one for each, but one for each call of [`Event::ToolCalls`].
     pub fn event(&mut self, event: Event) -> Vec<Value> {
+        self.note_event(&event);
         let chunk = match event {
-            Event::Content(content) => {
-                self.note_text(&content);
-                self.delta(json!({ "content": content }))
-            }
+            Event::Content(content) => self.delta(json!({ "content": content })),
             Event::Sources(sources) => {
                 self.citations.add(sources);
                 return Vec::new();
@@ -120,7 +142,6 @@ impl ChunkWriter {
                 self.delta(json!({ "custom_content": { "attachments": [attachment] } }))
             }
             Event::StageOpened { stage, name } => {
-                self.stages.insert(stage, ShownStage::default());
                 self.stage(json!({ "index": stage, "name": name, "status": null }))
             }
             Event::StageName { stage, name } => {
@@ -165,13 +186,6 @@ impl ChunkWriter {
         });
         let annotations: Vec<_> = annotations.collect();
         (!annotations.is_empty()).then(|| self.delta(json!({ "annotations": annotations })))
-    }
-
-    fn note_text(&mut self, text: &str) {
-        // Answers of DIAL have no annotations, so their text need not be kept.
-        if self.is_plain {
-            self.text.push_str(text);
-        }
     }
 
     /// The last chunk of an answer, which is sent after all work has ended.

@@ -2,6 +2,8 @@
 
 #![cfg(test)]
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use dray_agent::caller::Caller;
@@ -12,6 +14,9 @@ use dray_http::HttpTimeouts;
 use dray_testkit::dial::{ApiFault, DialCore};
 use dray_types::Secret;
 use serde_json::json;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
 
 const CHAT_PATH: &str = "/openai/deployments/gpt/chat/completions";
 
@@ -262,4 +267,55 @@ async fn only_named_headers_go_along_when_they_are_named() {
         (refused.status(), fake_server.received_requests().len()),
         (Some(404), 1)
     );
+}
+
+/// The head of a response in chunks, and its last event.
+const DONE_RESPONSE: &[u8] =
+    b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\ne\r\ndata: [DONE]\n\n\r\n";
+
+/// Answers every request of a connection. The end of the body comes after the last event was read.
+async fn serve_late_ends(mut connection: TcpStream) {
+    let mut received = Vec::new();
+    while connection.read_buf(&mut received).await.unwrap_or(0) > 0 {
+        // The body of the requests here.
+        if !received.ends_with(b"{}") {
+            continue;
+        }
+        received.clear();
+        connection.write_all(DONE_RESPONSE).await.unwrap();
+        // The client runs in between, on the same thread.
+        for _ in 0..256 {
+            tokio::task::yield_now().await;
+        }
+        // It fails if the client has closed the connection.
+        let _ = connection.write_all(b"0\r\n\r\n").await;
+    }
+}
+
+#[tokio::test]
+async fn calls_share_a_connection_although_the_body_ends_after_the_last_event() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let base = format!("http://{}", listener.local_addr().unwrap());
+    let accepted = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&accepted);
+    let mut servers = JoinSet::new();
+    servers.spawn(async move {
+        let mut connections = JoinSet::new();
+        loop {
+            let (connection, _) = listener.accept().await.unwrap();
+            count.fetch_add(1, Ordering::SeqCst);
+            connections.spawn(serve_late_ends(connection));
+        }
+    });
+    let limits = HttpTimeouts::default();
+    let chat = ChatClient::open(&base, None, limits, None, Duration::from_millis(1)).unwrap();
+    for _ in 0..3 {
+        let answer = chat.stream(&Caller::default(), "m", json!({})).await;
+        assert_eq!(answer.unwrap().next().await.unwrap(), None);
+        // The connection returns to its pool in a task of the client.
+        for _ in 0..256 {
+            tokio::task::yield_now().await;
+        }
+    }
+    assert_eq!(accepted.load(Ordering::SeqCst), 1);
 }

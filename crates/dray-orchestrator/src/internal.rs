@@ -27,7 +27,7 @@ pub(crate) struct ToolOffer<'a> {
     /// The conversation, tool rounds of earlier turns in place.
     pub(crate) messages: &'a [Message],
     /// The skills that the model can read.
-    pub(crate) skills: &'a [Skill],
+    pub(crate) skills: &'a Arc<[Skill]>,
     /// The types that the model takes, when it asks for files itself.
     pub(crate) lazy: Option<&'a [String]>,
     /// The clock of the service.

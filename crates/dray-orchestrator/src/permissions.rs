@@ -5,7 +5,7 @@
 //! - [`DestinationPolicy`]: the destinations to which the HTTP client for such manifests may connect.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use dray_agent::failure::RequestFailure;
 use dray_agent::manifest::Manifest;
@@ -46,12 +46,14 @@ impl CallerIdentity {
 
 impl Permissions {
     /// The permissions of a caller.
-    pub fn of(&self, identity: &CallerIdentity) -> CallerPermissions {
+    pub fn of(&self, identity: &CallerIdentity) -> &CallerPermissions {
+        /// A client without an entry may use every agent and send no manifest.
+        static WITHOUT_ENTRY: LazyLock<CallerPermissions> =
+            LazyLock::new(CallerPermissions::default);
         match identity {
-            CallerIdentity::Local => self.local.clone(),
-            // A client without an entry may use every agent and send no manifest.
-            CallerIdentity::Client(name) => self.clients.get(name).cloned().unwrap_or_default(),
-            CallerIdentity::Dial(_) => self.dial.clone(),
+            CallerIdentity::Local => &self.local,
+            CallerIdentity::Client(name) => self.clients.get(name).unwrap_or(&WITHOUT_ENTRY),
+            CallerIdentity::Dial(_) => &self.dial,
         }
     }
 }

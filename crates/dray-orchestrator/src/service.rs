@@ -33,8 +33,8 @@ use crate::records::CallerRecords;
 use crate::responses::ResponseStore;
 use crate::sign_ins::StoredSignIns;
 use crate::turn::{
-    AgentEngine, ManifestLoader, ModelEndpoint, PausedTurns, SharedAdditions, SharedParts,
-    ToolKinds, TurnRecords,
+    AgentEngine, ManifestLoader, ModelEndpoint, PausedTurns, SetupPlans, SharedAdditions,
+    SharedParts, ToolKinds, TurnRecords,
 };
 use dray_tool_files::FileServices;
 
@@ -204,7 +204,8 @@ fn http_surface(
     let records = turn_records(&config, cx, &services.tenant, &state);
     let additions = SharedAdditions {
         layers: Arc::clone(&layers),
-        skills,
+        skills: skills.into(),
+        plans: SetupPlans::default(),
     };
     let parts = SharedParts {
         records,

@@ -54,6 +54,7 @@ mod rounds;
 mod session;
 mod settle;
 mod setup;
+mod setup_plan;
 mod sign_in_owner;
 mod skills;
 mod speech;
@@ -100,6 +101,7 @@ pub(crate) use approval_forms::question_calls;
 pub(crate) use manifest::ManifestLoader;
 pub(crate) use paused::{PausedTurns, checkpoint_messages};
 pub(crate) use setup::ToolKinds;
+pub(crate) use setup_plan::SetupPlans;
 use telemetry::TurnTelemetry;
 
 /// Configuration, clients and tools that all turns share.
@@ -121,7 +123,9 @@ pub(crate) struct SharedParts {
 pub(crate) struct SharedAdditions {
     pub(crate) layers: Arc<LayerSet>,
     /// Skills of the layers.
-    pub(crate) skills: Vec<Skill>,
+    pub(crate) skills: Arc<[Skill]>,
+    /// The tool sets of local manifests, with templates of the layers in place of their names.
+    pub(crate) plans: SetupPlans,
 }
 
 /// Stores whose content outlives a turn, for later requests at any replica.

@@ -51,7 +51,7 @@ impl ArgumentResolver for ReferenceResolver<'_> {
                 external_url_fetch: self.scope.policy(),
                 nested,
                 tool_timeout_ms: services.config.transfer_timeout.as_millis(),
-                request: self.scope.request.clone(),
+                request: self.scope.request().to_owned(),
             }),
             credentials: Some(self.scope.credentials()),
             tool: tool.to_owned(),

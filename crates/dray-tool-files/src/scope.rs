@@ -1,5 +1,6 @@
 //! The caller of a turn, and the metadata of the requests to other services on its behalf.
 
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use dray_agent::caller::Caller;
@@ -22,13 +23,19 @@ pub struct TurnScope {
     /// The session; `None` if its id is not valid.
     pub(super) session: Option<SessionId>,
     pub(super) turn: String,
-    /// A unique id of this request, which differs even for a repetition: the calls of one request share loaded files.
-    pub(super) request: String,
+    /// See [`Self::request`]. Made for the first call that needs it, because most turns have none.
+    pub(super) request: OnceLock<String>,
     pub(super) caller: Caller,
     pub(super) features: Features,
 }
 
 impl TurnScope {
+    /// A unique id of this request, which differs even for a repetition: the calls of one request share loaded files.
+    pub(super) fn request(&self) -> &str {
+        self.request
+            .get_or_init(|| uuid::Uuid::new_v4().simple().to_string())
+    }
+
     /// Most bytes of one file.
     pub fn limit(&self) -> u64 {
         let default = self.services.config.size_limit.as_u64();

@@ -1,6 +1,6 @@
 //! File operations of one turn, on behalf of one caller.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -82,7 +82,7 @@ impl TurnFiles {
             services,
             session: SessionId::new(session).ok(),
             turn,
-            request: uuid::Uuid::new_v4().simple().to_string(),
+            request: OnceLock::new(),
             caller,
             features,
         });

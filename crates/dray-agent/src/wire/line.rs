@@ -2,7 +2,7 @@
 
 use std::io;
 
-use serde::Serialize as _;
+use serde::Serialize;
 use serde_json::Value;
 use serde_json::ser::{Formatter, Serializer};
 
@@ -18,8 +18,8 @@ pub fn write_event_line(out: &mut Vec<u8>, event: &Value) {
     out.extend_from_slice(b"\n\n");
 }
 
-/// The line of a chunk with one text, split at the text. Most of an answer is text, and the rest of each of its chunks
-/// is the same: building a JSON tree for each would take most of the time of a chunk.
+/// The line of a chunk, split at its delta. Most chunks of an answer differ only there: building a JSON tree for each
+/// would take most of the time of a chunk.
 #[derive(Clone, Debug)]
 pub(super) struct LineFrame {
     before: Vec<u8>,
@@ -27,27 +27,27 @@ pub(super) struct LineFrame {
 }
 
 impl LineFrame {
-    /// The frame of the chunk `empty`, whose member `member` is an empty string.
-    pub(super) fn of(empty: &Value, member: &str) -> Self {
+    /// The frame of the chunk `empty`, whose delta is `null`.
+    pub(super) fn of(empty: &Value) -> Self {
+        const DELTA_MEMBER: &[u8] = b"\"delta\":null";
         let mut before = Vec::new();
         write_event_line(&mut before, empty);
         // Quotes within strings are escaped, so this text can only be the member itself. The last match is used,
         // because an identifier that the caller chose comes earlier.
-        let pattern = format!("\"{member}\":\"\"");
         let found = before
-            .windows(pattern.len())
-            .rposition(|window| window == pattern.as_bytes());
+            .windows(DELTA_MEMBER.len())
+            .rposition(|window| window == DELTA_MEMBER);
         debug_assert!(found.is_some(), "the chunk has the member");
-        let after = before.split_off(found.map_or(before.len(), |at| at + pattern.len() - 2));
-        // Without the two quotes, which are written with the text.
-        let after = after.get(2..).unwrap_or_default().to_vec();
+        let end = found.map_or(before.len(), |at| at + DELTA_MEMBER.len());
+        let after = before.split_off(end);
+        before.truncate(end.saturating_sub("null".len()));
         Self { before, after }
     }
 
-    /// Adds the line with `text` to `out`.
-    pub(super) fn write(&self, out: &mut Vec<u8>, text: &str) {
+    /// Adds the line with `delta` to `out`.
+    pub(super) fn write(&self, out: &mut Vec<u8>, delta: &impl Serialize) {
         out.extend_from_slice(&self.before);
-        let written = text.serialize(&mut Serializer::with_formatter(&mut *out, AsciiFormatter));
+        let written = delta.serialize(&mut Serializer::with_formatter(&mut *out, AsciiFormatter));
         debug_assert!(written.is_ok(), "writing to memory does not fail");
         out.extend_from_slice(&self.after);
     }

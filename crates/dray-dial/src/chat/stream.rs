@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::time::Duration;
 
 use dray_http::{HttpResponse, SseDecoder};
 use serde_json::Value;
@@ -13,6 +14,9 @@ use crate::error::Error;
 
 /// Longest event of a response, in bytes. Models that make pictures send them in one event.
 const MAX_EVENT_BYTES: usize = 32 << 20;
+
+/// Longest wait for the end of the body after the last event. Services send both together, or one right after the other.
+const BODY_END_TIMEOUT: Duration = Duration::from_millis(50);
 
 /// Reads one chunk of a response.
 type ChunkReader<T> = fn(&mut ChatStream, &[u8]) -> Result<T, ChatError>;
@@ -78,6 +82,7 @@ impl ChatStream {
             while let Some(event) = self.events.pop_front() {
                 let event = event.trim();
                 if event == "[DONE]" {
+                    self.read_body_end().await;
                     return Ok(None);
                 }
                 if !event.is_empty() {
@@ -92,6 +97,14 @@ impl ChatStream {
                 Err(error) => return Err(Error::from(error).into()),
             }
         }
+    }
+
+    /// Reads the body to its end, so that the next call can use the connection: a connection whose response was not read
+    /// completely is closed. A service that does not end the response is not waited for.
+    async fn read_body_end(&mut self) {
+        let rest = async { while let Ok(Some(_)) = self.response.chunk().await {} };
+        // The answer is complete in any case.
+        let _ = tokio::time::timeout(BODY_END_TIMEOUT, rest).await;
     }
 
     fn add_bytes(&mut self, chunk: &[u8]) -> Result<(), ChatError> {

@@ -129,7 +129,7 @@ struct ChunkStream {
 impl ChunkStream {
     fn begin(mut self, head: Vec<Event>) -> (Bytes, Option<Self>) {
         let mut out = Vec::new();
-        write_event_line(&mut out, &self.writer.start());
+        self.writer.write_start(&mut out);
         for event in head {
             self.writer.write_event(&mut out, event);
         }

@@ -192,7 +192,9 @@ impl HttpSurface {
             (None, Some(model)) if !self.offers(&identity, model) => {
                 return Err(models::unknown_model_failure(model));
             }
-            (None, _) => self.local_manifest_source(&deployment),
+            // The file was found just now; each look at the directory is a call of the system.
+            (None, Some(model)) => ManifestSource::Named(model.clone()),
+            (None, None) => self.local_manifest_source(&deployment),
         };
         let streams = request.stream;
         let is_plain = model.is_some();

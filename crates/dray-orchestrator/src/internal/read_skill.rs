@@ -1,5 +1,7 @@
 //! The tool that reads a skill (quickapps 35.2).
 
+use std::sync::{Arc, LazyLock};
+
 use async_trait::async_trait;
 use dray_agent::skill::{self, Skill};
 use dray_tool::{CallRules, Tool, ToolCall, ToolDeclaration, ToolFailure, ToolOutput, Turn};
@@ -8,31 +10,34 @@ use serde_json::{Value, json};
 /// Result of a call that names no skill (quickapps 35.2).
 const MISSING_NAME_MESSAGE: &str = "Missing required parameter: skill_name";
 
+/// The declaration, which is the same in all turns.
+static DECLARATION: LazyLock<ToolDeclaration> = LazyLock::new(|| {
+    super::tool_declaration(
+        skill::READ_SKILL_TOOL,
+        "Reads the whole text of one of the available skills. Read a skill before doing what it is about.",
+        json!({
+            "type": "object",
+            "properties": {skill::NAME_ARGUMENT: {
+                "type": "string",
+                "description": "Name of the skill, as in <available_skills>.",
+            }},
+            "required": [skill::NAME_ARGUMENT],
+        }),
+    )
+});
+/// The rules of its calls.
+static RULES: LazyLock<CallRules> = LazyLock::new(|| super::call_rules("Read skill", false));
+
 /// The texts of all skills.
 #[derive(Debug)]
 pub(super) struct ReadSkill {
-    declaration: ToolDeclaration,
-    rules: CallRules,
-    skills: Vec<Skill>,
+    skills: Arc<[Skill]>,
 }
 
 impl ReadSkill {
-    pub(super) fn new(skills: &[Skill]) -> Self {
+    pub(super) fn new(skills: &Arc<[Skill]>) -> Self {
         Self {
-            declaration: super::tool_declaration(
-                skill::READ_SKILL_TOOL,
-                "Reads the whole text of one of the available skills. Read a skill before doing what it is about.",
-                json!({
-                    "type": "object",
-                    "properties": {skill::NAME_ARGUMENT: {
-                        "type": "string",
-                        "description": "Name of the skill, as in <available_skills>.",
-                    }},
-                    "required": [skill::NAME_ARGUMENT],
-                }),
-            ),
-            rules: super::call_rules("Read skill", false),
-            skills: skills.to_vec(),
+            skills: Arc::clone(skills),
         }
     }
 }
@@ -40,11 +45,11 @@ impl ReadSkill {
 #[async_trait]
 impl Tool for ReadSkill {
     fn declaration(&self) -> &ToolDeclaration {
-        &self.declaration
+        &DECLARATION
     }
 
     fn rules(&self) -> &CallRules {
-        &self.rules
+        &RULES
     }
 
     async fn call(&self, call: ToolCall, _: &Turn) -> Result<ToolOutput, ToolFailure> {

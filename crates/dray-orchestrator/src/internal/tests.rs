@@ -65,7 +65,7 @@ impl FileStorage for FakeServices {
 struct InternalFixture {
     manifest: Manifest,
     messages: Vec<Message>,
-    skills: Vec<Skill>,
+    skills: Arc<[Skill]>,
     lazy: Option<Vec<String>>,
     clock: Clock,
     storage: Arc<FakeServices>,
@@ -87,7 +87,7 @@ impl InternalFixture {
                 .unwrap()
                 .value,
             messages: vec![Message::new(Role::User, "x")],
-            skills: Vec::new(),
+            skills: Arc::default(),
             lazy: None,
             clock: Clock::manual(1_767_323_045_678),
             storage: Arc::new(FakeServices {
@@ -182,7 +182,7 @@ fn tools_are_offered_when_there_is_something_for_them() {
     let mut all = InternalFixture::new(json!({
         "contexts": [{"type": "file", "url": "files/B/a.pdf"}], "features": {},
     }));
-    all.skills = vec![skill()];
+    all.skills = [skill()].into();
     all.lazy = Some(vec!["application/pdf".to_owned()]);
     assert_eq!(
         all.names(),
@@ -202,7 +202,7 @@ fn tools_are_offered_when_there_is_something_for_them() {
 #[test]
 fn r_16_declarations_are_the_same_each_time() {
     let mut fixture = InternalFixture::lazy();
-    fixture.skills = vec![skill()];
+    fixture.skills = [skill()].into();
     let bodies = || -> Vec<_> {
         let tools = fixture.offered();
         tools
@@ -217,7 +217,7 @@ fn r_16_declarations_are_the_same_each_time() {
 fn tools_that_read_are_shown_and_tools_that_inform_are_debug_only() {
     let mut fixture = InternalFixture::lazy();
     fixture.manifest.features.timestamp = Some(dray_agent::manifest::feature::Timestamp::default());
-    fixture.skills = vec![skill()];
+    fixture.skills = [skill()].into();
     let tools = fixture.offered();
     let hidden: Vec<_> = tools.iter().map(|tool| tool.rules().debug_only).collect();
     assert_eq!(hidden, [true, false, true, false]);
@@ -251,7 +251,7 @@ async fn the_list_of_files_reports_changes_since_the_last_list() {
 #[tokio::test]
 async fn skills_are_read_whole() {
     let mut fixture = InternalFixture::new(json!({}));
-    fixture.skills = vec![Skill::new("other", "d"), skill()];
+    fixture.skills = [Skill::new("other", "d"), skill()].into();
     let read = |arguments: Value| fixture.call("internal_skills_read_skill", arguments);
     let output = read(json!({"skill_name": "a"})).await.unwrap();
     assert_eq!(

@@ -1,5 +1,7 @@
 //! Additions of a turn to the conversation, before the model sees it: the system prompt, skills, and notices.
 
+use std::sync::Arc;
+
 use dray_agent::caller::Caller;
 use dray_agent::failure::RequestFailure;
 use dray_agent::issues::IssueLog;
@@ -54,21 +56,21 @@ pub(super) async fn turn_skills(
     parts: &SharedParts,
     caller: &Caller,
     manifest: &Manifest,
-) -> (Vec<Skill>, IssueLog) {
+) -> (Arc<[Skill]>, IssueLog) {
     let references = manifest.skills.as_deref().unwrap_or_default();
     let mut issues = IssueLog::default();
     if references.is_empty() {
-        return (parts.additions.skills.clone(), issues);
+        return (Arc::clone(&parts.additions.skills), issues);
     }
     let Some(core) = &parts.core else {
         issues.no_skills = true;
-        return (parts.additions.skills.clone(), issues);
+        return (Arc::clone(&parts.additions.skills), issues);
     };
     let fetched = super::skills::fetch_skills(core, caller, references).await;
     let learned = skill::learn_skills(&parts.additions.skills, fetched);
     issues.errors = learned.errors;
     issues.warnings = learned.warnings;
-    (learned.skills, issues)
+    (learned.skills.into(), issues)
 }
 
 /// Inserts the system prompt.

@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc::Receiver;
 
 use super::budget::TurnBudget;
-use super::setup::PlannedSet;
+use super::setup_plan::PlannedSet;
 use super::tool_sources::ToolSources;
 use super::{AgentEngine, SharedParts};
 use crate::http::{ApprovalForm, ChatRequest, CheckedChatRequest, ManifestSource};
@@ -99,7 +99,7 @@ impl AgentCalls {
     /// Adds the tools of all sets of agents. Returns why others cannot be called.
     pub(super) fn add_tools(
         &self,
-        sets: &[PlannedSet],
+        sets: &[Arc<PlannedSet>],
         tools: &mut Vec<Arc<dyn Tool>>,
         sources: &mut ToolSources,
     ) -> Vec<ToolIssue> {

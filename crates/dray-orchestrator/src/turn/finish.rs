@@ -408,8 +408,10 @@ pub(super) struct StatePacker<'a> {
 impl StatePacker<'_> {
     /// The state with the rounds of `new`, of a turn with these messages.
     pub(super) fn pack(self, new: &[Message], messages: &[Message]) -> Value {
+        // Only what is packed is copied: earlier messages may be megabytes.
+        let added = state::messages_of_turn(new);
         // The state outlives links, and clients may store it.
-        let named: Vec<_> = new.iter().map(with_stable_names).collect();
+        let named: Vec<_> = added.iter().map(with_stable_names).collect();
         let packed = TurnState {
             history: state::pack_history(&named),
             orchestrator: orchestrator_state(messages),
@@ -444,10 +446,7 @@ async fn run_with_time_limit(
 
 /// The state that the model's own deployment returned last in this turn.
 fn orchestrator_state(messages: &[Message]) -> Option<Value> {
-    let user = messages
-        .iter()
-        .rposition(|message| message.role == Role::User);
-    let turn = messages.get(user.map_or(0, |at| at + 1)..)?;
+    let turn = state::messages_of_turn(messages);
     turn.iter().rev().find_map(|message| {
         let state = message.custom_content.as_ref()?.state.as_ref()?;
         state.get(state::ORCHESTRATOR_KEY).cloned()

@@ -19,7 +19,7 @@ use super::manifest::LoadedManifest;
 use super::model_info::{ModelInfo, model_info};
 use super::named_files::attach_named_files;
 use super::prepare::OutgoingMessages;
-use super::setup::{BuiltTools, SetupPlan, ToolAudience};
+use super::setup::{BuiltTools, ToolAudience};
 use super::tool_access::CallerAccess;
 use super::tool_sources::ToolSources;
 use super::{SharedParts, hooks, setup, sign_in_owner};
@@ -32,7 +32,7 @@ pub(super) struct TurnInputs {
     pub(super) tools: Vec<Arc<dyn Tool>>,
     pub(super) sources: ToolSources,
     pub(super) model: ModelInfo,
-    pub(super) skills: Vec<Skill>,
+    pub(super) skills: Arc<[Skill]>,
     pub(super) issues: IssueLog,
     pub(super) messages: Vec<Message>,
     /// Files of the conversation with ids of `/v1/files`.
@@ -142,9 +142,13 @@ async fn gather_inputs(
 ) -> Result<TurnInputs, RequestFailure> {
     let (caller, manifest) = (audience.caller, &loaded.manifest);
     let access = CallerAccess::of(parts, caller, audience.identity).await;
-    let mut plan = SetupPlan::new(&parts.additions.layers, &parts.loader.reader, loaded);
+    let additions = &parts.additions;
+    let plan = additions
+        .plans
+        .plan(&additions.layers, &parts.loader.reader, loaded);
+    let mut sets = plan.sets.clone();
     // Before any tool set is connected or started.
-    access.retain_sets(&mut plan.sets);
+    access.retain_sets(&mut sets);
     // Before anything looks at tool calls of earlier turns (quickapps 11.3).
     let mut unpacked = state::unpack_history(messages);
     for notice in &unpacked.notices {
@@ -154,7 +158,7 @@ async fn gather_inputs(
     let messages = unpacked.messages;
     let deployment = &manifest.orchestrator.deployment.deployment_id;
     let (built, model, (skills, mut issues), (), ()) = tokio::join!(
-        Box::pin(parts.kinds.build(&plan.sets, audience)),
+        Box::pin(parts.kinds.build(&sets, audience)),
         model_info(parts, caller, deployment),
         turn_skills(parts, caller, manifest),
         bind_sandbox(parts, files),
@@ -167,7 +171,7 @@ async fn gather_inputs(
     } = built;
     issues
         .tools
-        .extend(calls.add_tools(&plan.sets, &mut tools, &mut sources));
+        .extend(calls.add_tools(&sets, &mut tools, &mut sources));
     access.retain(&mut tools, &sources);
     let mut model = model?;
     access.retain_statics(&mut model.statics);

@@ -48,7 +48,7 @@ impl OutgoingMessages {
         };
         // Links become names before the filter, whose list of attachments must not show links.
         let named: Vec<_> = messages.iter().map(by_key).collect();
-        let mut copies = filter::for_model(&named, policies);
+        let mut copies = filter::for_model(named, policies);
         // Copies of each call start from the canonical messages, so nothing accumulates over the rounds.
         append_reminders(&mut copies, &self.reminders);
         self.deferred.show(&mut copies);

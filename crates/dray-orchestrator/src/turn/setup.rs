@@ -3,10 +3,9 @@
 use std::sync::Arc;
 
 use dray_agent::caller::Caller;
-use dray_agent::layer::{self, LayerSet};
-use dray_agent::manifest::ManifestReader;
+use dray_agent::layer;
 use dray_agent::manifest::tool::InternalTool;
-use dray_agent::manifest::toolset::{Internal, ToolSet};
+use dray_agent::manifest::toolset::{Internal, RestApi, ToolSet};
 use dray_agent::message::Message;
 use dray_dial::DialPort;
 use dray_http::HttpClient;
@@ -14,7 +13,7 @@ use dray_tool::{SetupIssue, Tool, ToolsetResult, naming};
 use dray_tool_mcp::{ConfirmedSignIn, McpToolset, OAuthOptions};
 use futures_util::future::join_all;
 
-use super::manifest::LoadedManifest;
+use super::setup_plan::PlannedSet;
 use super::tool_sources::ToolSources;
 use crate::permissions::CallerIdentity;
 use crate::sign_ins::StoredSignIns;
@@ -36,16 +35,6 @@ pub(crate) struct ToolKinds {
     pub(crate) interpreter_session: Option<String>,
 }
 
-/// A tool set of a manifest without names of templates.
-#[derive(Debug)]
-pub(crate) struct PlannedSet {
-    pub(crate) set: ToolSet,
-    /// Whether its addresses are those of a caller: only the guarded client connects to them.
-    pub(crate) is_guarded: bool,
-    /// Name of the template that it is from.
-    pub(crate) template: Option<String>,
-}
-
 /// The tools that the tool sets of a manifest offer in one turn.
 #[derive(Debug, Default)]
 pub(crate) struct BuiltTools {
@@ -54,40 +43,6 @@ pub(crate) struct BuiltTools {
     pub(crate) issues: Vec<SetupIssue>,
     /// Where each tool comes from.
     pub(crate) sources: ToolSources,
-}
-
-/// The tool sets of a turn before they are set up.
-#[derive(Debug, Default)]
-pub(crate) struct SetupPlan {
-    pub(crate) sets: Vec<PlannedSet>,
-    /// Templates that could not be used.
-    pub(crate) failures: Vec<layer::TemplateFailure>,
-}
-
-impl SetupPlan {
-    /// Replaces names by their templates. The content of a template has the operator's authority, for all callers.
-    pub(super) fn new(layers: &LayerSet, reader: &ManifestReader, loaded: &LoadedManifest) -> Self {
-        let mut plan = Self::default();
-        for set in &loaded.manifest.tool_sets {
-            let template = match set {
-                ToolSet::Predefined(template) => Some(template.template_name.clone()),
-                _ => None,
-            };
-            // One by one, because each entry decides whether the set has the operator's authority.
-            let resolved = layers.resolve(reader, vec![set.clone()]);
-            for warning in &resolved.warnings {
-                tracing::warn!("{warning}");
-            }
-            plan.failures.extend(resolved.failures);
-            let sets = resolved.tool_sets.into_iter();
-            plan.sets.extend(sets.map(|set| PlannedSet {
-                set,
-                is_guarded: loaded.grant.is_some() && template.is_none(),
-                template: template.clone(),
-            }));
-        }
-        plan
-    }
 }
 
 /// The caller and conversation that tools are set up for.
@@ -129,7 +84,7 @@ impl ToolKinds {
     /// the first is kept.
     pub(crate) async fn build(
         &self,
-        sets: &[PlannedSet],
+        sets: &[Arc<PlannedSet>],
         audience: ToolAudience<'_>,
     ) -> BuiltTools {
         // Applications come first: their metadata decide which protocol they are called with.
@@ -166,7 +121,11 @@ impl ToolKinds {
         }
     }
 
-    async fn build_apps(&self, sets: &[PlannedSet], audience: ToolAudience<'_>) -> ToolsetResult {
+    async fn build_apps(
+        &self,
+        sets: &[Arc<PlannedSet>],
+        audience: ToolAudience<'_>,
+    ) -> ToolsetResult {
         let caller = audience.caller;
         let entries: Vec<_> = sets
             .iter()
@@ -201,7 +160,7 @@ impl ToolKinds {
     /// One result for each set that is an MCP server, in order.
     async fn build_mcp(
         &self,
-        sets: &[PlannedSet],
+        sets: &[Arc<PlannedSet>],
         audience: ToolAudience<'_>,
     ) -> Vec<ToolsetResult> {
         let sets: Vec<_> = sets
@@ -217,6 +176,10 @@ impl ToolKinds {
             let sets = sets.iter().filter(|(_, is_guarded)| *is_guarded == guarded);
             sets.map(|(set, _)| *set).collect()
         };
+        if sets.is_empty() {
+            // Most manifests have none, and their turns need none of the options below.
+            return Vec::new();
+        }
         // Two batches, since the servers of one batch share a client.
         let (open, guarded) = (of(false), of(true));
         let options = |client: &HttpClient, trace| dray_tool_mcp::McpOptions {
@@ -233,7 +196,7 @@ impl ToolKinds {
         };
         let open_options = options(&self.client, self.mcp.trace);
         // Servers that a caller's manifest names get no trace headers.
-        let guarded_options = options(self.client_for(true, audience), None);
+        let guarded_options = options(self.guarded_client(audience), None);
         let (open, guarded) = tokio::join!(
             Box::pin(dray_tool_mcp::connect_all(
                 &open,
@@ -258,21 +221,15 @@ impl ToolKinds {
         built.collect()
     }
 
-    /// The client for addresses that a caller chose or that the operator did.
-    fn client_for<'a>(&'a self, is_guarded: bool, audience: ToolAudience<'a>) -> &'a HttpClient {
-        let guarded = audience.guarded.filter(|_| is_guarded);
-        guarded.unwrap_or(&self.client)
+    /// The client for addresses that a caller chose.
+    fn guarded_client<'a>(&'a self, audience: ToolAudience<'a>) -> &'a HttpClient {
+        audience.guarded.unwrap_or(&self.client)
     }
 
     async fn build_other(&self, planned: &PlannedSet, audience: ToolAudience<'_>) -> ToolsetResult {
         let caller = audience.caller;
         match &planned.set {
-            ToolSet::RestApi(set) => {
-                let client = self.client_for(planned.is_guarded, audience);
-                let mut options = self.rest.clone();
-                options.trace = options.trace.filter(|_| !planned.is_guarded);
-                dray_tool_rest::build_set(set, client, &options)
-            }
+            ToolSet::RestApi(set) => self.build_rest(planned, set, audience),
             ToolSet::DialDeployment(set) => match &self.dial {
                 Some(dial) => dray_tool_dial::build_deployments(set, dial, caller).await,
                 None if set.common.enabled => missing_set(&set.name),
@@ -286,6 +243,24 @@ impl ToolKinds {
             | ToolSet::Agents(_)
             | ToolSet::Predefined(_) => ToolsetResult::default(),
         }
+    }
+
+    /// The tools of a set of REST endpoints. They depend on nothing of a turn, so all turns with the plan share them;
+    /// the client of a guarded set belongs to its caller.
+    fn build_rest(
+        &self,
+        planned: &PlannedSet,
+        set: &RestApi,
+        audience: ToolAudience<'_>,
+    ) -> ToolsetResult {
+        if planned.is_guarded {
+            let options = dray_tool_rest::RestOptions {
+                trace: None,
+                ..self.rest.clone()
+            };
+            return dray_tool_rest::build_set(set, self.guarded_client(audience), &options);
+        }
+        planned.shared_tools(|| dray_tool_rest::build_set(set, &self.client, &self.rest))
     }
 
     fn build_internal(&self, set: &Internal) -> ToolsetResult {

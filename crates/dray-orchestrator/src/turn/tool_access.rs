@@ -8,8 +8,8 @@ use dray_tool::{Tool, naming};
 use serde_json::Value;
 
 use super::SharedParts;
-use super::setup::PlannedSet;
-use super::tool_sources::{ToolSources, mcp_server, set_sources};
+use super::setup_plan::PlannedSet;
+use super::tool_sources::{ToolSources, mcp_server};
 use crate::config::tool_access::{CallerFacts, ToolAccess};
 use crate::permissions::CallerIdentity;
 
@@ -53,7 +53,7 @@ impl CallerAccess {
     }
 
     /// Removes the sets of which the caller may use no tool, before they are connected or started.
-    pub(super) fn retain_sets(&self, sets: &mut Vec<PlannedSet>) {
+    pub(super) fn retain_sets(&self, sets: &mut Vec<Arc<PlannedSet>>) {
         if self.entries.is_empty() {
             return;
         }
@@ -65,7 +65,7 @@ impl CallerAccess {
                 Some(name) => by_name.iter().any(|pattern| may_name_tool(pattern, name)),
                 None => !by_name.is_empty(),
             };
-            has_named || self.allows_set(&set_sources(planned))
+            has_named || self.allows_set(planned.sources())
         });
     }
 

@@ -11,7 +11,7 @@ use dray_agent::manifest::toolset::ToolSet;
 use dray_tool::{Tool, ToolsetResult};
 use url::Url;
 
-use super::setup::PlannedSet;
+use super::setup_plan::PlannedSet;
 
 /// Source of the tools that hand the turn over.
 const HANDOFF_SOURCE: &str = "handoffs";
@@ -32,23 +32,22 @@ impl ToolSources {
     /// Records the tools of a set. The applications of DIAL are set up together, so they share their sources.
     pub(super) fn add(
         &mut self,
-        sets: &[PlannedSet],
+        sets: &[Arc<PlannedSet>],
         planned: &PlannedSet,
         tools: &[Arc<dyn Tool>],
     ) {
         if tools.is_empty() {
             return;
         }
-        let names: Vec<String> = match &planned.set {
+        let names: Arc<[String]> = match &planned.set {
             ToolSet::DialApp(_) => {
                 let apps = sets
                     .iter()
                     .filter(|planned| matches!(planned.set, ToolSet::DialApp(_)));
-                apps.flat_map(set_sources).collect()
+                apps.flat_map(|app| app.sources().iter().cloned()).collect()
             }
-            _ => set_sources(planned),
+            _ => Arc::clone(planned.sources()),
         };
-        let names: Arc<[String]> = names.into();
         for tool in tools {
             // Of equal names the first tool stays.
             let name = &tool.declaration().name;
