@@ -15,3 +15,4 @@ pub(crate) mod seen;
 mod shop;
 mod story;
 mod telemetry;
+mod tool_questions;

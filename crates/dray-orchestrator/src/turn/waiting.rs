@@ -37,6 +37,9 @@ pub(super) struct PausedQuestion {
     pub(super) result: Message,
     /// Number of times that the call has asked, including this time.
     pub(super) round: u32,
+    /// Why the chat for such questions does not show it, as a sentence for the client.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) not_in_chat: Option<String>,
 }
 
 impl WaitingCall {
@@ -72,6 +75,7 @@ pub(super) fn waiting_or_ran(
         asked,
         result: with_stable_names(&ran.message),
         round,
+        not_in_chat: None,
     };
     Ok(WaitingCall {
         call,
@@ -180,6 +184,7 @@ mod tests {
             },
             result: Message::new(Role::Tool, ""),
             round: 1,
+            not_in_chat: None,
         };
         WaitingCall {
             call,
