@@ -250,7 +250,8 @@ impl DueCall {
         let runner = &rounds.runner;
         let call = &self.waiting.call;
         let (Some(question), Some(answers)) = (&self.waiting.question, &self.answers) else {
-            return runner.call_with(call, None).await;
+            let approval = self.waiting.asked_as.as_deref();
+            return runner.call_with(call, None, approval).await;
         };
         let is_cancelled = answers.values().all(|one| *one == UserAnswer::Cancelled);
         if question.asked.is_over && is_cancelled {
@@ -261,7 +262,7 @@ impl DueCall {
             resume: question.asked.resume.clone(),
             answers: answers.clone(),
         };
-        let ran = runner.call_with(call, Some(&answered)).await?;
+        let ran = runner.call_with(call, Some(&answered), None).await?;
         if question.round < MAX_QUESTION_ROUNDS && !is_cancelled {
             return Ok(ran);
         }

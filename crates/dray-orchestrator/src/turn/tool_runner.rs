@@ -56,14 +56,16 @@ impl ToolRunner<'_> {
     }
 
     async fn call(&self, call: &ToolCall) -> Result<CompletedCall, LoopError> {
-        self.call_with(call, None).await
+        self.call_with(call, None, None).await
     }
 
-    /// One call, from its beginning or with answers of the user.
+    /// One call, from its beginning or with answers of the user. `approval` is the question by which the client approved
+    /// it.
     pub(super) async fn call_with(
         &self,
         call: &ToolCall,
         answered: Option<&AnsweredQuestion>,
+        approval: Option<&str>,
     ) -> Result<CompletedCall, LoopError> {
         let name = call.function.name.as_str();
         let Some(tool) = self
@@ -87,7 +89,7 @@ impl ToolRunner<'_> {
         };
         let reports = self
             .mcp
-            .begin(self.approvals, tool.as_ref(), call, self.sink);
+            .begin(self.approvals, tool.as_ref(), (call, approval), self.sink);
         let is_reported = reports.await?;
         let ran = match self.run(tool.as_ref(), request).await {
             Ok(ran) => match &ran.question {
@@ -174,7 +176,7 @@ impl ToolRunner<'_> {
         match open_question {
             Some(open_question) if !open_question.is_over => {
                 let answered = open_question.answered(&UserAnswer::Cancelled);
-                let mut ran = Box::pin(self.call_with(call, Some(&answered))).await?;
+                let mut ran = Box::pin(self.call_with(call, Some(&answered), None)).await?;
                 if ran
                     .question
                     .take()

@@ -27,6 +27,9 @@ pub(super) struct WaitingCall {
     /// The approval of a call about which a chat was asked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) in_chat: Option<NewApproval>,
+    /// Id of the question by which an earlier request asked the client for approval.
+    #[serde(skip)]
+    pub(super) asked_as: Option<String>,
 }
 
 /// A tool's question during a call.
@@ -49,6 +52,7 @@ impl WaitingCall {
             call,
             question: None,
             in_chat: None,
+            asked_as: None,
         }
     }
 
@@ -58,6 +62,7 @@ impl WaitingCall {
             call,
             question: None,
             in_chat: Some(approval),
+            asked_as: None,
         }
     }
 }
@@ -81,6 +86,7 @@ pub(super) fn waiting_or_ran(
         call,
         question: Some(question),
         in_chat: None,
+        asked_as: None,
     })
 }
 
@@ -190,6 +196,7 @@ mod tests {
             call,
             question: asks.then_some(question),
             in_chat: None,
+            asked_as: None,
         }
     }
 

@@ -4,6 +4,7 @@
 use dray_agent::event::{McpCallEnd, McpCallStart, McpToolList};
 use serde_json::{Value, json};
 
+use super::approval_items::item_id;
 use crate::records::random_id;
 
 /// Kinds of events and their members.
@@ -60,10 +61,11 @@ impl OpenMcpCalls {
     /// Begins a call. Returns its item as it stands in the output, and the events.
     pub(super) fn begin(&mut self, call: McpCallStart, output_index: usize) -> (Value, ItemEvents) {
         let id = random_id("mcp_");
+        let approval_id = call.approval_id.as_deref().map(item_id);
         let item = |arguments: &str| {
             json!({
                 "id": id, "type": "mcp_call", "status": "in_progress", "server_label": call.server, "name": call.tool,
-                "arguments": arguments, "output": null, "error": null, "approval_request_id": null,
+                "arguments": arguments, "output": null, "error": null, "approval_request_id": approval_id,
             })
         };
         let item_fields =
@@ -148,6 +150,7 @@ mod tests {
             server: "bank".to_owned(),
             tool: "bank_pay".to_owned(),
             arguments: r#"{"to":"x"}"#.to_owned(),
+            approval_id: None,
         }
     }
 
@@ -157,6 +160,20 @@ mod tests {
             text: "told".to_owned(),
             failed,
         }
+    }
+
+    #[test]
+    fn a_call_that_was_approved_has_the_id_of_the_item_that_asked() {
+        let approved = McpCallStart {
+            approval_id: Some("dray_x_0".to_owned()),
+            ..start("a")
+        };
+        let mut calls = OpenMcpCalls::default();
+        let (item, events) = calls.begin(approved, 0);
+        assert_eq!(item["approval_request_id"], "mcpr_x_0");
+        assert_eq!(events[0].1["item"]["approval_request_id"], "mcpr_x_0");
+        let (item, _) = calls.begin(start("b"), 1);
+        assert_eq!(item["approval_request_id"], Value::Null);
     }
 
     #[test]

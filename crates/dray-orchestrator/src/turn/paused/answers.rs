@@ -52,6 +52,9 @@ impl<'a> AnsweredQuestions<'a> {
         let first = self.record.pending.len();
         for (number, paused) in self.record.approvals.iter().enumerate() {
             let id = call_id(self.token, first + number);
+            let mut paused = paused.clone();
+            paused.waiting.asked_as = Some(id.clone());
+            let paused = &paused;
             let answer = self
                 .messages
                 .iter()
