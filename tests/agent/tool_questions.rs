@@ -341,6 +341,31 @@ async fn of_the_answers_of_chat_and_client_the_first_one_holds() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_response_has_one_item_of_a_call_that_a_chat_answers() {
+    let bank = AskingServer::start().await;
+    let ops = bank.start_ops(|setup| setup).await;
+    let body = json!({"model": "agent", "input": "pay"});
+    let response = async {
+        let response = ops.fixture.post("/v1/responses").json(&body);
+        let response = response.send(&|_| ()).await.unwrap();
+        response.json::<Value>().await.unwrap()
+    };
+    let answering = async {
+        let question = ops.question().await;
+        ops.press(&question, APPROVER_ID, "first").await;
+    };
+    let (response, ()) = join(response, answering).await;
+    let items = response["output"].as_array().unwrap().iter();
+    let calls: Vec<_> = items.filter(|item| item["type"] == "mcp_call").collect();
+    let [call] = calls.as_slice() else {
+        panic!("{response}");
+    };
+    assert_eq!(call["status"], "completed");
+    assert_eq!(call["output"], r#"accept {"account":"first"}"#);
+    ops.fixture.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_asks_again_is_answered_again_in_the_same_request() {
     let bank = AskingServer::start().await;
     let ops = bank.start_ops(|setup| setup).await;

@@ -41,7 +41,7 @@ impl McpReport {
         self,
         policy: &ApprovalPolicy,
         tool: &dyn Tool,
-        (call, approval): (&ToolCall, Option<&str>),
+        (call, approval, continues): (&ToolCall, Option<&str>, bool),
         sink: &EventSink,
     ) -> Result<bool, ClientGone> {
         let name = &tool.declaration().name;
@@ -57,6 +57,7 @@ impl McpReport {
             approval_id: approval
                 .filter(|_| policy.form() == ApprovalForm::Items)
                 .map(str::to_owned),
+            continues,
         };
         sink.send(Event::McpCallStarted(started)).await?;
         Ok(true)

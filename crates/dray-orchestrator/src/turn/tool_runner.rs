@@ -87,9 +87,10 @@ impl ToolRunner<'_> {
             arguments: &call.function.arguments,
             answered,
         };
+        let begun = (call, approval, answered.is_some());
         let reports = self
             .mcp
-            .begin(self.approvals, tool.as_ref(), (call, approval), self.sink);
+            .begin(self.approvals, tool.as_ref(), begun, self.sink);
         let is_reported = reports.await?;
         let ran = match self.run(tool.as_ref(), request).await {
             Ok(ran) => match &ran.question {

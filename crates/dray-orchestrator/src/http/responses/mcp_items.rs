@@ -58,6 +58,11 @@ pub(super) fn list_item(list: McpToolList, output_index: usize) -> (Value, ItemE
 }
 
 impl OpenMcpCalls {
+    /// Whether a call continues that began in this response.
+    pub(super) fn is_open(&self, call: &McpCallStart) -> bool {
+        call.continues && self.open.iter().any(|one| one.call_id == call.call_id)
+    }
+
     /// Begins a call. Returns its item as it stands in the output, and the events.
     pub(super) fn begin(&mut self, call: McpCallStart, output_index: usize) -> (Value, ItemEvents) {
         let id = random_id("mcp_");
@@ -151,6 +156,7 @@ mod tests {
             tool: "bank_pay".to_owned(),
             arguments: r#"{"to":"x"}"#.to_owned(),
             approval_id: None,
+            continues: false,
         }
     }
 
@@ -174,6 +180,25 @@ mod tests {
         assert_eq!(events[0].1["item"]["approval_request_id"], "mcpr_x_0");
         let (item, _) = calls.begin(start("b"), 1);
         assert_eq!(item["approval_request_id"], Value::Null);
+    }
+
+    #[test]
+    fn a_call_that_continues_after_a_question_keeps_its_item_in_the_same_response() {
+        let mut calls = OpenMcpCalls::default();
+        let continued = McpCallStart {
+            continues: true,
+            ..start("a")
+        };
+        assert!(
+            !calls.is_open(&continued),
+            "it began in an earlier response"
+        );
+        let (item, _) = calls.begin(start("a"), 0);
+        assert!(calls.is_open(&continued) && !calls.is_open(&start("a")));
+        let mut output = vec![item];
+        calls.end(&end("a", false), &mut output);
+        assert_eq!(output[0]["status"], "completed");
+        assert!(!calls.is_open(&continued));
     }
 
     #[test]
