@@ -16,3 +16,4 @@ mod shop;
 mod stops;
 mod story;
 mod telemetry;
+mod tool_questions;

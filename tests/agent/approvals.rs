@@ -10,15 +10,15 @@ use super::seen::AgentAnswer;
 use super::shop::FakeEndpoint;
 
 /// The first group of a fake server.
-const OPS_CHAT: i64 = -1_001_000_000_001;
+pub(super) const OPS_CHAT: i64 = -1_001_000_000_001;
 /// The person who may answer.
-const APPROVER_ID: i64 = 77;
+pub(super) const APPROVER_ID: i64 = 77;
 /// A person of the chat who may not.
-const STRANGER_ID: i64 = 5;
+pub(super) const STRANGER_ID: i64 = 5;
 
 /// An agent of which `shop_order` needs the approval of the chat `ops`.
-struct OpsFixture {
-    fixture: AgentFixture,
+pub(super) struct OpsFixture {
+    pub(super) fixture: AgentFixture,
     endpoint: FakeEndpoint,
 }
 
@@ -41,7 +41,7 @@ pub(super) fn ops_setup(endpoint: &FakeEndpoint, chat: &str, person: &str) -> Ag
 }
 
 impl OpsFixture {
-    async fn start(change: impl FnOnce(AgentSetup) -> AgentSetup) -> Self {
+    pub(super) async fn start(change: impl FnOnce(AgentSetup) -> AgentSetup) -> Self {
         let endpoint = FakeEndpoint::start().await;
         let chat = format!("telegram:{OPS_CHAT}");
         let setup = ops_setup(&endpoint, &chat, &APPROVER_ID.to_string());
@@ -51,12 +51,12 @@ impl OpsFixture {
     }
 
     /// The newest message of the chat.
-    fn newest_message(&self) -> Option<StoredMessage> {
+    pub(super) fn newest_message(&self) -> Option<StoredMessage> {
         self.fixture.telegram.visible_messages(OPS_CHAT).pop()
     }
 
     /// The question, once the chat shows it.
-    async fn question(&self) -> StoredMessage {
+    pub(super) async fn question(&self) -> StoredMessage {
         eventually("a question with buttons", async || {
             self.newest_message()
                 .filter(|message| !message.buttons.is_empty())
@@ -65,7 +65,7 @@ impl OpsFixture {
     }
 
     /// The question that follows this one.
-    async fn next_question(&self, earlier: &StoredMessage) -> StoredMessage {
+    pub(super) async fn next_question(&self, earlier: &StoredMessage) -> StoredMessage {
         eventually("another question", async || {
             self.newest_message()
                 .filter(|message| message.message_id != earlier.message_id)
@@ -74,7 +74,7 @@ impl OpsFixture {
     }
 
     /// The newest message, once it shows this outcome: the notice to the person comes before it.
-    async fn shown_with(&self, outcome: &str) -> StoredMessage {
+    pub(super) async fn shown_with(&self, outcome: &str) -> StoredMessage {
         eventually(outcome, async || {
             self.newest_message()
                 .filter(|message| message.text.contains(outcome))
@@ -93,13 +93,13 @@ impl OpsFixture {
     }
 
     /// A person presses the button with this label. Returns the notice to the person.
-    async fn press(&self, question: &StoredMessage, person: i64, label: &str) -> String {
+    pub(super) async fn press(&self, question: &StoredMessage, person: i64, label: &str) -> String {
         let button = question.buttons.iter().find(|button| button.text == label);
         let data = &button.unwrap().data;
         self.press_data(question.message_id, person, data).await
     }
 
-    async fn press_data(&self, message: i64, person: i64, data: &str) -> String {
+    pub(super) async fn press_data(&self, message: i64, person: i64, data: &str) -> String {
         let telegram = &self.fixture.telegram;
         let before = telegram.notices().len();
         telegram.user_presses(OPS_CHAT, message, person, data);
@@ -111,7 +111,7 @@ impl OpsFixture {
     }
 
     /// Sends these messages as a streamed request. Returns the status and the answer.
-    async fn ask(&self, messages: Value) -> AgentAnswer {
+    pub(super) async fn ask(&self, messages: Value) -> AgentAnswer {
         let body = json!({"model": "agent", "messages": messages, "stream": true});
         let request = self.fixture.post("/v1/chat/completions");
         AgentAnswer::of(request.json(&body)).await
@@ -119,7 +119,7 @@ impl OpsFixture {
 }
 
 /// The messages of a client of `OpenAI`'s API that continues after this answer: of the answer it keeps the text alone.
-fn messages_after(answer: &AgentAnswer, next: &str) -> Value {
+pub(super) fn messages_after(answer: &AgentAnswer, next: &str) -> Value {
     let assistant_message = json!({"role": "assistant", "content": answer.text()});
     json!([user("order"), assistant_message, user(next)])
 }

@@ -75,10 +75,32 @@ def converses(client):
     return done.output_text
 
 
+def names_approvals(client):
+    """The item of an approved call of an MCP server has the id of the item that asked, whole and in a stream."""
+    names = []
+    for streams in (False, True):
+        first = client.responses.create(model="bank", input="balance")
+        question = asked(first)
+        more = {"model": "bank", "input": [answer(question, True)], "previous_response_id": first.id}
+        if streams:
+            with client.responses.stream(**more) as stream:
+                added = [event.item for event in stream if event.type == "response.output_item.added"]
+                done = stream.get_final_response()
+        else:
+            done = client.responses.create(**more)
+            added = done.output
+        calls = [item for item in [*added, *done.output] if item.type == "mcp_call"]
+        names += [[type(call).__name__, call.approval_request_id == question.id] for call in calls]
+    # A call that needs no approval has no id.
+    free = client.responses.create(model="bank", input="lose")
+    (call,) = [item for item in free.output if item.type == "mcp_call"]
+    return {"approved": names, "free": call.approval_request_id}
+
+
 def main():
     (url,) = sys.argv[1:]
     client = openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0)
-    parts = [approves, refuses, streams, keeps_no_state, converses]
+    parts = [approves, refuses, streams, keeps_no_state, converses, names_approvals]
     print(json.dumps({part.__name__: part(client) for part in parts}))
 
 

@@ -112,6 +112,10 @@ pub struct McpCallStart {
     pub tool: String,
     /// Its arguments as the model wrote them.
     pub arguments: String,
+    /// Id of the question by which the client approved it; see [`ApprovalRequest::id`].
+    pub approval_id: Option<String>,
+    /// Whether it continues after a question to the user, and may have begun before.
+    pub continues: bool,
 }
 
 /// A call of a tool of an MCP server that ended.

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use dray_agent::failure::RequestFailure;
 use dray_agent::message::{Message, Role};
-use dray_tool::QuestionMap;
+use dray_tool::{QuestionMap, UserAnswer};
 use dray_types::{ByteSize, Sha256Digest};
 use serde::{Deserialize, Serialize};
 use tokio_util::task::TaskTracker;
@@ -23,9 +23,10 @@ use crate::records::{
 
 mod audit;
 mod chats;
+mod outcome;
 
 pub(crate) use audit::ApprovalAudits;
-pub(crate) use chats::{AskFailure, ChatState, ShownCall};
+pub(crate) use chats::{AskFailure, ChatOption, ChatState, ShownCall};
 
 /// How ids of approvals begin.
 pub(crate) const APPROVAL_PREFIX: &str = "apr_";
@@ -62,6 +63,15 @@ impl ApprovalDecision {
     pub(crate) const fn permits(&self) -> bool {
         matches!(self, Self::Approved | Self::Answered)
     }
+
+    /// The decision that an answer to a tool is.
+    pub(crate) const fn of_answer(answer: &UserAnswer) -> Self {
+        match answer {
+            UserAnswer::Accepted(_) => Self::Answered,
+            UserAnswer::Declined => Self::Declined,
+            UserAnswer::Cancelled => Self::Cancelled,
+        }
+    }
 }
 
 /// The record of an approval.
@@ -92,7 +102,13 @@ pub(crate) struct ApprovalRecord {
     /// Who of that chat decided.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     decided_by: Option<Decider>,
-    /// Of a decision of a chat: whether the turn has acted on it.
+    /// The answers that the chat can give to the tool's question, in the order of its buttons.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    options: Vec<ChatOption>,
+    /// The answer that the chat gave.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    answer: Option<UserAnswer>,
+    /// Of a record that a chat may decide: whether the turn has acted on the decision.
     #[serde(default)]
     is_used: bool,
 }
@@ -120,8 +136,17 @@ impl ApprovalRecord {
             outcome: None,
             chat: approval.chat.as_ref().map(|chat| chat.name.clone()),
             decided_by: None,
+            options: approval.options.clone(),
+            answer: None,
             is_used: false,
         }
+    }
+
+    /// Label of the option that the chat chose.
+    fn chosen_option(&self) -> Option<&str> {
+        let answer = self.answer.as_ref()?;
+        let option = self.options.iter().find(|option| option.answer == *answer);
+        option.map(|option| option.label.as_str())
     }
 }
 
@@ -146,9 +171,12 @@ pub(crate) struct NewApproval {
     /// The tool's question; without one the call waits for its approval.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) questions: Option<QuestionMap>,
-    /// The chat that was asked, instead of the caller.
+    /// The chat that was asked: instead of the caller about a call, beside the caller what a tool asks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) chat: Option<AskedChat>,
+    /// The answers that the chat can give to the tool's question.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) options: Vec<ChatOption>,
 }
 
 impl NewApproval {
@@ -160,6 +188,7 @@ impl NewApproval {
             digest: digest.to_hex(),
             questions: None,
             chat: None,
+            options: Vec::new(),
         }
     }
 }
@@ -259,7 +288,7 @@ impl ApprovalStore {
         Ok(record)
     }
 
-    /// Records a decision. From then on it holds, even if this process ends.
+    /// Records a decision of the caller. From then on it holds, even if this process ends.
     ///
     /// # Errors
     ///
@@ -271,6 +300,8 @@ impl ApprovalStore {
         record: &mut RevisedRecord<ApprovalRecord>,
         decision: ApprovalDecision,
     ) -> Result<(), RequestFailure> {
+        // This request acts on it; a chat may be asked the same.
+        record.value.is_used = decision.permits();
         let decided = self.record_decision(principal, id, record, decision).await;
         decided.map_err(|error| match error {
             RecordError::Stale => used_failure(),

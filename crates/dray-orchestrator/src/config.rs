@@ -154,7 +154,7 @@ pub struct Config {
     pub tool_access: Vec<tool_access::ToolAccess>,
     /// How long a call waits for its approval; up to `15d`. Default `1h`.
     pub approval_timeout: Period,
-    /// Chats whose people decide about calls that need approval, instead of the caller. Default none.
+    /// Chats whose people decide about calls that need approval, or answer what tools ask during calls. Default none.
     pub approval_chats: Vec<approvals::ApprovalChat>,
     /// How long a request stays open for the decision of a chat; afterwards the turn is paused. A response in the
     /// background stays until the approval expires. `0s` for not at all; up to `1h`. Default `1m`.

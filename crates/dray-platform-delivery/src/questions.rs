@@ -1,5 +1,5 @@
-//! Questions in chats of the configuration, answered by buttons: calls that wait for approval, and hosts about which a rule of
-//! the egress policy asks.
+//! Questions in chats of the configuration, answered by buttons: calls that wait for approval, what tools ask during calls,
+//! and hosts about which a rule of the egress policy asks.
 //!
 //! A caller names a chat of the configuration and nothing else, and only people whom the operator named for that chat may
 //! answer. The service that asks keeps the question and decides what an answer means. This one keeps which messages show
@@ -9,20 +9,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dray_bus::{Bus, Meta};
-use dray_platform::question::MAX_BUTTON_DATA_BYTES;
 use dray_platform::{
-    ButtonPress, ChatQuestion, DeliveryTarget, ErrorKind, PlatformError, PressReply,
-    QuestionButton, QuestionChannel,
+    ButtonPress, DeliveryTarget, ErrorKind, PlatformError, PressReply, QuestionChannel,
 };
 use dray_presentation::name::shown_text;
 use dray_proto::v1::{self, ApprovalChoice};
 use dray_types::{Clock, Deadline, Fault, FaultCode};
 
+use self::buttons::{PressedButton, PressedChoice, check_question, shown_question};
 use self::open::{KeptPress, OpenQuestion, OpenQuestionStore, QuestionKind, QuestionText};
 use crate::accounts::{AccountRegistry, PlatformAccount};
 use crate::config::Config;
 use crate::rate_limit::RateLimiter;
 
+mod buttons;
 mod chats;
 mod hosts;
 pub(crate) mod open;
@@ -31,22 +31,14 @@ mod reconciler;
 pub use self::chats::QuestionChat;
 pub(crate) use self::chats::question_problems;
 
-/// How the data of our buttons begins: the bot may have buttons of other programs.
-const DATA_PREFIX: &str = "dray:";
-/// The same for questions about hosts. Callers of [`QuestionService::ask`] cannot make buttons with it.
-const HOST_DATA_PREFIX: &str = "dray-host:";
-/// Longest id of a question of a caller.
-const MAX_ID_CHARS: usize = 40;
-/// Longest id of a question about a host.
-const MAX_HOST_ID_CHARS: usize = 44;
-/// Most bytes of a question, which has to fit into one message of a chat anyway.
-const MAX_QUESTION_BYTES: usize = 64 << 10;
 /// How long the service that asked may take to record a decision. Platforms end a press without a reply after seconds.
 const DECIDE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Longest time for a request to the platform after a press.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(10);
 /// Longest time for the acknowledgement of a press: Discord takes it for this long.
 const ACKNOWLEDGE_TIMEOUT: Duration = Duration::from_secs(3);
+/// Reason of the fault for a chat without `tool_questions`.
+const NOT_TAKEN_DETAIL: &str = "no_tool_questions";
 /// Longest name of a person, in characters.
 const MAX_NAME_CHARS: usize = 60;
 
@@ -76,7 +68,8 @@ impl QuestionService {
     ///
     /// # Errors
     ///
-    /// `NotFound` for a chat that is not configured for the tenant, `Unsupported` for a platform without buttons, `TooLarge`
+    /// `NotFound` for a chat that is not configured for the tenant, `Denied` for what a tool asks where the chat does not
+    /// take that, `Unsupported` for a platform without buttons, `TooLarge`
     /// for a question that does not fit into a message, `RateLimited` when the chat takes none within the caller's time.
     pub(crate) async fn ask(
         &self,
@@ -84,9 +77,13 @@ impl QuestionService {
         request: &v1::AskInChatRequest,
     ) -> Result<v1::AskInChatReply, Fault> {
         check_question(request)?;
-        let target = self.config.question_chats.get(&request.chat);
-        let target = target.and_then(|chat| chat.chat.parse::<DeliveryTarget>().ok());
-        let target = target.ok_or_else(unknown_chat)?;
+        let chat = self.config.question_chats.get(&request.chat);
+        let chat = chat.ok_or_else(unknown_chat)?;
+        if !request.options.is_empty() && !chat.tool_questions {
+            return Err(not_taken());
+        }
+        let target = chat.chat.parse::<DeliveryTarget>();
+        let target = target.map_err(|_| unknown_chat())?;
         let account = self
             .accounts
             .find(&meta.tenant, &target.platform, &target.account)?;
@@ -307,19 +304,24 @@ impl QuestionService {
             );
             return Some(notice(NOT_ALLOWED));
         }
-        let choice = match (button.kind, chat.host_questions) {
-            (QuestionKind::Call, _) => button.choice,
-            (QuestionKind::Host, true) => {
-                let answer = (id, button.choice == ApprovalChoice::Approved);
+        let (choice, option) = match (button.kind, button.choice) {
+            (QuestionKind::Call, PressedChoice::Approval(choice)) => (choice, 0),
+            (QuestionKind::Call, PressedChoice::Option(option)) if chat.tool_questions => {
+                (ApprovalChoice::Unspecified, option)
+            }
+            (QuestionKind::Host, PressedChoice::Approval(choice)) if chat.host_questions => {
+                let answer = (id, choice == ApprovalChoice::Approved);
                 return self.answer_host(account, (name, chat), press, answer).await;
             }
-            (QuestionKind::Host, false) => return Some(notice(NOT_CONFIGURED)),
+            // The operator took the flag away.
+            _ => return Some(notice(NOT_CONFIGURED)),
         };
         let mut request = v1::DecideInChatRequest {
             question_id: id.to_owned(),
             chat: name.to_owned(),
             sender: press.sender.clone(),
             sender_name: shown_text(&press.sender_name, MAX_NAME_CHARS),
+            option,
             ..v1::DecideInChatRequest::default()
         };
         request.set_choice(choice);
@@ -376,68 +378,6 @@ async fn acknowledge(channel: &dyn QuestionChannel, press: &ButtonPress, id: &st
     }
 }
 
-fn check_question(request: &v1::AskInChatRequest) -> Result<(), Fault> {
-    let invalid = |what: &str| Fault::new(FaultCode::InvalidArgument, what);
-    let is_id = (1..=MAX_ID_CHARS).contains(&request.question_id.len())
-        && request
-            .question_id
-            .bytes()
-            .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-'));
-    if !is_id {
-        return Err(invalid("`question_id` is not an id of a question."));
-    }
-    if request.text.is_empty() || request.detail.is_empty() {
-        return Err(invalid("`text` and `detail` must not be empty."));
-    }
-    // Each platform has a lower limit; this one bounds the work before it.
-    if request.text.len() + request.detail.len() > MAX_QUESTION_BYTES {
-        return Err(too_long());
-    }
-    Ok(())
-}
-
-fn shown_question(request: &v1::AskInChatRequest) -> ChatQuestion {
-    let button = |label: &str, choice: &str| QuestionButton {
-        label: label.to_owned(),
-        data: format!("{DATA_PREFIX}{}:{choice}", request.question_id),
-    };
-    ChatQuestion {
-        text: request.text.clone(),
-        detail: request.detail.clone(),
-        buttons: vec![button("Approve", "y"), button("Refuse", "n")],
-    }
-}
-
-const _: () = assert!(
-    DATA_PREFIX.len() + MAX_ID_CHARS + ":y".len() <= MAX_BUTTON_DATA_BYTES
-        && HOST_DATA_PREFIX.len() + MAX_HOST_ID_CHARS + ":y".len() <= MAX_BUTTON_DATA_BYTES,
-    "the data of each button fits on every platform"
-);
-
-/// What one of our buttons carries.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct PressedButton<'a> {
-    kind: QuestionKind,
-    id: &'a str,
-    choice: ApprovalChoice,
-}
-
-impl<'a> PressedButton<'a> {
-    fn read(data: &'a str) -> Option<Self> {
-        let (kind, rest) = match data.strip_prefix(HOST_DATA_PREFIX) {
-            Some(rest) => (QuestionKind::Host, rest),
-            None => (QuestionKind::Call, data.strip_prefix(DATA_PREFIX)?),
-        };
-        let (id, choice) = rest.split_once(':')?;
-        let choice = match choice {
-            "y" => ApprovalChoice::Approved,
-            "n" => ApprovalChoice::Refused,
-            _ => return None,
-        };
-        Some(Self { kind, id, choice })
-    }
-}
-
 fn log_key_failure(chat: &str, error: &dray_bus::KeyError) {
     tracing::warn!(
         chat,
@@ -457,6 +397,15 @@ fn unknown_chat() -> Fault {
     Fault::new(FaultCode::NotFound, "No chat for questions has this name.")
         .detail("no_chat")
         .advice("Tell the operator to configure it in `question_chats`.")
+}
+
+fn not_taken() -> Fault {
+    Fault::new(
+        FaultCode::Denied,
+        "This chat does not take questions of tools.",
+    )
+    .detail(NOT_TAKEN_DETAIL)
+    .advice("Tell the operator to set `tool_questions` of the chat in `question_chats`.")
 }
 
 fn too_long() -> Fault {

@@ -27,6 +27,8 @@ const MESSAGE_COMPONENT: u64 = 3;
 /// Types of components: a row, and a button in it.
 const ACTION_ROW: u64 = 1;
 const BUTTON_COMPONENT: u64 = 2;
+/// Most buttons of a row.
+const MAX_ROW_BUTTONS: usize = 5;
 /// Style of a button that stands for no particular answer.
 const SECONDARY_STYLE: u64 = 2;
 /// Response to a press: it arrived, and the message stays as it is for now.
@@ -61,8 +63,9 @@ pub(crate) async fn ask_question(
         .collect();
     let mut message = plain_message(&content, NO_EMBEDS);
     if let Some(fields) = message.as_object_mut() {
-        let rows = json!([{ "type": ACTION_ROW, "components": buttons }]);
-        fields.insert("components".to_owned(), rows);
+        let rows = buttons.chunks(MAX_ROW_BUTTONS);
+        let rows = rows.map(|row| json!({ "type": ACTION_ROW, "components": row }));
+        fields.insert("components".to_owned(), rows.collect());
     }
     let url = api.url(&format!("/channels/{}/messages", channel_of(target)?));
     let request = api.client.post(&url).json(&message);

@@ -13,6 +13,9 @@ use crate::send::ChatAddress;
 /// Longest text of `answerCallbackQuery`, in characters.
 const MAX_NOTICE_CHARS: usize = 200;
 
+/// Most buttons beside each other: clients share the width of a row among them, and cut their labels.
+const MAX_ROW_BUTTONS: usize = 2;
+
 /// Stands between a question and its outcome.
 const OUTCOME_SEPARATOR: &str = "\n\n";
 
@@ -38,6 +41,12 @@ pub(crate) async fn ask_question(
         .iter()
         .map(|button| json!({ "text": button.label, "callback_data": button.data }))
         .collect();
+    let row_length = if buttons.len() > MAX_ROW_BUTTONS {
+        1
+    } else {
+        MAX_ROW_BUTTONS
+    };
+    let rows: Vec<_> = buttons.chunks(row_length).collect();
     let form = ChatAddress::of(target)?
         .message()
         .text("text", text)
@@ -48,7 +57,7 @@ pub(crate) async fn ask_question(
         )
         .text(
             "reply_markup",
-            json!({ "inline_keyboard": [buttons] }).to_string(),
+            json!({ "inline_keyboard": rows }).to_string(),
         );
     let sent = api.call("sendMessage", form, 0, &|_| {}).await;
     let sent = sent.map_err(|refused| match refused.moved {

@@ -20,7 +20,7 @@ pub struct ChatQuestion {
     pub text: String,
     /// What is decided about, shown exactly and as a block of its own.
     pub detail: String,
-    /// The buttons, in one row.
+    /// The buttons, in their order: at most 12, which each platform breaks into rows.
     pub buttons: Vec<QuestionButton>,
 }
 

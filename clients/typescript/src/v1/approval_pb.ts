@@ -12,7 +12,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file dray/v1/approval.proto.
  */
 export const file_dray_v1_approval: GenFile = /*@__PURE__*/
-  fileDesc("ChZkcmF5L3YxL2FwcHJvdmFsLnByb3RvEgdkcmF5LnYxIpcBCg1BcHByb3ZhbEF1ZGl0EhMKC2FwcHJvdmFsX2lkGAEgASgJEhEKCXByaW5jaXBhbBgCIAEoCRIMCgR0b29sGAMgASgJEhMKC2NhbGxfc2hhMjU2GAQgASgJEicKBmNob2ljZRgFIAEoDjIXLmRyYXkudjEuQXBwcm92YWxDaG9pY2USEgoKZGVjaWRlZF9ieRgGIAEoCSKGAQoTRGVjaWRlSW5DaGF0UmVxdWVzdBITCgtxdWVzdGlvbl9pZBgBIAEoCRInCgZjaG9pY2UYAiABKA4yFy5kcmF5LnYxLkFwcHJvdmFsQ2hvaWNlEgwKBGNoYXQYAyABKAkSDgoGc2VuZGVyGAQgASgJEhMKC3NlbmRlcl9uYW1lGAUgASgJIkYKEURlY2lkZUluQ2hhdFJlcGx5EhAKCHJlY29yZGVkGAEgASgIEg4KBm5vdGljZRgCIAEoCRIPCgdvdXRjb21lGAMgASgJKmwKDkFwcHJvdmFsQ2hvaWNlEh8KG0FQUFJPVkFMX0NIT0lDRV9VTlNQRUNJRklFRBAAEhwKGEFQUFJPVkFMX0NIT0lDRV9BUFBST1ZFRBABEhsKF0FQUFJPVkFMX0NIT0lDRV9SRUZVU0VEEAIyVQoJQXBwcm92YWxzEkgKDERlY2lkZUluQ2hhdBIcLmRyYXkudjEuRGVjaWRlSW5DaGF0UmVxdWVzdBoaLmRyYXkudjEuRGVjaWRlSW5DaGF0UmVwbHliBnByb3RvMw");
+  fileDesc("ChZkcmF5L3YxL2FwcHJvdmFsLnByb3RvEgdkcmF5LnYxIqcBCg1BcHByb3ZhbEF1ZGl0EhMKC2FwcHJvdmFsX2lkGAEgASgJEhEKCXByaW5jaXBhbBgCIAEoCRIMCgR0b29sGAMgASgJEhMKC2NhbGxfc2hhMjU2GAQgASgJEicKBmNob2ljZRgFIAEoDjIXLmRyYXkudjEuQXBwcm92YWxDaG9pY2USEgoKZGVjaWRlZF9ieRgGIAEoCRIOCgZvcHRpb24YByABKAkilgEKE0RlY2lkZUluQ2hhdFJlcXVlc3QSEwoLcXVlc3Rpb25faWQYASABKAkSJwoGY2hvaWNlGAIgASgOMhcuZHJheS52MS5BcHByb3ZhbENob2ljZRIMCgRjaGF0GAMgASgJEg4KBnNlbmRlchgEIAEoCRITCgtzZW5kZXJfbmFtZRgFIAEoCRIOCgZvcHRpb24YBiABKA0iRgoRRGVjaWRlSW5DaGF0UmVwbHkSEAoIcmVjb3JkZWQYASABKAgSDgoGbm90aWNlGAIgASgJEg8KB291dGNvbWUYAyABKAkqbAoOQXBwcm92YWxDaG9pY2USHwobQVBQUk9WQUxfQ0hPSUNFX1VOU1BFQ0lGSUVEEAASHAoYQVBQUk9WQUxfQ0hPSUNFX0FQUFJPVkVEEAESGwoXQVBQUk9WQUxfQ0hPSUNFX1JFRlVTRUQQAjJVCglBcHByb3ZhbHMSSAoMRGVjaWRlSW5DaGF0EhwuZHJheS52MS5EZWNpZGVJbkNoYXRSZXF1ZXN0GhouZHJheS52MS5EZWNpZGVJbkNoYXRSZXBseWIGcHJvdG8z");
 
 /**
  * One per decision, before it holds: `dray.audit.approval.v1.decided.<tenant>`. An approval whose event cannot be stored
@@ -63,6 +63,14 @@ export type ApprovalAudit = Message<"dray.v1.ApprovalAudit"> & {
    * @generated from field: string decided_by = 6;
    */
   decidedBy: string;
+
+  /**
+   * Label of the option that the person of a chat chose, for what a tool asked during the call. Empty for approvals, and
+   * where the caller decided.
+   *
+   * @generated from field: string option = 7;
+   */
+  option: string;
 };
 
 /**
@@ -113,6 +121,13 @@ export type DecideInChatRequest = Message<"dray.v1.DecideInChatRequest"> & {
    * @generated from field: string sender_name = 5;
    */
   senderName: string;
+
+  /**
+   * Number of the chosen option, from 1, where the question has options; `choice` is not set then. 0 without one.
+   *
+   * @generated from field: uint32 option = 6;
+   */
+  option: number;
 };
 
 /**
@@ -199,8 +214,8 @@ export const ApprovalChoiceSchema: GenEnum<ApprovalChoice> = /*@__PURE__*/
  */
 export const Approvals: GenService<{
   /**
-   * Records what a person of a chat decided about a call that waits for approval. The first decision holds; later ones, and
-   * those after the expiry, change nothing and learn so from the reply.
+   * Records what a person of a chat decided about a call that waits for approval, or answered to what a tool asked during a
+   * call. The first decision holds; later ones, and those after the expiry, change nothing and learn so from the reply.
    *
    * @generated from rpc dray.v1.Approvals.DecideInChat
    */

@@ -60,6 +60,7 @@ impl ApprovalAudits {
                 .as_ref()
                 .map(|decider| decider.id.clone())
                 .unwrap_or_default(),
+            option: record.chosen_option().unwrap_or_default().to_owned(),
             ..ApprovalAudit::default()
         };
         audit.set_choice(match decision {

@@ -6,10 +6,14 @@ use std::time::Duration;
 
 use dray_agent::failure::RequestFailure;
 use dray_proto::v1::{ApprovalChoice, AskInChatRequest, DecideInChatReply, DecideInChatRequest};
+use dray_tool::{AnswerMap, UserAnswer};
 use dray_types::{Fault, FaultCode};
 use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, sleep};
 
+use super::outcome::{
+    earlier_reply, expired_reply, mismatch_reply, recorded_reply, unknown_reply, waiting_reply,
+};
 use super::{
     ApprovalDecision, ApprovalRecord, ApprovalStore, Decider, NewApproval, USED_CODE,
     expired_failure, used_failure,
@@ -24,6 +28,8 @@ const ASK_TIMEOUT: Duration = Duration::from_secs(30);
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
 /// Attempts to write a record that a person and a turn write for a moment.
 const MAX_ATTEMPTS: usize = 5;
+/// Reason of the fault for a chat that does not take what tools ask.
+const NOT_TAKEN_DETAIL: &str = "no_tool_questions";
 /// Recorded for a question whose turn does not want the answer any more.
 const WITHDRAWN: &str = "The turn went on without the call.";
 
@@ -38,8 +44,17 @@ struct ChatQuestionRecord {
 pub(crate) struct ShownCall {
     /// What is asked.
     pub(crate) text: String,
-    /// The arguments.
+    /// The arguments, or what the tool asks.
     pub(crate) detail: String,
+}
+
+/// An answer that people of a chat can give to what a tool asks.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct ChatOption {
+    /// Text of the button.
+    pub(crate) label: String,
+    /// What the tool gets.
+    pub(crate) answer: UserAnswer,
 }
 
 /// Why a chat was not asked.
@@ -47,6 +62,8 @@ pub(crate) struct ShownCall {
 pub(crate) enum AskFailure {
     /// The question does not fit into a message of the chat.
     TooLong,
+    /// The chat does not take what tools ask.
+    NotTaken,
     /// The chat is not configured, or cannot be reached.
     Unreachable,
 }
@@ -59,7 +76,7 @@ pub(crate) enum ChatState {
     /// It was decided, and the turn has not acted on it yet.
     Decided(RevisedRecord<ApprovalRecord>),
     /// It has expired without a decision.
-    Expired,
+    Expired(RevisedRecord<ApprovalRecord>),
     /// The turn has acted on the decision.
     Used,
 }
@@ -89,6 +106,11 @@ impl ApprovalStore {
             text: call.text,
             detail: call.detail,
             expires_at_ms: chat.expires_ms,
+            options: approval
+                .options
+                .iter()
+                .map(|option| option.label.clone())
+                .collect(),
         };
         let meta = self.audits.meta(ASK_TIMEOUT);
         // Not repeated here: it would be shown twice.
@@ -100,8 +122,10 @@ impl ApprovalStore {
             "a chat was not asked about a call"
         );
         self.withdraw(principal, &approval.id).await;
-        Err(match Fault::from(error).code {
+        let fault = Fault::from(error);
+        Err(match fault.code {
             FaultCode::TooLarge => AskFailure::TooLong,
+            FaultCode::Denied if fault.detail == NOT_TAKEN_DETAIL => AskFailure::NotTaken,
             _ => AskFailure::Unreachable,
         })
     }
@@ -165,7 +189,7 @@ impl ApprovalStore {
         Ok(match &record.value.decision {
             Some(_) if record.value.is_used => ChatState::Used,
             Some(_) => ChatState::Decided(record),
-            None if record.value.expires_ms <= self.records.now_ms() => ChatState::Expired,
+            None if record.value.expires_ms <= self.records.now_ms() => ChatState::Expired(record),
             None => ChatState::Waiting(record),
         })
     }
@@ -252,11 +276,6 @@ impl ApprovalStore {
         &self,
         request: &DecideInChatRequest,
     ) -> Result<DecideInChatReply, RequestFailure> {
-        let decision = match request.choice() {
-            ApprovalChoice::Approved => Some(ApprovalDecision::Approved),
-            ApprovalChoice::Refused => Some(ApprovalDecision::Refused { reason: None }),
-            ApprovalChoice::Unspecified => None,
-        };
         let id = &request.question_id;
         let owner =
             self.records
@@ -279,23 +298,24 @@ impl ApprovalStore {
             if record.value.expires_ms <= self.records.now_ms() {
                 return Ok(expired_reply(&record.value));
             }
-            let Some(decision) = &decision else {
-                return Ok(waiting_reply());
+            let decision = match ChatDecision::of(request, &record.value) {
+                ChatDecision::None => return Ok(waiting_reply()),
+                ChatDecision::Mismatch => return Ok(mismatch_reply()),
+                ChatDecision::Approval(decision) => decision,
+                ChatDecision::Answer(answer) => {
+                    let decision = ApprovalDecision::of_answer(&answer);
+                    record.value.answer = Some(answer);
+                    decision
+                }
             };
             // Set before the audit event, which names the person.
             record.value.decided_by = Some(Decider {
                 id: format!("{}:{}", request.chat, request.sender),
                 name: request.sender_name.clone(),
             });
-            let recorded = self.record_decision(&principal, id, &mut record, decision.clone());
+            let recorded = self.record_decision(&principal, id, &mut record, decision);
             match recorded.await {
-                Ok(()) => {
-                    return Ok(DecideInChatReply {
-                        recorded: true,
-                        notice: "Your answer is recorded.".to_owned(),
-                        outcome: outcome_text(&record.value),
-                    });
-                }
+                Ok(()) => return Ok(recorded_reply(&record.value)),
                 // Another person, or the turn; the next look says what.
                 Err(RecordError::Stale) => {}
                 Err(error) => return Err(error.into()),
@@ -305,58 +325,39 @@ impl ApprovalStore {
     }
 }
 
-/// What the chat shows about a decision.
-fn outcome_text(record: &ApprovalRecord) -> String {
-    let time = minute(record.decided_ms.unwrap_or_default());
-    let by = record.decided_by.as_ref().map(|decider| {
-        let id = decider.id.rsplit_once(':').map_or("", |(_, id)| id);
-        // The id beside the name, which anyone can choose.
-        format!("{} ({id})", decider.name).trim().to_owned()
-    });
-    match (&record.decision, by) {
-        (Some(ApprovalDecision::Approved), Some(by)) => format!("Approved by {by}, {time}."),
-        (Some(_), Some(by)) => format!("Refused by {by}, {time}."),
-        (_, None) => format!("Taken back, {time}: the call is not made."),
-        (None, Some(_)) => String::new(),
+/// What a press says about a record.
+enum ChatDecision {
+    /// Nothing: the outcome is asked for.
+    None,
+    /// The button belongs to another kind of question: of another revision of this service, or forged.
+    Mismatch,
+    Approval(ApprovalDecision),
+    Answer(UserAnswer),
+}
+
+impl ChatDecision {
+    fn of(request: &DecideInChatRequest, record: &ApprovalRecord) -> Self {
+        let number = usize::try_from(request.option).unwrap_or(usize::MAX);
+        let option = number.checked_sub(1).map(|index| record.options.get(index));
+        match (option, request.choice(), record.questions.is_some()) {
+            (None, ApprovalChoice::Unspecified, _) => Self::None,
+            (None, ApprovalChoice::Approved, false) => Self::Approval(ApprovalDecision::Approved),
+            (None, ApprovalChoice::Refused, false) => {
+                Self::Approval(ApprovalDecision::Refused { reason: None })
+            }
+            (Some(Some(option)), ApprovalChoice::Unspecified, true) => {
+                Self::Answer(option.answer.clone())
+            }
+            _ => Self::Mismatch,
+        }
     }
 }
 
-fn earlier_reply(record: &ApprovalRecord) -> DecideInChatReply {
-    let outcome = outcome_text(record);
-    DecideInChatReply {
-        recorded: false,
-        notice: format!("This was decided before; your answer changes nothing. {outcome}"),
-        outcome,
+impl ApprovalRecord {
+    /// The answer of a chat to what the tool asks; `None` while it has given none.
+    pub(crate) fn chat_answers(&self) -> Option<AnswerMap> {
+        let answer = self.answer.as_ref()?;
+        let keys = self.questions.as_ref()?.keys();
+        Some(keys.map(|key| (key.clone(), answer.clone())).collect())
     }
-}
-
-fn expired_reply(record: &ApprovalRecord) -> DecideInChatReply {
-    let time = minute(record.expires_ms);
-    DecideInChatReply {
-        recorded: false,
-        notice: "This question has expired; your answer changes nothing.".to_owned(),
-        outcome: format!("Expired, {time}: the call is not made."),
-    }
-}
-
-fn waiting_reply() -> DecideInChatReply {
-    DecideInChatReply {
-        recorded: false,
-        notice: "This question waits for an answer.".to_owned(),
-        outcome: String::new(),
-    }
-}
-
-fn unknown_reply() -> DecideInChatReply {
-    DecideInChatReply {
-        recorded: false,
-        notice: "This question does not exist any more; your answer changes nothing.".to_owned(),
-        outcome: String::new(),
-    }
-}
-
-fn minute(time_ms: u64) -> String {
-    let time = i64::try_from(time_ms).unwrap_or_default();
-    let time = jiff::Timestamp::from_millisecond(time).unwrap_or_default();
-    time.strftime("%Y-%m-%d %H:%M UTC").to_string()
 }

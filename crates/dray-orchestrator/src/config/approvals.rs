@@ -1,4 +1,4 @@
-//! Where people decide about calls that need approval.
+//! Where people decide about calls that need approval, and answer what tools ask during calls.
 
 use dray_agent::approval::ApprovalRule;
 use dray_service::config::ConfigProblem;
@@ -7,15 +7,32 @@ use serde::{Deserialize, Serialize};
 
 use super::{Config, MAX_CLIENT_TOOL_TIMEOUT, ONE_HOUR};
 
-/// A chat whose people decide about calls that need approval.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+/// A chat whose people decide about calls that need approval, or answer what tools ask.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ApprovalChat {
     /// Its name in `platform-delivery.question_chats`.
     pub chat: String,
-    /// The calls that it decides about, of those that need approval: rules as in `require_approval`. Without any it
-    /// decides about all. The first chat that covers a call decides about it.
+    /// The calls that it is asked about: rules as in `require_approval`. Without any it is asked about all. The first chat
+    /// that covers a call is asked about it.
     pub calls: Vec<ApprovalRule>,
+    /// Whether the chat decides about those of the calls that need approval. Default true.
+    pub approvals: bool,
+    /// Whether the chat also gets what tools ask the user during the calls (MCP elicitation), where one choice answers it.
+    /// The caller may answer too, and the first answer holds. `platform-delivery` must allow it with `tool_questions` of
+    /// the chat. Default false.
+    pub tool_questions: bool,
+}
+
+impl Default for ApprovalChat {
+    fn default() -> Self {
+        Self {
+            chat: String::new(),
+            calls: Vec::new(),
+            approvals: true,
+            tool_questions: false,
+        }
+    }
 }
 
 impl Config {
@@ -36,6 +53,11 @@ impl Config {
             if chat.chat.is_empty() {
                 let field = format!("approval_chats.{number}.chat");
                 problems.push(ConfigProblem::new(field, "must name a chat"));
+            }
+            if !chat.approvals && !chat.tool_questions {
+                let field = format!("approval_chats.{number}.approvals");
+                let reason = "must be true, or `tool_questions` must be: the chat is never asked";
+                problems.push(ConfigProblem::new(field, reason));
             }
             (format!("approval_chats.{number}.calls"), &chat.calls)
         });

@@ -18,7 +18,7 @@ use serde_json::{Map, Value, json};
 
 use super::paused::call_id;
 use super::prepare::iso_minute;
-use super::question_forms::{answer_result, read_text_answer};
+use super::question_forms::{answer_result, read_text_answer, wait_result};
 use crate::approvals::{APPROVAL_PREFIX, ApprovalRecord, ApprovalStore, expired_failure};
 use crate::http::APPROVAL_TOOL;
 
@@ -30,8 +30,8 @@ const ID_CHARS: usize = 36;
 const MAX_TEXT_QUESTIONS: usize = 64;
 /// The comment for a person who wrote something else.
 const OTHER_ANSWER: &str = "The user did not answer yes or no, and sent another message.";
-/// What a user sends to continue with a call about which a chat decides.
-const CONTINUE_WORD: &str = "continue";
+/// What a user sends to continue with a call about which a chat is asked.
+pub(super) const CONTINUE_WORD: &str = "continue";
 /// Code for an answer that does not have the required form.
 const ANSWER_CODE: &str = "invalid_approval";
 
@@ -227,9 +227,12 @@ pub(super) async fn read_text_answers(
 /// The decision that a message of the user expresses, as the result of its call, and whether the message contains
 /// nothing else.
 fn text_answer(record: &ApprovalRecord, text: &str) -> (Value, bool) {
+    // Only the people of the chat approve; the caller waits longer, or withdraws the question.
+    let continues = record.chat.is_some() && text.trim().eq_ignore_ascii_case(CONTINUE_WORD);
     if let Some(questions) = &record.questions {
         return match read_text_answer(questions, text) {
             Some(answers) => (answer_result(&answers), true),
+            None if continues => (wait_result(), true),
             None => (
                 answer_result(
                     &questions
@@ -241,8 +244,7 @@ fn text_answer(record: &ApprovalRecord, text: &str) -> (Value, bool) {
             ),
         };
     }
-    // Only the people of the chat approve; the caller waits longer, or withdraws the question.
-    if record.chat.is_some() && text.trim().eq_ignore_ascii_case(CONTINUE_WORD) {
+    if continues {
         return (json!({ "approve": true }), true);
     }
     match text_choice(text) {

@@ -82,7 +82,22 @@ impl ApprovalPolicy {
 
     /// The chat whose people decide about a call that needs approval.
     fn chat_of(&self, tool: &str, arguments: &str) -> Option<&str> {
-        let mut chats = self.chats.iter();
+        let chats = self.chats.iter().filter(|chat| chat.approvals);
+        self.first_chat(chats, tool, arguments)
+    }
+
+    /// The chat that is asked what a tool asks during a call.
+    pub(super) fn question_chat(&self, call: &ToolCall) -> Option<&str> {
+        let chats = self.chats.iter().filter(|chat| chat.tool_questions);
+        self.first_chat(chats, &call.function.name, &call.function.arguments)
+    }
+
+    fn first_chat<'a>(
+        &self,
+        mut chats: impl Iterator<Item = &'a ApprovalChat>,
+        tool: &str,
+        arguments: &str,
+    ) -> Option<&'a str> {
         let chat = chats.find(|chat| {
             chat.calls.is_empty() || self.covers(&chat.calls, tool, arguments).unwrap_or(false)
         })?;
@@ -281,8 +296,24 @@ mod tests {
             .collect();
         // Beside calls of the client as well, since the client is not asked.
         assert_eq!(chats, [("own_a", "danger"), ("own_b", "ops")]);
+        assert_eq!(policy.question_chat(&call("own_b", "{}")), None);
         assert_eq!((groups.own.len(), groups.client.len()), (1, 1));
         assert!(groups.refused.is_empty() && groups.questions.is_empty());
+    }
+
+    #[test]
+    fn a_chat_for_questions_of_tools_alone_decides_about_no_call() {
+        let chats: Vec<ApprovalChat> = serde_json::from_value(json!([
+            {"chat": "danger", "calls": [{"tools": ["own_a"]}], "approvals": false, "tool_questions": true},
+            {"chat": "ops"},
+        ]))
+        .unwrap();
+        let policy = policy(ApprovalForm::Text).with_chats(&chats);
+        let asking = call("own_a", r#"{"q": "danger zone"}"#);
+        assert_eq!(policy.question_chat(&asking), Some("danger"));
+        assert_eq!(policy.question_chat(&call("own_b", "{}")), None);
+        let groups = policy.group(vec![asking], |_| false);
+        assert_eq!(groups.in_chats[0].1, "ops");
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! Calls about which the people of a chat decide: the chat is asked, and the request waits for a while. What is not decided
-//! by then waits with the paused turn.
+//! Calls about which the people of a chat decide, and questions of tools that they answer: the chat is asked, and the request
+//! waits for a while. What is not decided by then waits with the paused turn.
 
 use std::time::Duration;
 
@@ -7,13 +7,15 @@ use dray_agent::approval::call_digest;
 use dray_agent::canonical_json::canonical_json;
 use dray_agent::failure::RequestFailure;
 use dray_agent::message::{Message, ToolCall};
-use dray_tool::pipeline::parse_arguments;
+use dray_tool::pipeline::{CompletedCall, parse_arguments};
+use dray_tool::{AnswerMap, UserAnswer};
 use futures_util::future::{join_all, try_join_all};
 use serde_json::Value;
 
 use super::approval_forms::{chat_question, visible_text};
 use super::approval_policy::{ApprovalPolicy, TOO_LARGE};
 use super::rounds::{LoopError, ToolLoop};
+use super::settle::DueCall;
 use super::tally::TurnTally;
 use super::tool_runner::ToolRunner;
 use super::waiting::{WaitingCall, waiting_or_ran};
@@ -50,8 +52,18 @@ pub(super) struct OpenQuestion<'a> {
     is_open: bool,
 }
 
-impl OpenQuestion<'_> {
-    fn keep(mut self) -> WaitingCall {
+impl<'a> OpenQuestion<'a> {
+    /// A question that the chat of `waiting` is about to get.
+    pub(super) const fn new(waiting: WaitingCall, chats: ChatApprovals<'a>) -> Self {
+        Self {
+            waiting,
+            chats,
+            is_open: true,
+        }
+    }
+
+    /// The call, whose question is kept in its result or in the paused turn from now on.
+    pub(super) fn keep(mut self) -> WaitingCall {
         self.is_open = false;
         self.waiting.clone()
     }
@@ -74,6 +86,8 @@ impl Drop for OpenQuestion<'_> {
 pub(super) enum ChatOutcome {
     /// It is made now: the decision is used.
     Approved(Box<RevisedRecord<ApprovalRecord>>),
+    /// It continues now with answers for its tool, which are used. Without a record the question has expired.
+    Answered(AnswerMap, Option<Box<RevisedRecord<ApprovalRecord>>>),
     /// It is not made, and the model gets this.
     Refused(&'static str),
     /// It still waits.
@@ -113,11 +127,7 @@ impl<'a> ChatApprovals<'a> {
             detail: visible_text(&canonical_json(&Value::Object(arguments))),
         };
         // Before the question is sent: a turn that is dropped in the middle takes it back.
-        let question = OpenQuestion {
-            waiting: WaitingCall::in_chat(call, approval.clone()),
-            chats: self,
-            is_open: true,
-        };
+        let question = OpenQuestion::new(WaitingCall::in_chat(call, approval.clone()), self);
         match self
             .store
             .ask_in_chat(self.principal, &approval, shown)
@@ -127,7 +137,7 @@ impl<'a> ChatApprovals<'a> {
             Err(failure) => {
                 let text = match failure {
                     AskFailure::TooLong => TOO_LARGE,
-                    AskFailure::Unreachable => UNREACHABLE,
+                    AskFailure::NotTaken | AskFailure::Unreachable => UNREACHABLE,
                 };
                 Err((question.keep().call, text))
             }
@@ -161,9 +171,14 @@ impl<'a> ChatApprovals<'a> {
             return Ok(ChatOutcome::Waiting);
         };
         let (store, id) = (self.store, &approval.id);
-        match store.wait_for_chat(self.principal, id, max_wait).await? {
+        let state = store.wait_for_chat(self.principal, id, max_wait).await?;
+        if let Some(question) = &waiting.question {
+            let cancelled = question.asked.answered(&UserAnswer::Cancelled).answers;
+            return self.use_answer(id, state, cancelled).await;
+        }
+        match state {
             ChatState::Waiting(_) => Ok(ChatOutcome::Waiting),
-            ChatState::Expired => Ok(ChatOutcome::Refused(NOT_DECIDED)),
+            ChatState::Expired(_) => Ok(ChatOutcome::Refused(NOT_DECIDED)),
             // Two requests continue the same turn.
             ChatState::Used => Err(used_failure()),
             ChatState::Decided(record)
@@ -177,11 +192,44 @@ impl<'a> ChatApprovals<'a> {
             }
         }
     }
+
+    /// Uses the answer of a chat to what a tool asks.
+    async fn use_answer(
+        self,
+        id: &str,
+        state: ChatState,
+        cancelled: AnswerMap,
+    ) -> Result<ChatOutcome, RequestFailure> {
+        match state {
+            ChatState::Waiting(_) => Ok(ChatOutcome::Waiting),
+            // As a person who leaves the form without an answer (MCP, elicitation).
+            ChatState::Expired(_) => Ok(ChatOutcome::Answered(cancelled, None)),
+            ChatState::Used => Err(used_failure()),
+            ChatState::Decided(mut record) => {
+                let answers = record.value.chat_answers().unwrap_or(cancelled);
+                self.store
+                    .use_decision(self.principal, id, &mut record)
+                    .await?;
+                Ok(ChatOutcome::Answered(answers, Some(Box::new(record))))
+            }
+        }
+    }
+}
+
+/// Calls that chats decided about in this request.
+#[derive(Debug, Default)]
+pub(super) struct DecidedCalls {
+    /// The ends of those that were made or continued.
+    pub(super) ran: Vec<(ToolCall, CompletedCall)>,
+    /// Those that are not made, with what the model gets.
+    pub(super) refused: Vec<(ToolCall, &'static str)>,
+    /// Those that still wait.
+    pub(super) waiting: Vec<WaitingCall>,
 }
 
 impl<'a> ToolLoop<'a> {
-    /// Makes those calls of a round that the people of chats approve within the time of the request. Returns those that
-    /// still wait.
+    /// Makes those calls of a round that the people of chats approve within the time of the request, and continues those
+    /// whose questions they answer. Returns those that still wait.
     pub(super) async fn call_approved(
         &self,
         asked: Vec<Result<OpenQuestion<'a>, (ToolCall, &'static str)>>,
@@ -189,10 +237,6 @@ impl<'a> ToolLoop<'a> {
         messages: &mut Vec<Message>,
         tally: &mut TurnTally,
     ) -> Result<Vec<WaitingCall>, LoopError> {
-        if asked.is_empty() {
-            return Ok(Vec::new());
-        }
-        self.announce_tools().await?;
         let mut open = Vec::with_capacity(asked.len());
         for question in asked {
             match question {
@@ -200,26 +244,69 @@ impl<'a> ToolLoop<'a> {
                 Err((call, text)) => messages.push(ToolRunner::refused(&call, text)),
             }
         }
+        let decided = self.wait_for_chats(open, may_wait).await?;
+        for (call, text) in &decided.refused {
+            messages.push(ToolRunner::refused(call, text));
+        }
+        for (_, ran) in decided.ran {
+            messages.push(self.take(ran, tally).await?);
+        }
+        Ok(decided.waiting)
+    }
+
+    /// Waits for chats, and makes or continues the calls that they decide about. A tool that asks again is asked about
+    /// again.
+    pub(super) async fn wait_for_chats(
+        &self,
+        mut open: Vec<OpenQuestion<'a>>,
+        may_wait: bool,
+    ) -> Result<DecidedCalls, LoopError> {
+        let mut decided = DecidedCalls::default();
+        // Ends, because each call may ask only so often (`MAX_QUESTION_ROUNDS`).
+        while !open.is_empty() {
+            self.announce_tools().await?;
+            // The client must not wait for a chat before it is asked itself.
+            let may_wait = may_wait && decided.waiting.is_empty();
+            let due = self.due_calls(open, may_wait, &mut decided).await?;
+            let ran = join_all(due.iter().map(|due| due.run(self))).await;
+            let mut asking = Vec::new();
+            for (due, ran) in due.into_iter().zip(ran) {
+                let round = due.next_round();
+                match waiting_or_ran(due.waiting.call.clone(), ran?, round) {
+                    Ok(again) => asking.push(again),
+                    Err(ran) => decided.ran.push((due.waiting.call, *ran)),
+                }
+            }
+            let (again, of_client) = self.chats.ask_tools(asking).await;
+            decided.waiting.extend(of_client);
+            open = again;
+        }
+        Ok(decided)
+    }
+
+    /// The calls that are made or continued now. The others are added to `decided`.
+    async fn due_calls(
+        &self,
+        open: Vec<OpenQuestion<'a>>,
+        may_wait: bool,
+        decided: &mut DecidedCalls,
+    ) -> Result<Vec<DueCall>, LoopError> {
         let calls: Vec<_> = open.iter().map(|question| &question.waiting).collect();
         let outcomes = self.chats.settle(&calls, may_wait).await;
         let outcomes = outcomes.map_err(LoopError::Failed)?;
-        let (mut approved, mut waiting) = (Vec::new(), Vec::new());
+        let mut due = Vec::with_capacity(open.len());
         // From here on the turn keeps each question, in its result or in the paused round.
         for (question, outcome) in open.into_iter().zip(outcomes) {
-            let call = question.keep();
+            let waiting = question.keep();
             match outcome {
-                ChatOutcome::Approved(_) => approved.push(call.call),
-                ChatOutcome::Refused(text) => messages.push(ToolRunner::refused(&call.call, text)),
-                ChatOutcome::Waiting => waiting.push(call),
+                ChatOutcome::Approved(_) => due.push(DueCall::new(waiting, None)),
+                ChatOutcome::Answered(answers, _) => {
+                    due.push(DueCall::new(waiting, Some(answers)));
+                }
+                ChatOutcome::Refused(text) => decided.refused.push((waiting.call, text)),
+                ChatOutcome::Waiting => decided.waiting.push(waiting),
             }
         }
-        let ran = self.runner.call_all(&approved).await;
-        for (call, ran) in approved.into_iter().zip(ran) {
-            match waiting_or_ran(call, ran?, 1) {
-                Ok(asks) => waiting.push(asks),
-                Err(ran) => messages.push(self.take(*ran, tally).await?),
-            }
-        }
-        Ok(waiting)
+        Ok(due)
     }
 }

@@ -12,7 +12,7 @@ use dray_agent::caller::Caller;
 use dray_agent::manifest::{Context, Manifest};
 use dray_agent::message::Message;
 use dray_agent::notify;
-use dray_dial::{DialClient, DialFolder};
+use dray_dial::{DialClient, DialFolder, FileUrl};
 use tokio::time::{Instant, timeout_at};
 
 /// Most files of all directories of a manifest.
@@ -65,6 +65,14 @@ async fn expand_contexts(
         folders: MAX_LISTED_FOLDERS,
         ends_at: Instant::now() + LISTING_TIMEOUT,
     };
+    // A file that the manifest names itself has its own description, and is not listed twice.
+    let named: BTreeSet<_> = given
+        .iter()
+        .filter_map(|context| match context {
+            Context::File { url, .. } => canonical_file(url),
+            _ => None,
+        })
+        .collect();
     let mut contexts = Vec::new();
     for context in given {
         let Context::Folder {
@@ -76,15 +84,18 @@ async fn expand_contexts(
             contexts.push(context.clone());
             continue;
         };
-        let mut found = list_files(core, caller, url, *max_depth, &mut budget).await;
-        if found.gap.is_some() {
+        let root = DialFolder::parse(url);
+        let mut found = list_files(core, caller, root.as_ref(), *max_depth, &mut budget).await;
+        if let (Some(_), Some(root)) = (found.gap, &root) {
             let known = notify::known_urls(messages);
+            let known = known.filter_map(|known| canonical_file(&known));
             found
                 .urls
-                .extend(known.filter(|known| is_within(known, url)));
+                .extend(known.filter(|file| is_within(file, root)));
         }
         // By address: the order of a listing may differ between turns, and the prompt must not.
-        contexts.extend(found.urls.into_iter().map(|file| Context::File {
+        let unnamed = found.urls.into_iter().filter(|file| !named.contains(file));
+        contexts.extend(unnamed.map(|file| Context::File {
             url: file,
             description: description.clone(),
         }));
@@ -100,17 +111,17 @@ async fn expand_contexts(
 async fn list_files(
     core: Option<&DialClient>,
     caller: &Caller,
-    url: &str,
+    root: Option<&DialFolder>,
     max_depth: u32,
     budget: &mut ListingBudget,
 ) -> FolderFiles {
     let mut found = FolderFiles::default();
-    let (Some(core), Some(root)) = (core, DialFolder::parse(url)) else {
+    let (Some(core), Some(root)) = (core, root) else {
         found.gap = Some("it is not a directory of DIAL");
         return found;
     };
     // Breadth first, so that a limit leaves out the deepest files.
-    let mut waiting = VecDeque::from([(root, 1)]);
+    let mut waiting = VecDeque::from([(root.clone(), 1)]);
     while let Some((folder, depth)) = waiting.pop_front() {
         if budget.folders == 0 {
             found.gap = Some("it has more directories than are listed");
@@ -121,6 +132,7 @@ async fn list_files(
         let listing = match timeout_at(budget.ends_at, core.list_folder(caller, &folder)).await {
             Ok(Ok(listing)) => listing,
             Ok(Err(error)) => {
+                let url = root.url();
                 tracing::warn!(%error, url, "the directory of a context cannot be listed");
                 found.gap = Some("a part of it cannot be listed at the moment");
                 continue;
@@ -135,19 +147,21 @@ async fn list_files(
         }
         for item in listing.items {
             // An entry of another place would give the agent files that the manifest does not name.
-            if !is_within(&item.url, &folder.url()) {
-                continue;
-            }
             if item.is_folder() {
-                if depth < max_depth
-                    && let Some(inner) = DialFolder::parse(&item.url)
-                {
+                let inner = DialFolder::parse(&item.url);
+                let inner = inner.filter(|inner| is_within(&inner.url(), &folder));
+                if let (Some(inner), true) = (inner, depth < max_depth) {
                     waiting.push_back((inner, depth + 1));
                 }
-            } else if budget.files == 0 {
+                continue;
+            }
+            let file = canonical_file(&item.url).filter(|file| is_within(file, &folder));
+            let Some(file) = file else { continue };
+            if budget.files == 0 {
                 found.gap = Some("it has more files than are listed");
                 return found;
-            } else if found.urls.insert(item.url) {
+            }
+            if found.urls.insert(file) {
                 budget.files -= 1;
             }
         }
@@ -155,10 +169,14 @@ async fn list_files(
     found
 }
 
-/// Whether an address is below a directory, whose address ends with a slash.
-fn is_within(url: &str, folder: &str) -> bool {
-    let url = url.trim_start_matches('/');
-    let inside = url.strip_prefix(folder.trim_start_matches('/'));
+/// The one spelling of the address of a file; `None` where it is not a file of DIAL.
+fn canonical_file(url: &str) -> Option<String> {
+    FileUrl::parse(url).map(|file| file.as_str().to_owned())
+}
+
+/// Whether a canonical address is below a directory.
+fn is_within(url: &str, folder: &DialFolder) -> bool {
+    let inside = url.strip_prefix(&folder.url());
     inside.is_some_and(|path| !path.is_empty())
 }
 
@@ -236,6 +254,44 @@ mod tests {
         let all = fixture.contexts("files/B/dir/", 10, &[]).await;
         assert_eq!(all.len(), 4);
         assert_eq!(all[3], "files/B/dir/in/deep/d.txt");
+    }
+
+    #[tokio::test]
+    async fn other_spellings_of_a_directory_and_of_a_named_file_are_the_same() {
+        let fixture = FolderFixture::new(&["B/my dir/a a.txt", "B/my dir/b.txt"]).await;
+        let files = ["files/B/my%20dir/a%20a.txt", "files/B/my%20dir/b.txt"];
+        for url in [
+            "files/B/my dir/",
+            "/files/B/my%20dir/",
+            "FILES/%42/my%20dir/",
+        ] {
+            assert_eq!(fixture.contexts(url, 1, &[]).await, files, "{url}");
+        }
+        let contexts = [
+            json!({"type": "file", "url": "/files/B/my dir/a a.txt", "description": "its own"}),
+            json!({"type": "folder", "url": "files/B/my dir/"}),
+        ];
+        let contexts = contexts.map(|context| serde_json::from_value(context).unwrap());
+        let core = Some(&fixture.client);
+        let expanded = expand_contexts(core, &fixture.caller, &contexts, &[]).await;
+        let [Context::File { description, .. }, Context::File { url, .. }] = &expanded[..] else {
+            panic!("{expanded:?}");
+        };
+        assert_eq!(
+            (description.as_deref(), url.as_str()),
+            (Some("its own"), files[1])
+        );
+        // What the conversation knows stays under the directory's one spelling.
+        let notice = json!({"entries": [
+            {"title": "a.txt", "url": "files/C/my%20dir/a.txt", "type": "text/plain"}]});
+        let messages: Vec<Message> = serde_json::from_value(json!([
+            {"role": "assistant", "tool_calls": [{"id": "c", "type": "function", "function": {
+                "name": notify::LIST_TOOL, "arguments": "{}"}}]},
+            {"role": "tool", "tool_call_id": "c", "content": notice.to_string()},
+        ]))
+        .unwrap();
+        let contexts = fixture.contexts("/files/C/my dir/", 1, &messages).await;
+        assert_eq!(contexts[0], "files/C/my%20dir/a.txt");
     }
 
     #[tokio::test]

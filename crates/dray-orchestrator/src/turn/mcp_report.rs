@@ -9,6 +9,7 @@ use dray_tool::{ClientGone, EventSink, Tool};
 
 use super::approval_policy::ApprovalPolicy;
 use super::open::OpenTurn;
+use crate::http::ApprovalForm;
 
 /// Which calls of MCP servers a client sees.
 #[derive(Clone, Copy, Debug)]
@@ -35,12 +36,12 @@ impl McpReport {
         self.is_wanted && by_level && !is_hidden
     }
 
-    /// Reports a call that begins. Returns whether its end is reported too.
+    /// Reports a call that begins, with the question by which the client approved it. Returns whether its end is reported too.
     pub(super) async fn begin(
         self,
         policy: &ApprovalPolicy,
         tool: &dyn Tool,
-        call: &ToolCall,
+        (call, approval, continues): (&ToolCall, Option<&str>, bool),
         sink: &EventSink,
     ) -> Result<bool, ClientGone> {
         let name = &tool.declaration().name;
@@ -52,6 +53,11 @@ impl McpReport {
             server: server.to_owned(),
             tool: name.clone(),
             arguments: call.function.arguments.clone(),
+            // Clients that were asked in another form have no item with this id.
+            approval_id: approval
+                .filter(|_| policy.form() == ApprovalForm::Items)
+                .map(str::to_owned),
+            continues,
         };
         sink.send(Event::McpCallStarted(started)).await?;
         Ok(true)

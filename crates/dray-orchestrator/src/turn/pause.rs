@@ -187,13 +187,11 @@ impl Questions {
         let tool = paused.waiting.call.function.name;
         let source = policy.source(&tool).to_owned();
         let digest = paused.approval.digest.clone();
+        let chat = paused.approval.chat;
         match paused.waiting.question {
             None => self.items.push(ApprovalRequest {
-                chat: paused.approval.chat.as_ref().map(|chat| chat.name.clone()),
-                expires_ms: paused
-                    .approval
-                    .chat
-                    .map_or(expires_ms, |chat| chat.expires_ms),
+                expires_ms: chat.as_ref().map_or(expires_ms, |chat| chat.expires_ms),
+                chat: chat.map(|chat| chat.name),
                 id,
                 source,
                 tool,
@@ -201,12 +199,14 @@ impl Questions {
                 digest,
             }),
             Some(question) => self.inputs.push(InputRequest {
+                expires_ms: chat.as_ref().map_or(expires_ms, |chat| chat.expires_ms),
+                chat: chat.map(|chat| chat.name),
+                not_in_chat: question.not_in_chat,
                 id,
                 source,
                 tool,
                 questions: question.asked.questions,
                 digest,
-                expires_ms,
             }),
         }
     }

@@ -11,7 +11,7 @@ use dray_agent::message::{FunctionCall, Message, ToolCall};
 use dray_tool::{AnswerMap, QuestionMap, UserAnswer, UserQuestion, accepted_values, choices};
 use serde_json::{Map, Value, json};
 
-use super::approval_forms::{MARKER_START, message_text, visible_text};
+use super::approval_forms::{CONTINUE_WORD, MARKER_START, message_text, visible_text};
 use super::prepare::iso_minute;
 use crate::http::INPUT_TOOL;
 
@@ -32,18 +32,31 @@ pub(super) struct InputRequest {
     pub(super) digest: String,
     /// Unix milliseconds from which an answer is not accepted.
     pub(super) expires_ms: u64,
+    /// The chat that shows the question too.
+    pub(super) chat: Option<String>,
+    /// Why the chat for such questions does not show it.
+    pub(super) not_in_chat: Option<String>,
 }
 
 /// Questions as calls of the function that a client declared for them.
 pub(super) fn input_calls(requests: &[InputRequest]) -> Vec<ToolCall> {
     let call = |request: &InputRequest| {
-        let arguments = json!({
+        let mut arguments = json!({
             "source": request.source,
             "tool": request.tool,
             "questions": request.questions,
             "digest": request.digest,
             "expires_at": request.expires_ms / 1000,
         });
+        let in_chat = [
+            ("chat", &request.chat),
+            ("not_in_chat", &request.not_in_chat),
+        ];
+        for (name, value) in in_chat {
+            if let (Some(value), Some(members)) = (value, arguments.as_object_mut()) {
+                members.insert(name.to_owned(), json!(value));
+            }
+        }
         ToolCall {
             id: request.id.clone(),
             kind: "function".to_owned(),
@@ -65,6 +78,20 @@ pub(super) fn is_same_question(echo: &ToolCall, questions: &QuestionMap, digest:
     };
     let is_same = |name: &str, own: &Value| shown.get(name).is_none_or(|given| given == own);
     is_same("digest", &json!(digest)) && is_same("questions", &json!(questions))
+}
+
+/// The action of a client that waits for the chat instead of an answer of its own.
+const CONTINUE_ACTION: &str = "continue";
+
+/// Whether the result of a call of `request_input` leaves the answer to the chat.
+pub(super) fn waits_for_chat(message: &Message) -> bool {
+    let given: Value = serde_json::from_str(&message_text(message)).unwrap_or_default();
+    given.get("action").and_then(Value::as_str) == Some(CONTINUE_ACTION)
+}
+
+/// The result that leaves the answer to the chat.
+pub(super) fn wait_result() -> Value {
+    json!({ "action": CONTINUE_ACTION })
 }
 
 /// Reads the result of a call of `request_input`.
@@ -147,6 +174,16 @@ pub(super) fn input_text(request: &InputRequest, id: &str) -> String {
             }
             UserQuestion::Form { .. } => push_fields(&mut text, question),
         }
+    }
+    if let Some(chat) = &request.chat {
+        let _ = writeln!(
+            text,
+            "The people of the chat `{chat}` are asked too; the first answer holds. Send `{CONTINUE_WORD}` to wait for \
+             theirs.\n"
+        );
+    }
+    if let Some(reason) = &request.not_in_chat {
+        let _ = writeln!(text, "Only you can answer. {reason}\n");
     }
     let _ = write!(
         text,

@@ -191,9 +191,12 @@ impl ToolLoop<'_> {
                 Err(ran) => messages.push(self.take(*ran, tally).await?),
             }
         }
+        let (of_tools, mut questions) = self.chats.ask_tools(questions).await;
         // The client must not wait for a chat before it is informed of its own calls.
         let may_wait = !asks && questions.is_empty();
-        let in_chats = self.call_approved(asked, may_wait, messages, tally).await?;
+        let asked = asked.into_iter().chain(of_tools.into_iter().map(Ok));
+        let in_chats = self.call_approved(asked.collect(), may_wait, messages, tally);
+        let in_chats = in_chats.await?;
         questions.extend(in_chats);
         if asks || !questions.is_empty() {
             self.keep_agent(messages);

@@ -1,5 +1,7 @@
 //! Calls that waited for the user: decisions are recorded, and the calls are made or continued.
 
+use std::collections::HashMap;
+
 use dray_agent::message::{Message, Role, ToolCall};
 use dray_tool::pipeline::CompletedCall;
 use dray_tool::{AnswerMap, AnsweredQuestion, UserAnswer};
@@ -32,11 +34,12 @@ struct SettledCalls {
 }
 
 /// A call that is made or continued now.
-struct DueCall {
-    waiting: WaitingCall,
+#[derive(Debug)]
+pub(super) struct DueCall {
+    pub(super) waiting: WaitingCall,
     /// Answers for the tool that asked; a call without them begins.
     answers: Option<AnswerMap>,
-    /// The record of the decision, where the client was asked.
+    /// The record of the decision of an earlier request's question.
     record: Option<(String, RevisedRecord<ApprovalRecord>)>,
 }
 
@@ -75,25 +78,31 @@ impl Settlement<'_> {
             rounds.announce_tools().await?;
         }
         let ran = join_all(due.iter().map(|due| due.run(rounds))).await;
+        let (mut ended, mut again, mut records) = (Vec::new(), Vec::new(), HashMap::new());
         for (due, ran) in due.into_iter().zip(ran) {
+            let round = due.next_round();
             let call = due.waiting.call;
-            match waiting_or_ran(
-                call.clone(),
-                ran?,
-                due.waiting.question.map_or(1, |one| one.round + 1),
-            ) {
-                Ok(again) => waiting.push(again),
-                Err(ran) => {
-                    let result = rounds.take(*ran, tally).await?;
-                    if let Some((id, mut record)) = due.record {
-                        let stored_result = with_stable_names(&result);
-                        self.approvals
-                            .keep_outcome(self.principal, &id, &mut record, &stored_result)
-                            .await;
-                    }
-                    place_result(messages, &call.id, result);
-                }
+            if let Some(record) = due.record {
+                records.insert(call.id.clone(), record);
             }
+            match waiting_or_ran(call.clone(), ran?, round) {
+                Ok(asks) => again.push(asks),
+                Err(ran) => ended.push((call, *ran)),
+            }
+        }
+        let (open, of_client) = rounds.chats.ask_tools(again).await;
+        waiting.extend(of_client);
+        let decided = rounds.wait_for_chats(open, waiting.is_empty()).await?;
+        waiting.extend(decided.waiting);
+        for (call, ran) in ended.into_iter().chain(decided.ran) {
+            let result = rounds.take(ran, tally).await?;
+            if let Some((id, mut record)) = records.remove(&call.id) {
+                let stored_result = with_stable_names(&result);
+                self.approvals
+                    .keep_outcome(self.principal, &id, &mut record, &stored_result)
+                    .await;
+            }
+            place_result(messages, &call.id, result);
         }
         if !waiting.is_empty() {
             rounds.keep_agent(messages);
@@ -146,6 +155,15 @@ impl Settlement<'_> {
                         record: approval.map(|approval| (approval.id, *record)),
                     });
                 }
+                ChatOutcome::Answered(answers, record) => {
+                    let approval = waiting.in_chat.take();
+                    let record = record.map(|record| *record);
+                    settled.due.push(DueCall {
+                        waiting,
+                        answers: Some(answers),
+                        record: approval.map(|approval| approval.id).zip(record),
+                    });
+                }
             }
         }
         Ok(settled)
@@ -176,7 +194,10 @@ impl Settlement<'_> {
         let mut due = Vec::with_capacity(decided.len());
         for call in decided {
             let waiting = call.paused.waiting;
-            if let ApprovalDecision::Refused { reason } = &call.decision {
+            // A tool that asked learns that its question has no answer.
+            if let ApprovalDecision::Refused { reason } = &call.decision
+                && waiting.question.is_none()
+            {
                 let text = refusal_text(reason.as_deref());
                 place_result(messages, &waiting.call.id, Message::new(Role::Tool, text));
                 continue;
@@ -210,11 +231,27 @@ fn ended_calls(later: Vec<WaitingCall>, messages: &mut [Message]) -> Vec<DueCall
 }
 
 impl DueCall {
-    async fn run(&self, rounds: &ToolLoop<'_>) -> Result<CompletedCall, LoopError> {
+    /// A call that this request has asked a chat about.
+    pub(super) const fn new(waiting: WaitingCall, answers: Option<AnswerMap>) -> Self {
+        Self {
+            waiting,
+            answers,
+            record: None,
+        }
+    }
+
+    /// Number of the question that the tool asks if it asks now.
+    pub(super) fn next_round(&self) -> u32 {
+        let question = self.waiting.question.as_ref();
+        question.map_or(1, |question| question.round + 1)
+    }
+
+    pub(super) async fn run(&self, rounds: &ToolLoop<'_>) -> Result<CompletedCall, LoopError> {
         let runner = &rounds.runner;
         let call = &self.waiting.call;
         let (Some(question), Some(answers)) = (&self.waiting.question, &self.answers) else {
-            return runner.call_with(call, None, true).await;
+            let approval = self.waiting.asked_as.as_deref();
+            return runner.call_with(call, None, true, approval).await;
         };
         let is_cancelled = answers.values().all(|one| *one == UserAnswer::Cancelled);
         if question.asked.is_over && is_cancelled {
@@ -226,7 +263,7 @@ impl DueCall {
             answers: answers.clone(),
         };
         let may_ask = question.round < MAX_QUESTION_ROUNDS && !is_cancelled;
-        runner.call_with(call, Some(&answered), may_ask).await
+        runner.call_with(call, Some(&answered), may_ask, None).await
     }
 }
 

@@ -56,16 +56,17 @@ impl ToolRunner<'_> {
     }
 
     async fn call(&self, call: &ToolCall) -> Result<CompletedCall, LoopError> {
-        self.call_with(call, None, true).await
+        self.call_with(call, None, true, None).await
     }
 
     /// One call, from its beginning or with answers of the user. Without `may_ask`, a question of its server is cancelled
-    /// before the call is counted and reported.
+    /// before the call is counted and reported. `approval` is the question by which the client approved it.
     pub(super) async fn call_with(
         &self,
         call: &ToolCall,
         answered: Option<&AnsweredQuestion>,
         may_ask: bool,
+        approval: Option<&str>,
     ) -> Result<CompletedCall, LoopError> {
         let name = call.function.name.as_str();
         let Some(tool) = self
@@ -87,9 +88,10 @@ impl ToolRunner<'_> {
             arguments: &call.function.arguments,
             answered,
         };
+        let begun = (call, approval, answered.is_some());
         let reports = self
             .mcp
-            .begin(self.approvals, tool.as_ref(), call, self.sink);
+            .begin(self.approvals, tool.as_ref(), begun, self.sink);
         let is_reported = reports.await?;
         let ran = match self.run(tool.as_ref(), request).await {
             Ok(ran) => match &ran.question {

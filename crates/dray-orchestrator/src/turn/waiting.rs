@@ -27,6 +27,9 @@ pub(super) struct WaitingCall {
     /// The approval of a call about which a chat was asked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) in_chat: Option<NewApproval>,
+    /// Id of the question by which an earlier request asked the client for approval.
+    #[serde(skip)]
+    pub(super) asked_as: Option<String>,
 }
 
 /// A tool's question during a call.
@@ -37,6 +40,9 @@ pub(super) struct PausedQuestion {
     pub(super) result: Message,
     /// Number of times that the call has asked, including this time.
     pub(super) round: u32,
+    /// Why the chat for such questions does not show it, as a sentence for the client.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) not_in_chat: Option<String>,
 }
 
 impl WaitingCall {
@@ -46,6 +52,7 @@ impl WaitingCall {
             call,
             question: None,
             in_chat: None,
+            asked_as: None,
         }
     }
 
@@ -55,6 +62,7 @@ impl WaitingCall {
             call,
             question: None,
             in_chat: Some(approval),
+            asked_as: None,
         }
     }
 }
@@ -72,11 +80,13 @@ pub(super) fn waiting_or_ran(
         asked,
         result: with_stable_names(&ran.message),
         round,
+        not_in_chat: None,
     };
     Ok(WaitingCall {
         call,
         question: Some(question),
         in_chat: None,
+        asked_as: None,
     })
 }
 
@@ -180,11 +190,13 @@ mod tests {
             },
             result: Message::new(Role::Tool, ""),
             round: 1,
+            not_in_chat: None,
         };
         WaitingCall {
             call,
             question: asks.then_some(question),
             in_chat: None,
+            asked_as: None,
         }
     }
 

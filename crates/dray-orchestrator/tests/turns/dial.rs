@@ -366,3 +366,68 @@ async fn starters_of_the_application_are_its_configuration() {
     );
     assert_eq!(schema["dial:chatMessageInputDisabled"], false);
 }
+
+/// The files that the newest request to the model names: the last segment of each address, and its status.
+fn named_files(dial: &OnDial) -> Vec<(String, Value)> {
+    let bodies = dial.core.bodies();
+    let asked = bodies
+        .iter()
+        .rfind(|(target, _)| target.contains("chat/completions"));
+    let messages = asked.unwrap().1["messages"].as_array().unwrap();
+    let result = messages.iter().rfind(|message| message["role"] == "tool");
+    let result = result.unwrap()["content"].as_str().unwrap();
+    let notice: Value = serde_json::from_str(result).unwrap();
+    let entries = notice["entries"].as_array().unwrap().iter();
+    let named = entries.map(|entry| {
+        let url = entry["url"].as_str().unwrap();
+        let name = url.strip_prefix("files/bucket/my%20dir/").unwrap();
+        (name.to_owned(), entry["status"].clone())
+    });
+    named.collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_files_of_a_directory_reach_the_model_with_what_changed_since_the_last_turn() {
+    let mut manifest = manifest(json!([]));
+    // Not in the one spelling of DIAL.
+    manifest["contexts"] = json!([
+        {"type": "folder", "url": "/files/bucket/my dir/", "description": "Reports", "max_depth": 2},
+        {"type": "file", "url": "files/bucket/my%20dir/b.txt", "description": "Its own"},
+    ]);
+    let dial = OnDial::new(&manifest).await;
+    for path in [
+        "my dir/a a.txt",
+        "my dir/b.txt",
+        "my dir/in/c.txt",
+        "other.txt",
+    ] {
+        dial.core.put(format!("bucket/{path}"), "x", "text/plain");
+    }
+    dial.core.chat("lead", saying("One."));
+    let first = dial.send_text("x").await;
+    assert_eq!(first.text(), "\n\rOne.");
+    let is_new = |name: &str| (name.to_owned(), json!("new"));
+    let names = ["a%20a.txt", "in/c.txt", "b.txt"];
+    assert_eq!(named_files(&dial), names.map(is_new));
+    // One more file, and then a directory that cannot be listed: it keeps the files that the conversation knows.
+    dial.core.put("bucket/my dir/d.txt", "x", "text/plain");
+    dial.core.chat("lead", saying("Two."));
+    let messages = json!([{"role": "user", "content": "x"}, first.message(), {"role": "user", "content": "y"}]);
+    let second = dial.ask(messages.clone()).await;
+    assert_eq!(second.text(), "\n\rTwo.");
+    let known = |name: &str| (name.to_owned(), Value::Null);
+    let changed = [
+        known("a%20a.txt"),
+        is_new("d.txt"),
+        known("in/c.txt"),
+        known("b.txt"),
+    ];
+    assert_eq!(named_files(&dial), changed);
+    assert!(
+        dial.core
+            .received_requests()
+            .iter()
+            .filter(|request| request.target.contains("/metadata/"))
+            .all(|request| request.header("api-key") == REQUEST_KEY)
+    );
+}

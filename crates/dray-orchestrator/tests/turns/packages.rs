@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use crate::bank::Bank;
 use crate::client_tools::CountingEndpoint;
 use crate::fixture::{TurnFixture, manifest, rest};
 
@@ -92,6 +93,10 @@ async fn langchain_runs_its_tools_and_its_structured_output() {
 /// Asks for a tool that needs approval, and says what it gave.
 const ORDER_SCRIPT: &str = r#"{"rules": [
     {"when": {"tool_result_of": "shop_b"}, "reply": {"say": "Got {result}."}},
+    {"when": {"tool_result_of": "bank_balance"}, "reply": {"say": "Got {result}."}},
+    {"when": {"tool_result_of": "bank_lose"}, "reply": {"say": "Got {result}."}},
+    {"when": {"last_user_contains": "balance"}, "reply": {"call": [{"name": "bank_balance", "arguments": {"of": "x"}}]}},
+    {"when": {"last_user_contains": "lose"}, "reply": {"call": [{"name": "bank_lose", "arguments": {}}]}},
     {"reply": {"say": "Let me order.", "call": [
         {"name": "shop_a", "arguments": {"q": "free"}}, {"name": "shop_b", "arguments": {"q": "dear"}}]}}]}"#;
 
@@ -101,6 +106,11 @@ async fn the_openai_package_answers_questions_on_approval() {
     let mut agent = manifest(json!([rest(&endpoint.url(), &["a", "b"])]));
     agent["require_approval"] = json!([{"tools": ["shop_b"]}]);
     let fixture = TurnFixture::plain(&agent, ORDER_SCRIPT).await;
+    let bank = Bank::start().await;
+    let mut other = manifest(json!([bank.set()]));
+    other["require_approval"] = json!([{"tools": ["bank_balance"]}]);
+    let path = fixture.folder().join("manifests/bank.json");
+    std::fs::write(path, other.to_string()).unwrap();
     let arguments = [fixture.url.as_str()];
     let seen = dray_testkit::python::run_script("approval_client.py", "openai", &arguments).await;
     let done = "Got {\"own\":\"dear\"}.";
@@ -115,6 +125,7 @@ async fn the_openai_package_answers_questions_on_approval() {
             "streams": {"kinds": ["message", "mcp_approval_request"], "text": done},
             "keeps_no_state": done,
             "converses": done,
+            "names_approvals": {"approved": vec![json!(["McpCall", true]); 4], "free": null},
         })
     );
     let called = endpoint.called();

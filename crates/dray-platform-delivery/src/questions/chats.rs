@@ -25,6 +25,9 @@ pub struct QuestionChat {
     /// Asks here about hosts about which rules of the egress policy ask (`ask`), for all sessions of the tenant that the
     /// account serves. Default false.
     pub host_questions: bool,
+    /// Takes what tools ask the user during calls (MCP elicitation), where one choice answers it. The orchestrator says of
+    /// which tools. Their texts and choices are those of the tool's server. Default false.
+    pub tool_questions: bool,
     /// How long an answer about a host holds: above 0 and at most `7d`. The egress-fetcher's `questions.answer_time` limits
     /// it too. Default `1h`.
     pub host_answer_time: Period,
@@ -36,6 +39,7 @@ impl Default for QuestionChat {
             chat: String::new(),
             people: Vec::new(),
             host_questions: false,
+            tool_questions: false,
             host_answer_time: Period::secs(3600),
         }
     }

@@ -8,7 +8,8 @@ use dray_presentation::name::shown_text;
 use dray_proto::v1::{self, EgressAnswer};
 use dray_types::{Deadline, Fault, FaultCode, TenantId};
 
-use super::{DECIDE_TIMEOUT, HOST_DATA_PREFIX, MAX_NAME_CHARS, QuestionChat, notice};
+use super::buttons::HOST_DATA_PREFIX;
+use super::{DECIDE_TIMEOUT, MAX_NAME_CHARS, QuestionChat, notice};
 use super::{QuestionService, shown_minute};
 use crate::accounts::PlatformAccount;
 

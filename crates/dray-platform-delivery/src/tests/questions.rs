@@ -21,6 +21,7 @@ use crate::inbound::listener;
 
 mod limits;
 mod presses;
+mod tools;
 
 const HOST_ID: &str = "egq_00000000000000000000000000000000000000ff";
 const CALL_ID: &str = "apr_1";
@@ -57,11 +58,13 @@ impl QuestionFixture {
                 chat: format!("telegram:{OPS_CHAT}"),
                 people: vec![APPROVER_ID.to_owned()],
                 host_questions: true,
+                tool_questions: false,
                 host_answer_time: Period::secs(1800),
             };
             let calls = QuestionChat {
                 chat: "telegram:43".to_owned(),
                 host_questions: false,
+                tool_questions: true,
                 ..ops.clone()
             };
             config.question_chats = [("ops".to_owned(), ops), ("calls".to_owned(), calls)].into();
@@ -182,6 +185,7 @@ impl QuestionFixture {
             text: "May it?".to_owned(),
             detail: "{}".to_owned(),
             expires_at_ms: NOW_MS + HOUR_MS,
+            options: Vec::new(),
         };
         let meta = self.fixture.meta("ask");
         let questions = &self.fixture.replica.inbound.questions;

@@ -313,3 +313,23 @@ async fn discord_py_understands_the_buttons_and_interactions_of_the_fake() {
     let ended = fake.visible_messages(&channel).remove(0);
     assert_eq!((ended.text.as_str(), ended.buttons()), ("done", Vec::new()));
 }
+
+#[tokio::test]
+async fn a_question_with_many_choices_shows_all_buttons_in_their_order() {
+    let fake = FakeDiscord::start().await.unwrap();
+    let discord = with_short_delays(options(&fake));
+    let channel = fake.channel(0);
+    let labels: Vec<_> = (1..=12).map(|number| format!("Choice {number}")).collect();
+    let button = |label: &String| QuestionButton {
+        label: label.clone(),
+        data: format!("dray:1:{label}"),
+    };
+    let asked = ChatQuestion {
+        buttons: labels.iter().map(button).collect(),
+        ..question("{}")
+    };
+    discord.ask(&target(&channel), &asked).await.unwrap();
+    let shown = fake.visible_messages(&channel).remove(0);
+    let seen: Vec<_> = shown.buttons().into_iter().map(|one| one.text).collect();
+    assert_eq!(seen, labels);
+}

@@ -112,3 +112,23 @@ async fn a_question_that_does_not_fit_is_refused_and_never_cut() {
     assert_eq!(error.kind(), ErrorKind::Forbidden);
     assert!(fake.visible_messages(&channel.chat).is_empty());
 }
+
+#[tokio::test]
+async fn a_question_with_many_choices_shows_all_buttons_in_their_order() {
+    let fake = FakeSlack::start().await.unwrap();
+    let slack = app(options(&fake));
+    let channel = fake.channel();
+    let labels: Vec<_> = (1..=12).map(|number| format!("Choice {number}")).collect();
+    let button = |label: &String| QuestionButton {
+        label: label.clone(),
+        data: format!("dray:1:{label}"),
+    };
+    let asked = ChatQuestion {
+        buttons: labels.iter().map(button).collect(),
+        ..question("{}")
+    };
+    slack.ask(&target(&channel), &asked).await.unwrap();
+    let shown = fake.visible_messages(&channel).remove(0);
+    let seen: Vec<_> = shown.buttons.iter().map(|one| one.text.clone()).collect();
+    assert_eq!(seen, labels);
+}

@@ -155,3 +155,25 @@ async fn a_question_that_does_not_fit_is_refused_and_never_cut() {
     let error = fixture.bot.ask(&target, &question("{}")).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Forbidden);
 }
+
+#[tokio::test]
+async fn a_question_with_many_choices_shows_all_buttons_in_their_order() {
+    let fixture = BotFixture::new().await;
+    let labels: Vec<_> = (1..=12).map(|number| format!("Choice {number}")).collect();
+    let button = |label: &String| QuestionButton {
+        label: label.clone(),
+        data: format!("dray:1:{label}"),
+    };
+    let asked = ChatQuestion {
+        buttons: labels.iter().map(button).collect(),
+        ..question("{}")
+    };
+    fixture
+        .bot
+        .ask(&target(fixture.chat), &asked)
+        .await
+        .unwrap();
+    let shown = fixture.visible_messages().remove(0);
+    let seen: Vec<_> = shown.buttons.iter().map(|one| one.text.clone()).collect();
+    assert_eq!(seen, labels);
+}

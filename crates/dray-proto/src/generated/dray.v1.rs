@@ -22,6 +22,10 @@ pub struct ApprovalAudit {
     /// person. Empty where the caller decided.
     #[prost(string, tag = "6")]
     pub decided_by: ::prost::alloc::string::String,
+    /// Label of the option that the person of a chat chose, for what a tool asked during the call. Empty for approvals, and
+    /// where the caller decided.
+    #[prost(string, tag = "7")]
+    pub option: ::prost::alloc::string::String,
 }
 impl ::prost::Name for ApprovalAudit {
 const NAME: &'static str = "ApprovalAudit";
@@ -46,6 +50,9 @@ pub struct DecideInChatRequest {
     /// Name of the person for people; may be empty, and may be anything that the person chose.
     #[prost(string, tag = "5")]
     pub sender_name: ::prost::alloc::string::String,
+    /// Number of the chosen option, from 1, where the question has options; `choice` is not set then. 0 without one.
+    #[prost(uint32, tag = "6")]
+    pub option: u32,
 }
 impl ::prost::Name for DecideInChatRequest {
 const NAME: &'static str = "DecideInChatRequest";
@@ -3048,6 +3055,11 @@ pub struct AskInChatRequest {
     /// say.
     #[prost(uint64, tag = "5")]
     pub expires_at_ms: u64,
+    /// Labels of the buttons for what a tool asks, instead of those of an approval: at most 12, each 1 to 60 characters. Only
+    /// chats with `tool_questions` take such a question. A service before this field shows the buttons of an approval, and
+    /// the orchestrator takes no answer from them.
+    #[prost(string, repeated, tag = "6")]
+    pub options: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
 impl ::prost::Name for AskInChatRequest {
 const NAME: &'static str = "AskInChatRequest";

@@ -13,21 +13,21 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16\x64ray/v1/approval.proto\x12\x07\x64ray.v1\"\x97\x01\n\rApprovalAudit\x12\x13\n\x0b\x61pproval_id\x18\x01 \x01(\t\x12\x11\n\tprincipal\x18\x02 \x01(\t\x12\x0c\n\x04tool\x18\x03 \x01(\t\x12\x13\n\x0b\x63\x61ll_sha256\x18\x04 \x01(\t\x12\'\n\x06\x63hoice\x18\x05 \x01(\x0e\x32\x17.dray.v1.ApprovalChoice\x12\x12\n\ndecided_by\x18\x06 \x01(\t\"\x86\x01\n\x13\x44\x65\x63ideInChatRequest\x12\x13\n\x0bquestion_id\x18\x01 \x01(\t\x12\'\n\x06\x63hoice\x18\x02 \x01(\x0e\x32\x17.dray.v1.ApprovalChoice\x12\x0c\n\x04\x63hat\x18\x03 \x01(\t\x12\x0e\n\x06sender\x18\x04 \x01(\t\x12\x13\n\x0bsender_name\x18\x05 \x01(\t\"F\n\x11\x44\x65\x63ideInChatReply\x12\x10\n\x08recorded\x18\x01 \x01(\x08\x12\x0e\n\x06notice\x18\x02 \x01(\t\x12\x0f\n\x07outcome\x18\x03 \x01(\t*l\n\x0e\x41pprovalChoice\x12\x1f\n\x1b\x41PPROVAL_CHOICE_UNSPECIFIED\x10\x00\x12\x1c\n\x18\x41PPROVAL_CHOICE_APPROVED\x10\x01\x12\x1b\n\x17\x41PPROVAL_CHOICE_REFUSED\x10\x02\x32U\n\tApprovals\x12H\n\x0c\x44\x65\x63ideInChat\x12\x1c.dray.v1.DecideInChatRequest\x1a\x1a.dray.v1.DecideInChatReplyb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16\x64ray/v1/approval.proto\x12\x07\x64ray.v1\"\xa7\x01\n\rApprovalAudit\x12\x13\n\x0b\x61pproval_id\x18\x01 \x01(\t\x12\x11\n\tprincipal\x18\x02 \x01(\t\x12\x0c\n\x04tool\x18\x03 \x01(\t\x12\x13\n\x0b\x63\x61ll_sha256\x18\x04 \x01(\t\x12\'\n\x06\x63hoice\x18\x05 \x01(\x0e\x32\x17.dray.v1.ApprovalChoice\x12\x12\n\ndecided_by\x18\x06 \x01(\t\x12\x0e\n\x06option\x18\x07 \x01(\t\"\x96\x01\n\x13\x44\x65\x63ideInChatRequest\x12\x13\n\x0bquestion_id\x18\x01 \x01(\t\x12\'\n\x06\x63hoice\x18\x02 \x01(\x0e\x32\x17.dray.v1.ApprovalChoice\x12\x0c\n\x04\x63hat\x18\x03 \x01(\t\x12\x0e\n\x06sender\x18\x04 \x01(\t\x12\x13\n\x0bsender_name\x18\x05 \x01(\t\x12\x0e\n\x06option\x18\x06 \x01(\r\"F\n\x11\x44\x65\x63ideInChatReply\x12\x10\n\x08recorded\x18\x01 \x01(\x08\x12\x0e\n\x06notice\x18\x02 \x01(\t\x12\x0f\n\x07outcome\x18\x03 \x01(\t*l\n\x0e\x41pprovalChoice\x12\x1f\n\x1b\x41PPROVAL_CHOICE_UNSPECIFIED\x10\x00\x12\x1c\n\x18\x41PPROVAL_CHOICE_APPROVED\x10\x01\x12\x1b\n\x17\x41PPROVAL_CHOICE_REFUSED\x10\x02\x32U\n\tApprovals\x12H\n\x0c\x44\x65\x63ideInChat\x12\x1c.dray.v1.DecideInChatRequest\x1a\x1a.dray.v1.DecideInChatReplyb\x06proto3')
 
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, globals())
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'dray.v1.approval_pb2', globals())
 if _descriptor._USE_C_DESCRIPTORS == False:
 
   DESCRIPTOR._options = None
-  _APPROVALCHOICE._serialized_start=398
-  _APPROVALCHOICE._serialized_end=506
+  _APPROVALCHOICE._serialized_start=430
+  _APPROVALCHOICE._serialized_end=538
   _APPROVALAUDIT._serialized_start=36
-  _APPROVALAUDIT._serialized_end=187
-  _DECIDEINCHATREQUEST._serialized_start=190
-  _DECIDEINCHATREQUEST._serialized_end=324
-  _DECIDEINCHATREPLY._serialized_start=326
-  _DECIDEINCHATREPLY._serialized_end=396
-  _APPROVALS._serialized_start=508
-  _APPROVALS._serialized_end=593
+  _APPROVALAUDIT._serialized_end=203
+  _DECIDEINCHATREQUEST._serialized_start=206
+  _DECIDEINCHATREQUEST._serialized_end=356
+  _DECIDEINCHATREPLY._serialized_start=358
+  _DECIDEINCHATREPLY._serialized_end=428
+  _APPROVALS._serialized_start=540
+  _APPROVALS._serialized_end=625
 # @@protoc_insertion_point(module_scope)

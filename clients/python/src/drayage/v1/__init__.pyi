@@ -35,7 +35,9 @@ class ApprovalAudit(Message):
     """What was decided."""
     decided_by: _str
     """The person of a chat who decided: the name of the chat in `question_chats`, a colon, and the platform's id of the person. Empty where the caller decided."""
-    def __init__(self, *, approval_id: _str | None = ..., principal: _str | None = ..., tool: _str | None = ..., call_sha256: _str | None = ..., choice: ApprovalChoice | None = ..., decided_by: _str | None = ...) -> None: ...
+    option: _str
+    """Label of the option that the person of a chat chose, for what a tool asked during the call. Empty for approvals, and where the caller decided."""
+    def __init__(self, *, approval_id: _str | None = ..., principal: _str | None = ..., tool: _str | None = ..., call_sha256: _str | None = ..., choice: ApprovalChoice | None = ..., decided_by: _str | None = ..., option: _str | None = ...) -> None: ...
 
 class DecideInChatRequest(Message):
     """What a person of a chat decided about a call."""
@@ -49,7 +51,9 @@ class DecideInChatRequest(Message):
     """The platform's id of the person, who is one of those that may answer in this chat."""
     sender_name: _str
     """Name of the person for people; may be empty, and may be anything that the person chose."""
-    def __init__(self, *, question_id: _str | None = ..., choice: ApprovalChoice | None = ..., chat: _str | None = ..., sender: _str | None = ..., sender_name: _str | None = ...) -> None: ...
+    option: _int
+    """Number of the chosen option, from 1, where the question has options; `choice` is not set then. 0 without one."""
+    def __init__(self, *, question_id: _str | None = ..., choice: ApprovalChoice | None = ..., chat: _str | None = ..., sender: _str | None = ..., sender_name: _str | None = ..., option: _int | None = ...) -> None: ...
 
 class DecideInChatReply(Message):
     """What became of a decision."""
@@ -2107,7 +2111,11 @@ class AskInChatRequest(Message):
     """What the person decides about, shown exactly and apart from the text: the arguments of a call."""
     expires_at_ms: _int
     """Unix milliseconds from which no decision is accepted: the message shows the outcome then. 0 where the caller does not say."""
-    def __init__(self, *, chat: _str | None = ..., question_id: _str | None = ..., text: _str | None = ..., detail: _str | None = ..., expires_at_ms: _int | None = ...) -> None: ...
+    @property
+    def options(self) -> RepeatedScalarFieldContainer[_str]:
+        """Labels of the buttons for what a tool asks, instead of those of an approval: at most 12, each 1 to 60 characters. Only chats with `tool_questions` take such a question. A service before this field shows the buttons of an approval, and the orchestrator takes no answer from them."""
+        ...
+    def __init__(self, *, chat: _str | None = ..., question_id: _str | None = ..., text: _str | None = ..., detail: _str | None = ..., expires_at_ms: _int | None = ..., options: Iterable[_str] | None = ...) -> None: ...
 
 class AskInChatReply(Message):
     """A question that its chat shows."""

@@ -17,9 +17,8 @@ const CALL_PREFIX: &str = "dray_";
 
 /// The item of a question.
 pub(super) fn approval_item(request: &ApprovalRequest) -> Value {
-    let token = request.id.strip_prefix(CALL_PREFIX);
     json!({
-        "id": format!("{ITEM_PREFIX}{}", token.unwrap_or(&request.id)),
+        "id": item_id(&request.id),
         "type": "mcp_approval_request",
         "server_label": request.source,
         "name": request.tool,
@@ -73,6 +72,12 @@ pub(super) fn approval_result(
     let answer = json!({ "approve": approve, "reason": reason });
     let result = json!({"role": "tool", "tool_call_id": id, "content": answer.to_string()});
     Ok((result, id))
+}
+
+/// The id of the item of a question.
+pub(super) fn item_id(call_id: &str) -> String {
+    let token = call_id.strip_prefix(CALL_PREFIX);
+    format!("{ITEM_PREFIX}{}", token.unwrap_or(call_id))
 }
 
 fn call_id(item_id: &str) -> String {

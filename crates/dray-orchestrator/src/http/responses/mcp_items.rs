@@ -4,6 +4,7 @@
 use dray_agent::event::{McpCallEnd, McpCallStart, McpToolList};
 use serde_json::{Value, json};
 
+use super::approval_items::item_id;
 use crate::records::random_id;
 
 /// Kinds of events and their members.
@@ -57,13 +58,19 @@ pub(super) fn list_item(list: McpToolList, output_index: usize) -> (Value, ItemE
 }
 
 impl OpenMcpCalls {
+    /// Whether a call continues that began in this response.
+    pub(super) fn is_open(&self, call: &McpCallStart) -> bool {
+        call.continues && self.open.iter().any(|one| one.call_id == call.call_id)
+    }
+
     /// Begins a call. Returns its item as it stands in the output, and the events.
     pub(super) fn begin(&mut self, call: McpCallStart, output_index: usize) -> (Value, ItemEvents) {
         let id = random_id("mcp_");
+        let approval_id = call.approval_id.as_deref().map(item_id);
         let item = |arguments: &str| {
             json!({
                 "id": id, "type": "mcp_call", "status": "in_progress", "server_label": call.server, "name": call.tool,
-                "arguments": arguments, "output": null, "error": null, "approval_request_id": null,
+                "arguments": arguments, "output": null, "error": null, "approval_request_id": approval_id,
             })
         };
         let item_fields =
@@ -148,6 +155,8 @@ mod tests {
             server: "bank".to_owned(),
             tool: "bank_pay".to_owned(),
             arguments: r#"{"to":"x"}"#.to_owned(),
+            approval_id: None,
+            continues: false,
         }
     }
 
@@ -157,6 +166,39 @@ mod tests {
             text: "told".to_owned(),
             failed,
         }
+    }
+
+    #[test]
+    fn a_call_that_was_approved_has_the_id_of_the_item_that_asked() {
+        let approved = McpCallStart {
+            approval_id: Some("dray_x_0".to_owned()),
+            ..start("a")
+        };
+        let mut calls = OpenMcpCalls::default();
+        let (item, events) = calls.begin(approved, 0);
+        assert_eq!(item["approval_request_id"], "mcpr_x_0");
+        assert_eq!(events[0].1["item"]["approval_request_id"], "mcpr_x_0");
+        let (item, _) = calls.begin(start("b"), 1);
+        assert_eq!(item["approval_request_id"], Value::Null);
+    }
+
+    #[test]
+    fn a_call_that_continues_after_a_question_keeps_its_item_in_the_same_response() {
+        let mut calls = OpenMcpCalls::default();
+        let continued = McpCallStart {
+            continues: true,
+            ..start("a")
+        };
+        assert!(
+            !calls.is_open(&continued),
+            "it began in an earlier response"
+        );
+        let (item, _) = calls.begin(start("a"), 0);
+        assert!(calls.is_open(&continued) && !calls.is_open(&start("a")));
+        let mut output = vec![item];
+        calls.end(&end("a", false), &mut output);
+        assert_eq!(output[0]["status"], "completed");
+        assert!(!calls.is_open(&continued));
     }
 
     #[test]

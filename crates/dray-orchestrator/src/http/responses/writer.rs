@@ -119,6 +119,10 @@ impl ResponseWriter {
                 self.finish_item(item);
             }
             Event::McpCallStarted(call) => {
+                // A call that continues after the answer of a chat keeps its item.
+                if self.mcp_calls.is_open(&call) {
+                    return;
+                }
                 self.close("completed");
                 let (item, events) = self.mcp_calls.begin(call, self.output.len());
                 self.emit_all(events);

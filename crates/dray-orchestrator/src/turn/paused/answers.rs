@@ -3,16 +3,16 @@
 use dray_agent::approval::call_digest;
 use dray_agent::failure::RequestFailure;
 use dray_agent::message::{Message, Role, ToolCall};
-use dray_tool::{AnswerMap, UserAnswer};
+use dray_tool::{AnswerMap, ToolQuestion, UserAnswer};
 use serde_json::Value;
 
 use super::{DecidedCall, PausedApproval, PausedTurn, call_id};
 use crate::approvals::{
-    ApprovalDecision, ApprovalStore, ChatState, mismatch_failure, used_failure,
+    ApprovalDecision, ApprovalStore, ChatState, expired_failure, mismatch_failure, used_failure,
 };
 use crate::turn::approval_forms::ApprovalAnswer;
 use crate::turn::chat_approvals::NOT_DECIDED;
-use crate::turn::question_forms::{is_same_question, read_input_answer};
+use crate::turn::question_forms::{is_same_question, read_input_answer, waits_for_chat};
 use crate::turn::waiting::{WaitingCall, decision_of};
 
 /// The questions of the turn that a request continues.
@@ -52,6 +52,9 @@ impl<'a> AnsweredQuestions<'a> {
         let first = self.record.pending.len();
         for (number, paused) in self.record.approvals.iter().enumerate() {
             let id = call_id(self.token, first + number);
+            let mut paused = paused.clone();
+            paused.waiting.asked_as = Some(id.clone());
+            let paused = &paused;
             let answer = self
                 .messages
                 .iter()
@@ -61,13 +64,13 @@ impl<'a> AnsweredQuestions<'a> {
             if is_changed
                 || answer
                     .digest
-                    .is_some_and(|given| given != paused.approval.digest)
+                    .as_ref()
+                    .is_some_and(|given| *given != paused.approval.digest)
             {
                 return Err(mismatch_failure());
             }
             if paused.approval.chat.is_some() {
-                let (store, permits) = (approvals, answer.decision.permits());
-                let taken = answers.take_chat(principal, paused, store, permits);
+                let taken = answers.take_chat(principal, paused, approvals, answer);
                 taken.await?;
                 continue;
             }
@@ -110,36 +113,57 @@ pub(super) struct RoundAnswers {
 }
 
 impl RoundAnswers {
-    /// Handles a call that a chat decides about. The caller cannot approve it: the decision of the chat applies.
-    /// Without one the caller either continues to wait (`turn_continues`) or withdraws the question.
+    /// Handles a call about which a chat is asked. The caller cannot approve it: the decision of the chat applies. What a
+    /// tool asks the caller may answer too, unless the chat has. Without a decision the caller either continues to wait
+    /// or withdraws the question.
     async fn take_chat(
         &mut self,
         principal: &str,
         paused: &PausedApproval,
         approvals: &ApprovalStore,
-        turn_continues: bool,
+        answer: Answer,
     ) -> Result<(), RequestFailure> {
         let id = &paused.approval.id;
-        let (record, decision) = match approvals.chat_state(principal, id).await? {
-            ChatState::Waiting(_) if turn_continues => {
+        let question = paused.waiting.question.as_ref();
+        let cancelled = question.map(|one| one.asked.answered(&UserAnswer::Cancelled).answers);
+        let (record, decision, answers) = match approvals.chat_state(principal, id).await? {
+            ChatState::Waiting(_) if answer.waits => {
                 self.results.push(Message::new(Role::Tool, ""));
-                let call = paused.waiting.call.clone();
-                let waiting = WaitingCall::in_chat(call, paused.approval.clone());
-                self.waiting.push(waiting);
+                self.waiting.push(WaitingCall {
+                    in_chat: Some(paused.approval.clone()),
+                    ..paused.waiting.clone()
+                });
                 return Ok(());
             }
-            // The caller may withdraw its own call.
-            ChatState::Waiting(record) => (record, ApprovalDecision::Refused { reason: None }),
-            ChatState::Decided(record) => {
-                let decision = record.value.decision.clone();
-                (record, decision.unwrap_or(ApprovalDecision::Cancelled))
+            ChatState::Waiting(record) if question.is_some() => {
+                (record, answer.decision, answer.answers)
             }
-            ChatState::Expired => {
+            // The caller may withdraw its own call.
+            ChatState::Waiting(record) => {
+                (record, ApprovalDecision::Refused { reason: None }, None)
+            }
+            ChatState::Decided(record)
+                if question.is_none() || record.value.chat_answers().is_some() =>
+            {
+                let decision = record.value.decision.clone();
+                let answers = record.value.chat_answers();
+                let decision = decision.unwrap_or(ApprovalDecision::Cancelled);
+                (record, decision, answers)
+            }
+            ChatState::Expired(_) if question.is_none() => {
                 self.results.push(Message::new(Role::Tool, NOT_DECIDED));
                 return Ok(());
             }
-            ChatState::Used if turn_continues => return Err(used_failure()),
-            ChatState::Used => {
+            // Too late, as for a question without a chat.
+            ChatState::Expired(_) if answer.decision.permits() && !answer.waits => {
+                return Err(expired_failure());
+            }
+            ChatState::Expired(record) => (record, ApprovalDecision::Cancelled, cancelled),
+            // Decided and not by the chat: by an earlier request of the caller.
+            ChatState::Decided(_) | ChatState::Used if answer.decision.permits() => {
+                return Err(used_failure());
+            }
+            ChatState::Decided(_) | ChatState::Used => {
                 let outcome = approvals.outcome(principal, id).await?;
                 self.results.push(outcome);
                 return Ok(());
@@ -150,7 +174,7 @@ impl RoundAnswers {
             paused: paused.clone(),
             record,
             decision,
-            answers: None,
+            answers,
         });
         Ok(())
     }
@@ -159,6 +183,8 @@ impl RoundAnswers {
 /// The answer of a request to one question.
 struct Answer {
     decision: ApprovalDecision,
+    /// Whether the client leaves the decision to a chat that was asked.
+    waits: bool,
     /// Digest of the question, of clients that check it.
     digest: Option<String>,
     /// Answers for the tool that asked.
@@ -168,16 +194,7 @@ struct Answer {
 impl Answer {
     fn read(answer: Option<&Message>, paused: &PausedApproval) -> Result<Self, RequestFailure> {
         if let Some(question) = &paused.waiting.question {
-            let tool_question = &question.asked;
-            let answers = match answer {
-                Some(answer) => read_input_answer(answer, &tool_question.questions)?,
-                None => tool_question.answered(&UserAnswer::Cancelled).answers,
-            };
-            return Ok(Self {
-                decision: decision_of(&answers),
-                digest: None,
-                answers: Some(answers),
-            });
+            return Self::read_input(answer, paused, &question.asked);
         }
         let answer = answer.map(ApprovalAnswer::read).transpose()?;
         let answer = answer.unwrap_or(ApprovalAnswer {
@@ -194,8 +211,36 @@ impl Answer {
         };
         Ok(Self {
             decision,
+            waits: answer.approve,
             digest: answer.digest,
             answers: None,
+        })
+    }
+
+    fn read_input(
+        answer: Option<&Message>,
+        paused: &PausedApproval,
+        asked: &ToolQuestion,
+    ) -> Result<Self, RequestFailure> {
+        let in_chat = paused.approval.chat.is_some();
+        if in_chat && answer.is_some_and(waits_for_chat) {
+            return Ok(Self {
+                // As an answer: the client expects that the call continues.
+                decision: ApprovalDecision::Answered,
+                waits: true,
+                digest: None,
+                answers: None,
+            });
+        }
+        let answers = match answer {
+            Some(answer) => read_input_answer(answer, &asked.questions)?,
+            None => asked.answered(&UserAnswer::Cancelled).answers,
+        };
+        Ok(Self {
+            decision: decision_of(&answers),
+            waits: false,
+            digest: None,
+            answers: Some(answers),
         })
     }
 }

@@ -41,6 +41,8 @@ fn a_text_shows_who_asks_and_ends_with_the_id() {
         ),
         digest: "d".repeat(64),
         expires_ms: 1_790_000_000_000,
+        chat: None,
+        not_in_chat: None,
     };
     let text = input_text(&request, "apr_1");
     assert!(

@@ -1,0 +1,109 @@
+//! What people of a chat learn about the decision of a question: after a press, and in its message.
+
+use dray_proto::v1::DecideInChatReply;
+
+use super::{ApprovalDecision, ApprovalRecord, Decider};
+
+/// What the chat shows about a decision.
+fn outcome_text(record: &ApprovalRecord) -> String {
+    let decided_ms = record.decided_ms.unwrap_or_default();
+    let time = minute(decided_ms);
+    let by = record.decided_by.as_ref().map(shown_decider);
+    if record.questions.is_some() {
+        return answer_outcome(record, by.as_deref(), &time);
+    }
+    match (&record.decision, by) {
+        (Some(ApprovalDecision::Approved), Some(by)) => format!("Approved by {by}, {time}."),
+        (Some(_), Some(by)) => format!("Refused by {by}, {time}."),
+        (_, None) => format!("Taken back, {time}: the call is not made."),
+        (None, Some(_)) => String::new(),
+    }
+}
+
+/// The same for what a tool asked, which the caller may answer too.
+fn answer_outcome(record: &ApprovalRecord, by: Option<&str>, time: &str) -> String {
+    let by = by.unwrap_or("the caller");
+    let option = record.chosen_option();
+    match (&record.decision, option) {
+        (Some(ApprovalDecision::Answered), Some(option)) => {
+            format!("Answered by {by}, {time}: {option}.")
+        }
+        // What the caller answered may be meant for the tool alone.
+        (Some(ApprovalDecision::Answered), None) => format!("Answered by {by}, {time}."),
+        (Some(ApprovalDecision::Declined), _) => format!("Declined by {by}, {time}."),
+        (Some(ApprovalDecision::Cancelled), _) if is_expired(record) => expired_text(record),
+        (Some(ApprovalDecision::Cancelled), _) => format!("Cancelled by {by}, {time}."),
+        _ => format!("Taken back, {time}: no answer is taken."),
+    }
+}
+
+/// Whether a question ended because it had no answer in time.
+fn is_expired(record: &ApprovalRecord) -> bool {
+    record.decided_by.is_none() && record.decided_ms >= Some(record.expires_ms)
+}
+
+fn expired_text(record: &ApprovalRecord) -> String {
+    let time = minute(record.expires_ms);
+    if record.questions.is_some() {
+        return format!("Expired, {time}: the tool gets no answer.");
+    }
+    format!("Expired, {time}: the call is not made.")
+}
+
+fn shown_decider(decider: &Decider) -> String {
+    let id = decider.id.rsplit_once(':').map_or("", |(_, id)| id);
+    // The id beside the name, which anyone can choose.
+    format!("{} ({id})", decider.name).trim().to_owned()
+}
+
+pub(super) fn recorded_reply(record: &ApprovalRecord) -> DecideInChatReply {
+    DecideInChatReply {
+        recorded: true,
+        notice: "Your answer is recorded.".to_owned(),
+        outcome: outcome_text(record),
+    }
+}
+
+pub(super) fn earlier_reply(record: &ApprovalRecord) -> DecideInChatReply {
+    let outcome = outcome_text(record);
+    DecideInChatReply {
+        recorded: false,
+        notice: format!("This was decided before; your answer changes nothing. {outcome}"),
+        outcome,
+    }
+}
+
+pub(super) fn expired_reply(record: &ApprovalRecord) -> DecideInChatReply {
+    DecideInChatReply {
+        recorded: false,
+        notice: "This question has expired; your answer changes nothing.".to_owned(),
+        outcome: expired_text(record),
+    }
+}
+
+pub(super) fn waiting_reply() -> DecideInChatReply {
+    notice("This question waits for an answer.")
+}
+
+pub(super) fn mismatch_reply() -> DecideInChatReply {
+    notice("This button does not answer the question. Nothing was done.")
+}
+
+pub(super) fn unknown_reply() -> DecideInChatReply {
+    notice("This question does not exist any more; your answer changes nothing.")
+}
+
+/// A reply that leaves the message as it is.
+fn notice(text: &str) -> DecideInChatReply {
+    DecideInChatReply {
+        recorded: false,
+        notice: text.to_owned(),
+        outcome: String::new(),
+    }
+}
+
+fn minute(time_ms: u64) -> String {
+    let time = i64::try_from(time_ms).unwrap_or_default();
+    let time = jiff::Timestamp::from_millisecond(time).unwrap_or_default();
+    time.strftime("%Y-%m-%d %H:%M UTC").to_string()
+}

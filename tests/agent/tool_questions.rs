@@ -1,0 +1,470 @@
+//! What MCP servers ask during calls, in chats: from the question of a server to buttons in Telegram, and back to the call.
+
+use std::sync::Arc;
+
+use dray_bus::EventFilter;
+use dray_http::fake_server::{
+    self, ConnectionClosed, FakeServer, ReceivedRequest, Reply, SharedState,
+};
+use dray_proto::v1::{ApprovalAudit, ApprovalChoice};
+use dray_testkit::eventually;
+use futures_util::FutureExt as _;
+use futures_util::future::join;
+use serde_json::{Value, json};
+
+use super::approvals::{APPROVER_ID, OPS_CHAT, OpsFixture, STRANGER_ID, messages_after};
+use super::fixture::{AgentSetup, user};
+
+/// A program of 2025-11-25 that asks during the call, and waits for the answer.
+const ASKING_PROGRAM: &str = r#"
+while read -r line; do
+  id=$(printf '%s' "$line" | sed -n 's/.*"id":\([0-9]*\).*/\1/p')
+  case "$line" in
+    *'"initialize"'*) result='{"protocolVersion":"2025-11-25","capabilities":{"tools":{}},"serverInfo":{"name":"s","version":"1"}}';;
+    *'"tools/list"'*) result='{"tools":[{"name":"pay","inputSchema":{"type":"object"}}]}';;
+    *'"tools/call"'*) called=$id
+      printf '{"jsonrpc":"2.0","id":900,"method":"elicitation/create","params":{"message":"Really?","requestedSchema":{"type":"object","properties":{"ok":{"type":"boolean"}},"required":["ok"]}}}\n'
+      continue;;
+    *'"action":"accept"'*) id=$called; result='{"content":[{"type":"text","text":"paid"}]}';;
+    *'"action":"decline"'*) id=$called; result='{"content":[{"type":"text","text":"declined"}]}';;
+    *'"action"'*) id=$called; result='{"content":[{"type":"text","text":"not paid"}]}';;
+    *'"server/discover"'*)
+      printf '{"jsonrpc":"2.0","id":%s,"error":{"code":-32601,"message":"unknown"}}\n' "$id"
+      continue;;
+    *) continue;;
+  esac
+  printf '{"jsonrpc":"2.0","id":%s,"result":%s}\n' "$id" "$result"
+done
+"#;
+
+/// A server of 2026-07-28. `pay` asks which account, `note` asks for a text, `twice` asks two times.
+struct AskingServer(FakeServer<Vec<String>>);
+
+fn form(name: &str, property: &Value) -> Value {
+    json!({"q": {"method": "elicitation/create", "params": {
+        "mode": "form", "message": "Which\u{202e} account?", "requestedSchema": {
+            "type": "object", "required": [name], "properties": {name: property}}}}})
+}
+
+fn call_result(params: &Value) -> Value {
+    let done =
+        |text: &str| json!({"resultType": "complete", "content": [{"type": "text", "text": text}]});
+    let asks = |requests: Value, state: &str| json!({"resultType": "input_required", "requestState": state, "inputRequests": requests});
+    let account = form(
+        "account",
+        &json!({"type": "string", "enum": ["first", "second"]}),
+    );
+    let given = params.pointer("/inputResponses/q");
+    let state = params["requestState"].as_str();
+    match (params["name"].as_str().unwrap(), state, given) {
+        ("note", None, _) => asks(form("note", &json!({"type": "string"})), "noting"),
+        ("twice", Some("once"), Some(_)) => asks(account, "sealed"),
+        ("twice", None, _) => asks(account, "once"),
+        (_, None, _) => asks(account, "sealed"),
+        (_, Some(_), given) => {
+            let given = given.cloned().unwrap_or_default();
+            let action = given["action"].as_str().unwrap_or("none");
+            done(&format!("{action} {}", given["content"]))
+        }
+    }
+}
+
+async fn reply(
+    shared: Arc<SharedState<Vec<String>>>,
+    request: ReceivedRequest,
+) -> Result<Reply, ConnectionClosed> {
+    let message = request.json().await?;
+    let tools = ["pay", "note", "twice"];
+    let tools = tools.map(|name| json!({"name": name, "inputSchema": {"type": "object"}}));
+    let result = match message["method"].as_str().unwrap_or_default() {
+        "server/discover" => json!({
+            "resultType": "complete", "supportedVersions": ["2026-07-28"], "ttlMs": 0, "cacheScope": "private",
+            "capabilities": {"tools": {}},
+        }),
+        "tools/list" => {
+            json!({"resultType": "complete", "ttlMs": 0, "cacheScope": "private", "tools": tools})
+        }
+        "tools/call" => {
+            let params = &message["params"];
+            let action = params.pointer("/inputResponses/q/action");
+            let action = action.and_then(Value::as_str).unwrap_or("begin");
+            let call = format!("{} {action}", params["name"].as_str().unwrap());
+            shared.lock().push(call);
+            call_result(params)
+        }
+        _ => json!({}),
+    };
+    let body = json!({"jsonrpc": "2.0", "id": message["id"], "result": result});
+    Ok(fake_server::json_reply(200, &body))
+}
+
+impl AskingServer {
+    async fn start() -> Self {
+        let reply = |shared: Arc<SharedState<Vec<String>>>, request: ReceivedRequest| {
+            reply(shared, request).boxed()
+        };
+        Self(FakeServer::start(Vec::new(), reply).await.unwrap())
+    }
+
+    /// Tools and answers of all calls.
+    fn calls(&self) -> Vec<String> {
+        self.0.shared().lock().clone()
+    }
+
+    /// An agent whose questions of tools go to the chat `ops`.
+    fn setup(&self) -> AgentSetup {
+        let url = self.0.shared().url();
+        let info = json!({"url": url, "protocol": "streamable_http"});
+        setup(&json!({"type": "mcp", "name": "bank", "mcp_server_info": info}))
+    }
+
+    async fn start_ops(&self, change: impl FnOnce(AgentSetup) -> AgentSetup) -> OpsFixture {
+        OpsFixture::start(|_| change(self.setup())).await
+    }
+}
+
+fn setup(tool_set: &Value) -> AgentSetup {
+    let call = |tool: &str| json!({"call": [{"name": tool, "arguments": {"sum": 1}}]});
+    let rules = json!([
+        {"when": {"last_user_contains": "weather"}, "reply": {"say": "It rains."}},
+        {"when": {"tool_result_of": "bank_pay"}, "reply": {"say": "Got {result}."}},
+        {"when": {"tool_result_of": "bank_note"}, "reply": {"say": "Got {result}."}},
+        {"when": {"tool_result_of": "bank_twice"}, "reply": {"say": "Got {result}."}},
+        {"when": {"last_user_contains": "note"}, "reply": call("bank_note")},
+        {"when": {"last_user_contains": "twice"}, "reply": call("bank_twice")},
+        {"reply": call("bank_pay")},
+    ]);
+    let ops = "platform-delivery.question_chats.ops";
+    let chat = json!([{"chat": "ops", "approvals": false, "tool_questions": true}]);
+    AgentSetup::new(json!([tool_set]), rules)
+        .set("orchestrator.approval_chats", chat.to_string())
+        .set(&format!("{ops}.chat"), format!("telegram:{OPS_CHAT}"))
+        .set(&format!("{ops}.people"), format!(r#"["{APPROVER_ID}"]"#))
+        .set(&format!("{ops}.tool_questions"), "true")
+}
+
+/// The decisions in the audit stream.
+async fn audits(ops: &OpsFixture) -> Vec<ApprovalAudit> {
+    let filter = EventFilter::new("dray.audit.approval.v1.decided.>".to_owned()).from_start();
+    let mut events = ops.fixture.bus().events(filter).await.unwrap();
+    let mut audits = Vec::new();
+    while let Some(Ok(event)) = events.next().now_or_never() {
+        audits.push(event.decode().unwrap());
+    }
+    audits
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_press_of_a_named_person_answers_a_server_and_every_other_press_changes_nothing() {
+    let bank = AskingServer::start().await;
+    let ops = bank.start_ops(|setup| setup).await;
+    let answering = async {
+        let question = ops.question().await;
+        assert!(
+            question
+                .text
+                .contains("bank_pay of bank asks during a call of the agent of local"),
+            "{}",
+            question.text
+        );
+        // What a person cannot see is escaped.
+        let detail = "Which\\u202e account?\n\n- first\n- second\n- Decline to answer\n- Cancel the call\n\nArguments: {\"sum\":1}";
+        assert_eq!(question.code, detail);
+        let labels: Vec<_> = question
+            .buttons
+            .iter()
+            .map(|one| one.text.as_str())
+            .collect();
+        assert_eq!(
+            labels,
+            ["first", "second", "Decline to answer", "Cancel the call"]
+        );
+        let press_reply = ops.press(&question, STRANGER_ID, "first").await;
+        assert!(
+            press_reply.contains("not one of the people"),
+            "{press_reply}"
+        );
+        // Forged buttons: another question, an option that it does not have, and the button of an approval.
+        let data = question.buttons[0].data.strip_suffix(":1").unwrap();
+        for (forged, notice) in [
+            ("dray:apr_0:1".to_owned(), "does not exist"),
+            (format!("{data}:5"), "does not answer"),
+            (format!("{data}:y"), "does not answer"),
+        ] {
+            let press_reply = ops
+                .press_data(question.message_id, APPROVER_ID, &forged)
+                .await;
+            assert!(press_reply.contains(notice), "{press_reply}");
+        }
+        assert_eq!(ops.newest_message().as_ref(), Some(&question));
+        assert_eq!(bank.calls(), ["pay begin"]);
+        let press_reply = ops.press(&question, APPROVER_ID, "second").await;
+        assert_eq!(press_reply, "Your answer is recorded.");
+        question
+    };
+    let (answer, question) = join(ops.ask(json!([user("pay")])), answering).await;
+    let text = r#"Got accept {"account":"second"}."#;
+    assert_eq!(answer.text(), text, "{answer:?}");
+    assert_eq!(bank.calls(), ["pay begin", "pay accept"]);
+    let ended = ops.shown_with("\n\nAnswered by Ada L (77), 20").await;
+    assert!(ended.text.ends_with(": second.") && ended.buttons.is_empty());
+    let press_reply = ops.press(&question, APPROVER_ID, "first").await;
+    assert!(press_reply.contains("decided before"), "{press_reply}");
+    assert_eq!(bank.calls().len(), 2);
+    let audits = audits(&ops).await;
+    let [audit] = audits.as_slice() else {
+        panic!("{audits:?}");
+    };
+    assert_eq!(audit.choice(), ApprovalChoice::Approved);
+    assert_eq!(
+        (
+            audit.tool.as_str(),
+            audit.decided_by.as_str(),
+            audit.option.as_str()
+        ),
+        ("bank_pay", "ops:77", "second")
+    );
+    ops.fixture.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn declining_cancelling_and_silence_reach_the_server() {
+    let bank = AskingServer::start().await;
+    let ops = bank.start_ops(|setup| setup).await;
+    let mut earlier = None;
+    for (label, text, outcome) in [
+        (
+            "Decline to answer",
+            "Got decline null.",
+            "Declined by Ada L (77), 20",
+        ),
+        (
+            "Cancel the call",
+            "Got cancel null.",
+            "Cancelled by Ada L (77), 20",
+        ),
+    ] {
+        let deciding = async {
+            let question = match &earlier {
+                None => ops.question().await,
+                Some(earlier) => ops.next_question(earlier).await,
+            };
+            ops.press(&question, APPROVER_ID, label).await;
+            question
+        };
+        let (answer, question) = join(ops.ask(json!([user("pay")])), deciding).await;
+        assert_eq!(answer.text(), text, "{answer:?}");
+        ops.shown_with(outcome).await;
+        earlier = Some(question);
+    }
+    ops.fixture.stop().await;
+    let ops = bank.start_ops(|setup| setup.set("orchestrator.approval_timeout", "300ms"));
+    let ops = ops.await;
+    let (answer, question) = join(ops.ask(json!([user("pay")])), ops.question()).await;
+    assert_eq!(answer.text(), "Got cancel null.", "{answer:?}");
+    let ended = ops.shown_with("Expired, 20").await;
+    assert!(
+        ended.text.ends_with("the tool gets no answer."),
+        "{}",
+        ended.text
+    );
+    let press_reply = ops.press(&question, APPROVER_ID, "first").await;
+    assert!(press_reply.contains("has expired"), "{press_reply}");
+    let answers: Vec<_> = bank
+        .calls()
+        .into_iter()
+        .filter(|call| call != "pay begin")
+        .collect();
+    assert_eq!(answers, ["pay decline", "pay cancel", "pay cancel"]);
+    ops.fixture.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_the_answers_of_chat_and_client_the_first_one_holds() {
+    let bank = AskingServer::start().await;
+    let ops = bank
+        .start_ops(|setup| setup.set("orchestrator.approval_wait", "0s"))
+        .await;
+    let paused = ops.ask(json!([user("pay")])).await;
+    assert!(
+        paused
+            .text()
+            .contains("The people of the chat `ops` are asked too"),
+        "{paused:?}"
+    );
+    let question = ops.question().await;
+    let waiting = ops.ask(messages_after(&paused, "continue")).await;
+    assert!(
+        waiting.text().contains("chat `ops` are asked too"),
+        "{waiting:?}"
+    );
+    assert_eq!(
+        ops.fixture.telegram.visible_messages(OPS_CHAT).len(),
+        1,
+        "asked once"
+    );
+    ops.press(&question, APPROVER_ID, "second").await;
+    // The answer of the client comes after that of the chat, and changes nothing.
+    let done = ops.ask(messages_after(&waiting, "first")).await;
+    assert_eq!(
+        done.text(),
+        r#"Got accept {"account":"second"}."#,
+        "{done:?}"
+    );
+    let again = ops.ask(messages_after(&waiting, "continue")).await;
+    let error = again.chunks.iter().find_map(|chunk| chunk.get("error"));
+    assert_eq!(error.unwrap()["code"], "approval_used", "{again:?}");
+    assert_eq!(bank.calls(), ["pay begin", "pay accept"]);
+    // Now the client is first.
+    let paused = ops.ask(json!([user("pay")])).await;
+    let question = ops.next_question(&question).await;
+    let done = ops.ask(messages_after(&paused, "first")).await;
+    assert_eq!(
+        done.text(),
+        r#"Got accept {"account":"first"}."#,
+        "{done:?}"
+    );
+    let press_reply = ops.press(&question, APPROVER_ID, "second").await;
+    assert!(press_reply.contains("decided before"), "{press_reply}");
+    ops.shown_with("Answered by the caller, 20").await;
+    assert_eq!(bank.calls().len(), 4);
+    // A message that is not an answer cancels the question, and is answered itself.
+    let paused = ops.ask(json!([user("pay")])).await;
+    let question = ops.next_question(&question).await;
+    let other = ops.ask(messages_after(&paused, "the weather?")).await;
+    assert_eq!(other.text(), "It rains.", "{other:?}");
+    let press_reply = ops.press(&question, APPROVER_ID, "second").await;
+    assert!(press_reply.contains("decided before"), "{press_reply}");
+    ops.shown_with("Cancelled by the caller, 20").await;
+    assert_eq!(bank.calls()[4..], ["pay begin", "pay cancel"]);
+    ops.fixture.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_response_has_one_item_of_a_call_that_a_chat_answers() {
+    let bank = AskingServer::start().await;
+    let ops = bank.start_ops(|setup| setup).await;
+    let body = json!({"model": "agent", "input": "pay"});
+    let response = async {
+        let response = ops.fixture.post("/v1/responses").json(&body);
+        let response = response.send(&|_| ()).await.unwrap();
+        response.json::<Value>().await.unwrap()
+    };
+    let answering = async {
+        let question = ops.question().await;
+        ops.press(&question, APPROVER_ID, "first").await;
+    };
+    let (response, ()) = join(response, answering).await;
+    let items = response["output"].as_array().unwrap().iter();
+    let calls: Vec<_> = items.filter(|item| item["type"] == "mcp_call").collect();
+    let [call] = calls.as_slice() else {
+        panic!("{response}");
+    };
+    assert_eq!(call["status"], "completed");
+    assert_eq!(call["output"], r#"accept {"account":"first"}"#);
+    ops.fixture.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_asks_again_is_answered_again_in_the_same_request() {
+    let bank = AskingServer::start().await;
+    let ops = bank.start_ops(|setup| setup).await;
+    let answering = async {
+        let first = ops.question().await;
+        ops.press(&first, APPROVER_ID, "first").await;
+        let second = ops.next_question(&first).await;
+        ops.press(&second, APPROVER_ID, "second").await;
+    };
+    let (answer, ()) = join(ops.ask(json!([user("twice")])), answering).await;
+    assert_eq!(
+        answer.text(),
+        r#"Got accept {"account":"second"}."#,
+        "{answer:?}"
+    );
+    assert_eq!(
+        bank.calls(),
+        ["twice begin", "twice accept", "twice accept"]
+    );
+    ops.fixture.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_question_without_one_choice_and_a_chat_that_takes_none_leave_it_to_the_client() {
+    let bank = AskingServer::start().await;
+    let ops = bank.start_ops(|setup| setup).await;
+    let asked = ops.ask(json!([user("note")])).await;
+    let text = asked.text();
+    let reason = "Only you can answer. The chat `ops` was not asked: the answer is not one choice.";
+    assert!(text.contains(reason), "{text}");
+    assert!(ops.newest_message().is_none());
+    let conversation = json!([
+        user("note"),
+        {"role": "assistant", "content": text},
+        user("bread"),
+    ]);
+    let done = ops.ask(conversation).await;
+    assert_eq!(done.text(), r#"Got accept {"note":"bread"}."#, "{done:?}");
+    ops.fixture.stop().await;
+    let without = "platform-delivery.question_chats.ops.tool_questions";
+    let ops = bank.start_ops(|setup| setup.set(without, "false")).await;
+    let asked = ops.ask(json!([user("pay")])).await;
+    let reason = "The chat `ops` was not asked: it does not take questions of tools.";
+    assert!(asked.text().contains(reason), "{asked:?}");
+    assert!(ops.newest_message().is_none());
+    let done = ops.ask(messages_after(&asked, "first")).await;
+    assert_eq!(
+        done.text(),
+        r#"Got accept {"account":"first"}."#,
+        "{done:?}"
+    );
+    ops.fixture.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_program_of_2025_11_25_gets_the_answer_of_a_chat() {
+    let info = json!({"url": "stdio:bank", "protocol": "stdio"});
+    let server = json!({"type": "mcp", "name": "bank", "mcp_server_info": info});
+    let ops = OpsFixture::start(|_| {
+        setup(&server)
+            .set("orchestrator.mcp_servers.bank.command", "/bin/sh")
+            .set(
+                "orchestrator.mcp_servers.bank.args",
+                json!(["-c", ASKING_PROGRAM]).to_string(),
+            )
+    })
+    .await;
+    let answering = async {
+        let question = ops.question().await;
+        ops.press(&question, APPROVER_ID, "Yes").await;
+    };
+    let (answer, ()) = join(ops.ask(json!([user("pay")])), answering).await;
+    assert_eq!(answer.text(), "Got paid.", "{answer:?}");
+    ops.shown_with("Answered by Ada L (77), 20").await;
+    ops.fixture.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_leaves_during_the_wait_takes_the_question_back() {
+    let bank = AskingServer::start().await;
+    let ops = bank.start_ops(|setup| setup).await;
+    let asking = Box::pin(ops.ask(json!([user("pay")])));
+    let asked = Box::pin(ops.question());
+    let question = match futures_util::future::select(asking, asked).await {
+        futures_util::future::Either::Right((question, asking)) => {
+            drop(asking);
+            question
+        }
+        futures_util::future::Either::Left((answer, _)) => panic!("{answer:?}"),
+    };
+    eventually("a question that is taken back", async || {
+        let audits = audits(&ops).await;
+        let is_taken_back = |audit: &ApprovalAudit| audit.choice() == ApprovalChoice::Refused;
+        audits.iter().any(is_taken_back).then_some(())
+    })
+    .await;
+    let press_reply = ops.press(&question, APPROVER_ID, "first").await;
+    assert!(press_reply.contains("changes nothing"), "{press_reply}");
+    ops.shown_with("Taken back").await;
+    assert_eq!(bank.calls(), ["pay begin"]);
+    ops.fixture.stop().await;
+}
