@@ -20,6 +20,8 @@ use crate::record::{StoredContent, TicketState};
 use crate::response::{empty_response, set};
 use crate::service::LoadedTicket;
 
+/// Methods of the URL.
+pub(crate) const DOWNLOAD_METHODS: &str = "GET, HEAD";
 /// Longest time of one response.
 const DOWNLOAD_TIMEOUT: Duration = Duration::from_hours(6);
 /// Interval between two renewals of the lease of a response.
@@ -99,7 +101,11 @@ impl TicketService {
                 self.open_body(ticket, sha256, range.unwrap_or(whole))
                     .await?
             }
-            _ => return Err(TicketProblem::MethodNotAllowed),
+            _ => {
+                return Err(TicketProblem::MethodNotAllowed {
+                    allowed: DOWNLOAD_METHODS,
+                });
+            }
         };
         Ok(download_response(&content, sha256, range, body))
     }

@@ -93,8 +93,11 @@ pub enum TicketProblem {
         quota: u64,
     },
     /// The ticket is for the other direction, or the method is unknown.
-    #[error("the ticket does not take this method")]
-    MethodNotAllowed,
+    #[error("this URL does not take the method")]
+    MethodNotAllowed {
+        /// Methods that the URL takes, as `Allow` has them.
+        allowed: &'static str,
+    },
     /// The request is invalid; the text is the reason.
     #[error("{0}")]
     Invalid(&'static str),
@@ -195,7 +198,7 @@ impl TicketProblem {
             Self::WrongSize { .. } | Self::WrongDigest => StatusCode::UNPROCESSABLE_ENTITY,
             Self::WrongType { .. } => StatusCode::UNSUPPORTED_MEDIA_TYPE,
             Self::TooManyOpen { .. } | Self::QuotaExceeded { .. } => StatusCode::TOO_MANY_REQUESTS,
-            Self::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
+            Self::MethodNotAllowed { .. } => StatusCode::METHOD_NOT_ALLOWED,
             Self::Unauthorized => StatusCode::UNAUTHORIZED,
             Self::RangeNotSatisfiable { .. } => StatusCode::RANGE_NOT_SATISFIABLE,
             Self::PreconditionFailed => StatusCode::PRECONDITION_FAILED,
@@ -225,7 +228,7 @@ impl TicketProblem {
             Self::NoDirectUpload => "no-direct-upload",
             Self::TooManyOpen { .. } => "too-many-open-tickets",
             Self::QuotaExceeded { .. } => "quota-exceeded",
-            Self::MethodNotAllowed => "method-not-allowed",
+            Self::MethodNotAllowed { .. } => "method-not-allowed",
             Self::Invalid(_) => "invalid-request",
             Self::Unauthorized => "key-needed",
             Self::RangeNotSatisfiable { .. } => "range-not-satisfiable",
@@ -275,7 +278,7 @@ impl TicketProblem {
             Self::NoDirectUpload => "Send the file to the URL of the ticket.",
             Self::TooManyOpen { .. } => "Use or revoke open tickets, or wait until they expire.",
             Self::QuotaExceeded { .. } => "Ask for a lower size limit, or wait a day.",
-            Self::MethodNotAllowed => "Use a method of the `Allow` header.",
+            Self::MethodNotAllowed { .. } => "Use a method of the `Allow` header.",
             Self::Invalid(_) => "Correct the request.",
             Self::Unauthorized => "Send the key of the endpoint as `Authorization: Bearer`.",
             Self::RangeNotSatisfiable { .. } => "Ask for a range inside the content.",

@@ -57,7 +57,9 @@ impl UploadCall<'_> {
             }
             Method::POST if protocol == UploadProtocol::Tus => self.create_tus(headers, body).await,
             Method::PUT | Method::POST | Method::PATCH => self.upload(method, headers, body).await,
-            _ => Err(TicketProblem::MethodNotAllowed),
+            _ => Err(TicketProblem::MethodNotAllowed {
+                allowed: UPLOAD_METHODS,
+            }),
         }
     }
 
