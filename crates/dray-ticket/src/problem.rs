@@ -44,6 +44,9 @@ pub enum TicketProblem {
     /// Two announced lengths differ, or the body is longer than the announced length.
     #[error("the announced lengths differ from each other or from the content")]
     InconsistentLength,
+    /// The body is a part of the file, by its `Content-Range`, and would be stored as the whole file.
+    #[error("the body is a part of the file, and this request sends whole files")]
+    PartialBody,
     /// More bytes than the ticket allows.
     #[error("the content is larger than {limit} bytes")]
     TooLarge {
@@ -191,7 +194,7 @@ impl TicketProblem {
                 StatusCode::SERVICE_UNAVAILABLE
             }
             Self::DestinationFailed(_) | Self::SourceFailed(_) => StatusCode::BAD_GATEWAY,
-            Self::InconsistentLength | Self::Invalid(_) | Self::Interrupted => {
+            Self::InconsistentLength | Self::PartialBody | Self::Invalid(_) | Self::Interrupted => {
                 StatusCode::BAD_REQUEST
             }
             Self::TooLarge { .. } | Self::TooManyParts => StatusCode::PAYLOAD_TOO_LARGE,
@@ -219,6 +222,7 @@ impl TicketProblem {
             Self::Superseded => "upload-superseded",
             Self::OffsetMismatch { .. } => "mismatching-upload-offset",
             Self::InconsistentLength => "inconsistent-upload-length",
+            Self::PartialBody => "partial-body",
             Self::TooLarge { .. } => "content-too-large",
             Self::WrongSize { .. } => "wrong-size",
             Self::WrongDigest => "wrong-digest",
@@ -264,6 +268,10 @@ impl TicketProblem {
                 "Ask for the offset with HEAD and continue there with PATCH."
             }
             Self::InconsistentLength => "Announce one length, and send exactly as many bytes.",
+            Self::PartialBody => {
+                "Send the whole file without `Content-Range`, or ask for the offset with HEAD and continue there with \
+                 PATCH, as tus 1.0 or draft-ietf-httpbis-resumable-upload does."
+            }
             Self::TooLarge { .. } => {
                 "Send a smaller file, or ask for a ticket with a higher limit."
             }

@@ -270,6 +270,8 @@ impl UploadCall<'_> {
         headers: &HeaderMap,
         body: Body,
     ) -> Result<Response, TicketProblem> {
+        // Scripts that cut a file into forms name the range of each.
+        fields::whole_range(headers)?;
         let idle_timeout = self.service.inner.limits.idle_timeout;
         let (request, file) = form::form_file(boundary, body, idle_timeout).await?;
         let (_, finished) = self.receive(ticket, request, file).await?;
