@@ -72,6 +72,15 @@ pub enum TicketProblem {
         /// Media type in the header, or detected from the bytes.
         found: String,
     },
+    /// A part has another `Content-Type` than the protocol of the upload requires.
+    #[error("a part of this upload has the `Content-Type` `{expected}`")]
+    WrongPartType {
+        /// Media type of parts in the protocol.
+        expected: &'static str,
+    },
+    /// The request is of a version of tus that is not spoken here.
+    #[error("this version of tus is not available")]
+    TusVersion,
     /// The upload has too many parts.
     #[error("the upload came in too many parts")]
     TooManyParts,
@@ -199,12 +208,14 @@ impl TicketProblem {
             }
             Self::TooLarge { .. } | Self::TooManyParts => StatusCode::PAYLOAD_TOO_LARGE,
             Self::WrongSize { .. } | Self::WrongDigest => StatusCode::UNPROCESSABLE_ENTITY,
-            Self::WrongType { .. } => StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            Self::WrongType { .. } | Self::WrongPartType { .. } => {
+                StatusCode::UNSUPPORTED_MEDIA_TYPE
+            }
             Self::TooManyOpen { .. } | Self::QuotaExceeded { .. } => StatusCode::TOO_MANY_REQUESTS,
             Self::MethodNotAllowed { .. } => StatusCode::METHOD_NOT_ALLOWED,
             Self::Unauthorized => StatusCode::UNAUTHORIZED,
             Self::RangeNotSatisfiable { .. } => StatusCode::RANGE_NOT_SATISFIABLE,
-            Self::PreconditionFailed => StatusCode::PRECONDITION_FAILED,
+            Self::PreconditionFailed | Self::TusVersion => StatusCode::PRECONDITION_FAILED,
             Self::StorageFull => StatusCode::INSUFFICIENT_STORAGE,
             Self::Unavailable | Self::SourceUnavailable => StatusCode::SERVICE_UNAVAILABLE,
         }
@@ -227,6 +238,8 @@ impl TicketProblem {
             Self::WrongSize { .. } => "wrong-size",
             Self::WrongDigest => "wrong-digest",
             Self::WrongType { .. } => "wrong-type",
+            Self::WrongPartType { .. } => "wrong-part-type",
+            Self::TusVersion => "tus-version",
             Self::TooManyParts => "too-many-parts",
             Self::WrongParts => "wrong-parts",
             Self::NoDirectUpload => "no-direct-upload",
@@ -279,6 +292,8 @@ impl TicketProblem {
                 "Check that the right file was sent, then ask for a new ticket."
             }
             Self::WrongType { .. } => "Send a file of the type that the ticket names.",
+            Self::WrongPartType { .. } => "Send the part again with that `Content-Type`.",
+            Self::TusVersion => "Use the version of the `Tus-Version` header.",
             Self::TooManyParts => "Send larger parts.",
             Self::WrongParts => {
                 "Send every part, and name each with the `ETag` of its response, in order."

@@ -154,8 +154,5 @@ fn check_part_type(found: Option<&str>, expected: &'static str) -> Result<(), Ti
     if found == Some(expected) {
         return Ok(());
     }
-    Err(TicketProblem::WrongType {
-        expected: expected.to_owned(),
-        found: found.unwrap_or_default().to_owned(),
-    })
+    Err(TicketProblem::WrongPartType { expected })
 }

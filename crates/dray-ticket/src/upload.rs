@@ -47,6 +47,13 @@ impl UploadCall<'_> {
         body: Body,
     ) -> Result<Response, TicketProblem> {
         let protocol = UploadProtocol::of(headers);
+        // A client of tus finds the version with `OPTIONS`, which needs none itself.
+        if protocol == UploadProtocol::Tus
+            && *method != Method::OPTIONS
+            && fields::field(headers, "tus-resumable") != Some(TUS_VERSION)
+        {
+            return Err(TicketProblem::TusVersion);
+        }
         match *method {
             Method::GET => self.show(headers).await,
             Method::OPTIONS => self.describe().await,

@@ -6,6 +6,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, header};
 use serde_json::{Value, json};
 
 use super::{DestinationFailure, TicketProblem};
+use crate::protocol::TUS_VERSION;
 use crate::response::set;
 
 /// Prefix of every problem type of this crate.
@@ -70,6 +71,9 @@ impl TicketProblem {
                     headers.insert(header::CONTENT_RANGE, value);
                 }
             }
+            // RFC 5789 section 2.2.
+            Self::WrongPartType { expected } => set(headers, "accept-patch", expected),
+            Self::TusVersion => set(headers, "tus-version", TUS_VERSION),
             Self::MethodNotAllowed { allowed } => {
                 set(headers, "allow", allowed);
             }
