@@ -73,6 +73,14 @@ pub(crate) fn digest_field(
     let invalid = TicketProblem::Invalid("a digest field is not valid");
     let digests = Parser::new(value.as_bytes()).parse::<Dictionary>();
     let digests = digests.map_err(|_| invalid.clone())?;
+    let is_digest = |entry: &ListEntry| match entry {
+        ListEntry::Item(item) => matches!(item.bare_item, BareItem::ByteSequence(_)),
+        ListEntry::InnerList(_) => false,
+    };
+    // Digests of other algorithms are not compared; a text that is none is an error of the sender.
+    if !digests.values().all(is_digest) {
+        return Err(invalid);
+    }
     match digests.get("sha-256") {
         None => Ok(None),
         Some(ListEntry::Item(Item {
@@ -126,7 +134,14 @@ mod tests {
         let both = format!("sha-512=:AAAA:, {}", digest_value(digest));
         assert_eq!(read(&both), Ok(Some(digest)));
         assert_eq!(read("sha-512=:AAAA:"), Ok(None));
-        for wrong in ["sha-256=abc", "sha-256=:AAAA:", ":::", "sha-256"] {
+        for wrong in [
+            "sha-256=abc",
+            "sha-256=:AAAA:",
+            ":::",
+            "sha-256",
+            "nonsense",
+            "sha-512=abc",
+        ] {
             assert!(read(wrong).is_err(), "{wrong}");
         }
     }
