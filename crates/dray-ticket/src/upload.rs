@@ -245,6 +245,17 @@ impl UploadCall<'_> {
         }
         let request = UploadRequest::read(method, headers)?;
         let protocol = request.protocol;
+        let now_ms = self.service.inner.clock.now_ms();
+        // Such a request tries a destination again, and must not store an empty file where none was sent.
+        if *method == Method::POST
+            && protocol == UploadProtocol::Plain
+            && body.is_end_stream()
+            && !ticket.record.is_leased(now_ms)
+        {
+            return Err(TicketProblem::Invalid(
+                "the request has no body; `PUT` sends an empty file",
+            ));
+        }
         let record = ticket.record.clone();
         let (offset, finished) = self.receive(ticket, request, body).await?;
         let mut response = match (&finished, protocol) {

@@ -139,6 +139,21 @@ async fn a_part_of_a_file_is_not_stored_as_the_whole() {
 }
 
 #[tokio::test]
+async fn a_post_without_a_body_is_no_empty_file() {
+    let fixture = TestEndpoint::new().await;
+    let url = fixture.issue(TicketRequest::upload(100)).await;
+    for length in ["", "\r\ncontent-length: 0"] {
+        let refused = fixture.send_empty(&format!("POST {url}{length}")).await;
+        assert_eq!(
+            (refused.status, refused.problem().as_str()),
+            (400, "invalid-request")
+        );
+    }
+    assert!(!fixture.is_stored(b"").await);
+    assert_eq!(fixture.send(&format!("PUT {url}"), b"").await.status, 201);
+}
+
+#[tokio::test]
 async fn announced_digests_that_agree_are_accepted() {
     let fixture = TestEndpoint::new().await;
     let digest = Sha256Digest::of(b"abc");
