@@ -77,6 +77,21 @@ async fn a_refused_key_of_the_operator_is_no_fault_of_the_client() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_application_of_dial_is_refused_where_there_is_no_dial() {
+    let fixture = TurnFixture::plain(&manifest(json!([])), r#"{"rules": []}"#).await;
+    let body = json!({"model": "agent", "messages": [{"role": "user", "content": "x"}]});
+    let request = fixture
+        .client
+        .post(&format!("{}/v1/chat/completions", fixture.url))
+        .header("x-dial-application-id", "my-app");
+    let result = fixture.send(request.json(&body)).await;
+    assert_eq!(result.status, 400, "{result:?}");
+    let error = result.error();
+    let message = error["message"].as_str().unwrap();
+    assert!(message.contains("`dial_url`"), "{message}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn without_a_model_every_chat_fails_as_when_the_model_cannot_be_reached() {
     let fixture = TurnFixture::with(&manifest(json!([])), r#"{"rules": []}"#, |config| {
         config.model_url = None;
