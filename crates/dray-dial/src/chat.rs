@@ -93,6 +93,11 @@ impl ChatClient {
         }
     }
 
+    /// Whether requests have this service's own key, or none, and not that of the caller.
+    pub const fn has_own_key(&self) -> bool {
+        matches!(self.target, ChatTarget::Open { .. })
+    }
+
     /// The same client, whose requests name the trace that they belong to.
     #[must_use]
     pub const fn with_trace(mut self, source: TraceSource) -> Self {

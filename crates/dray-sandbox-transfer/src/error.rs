@@ -180,6 +180,10 @@ const fn advice(kind: ErrorKind) -> &'static str {
 pub fn sandbox(error: &dray_sandbox::Error) -> Fault {
     let kind = error.kind();
     let message = match error.numbers() {
+        // A listing stops at its limit, so the number that was found is not the whole.
+        Some((_, allowed)) if error.counts_entries() => {
+            format!("The directory has more entries than the limit of {allowed}.")
+        }
         Some((found, allowed)) if kind == ErrorKind::TooLarge => format!(
             "The file has {}, more than the limit of {}.",
             human_size(found),
@@ -189,7 +193,11 @@ pub fn sandbox(error: &dray_sandbox::Error) -> Fault {
     };
     let fault = Fault::new(code(kind), message)
         .detail(kind.as_str())
-        .advice(advice(kind));
+        .advice(if error.counts_entries() {
+            "Copy its subdirectories one at a time, or pack them into one file first."
+        } else {
+            advice(kind)
+        });
     match (error.retry_after(), kind.again()) {
         (Some(delay), _) => fault.retry_after(delay),
         // The provider named no delay, but the failure is temporary; a short delay keeps callers from repeating
@@ -228,5 +236,16 @@ mod tests {
             "The file has 2.0 KB, more than the limit of 1.0 KB."
         );
         assert!(!fault.is_retryable());
+    }
+
+    #[test]
+    fn too_many_entries_are_no_bytes() {
+        let fault = sandbox(&dray_sandbox::Error::too_many_entries(3, 2));
+        assert_eq!(
+            fault.message,
+            "The directory has more entries than the limit of 2."
+        );
+        assert!(fault.advice.starts_with("Copy its subdirectories"));
+        assert_eq!(fault.detail, "too_large");
     }
 }

@@ -174,7 +174,7 @@ impl Reader {
         // The directory itself may be a member.
         if self.entries > self.limits.entries.saturating_add(1) {
             let allowed = self.limits.entries as u64;
-            return Err(Error::too_large(self.entries as u64, allowed));
+            return Err(Error::too_many_entries(self.entries as u64, allowed));
         }
         Ok(())
     }
@@ -192,7 +192,7 @@ impl Reader {
         // Parts of names make directories that no member announced, and each of them is kept in memory.
         if self.unique.len() > self.limits.entries {
             let (found, allowed) = (self.unique.len(), self.limits.entries);
-            return Err(Error::too_large(found as u64, allowed as u64));
+            return Err(Error::too_many_entries(found as u64, allowed as u64));
         }
         if self.names > self.limits.names {
             return Err(Error::too_large(

@@ -55,7 +55,7 @@ impl Walk {
         let listing = sandbox.list(&root, depth, limits.entries).await?;
         if listing.truncated {
             let allowed = limits.entries as u64;
-            return Err(Error::too_large(allowed.saturating_add(1), allowed));
+            return Err(Error::too_many_entries(allowed.saturating_add(1), allowed));
         }
         Ok(Self {
             sandbox,

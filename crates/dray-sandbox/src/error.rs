@@ -210,6 +210,7 @@ pub struct Error {
     kind: ErrorKind,
     context: String,
     numbers: Option<(u64, u64)>,
+    counts_entries: bool,
     retry_after: Option<Duration>,
     source: Option<Box<dyn StdError + Send + Sync>>,
 }
@@ -221,6 +222,7 @@ impl Error {
             kind,
             context: context.into(),
             numbers: None,
+            counts_entries: false,
             retry_after: None,
             source: None,
         }
@@ -238,6 +240,14 @@ impl Error {
         Self {
             numbers: Some((found, allowed)),
             ..Self::new(ErrorKind::TooLarge, "over the limit")
+        }
+    }
+
+    /// A directory over a limit: entries found and entries allowed.
+    pub fn too_many_entries(found: u64, allowed: u64) -> Self {
+        Self {
+            counts_entries: true,
+            ..Self::too_large(found, allowed)
         }
     }
 
@@ -259,9 +269,15 @@ impl Error {
         &self.context
     }
 
-    /// Bytes found and bytes allowed, with [`ErrorKind::TooLarge`].
+    /// What was found and what is allowed, with [`ErrorKind::TooLarge`]: bytes, or entries where
+    /// [`Self::counts_entries`].
     pub const fn numbers(&self) -> Option<(u64, u64)> {
         self.numbers
+    }
+
+    /// Whether [`Self::numbers`] are entries of a directory.
+    pub const fn counts_entries(&self) -> bool {
+        self.counts_entries
     }
 
     /// Delay that the provider asked for.

@@ -212,7 +212,9 @@ pub(crate) fn check_key(state: &EndpointState, headers: &HeaderMap) -> Result<()
 
 async fn issue(state: &EndpointState, request: Request) -> Result<Response, TicketProblem> {
     if request.method() != Method::POST {
-        return Err(TicketProblem::MethodNotAllowed);
+        return Err(TicketProblem::MethodNotAllowed {
+            allowed: "GET, POST",
+        });
     }
     let body = Limited::new(request.into_body(), MAX_REQUEST_BYTES);
     let unreadable = |_| TicketProblem::Invalid("the request is too large or broke");

@@ -141,8 +141,11 @@ async fn read_document<T: DeserializeOwned>(
     record: &TicketRecord,
     request: Request,
 ) -> Result<T, TicketProblem> {
-    if record.direction != TicketDirection::Upload || request.method() != Method::POST {
-        return Err(TicketProblem::MethodNotAllowed);
+    if record.direction != TicketDirection::Upload {
+        return Err(TicketProblem::Invalid("a download ticket takes no parts"));
+    }
+    if request.method() != Method::POST {
+        return Err(TicketProblem::MethodNotAllowed { allowed: "POST" });
     }
     let body: Limited<Body> = Limited::new(request.into_body(), MAX_DOCUMENT_BYTES);
     let unreadable = |_| TicketProblem::Invalid("the document is too large or broke");

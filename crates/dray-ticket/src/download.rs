@@ -20,6 +20,8 @@ use crate::record::{StoredContent, TicketState};
 use crate::response::{empty_response, set};
 use crate::service::LoadedTicket;
 
+/// Methods of the URL.
+pub(crate) const DOWNLOAD_METHODS: &str = "GET, HEAD";
 /// Longest time of one response.
 const DOWNLOAD_TIMEOUT: Duration = Duration::from_hours(6);
 /// How often a ticket may send its content. Responses that broke are repeated, but a client that never reads the last
@@ -97,7 +99,11 @@ impl TicketService {
                 self.open_body(ticket, sha256, range.unwrap_or(whole))
                     .await?
             }
-            _ => return Err(TicketProblem::MethodNotAllowed),
+            _ => {
+                return Err(TicketProblem::MethodNotAllowed {
+                    allowed: DOWNLOAD_METHODS,
+                });
+            }
         };
         Ok(download_response(&content, sha256, range, body))
     }

@@ -2,7 +2,7 @@
 
 pub(crate) use dray_service::web::text_field as field;
 use dray_types::Sha256Digest;
-use http::HeaderMap;
+use http::{HeaderMap, header};
 use sfv::{BareItem, Dictionary, Item, ListEntry, Parser};
 
 use crate::problem::TicketProblem;
@@ -12,13 +12,40 @@ pub(crate) fn number_field(headers: &HeaderMap, name: &str) -> Result<Option<u64
     let Some(value) = headers.get(name) else {
         return Ok(None);
     };
-    let text = value.to_str().ok();
-    // `parse` would also accept a plus sign.
-    let digits = text.filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
-    let number = digits.and_then(|digits| digits.parse().ok());
+    let number = value.to_str().ok().and_then(parse_digits);
     number
         .map(Some)
         .ok_or(TicketProblem::Invalid("a header field is not a number"))
+}
+
+/// Parses an integer of ASCII digits; `parse` would also accept a plus sign.
+fn parse_digits(text: &str) -> Option<u64> {
+    let digits = Some(text).filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
+    digits.and_then(|digits| digits.parse().ok())
+}
+
+/// The length of the whole file in `Content-Range`; `None` when the field is absent.
+///
+/// # Errors
+///
+/// [`TicketProblem::PartialBody`] for any other range than the whole file (RFC 9110 section 14.5).
+pub(crate) fn whole_range(headers: &HeaderMap) -> Result<Option<u64>, TicketProblem> {
+    let Some(value) = headers.get(header::CONTENT_RANGE) else {
+        return Ok(None);
+    };
+    let length = value.to_str().ok().and_then(whole_length);
+    length.map(Some).ok_or(TicketProblem::PartialBody)
+}
+
+fn whole_length(range: &str) -> Option<u64> {
+    let (unit, rest) = range.trim().split_once(' ')?;
+    let (positions, length) = rest.trim().split_once('/')?;
+    let (first, last) = positions.split_once('-')?;
+    let length = parse_digits(length)?;
+    let is_whole = unit.eq_ignore_ascii_case("bytes")
+        && parse_digits(first)? == 0
+        && parse_digits(last)?.checked_add(1)? == length;
+    is_whole.then_some(length)
 }
 
 /// Parses `Upload-Complete`, a boolean of RFC 9651; `None` when the field is absent.
@@ -46,6 +73,14 @@ pub(crate) fn digest_field(
     let invalid = TicketProblem::Invalid("a digest field is not valid");
     let digests = Parser::new(value.as_bytes()).parse::<Dictionary>();
     let digests = digests.map_err(|_| invalid.clone())?;
+    let is_digest = |entry: &ListEntry| match entry {
+        ListEntry::Item(item) => matches!(item.bare_item, BareItem::ByteSequence(_)),
+        ListEntry::InnerList(_) => false,
+    };
+    // Digests of other algorithms are not compared; a text that is none is an error of the sender.
+    if !digests.values().all(is_digest) {
+        return Err(invalid);
+    }
     match digests.get("sha-256") {
         None => Ok(None),
         Some(ListEntry::Item(Item {
@@ -99,7 +134,14 @@ mod tests {
         let both = format!("sha-512=:AAAA:, {}", digest_value(digest));
         assert_eq!(read(&both), Ok(Some(digest)));
         assert_eq!(read("sha-512=:AAAA:"), Ok(None));
-        for wrong in ["sha-256=abc", "sha-256=:AAAA:", ":::", "sha-256"] {
+        for wrong in [
+            "sha-256=abc",
+            "sha-256=:AAAA:",
+            ":::",
+            "sha-256",
+            "nonsense",
+            "sha-512=abc",
+        ] {
             assert!(read(wrong).is_err(), "{wrong}");
         }
     }
@@ -120,6 +162,27 @@ mod tests {
             "type dGV4dA==",
         ] {
             assert_eq!(read(none), "", "{none}");
+        }
+    }
+
+    #[test]
+    fn a_content_range_is_that_of_a_whole_file() {
+        let read = |text: &str| whole_range(&headers("content-range", text));
+        assert_eq!(whole_range(&HeaderMap::new()), Ok(None));
+        assert_eq!(read("bytes 0-5/6"), Ok(Some(6)));
+        assert_eq!(read("Bytes 0-0/1"), Ok(Some(1)));
+        for part in [
+            "bytes 3-5/6",
+            "bytes 0-4/6",
+            "bytes 0-5/*",
+            "bytes */6",
+            "bytes 0-5",
+            "bytes=0-5/6",
+            "lines 0-5/6",
+            "bytes 0-18446744073709551615/0",
+            "",
+        ] {
+            assert_eq!(read(part), Err(TicketProblem::PartialBody), "{part}");
         }
     }
 

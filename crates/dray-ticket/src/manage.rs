@@ -164,7 +164,11 @@ async fn by_id(
     let ticket = match *method {
         Method::GET => state.service.inspect(&tenant, id).await?,
         Method::DELETE => state.service.revoke_by_id(&tenant, id).await?,
-        _ => return Err(TicketProblem::MethodNotAllowed),
+        _ => {
+            return Err(TicketProblem::MethodNotAllowed {
+                allowed: "GET, DELETE",
+            });
+        }
     };
     json_document(&TicketStatus::from(ticket))
 }

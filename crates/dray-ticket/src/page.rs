@@ -80,7 +80,9 @@ pub(crate) fn problem_page(problem: &TicketProblem) -> Response {
         escape_html(&problem.to_string()),
         escape_html(problem.advice()),
     );
-    page(problem.status(), "The file was not received", &main, None)
+    let mut response = page(problem.status(), "The file was not received", &main, None);
+    problem.set_fields(response.headers_mut());
+    response
 }
 
 fn page(status: StatusCode, title: &str, main: &str, script: Option<&str>) -> Response {

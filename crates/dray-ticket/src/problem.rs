@@ -44,6 +44,9 @@ pub enum TicketProblem {
     /// Two announced lengths differ, or the body is longer than the announced length.
     #[error("the announced lengths differ from each other or from the content")]
     InconsistentLength,
+    /// The body is a part of the file, by its `Content-Range`, and would be stored as the whole file.
+    #[error("the body is a part of the file, and this request sends whole files")]
+    PartialBody,
     /// More bytes than the ticket allows.
     #[error("the content is larger than {limit} bytes")]
     TooLarge {
@@ -69,6 +72,15 @@ pub enum TicketProblem {
         /// Media type in the header, or detected from the bytes.
         found: String,
     },
+    /// A part has another `Content-Type` than the protocol of the upload requires.
+    #[error("a part of this upload has the `Content-Type` `{expected}`")]
+    WrongPartType {
+        /// Media type of parts in the protocol.
+        expected: &'static str,
+    },
+    /// The request is of a version of tus that is not spoken here.
+    #[error("this version of tus is not available")]
+    TusVersion,
     /// The upload has too many parts.
     #[error("the upload came in too many parts")]
     TooManyParts,
@@ -93,8 +105,11 @@ pub enum TicketProblem {
         quota: u64,
     },
     /// The ticket is for the other direction, or the method is unknown.
-    #[error("the ticket does not take this method")]
-    MethodNotAllowed,
+    #[error("this URL does not take the method")]
+    MethodNotAllowed {
+        /// Methods that the URL takes, as `Allow` has them.
+        allowed: &'static str,
+    },
     /// The request is invalid; the text is the reason.
     #[error("{0}")]
     Invalid(&'static str),
@@ -188,17 +203,19 @@ impl TicketProblem {
                 StatusCode::SERVICE_UNAVAILABLE
             }
             Self::DestinationFailed(_) | Self::SourceFailed(_) => StatusCode::BAD_GATEWAY,
-            Self::InconsistentLength | Self::Invalid(_) | Self::Interrupted => {
+            Self::InconsistentLength | Self::PartialBody | Self::Invalid(_) | Self::Interrupted => {
                 StatusCode::BAD_REQUEST
             }
             Self::TooLarge { .. } | Self::TooManyParts => StatusCode::PAYLOAD_TOO_LARGE,
             Self::WrongSize { .. } | Self::WrongDigest => StatusCode::UNPROCESSABLE_ENTITY,
-            Self::WrongType { .. } => StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            Self::WrongType { .. } | Self::WrongPartType { .. } => {
+                StatusCode::UNSUPPORTED_MEDIA_TYPE
+            }
             Self::TooManyOpen { .. } | Self::QuotaExceeded { .. } => StatusCode::TOO_MANY_REQUESTS,
-            Self::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
+            Self::MethodNotAllowed { .. } => StatusCode::METHOD_NOT_ALLOWED,
             Self::Unauthorized => StatusCode::UNAUTHORIZED,
             Self::RangeNotSatisfiable { .. } => StatusCode::RANGE_NOT_SATISFIABLE,
-            Self::PreconditionFailed => StatusCode::PRECONDITION_FAILED,
+            Self::PreconditionFailed | Self::TusVersion => StatusCode::PRECONDITION_FAILED,
             Self::StorageFull => StatusCode::INSUFFICIENT_STORAGE,
             Self::Unavailable | Self::SourceUnavailable => StatusCode::SERVICE_UNAVAILABLE,
         }
@@ -216,16 +233,19 @@ impl TicketProblem {
             Self::Superseded => "upload-superseded",
             Self::OffsetMismatch { .. } => "mismatching-upload-offset",
             Self::InconsistentLength => "inconsistent-upload-length",
+            Self::PartialBody => "partial-body",
             Self::TooLarge { .. } => "content-too-large",
             Self::WrongSize { .. } => "wrong-size",
             Self::WrongDigest => "wrong-digest",
             Self::WrongType { .. } => "wrong-type",
+            Self::WrongPartType { .. } => "wrong-part-type",
+            Self::TusVersion => "tus-version",
             Self::TooManyParts => "too-many-parts",
             Self::WrongParts => "wrong-parts",
             Self::NoDirectUpload => "no-direct-upload",
             Self::TooManyOpen { .. } => "too-many-open-tickets",
             Self::QuotaExceeded { .. } => "quota-exceeded",
-            Self::MethodNotAllowed => "method-not-allowed",
+            Self::MethodNotAllowed { .. } => "method-not-allowed",
             Self::Invalid(_) => "invalid-request",
             Self::Unauthorized => "key-needed",
             Self::RangeNotSatisfiable { .. } => "range-not-satisfiable",
@@ -261,6 +281,10 @@ impl TicketProblem {
                 "Ask for the offset with HEAD and continue there with PATCH."
             }
             Self::InconsistentLength => "Announce one length, and send exactly as many bytes.",
+            Self::PartialBody => {
+                "Send the whole file without `Content-Range`, or ask for the offset with HEAD and continue there with \
+                 PATCH, as tus 1.0 or draft-ietf-httpbis-resumable-upload does."
+            }
             Self::TooLarge { .. } => {
                 "Send a smaller file, or ask for a ticket with a higher limit."
             }
@@ -268,6 +292,8 @@ impl TicketProblem {
                 "Check that the right file was sent, then ask for a new ticket."
             }
             Self::WrongType { .. } => "Send a file of the type that the ticket names.",
+            Self::WrongPartType { .. } => "Send the part again with that `Content-Type`.",
+            Self::TusVersion => "Use the version of the `Tus-Version` header.",
             Self::TooManyParts => "Send larger parts.",
             Self::WrongParts => {
                 "Send every part, and name each with the `ETag` of its response, in order."
@@ -275,7 +301,7 @@ impl TicketProblem {
             Self::NoDirectUpload => "Send the file to the URL of the ticket.",
             Self::TooManyOpen { .. } => "Use or revoke open tickets, or wait until they expire.",
             Self::QuotaExceeded { .. } => "Ask for a lower size limit, or wait a day.",
-            Self::MethodNotAllowed => "Use a method of the `Allow` header.",
+            Self::MethodNotAllowed { .. } => "Use a method of the `Allow` header.",
             Self::Invalid(_) => "Correct the request.",
             Self::Unauthorized => "Send the key of the endpoint as `Authorization: Bearer`.",
             Self::RangeNotSatisfiable { .. } => "Ask for a range inside the content.",

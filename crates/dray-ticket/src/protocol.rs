@@ -120,11 +120,23 @@ impl UploadRequest {
                     return Err(TicketProblem::Invalid("`Upload-Offset` is missing"));
                 }
                 request.media_type = content_type;
-                request.length = content_length;
+                request.length = plain_length(headers, content_length)?;
             }
         }
         request.media_type = announced_type(request.media_type);
         Ok(request)
+    }
+}
+
+/// Length of a body that is the whole file.
+fn plain_length(
+    headers: &HeaderMap,
+    content_length: Option<u64>,
+) -> Result<Option<u64>, TicketProblem> {
+    let range_length = fields::whole_range(headers)?;
+    match (content_length, range_length) {
+        (Some(length), Some(whole)) if length != whole => Err(TicketProblem::InconsistentLength),
+        _ => Ok(content_length.or(range_length)),
     }
 }
 
@@ -142,8 +154,5 @@ fn check_part_type(found: Option<&str>, expected: &'static str) -> Result<(), Ti
     if found == Some(expected) {
         return Ok(());
     }
-    Err(TicketProblem::WrongType {
-        expected: expected.to_owned(),
-        found: found.unwrap_or_default().to_owned(),
-    })
+    Err(TicketProblem::WrongPartType { expected })
 }

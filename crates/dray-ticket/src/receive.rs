@@ -13,6 +13,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::TicketService;
 use crate::active::ActiveGuard;
+use crate::download::DOWNLOAD_METHODS;
 use crate::fields;
 use crate::problem::TicketProblem;
 use crate::protocol::{UploadRequest, UploadStart};
@@ -390,7 +391,9 @@ pub(crate) fn new_lease(now_ms: u64) -> TicketLease {
 /// Checks the values in the header fields, before a byte of the body is read.
 fn check_request(record: &TicketRecord, request: &UploadRequest) -> Result<(), TicketProblem> {
     if record.direction != TicketDirection::Upload {
-        return Err(TicketProblem::MethodNotAllowed);
+        return Err(TicketProblem::MethodNotAllowed {
+            allowed: DOWNLOAD_METHODS,
+        });
     }
     if record.state == TicketState::Stored {
         return Err(TicketProblem::AlreadyStored);

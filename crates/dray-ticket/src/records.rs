@@ -1,7 +1,8 @@
 //! The storage of records: values with revisions, changed by compare-and-set.
 
-use std::fs::File;
+use std::fs::{DirBuilder, File};
 use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -12,6 +13,10 @@ use dray_bus::{KeyError, KeyValue};
 pub const TICKET_BUCKET: &str = "dray_tickets";
 /// Name of the file in a directory of records whose lock guards changes; no key has it.
 const LOCK_FILE: &str = ".lock";
+/// Mode of a new directory of records: all rights for its owner alone, since records name people's files.
+const DIRECTORY_MODE: u32 = 0o700;
+/// Mode of the file with the lock. Records have the same one, from `tempfile`.
+const LOCK_MODE: u32 = 0o600;
 /// Bytes of the revision before the value in a file.
 const REVISION_BYTES: usize = 8;
 
@@ -62,18 +67,22 @@ impl TicketRecords {
         Self(RecordBackend::KeyValue(keys))
     }
 
-    /// Records in a directory, which is created. They survive the end of the process, but may be lost in a power
+    /// Records in a directory, which is created for its owner alone. They survive the end of the process, but may be lost in a power
     /// failure, because no file is synced.
     ///
     /// # Errors
     ///
     /// The directory cannot be created.
     pub fn directory(path: &Path) -> io::Result<Self> {
-        std::fs::create_dir_all(path)?;
+        DirBuilder::new()
+            .recursive(true)
+            .mode(DIRECTORY_MODE)
+            .create(path)?;
         let changes = File::options()
             .write(true)
             .create(true)
             .truncate(false)
+            .mode(LOCK_MODE)
             .open(path.join(LOCK_FILE))?;
         Ok(Self(RecordBackend::Directory(Arc::new(RecordDirectory {
             path: path.to_owned(),

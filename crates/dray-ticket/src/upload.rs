@@ -47,6 +47,13 @@ impl UploadCall<'_> {
         body: Body,
     ) -> Result<Response, TicketProblem> {
         let protocol = UploadProtocol::of(headers);
+        // A client of tus finds the version with `OPTIONS`, which needs none itself.
+        if protocol == UploadProtocol::Tus
+            && *method != Method::OPTIONS
+            && fields::field(headers, "tus-resumable") != Some(TUS_VERSION)
+        {
+            return Err(TicketProblem::TusVersion);
+        }
         match *method {
             Method::GET => self.show(headers).await,
             Method::OPTIONS => self.describe().await,
@@ -57,7 +64,9 @@ impl UploadCall<'_> {
             }
             Method::POST if protocol == UploadProtocol::Tus => self.create_tus(headers, body).await,
             Method::PUT | Method::POST | Method::PATCH => self.upload(method, headers, body).await,
-            _ => Err(TicketProblem::MethodNotAllowed),
+            _ => Err(TicketProblem::MethodNotAllowed {
+                allowed: UPLOAD_METHODS,
+            }),
         }
     }
 
@@ -236,6 +245,17 @@ impl UploadCall<'_> {
         }
         let request = UploadRequest::read(method, headers)?;
         let protocol = request.protocol;
+        let now_ms = self.service.inner.clock.now_ms();
+        // Such a request tries a destination again, and must not store an empty file where none was sent.
+        if *method == Method::POST
+            && protocol == UploadProtocol::Plain
+            && body.is_end_stream()
+            && !ticket.record.is_leased(now_ms)
+        {
+            return Err(TicketProblem::Invalid(
+                "the request has no body; `PUT` sends an empty file",
+            ));
+        }
         let record = ticket.record.clone();
         let (offset, finished) = self.receive(ticket, request, body).await?;
         let mut response = match (&finished, protocol) {
@@ -268,6 +288,8 @@ impl UploadCall<'_> {
         headers: &HeaderMap,
         body: Body,
     ) -> Result<Response, TicketProblem> {
+        // Scripts that cut a file into forms name the range of each.
+        fields::whole_range(headers)?;
         let idle_timeout = self.service.inner.limits.idle_timeout;
         let (request, file) = form::form_file(boundary, body, idle_timeout).await?;
         let (_, finished) = self.receive(ticket, request, file).await?;

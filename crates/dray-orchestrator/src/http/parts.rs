@@ -6,6 +6,7 @@
 use dray_agent::failure::RequestFailure;
 use dray_agent::message::{Attachment, Content, Message, Role};
 use dray_media_type::type_of_name;
+use dray_tool_files::data::decode_data_url;
 use serde_json::{Map, Value};
 
 use super::plain_request::unsupported_failure;
@@ -69,6 +70,7 @@ fn part_attachment(
         ("refusal", Role::Assistant) => Ok(None),
         ("image_url", Role::User) => {
             let url = text("image_url", "url").ok_or_else(|| missing("image_url.url"))?;
+            check_image_url(path, url)?;
             Ok(Some(inline_attachment(image_type(url), url.to_owned())))
         }
         ("input_audio", Role::User) => {
@@ -95,6 +97,28 @@ fn part_attachment(
             "the part is not one of this role",
         )),
     }
+}
+
+/// Refuses an address that no model reads: the model's service would refuse it less clearly, or open it itself.
+fn check_image_url(path: &str, url: &str) -> Result<(), RequestFailure> {
+    let (scheme, rest) = url.trim_start().split_once(':').unwrap_or_default();
+    let is_scheme = |name: &str| scheme.eq_ignore_ascii_case(name);
+    let reason = if is_scheme("data") {
+        match decode_data_url(url, u64::MAX) {
+            Ok(_) => return Ok(()),
+            Err(_) => "The 'data:' URL of the picture cannot be decoded.",
+        }
+    } else if rest.starts_with("//") && (is_scheme("https") || is_scheme("http")) {
+        return Ok(());
+    } else {
+        "The URL of a picture begins with 'https://', 'http://' or 'data:'."
+    };
+    let param = format!("{path}.image_url.url");
+    Err(RequestFailure::of_parameter(
+        param,
+        "invalid_image_url",
+        reason,
+    ))
 }
 
 /// An attachment whose content stays in the message.
@@ -234,6 +258,34 @@ mod tests {
                 (failure.status, failure.param.as_deref()),
                 (400, Some(param))
             );
+        }
+    }
+
+    #[test]
+    fn pictures_that_no_model_reads_are_refused() {
+        let picture = |url: &str| json!([{"type": "image_url", "image_url": {"url": url}}]);
+        for url in [
+            "data:image/png;base64,!!!!",
+            "data:image/png",
+            "file:///etc/passwd",
+            "ftp://a.example/b.png",
+            "/etc/passwd",
+            "https",
+        ] {
+            let failure = attach("user", &picture(url)).unwrap_err();
+            assert_eq!(
+                (failure.status, failure.param.as_deref()),
+                (400, Some("messages.0.content.0.image_url.url")),
+                "{url}"
+            );
+        }
+        for url in [
+            "HTTPS://a.example/b.png",
+            "http://a.example/b",
+            "DATA:image/png;base64,QQ",
+            "data:image/svg+xml,%3Csvg/%3E",
+        ] {
+            attach("user", &picture(url)).unwrap();
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Headers of all responses of the plain endpoints: the request's id, and those that let pages of configured origins
-//! read them (CORS, <https://fetch.spec.whatwg.org/#http-cors-protocol>).
+//! Headers of responses: the request's id in all, and in those of the plain endpoints the headers that let pages of
+//! configured origins read them (CORS, <https://fetch.spec.whatwg.org/#http-cors-protocol>).
 //!
 //! Only origins that the operator lists are named, each exactly. Cookies are never allowed: callers send a bearer
 //! token. This project has its own code for that, because it must agree with the rule for pages of other origins in
@@ -35,10 +35,21 @@ impl RequestId {
     }
 }
 
-/// Adds the headers, and answers preflights of configured origins.
+/// Gives a request an id, which its response has too.
+pub(super) async fn add_request_id(mut request: Request, next: Next) -> Response {
+    let id = RequestId::random();
+    request.extensions_mut().insert(id.clone());
+    let mut response = next.run(request).await;
+    if let Ok(id) = HeaderValue::try_from(id.0) {
+        response.headers_mut().insert(REQUEST_ID_HEADER, id);
+    }
+    response
+}
+
+/// Adds the headers of CORS, and answers preflights of configured origins.
 pub(super) async fn add_plain_headers(
     State(surface): State<Arc<HttpSurface>>,
-    mut request: Request,
+    request: Request,
     next: Next,
 ) -> Response {
     let origins = &surface.options.cors_origins;
@@ -47,13 +58,9 @@ pub(super) async fn add_plain_headers(
         .get(header::ORIGIN)
         .filter(|origin| is_listed(origins, origin))
         .cloned();
-    let id = RequestId::random();
     let mut response = match &origin {
         Some(_) if is_preflight(&request) => preflight_response(request.headers()),
-        _ => {
-            request.extensions_mut().insert(id.clone());
-            next.run(request).await
-        }
+        _ => next.run(request).await,
     };
     let headers = response.headers_mut();
     if !origins.is_empty() {
@@ -63,9 +70,6 @@ pub(super) async fn add_plain_headers(
     if let Some(origin) = origin {
         headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin);
         headers.insert(header::ACCESS_CONTROL_EXPOSE_HEADERS, EXPOSED_HEADERS);
-    }
-    if let Ok(id) = HeaderValue::try_from(id.0) {
-        headers.insert(REQUEST_ID_HEADER, id);
     }
     response
 }

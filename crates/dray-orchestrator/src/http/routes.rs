@@ -25,7 +25,7 @@ use super::client_state::{BackgroundTasks, ClientState, client_state_routes};
 use super::contract::{Agent, CheckedChatRequest, ManifestSource};
 use super::credentials::VerifiedCredentials;
 use super::reply::ReplyOptions;
-use super::response_headers::{RequestId, add_plain_headers};
+use super::response_headers::{RequestId, add_plain_headers, add_request_id};
 use super::responses::RunningResponses;
 use super::run::AnswerRun;
 use super::trace::trace_request;
@@ -157,6 +157,7 @@ impl HttpSurface {
             // `read_json` counts the bytes itself.
             .layer(DefaultBodyLimit::disable())
             .layer(middleware::from_fn(trace_request))
+            .layer(middleware::from_fn(add_request_id))
             .with_state(self)
     }
 

@@ -40,11 +40,12 @@ fn source_failure(source: &ErrorSource, is_plain: bool) -> RequestFailure {
 
 /// The model gave no answer. A service's message may quote the conversation or a key, so it is logged only if contents
 /// may be logged. A plain client that set a parameter which the model refuses gets the message, as it would from the
-/// model itself.
+/// model itself. `has_own_key` for a model that gets the operator's key and not that of the client.
 pub(super) fn model_failure(
     error: &ChatError,
     log_payloads: Option<usize>,
     is_plain: bool,
+    has_own_key: bool,
 ) -> RequestFailure {
     let code = error.code.as_deref().unwrap_or_default();
     if error.status().is_some() {
@@ -78,7 +79,22 @@ pub(super) fn model_failure(
         if let Some(400 | 422) = error.status() {
             failure.message.clone_from(&error.message);
         }
+        if let (Some(status @ (401 | 403)), true) = (error.status(), has_own_key) {
+            return refused_own_key_failure(status, failure.display_message);
+        }
     }
+    failure
+}
+
+/// The model refused the operator's key. DIAL's clients get the model's status (quickapps 41); on the plain endpoints
+/// it would mean that the client's own key is wrong.
+fn refused_own_key_failure(status: u16, display_message: Option<String>) -> RequestFailure {
+    let message = format!(
+        "The AI model's service does not accept the key of this service (status {status}). The key of the client is \
+         not at fault. Please contact your administrator."
+    );
+    let mut failure = RequestFailure::new(502, message);
+    failure.display_message = display_message;
     failure
 }
 

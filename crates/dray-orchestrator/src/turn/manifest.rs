@@ -105,8 +105,13 @@ impl ManifestLoader {
             let message = format!("Error while fetching application {id}: {reason}");
             RequestFailure::new(500, message).kind("internal_server_error")
         };
+        // Nothing was fetched, so this is not the failure of quickapps 2.2, and another attempt fails too.
         let Some(core) = &self.core else {
-            return Err(failed("this service has no DIAL_URL"));
+            return Err(RequestFailure::new(
+                400,
+                "X-DIAL-APPLICATION-ID names an application of DIAL, and `dial_url` of this service is not set. Name a \
+                 local manifest as model, or send X-DIAL-APPLICATION-PROPERTIES.",
+            ));
         };
         let application = core.application(caller, id).await.map_err(|error| {
             tracing::warn!(

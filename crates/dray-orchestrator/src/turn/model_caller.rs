@@ -58,12 +58,15 @@ impl ModelCaller<'_> {
             }
             other => other,
         };
+        let has_own_key =
+            matches!(self.endpoint, ModelEndpoint::Available(chat) if chat.has_own_key());
         answer.map_err(|refused| match refused {
             CallError::Interrupted(error) => error,
             CallError::Model(error) => LoopError::Failed(super::failures::model_failure(
                 &error,
                 self.log_payloads,
                 self.is_plain,
+                has_own_key,
             )),
         })
     }

@@ -11,12 +11,12 @@ async fn a_model_that_refuses_immediately_gives_an_http_status() {
     for (status, outgoing, start) in [
         (
             401,
-            401,
+            502,
             "Authentication failed when accessing the AI model.",
         ),
         (
             403,
-            403,
+            502,
             "You don't have permission to use the AI model configured in this application.",
         ),
         (
@@ -56,6 +56,39 @@ async fn a_model_that_refuses_immediately_gives_an_http_status() {
         );
         assert_eq!(fixture.asked().len(), 1, "{status} is not tried again");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refused_key_of_the_operator_is_no_fault_of_the_client() {
+    let script = r#"{"rules": [{"reply": {"fail": {"status": 401, "message": "no"}}}]}"#;
+    let fixture = TurnFixture::plain(&manifest(json!([])), script).await;
+    let result = fixture.send_text("x").await;
+    let error = result.error();
+    assert_eq!(result.status, 502, "{error}");
+    assert_eq!(
+        (&error["type"], &error["code"]),
+        (&json!("runtime_error"), &json!("502"))
+    );
+    let message = error["message"].as_str().unwrap();
+    assert!(
+        message.contains("key of the client is not at fault"),
+        "{message}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_application_of_dial_is_refused_where_there_is_no_dial() {
+    let fixture = TurnFixture::plain(&manifest(json!([])), r#"{"rules": []}"#).await;
+    let body = json!({"model": "agent", "messages": [{"role": "user", "content": "x"}]});
+    let request = fixture
+        .client
+        .post(&format!("{}/v1/chat/completions", fixture.url))
+        .header("x-dial-application-id", "my-app");
+    let result = fixture.send(request.json(&body)).await;
+    assert_eq!(result.status, 400, "{result:?}");
+    let error = result.error();
+    let message = error["message"].as_str().unwrap();
+    assert!(message.contains("`dial_url`"), "{message}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -91,7 +91,7 @@ impl DirectSandbox {
         // A cut listing would copy a part and report success.
         if listing.truncated {
             let most = MAX_ENTRIES as u64;
-            return Err(SandboxError::too_large(most + 1, most).into());
+            return Err(SandboxError::too_many_entries(most + 1, most).into());
         }
         let mut tree = Tree {
             path: directory.as_bytes().to_vec(),

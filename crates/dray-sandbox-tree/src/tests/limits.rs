@@ -39,7 +39,8 @@ async fn entries_are_counted_of_any_kind() {
     let many = (0..9).fold(ScriptedTar::default(), |tar, _| {
         tar.pax(b'g', &[("comment", "c")])
     });
-    assert_eq!(too_large(limits, many).await, (5, 3));
+    assert_eq!(too_large(limits, many.clone()).await, (5, 3));
+    assert!(within(limits, many).await.unwrap_err().counts_entries());
 }
 
 #[tokio::test]

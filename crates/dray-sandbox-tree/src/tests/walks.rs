@@ -117,6 +117,7 @@ async fn a_walk_has_the_limits_of_a_tar() {
     };
     let error = place.walk(fewer).await.unwrap_err();
     assert_eq!(error.numbers(), Some((7, 6)));
+    assert!(error.counts_entries());
     let less = Limits {
         total: 299,
         ..limits

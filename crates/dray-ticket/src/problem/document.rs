@@ -2,10 +2,12 @@
 
 use axum::body::Body;
 use axum::response::Response;
-use http::{HeaderName, HeaderValue, header};
+use http::{HeaderMap, HeaderName, HeaderValue, header};
 use serde_json::{Value, json};
 
 use super::{DestinationFailure, TicketProblem};
+use crate::protocol::TUS_VERSION;
+use crate::response::set;
 
 /// Prefix of every problem type of this crate.
 const PROBLEM_TYPE_PREFIX: &str = "urn:drayage:problem:";
@@ -51,17 +53,29 @@ impl TicketProblem {
             header::CONTENT_TYPE,
             HeaderValue::from_static("application/problem+json"),
         );
+        self.set_fields(headers);
+        response
+    }
+
+    /// Sets the header fields that only this problem has.
+    pub(crate) fn set_fields(&self, headers: &mut HeaderMap) {
         match self {
             Self::OffsetMismatch { expected, .. } => {
                 headers.insert(
                     HeaderName::from_static("upload-offset"),
-                    HeaderValue::from(expected),
+                    HeaderValue::from(*expected),
                 );
             }
             Self::RangeNotSatisfiable { size } => {
                 if let Ok(value) = HeaderValue::try_from(format!("bytes */{size}")) {
                     headers.insert(header::CONTENT_RANGE, value);
                 }
+            }
+            // RFC 5789 section 2.2.
+            Self::WrongPartType { expected } => set(headers, "accept-patch", expected),
+            Self::TusVersion => set(headers, "tus-version", TUS_VERSION),
+            Self::MethodNotAllowed { allowed } => {
+                set(headers, "allow", allowed);
             }
             Self::DestinationFailed(failure) if !failure.is_retryable => {}
             Self::InUse
@@ -77,7 +91,6 @@ impl TicketProblem {
             }
             _ => {}
         }
-        response
     }
 }
 

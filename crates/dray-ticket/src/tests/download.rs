@@ -219,7 +219,10 @@ async fn a_download_ticket_takes_no_bytes() {
     let fixture = TestEndpoint::new().await;
     let url = fixture.issue_download(&noise(10), "a.bin").await;
     let response = fixture.send(&format!("PUT {url}"), b"abc").await;
-    assert_eq!(response.status, 405);
+    assert_eq!(
+        (response.status, response.field("allow")),
+        (405, Some("GET, HEAD"))
+    );
 }
 
 #[tokio::test]

@@ -183,3 +183,37 @@ async fn requests_that_name_no_ticket_or_no_tenant_are_refused() {
         .await;
     assert_eq!(stored.status, 201);
 }
+
+#[tokio::test]
+async fn a_method_that_a_url_does_not_take_is_refused_with_those_that_it_takes() {
+    let fixture = TestEndpoint::new().await;
+    let ticket = fixture.issue_ticket(TicketRequest::upload(100)).await;
+    let upload = ticket.url("");
+    let upload_methods = "GET, HEAD, OPTIONS, PUT, POST, PATCH, DELETE";
+    for (line, allowed) in [
+        (format!("TRACE {upload}"), upload_methods),
+        (format!("GET {upload}/parts"), "POST"),
+        (format!("GET {upload}/parts/complete"), "POST"),
+        ("PUT /tickets".to_owned(), "GET, POST"),
+        (
+            format!("PUT /tickets/{}?tenant=default", ticket.id()),
+            "GET, DELETE",
+        ),
+    ] {
+        let refused = send_with_key(&fixture, &line).await;
+        assert_eq!(
+            (refused.status, refused.field("allow")),
+            (405, Some(allowed)),
+            "{line}"
+        );
+        assert_eq!(refused.problem(), "method-not-allowed", "{line}");
+    }
+    // The page for people has the same field.
+    let page = fixture
+        .send_empty(&format!("TRACE {upload}\r\naccept: text/html"))
+        .await;
+    assert_eq!(
+        (page.status, page.field("allow")),
+        (405, Some(upload_methods))
+    );
+}

@@ -112,6 +112,48 @@ async fn uploads_that_do_not_fit_the_ticket_are_refused_and_not_stored() {
 }
 
 #[tokio::test]
+async fn a_part_of_a_file_is_not_stored_as_the_whole() {
+    let fixture = TestEndpoint::new().await;
+    let url = fixture.issue(TicketRequest::upload(100)).await;
+    for method in ["PUT", "POST"] {
+        for range in ["bytes 3-5/6", "bytes 3-8/9", "bytes 0-2/6", "bytes 0-2/*"] {
+            let head = format!("{method} {url}\r\ncontent-range: {range}");
+            let refused = fixture.send(&head, b"abc").await;
+            assert_eq!(
+                (refused.status, refused.problem().as_str()),
+                (400, "partial-body"),
+                "{range}"
+            );
+        }
+    }
+    let other_length_head = format!("PUT {url}\r\ncontent-range: bytes 0-5/6");
+    let refused = fixture.send(&other_length_head, b"abc").await;
+    assert_eq!(
+        (refused.status, refused.problem().as_str()),
+        (400, "inconsistent-upload-length")
+    );
+    assert!(!fixture.is_stored(b"abc").await);
+    // The ticket can still be used, with a range that names the whole too.
+    let head = format!("PUT {url}\r\ncontent-range: bytes 0-2/3");
+    assert_eq!(fixture.send(&head, b"abc").await.status, 201);
+}
+
+#[tokio::test]
+async fn a_post_without_a_body_is_no_empty_file() {
+    let fixture = TestEndpoint::new().await;
+    let url = fixture.issue(TicketRequest::upload(100)).await;
+    for length in ["", "\r\ncontent-length: 0"] {
+        let refused = fixture.send_empty(&format!("POST {url}{length}")).await;
+        assert_eq!(
+            (refused.status, refused.problem().as_str()),
+            (400, "invalid-request")
+        );
+    }
+    assert!(!fixture.is_stored(b"").await);
+    assert_eq!(fixture.send(&format!("PUT {url}"), b"").await.status, 201);
+}
+
+#[tokio::test]
 async fn announced_digests_that_agree_are_accepted() {
     let fixture = TestEndpoint::new().await;
     let digest = Sha256Digest::of(b"abc");

@@ -1,5 +1,7 @@
 //! Records in a directory and in a bucket behave the same.
 
+use std::os::unix::fs::PermissionsExt as _;
+
 use bytes::Bytes;
 use dray_bus::{Bus, Topology};
 use dray_types::Clock;
@@ -61,4 +63,17 @@ async fn records_survive_the_process() {
         after.get("ticket.a").await.unwrap(),
         Some((value, revision))
     );
+}
+
+#[tokio::test]
+async fn a_new_directory_and_its_files_are_for_their_owner_alone() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("tickets");
+    let records = TicketRecords::directory(&path).unwrap();
+    let value = Bytes::from_static(b"1");
+    records.put("ticket.a", value, 0).await.unwrap();
+    for (name, mode) in [("", 0o700), (".lock", 0o600), ("ticket.a", 0o600)] {
+        let metadata = std::fs::metadata(path.join(name)).unwrap();
+        assert_eq!(metadata.permissions().mode() & 0o777, mode, "{name:?}");
+    }
 }

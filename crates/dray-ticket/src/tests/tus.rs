@@ -115,3 +115,46 @@ async fn options_name_version_extensions_and_limit() {
             .contains("max-size=100")
     );
 }
+
+#[tokio::test]
+async fn another_version_of_tus_is_refused_with_the_one_that_is_spoken() {
+    let fixture = TestEndpoint::new().await;
+    let url = fixture
+        .issue(TicketRequest::upload(100).size(Some(2)))
+        .await;
+    for method in ["HEAD", "POST", "PATCH", "DELETE"] {
+        let head = format!("{method} {url}\r\ntus-resumable: 0.2\r\nupload-offset: 0");
+        let refused = fixture.send(&head, b"").await;
+        assert_eq!(
+            (refused.status, refused.field("tus-version")),
+            (412, Some("1.0.0")),
+            "{method}"
+        );
+    }
+    let options = fixture
+        .send_empty(&format!("OPTIONS {url}\r\ntus-resumable: 0.2"))
+        .await;
+    assert_eq!(options.status, 204);
+}
+
+#[tokio::test]
+async fn a_part_of_another_type_is_refused_with_the_type_of_parts() {
+    let fixture = TestEndpoint::new().await;
+    let url = fixture.issue(TicketRequest::upload(100)).await;
+    for (fields, expected) in [
+        (TUS_HEADER, "application/offset+octet-stream"),
+        ("upload-complete: ?1", "application/partial-upload"),
+    ] {
+        for content_type in ["", "\r\ncontent-type: text/plain"] {
+            let head = format!("PATCH {url}\r\n{fields}\r\nupload-offset: 0{content_type}");
+            let refused = fixture.send(&head, b"abc").await;
+            assert_eq!(
+                (refused.status, refused.problem().as_str()),
+                (415, "wrong-part-type")
+            );
+            assert_eq!(refused.field("accept-patch"), Some(expected));
+            let detail = refused.json()["detail"].to_string();
+            assert!(detail.contains(expected), "{detail}");
+        }
+    }
+}

@@ -118,11 +118,8 @@ pub(super) fn read_response_request(body: Value) -> Result<ResponseRequest, Requ
         previous.as_ref(),
         conversation.as_ref(),
     )?;
-    let input = match body.shift_remove("input") {
-        Some(input) => read_input(input)?,
-        None if previous.is_some() || conversation.is_some() => InputItems::default(),
-        None => return Err(invalid("input", "The input is empty.")),
-    };
+    let continues = previous.is_some() || conversation.is_some();
+    let input = take_input(&mut body, continues)?;
     let mut chat = Map::new();
     let mut echo = usual_echo();
     echo.insert("model".to_owned(), json!(model));
@@ -242,6 +239,27 @@ fn check_state(
         ));
     }
     Ok(())
+}
+
+/// Takes `input`. An empty one is none, as in `OpenAI`'s API; a message with an empty text is one.
+fn take_input(
+    body: &mut Map<String, Value>,
+    continues: bool,
+) -> Result<InputItems, RequestFailure> {
+    let input = body.shift_remove("input").filter(|input| {
+        let is_empty_text = input.as_str().is_some_and(str::is_empty);
+        let is_empty_list = input.as_array().is_some_and(Vec::is_empty);
+        !is_empty_text && !is_empty_list
+    });
+    match input {
+        Some(input) => read_input(input),
+        None if continues => Ok(InputItems::default()),
+        None => Err(RequestFailure::of_parameter(
+            "input",
+            "missing_required_parameter",
+            "One of 'input', 'previous_response_id' and 'conversation' is required.",
+        )),
+    }
 }
 
 fn take_conversation(body: &mut Map<String, Value>) -> Result<Option<String>, RequestFailure> {

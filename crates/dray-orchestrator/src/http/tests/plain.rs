@@ -148,6 +148,28 @@ async fn every_response_of_the_plain_endpoint_has_an_id_that_the_log_has_too() {
 }
 
 #[tokio::test]
+async fn responses_beside_the_plain_endpoints_have_an_id_too() {
+    let fixture = TestSurface::start(Vec::new()).await;
+    for (method, path, status) in [
+        (Method::GET, "/health", 200),
+        (Method::GET, "/v1/nothing", 404),
+        (Method::DELETE, "/health", 405),
+        (Method::GET, OPENAI_PATH, 405),
+        (
+            Method::POST,
+            "/openai/deployments/quick_apps2/chat/completions",
+            400,
+        ),
+    ] {
+        let request = fixture.request(method, path);
+        let response = request.send(&|_| ()).await.unwrap();
+        assert_eq!(response.status(), status, "{path}");
+        let id = response.header("x-request-id").unwrap();
+        assert!(id.starts_with("req_"), "{path}: {id}");
+    }
+}
+
+#[tokio::test]
 async fn a_rate_limit_has_its_time_in_a_header() {
     let mut failure = RequestFailure::new(429, "slow down");
     failure.retry_after_seconds = Some(7);

@@ -109,3 +109,29 @@ fn failures_of_the_turn_name_the_place_in_the_request() {
         assert_eq!(failure.message, format!("'{place}' is wrong"));
     }
 }
+
+#[test]
+fn an_empty_input_is_a_missing_one() {
+    for body in [
+        json!({"model": "m"}),
+        json!({"model": "m", "input": null}),
+        json!({"model": "m", "input": ""}),
+        json!({"model": "m", "input": []}),
+    ] {
+        let failure = read_response_request(body).unwrap_err();
+        assert_eq!(
+            (
+                failure.status,
+                failure.param.as_deref(),
+                failure.code.as_deref()
+            ),
+            (400, Some("input"), Some("missing_required_parameter"))
+        );
+    }
+    // Nothing new in a conversation.
+    let request = read(&json!({"input": "", "previous_response_id": "resp_1"})).unwrap();
+    assert!(request.input.items.is_empty());
+    // A message whose text is empty.
+    let message = json!({"input": [{"role": "user", "content": ""}]});
+    assert_eq!(read(&message).unwrap().input.items.len(), 1);
+}
