@@ -136,8 +136,8 @@ impl PlatformCache {
         self.set(&key, origin, FILE_ID_LIFETIME).await;
     }
 
-    /// Stores a failure of a message that no record has yet, because the platform reported it before the response was
-    /// stored.
+    /// Stores a failure of a message that no record may have yet, because the platform reported it before the response
+    /// was stored.
     pub async fn keep_early_failure(&self, account: &str, message: &str, code: &str) {
         let key = message_key("news", account, message);
         self.set(&key, &code, Duration::from_hours(1)).await;

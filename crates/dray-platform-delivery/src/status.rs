@@ -67,11 +67,11 @@ impl StatusUpdates {
             return Ok(());
         }
         let id = account.id();
+        // Before the record is read: a worker that stores its response meanwhile reads this afterwards.
+        self.platform_cache
+            .keep_early_failure(&id, &update.message_id, &update.code)
+            .await;
         let Some(origin) = self.platform_cache.origin(&id, &update.message_id).await else {
-            // The response to our own request may arrive later than this report.
-            self.platform_cache
-                .keep_early_failure(&id, &update.message_id, &update.code)
-                .await;
             return Ok(());
         };
         let Some(mut stored) = self.log.records.read(&origin.record).await? else {
@@ -109,7 +109,7 @@ impl StatusUpdates {
 }
 
 /// Whether a platform's code means that only a message of the user opens the window (platform-delivery 7.5).
-fn is_window_closed(code: &str) -> bool {
+pub(crate) fn is_window_closed(code: &str) -> bool {
     code == "131047"
 }
 
