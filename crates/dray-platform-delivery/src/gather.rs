@@ -118,7 +118,8 @@ impl Gatherer {
         let key = records::record_key(&meta.tenant, &meta.operation);
         let found = self.log.records.read(&key).await.map_err(Fault::from)?;
         // A record means that an earlier attempt gathered the files already.
-        let stored = if let Some(stored) = found {
+        let own = found.filter(|stored| !is_foreign_mark(&stored.record, &work.session));
+        let stored = if let Some(stored) = own {
             stored
         } else {
             let gathered = tokio::select! {
@@ -267,13 +268,31 @@ impl Gatherer {
     ) -> Result<RevisionedRecord, DeliveryError> {
         let delivery_timeout = self.context.config.delivery_timeout.as_millis();
         let record = DeliveryRecord::begin(meta, start, position, delivery_timeout);
-        // Revision 0 creates the record. If a redelivered attempt wrote it first, both continue with that record.
-        match self.log.records.write(key, record, 0).await {
-            Err(RecordError::Moved) => {}
-            other => return Ok(other?),
+        Ok(self.write_first(key, record).await?)
+    }
+
+    /// Writes the first record of a delivery in the place of a mark of another session. If another attempt of the work
+    /// or a cancellation by the session wrote it already, returns that one.
+    async fn write_first(
+        &self,
+        key: &str,
+        record: DeliveryRecord,
+    ) -> Result<RevisionedRecord, RecordError> {
+        // Revision 0 creates the record.
+        let mut revision = 0;
+        loop {
+            let written = self.log.records.write(key, record.clone(), revision).await;
+            match written {
+                Err(RecordError::Moved) => {}
+                other => return other,
+            }
+            let found = self.log.records.read(key).await?;
+            let found = found.ok_or(RecordError::Moved)?;
+            if !is_foreign_mark(&found.record, &record.session) {
+                return Ok(found);
+            }
+            revision = found.revision;
         }
-        let found = self.log.records.read(key).await?;
-        Ok(found.ok_or(RecordError::Moved)?)
     }
 
     /// Ends a request that can never be delivered, with a record that later receipts show.
@@ -317,12 +336,18 @@ impl Gatherer {
             report: Some(report::for_event(&record)),
         };
         // An earlier attempt may have refused the request already; its record stays.
-        match self.log.write(key, record, 0).await {
-            Ok(_) | Err(RecordError::Moved) => {}
+        match self.write_first(key, record).await {
+            Ok(written) => self.log.index.note(key, &written),
             Err(error) => return Fault::from(error).into(),
         }
         WorkFailure::with_event(fault, &rejected)
     }
+}
+
+/// Whether a record only marks a cancellation by a session that the delivery does not belong to. The mark is written
+/// before the files are stored, when only the work says whose delivery it is.
+fn is_foreign_mark(record: &DeliveryRecord, session: &str) -> bool {
+    record.cancelled && record.files.is_empty() && record.session != session
 }
 
 /// Whether files of the sandbox are sent as previews.

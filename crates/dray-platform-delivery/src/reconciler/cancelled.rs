@@ -58,7 +58,8 @@ impl Reconciler {
         Err(RecordError::Moved.into())
     }
 
-    /// A record for a delivery whose files are not stored yet. The worker finds this record when it writes its own.
+    /// A mark for a delivery whose files are not stored yet. The worker finds it when it writes its own record, and
+    /// replaces it if the delivery belongs to another session, which nothing here can know.
     async fn record_before_files(
         &self,
         context: &RequestContext,
