@@ -212,7 +212,7 @@ async fn a_record_whose_writer_crashed_before_requesting_the_next_round_is_ended
         !fixture.record("d").await.finished,
         "it may still be worked on"
     );
-    work(
+    run_worker(
         &fixture,
         "platform-delivery",
         &request,
