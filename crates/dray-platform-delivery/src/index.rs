@@ -40,7 +40,7 @@ pub struct IndexEntry {
     pub finished: bool,
     /// Whether lists of open deliveries show it: it is not finished, or a file did not arrive.
     pub open: bool,
-    /// Unix milliseconds at which it continues; 0 while it does not wait.
+    /// Unix milliseconds at which it continues; 0 while it does not wait. As in its record.
     pub due_at_ms: u64,
     /// What it waits for.
     pub waiting: Option<WaitingReason>,
@@ -173,6 +173,16 @@ impl DeliveryIndex {
             .collect();
         entries.sort_by_key(IndexEntry::order);
         entries
+    }
+
+    /// Keys of deliveries that are over, and whose end was to be published at or before this time.
+    pub fn unpublished_ends(&self, before_ms: u64) -> Vec<String> {
+        let state = self.lock();
+        let left = state.entries.values().filter(|entry| {
+            // A delivery that is over waits for nothing else.
+            entry.finished && entry.due_at_ms != 0 && entry.due_at_ms <= before_ms
+        });
+        left.map(|entry| entry.key.clone()).collect()
     }
 
     /// Deliveries of a tenant, newest first; keys begin with its token.

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use dray_bus::Bus;
 use dray_platform::{ErrorKind, StatusUpdate};
-use dray_proto::v1;
 use dray_types::Clock;
 
 use crate::accounts::PlatformAccount;
@@ -14,7 +13,7 @@ use crate::error::DeliveryError;
 use crate::index::IndexEntry;
 use crate::machine::{DeliveryStep, StepConfirmation};
 use crate::platform_cache::PlatformCache;
-use crate::reconciler::{log_failure, round_meta};
+use crate::reconciler::{log_failure, mark_unpublished, publish_end};
 use crate::record::{DeliveryRecord, FileState, WaitingReason};
 use crate::report;
 
@@ -82,19 +81,15 @@ impl StatusUpdates {
         }
         if is_window_closed(&update.code) {
             self.wait_for_user(&mut stored.record);
+        } else if stored.record.finished {
+            // A repeat of the report changes nothing, so a crash would lose the correction.
+            mark_unpublished(&mut stored.record, self.clock.now_ms());
         }
         let written = self
             .log
             .write(&origin.record, stored.record, stored.revision)
             .await?;
-        if let Some(meta) = round_meta(&written.record) {
-            let done = v1::DeliveryDone {
-                report: Some(report::for_event(&written.record)),
-            };
-            let part = format!("corrected.{}", written.revision);
-            self.bus.publish_event_part(&meta, &part, &done).await?;
-        }
-        Ok(())
+        publish_end(&self.bus, &self.log, &origin.record, written).await
     }
 
     /// Reopens a finished delivery, so that it continues when the user writes again.
