@@ -4,9 +4,11 @@ use std::sync::Arc;
 
 use dray_bus::Bus;
 use dray_platform::{ErrorKind, StatusUpdate};
+use dray_proto::v1;
 use dray_types::Clock;
 
 use crate::accounts::PlatformAccount;
+use crate::chat_positions::chat_of;
 use crate::config::Config;
 use crate::delivery_log::DeliveryLog;
 use crate::error::DeliveryError;
@@ -30,12 +32,14 @@ pub(crate) struct StatusUpdates {
 impl StatusUpdates {
     /// Continues deliveries of the chat that wait for a message of the user.
     pub(crate) async fn window_opened(&self, account: &PlatformAccount, chat: &str) {
+        let target = v1::ChatTarget {
+            chat: chat.to_owned(),
+            ..v1::ChatTarget::default()
+        };
+        let chat = chat_of(&account.id(), &target);
         for entry in self.log.index.unfinished() {
-            let is_affected = entry.waiting == Some(WaitingReason::WindowClosed)
-                && entry.target.chat == chat
-                && entry.target.platform == account.platform.name()
-                && (entry.target.account.is_empty() || entry.target.account == account.name);
-            if is_affected {
+            let is_waiting = entry.waiting == Some(WaitingReason::WindowClosed);
+            if is_waiting && entry.is_in(&chat, account.tenant.as_ref()) {
                 log_failure(self.make_due(&entry).await);
             }
         }

@@ -188,7 +188,7 @@ impl Sender {
         let cancel = run.cancel.clone();
         let order = (run.record().begun_at_ms, run.record().delivery_id.clone());
         if let Some(WaitingDelivery { due_ms, why }) =
-            self.turns.waiting_before(&chat, &order).await?
+            self.turns.waiting_before(&account, &chat, &order).await?
         {
             return run.park(due_ms, why).await;
         }
@@ -201,7 +201,7 @@ impl Sender {
         }
         // Checked again: a delivery that held a place just now may wait in its record by now.
         if let Some(WaitingDelivery { due_ms, why }) =
-            self.turns.waiting_before(&chat, &order).await?
+            self.turns.waiting_before(&account, &chat, &order).await?
         {
             return run.park(due_ms, why).await;
         }
@@ -214,7 +214,11 @@ impl Sender {
                 .park(self.context.clock.now_ms(), WaitingReason::Queue)
                 .await;
         };
-        let Some(lease) = self.turns.take_chat_lease(&chat, &order, &cancel).await? else {
+        let Some(lease) = self
+            .turns
+            .take_chat_lease(&account, &chat, &order, &cancel)
+            .await?
+        else {
             let due_ms = Deadline::after(self.context.clock.now_ms(), RETRY_DELAY).unix_ms();
             return run.park(due_ms, WaitingReason::Queue).await;
         };
