@@ -84,7 +84,7 @@ impl StatusUpdates {
             return Ok(());
         }
         if is_window_closed(&update.code) {
-            self.wait_for_user(&mut stored.record);
+            self.wait_for_user(account, &mut stored.record).await;
         } else if stored.record.finished {
             // A repeat of the report changes nothing, so a crash would lose the correction.
             mark_unpublished(&mut stored.record, self.clock.now_ms());
@@ -96,14 +96,26 @@ impl StatusUpdates {
         publish_end(&self.bus, &self.log, &origin.record, written).await
     }
 
-    /// Reopens a finished delivery, so that it continues when the user writes again.
-    fn wait_for_user(&self, record: &mut DeliveryRecord) {
+    /// Reopens a finished delivery, so that it continues when the user writes again. It continues immediately if the
+    /// user has written since its end.
+    async fn wait_for_user(&self, account: &PlatformAccount, record: &mut DeliveryRecord) {
+        let target = record.target.clone().unwrap_or_default();
+        let written_ms = self
+            .platform_cache
+            .last_message_ms(&account.id(), &target.chat)
+            .await;
+        let is_open =
+            record.finished && written_ms.is_some_and(|written_ms| written_ms > record.ended_at_ms);
+        let now_ms = self.clock.now_ms();
+        (record.due_at_ms, record.waiting) = if is_open {
+            (now_ms.max(1), Some(WaitingReason::Queue))
+        } else {
+            (u64::MAX, Some(WaitingReason::WindowClosed))
+        };
         record.finished = false;
         record.rounds += 1;
-        record.due_at_ms = u64::MAX;
-        record.waiting = Some(WaitingReason::WindowClosed);
         let window_timeout = self.config.window_timeout.as_millis();
-        record.deadline_ms = self.clock.now_ms().saturating_add(window_timeout);
+        record.deadline_ms = now_ms.saturating_add(window_timeout);
     }
 }
 

@@ -165,7 +165,9 @@ impl Sender {
             target.chat = chat_id;
         }
         let delivery = run.key.clone();
-        let ended = Box::pin(self.deliver_in_order(&mut run, account, chat.clone())).await;
+        let work = self.deliver_in_order(&mut run, Arc::clone(&account), chat.clone());
+        let ended = Box::pin(work).await;
+        let ended = run.continue_if_user_wrote(&account, ended).await;
         match &ended {
             // It keeps its place. What it waited for may have ended before its record was written.
             Ok(WorkEnd::Waiting(record)) if record.waiting == Some(WaitingReason::Queue) => {

@@ -326,6 +326,7 @@ impl DeliveryRun<'_> {
         mode: SendMode,
     ) -> Result<StepFlow, DeliveryError> {
         let begun_ms = self.context.clock.now_ms();
+        self.request_begun_ms = begun_ms;
         self.put(step_index, step.clone());
         for index in &step.files {
             if let Some(file) = self.file_mut(*index) {

@@ -108,6 +108,38 @@ async fn r_11_a_closed_window_keeps_the_file_until_the_user_writes() {
 }
 
 #[tokio::test]
+async fn r_11_a_user_who_writes_before_the_delivery_is_parked_is_not_missed() {
+    let fixture = DeliveryFixture::new().await;
+    let account = fixture.replica.inbound.accounts.named("bot").unwrap();
+    let cache = &fixture.replica.inbound.platform_cache;
+    let now_ms = fixture.clock.now_ms();
+    cache
+        .learn_message_time(&account.id(), "42", now_ms - 1)
+        .await;
+    let closed = FakeAction::Refuse(ErrorKind::WindowClosed);
+    start_waiting(&fixture, "d1", closed.clone()).await;
+    assert_eq!(
+        fixture.record("d1").await.waiting,
+        Some(WaitingReason::WindowClosed),
+        "the message was before the request"
+    );
+    fixture.clock.advance(Duration::from_secs(1));
+    let now_ms = fixture.clock.now_ms();
+    cache.learn_message_time(&account.id(), "43", now_ms).await;
+    fixture.fake.script([closed]);
+    let mut work = fixture.files("d2", &[("b.txt", b"b")]).await;
+    work.target = Some(chat("43"));
+    let WorkEnd::Waiting(record) = fixture.deliver(&work).await.unwrap() else {
+        panic!("the refusal did not park the delivery");
+    };
+    assert_eq!(record.waiting, Some(WaitingReason::Queue));
+    let WorkEnd::Finished(record) = fixture.resume("d2").await.unwrap() else {
+        panic!("the delivery still waits");
+    };
+    assert_eq!(states(&record), [FileState::Delivered]);
+}
+
+#[tokio::test]
 async fn a_delivery_that_does_not_end_in_time_is_ended_with_its_true_state() {
     let mut fixture = DeliveryFixture::new().await;
     start_waiting(&fixture, "d1", FakeAction::Refuse(ErrorKind::WindowClosed)).await;
