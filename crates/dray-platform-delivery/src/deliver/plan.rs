@@ -14,6 +14,7 @@ use dray_types::{Claim, Sha256Digest};
 use super::run::{DeliveryRun, OpenDelivery, StepFlow};
 use super::target_of;
 use crate::accounts::PlatformAccount;
+use crate::cli;
 use crate::error::DeliveryError;
 use crate::link::{self, LinkPolicy};
 use crate::machine::{DeliveryStep, MAX_VISIBLE_ATTEMPTS, ReadyStep, StepPlan};
@@ -315,6 +316,9 @@ impl DeliveryRun<'_> {
 /// Marks a file as failed for this reason, with the size limit if the platform named one.
 pub(super) fn fail_file(file: &mut FileRecord, kind: ErrorKind, error: &PlatformError) {
     file.give_up(kind, error.platform_code());
+    if let Some(sentence) = cli::directory_sentence(error.platform_code()) {
+        sentence.clone_into(&mut file.error_message);
+    }
     if kind == ErrorKind::TooLarge
         && let Some((_, allowed)) = error.numbers()
     {
