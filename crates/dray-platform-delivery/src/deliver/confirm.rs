@@ -144,6 +144,8 @@ impl DeliveryRun<'_> {
                 continue;
             }
             changed = true;
+            // Written again at the end of the delivery, with the failures of later steps.
+            self.record_mut().notice.clear();
             if status::is_window_closed(&code) {
                 let window_timeout = self.context.config.window_timeout.as_millis();
                 let now_ms = self.context.clock.now_ms();
