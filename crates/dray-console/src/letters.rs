@@ -80,13 +80,17 @@ fn unreachable_fault(reason: &str) -> Fault {
     .advice("Check that the bus works, that its streams exist, and that the console may read them.")
 }
 
+fn missing_letter(sequence: &str) -> Fault {
+    Fault::new(
+        FaultCode::NotFound,
+        format!("The dead letter {sequence} does not exist for this tenant."),
+    )
+    .detail("no_dead_letter")
+}
+
 fn letter_fault(error: &LetterError) -> Fault {
     match error {
-        LetterError::NotFound(sequence) => Fault::new(
-            FaultCode::NotFound,
-            format!("The dead letter {sequence} does not exist for this tenant."),
-        )
-        .detail("no_dead_letter"),
+        LetterError::NotFound(sequence) => missing_letter(&sequence.to_string()),
         LetterError::Transport(cause) => unreachable_fault(&cause.to_string()),
         other => Fault::new(FaultCode::Unavailable, format!("{other}.")),
     }
@@ -221,14 +225,17 @@ fn redrive_buttons() -> Markup {
 pub(crate) async fn letter_page(
     State(state): State<ConsoleState>,
     Extension(session): Extension<ConsoleSession>,
-    Path(sequence): Path<u64>,
+    Path(sequence): Path<String>,
 ) -> Response {
-    let read = state.read_letter(sequence).await;
+    let read = match sequence.parse() {
+        Ok(sequence) => state.read_letter(sequence).await,
+        Err(_) => Err(missing_letter(&shown(&sequence))),
+    };
     let content = match &read {
         Err(fault) => fault_notice("The dead letter cannot be shown.", fault),
         Ok(details) => letter_details(&session, details),
     };
-    let title = format!("Dead letter #{sequence}");
+    let title = format!("Dead letter #{}", shown(&sequence));
     frame(&state, &session, &title).render(&content)
 }
 

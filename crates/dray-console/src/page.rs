@@ -1,6 +1,7 @@
 //! The frame of every page: head, navigation, the line about the system's health, and assets.
 
 use axum::body::Body;
+use axum::extract::{Request, State};
 use axum::response::Response;
 use dray_types::{Fault, Sha256Digest};
 use http::{StatusCode, header};
@@ -9,9 +10,10 @@ use maud::{DOCTYPE, Markup, html};
 use crate::calls::fault_notice;
 use crate::form::TOKEN_FIELD;
 use crate::login::LOGIN_PATH;
-use crate::respond::{set_header, with_type};
+use crate::respond::{plain_text, set_header, with_type};
 use crate::session::ConsoleSession;
 use crate::state::ConsoleState;
+use crate::text::shown;
 
 /// A file that pages load.
 #[derive(Clone, Copy)]
@@ -89,6 +91,10 @@ pub(crate) struct PageFrame<'a> {
 impl PageFrame<'_> {
     /// The page with this content.
     pub(crate) fn render(&self, content: &Markup) -> Response {
+        self.render_as(StatusCode::OK, content)
+    }
+
+    fn render_as(&self, status: StatusCode, content: &Markup) -> Response {
         let Self {
             state,
             session,
@@ -125,7 +131,7 @@ impl PageFrame<'_> {
                 (content)
             }
         };
-        document(StatusCode::OK, title, &body)
+        document(status, title, &body)
     }
 
     /// The page after a request that failed: what did not happen, why, and a link back to a page by its path and name.
@@ -140,6 +146,23 @@ impl PageFrame<'_> {
             p { a href=(path) { "Back to " (name) } }
         })
     }
+}
+
+/// The answer to every other path: the navigation leads to the page that was meant.
+pub(crate) async fn missing_page(State(state): State<ConsoleState>, request: Request) -> Response {
+    // Without a login, only assets are served.
+    let Some(session) = request.extensions().get::<ConsoleSession>() else {
+        return plain_text(StatusCode::NOT_FOUND, "This console has no such file.");
+    };
+    let frame = PageFrame {
+        state: &state,
+        session,
+        section: "",
+        title: "Page not found",
+    };
+    let path = shown(request.uri().path());
+    let content = html! { p { "This console has no page " code { (path) } "." } };
+    frame.render_as(StatusCode::NOT_FOUND, &content)
 }
 
 /// A page without navigation, for people who are not logged in.

@@ -220,9 +220,10 @@ pub(crate) async fn conversation_page(
 pub(crate) async fn request_page(
     State(state): State<ConsoleState>,
     Extension(session): Extension<ConsoleSession>,
-    Path((id, turn)): Path<(String, usize)>,
+    Path((id, turn)): Path<(String, String)>,
     uri: Uri,
 ) -> Response {
+    let turn = position_of(&turn);
     if !session.can_act() {
         return form::acting_refused();
     }
@@ -248,6 +249,11 @@ pub(crate) async fn request_page(
     })
 }
 
+/// A position in a path; for any other text one that nothing has, so that the page says what is missing.
+fn position_of(text: &str) -> usize {
+    text.parse().unwrap_or(usize::MAX)
+}
+
 fn find_request(
     state: &ConsoleState,
     session: &ConsoleSession,
@@ -268,8 +274,9 @@ fn find_request(
 pub(crate) async fn answer_file(
     State(state): State<ConsoleState>,
     Extension(session): Extension<ConsoleSession>,
-    Path((id, turn, number)): Path<(String, usize, usize)>,
+    Path((id, turn, number)): Path<(String, String, String)>,
 ) -> Response {
+    let (turn, number) = (position_of(&turn), position_of(&number));
     if !session.can_act() {
         return form::acting_refused();
     }

@@ -246,7 +246,12 @@ async fn publish_part(
 async fn claim_path(part: &Path, path: &Path) -> io::Result<()> {
     let mut options = tokio::fs::OpenOptions::new();
     options.write(true).create_new(true).open(path).await?;
-    tokio::fs::rename(part, path).await
+    let renamed = tokio::fs::rename(part, path).await;
+    if renamed.is_err() {
+        // Otherwise the user would find an empty file, and the next attempt another name.
+        let _ = tokio::fs::remove_file(path).await;
+    }
+    renamed
 }
 
 /// Whether the file at this path has exactly this content. An error means that the file is missing.
@@ -270,11 +275,73 @@ async fn has_same_content(path: &Path, file: &OutgoingFile) -> io::Result<bool> 
     Ok(Sha256Digest::from_bytes(hasher.finalize().into()) == file.sha256)
 }
 
+/// Codes of failures of the directory itself.
+const DIRECTORY_FULL: &str = "directory_full";
+const DIRECTORY_NOT_WRITABLE: &str = "directory_not_writable";
+
+/// What a code of this platform says about the directory; `None` for other codes.
+pub(crate) fn directory_sentence(code: &str) -> Option<&'static str> {
+    match code {
+        DIRECTORY_FULL => Some("The directory has no space left for the file."),
+        DIRECTORY_NOT_WRITABLE => Some(
+            "The directory cannot be written: its permissions or its file system do not allow it.",
+        ),
+        _ => None,
+    }
+}
+
 fn to_platform_error(error: io::Error) -> PlatformError {
-    let kind = match error.kind() {
-        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => ErrorKind::NotFound,
-        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => ErrorKind::Forbidden,
-        _ => ErrorKind::Transient,
+    let (kind, code) = match error.kind() {
+        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => (ErrorKind::NotFound, ""),
+        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
+            (ErrorKind::Forbidden, DIRECTORY_NOT_WRITABLE)
+        }
+        // Not transient: attempts within seconds would find the same full disk.
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            (ErrorKind::Unknown, DIRECTORY_FULL)
+        }
+        _ => (ErrorKind::Transient, ""),
     };
-    PlatformError::new(kind, "the copy could not be written").caused_by(error)
+    let platform_error = PlatformError::new(kind, "the copy could not be written");
+    platform_error.code(code).caused_by(error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failures_of_the_directory_have_their_own_sentences() {
+        for (error, kind, word) in [
+            (io::ErrorKind::StorageFull, ErrorKind::Unknown, "space"),
+            (io::ErrorKind::QuotaExceeded, ErrorKind::Unknown, "space"),
+            (
+                io::ErrorKind::PermissionDenied,
+                ErrorKind::Forbidden,
+                "permissions",
+            ),
+            (
+                io::ErrorKind::ReadOnlyFilesystem,
+                ErrorKind::Forbidden,
+                "file system",
+            ),
+        ] {
+            let failure = to_platform_error(error.into());
+            assert_eq!(failure.kind(), kind, "{error}");
+            let sentence = directory_sentence(failure.platform_code()).unwrap();
+            assert!(sentence.contains(word), "{error}");
+        }
+        let other = to_platform_error(io::ErrorKind::Interrupted.into());
+        assert_eq!(other.kind(), ErrorKind::Transient);
+        assert_eq!(directory_sentence(other.platform_code()), None);
+    }
+
+    #[tokio::test]
+    async fn a_copy_that_fails_leaves_no_empty_file() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("a.txt");
+        let missing = directory.path().join("none");
+        assert!(claim_path(&missing, &path).await.is_err());
+        assert!(!path.exists());
+    }
 }

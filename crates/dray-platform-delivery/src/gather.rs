@@ -12,7 +12,7 @@ use dray_bus::{Meta, WorkCompleted, WorkFailure};
 use dray_platform::ErrorKind;
 use dray_proto::convert::InvalidMessage;
 use dray_proto::v1::{self, DeliveryStage};
-use dray_types::Fault;
+use dray_types::{Fault, FaultCode};
 use tokio_util::sync::CancellationToken;
 
 use crate::cache::{ClaimKeeper, GatheringNotes};
@@ -118,7 +118,8 @@ impl Gatherer {
         let key = records::record_key(&meta.tenant, &meta.operation);
         let found = self.log.records.read(&key).await.map_err(Fault::from)?;
         // A record means that an earlier attempt gathered the files already.
-        let stored = if let Some(stored) = found {
+        let own = found.filter(|stored| !is_foreign_mark(&stored.record, &work.session));
+        let stored = if let Some(stored) = own {
             stored
         } else {
             let gathered = tokio::select! {
@@ -141,6 +142,9 @@ impl Gatherer {
         // The delivery ended before its files were sent: an earlier attempt refused it, or it was cancelled.
         if stored.record.finished {
             self.places.release_place_of(&key, &stored.record).await;
+        }
+        if is_refusal(&stored.record) {
+            return Err(repeated_refusal(meta, &stored.record));
         }
         // In later rounds the reconciler publishes the work; a second message here would start it twice.
         if !stored.record.finished && stored.record.rounds == 0 {
@@ -199,7 +203,7 @@ impl Gatherer {
                 what: "the sandbox",
                 fault: Box::new(
                     Fault::new(
-                        dray_types::FaultCode::Unavailable,
+                        FaultCode::Unavailable,
                         "A file of the sandbox is not available right now.",
                     )
                     .detail("sandbox_unavailable")
@@ -267,13 +271,31 @@ impl Gatherer {
     ) -> Result<RevisionedRecord, DeliveryError> {
         let delivery_timeout = self.context.config.delivery_timeout.as_millis();
         let record = DeliveryRecord::begin(meta, start, position, delivery_timeout);
-        // Revision 0 creates the record. If a redelivered attempt wrote it first, both continue with that record.
-        match self.log.records.write(key, record, 0).await {
-            Err(RecordError::Moved) => {}
-            other => return Ok(other?),
+        Ok(self.write_first(key, record).await?)
+    }
+
+    /// Writes the first record of a delivery in the place of a mark of another session. If another attempt of the work
+    /// or a cancellation by the session wrote it already, returns that one.
+    async fn write_first(
+        &self,
+        key: &str,
+        record: DeliveryRecord,
+    ) -> Result<RevisionedRecord, RecordError> {
+        // Revision 0 creates the record.
+        let mut revision = 0;
+        loop {
+            let written = self.log.records.write(key, record.clone(), revision).await;
+            match written {
+                Err(RecordError::Moved) => {}
+                other => return other,
+            }
+            let found = self.log.records.read(key).await?;
+            let found = found.ok_or(RecordError::Moved)?;
+            if !is_foreign_mark(&found.record, &record.session) {
+                return Ok(found);
+            }
+            revision = found.revision;
         }
-        let found = self.log.records.read(key).await?;
-        Ok(found.ok_or(RecordError::Moved)?)
     }
 
     /// Ends a request that can never be delivered, with a record that later receipts show.
@@ -309,20 +331,53 @@ impl Gatherer {
         conclude(&mut record, now_ms);
         record.success = false;
         record.result_json = report::result_json(&record);
-        let rejected = v1::DeliveryRejected {
-            operation_id: gather_request.meta.operation.to_string(),
-            session: record.session.clone(),
-            state: v1::TerminalState::Failed.into(),
-            fault: Some(fault.clone().into()),
-            report: Some(report::for_event(&record)),
-        };
+        let failure = rejection(gather_request.meta, fault, &record);
         // An earlier attempt may have refused the request already; its record stays.
-        match self.log.write(key, record, 0).await {
-            Ok(_) | Err(RecordError::Moved) => {}
+        match self.write_first(key, record).await {
+            Ok(written) => self.log.index.note(key, &written),
             Err(error) => return Fault::from(error).into(),
         }
-        WorkFailure::with_event(fault, &rejected)
+        failure
     }
+}
+
+/// The end of work that is refused, with the event of its record.
+fn rejection(meta: &Meta, fault: Fault, record: &DeliveryRecord) -> WorkFailure {
+    let rejected = v1::DeliveryRejected {
+        operation_id: meta.operation.to_string(),
+        session: record.session.clone(),
+        state: v1::TerminalState::Failed.into(),
+        fault: Some(fault.clone().into()),
+        report: Some(report::for_event(record)),
+    };
+    WorkFailure::with_event(fault, &rejected)
+}
+
+/// Whether a record was written for a request that is refused as a whole: only such a record has no time for attempts.
+const fn is_refusal(record: &DeliveryRecord) -> bool {
+    record.finished && !record.cancelled && record.deadline_ms == record.begun_at_ms
+}
+
+/// The refusal of an earlier attempt that stopped before its event was published. The record has its sentence, but not
+/// its fault.
+fn repeated_refusal(meta: &Meta, record: &DeliveryRecord) -> WorkFailure {
+    let first = record.files.first();
+    let message = first.map_or("The request was refused.", |file| {
+        file.error_message.as_str()
+    });
+    let kind = first.and_then(|file| file.error_kind);
+    let code = match kind {
+        Some(FileFailureKind::Platform(kind)) => fetch::code_of(kind),
+        Some(FileFailureKind::NoAccount) => FaultCode::Unsupported,
+        Some(FileFailureKind::Ambiguous) | None => FaultCode::InvalidArgument,
+    };
+    rejection(meta, Fault::new(code, message), record)
+}
+
+/// Whether a record only marks a cancellation by a session that the delivery does not belong to. The mark is written
+/// before the files are stored, when only the work says whose delivery it is.
+fn is_foreign_mark(record: &DeliveryRecord, session: &str) -> bool {
+    record.cancelled && record.files.is_empty() && record.session != session
 }
 
 /// Whether files of the sandbox are sent as previews.

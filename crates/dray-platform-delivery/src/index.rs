@@ -7,7 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use dray_bus::KeyError;
 use dray_proto::v1;
-use dray_types::Period;
+use dray_types::{Period, TenantId};
 
 use crate::cache::{ObjectNeeds, Uses};
 use crate::chat_positions::chat_of;
@@ -40,7 +40,7 @@ pub struct IndexEntry {
     pub finished: bool,
     /// Whether lists of open deliveries show it: it is not finished, or a file did not arrive.
     pub open: bool,
-    /// Unix milliseconds at which it continues; 0 while it does not wait.
+    /// Unix milliseconds at which it continues; 0 while it does not wait. As in its record.
     pub due_at_ms: u64,
     /// What it waits for.
     pub waiting: Option<WaitingReason>,
@@ -131,13 +131,19 @@ impl DeliveryIndex {
         self.lock().put(key, stored.revision, &stored.record);
     }
 
-    /// The first delivery of the chat that was requested before `order` and waits.
-    pub fn waiting_before(&self, chat: &str, order: &Order) -> Option<WaitingDelivery> {
+    /// The first delivery of the chat that was requested before `order` and waits. `owner` is the only tenant of the
+    /// chat's account, `None` if it serves all.
+    pub fn waiting_before(
+        &self,
+        chat: &str,
+        owner: Option<&TenantId>,
+        order: &Order,
+    ) -> Option<WaitingDelivery> {
         let state = self.lock();
         let mut earlier: Vec<&IndexEntry> = state
             .entries
             .values()
-            .filter(|entry| entry.due_at_ms != 0 && entry.is_before(chat, order))
+            .filter(|entry| entry.due_at_ms != 0 && entry.is_before(chat, owner, order))
             .collect();
         // The map is sorted by key, not by time.
         earlier.sort_by_key(|entry| entry.order());
@@ -149,17 +155,17 @@ impl DeliveryIndex {
 
     /// Whether a delivery of the chat that was requested before `order` is neither finished nor waiting, so that a
     /// worker has it.
-    pub fn is_in_hand_before(&self, chat: &str, order: &Order) -> bool {
+    pub fn is_in_hand_before(&self, chat: &str, owner: Option<&TenantId>, order: &Order) -> bool {
         let state = self.lock();
         let mut entries = state.entries.values();
-        entries.any(|entry| entry.due_at_ms == 0 && entry.is_before(chat, order))
+        entries.any(|entry| entry.due_at_ms == 0 && entry.is_before(chat, owner, order))
     }
 
-    /// Whether a delivery of the chat waits in its record.
+    /// Whether a delivery of the chat waits in its record. It may be one of another account of the platform.
     pub fn is_waited_in(&self, chat: &str) -> bool {
         let state = self.lock();
         let mut entries = state.entries.values();
-        entries.any(|entry| !entry.finished && entry.due_at_ms != 0 && entry.is_in(chat))
+        entries.any(|entry| !entry.finished && entry.due_at_ms != 0 && entry.is_in(chat, None))
     }
 
     /// Deliveries that are not over, in the order in which they were requested.
@@ -173,6 +179,16 @@ impl DeliveryIndex {
             .collect();
         entries.sort_by_key(IndexEntry::order);
         entries
+    }
+
+    /// Keys of deliveries that are over, and whose end was to be published at or before this time.
+    pub fn unpublished_ends(&self, before_ms: u64) -> Vec<String> {
+        let state = self.lock();
+        let left = state.entries.values().filter(|entry| {
+            // A delivery that is over waits for nothing else.
+            entry.finished && entry.due_at_ms != 0 && entry.due_at_ms <= before_ms
+        });
+        left.map(|entry| entry.key.clone()).collect()
     }
 
     /// Deliveries of a tenant, newest first; keys begin with its token.
@@ -205,18 +221,21 @@ impl IndexEntry {
     }
 
     /// Whether it is for this chat, has not ended, and was requested before `order`.
-    fn is_before(&self, chat: &str, order: &Order) -> bool {
-        !self.finished && self.order() < *order && self.is_in(chat)
+    fn is_before(&self, chat: &str, owner: Option<&TenantId>, order: &Order) -> bool {
+        !self.finished && self.order() < *order && self.is_in(chat, owner)
     }
 
-    /// Whether it is for this chat, given by platform, account and id as from [`chat_of`].
-    fn is_in(&self, chat: &str) -> bool {
+    /// Whether it is for this chat, given by platform, account and id as from [`chat_of`], and by the only tenant of
+    /// the account, if it has one.
+    pub(crate) fn is_in(&self, chat: &str, owner: Option<&TenantId>) -> bool {
         let v1::ChatTarget {
             platform, account, ..
         } = &self.target;
         if account.is_empty() {
-            // Only platform and id are compared, because the target does not show which account serves it.
-            return chat.starts_with(&format!("{platform}/"))
+            // The target does not show which account serves it: the only one of the platform that serves its tenant.
+            return owner
+                .is_none_or(|tenant| self.key.starts_with(&format!("{}.", tenant.token())))
+                && chat.starts_with(&format!("{platform}/"))
                 && chat.ends_with(&chat_of("", &self.target));
         }
         // Accounts may have chats with the same id: in Telegram, it is that of the user.
@@ -313,14 +332,14 @@ mod tests {
         index.refresh().await.unwrap();
         let before = |chat: &str, at: u64| {
             let chat = format!("fake/one\0{chat}");
-            index.waiting_before(&chat, &(at, "x".to_owned()))
+            index.waiting_before(&chat, None, &(at, "x".to_owned()))
         };
         assert_eq!(before("1", 11).map(|waiting| waiting.due_ms), Some(99));
         assert_eq!(before("1", 9), None, "was requested later");
         assert_eq!(before("2", 99), None, "does not wait");
         let in_hand = |chat: &str, at: u64| {
             let chat = format!("fake/one\0{chat}");
-            index.is_in_hand_before(&chat, &(at, "x".to_owned()))
+            index.is_in_hand_before(&chat, None, &(at, "x".to_owned()))
         };
         assert!(in_hand("2", 21) && !in_hand("2", 19) && !in_hand("3", 99));
         assert!(!in_hand("1", 4), "nothing that early");
@@ -355,10 +374,31 @@ mod tests {
         index.note("acme.a", &stored);
         let is_blocked = |account: &str| {
             let chat = format!("fake/{account}\0c");
-            index.waiting_before(&chat, &(20, "x".to_owned())).is_some()
+            let order = (20, "x".to_owned());
+            index.waiting_before(&chat, None, &order).is_some()
         };
         assert!(is_blocked("one"));
         assert!(!is_blocked("two"));
+    }
+
+    #[tokio::test]
+    async fn a_delivery_without_an_account_does_not_block_the_account_of_another_tenant() {
+        let (bus, _) = in_process().await;
+        let index = DeliveryIndex::new(RecordStore::new(&bus));
+        let stored = RevisionedRecord {
+            record: record("a", "c", 10, u64::MAX),
+            revision: 7,
+        };
+        index.note("acme.a", &stored);
+        let is_blocked = |owner: Option<&str>| {
+            let owner = owner.map(|name| TenantId::new(name).unwrap());
+            let order = (20, "x".to_owned());
+            let waiting = index.waiting_before("fake/one\0c", owner.as_ref(), &order);
+            waiting.is_some()
+        };
+        assert!(is_blocked(Some("acme")));
+        assert!(is_blocked(None), "the account serves all tenants");
+        assert!(!is_blocked(Some("other")));
     }
 
     #[tokio::test]

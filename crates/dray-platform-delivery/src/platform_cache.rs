@@ -1,6 +1,6 @@
 //! Knowledge about platforms, in the bucket `dray_platform`: limits that a refusal lowered, ids of files that
-//! they have, status updates of messages (7.5), failures that were reported (9). All of it may be lost: the data
-//! only save work.
+//! they have, status updates of messages (7.5), times of users' messages, failures that were reported (9). All of
+//! it may be lost: the data only save work.
 
 use std::time::Duration;
 
@@ -19,6 +19,9 @@ const MAX_WRITE_ATTEMPTS: u32 = 5;
 
 /// Lifetime of file ids and similar values; the bucket's own limit is shorter.
 const FILE_ID_LIFETIME: Duration = Duration::from_hours(24 * 30);
+
+/// Lifetime of the time of a user's message: longer than the time from a request to its record.
+const MESSAGE_TIME_LIFETIME: Duration = Duration::from_hours(24);
 
 /// Reads and writes the cache. Failures of the bus are logged and count as a missing value.
 #[derive(Clone, Debug)]
@@ -136,8 +139,19 @@ impl PlatformCache {
         self.set(&key, origin, FILE_ID_LIFETIME).await;
     }
 
-    /// Stores a failure of a message that no record has yet, because the platform reported it before the response was
-    /// stored.
+    /// When the last message of a user of this chat arrived, in Unix milliseconds.
+    pub async fn last_message_ms(&self, account: &str, chat: &str) -> Option<u64> {
+        self.get(&message_key("heard", account, chat)).await
+    }
+
+    /// Records that a user of this chat wrote at this time.
+    pub async fn learn_message_time(&self, account: &str, chat: &str, at_ms: u64) {
+        let key = message_key("heard", account, chat);
+        self.set(&key, &at_ms, MESSAGE_TIME_LIFETIME).await;
+    }
+
+    /// Stores a failure of a message that no record may have yet, because the platform reported it before the response
+    /// was stored.
     pub async fn keep_early_failure(&self, account: &str, message: &str, code: &str) {
         let key = message_key("news", account, message);
         self.set(&key, &code, Duration::from_hours(1)).await;

@@ -247,7 +247,7 @@ impl ReceiptService {
                 Ok(kept) => claims.push(kept),
                 // The copy expired, but the sandbox may still have the file.
                 Err(ClaimFailure::Missing) if !file.path.is_empty() => {
-                    paths.push(file.path.clone())
+                    paths.push(file.path.clone());
                 }
                 Err(ClaimFailure::Missing) => return Err(DeliveryError::NotFound("stored file")),
                 Err(ClaimFailure::Failed(fault)) => {

@@ -3,6 +3,7 @@
 
 mod abandoned;
 mod cancelled;
+mod ended;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,7 +17,7 @@ use dray_types::{Clock, Deadline, OperationId, SessionId, TraceContext};
 use tokio_util::sync::CancellationToken;
 
 use crate::chat_positions::{ChatPositions, chat_of};
-use crate::deliver::{audit, conclude};
+use crate::deliver::conclude;
 use crate::delivery_log::DeliveryLog;
 use crate::error::DeliveryError;
 use crate::index::IndexEntry;
@@ -25,7 +26,8 @@ use crate::metrics::DeliveryMetrics;
 use crate::queue::ChatQueues;
 use crate::record::{DeliveryRecord, WaitingReason};
 use crate::records::{self, RecordError, RevisionedRecord};
-use crate::report;
+
+pub(crate) use self::ended::{mark_unpublished, publish_end};
 
 /// Interval between two sweeps.
 const RECONCILE_INTERVAL: Duration = Duration::from_secs(1);
@@ -108,6 +110,7 @@ impl Reconciler {
         let mut started_by_chat: HashMap<String, usize> = HashMap::new();
         let mut first_places: HashMap<String, u64> = HashMap::new();
         published.forget(now_ms);
+        self.publish_left_ends(now_ms).await;
         for entry in self.log.index.unfinished() {
             // The grace period lets a worker that reached the deadline write the end itself.
             if now_ms >= entry.deadline_ms.saturating_add(EXPIRY_GRACE_MS) {
@@ -212,31 +215,18 @@ impl Reconciler {
             return Ok(());
         }
         give_up(record);
-        self.end(&entry.key, stored, "expired").await
+        self.end(&entry.key, stored).await
     }
 
     /// Writes and publishes the end of a delivery that no worker ends.
-    async fn end(
-        &self,
-        key: &str,
-        mut stored: RevisionedRecord,
-        part: &str,
-    ) -> Result<(), DeliveryError> {
-        conclude(&mut stored.record, self.clock.now_ms());
+    async fn end(&self, key: &str, mut stored: RevisionedRecord) -> Result<(), DeliveryError> {
+        let now_ms = self.clock.now_ms();
+        conclude(&mut stored.record, now_ms);
+        mark_unpublished(&mut stored.record, now_ms);
         let written = self.log.write(key, stored.record, stored.revision).await?;
-        let record = written.record;
-        self.places.release_place_of(key, &record).await;
-        let Some(meta) = round_meta(&record) else {
-            return Ok(());
-        };
-        let platform = record.target.clone().unwrap_or_default().platform;
-        audit(&self.bus, &meta, &platform, &record).await;
-        self.metrics.finished(&platform, &record);
-        let done = v1::DeliveryDone {
-            report: Some(report::for_event(&record)),
-        };
-        self.bus.publish_event_part(&meta, part, &done).await?;
-        Ok(())
+        let platform = written.record.target.clone().unwrap_or_default().platform;
+        self.metrics.finished(&platform, &written.record);
+        self.publish_end(key, written).await
     }
 }
 

@@ -289,7 +289,8 @@ pub struct DeliveryRecord {
     pub flags: Option<v1::DeliveryFlags>,
     /// Name of its tenant.
     pub tenant: String,
-    /// Unix milliseconds at which it continues; 0 if it does not wait.
+    /// Unix milliseconds at which it continues; 0 if it does not wait. After its end, when that was to be published; 0
+    /// if it is.
     pub due_at_ms: u64,
     /// What it waits for.
     pub waiting: Option<WaitingReason>,

@@ -8,13 +8,14 @@ use dray_proto::v1;
 use dray_types::Clock;
 
 use crate::accounts::PlatformAccount;
+use crate::chat_positions::chat_of;
 use crate::config::Config;
 use crate::delivery_log::DeliveryLog;
 use crate::error::DeliveryError;
 use crate::index::IndexEntry;
 use crate::machine::{DeliveryStep, StepConfirmation};
 use crate::platform_cache::PlatformCache;
-use crate::reconciler::{log_failure, round_meta};
+use crate::reconciler::{log_failure, mark_unpublished, publish_end};
 use crate::record::{DeliveryRecord, FileState, WaitingReason};
 use crate::report;
 
@@ -31,12 +32,14 @@ pub(crate) struct StatusUpdates {
 impl StatusUpdates {
     /// Continues deliveries of the chat that wait for a message of the user.
     pub(crate) async fn window_opened(&self, account: &PlatformAccount, chat: &str) {
+        let target = v1::ChatTarget {
+            chat: chat.to_owned(),
+            ..v1::ChatTarget::default()
+        };
+        let chat = chat_of(&account.id(), &target);
         for entry in self.log.index.unfinished() {
-            let is_affected = entry.waiting == Some(WaitingReason::WindowClosed)
-                && entry.target.chat == chat
-                && entry.target.platform == account.platform.name()
-                && (entry.target.account.is_empty() || entry.target.account == account.name);
-            if is_affected {
+            let is_waiting = entry.waiting == Some(WaitingReason::WindowClosed);
+            if is_waiting && entry.is_in(&chat, account.tenant.as_ref()) {
                 log_failure(self.make_due(&entry).await);
             }
         }
@@ -67,11 +70,11 @@ impl StatusUpdates {
             return Ok(());
         }
         let id = account.id();
+        // Before the record is read: a worker that stores its response meanwhile reads this afterwards.
+        self.platform_cache
+            .keep_early_failure(&id, &update.message_id, &update.code)
+            .await;
         let Some(origin) = self.platform_cache.origin(&id, &update.message_id).await else {
-            // The response to our own request may arrive later than this report.
-            self.platform_cache
-                .keep_early_failure(&id, &update.message_id, &update.code)
-                .await;
             return Ok(());
         };
         let Some(mut stored) = self.log.records.read(&origin.record).await? else {
@@ -81,35 +84,43 @@ impl StatusUpdates {
             return Ok(());
         }
         if is_window_closed(&update.code) {
-            self.wait_for_user(&mut stored.record);
+            self.wait_for_user(account, &mut stored.record).await;
+        } else if stored.record.finished {
+            // A repeat of the report changes nothing, so a crash would lose the correction.
+            mark_unpublished(&mut stored.record, self.clock.now_ms());
         }
         let written = self
             .log
             .write(&origin.record, stored.record, stored.revision)
             .await?;
-        if let Some(meta) = round_meta(&written.record) {
-            let done = v1::DeliveryDone {
-                report: Some(report::for_event(&written.record)),
-            };
-            let part = format!("corrected.{}", written.revision);
-            self.bus.publish_event_part(&meta, &part, &done).await?;
-        }
-        Ok(())
+        publish_end(&self.bus, &self.log, &origin.record, written).await
     }
 
-    /// Reopens a finished delivery, so that it continues when the user writes again.
-    fn wait_for_user(&self, record: &mut DeliveryRecord) {
+    /// Reopens a finished delivery, so that it continues when the user writes again. It continues immediately if the
+    /// user has written since its end.
+    async fn wait_for_user(&self, account: &PlatformAccount, record: &mut DeliveryRecord) {
+        let target = record.target.clone().unwrap_or_default();
+        let written_ms = self
+            .platform_cache
+            .last_message_ms(&account.id(), &target.chat)
+            .await;
+        let is_open =
+            record.finished && written_ms.is_some_and(|written_ms| written_ms > record.ended_at_ms);
+        let now_ms = self.clock.now_ms();
+        (record.due_at_ms, record.waiting) = if is_open {
+            (now_ms.max(1), Some(WaitingReason::Queue))
+        } else {
+            (u64::MAX, Some(WaitingReason::WindowClosed))
+        };
         record.finished = false;
         record.rounds += 1;
-        record.due_at_ms = u64::MAX;
-        record.waiting = Some(WaitingReason::WindowClosed);
         let window_timeout = self.config.window_timeout.as_millis();
-        record.deadline_ms = self.clock.now_ms().saturating_add(window_timeout);
+        record.deadline_ms = now_ms.saturating_add(window_timeout);
     }
 }
 
 /// Whether a platform's code means that only a message of the user opens the window (platform-delivery 7.5).
-fn is_window_closed(code: &str) -> bool {
+pub(crate) fn is_window_closed(code: &str) -> bool {
     code == "131047"
 }
 

@@ -23,6 +23,7 @@
 //! ```
 
 mod address;
+mod connection;
 #[cfg(any(test, feature = "fake-server"))]
 pub mod fake_server;
 mod hex_escape;

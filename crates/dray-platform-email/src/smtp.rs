@@ -1,7 +1,6 @@
 //! The conversation with a submission server: greeting, TLS, login, commands and replies.
 
 use std::fmt;
-use std::future::Future;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,13 +9,9 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use dray_platform::{ErrorKind, PlatformError};
 use rustls::ClientConfig;
-use rustls_pki_types::ServerName;
-use tokio::io::{
-    AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, BufReader,
-};
-use tokio::net::TcpStream;
-use tokio_rustls::TlsConnector;
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _};
 
+use crate::connection::{BufferedStream, MailServer, broken_connection};
 use crate::options::{ConnectionSecurity, EmailOptions};
 use crate::reply::{SmtpReply, SmtpStage};
 
@@ -24,13 +19,9 @@ use crate::reply::{SmtpReply, SmtpStage};
 const MAX_LINE_BYTES: u64 = 2048;
 const MAX_LINES: usize = 100;
 
-/// Both directions of a connection, with or without TLS.
-pub(crate) trait MailStream: AsyncRead + AsyncWrite + Send + Unpin {}
-impl<T: AsyncRead + AsyncWrite + Send + Unpin> MailStream for T {}
-
 /// A connection that was greeted, protected and logged in. Dropping it closes it without a `QUIT`.
 pub(crate) struct SmtpConnection {
-    io: BufReader<Box<dyn MailStream>>,
+    io: BufferedStream,
     /// Longest wait for a reply or for the acceptance of written bytes.
     idle_timeout: Duration,
     /// Extensions that the server offers, in upper case.
@@ -43,25 +34,15 @@ impl SmtpConnection {
         options: &EmailOptions,
         tls: &Arc<ClientConfig>,
     ) -> Result<Self, PlatformError> {
-        let connecting = async {
-            // Brackets mark an IPv6 address in the options and do not belong to it.
-            let host = options.host.trim_start_matches('[').trim_end_matches(']');
-            #[expect(
-                clippy::disallowed_methods,
-                reason = "the operator configured the address"
-            )]
-            let tcp = TcpStream::connect((host, options.port)).await;
-            let tcp = tcp
-                .and_then(|tcp| tcp.set_nodelay(true).map(|()| tcp))
-                .map_err(|cause| broken_connection("no connection").caused_by(cause))?;
-            let io: Box<dyn MailStream> = match options.security {
-                ConnectionSecurity::Tls => start_tls(Box::new(tcp), host, tls).await?,
-                ConnectionSecurity::StartTls | ConnectionSecurity::None => Box::new(tcp),
-            };
-            Ok(BufReader::new(io))
+        let server = MailServer {
+            host: &options.host,
+            port: options.port,
+            security: options.security,
+            connect_timeout: options.connect_timeout.as_duration(),
+            tls,
         };
         let mut connection = Self {
-            io: with_timeout(options.connect_timeout.as_duration(), connecting).await?,
+            io: server.connect().await?,
             idle_timeout: options.idle_timeout.as_duration(),
             offers: Vec::new(),
         };
@@ -71,7 +52,7 @@ impl SmtpConnection {
             .expect(220, SmtpStage::Hello)?;
         connection.hello(options).await?;
         if options.security == ConnectionSecurity::StartTls {
-            connection = connection.start_tls(options, tls).await?;
+            connection = connection.start_tls(options, server).await?;
         }
         connection.login(options).await?;
         Ok(connection)
@@ -92,7 +73,7 @@ impl SmtpConnection {
     async fn start_tls(
         mut self,
         options: &EmailOptions,
-        tls: &Arc<ClientConfig>,
+        server: MailServer<'_>,
     ) -> Result<Self, PlatformError> {
         // TLS is always required, because an attacker in the network could remove the offer.
         if !self.offers.iter().any(|offer| offer == "STARTTLS") {
@@ -104,20 +85,8 @@ impl SmtpConnection {
         self.command("STARTTLS")
             .await?
             .expect(220, SmtpStage::Hello)?;
-        // Data before the handshake was not protected, so it must not be used.
-        if !self.io.buffer().is_empty() {
-            return Err(PlatformError::new(
-                ErrorKind::Auth,
-                "the server sent data before the TLS handshake",
-            ));
-        }
-        let host = options.host.trim_start_matches('[').trim_end_matches(']');
-        let io = with_timeout(
-            options.connect_timeout.as_duration(),
-            start_tls(self.io.into_inner(), host, tls),
-        );
         let mut connection = Self {
-            io: BufReader::new(io.await?),
+            io: server.start_tls(self.io).await?,
             idle_timeout: self.idle_timeout,
             // RFC 3207, section 4.2: extensions that were offered before the handshake are discarded.
             offers: Vec::new(),
@@ -225,28 +194,6 @@ impl SmtpConnection {
     }
 }
 
-pub(crate) async fn start_tls(
-    io: Box<dyn MailStream>,
-    host: &str,
-    tls: &Arc<ClientConfig>,
-) -> Result<Box<dyn MailStream>, PlatformError> {
-    let name = ServerName::try_from(host.to_owned()).map_err(|cause| {
-        PlatformError::new(ErrorKind::BadFormat, "host is not a host name").caused_by(cause)
-    })?;
-    let protected = TlsConnector::from(Arc::clone(tls)).connect(name, io).await;
-    let protected = protected.map_err(|cause| broken_connection("no TLS").caused_by(cause))?;
-    Ok(Box::new(protected))
-}
-
-pub(crate) async fn with_timeout<T>(
-    limit: Duration,
-    work: impl Future<Output = Result<T, PlatformError>>,
-) -> Result<T, PlatformError> {
-    tokio::time::timeout(limit, work)
-        .await
-        .unwrap_or_else(|_| Err(broken_connection("could not connect in time")))
-}
-
 fn io_result<T>(
     result: Result<io::Result<T>, tokio::time::error::Elapsed>,
     what: &str,
@@ -256,10 +203,6 @@ fn io_result<T>(
         Ok(Err(cause)) => Err(broken_connection(what).caused_by(cause)),
         Err(_) => Err(broken_connection("the connection timed out")),
     }
-}
-
-fn broken_connection(what: &str) -> PlatformError {
-    PlatformError::new(ErrorKind::Transient, what)
 }
 
 impl fmt::Debug for SmtpConnection {

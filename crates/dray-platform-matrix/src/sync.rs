@@ -1,5 +1,6 @@
 //! Receives messages by `sync` requests.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
 use dray_platform::{ErrorKind, InboundSink, PlatformError};
@@ -16,7 +17,7 @@ const MAX_RETRY_DELAY: Duration = Duration::from_secs(30);
 /// Most messages of one room in one response.
 const MAX_ROOM_MESSAGES: u64 = 100;
 /// Most further responses for a room with more messages than fit one response.
-const MAX_PAGES: usize = 20;
+const MAX_PAGES: usize = 100;
 
 /// Requests messages and stores them, in a loop.
 #[derive(Debug)]
@@ -24,7 +25,7 @@ pub(crate) struct SyncLoop<'a> {
     pub(crate) account: &'a str,
     pub(crate) options: &'a MatrixOptions,
     pub(crate) api: &'a MatrixApi,
-    /// Unix milliseconds; messages that were sent before are ignored.
+    /// Unix milliseconds; messages that were sent before are ignored when their room is seen for the first time.
     pub(crate) oldest_ms: u64,
 }
 
@@ -35,6 +36,7 @@ impl SyncLoop<'_> {
         stop: &CancellationToken,
     ) -> Result<(), PlatformError> {
         let mut own_user = String::new();
+        let mut known_rooms = HashSet::new();
         let mut next = None;
         let mut retry_delay = FIRST_RETRY_DELAY;
         while !stop.is_cancelled() {
@@ -45,14 +47,15 @@ impl SyncLoop<'_> {
             };
             // Not inside the select: received messages are stored completely, even if the receiver should stop.
             let done = match response {
-                Ok(synced) => {
-                    self.store_messages(&own_user, next.as_deref(), &synced, deliver)
-                        .await
-                }
+                Ok(synced) => self
+                    .store_messages(&own_user, next.as_deref(), &known_rooms, &synced, deliver)
+                    .await
+                    .map(|newer| (newer, synced)),
                 Err(error) => Err(error),
             };
             let error = match done {
-                Ok(newer) => {
+                Ok((newer, synced)) => {
+                    note_rooms(&mut known_rooms, &synced);
                     // Updated only here, so that the same events are returned again after an error.
                     next = Some(newer);
                     retry_delay = FIRST_RETRY_DELAY;
@@ -116,6 +119,7 @@ impl SyncLoop<'_> {
         &self,
         own_user: &str,
         since: Option<&str>,
+        known_rooms: &HashSet<String>,
         synced: &Value,
         deliver: &dyn InboundSink,
     ) -> Result<String, PlatformError> {
@@ -132,9 +136,11 @@ impl SyncLoop<'_> {
             let mut events = self.fetch_missed(room, since, timeline).await?;
             events.extend(event_list(timeline.get("events")));
             for event in &events {
-                // Limits the first response, which contains messages of any age.
+                // Limits the first response, and that after a join: both contain messages of any age. Later ones contain
+                // only new messages, also of a server whose clock is slow.
                 let sent_ms = event.get("origin_server_ts").and_then(Value::as_u64);
-                if sent_ms.is_some_and(|sent_ms| sent_ms < self.oldest_ms) {
+                let is_old = sent_ms.is_some_and(|sent_ms| sent_ms < self.oldest_ms);
+                if is_old && !known_rooms.contains(room) {
                     continue;
                 }
                 if let Some(message) = event::inbound_message(self.account, own_user, room, event) {
@@ -163,6 +169,7 @@ impl SyncLoop<'_> {
         let limit = MAX_ROOM_MESSAGES.to_string();
         let mut from = from.to_owned();
         let mut missed_events = Vec::new();
+        let mut is_complete = false;
         for _ in 0..MAX_PAGES {
             let query = [
                 ("dir", "b"),
@@ -172,19 +179,36 @@ impl SyncLoop<'_> {
                 ("filter", filter.as_str()),
             ];
             let page = self.api.get(&path, &query).await?;
-            let events = event_list(page.get("chunk"));
-            // Without `end` the beginning of the room was reached.
-            let end = page.get("end").and_then(Value::as_str).map(str::to_owned);
-            let is_last = events.is_empty();
-            missed_events.extend(events);
-            match end {
-                Some(end) if !is_last => from = end,
-                _ => break,
+            missed_events.extend(event_list(page.get("chunk")));
+            // Without `end` the beginning was reached. A page may be empty before, because the filter applies to it.
+            match page.get("end").and_then(Value::as_str) {
+                Some(end) if end != from && end != since => end.clone_into(&mut from),
+                _ => {
+                    is_complete = true;
+                    break;
+                }
             }
+        }
+        if !is_complete {
+            let fetched = missed_events.len();
+            tracing::warn!(fetched, "more messages were missed than are fetched");
         }
         // The pages were read backwards.
         missed_events.reverse();
         Ok(missed_events)
+    }
+}
+
+/// Notes the rooms of a response whose messages are stored. A room that is left is new after the next join.
+fn note_rooms(known_rooms: &mut HashSet<String>, synced: &Value) {
+    let rooms = |kind: &str| synced.pointer(kind).and_then(Value::as_object);
+    if let Some(joined) = rooms("/rooms/join") {
+        known_rooms.extend(joined.keys().cloned());
+    }
+    if let Some(left) = rooms("/rooms/leave") {
+        for room in left.keys() {
+            known_rooms.remove(room);
+        }
     }
 }
 

@@ -81,12 +81,17 @@ fn is_allowed(url: &Url, allow_http: bool) -> bool {
     url.has_host() && (url.scheme() == "https" || (allow_http && url.scheme() == "http"))
 }
 
+const fn is_redirect(status: u16) -> bool {
+    matches!(status, 300..=399)
+}
+
 /// The error for a status other than success and 409 (platform-delivery 7.6).
 pub(crate) fn status_error(status: u16, wait: Option<Duration>) -> PlatformError {
     let kind = match status {
         401 => ErrorKind::Auth,
         403 => ErrorKind::Forbidden,
-        404 | 410 => ErrorKind::NotFound,
+        // A redirect is not followed, because the operator did not choose its target.
+        300..=399 | 404 | 410 => ErrorKind::NotFound,
         408 | 425 | 500..=599 => ErrorKind::Transient,
         413 => ErrorKind::TooLarge,
         415 => ErrorKind::UnsupportedKind,
@@ -94,7 +99,11 @@ pub(crate) fn status_error(status: u16, wait: Option<Duration>) -> PlatformError
         400..=499 => ErrorKind::BadFormat,
         _ => ErrorKind::Unknown,
     };
-    let error = PlatformError::new(kind, "the receiver refused").code(status.to_string());
+    let error = if is_redirect(status) {
+        PlatformError::new(kind, "the address redirects").code(format!("redirect_{status}"))
+    } else {
+        PlatformError::new(kind, "the receiver refused").code(status.to_string())
+    };
     let error = match (kind, wait) {
         (ErrorKind::RateLimited, _) => error.with_retry_after(wait.unwrap_or(DEFAULT_RETRY_DELAY)),
         // 503 and other failures may name a delay too.
@@ -102,7 +111,7 @@ pub(crate) fn status_error(status: u16, wait: Option<Duration>) -> PlatformError
         _ => error,
     };
     // A status that neither confirms nor refuses leaves open the outcome of the request.
-    if (400..500).contains(&status) {
+    if is_redirect(status) || (400..500).contains(&status) {
         error
     } else {
         error.ambiguous()
@@ -141,7 +150,7 @@ mod tests {
             (422, BadFormat, SendOutcome::NotSent),
             (425, Transient, SendOutcome::NotSent),
             (429, RateLimited, SendOutcome::NotSent),
-            (302, Unknown, SendOutcome::Ambiguous),
+            (600, Unknown, SendOutcome::Ambiguous),
             (500, Transient, SendOutcome::Ambiguous),
             (503, Transient, SendOutcome::Ambiguous),
         ] {
@@ -152,6 +161,12 @@ mod tests {
                 "{status}"
             );
             assert_eq!(error.platform_code(), status.to_string());
+        }
+        for status in [301, 302, 307, 308] {
+            let error = status_error(status, None);
+            let found = (error.kind(), error.send_outcome());
+            assert_eq!(found, (NotFound, SendOutcome::NotSent), "{status}");
+            assert_eq!(error.platform_code(), format!("redirect_{status}"));
         }
         let wait = Some(Duration::from_secs(5821));
         assert_eq!(status_error(503, wait).retry_after(), wait);

@@ -3,6 +3,7 @@
 
 mod account;
 mod message;
+mod shared_file;
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
@@ -416,24 +417,9 @@ impl InboundSource for BridgePlatform {
     }
 
     async fn fetch(&self, attachment: &InboundAttachment) -> Result<ByteStream, PlatformError> {
-        let missing = |cause: std::io::Error| {
-            PlatformError::new(ErrorKind::NotFound, "the bridge's file is missing").caused_by(cause)
-        };
-        // Both sides are resolved: the directory may itself be a symbolic link.
-        let root = tokio::fs::canonicalize(&self.options.folder)
-            .await
-            .map_err(missing)?;
         // The bridge names the path, so it is checked like any other input.
         let path = self.local_path(Path::new(&attachment.reference));
-        let path = tokio::fs::canonicalize(&path).await.map_err(missing)?;
-        let is_file = tokio::fs::metadata(&path).await.map_err(missing)?.is_file();
-        if !path.starts_with(&root) || !is_file {
-            return Err(PlatformError::new(
-                ErrorKind::Forbidden,
-                "the path of the bridge is outside the shared directory",
-            ));
-        }
-        let opened = tokio::fs::File::open(&path).await.map_err(missing)?;
+        let opened = shared_file::open(&self.options.folder, &path).await?;
         let chunks = ReaderStream::with_capacity(opened, 256 * 1024);
         let read = |chunk: Result<_, std::io::Error>| {
             chunk.map_err(|cause| {

@@ -8,6 +8,7 @@ mod minutes;
 mod read;
 mod reader;
 mod row;
+mod sequences;
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,6 +21,7 @@ pub(crate) use reader::follow_events;
 pub(crate) use row::{EventRow, EventSource, RowOutcome};
 
 use minutes::MinuteSeries;
+use sequences::MinuteSequences;
 
 /// The index of one console.
 #[derive(Debug)]
@@ -37,6 +39,7 @@ struct IndexContent {
     /// Ids are assigned in order and never reused, so the difference of two ids is a number of rows.
     next_id: u64,
     minutes: MinuteSeries,
+    audit: MinuteSequences,
 }
 
 /// Rows of the index and how many are missing before them.
@@ -75,6 +78,16 @@ impl EventIndex {
         // Notified after the lock is released, because the readers that this wakes take the lock.
         drop(content);
         self.newest.send_replace(id);
+    }
+
+    /// Notes the place of an audit event in its stream.
+    pub(crate) fn note_audit(&self, time_ms: u64, sequence: u64) {
+        self.lock().audit.note(time_ms, sequence);
+    }
+
+    /// A sequence of the audit stream from which all events since this time can be read, as late as is known.
+    pub(crate) fn audit_start(&self, since_ms: u64) -> u64 {
+        self.lock().audit.start_of(since_ms)
     }
 
     /// Up to `limit` rows behind the row `after` that the filter admits, oldest first.

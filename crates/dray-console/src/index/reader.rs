@@ -71,6 +71,9 @@ async fn follow_once(
         match stream.next().await {
             Ok(event) => {
                 *next_sequence = event.sequence + 1;
+                if source == EventSource::Audit {
+                    index.note_audit(event.time_ms, event.sequence);
+                }
                 index.add(read_row(&event, source));
             }
             Err(error) => return ErrorChain(&error).to_string(),

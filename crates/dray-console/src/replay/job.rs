@@ -50,7 +50,7 @@ pub(super) struct ReplayJob {
 #[derive(Clone, Debug, Default)]
 pub(super) struct ReplayProgress {
     pub(super) ending: Option<ReplayEnding>,
-    /// Events that were read, those before the window included.
+    /// Events that were read, the few before the window included.
     pub(super) events: u64,
     /// Unix milliseconds of the newest event that was read.
     pub(super) read_to_ms: u64,
@@ -173,7 +173,10 @@ impl ReplayJob {
             Fault::new(FaultCode::Unavailable, "The audit stream cannot be read.")
                 .detail("audit_unreadable")
         };
-        let events = state.bus.events(filter.from_start()).await;
+        // The index has read the stream: without its help, the limit of events would end before the window on a busy
+        // system.
+        let start = state.index.audit_start(self.since_ms);
+        let events = state.bus.events(filter.from_sequence(start)).await;
         let mut events = events.map_err(unreadable)?;
         let (started, end_ms) = (Instant::now(), state.now_ms());
         // A stream has no end; events that are published while it is read belong to the next replay.

@@ -13,6 +13,26 @@ const PAGE_TEXTS: [(&str, &str); 6] = [
 ];
 
 #[tokio::test]
+async fn paths_that_name_nothing_show_the_navigation() {
+    let console = ConsoleFixture::new().await;
+    let login = console.log_in(ConsoleRole::Look).await;
+    let missing = console.get("/leters", Some(&login)).await;
+    assert_eq!(missing.status, 404, "{missing:?}");
+    assert!(missing.body.contains("<code>/leters</code>"), "{missing:?}");
+    let letter = console.get("/letters/zz", Some(&login)).await;
+    assert!(
+        letter.body.contains("The dead letter zz does not exist"),
+        "{letter:?}"
+    );
+    for page in [missing, letter] {
+        assert!(page.body.contains("href=\"/deliveries\""), "{page:?}");
+        assert!(page.header("content-security-policy").is_some());
+    }
+    let unknown_asset = console.get("/assets/none.js", None).await;
+    assert_eq!(unknown_asset.status, 404);
+}
+
+#[tokio::test]
 async fn a_link_logs_in_once_and_every_other_request_requires_the_cookie() {
     let console = ConsoleFixture::new().await;
     for (path, _) in PAGE_TEXTS

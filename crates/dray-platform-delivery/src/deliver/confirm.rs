@@ -9,7 +9,8 @@ use super::run::{DeliveryRun, OpenDelivery, StepFlow};
 use crate::error::DeliveryError;
 use crate::machine::{DeliveryStep, SendingStep, StepConfirmation, StepPlan};
 use crate::platform_cache::MessageOrigin;
-use crate::record::FileState;
+use crate::record::{FileState, WaitingReason};
+use crate::status;
 
 impl DeliveryRun<'_> {
     /// Records the confirmations of a step. A file without a confirmation was not delivered.
@@ -58,12 +59,14 @@ impl DeliveryRun<'_> {
         let plan = step.plan.clone();
         self.put(step_index, step.confirm(confirmations));
         self.save_firmly().await?;
-        self.apply_early_failures(open, step_index).await?;
+        let flow = self.apply_early_failures(open, step_index).await?;
         self.context
             .metrics
             .step(open.account.platform.name(), plan.route, "done");
-        self.progress(DeliveryStage::Sent, &plan).await;
-        Ok(StepFlow::Next)
+        if flow == StepFlow::Next {
+            self.progress(DeliveryStage::Sent, &plan).await;
+        }
+        Ok(flow)
     }
 
     fn show_file(
@@ -113,37 +116,47 @@ impl DeliveryRun<'_> {
             .await;
     }
 
-    /// Applies failures that the platform reported before this worker stored its response.
-    async fn apply_early_failures(
+    /// Applies failures that the platform reported before the confirmation was stored, by this worker or an earlier one.
+    /// The delivery waits if only a message of the user lets it continue.
+    pub(super) async fn apply_early_failures(
         &mut self,
         open: &OpenDelivery,
         step_index: usize,
-    ) -> Result<(), DeliveryError> {
-        let mut changed = false;
+    ) -> Result<StepFlow, DeliveryError> {
         let Some(DeliveryStep::Done(step)) = self.step_at(step_index) else {
-            return Ok(());
+            return Ok(StepFlow::Next);
         };
+        let mut changed = false;
         for confirmation in step.confirmed() {
             if !confirmation.provisional {
                 continue;
             }
+            let message = &confirmation.message_id;
             let failure_code = self
                 .context
                 .platform_cache
-                .early_failure(&open.account.id(), &confirmation.message_id)
+                .early_failure(&open.account.id(), message)
                 .await;
-            if let Some(code) = failure_code {
-                changed |= crate::status::apply_correction(
-                    self.record_mut(),
-                    &confirmation.message_id,
-                    &code,
-                );
+            let Some(code) = failure_code else {
+                continue;
+            };
+            if !status::apply_correction(self.record_mut(), message, &code) {
+                continue;
+            }
+            changed = true;
+            // Written again at the end of the delivery, with the failures of later steps.
+            self.record_mut().notice.clear();
+            if status::is_window_closed(&code) {
+                let window_timeout = self.context.config.window_timeout.as_millis();
+                let now_ms = self.context.clock.now_ms();
+                self.record_mut().deadline_ms = now_ms.saturating_add(window_timeout);
+                return Ok(StepFlow::Park(u64::MAX, WaitingReason::WindowClosed));
             }
         }
         if changed {
             self.save().await?;
         }
-        Ok(())
+        Ok(StepFlow::Next)
     }
 
     /// Adds known file ids, so that files which the platform has already are not uploaded again.

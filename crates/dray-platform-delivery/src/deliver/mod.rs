@@ -165,7 +165,9 @@ impl Sender {
             target.chat = chat_id;
         }
         let delivery = run.key.clone();
-        let ended = Box::pin(self.deliver_in_order(&mut run, account, chat.clone())).await;
+        let work = self.deliver_in_order(&mut run, Arc::clone(&account), chat.clone());
+        let ended = Box::pin(work).await;
+        let ended = run.continue_if_user_wrote(&account, ended).await;
         match &ended {
             // It keeps its place. What it waited for may have ended before its record was written.
             Ok(WorkEnd::Waiting(record)) if record.waiting == Some(WaitingReason::Queue) => {
@@ -188,7 +190,7 @@ impl Sender {
         let cancel = run.cancel.clone();
         let order = (run.record().begun_at_ms, run.record().delivery_id.clone());
         if let Some(WaitingDelivery { due_ms, why }) =
-            self.turns.waiting_before(&chat, &order).await?
+            self.turns.waiting_before(&account, &chat, &order).await?
         {
             return run.park(due_ms, why).await;
         }
@@ -201,7 +203,7 @@ impl Sender {
         }
         // Checked again: a delivery that held a place just now may wait in its record by now.
         if let Some(WaitingDelivery { due_ms, why }) =
-            self.turns.waiting_before(&chat, &order).await?
+            self.turns.waiting_before(&account, &chat, &order).await?
         {
             return run.park(due_ms, why).await;
         }
@@ -214,7 +216,11 @@ impl Sender {
                 .park(self.context.clock.now_ms(), WaitingReason::Queue)
                 .await;
         };
-        let Some(lease) = self.turns.take_chat_lease(&chat, &order, &cancel).await? else {
+        let Some(lease) = self
+            .turns
+            .take_chat_lease(&account, &chat, &order, &cancel)
+            .await?
+        else {
             let due_ms = Deadline::after(self.context.clock.now_ms(), RETRY_DELAY).unix_ms();
             return run.park(due_ms, WaitingReason::Queue).await;
         };

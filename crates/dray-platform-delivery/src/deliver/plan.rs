@@ -14,6 +14,7 @@ use dray_types::{Claim, Sha256Digest};
 use super::run::{DeliveryRun, OpenDelivery, StepFlow};
 use super::target_of;
 use crate::accounts::PlatformAccount;
+use crate::cli;
 use crate::error::DeliveryError;
 use crate::link::{self, LinkPolicy};
 use crate::machine::{DeliveryStep, MAX_VISIBLE_ATTEMPTS, ReadyStep, StepPlan};
@@ -315,6 +316,9 @@ impl DeliveryRun<'_> {
 /// Marks a file as failed for this reason, with the size limit if the platform named one.
 pub(super) fn fail_file(file: &mut FileRecord, kind: ErrorKind, error: &PlatformError) {
     file.give_up(kind, error.platform_code());
+    if let Some(sentence) = sentence_of_code(error.platform_code()) {
+        sentence.clone_into(&mut file.error_message);
+    }
     if kind == ErrorKind::TooLarge
         && let Some((_, allowed)) = error.numbers()
     {
@@ -324,6 +328,14 @@ pub(super) fn fail_file(file: &mut FileRecord, kind: ErrorKind, error: &Platform
             dray_presentation::size::over_limit(file.size, allowed)
         );
     }
+}
+
+/// A sentence that is more precise than that of the kind.
+fn sentence_of_code(code: &str) -> Option<&'static str> {
+    if code.starts_with("redirect_") {
+        return Some("The address redirects, which is not followed.");
+    }
+    cli::directory_sentence(code)
 }
 
 /// The largest file on any route.

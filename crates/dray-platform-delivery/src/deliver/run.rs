@@ -32,6 +32,8 @@ pub(super) struct DeliveryRun<'a> {
     pub(super) cancel: CancellationToken,
     /// Random id of this worker in the records that it writes.
     writer: u64,
+    /// When this worker began its last visible request, or to run; Unix milliseconds.
+    pub(super) request_begun_ms: u64,
     /// Progress events so far.
     pub(super) progress_events: u32,
     /// Fingerprint of the step whose visible request this worker made last.
@@ -74,6 +76,7 @@ impl<'a> DeliveryRun<'a> {
             stored,
             cancel,
             writer: rand::random(),
+            request_begun_ms: context.clock.now_ms(),
             progress_events: 0,
             own_request: None,
         }
@@ -182,6 +185,41 @@ impl<'a> DeliveryRun<'a> {
         self.context.log.index.note(&self.key, &self.stored);
         self.context.metrics.parked(why);
         tracing::info!(why = why.name(), due_ms, "a delivery waits");
+        Ok(WorkEnd::Waiting(self.stored.record.clone()))
+    }
+
+    /// Continues a delivery that was parked until the user writes, if the user wrote after its last request: the message
+    /// may have come before the record said that the delivery waits for one.
+    pub(super) async fn continue_if_user_wrote(
+        &mut self,
+        account: &PlatformAccount,
+        ended: Result<WorkEnd, DeliveryError>,
+    ) -> Result<WorkEnd, DeliveryError> {
+        let target = match &ended {
+            Ok(WorkEnd::Waiting(record)) if record.waiting == Some(WaitingReason::WindowClosed) => {
+                record.target.clone().unwrap_or_default()
+            }
+            _ => return ended,
+        };
+        let written_ms = self
+            .context
+            .platform_cache
+            .last_message_ms(&account.id(), &target.chat)
+            .await;
+        if written_ms.is_none_or(|written_ms| written_ms < self.request_begun_ms) {
+            return ended;
+        }
+        let now_ms = self.context.clock.now_ms();
+        let record = self.record_mut();
+        record.due_at_ms = now_ms.max(1);
+        record.waiting = Some(WaitingReason::Queue);
+        match self.save().await {
+            Ok(()) => {}
+            // The message itself continued it.
+            Err(DeliveryError::Record(RecordError::Moved)) => return ended,
+            Err(error) => return Err(error),
+        }
+        self.context.log.index.note(&self.key, &self.stored);
         Ok(WorkEnd::Waiting(self.stored.record.clone()))
     }
 

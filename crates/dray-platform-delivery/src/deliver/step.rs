@@ -32,8 +32,9 @@ impl DeliveryRun<'_> {
         match self.step_at(step_index) {
             Some(DeliveryStep::Ready(step)) => self.attempt(open, step_index, step).await,
             Some(DeliveryStep::Sending(step)) => self.resolve(open, step_index, step).await,
-            Some(DeliveryStep::Done(_) | DeliveryStep::Unknown(_) | DeliveryStep::Failed(_))
-            | None => Ok(StepFlow::Next),
+            // An earlier worker may have ended before it read the reports of the platform.
+            Some(DeliveryStep::Done(_)) => self.apply_early_failures(open, step_index).await,
+            Some(DeliveryStep::Unknown(_) | DeliveryStep::Failed(_)) | None => Ok(StepFlow::Next),
         }
     }
 
@@ -325,6 +326,7 @@ impl DeliveryRun<'_> {
         mode: SendMode,
     ) -> Result<StepFlow, DeliveryError> {
         let begun_ms = self.context.clock.now_ms();
+        self.request_begun_ms = begun_ms;
         self.put(step_index, step.clone());
         for index in &step.files {
             if let Some(file) = self.file_mut(*index) {

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
+use crate::accounts::PlatformAccount;
 use crate::chat_positions::ChatPositions;
 use crate::error::DeliveryError;
 use crate::index::{DeliveryIndex, WaitingDelivery};
@@ -36,9 +37,11 @@ pub(crate) struct ChatTurns {
 }
 
 impl ChatTurns {
-    /// The first delivery of the chat that was requested earlier and waits in its record, on any replica.
+    /// The first delivery of the chat of this account that was requested earlier and waits in its record, on any
+    /// replica.
     pub(super) async fn waiting_before(
         &self,
+        account: &PlatformAccount,
         chat: &str,
         order: &Order,
     ) -> Result<Option<WaitingDelivery>, DeliveryError> {
@@ -46,7 +49,8 @@ impl ChatTurns {
             .refresh()
             .await
             .map_err(RecordError::Unreachable)?;
-        Ok(self.index.waiting_before(chat, order))
+        let owner = account.tenant.as_ref();
+        Ok(self.index.waiting_before(chat, owner, order))
     }
 
     /// Whether no earlier place of the chat is open, now or within `turn_wait`. A longer wait would block a worker.
@@ -75,17 +79,19 @@ impl ChatTurns {
     /// Earlier deliveries that other workers have get [`EARLIER_GRACE`] to go first.
     pub(super) async fn take_chat_lease(
         &self,
+        account: &PlatformAccount,
         chat: &str,
         order: &Order,
         cancel: &CancellationToken,
     ) -> Result<Option<Lease>, DeliveryError> {
         let started = tokio::time::Instant::now();
         let name = format!("chat\0{chat}");
+        let owner = account.tenant.as_ref();
         // Another replica may have the lease of the chat.
         let mut delay = PollDelay::new();
         loop {
             let waited = started.elapsed();
-            if waited >= EARLIER_GRACE || !self.index.is_in_hand_before(chat, order) {
+            if waited >= EARLIER_GRACE || !self.index.is_in_hand_before(chat, owner, order) {
                 let lease = self.leases.take(&name, CHAT_LEASE).await;
                 let lease = lease.map_err(RecordError::Unreachable)?;
                 if lease.is_some() || waited >= MAX_WAIT {

@@ -242,6 +242,19 @@ pub(crate) const fn kind_of(fault: &Fault) -> ErrorKind {
     }
 }
 
+/// The code of a fault whose error kind in receipts is this.
+pub(super) const fn code_of(kind: ErrorKind) -> FaultCode {
+    match kind {
+        ErrorKind::NotFound => FaultCode::NotFound,
+        ErrorKind::Forbidden => FaultCode::Denied,
+        ErrorKind::TooLarge => FaultCode::TooLarge,
+        ErrorKind::BadFormat => FaultCode::InvalidArgument,
+        ErrorKind::UnsupportedKind => FaultCode::Unsupported,
+        ErrorKind::Transient => FaultCode::Unavailable,
+        _ => FaultCode::Internal,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -150,6 +150,12 @@ impl InboundSink for DurableInboundSink {
                     .caused_by(error)
             })?;
         // The message is stored. The rest only resumes deliveries that wait for a message of this chat.
+        let now_ms = service.clock.now_ms();
+        // Before the deliveries are read: one that is about to wait reads this time afterwards.
+        service
+            .platform_cache
+            .learn_message_time(&self.account.id(), &chat, now_ms)
+            .await;
         if let Err(error) = service.statuses.log.index.refresh().await {
             tracing::warn!(
                 error = &error as &dyn std::error::Error,

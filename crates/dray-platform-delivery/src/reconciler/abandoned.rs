@@ -43,7 +43,7 @@ impl Reconciler {
                     "a delivery is given up: its work is dead"
                 );
                 give_up(&mut stored.record);
-                self.end(&entry.key, stored, "abandoned").await
+                self.end(&entry.key, stored).await
             }
             WorkState::Idle => self.next_round(entry, stored).await,
         }

@@ -6,7 +6,7 @@ use dray_proto::convert::InvalidMessage;
 use dray_proto::v1::{self, TerminalState};
 use dray_types::{Fault, OperationId};
 
-use super::{Reconciler, give_up};
+use super::{Reconciler, ended, give_up, log_failure};
 use crate::accept::SESSION_TIMEOUT;
 use crate::error::DeliveryError;
 use crate::gather::{GatherRequest, RequestContext};
@@ -39,7 +39,13 @@ impl Reconciler {
                 Some(stored) if stored.record.session != request.session => {
                     return Err(DeliveryError::NotFound("delivery"));
                 }
-                Some(stored) if stored.record.finished => return Ok(as_report(&stored.record)),
+                Some(stored) if stored.record.finished => {
+                    let report = as_report(&stored.record);
+                    if ended::is_unpublished(&stored.record) {
+                        log_failure(self.publish_end(&key, stored).await);
+                    }
+                    return Ok(report);
+                }
                 Some(mut stored) => {
                     cancel_record(&mut stored.record);
                     stored
@@ -49,7 +55,7 @@ impl Reconciler {
                         .await?
                 }
             };
-            match self.end(&key, ending, "cancelled").await {
+            match self.end(&key, ending).await {
                 // The next check finds the end, or the changes of the worker.
                 Ok(()) | Err(DeliveryError::Record(RecordError::Moved)) => {}
                 Err(error) => return Err(error),
@@ -58,7 +64,8 @@ impl Reconciler {
         Err(RecordError::Moved.into())
     }
 
-    /// A record for a delivery whose files are not stored yet. The worker finds this record when it writes its own.
+    /// A mark for a delivery whose files are not stored yet. The worker finds it when it writes its own record, and
+    /// replaces it if the delivery belongs to another session, which nothing here can know.
     async fn record_before_files(
         &self,
         context: &RequestContext,

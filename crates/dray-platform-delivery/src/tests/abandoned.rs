@@ -11,8 +11,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::fake::FakeAction;
 use super::fixture::{DeliveryFixture, states, tenant};
-use crate::deliver::WorkEnd;
-use crate::reconciler::{round_meta, round_work};
+use crate::deliver::{WorkEnd, conclude};
+use crate::reconciler::{mark_unpublished, round_meta, round_work};
 use crate::record::{DeliveryRecord, FileState};
 
 /// How a worker ends all work.
@@ -212,7 +212,7 @@ async fn a_record_whose_writer_crashed_before_requesting_the_next_round_is_ended
         !fixture.record("d").await.finished,
         "it may still be worked on"
     );
-    work(
+    run_worker(
         &fixture,
         "platform-delivery",
         &request,
@@ -241,4 +241,38 @@ async fn deliveries_that_wait_for_a_time_or_a_user_are_not_changed() {
     }
     let report = fixture.record("d").await;
     assert_eq!((report.finished, report.rounds), (false, 1));
+}
+
+#[tokio::test]
+async fn an_end_whose_process_stopped_before_publishing_it_is_published_once() {
+    let fixture = DeliveryFixture::new().await;
+    let start = fixture.files("d", &[("a.txt", b"a")]).await;
+    let meta = fixture.meta("d");
+    let now_ms = fixture.clock.now_ms();
+    let mut record = DeliveryRecord::begin(&meta, start, now_ms, 86_400_000);
+    conclude(&mut record, now_ms);
+    mark_unpublished(&mut record, now_ms);
+    let key = crate::records::record_key(&tenant(), &meta.operation);
+    let records = &fixture.replica.receipts.log.records;
+    records.write(&key, record, 0).await.unwrap();
+    fixture.sweep().await;
+    assert!(
+        audit_lines(&fixture).await.is_empty(),
+        "its process may still publish it"
+    );
+    fixture.clock.advance(Duration::from_secs(11));
+    fixture.sweep().await;
+    fixture.sweep().await;
+    assert_eq!(
+        audit_lines(&fixture).await,
+        [("a.txt".to_owned(), "failed".to_owned())]
+    );
+    let filter = EventFilter::of::<v1::DeliveryDone>().from_start();
+    let mut events = fixture.bus.events(filter).await.unwrap();
+    let done = events.next().await.unwrap();
+    let done: v1::DeliveryDone = done.decode().unwrap();
+    let report = done.report.unwrap();
+    assert!(report.finished && report.due_at_ms == 0);
+    assert!(events.next().now_or_never().is_none());
+    assert_eq!(fixture.record("d").await.due_at_ms, 0);
 }

@@ -5,13 +5,15 @@ use std::time::Duration;
 use dray_proto::v1;
 use dray_testkit::eventually;
 use dray_types::Fault;
+use tokio_util::sync::CancellationToken;
 
 use super::fake::FakeAction;
-use super::fixture::{DeliveryFixture, chat, states};
-use super::path::QueueWorkers;
+use super::fixture::{DeliveryFixture, chat, states, tenant};
+use super::path::{self, QueueWorkers};
 use crate::deliver::WorkEnd;
 use crate::error::DeliveryError;
-use crate::record::FileState;
+use crate::record::{DeliveryRecord, DeliveryStart, FileState};
+use crate::records::record_key;
 
 async fn cancel(
     fixture: &DeliveryFixture,
@@ -118,4 +120,45 @@ async fn a_delivery_is_cancelled_while_its_files_are_not_stored() {
     assert!(report.finished && report.cancelled && report.files.is_empty());
     assert_eq!(report.session, "s");
     assert!(fixture.fake.visible_texts().is_empty());
+}
+
+/// Cancels a delivery of the session `s` before its files are stored, then runs its work.
+async fn gather_after_cancellation_by(session: &str) -> DeliveryRecord {
+    let fixture = DeliveryFixture::new().await;
+    fixture.sandbox.bind(chat("42"));
+    let claim = fixture.claim("a.txt", b"a").await;
+    fixture.sandbox.put("/work/a.txt", "file", Some(claim));
+    let meta = fixture.meta("d1");
+    let start = DeliveryStart {
+        delivery_id: "d1".to_owned(),
+        session: session.to_owned(),
+        ..DeliveryStart::default()
+    };
+    let mut mark = DeliveryRecord::begin(&meta, start, fixture.clock.now_ms(), 0);
+    mark.cancelled = true;
+    mark.finished = true;
+    let gatherer = &fixture.replica.gatherer;
+    let key = record_key(&tenant(), &meta.operation);
+    gatherer.log.records.write(&key, mark, 0).await.unwrap();
+    let work = path::request(&["/work/a.txt"]);
+    let cancel = CancellationToken::new();
+    gatherer.send(&meta, &work, 1, 1, &cancel).await.unwrap();
+    let record = fixture.record("d1").await;
+    let published = fixture.published("delivery-telegram").await;
+    assert_eq!(published.is_empty(), record.finished);
+    record
+}
+
+#[tokio::test]
+async fn a_cancellation_by_another_session_before_the_files_are_stored_has_no_effect() {
+    let record = gather_after_cancellation_by("another").await;
+    assert!(!record.cancelled && !record.finished);
+    assert_eq!(record.session, "s");
+    assert_eq!(states(&record), [FileState::Queued]);
+}
+
+#[tokio::test]
+async fn a_cancellation_by_the_session_before_the_files_are_stored_ends_the_work() {
+    let record = gather_after_cancellation_by("s").await;
+    assert!(record.cancelled && record.finished && record.files.is_empty());
 }

@@ -99,6 +99,16 @@ async fn placed(fixture: &DeliveryFixture) -> Vec<v1::PlaceUpload> {
 }
 
 #[tokio::test]
+async fn the_time_of_a_message_is_kept_for_deliveries_that_are_about_to_wait() {
+    let fixture = fixture(|_| {}).await;
+    let sink = sink(&fixture);
+    sink.message(message("7", Vec::new())).await.unwrap();
+    let cache = &fixture.replica.inbound.platform_cache;
+    let written_ms = cache.last_message_ms(&sink.account.id(), "42").await;
+    assert_eq!(written_ms, Some(fixture.clock.now_ms()));
+}
+
+#[tokio::test]
 async fn a_message_sent_twice_is_accepted_once_and_its_files_are_placed_in_order() {
     let fixture = fixture(|_| {}).await;
     fixture.sandbox.bind(chat("42"));

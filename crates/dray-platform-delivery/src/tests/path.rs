@@ -203,6 +203,20 @@ async fn r_1_a_failed_file_does_not_drop_the_other_files() {
 }
 
 #[tokio::test]
+async fn a_refusal_is_repeated_when_its_work_comes_again() {
+    let fixture = DeliveryFixture::new().await;
+    let (meta, work) = (fixture.meta("d1"), request(&["/w/a"]));
+    let cancel = CancellationToken::new();
+    for attempt in 1..=2 {
+        let gatherer = &fixture.replica.gatherer;
+        let refused = gatherer.send(&meta, &work, 1, attempt, &cancel).await;
+        // The event is a part of the failure: without it, the caller learns nothing after a crash.
+        assert!(refused.is_err(), "attempt {attempt}");
+        assert!(fixture.record("d1").await.finished);
+    }
+}
+
+#[tokio::test]
 async fn a_delivery_for_a_session_without_a_chat_is_rejected_with_an_event() {
     let fixture = DeliveryFixture::new().await;
     let _workers = QueueWorkers::start(&fixture);

@@ -4,13 +4,15 @@ use std::time::Duration;
 
 use dray_platform::{ErrorKind, StatusUpdate};
 use dray_proto::v1;
-use dray_types::Sha256Digest;
+use dray_types::{OperationId, Sha256Digest};
 
 use super::fake::FakeAction;
-use super::fixture::{DeliveryFixture, chat, states};
+use super::fixture::{DeliveryFixture, chat, states, tenant};
 use crate::deliver::WorkEnd;
 use crate::error::DeliveryError;
+use crate::platform_cache::MessageOrigin;
 use crate::record::{DeliveryStart, FileState, WaitingReason};
+use crate::records::record_key;
 
 /// Starts a delivery that this action makes wait.
 async fn start_waiting(fixture: &DeliveryFixture, id: &str, action: FakeAction) -> DeliveryStart {
@@ -103,6 +105,38 @@ async fn r_11_a_closed_window_keeps_the_file_until_the_user_writes() {
         panic!("the delivery still waits");
     };
     assert_eq!(states(&report), [FileState::Delivered]);
+}
+
+#[tokio::test]
+async fn r_11_a_user_who_writes_before_the_delivery_is_parked_is_not_missed() {
+    let fixture = DeliveryFixture::new().await;
+    let account = fixture.replica.inbound.accounts.named("bot").unwrap();
+    let cache = &fixture.replica.inbound.platform_cache;
+    let now_ms = fixture.clock.now_ms();
+    cache
+        .learn_message_time(&account.id(), "42", now_ms - 1)
+        .await;
+    let closed = FakeAction::Refuse(ErrorKind::WindowClosed);
+    start_waiting(&fixture, "d1", closed.clone()).await;
+    assert_eq!(
+        fixture.record("d1").await.waiting,
+        Some(WaitingReason::WindowClosed),
+        "the message was before the request"
+    );
+    fixture.clock.advance(Duration::from_secs(1));
+    let now_ms = fixture.clock.now_ms();
+    cache.learn_message_time(&account.id(), "43", now_ms).await;
+    fixture.fake.script([closed]);
+    let mut work = fixture.files("d2", &[("b.txt", b"b")]).await;
+    work.target = Some(chat("43"));
+    let WorkEnd::Waiting(record) = fixture.deliver(&work).await.unwrap() else {
+        panic!("the refusal did not park the delivery");
+    };
+    assert_eq!(record.waiting, Some(WaitingReason::Queue));
+    let WorkEnd::Finished(record) = fixture.resume("d2").await.unwrap() else {
+        panic!("the delivery still waits");
+    };
+    assert_eq!(states(&record), [FileState::Delivered]);
 }
 
 #[tokio::test]
@@ -206,6 +240,56 @@ async fn r_11_a_window_that_a_status_update_closes_opens_when_the_user_writes() 
         panic!("the delivery still waits");
     };
     assert_eq!(states(&report), [FileState::Delivered]);
+}
+
+#[tokio::test]
+async fn a_failure_that_is_reported_before_the_confirmation_is_stored_is_not_lost() {
+    let fixture = DeliveryFixture::new().await;
+    let account = fixture.replica.inbound.accounts.named("bot").unwrap();
+    let work = fixture.files("d1", &[("a.txt", b"a")]).await;
+    // The worker has stored to which delivery the message belongs, and not yet that the platform took it.
+    let origin = MessageOrigin {
+        record: record_key(&tenant(), &OperationId::new("d1").unwrap()),
+        tenant: tenant().to_string(),
+        delivery: "d1".to_owned(),
+    };
+    let inbound = &fixture.replica.inbound;
+    inbound
+        .platform_cache
+        .learn_origin(&account.id(), "m1", &origin)
+        .await;
+    let update = StatusUpdate {
+        message_id: "m1".to_owned(),
+        status: "failed".to_owned(),
+        code: "131026".to_owned(),
+    };
+    inbound.statuses.status(&account, &update).await.unwrap();
+    fixture.fake.script([FakeAction::Accept]);
+    let record = fixture.delivered(&work).await;
+    assert_eq!(states(&record), [FileState::Rejected]);
+    assert!(!record.success);
+}
+
+#[tokio::test]
+async fn r_11_a_window_that_closes_before_the_confirmation_is_stored_keeps_the_file() {
+    let fixture = DeliveryFixture::new().await;
+    let account = fixture.replica.inbound.accounts.named("bot").unwrap();
+    let statuses = &fixture.replica.inbound.statuses;
+    let update = StatusUpdate {
+        message_id: "m1".to_owned(),
+        status: "failed".to_owned(),
+        code: "131047".to_owned(),
+    };
+    statuses.status(&account, &update).await.unwrap();
+    start_waiting(&fixture, "d1", FakeAction::Accept).await;
+    let record = fixture.record("d1").await;
+    assert_eq!(record.waiting, Some(WaitingReason::WindowClosed));
+    assert_eq!(states(&record), [FileState::Queued]);
+    statuses.window_opened(&account, "42").await;
+    let WorkEnd::Finished(record) = fixture.resume("d1").await.unwrap() else {
+        panic!("the delivery still waits");
+    };
+    assert_eq!(states(&record), [FileState::Delivered]);
 }
 
 #[tokio::test]

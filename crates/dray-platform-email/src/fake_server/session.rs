@@ -12,7 +12,7 @@ use super::parse::MailParser;
 use super::{
     InjectedFault, ReceivedMail, SharedState, UNKNOWN_RECIPIENT, USER_NAME, USER_PASSWORD,
 };
-use crate::smtp::MailStream;
+use crate::connection::MailStream;
 
 /// Longest line, in bytes.
 const MAX_LINE_BYTES: u64 = 64 * 1024;

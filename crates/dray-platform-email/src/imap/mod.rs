@@ -15,13 +15,12 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use dray_platform::{ErrorKind, PlatformError};
 use rustls::ClientConfig;
-use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
-use tokio::net::TcpStream;
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::time::timeout;
 
+use crate::connection::{BufferedStream, MailServer, broken_connection};
 use crate::inbox::options::InboxOptions;
 use crate::options::{ConnectionSecurity, EmailOptions};
-use crate::smtp::{MailStream, start_tls, with_timeout};
 pub(crate) use response::FetchedMail;
 use response::{
     ServerResponse, UntaggedResponse, parse_response, refusal_error, unexpected_response,
@@ -35,7 +34,7 @@ const MAX_RESPONSES: usize = 10_000;
 
 /// A connection that is logged in. Dropping it closes the connection without a `LOGOUT`.
 pub(crate) struct ImapConnection {
-    io: BufReader<Box<dyn MailStream>>,
+    io: BufferedStream,
     /// Longest wait for a response or for the acceptance of written bytes.
     idle_timeout: Duration,
     /// Number of commands until now, from which tags are made.
@@ -53,27 +52,15 @@ impl ImapConnection {
         inbox: &InboxOptions,
         tls: &Arc<ClientConfig>,
     ) -> Result<Self, PlatformError> {
-        let wait = options.connect_timeout.as_duration();
-        // Brackets mark an IPv6 address in the options and do not belong to it.
-        let host = inbox.host.trim_start_matches('[').trim_end_matches(']');
-        let connecting = async {
-            #[expect(
-                clippy::disallowed_methods,
-                reason = "the operator configured the address"
-            )]
-            let tcp = TcpStream::connect((host, inbox.port)).await;
-            let tcp = tcp
-                .and_then(|tcp| tcp.set_nodelay(true).map(|()| tcp))
-                .map_err(|cause| broken_connection("no connection").caused_by(cause))?;
-            let io: Box<dyn MailStream> = match inbox.security {
-                ConnectionSecurity::Tls => start_tls(Box::new(tcp), host, tls).await?,
-                // `StartTls` begins without TLS, which is started below.
-                ConnectionSecurity::StartTls | ConnectionSecurity::None => Box::new(tcp),
-            };
-            Ok(BufReader::new(io))
+        let server = MailServer {
+            host: &inbox.host,
+            port: inbox.port,
+            security: inbox.security,
+            connect_timeout: options.connect_timeout.as_duration(),
+            tls,
         };
         let mut connection = Self {
-            io: with_timeout(wait, connecting).await?,
+            io: server.connect().await?,
             idle_timeout: options.idle_timeout.as_duration(),
             count: 0,
             capabilities: Vec::new(),
@@ -81,7 +68,7 @@ impl ImapConnection {
         };
         let is_authenticated = connection.read_greeting().await?;
         if inbox.security == ConnectionSecurity::StartTls {
-            connection = connection.start_tls(host, wait, tls).await?;
+            connection = connection.start_tls(server).await?;
         }
         // Read only now, because RFC 3501, section 6.2.1, discards capabilities that were announced before TLS.
         if !is_authenticated {
@@ -111,22 +98,11 @@ impl ImapConnection {
         }
     }
 
-    async fn start_tls(
-        mut self,
-        host: &str,
-        wait: Duration,
-        tls: &Arc<ClientConfig>,
-    ) -> Result<Self, PlatformError> {
+    async fn start_tls(mut self, server: MailServer<'_>) -> Result<Self, PlatformError> {
         self.command("STARTTLS").await.map_err(|cause| {
             PlatformError::new(ErrorKind::Auth, "the server offers no STARTTLS").caused_by(cause)
         })?;
-        // Data before the handshake was not protected, so it must not be used.
-        if !self.io.buffer().is_empty() {
-            let why = "the server sent data before the TLS handshake";
-            return Err(PlatformError::new(ErrorKind::Auth, why));
-        }
-        let io = with_timeout(wait, start_tls(self.io.into_inner(), host, tls)).await?;
-        self.io = BufReader::new(io);
+        self.io = server.start_tls(self.io).await?;
         Ok(self)
     }
 
@@ -431,10 +407,6 @@ impl ImapConnection {
             tracing::debug!(%error, "could not send LOGOUT");
         }
     }
-}
-
-fn broken_connection(why: &str) -> PlatformError {
-    PlatformError::new(ErrorKind::Transient, why)
 }
 
 impl fmt::Debug for ImapConnection {

@@ -48,6 +48,8 @@ pub enum InjectedFault {
     InvalidAddress,
     /// The response to the next sync is 502.
     FailSync,
+    /// The next page of older messages is empty, although there are more.
+    EmptyPage,
     /// From now on, the server does not support the calls of version 1.11.
     OldVersion,
     /// From now on, the server does not announce how large a file may be.

@@ -364,8 +364,19 @@ fn room_messages(shared: &SharedState<FakeState>, room: &str, request: &Received
     let filter: Value = filter
         .and_then(|filter| serde_json::from_str(&filter).ok())
         .unwrap_or_default();
-    let state = shared.lock();
+    let mut state = shared.lock();
     let from = from.unwrap_or(state.events.len());
+    if state
+        .fault(|fault| *fault == InjectedFault::EmptyPage)
+        .is_some()
+    {
+        // Another token of the same position.
+        let end = format!("s0{from}");
+        return json_reply(
+            200,
+            &json!({ "start": format!("s{from}"), "chunk": [], "end": end }),
+        );
+    }
     let page_events: Vec<(usize, &Value)> = state
         .events
         .iter()

@@ -165,6 +165,8 @@ async fn events_are_received_again_after_a_failed_store_or_sync() {
 struct DelayedWriter<'a> {
     fake: &'a FakeHomeserver,
     room: &'a str,
+    /// How many messages the user writes.
+    count: usize,
     received: mpsc::UnboundedSender<InboundMessage>,
 }
 
@@ -172,7 +174,7 @@ struct DelayedWriter<'a> {
 impl InboundSink for DelayedWriter<'_> {
     async fn message(&self, message: InboundMessage) -> Result<(), PlatformError> {
         if message.text == "begin" {
-            for number in 0..250 {
+            for number in 0..self.count {
                 self.fake
                     .user_writes(self.room, &text_content(&number.to_string()));
             }
@@ -182,31 +184,82 @@ impl InboundSink for DelayedWriter<'_> {
     }
 }
 
-#[tokio::test]
-async fn events_beyond_one_response_are_delivered_in_order() {
-    let fake = start().await;
-    let matrix = user(options(&fake));
-    let room = fake.room();
-    fake.user_writes(&room, &text_content("begin"));
+/// Receives a message, lets the user write this many more, and returns those that are received.
+async fn receive_after_first(fake: &FakeHomeserver, room: &str, count: usize) -> Vec<String> {
+    let matrix = user(options(fake));
+    fake.user_writes(room, &text_content("begin"));
     let (sender, mut receiver) = mpsc::unbounded_channel();
     let writer = DelayedWriter {
-        fake: &fake,
-        room: &room,
+        fake,
+        room,
+        count,
         received: sender,
     };
     let stop = CancellationToken::new();
     let polling = matrix.poll(&writer, stop.clone());
     let taking = async {
         let mut all = Vec::new();
-        while all.len() < 251 {
-            all.push(receiver.recv().await.unwrap());
+        while all.len() <= count {
+            all.push(receiver.recv().await.unwrap().text);
         }
         stop.cancel();
-        all
+        all.split_off(1)
     };
-    let (_, all) = tokio::join!(polling, taking);
-    let expected: Vec<String> = (0..250).map(|number| number.to_string()).collect();
-    assert_eq!(bodies(&all[1..]), expected);
+    let (polled, received) = tokio::join!(polling, taking);
+    polled.unwrap();
+    received
+}
+
+fn numbers(count: usize) -> Vec<String> {
+    (0..count).map(|number| number.to_string()).collect()
+}
+
+#[tokio::test]
+async fn events_beyond_one_response_are_delivered_in_order() {
+    let fake = start().await;
+    let room = fake.room();
+    assert_eq!(receive_after_first(&fake, &room, 250).await, numbers(250));
+}
+
+#[tokio::test]
+async fn an_empty_page_does_not_end_the_read_of_missed_messages() {
+    let fake = start().await;
+    let room = fake.room();
+    fake.script(InjectedFault::EmptyPage);
+    assert_eq!(receive_after_first(&fake, &room, 250).await, numbers(250));
+}
+
+#[tokio::test]
+async fn new_messages_of_a_server_with_a_slow_clock_are_received() {
+    let fake = start().await;
+    let room = fake.room();
+    fake.user_writes(&room, &text_content("before"));
+    // The clock of the server of the next messages is a day behind.
+    let (sink, mut receiver) = RecordingSink::new(0);
+    let matrix = user(options(&fake));
+    let stop = CancellationToken::new();
+    let polling = matrix.poll(&sink, stop.clone());
+    let taking = async {
+        assert_eq!(receiver.recv().await.unwrap().text, "before");
+        fake.set_time(NOW_MS - 86_400_000);
+        // The first response is stored completely before the second request, which the server counts.
+        while sync_requests(&fake) < 2 {
+            tokio::task::yield_now().await;
+        }
+        fake.user_writes(&room, &text_content("after"));
+        assert_eq!(receiver.recv().await.unwrap().text, "after");
+        stop.cancel();
+    };
+    let (polled, ()) = tokio::join!(polling, taking);
+    polled.unwrap();
+}
+
+fn sync_requests(fake: &FakeHomeserver) -> usize {
+    let requests = fake.requests();
+    requests
+        .iter()
+        .filter(|line| line.contains("/sync"))
+        .count()
 }
 
 #[tokio::test]

@@ -239,7 +239,11 @@ async fn a_redirect_is_not_followed() {
     let error = deliver(&webhook, &delivery("words", Vec::new()), "key")
         .await
         .unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Unknown);
+    assert_eq!(
+        (error.kind(), error.send_outcome()),
+        (ErrorKind::NotFound, SendOutcome::NotSent)
+    );
+    assert_eq!(error.platform_code(), "redirect_307");
     assert!(fixture.fake.received_events("/hooks/7").is_empty());
 }
 
