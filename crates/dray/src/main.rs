@@ -39,12 +39,24 @@ fn main() -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    match runtime.block_on(command_future(&cli)) {
-        Ok(()) => ExitCode::SUCCESS,
+    finish_command(runtime.block_on(command_future(&cli)), cli.global.json)
+}
+
+/// Reports how the command ended, and returns its exit code.
+fn finish_command(ended: Result<(), CommandFailure>, as_json: bool) -> ExitCode {
+    let code = match ended {
+        Ok(()) => None,
         Err(failure) => {
-            failure.report(cli.global.json);
-            failure.exit_code()
+            failure.report(as_json);
+            Some(failure.exit_code())
         }
+    };
+    // After the report, which is written to standard output with --json.
+    let is_incomplete = outcome::report_output_failure();
+    match code {
+        Some(code) => code,
+        None if is_incomplete => ExitCode::FAILURE,
+        None => ExitCode::SUCCESS,
     }
 }
 

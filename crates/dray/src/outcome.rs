@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::process::ExitCode;
+use std::sync::{Mutex, PoisonError};
 
 use anstyle::AnsiColor;
 use dray_proto::export::ExportError;
@@ -145,14 +146,60 @@ pub(crate) fn fault_json(fault: &Fault) -> Value {
     json!(fault)
 }
 
-/// Writes one line to standard output. Errors are ignored: a closed pipe (`dray … | head`) is the reader's wish.
+/// The first failure of standard output, which [`report_output_failure`] reports at the end of the command.
+static OUTPUT_FAILURE: Mutex<Option<std::io::Error>> = Mutex::new(None);
+
+/// Writes one line to standard output. A failure is kept until the end of the command, except that of a closed pipe
+/// (`dray … | head`), which is the reader's wish.
 pub(crate) fn print_line(line: &str) {
-    // One write for the line and one flush, under one lock: lines of concurrent tasks do not mix.
+    write_line(&mut std::io::stdout().lock(), line);
+}
+
+/// As [`print_line`], for text with colours, which are left out where standard output is not a terminal.
+pub(crate) fn print_styled_line(line: &str) {
+    write_line(&mut anstream::stdout().lock(), line);
+}
+
+/// As [`print_line`], for text without the end of a line.
+pub(crate) fn print_text(text: &str) {
     let mut out = std::io::stdout().lock();
-    let _ = out
+    keep_output_failure(out.write_all(text.as_bytes()).and_then(|()| out.flush()));
+}
+
+/// One write for the line and one flush, under the lock of the caller: lines of concurrent tasks do not mix.
+fn write_line(out: &mut impl std::io::Write, line: &str) {
+    let written = out
         .write_all(line.as_bytes())
         .and_then(|()| out.write_all(b"\n"))
         .and_then(|()| out.flush());
+    keep_output_failure(written);
+}
+
+fn keep_output_failure(written: std::io::Result<()>) {
+    if let Err(error) = written
+        && error.kind() != std::io::ErrorKind::BrokenPipe
+    {
+        let mut kept = OUTPUT_FAILURE
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if kept.is_none() {
+            *kept = Some(error);
+        }
+    }
+}
+
+/// Reports on standard error that standard output could not be written; returns whether that is so.
+pub(crate) fn report_output_failure() -> bool {
+    let kept = OUTPUT_FAILURE
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .take();
+    let Some(error) = kept else {
+        return false;
+    };
+    // As text also with --json: a fault on standard output would be lost as the result was.
+    CommandFailure::local("cannot write to standard output")(error).report(false);
+    true
 }
 
 /// Writes one line for people to standard error, which may be closed.
