@@ -12,6 +12,7 @@ mod exec;
 mod output;
 mod permissions;
 mod policy;
+mod refusals;
 mod terminal;
 
 struct CliHome(tempfile::TempDir);

@@ -17,6 +17,7 @@ mod transfer;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use clap::builder::RangedU64ValueParser;
 use clap::{Args, Parser, Subcommand};
 use dray_types::{ByteSize, TenantId};
 
@@ -44,6 +45,14 @@ pub(crate) use transfer::{
     DeliverArgs, DeliveryOptions, ReceiptsArgs, ResendArgs, SandboxCommand, SandboxCp, SandboxExec,
     SandboxGet, SandboxPut, SendArgs, SessionCommand, TransferOptions,
 };
+
+/// Longest time that an option in seconds may name: a year. Sums of such times do not overflow.
+const MAX_SECONDS: u64 = 365 * 24 * 60 * 60;
+
+/// Parses a time in whole seconds.
+fn seconds_parser() -> RangedU64ValueParser {
+    clap::value_parser!(u64).range(1..=MAX_SECONDS)
+}
 
 /// Exit codes, shown at the end of `--help`.
 const AFTER_HELP: &str = "\
@@ -246,7 +255,7 @@ pub(crate) struct ResolveArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) api_key_file: Option<PathBuf>,
     /// Seconds to wait in all.
-    #[arg(long, value_name = "SECONDS", default_value_t = 120)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 120, value_parser = seconds_parser())]
     pub(crate) timeout: u64,
 }
 
@@ -265,7 +274,7 @@ pub(crate) struct FetchArgs {
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
     /// Seconds the fetch may take in all; without it as long as the operator allows.
-    #[arg(long, value_name = "SECONDS")]
+    #[arg(long, value_name = "SECONDS", value_parser = seconds_parser())]
     pub(crate) timeout: Option<u64>,
 }
 

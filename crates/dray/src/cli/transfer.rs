@@ -68,7 +68,7 @@ pub(crate) struct DeliveryOptions {
     #[arg(long, value_name = "ID")]
     pub(crate) delivery_id: Option<String>,
     /// Seconds to wait for the end.
-    #[arg(long, value_name = "SECONDS", default_value_t = 600)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 600, value_parser = super::seconds_parser())]
     pub(crate) timeout: u64,
 }
 
@@ -247,7 +247,7 @@ pub(crate) struct SandboxExec {
     #[arg(long, value_name = "N")]
     pub(crate) output_limit: Option<ByteSize>,
     /// Seconds it may run.
-    #[arg(long, value_name = "SECONDS", default_value_t = 600)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 600, value_parser = super::seconds_parser())]
     pub(crate) timeout: u64,
 }
 
@@ -260,7 +260,7 @@ pub(crate) struct TransferOptions {
     #[arg(long)]
     pub(crate) resume: bool,
     /// Seconds it may take in all.
-    #[arg(long, value_name = "SECONDS", default_value_t = 600)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 600, value_parser = super::seconds_parser())]
     pub(crate) timeout: u64,
 }
 
@@ -290,7 +290,7 @@ pub(crate) struct ResendArgs {
     #[arg(long)]
     pub(crate) all: bool,
     /// Seconds to wait for the end.
-    #[arg(long, value_name = "SECONDS", default_value_t = 600)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 600, value_parser = super::seconds_parser())]
     pub(crate) timeout: u64,
 }
 
