@@ -9,6 +9,7 @@ mod copies;
 mod doctor;
 mod egress;
 mod exec;
+mod interruption;
 mod output;
 mod permissions;
 mod policy;

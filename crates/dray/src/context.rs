@@ -25,6 +25,7 @@ use dray_types::{Clock, Deadline, Secret, TenantId};
 pub(crate) use self::advice::{bus_advice, start_failure};
 use crate::cli::GlobalOptions;
 use crate::console_section::ConsoleSection;
+use crate::interruption::StagingFolder;
 use crate::outcome::CommandFailure;
 
 /// Setting of the address of previews.
@@ -141,7 +142,7 @@ pub(crate) struct SystemConnection {
     tenant: TenantId,
     running: Option<RunningHost>,
     /// Removed with all of its content when the command ends.
-    folder: Option<tempfile::TempDir>,
+    folder: Option<StagingFolder>,
 }
 
 /// Why the bus and the store cannot be opened.
@@ -292,8 +293,8 @@ impl SystemConnection {
         if !is_default_state(&sources)? {
             return Ok(Self::embedded(sources, services, tenant).await?);
         }
-        let folder =
-            tempfile::tempdir().map_err(CommandFailure::local("cannot make a temporary folder"))?;
+        let folder = StagingFolder::new()
+            .map_err(CommandFailure::local("cannot make a temporary folder"))?;
         let sources = sources.set("state.folder", folder.path().to_string_lossy());
         let mut system = Self::embedded(sources, services, tenant).await?;
         system.folder = Some(folder);
@@ -445,6 +446,9 @@ impl SystemConnection {
                 running.stop().await;
             }
             None => self.bus.drain().await,
+        }
+        if let Some(folder) = self.folder {
+            folder.remove();
         }
     }
 }

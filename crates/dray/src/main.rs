@@ -16,10 +16,11 @@ mod commands;
 mod console_section;
 mod context;
 mod demo;
+mod interruption;
 mod outcome;
 mod progress;
 
-use cli::{Cli, DrayCommand};
+use cli::{Cli, DrayCommand, SandboxCommand};
 use outcome::CommandFailure;
 
 fn main() -> ExitCode {
@@ -39,7 +40,39 @@ fn main() -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    finish_command(runtime.block_on(command_future(&cli)), cli.global.json)
+    let ended = runtime.block_on(async {
+        let command = command_future(&cli);
+        if handles_signals(&cli.command) {
+            command.await
+        } else {
+            interruption::run_command(command, cli.global.json).await
+        }
+    });
+    let was_interrupted = matches!(ended, Err(CommandFailure::Interrupted(_)));
+    let code = finish_command(ended, cli.global.json);
+    if was_interrupted {
+        // Without an end, for example, for a thread that waits for standard input.
+        runtime.shutdown_timeout(interruption::TASK_TIMEOUT);
+    } else {
+        drop(runtime);
+    }
+    interruption::remove_folders();
+    code
+}
+
+/// Whether a command reacts to SIGINT and SIGTERM itself.
+fn handles_signals(command: &DrayCommand) -> bool {
+    matches!(
+        command,
+        DrayCommand::Up(_)
+            | DrayCommand::Console(_)
+            | DrayCommand::Chat(_)
+            | DrayCommand::Mcp(_)
+            | DrayCommand::Preview(_)
+            | DrayCommand::Ticket(_)
+            | DrayCommand::Events(_)
+            | DrayCommand::Sandbox(SandboxCommand::Exec(_))
+    )
 }
 
 /// Reports how the command ended, and returns its exit code.

@@ -42,6 +42,9 @@ pub(crate) enum CommandFailure {
     /// A program in a sandbox ended with this status, and its output was printed.
     #[error("the program ended with status {0}")]
     Program(u8),
+    /// A signal ended the command; the exit code tells which, and nothing is printed.
+    #[error("interrupted")]
+    Interrupted(u8),
     /// The message was already printed; only the exit code has to be set.
     #[error("reported")]
     Reported,
@@ -68,7 +71,7 @@ impl CommandFailure {
         ExitCode::from(match self {
             Self::Told(failure) => return failure.exit_code(),
             Self::Fault(_) | Self::Local { .. } | Self::Reported => 1,
-            Self::Program(status) => *status,
+            Self::Program(status) | Self::Interrupted(status) => *status,
             Self::Usage(_) => 2,
             // `EX_UNAVAILABLE` of `sysexits.h`.
             Self::Unreachable { .. } => 69,
@@ -79,7 +82,10 @@ impl CommandFailure {
 
     /// Prints the failure: one JSON line on standard output for scripts, sentences on standard error for people.
     pub(crate) fn report(&self, as_json: bool) {
-        if matches!(self, Self::Reported | Self::Told(_) | Self::Program(_)) {
+        if matches!(
+            self,
+            Self::Reported | Self::Told(_) | Self::Program(_) | Self::Interrupted(_)
+        ) {
             return;
         }
         if as_json {
@@ -104,6 +110,9 @@ impl CommandFailure {
                 .advice(advice),
             Self::Local { what, source } => {
                 Fault::new(FaultCode::Unavailable, format!("{what}: {source}")).detail("local")
+            }
+            Self::Interrupted(_) => {
+                Fault::new(FaultCode::Unavailable, "Interrupted.").detail("interrupted")
             }
             Self::Reported | Self::Program(_) => Fault::internal(),
             Self::Told(failure) => failure.as_fault(),

@@ -14,6 +14,7 @@ use prost::Message as _;
 use crate::cli::{DeliverArgs, DeliveryOptions, GlobalOptions, ResendArgs, SendArgs};
 use crate::commands::{dry_run, reach, receipts, sandbox, upload};
 use crate::context::SystemConnection;
+use crate::interruption;
 use crate::outcome::{CommandFailure, print_line, print_note};
 use crate::progress;
 
@@ -191,17 +192,20 @@ async fn wait_for_outcome(
     timeout: u64,
 ) -> Result<(), CommandFailure> {
     let bar = progress::spinner_with_text("on its way", global.json);
-    let report = {
+    let report = interruption::until_interrupted(async {
         let follow = follow_progress(system, delivery_id, &bar);
         let end = poll_until_ended(system, delivery_id, Duration::from_secs(timeout));
         tokio::select! {
             report = end => report,
             () = follow => unreachable_end(),
-            // The delivery continues, so the failure contains how to find it.
-            _ = tokio::signal::ctrl_c() => Err(interrupted_failure(delivery_id)),
         }
-    };
+    })
+    .await;
     bar.finish_and_clear();
+    if let Err(CommandFailure::Interrupted(_)) = &report {
+        // The delivery continues, so the failure contains how to find it.
+        interrupted_failure(delivery_id).report(global.json);
+    }
     let report = report?;
     if global.json {
         print_line(&report.result_json);

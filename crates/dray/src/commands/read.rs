@@ -30,6 +30,7 @@ use self::targets::{DocumentLocation, ReadTarget};
 use crate::cli::{ClassifyArgs, GlobalOptions, ReadArgs, ReadLimitArgs, ReadLocation};
 use crate::commands::artifact;
 use crate::context::{self, SystemConnection};
+use crate::interruption::{CleanupHold, StopSignals};
 use crate::outcome::{CommandFailure, print_line, print_note};
 use crate::progress;
 
@@ -48,13 +49,14 @@ pub(crate) async fn run(global: &GlobalOptions, read: &ReadArgs) -> Result<(), C
     let folders = folders.filter(|_| !global.json).collect();
     let reader = document_reader(&read.place, &read.limits, folders)?;
     let reader = settings::configure_reader(global, read, reader)?;
-    // Dropped with this call, which ends the task that waits for Ctrl-C.
+    let _hold = CleanupHold::new();
+    // Dropped with this call, which ends the task that waits for a signal.
     let mut tasks = JoinSet::new();
     let call = ReadRun {
         global,
         read,
         reader,
-        cancel: cancelled_by_ctrl_c(&mut tasks),
+        cancel: cancelled_by_signal(&mut tasks),
         several: targets.len() > 1,
     };
     // One document fails with its own fault and exit code.
@@ -436,12 +438,13 @@ async fn external_document(
     Ok((url.to_owned(), spool_content(system, content, most).await?))
 }
 
-/// A token that the first Ctrl-C cancels. A second one has no effect.
-fn cancelled_by_ctrl_c(tasks: &mut JoinSet<()>) -> CancellationToken {
+/// A token that the first SIGINT or SIGTERM cancels.
+fn cancelled_by_signal(tasks: &mut JoinSet<()>) -> CancellationToken {
     let cancel = CancellationToken::new();
     let token = cancel.clone();
     tasks.spawn(async move {
-        if tokio::signal::ctrl_c().await.is_ok() {
+        if let Ok(mut signals) = StopSignals::listen() {
+            signals.next().await;
             token.cancel();
         }
     });
