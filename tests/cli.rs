@@ -467,7 +467,7 @@ fn a_document_that_is_not_read_is_an_error_that_names_it() {
         "{reason}"
     );
     let record = home.run(&["read", "--json", "missing.pdf"]);
-    assert_eq!(record.status.code(), Some(0), "{record:?}");
+    assert_eq!(record.status.code(), Some(1), "{record:?}");
     assert_eq!(line(&record)["error_code"], "not_found");
 }
 

@@ -31,3 +31,63 @@ fn a_timeout_of_centuries_is_refused() {
         check_refused(&home, &arguments, &["--timeout", "1..=31536000"]);
     }
 }
+
+#[test]
+fn limits_of_reading_that_are_not_possible_are_refused() {
+    let home = CliHome::new();
+    let file = home.0.path().join("a.txt");
+    std::fs::write(&file, "text").unwrap();
+    let file = file.to_str().unwrap();
+    for [flag, value] in [
+        ["--convert-wall-clock-seconds", "-1"],
+        ["--allow-kinds", "foo"],
+    ] {
+        check_refused(&home, &["read", file, flag, value], &[flag]);
+        check_refused(&home, &["classify", file, flag, value], &[flag]);
+    }
+}
+
+#[test]
+fn scripts_get_a_record_and_a_status_for_documents_that_are_not_read() {
+    let home = CliHome::new();
+    std::fs::write(home.0.path().join("a.txt"), "text").unwrap();
+    let root = home.0.path().to_str().unwrap();
+    let url = "http://127.0.0.1:1/a";
+    let output = home.run(&["read", "--json", "--root", root, "/nope", "a.txt", url]);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let text = String::from_utf8(output.stdout).unwrap();
+    let records: Vec<serde_json::Value> = text
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    let outcomes: Vec<_> = records.iter().map(|record| &record["outcome"]).collect();
+    assert_eq!(outcomes, ["refuse", "inline", "refuse"]);
+    assert!(!text.contains("config.yml"), "{text}");
+}
+
+#[test]
+fn names_of_files_do_not_change_the_terminal() {
+    let home = CliHome::new();
+    let file = home.0.path().join("bad\u{1b}[31m\nname.txt");
+    std::fs::write(&file, "text").unwrap();
+    for command in ["classify", "read"] {
+        let output = home.run(&[command, file.to_str().unwrap(), "--root", "/nope"]);
+        let shown = [output.stdout, output.stderr].concat();
+        assert!(!shown.contains(&0x1b), "{command}: {shown:?}");
+    }
+    let classified = home.run(&["classify", file.to_str().unwrap()]);
+    let text = String::from_utf8(classified.stdout).unwrap();
+    assert_eq!(text.lines().count(), 1, "{text}");
+    assert!(text.contains("bad?[31m?name.txt: text"), "{text}");
+}
+
+#[test]
+fn an_empty_directory_is_reported() {
+    let home = CliHome::new();
+    let folder = home.0.path().join("empty");
+    std::fs::create_dir(&folder).unwrap();
+    let output = home.run(&["read", folder.to_str().unwrap()]);
+    assert!(output.status.success(), "{output:?}");
+    let note = String::from_utf8_lossy(&output.stderr);
+    assert!(note.contains("Nothing to read"), "{note}");
+}

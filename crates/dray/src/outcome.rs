@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use std::sync::{Mutex, PoisonError};
 
 use anstyle::AnsiColor;
+use dray_presentation::name;
 use dray_proto::export::ExportError;
 use dray_types::{Fault, FaultCode, RetryAdvice};
 use serde_json::{Value, json};
@@ -126,7 +127,12 @@ impl CommandFailure {
     fn to_text(&self) -> String {
         let fault = self.as_fault();
         let style = AnsiColor::Red.on_default().bold();
-        let mut text = format!("{style}error:{style:#} {}\n", fault.message);
+        let message = match self {
+            // Its name of a file may have line breaks that imitate other lines.
+            Self::Local { .. } => name::shown_text(&fault.message, MAX_LOCAL_CHARACTERS),
+            _ => tame_text(&fault.message),
+        };
+        let mut text = format!("{style}error:{style:#} {message}\n");
         let reason = if fault.detail.is_empty() {
             fault.code.to_string()
         } else {
@@ -134,7 +140,7 @@ impl CommandFailure {
         };
         let _ = writeln!(text, "  why:  {reason}");
         if !fault.advice.is_empty() {
-            let _ = writeln!(text, "  do:   {}", fault.advice);
+            let _ = writeln!(text, "  do:   {}", tame_text(&fault.advice));
         }
         if let RetryAdvice::After(delay) = fault.retry {
             let _ = writeln!(
@@ -148,6 +154,16 @@ impl CommandFailure {
         }
         text
     }
+}
+
+/// Longest message of a [`CommandFailure::Local`] for people, in characters.
+const MAX_LOCAL_CHARACTERS: usize = 10_000;
+
+/// Text for a terminal: control characters, which could change it, as `?`. Lines stay.
+fn tame_text(text: &str) -> String {
+    let is_tame = |letter: char| matches!(letter, '\n' | '\t') || !letter.is_control();
+    let tame = |letter| if is_tame(letter) { letter } else { '?' };
+    text.chars().map(tame).collect()
 }
 
 /// A fault as scripts see it.
@@ -215,7 +231,7 @@ pub(crate) fn report_output_failure() -> bool {
 pub(crate) fn print_note(line: &str) {
     let mut out = std::io::stderr().lock();
     let _ = out
-        .write_all(line.as_bytes())
+        .write_all(tame_text(line).as_bytes())
         .and_then(|()| out.write_all(b"\n"));
 }
 
@@ -237,6 +253,15 @@ mod tests {
             "error: It is refused.\n  why:  ssrf_blocked (denied)\n  do:   Name another host.\n  retry: worth trying again after 5 ms\n"
         );
         assert_eq!(fault_json(&fault)["retry_after_ms"], 5);
+    }
+
+    #[test]
+    fn names_of_files_do_not_change_the_terminal() {
+        let error = std::io::Error::from(std::io::ErrorKind::NotFound);
+        let failure = CommandFailure::local("cannot read a\u{1b}[31m\nb")(error);
+        let text = anstream::adapter::strip_str(&failure.to_text()).to_string();
+        assert!(text.starts_with("error: cannot read a?[31m?b"), "{text}");
+        assert_eq!(tame_text("a\u{1b}[31m\n\tb"), "a?[31m\n\tb");
     }
 
     #[test]
