@@ -91,3 +91,26 @@ fn an_empty_directory_is_reported() {
     let note = String::from_utf8_lossy(&output.stderr);
     assert!(note.contains("Nothing to read"), "{note}");
 }
+
+#[test]
+fn a_file_that_is_too_large_is_not_copied_first() {
+    let home = CliHome::new();
+    let large = home.0.path().join("large.bin");
+    let file = std::fs::File::create(&large).unwrap();
+    file.set_len(5 << 40).unwrap();
+    let target = format!("cli:{}", home.0.path().display());
+    let arguments = ["deliver", large.to_str().unwrap(), "--to", &target];
+    for arguments in [
+        arguments.to_vec(),
+        [&arguments[..], &["--dry-run"]].concat(),
+    ] {
+        let output = home.run(&arguments);
+        assert_eq!(output.status.code(), Some(1), "{output:?}");
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(errors.contains("more than the limit of 2.0 GB"), "{errors}");
+    }
+    let put = home.run(&["artifact", "put", large.to_str().unwrap()]);
+    assert_eq!(put.status.code(), Some(1), "{put:?}");
+    let errors = String::from_utf8_lossy(&put.stderr);
+    assert!(errors.contains("too_large"), "{errors}");
+}

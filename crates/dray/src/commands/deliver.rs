@@ -1,19 +1,24 @@
 //! `dray send`, `dray deliver`, `dray resend`: files to people, and the wait for the platform's confirmation.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use dray_bus::{EventFilter, EventStream, Meta};
 use dray_platform::DeliveryTarget;
+use dray_platform_delivery::PlatformDelivery;
 use dray_presentation::name;
+use dray_presentation::size::human_size;
 use dray_proto::v1;
+use dray_service::Service as _;
+use dray_service::settings::{BusMode, BusSection};
+use dray_store::MAX_OBJECT;
 use dray_types::{Claim, Fault, FaultCode, OperationId};
 use indicatif::ProgressBar;
 use prost::Message as _;
 
 use crate::cli::{DeliverArgs, DeliveryOptions, GlobalOptions, ResendArgs, SendArgs};
-use crate::commands::{dry_run, reach, receipts, sandbox, upload};
-use crate::context::SystemConnection;
+use crate::commands::{dry_run, reach, receipts, sandbox, shown, upload};
+use crate::context::{self, SystemConnection};
 use crate::interruption;
 use crate::outcome::{CommandFailure, print_line, print_note};
 use crate::progress;
@@ -65,6 +70,8 @@ pub(crate) async fn deliver_local_files(
     deliver: &DeliverArgs,
 ) -> Result<(), CommandFailure> {
     let request = send_request(&deliver.way)?;
+    // Before anything is stored: a copy of all files can take long, and more space than there is.
+    check_sizes(global, &deliver.files).await?;
     if deliver.way.dry_run {
         return dry_run::plan_local_files(global, &request, &deliver.files).await;
     }
@@ -73,6 +80,37 @@ pub(crate) async fn deliver_local_files(
     let outcome = store_and_submit(global, &system, deliver, request).await;
     system.close().await;
     outcome
+}
+
+/// Refuses files of this machine that are too large for a delivery.
+async fn check_sizes(global: &GlobalOptions, files: &[PathBuf]) -> Result<(), CommandFailure> {
+    let loaded = context::load_config(&context::config_sources(global)?)?;
+    let bus: BusSection = context::config_section(&loaded, "bus")?;
+    let most = match bus.mode {
+        BusMode::Embedded => {
+            let config: dray_platform_delivery::Config =
+                context::config_section(&loaded, PlatformDelivery::NAME)?;
+            config.max_file_size.as_u64()
+        }
+        // The configuration of a running system cannot be read from here.
+        BusMode::Nats => MAX_OBJECT,
+    };
+    for file in files {
+        let (_, size) = upload::open_regular_file(file).await?;
+        if size > most {
+            let message = format!(
+                "{} has {}, more than the limit of {}.",
+                shown::path_line(file),
+                human_size(size),
+                human_size(most)
+            );
+            return Err(Fault::new(FaultCode::TooLarge, message)
+                .detail("too_large")
+                .advice("Split or compress the file, or raise platform-delivery.max_file_size.")
+                .into());
+        }
+    }
+    Ok(())
 }
 
 async fn store_and_submit(
@@ -327,8 +365,8 @@ fn progress_text(news: &v1::DeliveryProgressed) -> String {
         format!(
             "{} {name} {} of {}",
             news.stage_name(),
-            dray_presentation::size::human_size(news.bytes),
-            dray_presentation::size::human_size(news.total)
+            human_size(news.bytes),
+            human_size(news.total)
         )
     } else {
         format!("{} {name}", news.stage_name())

@@ -4,7 +4,7 @@ use std::fs::Metadata;
 use std::path::Path;
 
 use bytes::BytesMut;
-use dray_store::{ArtifactLabel, ArtifactWriter};
+use dray_store::{ArtifactLabel, ArtifactWriter, MAX_OBJECT, PutError};
 use dray_types::{Claim, Fault, OperationId};
 use indicatif::ProgressBar;
 use rustix::fs::OFlags;
@@ -74,6 +74,9 @@ pub(crate) async fn upload_stream(
     total: Option<u64>,
     label: ArtifactLabel,
 ) -> Result<Claim, CommandFailure> {
+    if total.is_some_and(|size| size > MAX_OBJECT) {
+        return Err(Fault::from(PutError::TooLarge { limit: MAX_OBJECT }).into());
+    }
     let bar = progress::byte_progress_bar(total, global.json);
     let store = system.store()?;
     let writer = store.writer(system.tenant(), &OperationId::mint(), 1);
