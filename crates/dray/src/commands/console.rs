@@ -95,7 +95,7 @@ fn agent_endpoint(console: &ConsoleArgs) -> Result<Option<AgentEndpoint>, Comman
 
 /// Prints a link of a console that shares this store.
 async fn print_link(global: &GlobalOptions, link: &ConsoleLinkArgs) -> Result<(), CommandFailure> {
-    let connection = SystemConnection::open_store(global).await?;
+    let connection = SystemConnection::open_keys(global).await?;
     let key = connection
         .store()
         .map(|store| store.derive_key(LINK_KEY_PURPOSE));
