@@ -142,6 +142,9 @@ pub(crate) async fn resend_delivery(
         Ok(accepted) => {
             wait_for_outcome(global, &system, &accepted.delivery_id, resend.timeout).await
         }
+        Err(CommandFailure::Fault(fault)) if fault.detail == "nothing_to_resend" => Err(fault
+            .advice("Add --all to send all files once more.")
+            .into()),
         Err(failure) => Err(failure),
     };
     system.close().await;
