@@ -114,3 +114,20 @@ fn a_file_that_is_too_large_is_not_copied_first() {
     let errors = String::from_utf8_lossy(&put.stderr);
     assert!(errors.contains("too_large"), "{errors}");
 }
+
+#[test]
+fn scripts_get_a_fault_for_wrong_arguments() {
+    let home = CliHome::new();
+    for arguments in [&["--json", "read"][..], &["fetch", "--json", "--none"]] {
+        let output = home.run(arguments);
+        assert_eq!(output.status.code(), Some(2), "{output:?}");
+        let document: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(document["fault"]["detail"], "usage");
+        assert!(!output.stderr.is_empty());
+    }
+    let help = home.run(&["--help", "--json"]);
+    assert!(
+        help.status.success() && help.stdout.starts_with(b"Moves files"),
+        "{help:?}"
+    );
+}

@@ -29,7 +29,10 @@ fn main() -> ExitCode {
     if let Some(code) = dray_reading::worker::child(std::env::args_os()) {
         return code;
     }
-    let cli = Cli::parse();
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return report_arguments(&error),
+    };
     let runtime = match tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
@@ -73,6 +76,30 @@ fn handles_signals(command: &DrayCommand) -> bool {
             | DrayCommand::Events(_)
             | DrayCommand::Sandbox(SandboxCommand::Exec(_))
     )
+}
+
+/// Prints help, the version, or what is wrong with the arguments; for scripts also as a fault.
+fn report_arguments(error: &clap::Error) -> ExitCode {
+    let printed = error.print();
+    if !error.use_stderr() {
+        return match printed {
+            Err(failure) if failure.kind() != std::io::ErrorKind::BrokenPipe => {
+                let failure = CommandFailure::local("cannot write to standard output")(failure);
+                finish_command(Err(failure), false)
+            }
+            _ => ExitCode::SUCCESS,
+        };
+    }
+    // The arguments could not be parsed, so the flag is looked for as it was typed.
+    let mut words = std::env::args_os().skip(1).take_while(|word| word != "--");
+    if !words.any(|word| word == "--json") {
+        return ExitCode::from(2);
+    }
+    let text = error.render().to_string();
+    // Without the usage, which comes after an empty line.
+    let text = text.split("\n\n").next().unwrap_or_default();
+    let text = text.strip_prefix("error: ").unwrap_or(text).to_owned();
+    finish_command(Err(CommandFailure::Usage(text)), true)
 }
 
 /// Reports how the command ended, and returns its exit code.
