@@ -56,10 +56,10 @@ pub(crate) fn config_sources(global: &GlobalOptions) -> Result<ConfigSources, Co
     if let Some(url) = &global.s3 {
         sources = sources
             .set("store.mode", "s3")
-            .set("store.s3.endpoint", url);
+            .set_by("--s3", "store.s3.endpoint", url);
     }
     if let Some(folder) = &global.state {
-        sources = sources.set("state.folder", folder.to_string_lossy());
+        sources = sources.set_by("--state", "state.folder", folder.to_string_lossy());
     }
     // After the options above: `--set` is the more exact wish.
     for text in &global.overrides {

@@ -1,7 +1,7 @@
 //! The end of a command: exit codes, and faults with event, cause and advice.
 
 use std::fmt::Write as _;
-use std::io::Write as _;
+use std::io::{ErrorKind, Write as _};
 use std::process::ExitCode;
 use std::sync::{Mutex, PoisonError};
 
@@ -110,7 +110,10 @@ impl CommandFailure {
                 .detail("unreachable")
                 .advice(advice),
             Self::Local { what, source } => {
-                Fault::new(FaultCode::Unavailable, format!("{what}: {source}")).detail("local")
+                let (code, advice) = local_advice(source.kind());
+                Fault::new(code, format!("{what}: {source}"))
+                    .detail("local")
+                    .advice(advice)
             }
             Self::Interrupted(_) => {
                 Fault::new(FaultCode::Unavailable, "Interrupted.").detail("interrupted")
@@ -153,6 +156,22 @@ impl CommandFailure {
             let _ = writeln!(text, "  trace: {}", fault.trace_id);
         }
         text
+    }
+}
+
+/// Code and advice for a failure of this machine.
+fn local_advice(kind: ErrorKind) -> (FaultCode, &'static str) {
+    match kind {
+        ErrorKind::NotFound => (FaultCode::NotFound, "Check the path."),
+        ErrorKind::PermissionDenied => (
+            FaultCode::Denied,
+            "Let this user access the path, or name another one.",
+        ),
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => (
+            FaultCode::Unavailable,
+            "Free some space, then run the command again.",
+        ),
+        _ => (FaultCode::Unavailable, ""),
     }
 }
 
@@ -202,7 +221,7 @@ fn write_line(out: &mut impl std::io::Write, line: &str) {
 
 fn keep_output_failure(written: std::io::Result<()>) {
     if let Err(error) = written
-        && error.kind() != std::io::ErrorKind::BrokenPipe
+        && error.kind() != ErrorKind::BrokenPipe
     {
         let mut kept = OUTPUT_FAILURE
             .lock()
@@ -257,7 +276,7 @@ mod tests {
 
     #[test]
     fn names_of_files_do_not_change_the_terminal() {
-        let error = std::io::Error::from(std::io::ErrorKind::NotFound);
+        let error = std::io::Error::from(ErrorKind::NotFound);
         let failure = CommandFailure::local("cannot read a\u{1b}[31m\nb")(error);
         let text = anstream::adapter::strip_str(&failure.to_text()).to_string();
         assert!(text.starts_with("error: cannot read a?[31m?b"), "{text}");

@@ -100,7 +100,7 @@ fn state_advice(kind: ErrorKind) -> &'static str {
             "Another dray process serves this directory: end it, or name another directory with --state."
         }
         ErrorKind::PermissionDenied => {
-            "Make the directory writable for this user, or name another one with --state."
+            "Let this user, and no other, write to the directory, or name another one with --state."
         }
         ErrorKind::StorageFull => "Free space on the volume, or name another folder with --state.",
         _ => "Check the folder, or name another one with --state.",
