@@ -132,3 +132,26 @@ fn scripts_get_a_fault_for_wrong_arguments() {
         "{help:?}"
     );
 }
+
+#[test]
+fn limits_of_nothing_and_bindings_of_nothing_are_refused() {
+    let home = CliHome::new();
+    let refused: [(&[&str], &str); 5] = [
+        (&["sandbox", "ls", "local:/tmp", "--limit", "0"], "--limit"),
+        (&["receipts", "--limit", "0"], "--limit"),
+        (
+            &["fetch", "http://127.0.0.1:1/", "--size-limit", "0"],
+            "--size-limit",
+        ),
+        (
+            &["sandbox", "get", "local:/tmp", "a", "--size-limit", "0"],
+            "--size-limit",
+        ),
+        (&["session", "bind", "s 3"], "--sandbox"),
+    ];
+    for (arguments, flag) in refused {
+        check_refused(&home, arguments, &[flag]);
+    }
+    let link = ["console", "link", "--console", "nonsense"];
+    check_refused(&home, &link, &["--console is not an http or https URL"]);
+}

@@ -54,6 +54,15 @@ fn seconds_parser() -> RangedU64ValueParser {
     clap::value_parser!(u64).range(1..=MAX_SECONDS)
 }
 
+/// Parses a size above 0.
+fn positive_size(text: &str) -> Result<ByteSize, String> {
+    match text.parse::<ByteSize>() {
+        Ok(size) if size > ByteSize::default() => Ok(size),
+        Ok(_) => Err("it must be above 0".to_owned()),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
 /// Exit codes, shown at the end of `--help`.
 const AFTER_HELP: &str = "\
 Exit codes:
@@ -246,7 +255,7 @@ pub(crate) struct ResolveArgs {
     #[arg(long)]
     pub(crate) nested: bool,
     /// Largest file, for example `25MiB`.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = positive_size)]
     pub(crate) size_limit: Option<ByteSize>,
     /// What the app allows: a file with `{"enabled": null|bool, "host_allowlist": null|[…]}`.
     #[arg(long, value_name = "FILE")]
@@ -269,7 +278,7 @@ pub(crate) struct FetchArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) app_policy: Option<PathBuf>,
     /// Most bytes to take, for example `25MiB`; at most the operator's ceiling.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = positive_size)]
     pub(crate) size_limit: Option<ByteSize>,
     /// Where to write the content; `-` is standard output. Without it the content is only stored.
     #[arg(short, long, value_name = "FILE")]
