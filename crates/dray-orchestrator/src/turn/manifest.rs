@@ -106,7 +106,11 @@ impl ManifestLoader {
             RequestFailure::new(500, message).kind("internal_server_error")
         };
         let Some(core) = &self.core else {
-            return Err(failed("this service has no DIAL_URL"));
+            return Err(RequestFailure::new(
+                400,
+                "X-DIAL-APPLICATION-ID names an application of DIAL Core, and `orchestrator.dial_url` is not set here. \
+                 Name a local manifest as model instead.",
+            ));
         };
         let application = core.application(caller, id).await.map_err(|error| {
             tracing::warn!(
