@@ -457,21 +457,6 @@ fn get(url: &str) -> String {
 }
 
 #[test]
-fn a_document_that_is_not_read_is_an_error_that_names_it() {
-    let home = CliHome::new();
-    let missing = home.run(&["read", "missing.pdf"]);
-    check(&missing, 1, "");
-    let reason = String::from_utf8_lossy(&missing.stderr);
-    assert!(
-        reason.contains("The file missing.pdf does not exist.") && reason.contains("not_found"),
-        "{reason}"
-    );
-    let record = home.run(&["read", "--json", "missing.pdf"]);
-    assert_eq!(record.status.code(), Some(1), "{record:?}");
-    assert_eq!(line(&record)["error_code"], "not_found");
-}
-
-#[test]
 fn directories_and_several_documents_are_read_in_order_by_one_process() {
     let home = CliHome::new();
     let directory = home.0.path().join("papers");

@@ -1,6 +1,6 @@
 //! Tests of values that a command line cannot mean: each is refused with the flag's name, and nothing runs.
 
-use super::CliHome;
+use super::{CliHome, check, line};
 
 /// Checks that a command line is refused as wrong, and that the reason has these words.
 #[track_caller]
@@ -154,4 +154,19 @@ fn limits_of_nothing_and_bindings_of_nothing_are_refused() {
     }
     let link = ["console", "link", "--console", "nonsense"];
     check_refused(&home, &link, &["--console is not an http or https URL"]);
+}
+
+#[test]
+fn a_document_that_is_not_read_is_an_error_that_names_it() {
+    let home = CliHome::new();
+    let missing = home.run(&["read", "missing.pdf"]);
+    check(&missing, 1, "");
+    let reason = String::from_utf8_lossy(&missing.stderr);
+    assert!(
+        reason.contains("The file missing.pdf does not exist.") && reason.contains("not_found"),
+        "{reason}"
+    );
+    let record = home.run(&["read", "--json", "missing.pdf"]);
+    assert_eq!(record.status.code(), Some(1), "{record:?}");
+    assert_eq!(line(&record)["error_code"], "not_found");
 }
