@@ -12,7 +12,7 @@ use crate::outcome::{CommandFailure, print_text};
 /// Prints the completion script of `shell` to standard output.
 pub(crate) fn print_completions(shell: Shell) {
     // Into memory first: `generate` panics where its writer fails.
-    let mut script = Vec::new();
+    let mut script: Vec<u8> = Vec::new();
     clap_complete::generate(shell, &mut Cli::command(), "dray", &mut script);
     print_text(&String::from_utf8_lossy(&script));
 }
