@@ -193,8 +193,8 @@ pub fn sandbox(error: &dray_sandbox::Error) -> Fault {
             advice(kind),
         ),
         ErrorKind::PermissionDenied if error.is_of_this_host() => (
-            "The file of this host cannot be written: permission denied.".to_owned(),
-            "Use a directory that this user can write.",
+            "This user may not access the file of this host.".to_owned(),
+            "Change its permissions, or use another path.",
         ),
         ErrorKind::ReadOnly if error.is_of_this_host() => (
             "The file system of this host is read-only.".to_owned(),
