@@ -88,7 +88,11 @@ fn up_sources(global: &GlobalOptions, up: &UpArgs) -> Result<ConfigSources, Comm
         sources = sources.set_by("--grpc", "grpc.listen", address.to_string());
     }
     if let Some(address) = preview_address(up, &context::load_config(&sources)?) {
-        sources = sources.set(context::PREVIEW_LISTEN, address.to_string());
+        let (key, value) = (context::PREVIEW_LISTEN, address.to_string());
+        sources = match up.preview {
+            Some(_) => sources.set_by("--preview", key, value),
+            None => sources.set(key, value),
+        };
     }
     // Options of the command line replace the file and the environment, so they are set only where they are given.
     for (flag, field, value) in [
