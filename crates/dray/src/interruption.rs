@@ -133,6 +133,18 @@ pub(crate) async fn run_command(
     Err(CommandFailure::Interrupted(status))
 }
 
+/// Runs a command that reacts to SIGINT itself until SIGTERM comes, which drops it.
+pub(crate) async fn run_until_terminated(command: CommandFuture<'_>) -> Result<(), CommandFailure> {
+    // SIGINT keeps its default action until the command listens to it.
+    let mut terminate =
+        signal(SignalKind::terminate()).map_err(CommandFailure::local("cannot handle signals"))?;
+    tokio::select! {
+        biased;
+        ended = command => ended,
+        _ = terminate.recv() => Err(CommandFailure::Interrupted(143)),
+    }
+}
+
 /// Does work until a signal comes, which drops it.
 pub(crate) async fn until_interrupted<T>(
     work: impl Future<Output = Result<T, CommandFailure>>,

@@ -45,10 +45,10 @@ fn main() -> ExitCode {
     };
     let ended = runtime.block_on(async {
         let command = command_future(&cli);
-        if handles_signals(&cli.command) {
-            command.await
-        } else {
-            interruption::run_command(command, cli.global.json).await
+        match &cli.command {
+            DrayCommand::Chat(_) => interruption::run_until_terminated(command).await,
+            own if handles_signals(own) => command.await,
+            _ => interruption::run_command(command, cli.global.json).await,
         }
     });
     let was_interrupted = matches!(ended, Err(CommandFailure::Interrupted(_)));
@@ -69,7 +69,6 @@ fn handles_signals(command: &DrayCommand) -> bool {
         command,
         DrayCommand::Up(_)
             | DrayCommand::Console(_)
-            | DrayCommand::Chat(_)
             | DrayCommand::Mcp(_)
             | DrayCommand::Preview(_)
             | DrayCommand::Ticket(_)
