@@ -9,8 +9,11 @@ mod copies;
 mod doctor;
 mod egress;
 mod exec;
+mod interruption;
+mod output;
 mod permissions;
 mod policy;
+mod refusals;
 mod terminal;
 
 /// A home directory, with the state of every command that runs in it.
@@ -446,21 +449,6 @@ impl Drop for RunningSystem {
 
 fn get(url: &str) -> String {
     support::stdout(Command::new("curl").args(["--silent", "--show-error", "--fail", url]))
-}
-
-#[test]
-fn a_document_that_is_not_read_is_an_error_that_names_it() {
-    let home = CliHome::new();
-    let missing = home.run(&["read", "missing.pdf"]);
-    check(&missing, 1, "");
-    let reason = String::from_utf8_lossy(&missing.stderr);
-    assert!(
-        reason.contains("The file missing.pdf does not exist.") && reason.contains("not_found"),
-        "{reason}"
-    );
-    let record = home.run(&["read", "--json", "missing.pdf"]);
-    assert_eq!(record.status.code(), Some(0), "{record:?}");
-    assert_eq!(line(&record)["error_code"], "not_found");
 }
 
 #[test]

@@ -5,10 +5,17 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use axum::Router;
-use axum::middleware;
+use axum::body::Body;
+use axum::extract::Request;
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse as _, Response};
 use dray_http_server::{ConnectionLimits, serve};
 use futures_util::future::BoxFuture;
+use http::StatusCode;
+use http::header::CONTENT_TYPE;
 use rmcp::ServerHandler;
+use rmcp::model::ErrorData;
+use rmcp::service::{RoleServer, TxJsonRpcMessage};
 use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
 use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
 use tokio::net::TcpListener;
@@ -22,6 +29,14 @@ use crate::{McpServer, ServiceClient};
 const ENDPOINT_PATH: &str = "/mcp";
 /// Largest request: arguments refer to files and do not contain them.
 const MAX_REQUEST_BYTES: usize = 1024 * 1024;
+
+/// Words of the library about a body that is JSON, but no message.
+const OTHER_SHAPES: [&str; 4] = [
+    "unrecognized JSON-RPC message",
+    "did not match any variant",
+    "invalid type",
+    "missing field",
+];
 
 /// Address, tokens and names of the endpoint.
 #[derive(Clone, Debug)]
@@ -145,7 +160,35 @@ fn router<H: ServerHandler>(
         Arc::new(LocalSessionManager::default()),
         config,
     );
-    Router::new().route_service(ENDPOINT_PATH, service)
+    Router::new()
+        .route_service(ENDPOINT_PATH, service)
+        .layer(middleware::from_fn(answer_unreadable))
+}
+
+/// Answers a body that is no message as JSON-RPC has it. The library answers with text and the status 415.
+async fn answer_unreadable(request: Request, next: Next) -> Response {
+    let response = next.run(request).await;
+    if response.status() != StatusCode::UNSUPPORTED_MEDIA_TYPE {
+        return response;
+    }
+    let (parts, body) = response.into_parts();
+    let body = axum::body::to_bytes(body, MAX_REQUEST_BYTES).await;
+    let body = body.unwrap_or_default();
+    let text = String::from_utf8_lossy(&body);
+    // Another content type has the same status.
+    if !text.starts_with("fail to deserialize") {
+        return Response::from_parts(parts, Body::from(body));
+    }
+    let is_json = OTHER_SHAPES.iter().any(|words| text.contains(words));
+    let error = if is_json {
+        ErrorData::invalid_request("The body is not a message of JSON-RPC.", None)
+    } else {
+        ErrorData::parse_error("The body is not JSON.", None)
+    };
+    let message = TxJsonRpcMessage::<RoleServer>::error(error, None);
+    let message = serde_json::to_string(&message).unwrap_or_default();
+    let headers = [(CONTENT_TYPE, "application/json")];
+    (StatusCode::BAD_REQUEST, headers, message).into_response()
 }
 
 /// Adds the check of tokens, and the public metadata of the protected resource (RFC 9728).

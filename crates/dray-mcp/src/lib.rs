@@ -31,6 +31,7 @@ mod arguments;
 mod auth;
 mod budget;
 mod catalog;
+mod checked_lines;
 mod client;
 mod complete;
 mod confirm;

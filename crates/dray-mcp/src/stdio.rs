@@ -4,6 +4,7 @@ use futures_util::future::BoxFuture;
 use rmcp::ServiceExt as _;
 
 use crate::McpServer;
+use crate::checked_lines::CheckedTransport;
 
 /// The streams ended before a client spoke the protocol, or the server failed.
 #[derive(Debug, thiserror::Error)]
@@ -27,7 +28,8 @@ pub enum StdioError {
 pub fn serve_stdio(server: McpServer) -> BoxFuture<'static, Result<(), StdioError>> {
     Box::pin(async move {
         // Without blocking reads where both are pipes: a read that blocks would keep the process alive after a signal.
-        let running = match server.serve(rmcp::transport::stdio_pipes()).await {
+        let (reader, writer) = rmcp::transport::stdio_pipes();
+        let running = match server.serve(CheckedTransport::new(reader, writer)).await {
             Ok(running) => running,
             Err(rmcp::service::ServerInitializeError::ConnectionClosed(_)) => return Ok(()),
             Err(error) => return Err(StdioError::Begin(Box::new(error))),

@@ -24,6 +24,13 @@ use crate::tools::tickets::{DEFAULT_UPLOAD_BYTES, issue_download, principal};
 pub(crate) const AUTHORIZE_UPLOAD: &str = "files/authorizeUpload";
 /// Method that resolves a download.
 pub(crate) const AUTHORIZE_DOWNLOAD: &str = "files/authorizeDownload";
+/// Methods of the protocol that are served and need parameters.
+const SERVED_METHODS: [&str; 4] = [
+    "tools/call",
+    "resources/read",
+    "prompts/get",
+    "completion/complete",
+];
 /// Name of the capability.
 const FILES_CAPABILITY: &str = "files";
 /// The digest algorithm that every implementation has.
@@ -131,6 +138,11 @@ impl TransferRequest {
                     .map(Self::Download)
                     .map_err(invalid)
             }
+            // A request of a served method whose parameters do not fit arrives here, too.
+            _ if SERVED_METHODS.contains(&method) => Err(ErrorData::invalid_params(
+                format!("The parameters of {method} are missing or have another type."),
+                None,
+            )),
             _ => Err(ErrorData::new(
                 ErrorCode::METHOD_NOT_FOUND,
                 "The method is not offered here.",
@@ -297,4 +309,20 @@ fn refusal(fault: &Fault, size: Option<u64>) -> ErrorData {
         }
     }
     error
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parameters_of_a_served_method_that_do_not_fit_are_invalid() {
+        let code = |method| {
+            TransferRequest::parse(&ServerOptions::default(), method, Some(json!({"name": 5})))
+                .unwrap_err()
+                .code
+        };
+        assert_eq!(code("tools/call"), ErrorCode::INVALID_PARAMS);
+        assert_eq!(code("tools/none"), ErrorCode::METHOD_NOT_FOUND);
+    }
 }

@@ -191,13 +191,28 @@ pub fn sandbox(error: &dray_sandbox::Error) -> Fault {
         ),
         _ => kind.sentence().to_owned(),
     };
+    let (message, advice) = match kind {
+        ErrorKind::NoSpace if error.is_of_this_host() => (
+            "The disk of this host has no space left.".to_owned(),
+            advice(kind),
+        ),
+        ErrorKind::PermissionDenied if error.is_of_this_host() => (
+            "This user may not access the file of this host.".to_owned(),
+            "Change its permissions, or use another path.",
+        ),
+        ErrorKind::ReadOnly if error.is_of_this_host() => (
+            "The file system of this host is read-only.".to_owned(),
+            advice(kind),
+        ),
+        _ if error.counts_entries() => (
+            message,
+            "Copy its subdirectories one at a time, or pack them into one file first.",
+        ),
+        _ => (message, advice(kind)),
+    };
     let fault = Fault::new(code(kind), message)
         .detail(kind.as_str())
-        .advice(if error.counts_entries() {
-            "Copy its subdirectories one at a time, or pack them into one file first."
-        } else {
-            advice(kind)
-        });
+        .advice(advice);
     match (error.retry_after(), kind.again()) {
         (Some(delay), _) => fault.retry_after(delay),
         // The provider named no delay, but the failure is temporary; a short delay keeps callers from repeating
@@ -226,6 +241,16 @@ mod tests {
             );
             assert_eq!(fault.detail, kind.as_str());
         }
+    }
+
+    #[test]
+    fn a_full_disk_of_this_host_is_not_that_of_the_sandbox() {
+        let full = || dray_sandbox::Error::new(ErrorKind::NoSpace, "full");
+        assert_eq!(
+            sandbox(&full().of_this_host()).message,
+            "The disk of this host has no space left."
+        );
+        assert_eq!(sandbox(&full()).message, ErrorKind::NoSpace.sentence());
     }
 
     #[test]

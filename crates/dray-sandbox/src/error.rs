@@ -212,6 +212,7 @@ pub struct Error {
     numbers: Option<(u64, u64)>,
     counts_entries: bool,
     retry_after: Option<Duration>,
+    on_this_host: bool,
     source: Option<Box<dyn StdError + Send + Sync>>,
 }
 
@@ -224,6 +225,7 @@ impl Error {
             numbers: None,
             counts_entries: false,
             retry_after: None,
+            on_this_host: false,
             source: None,
         }
     }
@@ -256,6 +258,18 @@ impl Error {
     pub const fn with_retry_after(mut self, delay: Duration) -> Self {
         self.retry_after = Some(delay);
         self
+    }
+
+    /// Says that a file of this host failed, and not the sandbox.
+    #[must_use]
+    pub const fn of_this_host(mut self) -> Self {
+        self.on_this_host = true;
+        self
+    }
+
+    /// Whether a file of this host failed, and not the sandbox.
+    pub const fn is_of_this_host(&self) -> bool {
+        self.on_this_host
     }
 
     /// The kind, on which callers branch.

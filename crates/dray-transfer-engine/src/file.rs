@@ -224,7 +224,7 @@ fn failed(error: &io::Error) -> Error {
         io::ErrorKind::PermissionDenied => ErrorKind::PermissionDenied,
         _ => ErrorKind::Unavailable,
     };
-    Error::new(kind, format!("a file on this host: {error}"))
+    Error::new(kind, format!("a file on this host: {error}")).of_this_host()
 }
 
 #[async_trait]

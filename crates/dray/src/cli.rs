@@ -17,6 +17,7 @@ mod transfer;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use clap::builder::RangedU64ValueParser;
 use clap::{Args, Parser, Subcommand};
 use dray_types::{ByteSize, TenantId};
 
@@ -45,6 +46,23 @@ pub(crate) use transfer::{
     SandboxGet, SandboxPut, SendArgs, SessionCommand, TransferOptions,
 };
 
+/// Longest time that an option in seconds may name: a year. Sums of such times do not overflow.
+const MAX_SECONDS: u64 = 365 * 24 * 60 * 60;
+
+/// Parses a time in whole seconds.
+fn seconds_parser() -> RangedU64ValueParser {
+    clap::value_parser!(u64).range(1..=MAX_SECONDS)
+}
+
+/// Parses a size above 0.
+fn positive_size(text: &str) -> Result<ByteSize, String> {
+    match text.parse::<ByteSize>() {
+        Ok(size) if size > ByteSize::default() => Ok(size),
+        Ok(_) => Err("it must be above 0".to_owned()),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
 /// Exit codes, shown at the end of `--help`.
 const AFTER_HELP: &str = "\
 Exit codes:
@@ -53,6 +71,7 @@ Exit codes:
   2   the command line is wrong
   69  the bus or the store cannot be reached
   78  the configuration is wrong
+  130 ended by Ctrl-C (SIGINT), 143 by SIGTERM; what was staged is removed
 
 Configuration comes from compiled defaults, one TOML file (--config), the environment (DRAY_<SECTION>__<FIELD>)
 and --set, in this order; `dray config show` prints the result and where each value came from.";
@@ -236,7 +255,7 @@ pub(crate) struct ResolveArgs {
     #[arg(long)]
     pub(crate) nested: bool,
     /// Largest file, for example `25MiB`.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = positive_size)]
     pub(crate) size_limit: Option<ByteSize>,
     /// What the app allows: a file with `{"enabled": null|bool, "host_allowlist": null|[…]}`.
     #[arg(long, value_name = "FILE")]
@@ -246,7 +265,7 @@ pub(crate) struct ResolveArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) api_key_file: Option<PathBuf>,
     /// Seconds to wait in all.
-    #[arg(long, value_name = "SECONDS", default_value_t = 120)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 120, value_parser = seconds_parser())]
     pub(crate) timeout: u64,
 }
 
@@ -259,13 +278,13 @@ pub(crate) struct FetchArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) app_policy: Option<PathBuf>,
     /// Most bytes to take, for example `25MiB`; at most the operator's ceiling.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = positive_size)]
     pub(crate) size_limit: Option<ByteSize>,
     /// Where to write the content; `-` is standard output. Without it the content is only stored.
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
     /// Seconds the fetch may take in all; without it as long as the operator allows.
-    #[arg(long, value_name = "SECONDS")]
+    #[arg(long, value_name = "SECONDS", value_parser = seconds_parser())]
     pub(crate) timeout: Option<u64>,
 }
 

@@ -2,7 +2,6 @@
 
 mod advice;
 
-use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -22,9 +21,11 @@ use dray_store::Store;
 use dray_ticket::TicketServer;
 use dray_types::{Clock, Deadline, Secret, TenantId};
 
+use self::advice::not_ready;
 pub(crate) use self::advice::{bus_advice, start_failure};
 use crate::cli::GlobalOptions;
 use crate::console_section::ConsoleSection;
+use crate::interruption::StagingFolder;
 use crate::outcome::CommandFailure;
 
 /// Setting of the address of previews.
@@ -55,10 +56,10 @@ pub(crate) fn config_sources(global: &GlobalOptions) -> Result<ConfigSources, Co
     if let Some(url) = &global.s3 {
         sources = sources
             .set("store.mode", "s3")
-            .set("store.s3.endpoint", url);
+            .set_by("--s3", "store.s3.endpoint", url);
     }
     if let Some(folder) = &global.state {
-        sources = sources.set("state.folder", folder.to_string_lossy());
+        sources = sources.set_by("--state", "state.folder", folder.to_string_lossy());
     }
     // After the options above: `--set` is the more exact wish.
     for text in &global.overrides {
@@ -141,7 +142,7 @@ pub(crate) struct SystemConnection {
     tenant: TenantId,
     running: Option<RunningHost>,
     /// Removed with all of its content when the command ends.
-    folder: Option<tempfile::TempDir>,
+    folder: Option<StagingFolder>,
 }
 
 /// Why the bus and the store cannot be opened.
@@ -173,22 +174,6 @@ const SHORT_COMMAND: Duration = Duration::from_secs(2);
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// How long the services of one command may take to be ready.
 const READY_TIMEOUT: Duration = Duration::from_secs(30);
-
-/// The failure of a command whose services are not ready in time, with each condition that fails and its reason.
-fn not_ready(failing: &BTreeMap<String, String>) -> CommandFailure {
-    let reasons: Vec<String> = failing
-        .iter()
-        .map(|(name, reason)| format!("{name}: {reason}"))
-        .collect();
-    CommandFailure::Unreachable {
-        what: format!(
-            "the services were not ready within {} s: {}",
-            READY_TIMEOUT.as_secs(),
-            reasons.join("; ")
-        ),
-        advice: "Remove the cause that is named, then run the command again.".to_owned(),
-    }
-}
 
 impl SystemConnection {
     /// Opens the system that the command line selects. `services` run in this process unless NATS is given.
@@ -247,6 +232,19 @@ impl SystemConnection {
     /// Opens the store alone, as the artifact commands need it. Where `dray up` serves the state directory, its
     /// endpoint is used.
     pub(crate) async fn open_store(global: &GlobalOptions) -> Result<Self, CommandFailure> {
+        Self::open_store_alone(global, false).await
+    }
+
+    /// As [`Self::open_store`], for a command that only derives keys: it does not matter that the process that serves
+    /// the state directory may end soon, so nothing waits for it.
+    pub(crate) async fn open_keys(global: &GlobalOptions) -> Result<Self, CommandFailure> {
+        Self::open_store_alone(global, true).await
+    }
+
+    async fn open_store_alone(
+        global: &GlobalOptions,
+        only_keys: bool,
+    ) -> Result<Self, CommandFailure> {
         // The bus is not used, so no connection to a configured server is made.
         let sources = with_home(config_sources(global)?)?.set("bus.mode", "embedded");
         let end = Instant::now() + SHORT_COMMAND;
@@ -257,8 +255,12 @@ impl SystemConnection {
                 Err(OpenError::Failed(failure)) => return Err(failure),
             };
             // Another command may use the directory for a moment; only `dray up` uses it for longer.
-            if Instant::now() >= end {
-                return Self::beside(sources, &busy, tenant_of(global)?).await;
+            let is_last = Instant::now() >= end;
+            if only_keys || is_last {
+                let opened = Self::beside(sources.clone(), &busy, tenant_of(global)?).await;
+                if is_last || opened.is_ok() {
+                    return opened;
+                }
             }
             tokio::time::sleep(POLL_INTERVAL).await;
         }
@@ -293,8 +295,8 @@ impl SystemConnection {
         if !is_default_state(&sources)? {
             return Ok(Self::embedded(sources, services, tenant).await?);
         }
-        let folder =
-            tempfile::tempdir().map_err(CommandFailure::local("cannot make a temporary folder"))?;
+        let folder = StagingFolder::new()
+            .map_err(CommandFailure::local("cannot make a temporary folder"))?;
         let sources = sources.set("state.folder", folder.path().to_string_lossy());
         let mut system = Self::embedded(sources, services, tenant).await?;
         system.folder = Some(folder);
@@ -446,6 +448,9 @@ impl SystemConnection {
                 running.stop().await;
             }
             None => self.bus.drain().await,
+        }
+        if let Some(folder) = self.folder {
+            folder.remove();
         }
     }
 }

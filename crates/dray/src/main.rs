@@ -16,10 +16,11 @@ mod commands;
 mod console_section;
 mod context;
 mod demo;
+mod interruption;
 mod outcome;
 mod progress;
 
-use cli::{Cli, DrayCommand};
+use cli::{Cli, DrayCommand, SandboxCommand};
 use outcome::CommandFailure;
 
 fn main() -> ExitCode {
@@ -28,7 +29,10 @@ fn main() -> ExitCode {
     if let Some(code) = dray_reading::worker::child(std::env::args_os()) {
         return code;
     }
-    let cli = Cli::parse();
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return report_arguments(&error),
+    };
     let runtime = match tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
@@ -39,12 +43,79 @@ fn main() -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    match runtime.block_on(command_future(&cli)) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => {
-            failure.report(cli.global.json);
-            failure.exit_code()
+    let ended = runtime.block_on(async {
+        let command = command_future(&cli);
+        match &cli.command {
+            DrayCommand::Chat(_) => interruption::run_until_terminated(command).await,
+            own if handles_signals(own) => command.await,
+            _ => interruption::run_command(command, cli.global.json).await,
         }
+    });
+    let was_interrupted = matches!(ended, Err(CommandFailure::Interrupted(_)));
+    let code = finish_command(ended, cli.global.json);
+    if was_interrupted {
+        // Without an end, for example, for a thread that waits for standard input.
+        runtime.shutdown_timeout(interruption::TASK_TIMEOUT);
+    } else {
+        drop(runtime);
+    }
+    interruption::remove_folders();
+    code
+}
+
+/// Whether a command reacts to SIGINT and SIGTERM itself.
+fn handles_signals(command: &DrayCommand) -> bool {
+    matches!(
+        command,
+        DrayCommand::Up(_)
+            | DrayCommand::Console(_)
+            | DrayCommand::Mcp(_)
+            | DrayCommand::Preview(_)
+            | DrayCommand::Ticket(_)
+            | DrayCommand::Events(_)
+            | DrayCommand::Sandbox(SandboxCommand::Exec(_))
+    )
+}
+
+/// Prints help, the version, or what is wrong with the arguments; for scripts also as a fault.
+fn report_arguments(error: &clap::Error) -> ExitCode {
+    let printed = error.print();
+    if !error.use_stderr() {
+        return match printed {
+            Err(failure) if failure.kind() != std::io::ErrorKind::BrokenPipe => {
+                let failure = CommandFailure::local("cannot write to standard output")(failure);
+                finish_command(Err(failure), false)
+            }
+            _ => ExitCode::SUCCESS,
+        };
+    }
+    // The arguments could not be parsed, so the flag is looked for as it was typed.
+    let mut words = std::env::args_os().skip(1).take_while(|word| word != "--");
+    if !words.any(|word| word == "--json") {
+        return ExitCode::from(2);
+    }
+    let text = error.render().to_string();
+    // Without the usage, which comes after an empty line.
+    let text = text.split("\n\n").next().unwrap_or_default();
+    let text = text.strip_prefix("error: ").unwrap_or(text).to_owned();
+    finish_command(Err(CommandFailure::Usage(text)), true)
+}
+
+/// Reports how the command ended, and returns its exit code.
+fn finish_command(ended: Result<(), CommandFailure>, as_json: bool) -> ExitCode {
+    let code = match ended {
+        Ok(()) => None,
+        Err(failure) => {
+            failure.report(as_json);
+            Some(failure.exit_code())
+        }
+    };
+    // After the report, which is written to standard output with --json.
+    let is_incomplete = outcome::report_output_failure();
+    match code {
+        Some(code) => code,
+        None if is_incomplete => ExitCode::FAILURE,
+        None => ExitCode::SUCCESS,
     }
 }
 

@@ -1,10 +1,12 @@
 //! The end of a command: exit codes, and faults with event, cause and advice.
 
 use std::fmt::Write as _;
-use std::io::Write as _;
+use std::io::{ErrorKind, Write as _};
 use std::process::ExitCode;
+use std::sync::{Mutex, PoisonError};
 
 use anstyle::AnsiColor;
+use dray_presentation::name;
 use dray_proto::export::ExportError;
 use dray_types::{Fault, FaultCode, RetryAdvice};
 use serde_json::{Value, json};
@@ -41,6 +43,9 @@ pub(crate) enum CommandFailure {
     /// A program in a sandbox ended with this status, and its output was printed.
     #[error("the program ended with status {0}")]
     Program(u8),
+    /// A signal ended the command; the exit code tells which, and nothing is printed.
+    #[error("interrupted")]
+    Interrupted(u8),
     /// The message was already printed; only the exit code has to be set.
     #[error("reported")]
     Reported,
@@ -67,7 +72,7 @@ impl CommandFailure {
         ExitCode::from(match self {
             Self::Told(failure) => return failure.exit_code(),
             Self::Fault(_) | Self::Local { .. } | Self::Reported => 1,
-            Self::Program(status) => *status,
+            Self::Program(status) | Self::Interrupted(status) => *status,
             Self::Usage(_) => 2,
             // `EX_UNAVAILABLE` of `sysexits.h`.
             Self::Unreachable { .. } => 69,
@@ -78,7 +83,10 @@ impl CommandFailure {
 
     /// Prints the failure: one JSON line on standard output for scripts, sentences on standard error for people.
     pub(crate) fn report(&self, as_json: bool) {
-        if matches!(self, Self::Reported | Self::Told(_) | Self::Program(_)) {
+        if matches!(
+            self,
+            Self::Reported | Self::Told(_) | Self::Program(_) | Self::Interrupted(_)
+        ) {
             return;
         }
         if as_json {
@@ -102,7 +110,13 @@ impl CommandFailure {
                 .detail("unreachable")
                 .advice(advice),
             Self::Local { what, source } => {
-                Fault::new(FaultCode::Unavailable, format!("{what}: {source}")).detail("local")
+                let (code, advice) = local_advice(source.kind());
+                Fault::new(code, format!("{what}: {source}"))
+                    .detail("local")
+                    .advice(advice)
+            }
+            Self::Interrupted(_) => {
+                Fault::new(FaultCode::Unavailable, "Interrupted.").detail("interrupted")
             }
             Self::Reported | Self::Program(_) => Fault::internal(),
             Self::Told(failure) => failure.as_fault(),
@@ -116,7 +130,12 @@ impl CommandFailure {
     fn to_text(&self) -> String {
         let fault = self.as_fault();
         let style = AnsiColor::Red.on_default().bold();
-        let mut text = format!("{style}error:{style:#} {}\n", fault.message);
+        let message = match self {
+            // Its name of a file may have line breaks that imitate other lines.
+            Self::Local { .. } => name::shown_text(&fault.message, MAX_LOCAL_CHARACTERS),
+            _ => tame_text(&fault.message),
+        };
+        let mut text = format!("{style}error:{style:#} {message}\n");
         let reason = if fault.detail.is_empty() {
             fault.code.to_string()
         } else {
@@ -124,7 +143,7 @@ impl CommandFailure {
         };
         let _ = writeln!(text, "  why:  {reason}");
         if !fault.advice.is_empty() {
-            let _ = writeln!(text, "  do:   {}", fault.advice);
+            let _ = writeln!(text, "  do:   {}", tame_text(&fault.advice));
         }
         if let RetryAdvice::After(delay) = fault.retry {
             let _ = writeln!(
@@ -140,26 +159,98 @@ impl CommandFailure {
     }
 }
 
+/// Code and advice for a failure of this machine.
+fn local_advice(kind: ErrorKind) -> (FaultCode, &'static str) {
+    match kind {
+        ErrorKind::NotFound => (FaultCode::NotFound, "Check the path."),
+        ErrorKind::PermissionDenied => (
+            FaultCode::Denied,
+            "Let this user access the path, or name another one.",
+        ),
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => (
+            FaultCode::Unavailable,
+            "Free some space, then run the command again.",
+        ),
+        _ => (FaultCode::Unavailable, ""),
+    }
+}
+
+/// Longest message of a [`CommandFailure::Local`] for people, in characters.
+const MAX_LOCAL_CHARACTERS: usize = 10_000;
+
+/// Text for a terminal: control characters, which could change it, as `?`. Lines stay.
+fn tame_text(text: &str) -> String {
+    let is_tame = |letter: char| matches!(letter, '\n' | '\t') || !letter.is_control();
+    let tame = |letter| if is_tame(letter) { letter } else { '?' };
+    text.chars().map(tame).collect()
+}
+
 /// A fault as scripts see it.
 pub(crate) fn fault_json(fault: &Fault) -> Value {
     json!(fault)
 }
 
-/// Writes one line to standard output. Errors are ignored: a closed pipe (`dray … | head`) is the reader's wish.
+/// The first failure of standard output, which [`report_output_failure`] reports at the end of the command.
+static OUTPUT_FAILURE: Mutex<Option<std::io::Error>> = Mutex::new(None);
+
+/// Writes one line to standard output. A failure is kept until the end of the command, except that of a closed pipe
+/// (`dray … | head`), which is the reader's wish.
 pub(crate) fn print_line(line: &str) {
-    // One write for the line and one flush, under one lock: lines of concurrent tasks do not mix.
+    write_line(&mut std::io::stdout().lock(), line);
+}
+
+/// As [`print_line`], for text with colours, which are left out where standard output is not a terminal.
+pub(crate) fn print_styled_line(line: &str) {
+    write_line(&mut anstream::stdout().lock(), line);
+}
+
+/// As [`print_line`], for text without the end of a line.
+pub(crate) fn print_text(text: &str) {
     let mut out = std::io::stdout().lock();
-    let _ = out
+    keep_output_failure(out.write_all(text.as_bytes()).and_then(|()| out.flush()));
+}
+
+/// One write for the line and one flush, under the lock of the caller: lines of concurrent tasks do not mix.
+fn write_line(out: &mut impl std::io::Write, line: &str) {
+    let written = out
         .write_all(line.as_bytes())
         .and_then(|()| out.write_all(b"\n"))
         .and_then(|()| out.flush());
+    keep_output_failure(written);
+}
+
+fn keep_output_failure(written: std::io::Result<()>) {
+    if let Err(error) = written
+        && error.kind() != ErrorKind::BrokenPipe
+    {
+        let mut kept = OUTPUT_FAILURE
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if kept.is_none() {
+            *kept = Some(error);
+        }
+    }
+}
+
+/// Reports on standard error that standard output could not be written; returns whether that is so.
+pub(crate) fn report_output_failure() -> bool {
+    let kept = OUTPUT_FAILURE
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .take();
+    let Some(error) = kept else {
+        return false;
+    };
+    // As text also with --json: a fault on standard output would be lost as the result was.
+    CommandFailure::local("cannot write to standard output")(error).report(false);
+    true
 }
 
 /// Writes one line for people to standard error, which may be closed.
 pub(crate) fn print_note(line: &str) {
     let mut out = std::io::stderr().lock();
     let _ = out
-        .write_all(line.as_bytes())
+        .write_all(tame_text(line).as_bytes())
         .and_then(|()| out.write_all(b"\n"));
 }
 
@@ -181,6 +272,15 @@ mod tests {
             "error: It is refused.\n  why:  ssrf_blocked (denied)\n  do:   Name another host.\n  retry: worth trying again after 5 ms\n"
         );
         assert_eq!(fault_json(&fault)["retry_after_ms"], 5);
+    }
+
+    #[test]
+    fn names_of_files_do_not_change_the_terminal() {
+        let error = std::io::Error::from(ErrorKind::NotFound);
+        let failure = CommandFailure::local("cannot read a\u{1b}[31m\nb")(error);
+        let text = anstream::adapter::strip_str(&failure.to_text()).to_string();
+        assert!(text.starts_with("error: cannot read a?[31m?b"), "{text}");
+        assert_eq!(tame_text("a\u{1b}[31m\n\tb"), "a?[31m\n\tb");
     }
 
     #[test]

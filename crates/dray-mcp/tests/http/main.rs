@@ -14,3 +14,4 @@ mod issuer;
 mod oauth;
 mod stalled;
 mod transfers;
+mod unreadable;

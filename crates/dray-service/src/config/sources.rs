@@ -38,6 +38,18 @@ impl ConfigSources {
         self.overrides.push(FieldOverride {
             key: key.into(),
             value: value.into(),
+            flag: None,
+        });
+        self
+    }
+
+    /// As [`Self::set`], for a flag of its own, such as `--nats`, which messages then name.
+    #[must_use]
+    pub fn set_by(mut self, flag: &str, key: impl Into<String>, value: impl Into<String>) -> Self {
+        self.overrides.push(FieldOverride {
+            key: key.into(),
+            value: value.into(),
+            flag: Some(flag.to_owned()),
         });
         self
     }
@@ -50,6 +62,8 @@ pub struct FieldOverride {
     pub key: String,
     /// The value, written as in a variable.
     pub value: String,
+    /// The flag that was given instead of `--set`.
+    pub flag: Option<String>,
 }
 
 /// The text of a flag is not `section.field=value`.
@@ -65,6 +79,7 @@ impl FromStr for FieldOverride {
             Some((key, value)) if key.contains('.') => Ok(Self {
                 key: key.trim().to_owned(),
                 value: value.to_owned(),
+                flag: None,
             }),
             _ => Err(InvalidOverride(text.to_owned())),
         }

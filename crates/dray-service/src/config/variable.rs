@@ -166,7 +166,10 @@ pub(super) fn flag_layer(
     collector: &mut FindingCollector<'_>,
     flag: &FieldOverride,
 ) -> Option<ConfigLayer> {
-    let source = format!("flag --set {}", flag.key);
+    let source = match &flag.flag {
+        Some(name) => format!("flag {name}"),
+        None => format!("flag --set {}", flag.key),
+    };
     let (name, fields) = flag.key.split_once('.').unwrap_or((&flag.key, ""));
     let sections = collector.sections;
     let Some(section) = sections.iter().find(|section| section.name == name) else {

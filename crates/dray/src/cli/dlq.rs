@@ -1,8 +1,14 @@
 //! `dray dlq` on the command line.
 
+use clap::builder::RangedU64ValueParser;
 use clap::{Args, Subcommand};
 use dray_bus::dead::LetterState;
 use dray_types::{FaultCode, Period, TenantId};
+
+/// Parses a number above 0.
+fn limit_parser() -> RangedU64ValueParser<usize> {
+    RangedU64ValueParser::new().range(1..)
+}
 
 /// `dray dlq`
 #[derive(Debug, Subcommand)]
@@ -10,7 +16,7 @@ pub(crate) enum DeadLetterCommand {
     /// List dead letters, newest last, with their state: open, restarted, resolved or unknown.
     List {
         /// At most this many.
-        #[arg(long, value_name = "N", default_value_t = 100)]
+        #[arg(long, value_name = "N", default_value_t = 100, value_parser = limit_parser())]
         limit: usize,
         #[command(flatten)]
         filter: DlqFilter,
@@ -35,7 +41,7 @@ pub(crate) enum DeadLetterCommand {
         #[arg(long)]
         dry_run: bool,
         /// At most this many.
-        #[arg(long, value_name = "N", default_value_t = 100)]
+        #[arg(long, value_name = "N", default_value_t = 100, value_parser = limit_parser())]
         limit: usize,
     },
 }

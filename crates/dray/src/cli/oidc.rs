@@ -62,7 +62,8 @@ impl OidcArgs {
         .into_iter()
         .filter_map(|(name, value)| Some((name, value?)))
         .fold(sources, |sources, (name, value)| {
-            sources.set(format!("console.oidc.{name}"), value)
+            let flag = format!("--oidc-{}", name.replace('_', "-"));
+            sources.set_by(&flag, format!("console.oidc.{name}"), value)
         })
     }
 }

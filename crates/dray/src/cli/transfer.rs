@@ -68,7 +68,7 @@ pub(crate) struct DeliveryOptions {
     #[arg(long, value_name = "ID")]
     pub(crate) delivery_id: Option<String>,
     /// Seconds to wait for the end.
-    #[arg(long, value_name = "SECONDS", default_value_t = 600)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 600, value_parser = super::seconds_parser())]
     pub(crate) timeout: u64,
 }
 
@@ -123,7 +123,7 @@ pub(crate) enum SandboxCommand {
         #[arg(long, value_name = "N", default_value_t = 1)]
         depth: u32,
         /// Most entries.
-        #[arg(long, value_name = "N", default_value_t = 1000)]
+        #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..))]
         limit: u32,
     },
     /// Copy files, or directories as a ZIP each, to this machine, with proof.
@@ -178,7 +178,7 @@ pub(crate) struct SandboxGet {
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
     /// Most bytes of each path to take.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = super::positive_size)]
     pub(crate) size_limit: Option<ByteSize>,
     /// Take a directory as a tar instead of a ZIP.
     #[arg(long)]
@@ -247,7 +247,7 @@ pub(crate) struct SandboxExec {
     #[arg(long, value_name = "N")]
     pub(crate) output_limit: Option<ByteSize>,
     /// Seconds it may run.
-    #[arg(long, value_name = "SECONDS", default_value_t = 600)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 600, value_parser = super::seconds_parser())]
     pub(crate) timeout: u64,
 }
 
@@ -260,7 +260,7 @@ pub(crate) struct TransferOptions {
     #[arg(long)]
     pub(crate) resume: bool,
     /// Seconds it may take in all.
-    #[arg(long, value_name = "SECONDS", default_value_t = 600)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 600, value_parser = super::seconds_parser())]
     pub(crate) timeout: u64,
 }
 
@@ -277,7 +277,7 @@ pub(crate) struct ReceiptsArgs {
     #[arg(long)]
     pub(crate) open: bool,
     /// Most deliveries.
-    #[arg(long, value_name = "N", default_value_t = 50)]
+    #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) limit: u32,
 }
 
@@ -290,7 +290,7 @@ pub(crate) struct ResendArgs {
     #[arg(long)]
     pub(crate) all: bool,
     /// Seconds to wait for the end.
-    #[arg(long, value_name = "SECONDS", default_value_t = 600)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 600, value_parser = super::seconds_parser())]
     pub(crate) timeout: u64,
 }
 

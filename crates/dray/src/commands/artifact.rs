@@ -81,6 +81,7 @@ async fn put_artifact(
         let line = json!({ "sha256": sha256.to_hex(), "size": size, "media_type": media_type, "name": name });
         print_line(&line.to_string());
     } else {
+        let name = name::shown_text(&name, 200);
         print_line(&format!("{sha256}  {name} ({size} bytes)"));
     }
     Ok(())
@@ -146,7 +147,7 @@ async fn get_artifact(
         } else {
             print_line(&format!(
                 "{sha256}  written to {} ({size} bytes)",
-                output.display()
+                shown::path_line(output)
             ));
         }
     }

@@ -40,7 +40,7 @@ async fn serve(global: &GlobalOptions, console: &ConsoleArgs) -> Result<(), Comm
         ..ConsoleSettings::default()
     };
     let agents = agent_endpoint(console)?;
-    let server = bind_console(console.listen, settings, Clock::system()).await?;
+    let server = bind_console(console.listen, settings, Clock::system(), "--listen").await?;
     let connection = SystemConnection::open_running(global).await?;
     let store = connection.store()?.clone();
     let system = ConsoleSystem {
@@ -95,7 +95,13 @@ fn agent_endpoint(console: &ConsoleArgs) -> Result<Option<AgentEndpoint>, Comman
 
 /// Prints a link of a console that shares this store.
 async fn print_link(global: &GlobalOptions, link: &ConsoleLinkArgs) -> Result<(), CommandFailure> {
-    let connection = SystemConnection::open_store(global).await?;
+    // Its parser refuses users and queries, which a link has itself.
+    DialOrigin::parse(&link.console).map_err(|_| {
+        CommandFailure::Usage(
+            "--console is not an http or https URL without user, query and fragment".to_owned(),
+        )
+    })?;
+    let connection = SystemConnection::open_keys(global).await?;
     let key = connection
         .store()
         .map(|store| store.derive_key(LINK_KEY_PURPOSE));
@@ -111,18 +117,19 @@ async fn print_link(global: &GlobalOptions, link: &ConsoleLinkArgs) -> Result<()
     Ok(())
 }
 
-/// Binds the address of a console.
+/// Binds the address of a console, which this flag names.
 pub(crate) async fn bind_console(
     address: SocketAddr,
     settings: ConsoleSettings,
     clock: Clock,
+    flag: &str,
 ) -> Result<ConsoleServer, CommandFailure> {
     let bound = ConsoleServer::bind(address, settings, clock).await;
-    bound.map_err(|error| console_failure(&error))
+    bound.map_err(|error| console_failure(&error, flag))
 }
 
-/// Maps the error of a console that cannot start to a failure of the command.
-pub(crate) fn console_failure(error: &ConsoleError) -> CommandFailure {
+/// Maps the error of a console that cannot start to a failure of the command. `flag` names its address.
+pub(crate) fn console_failure(error: &ConsoleError, flag: &str) -> CommandFailure {
     match error {
         ConsoleError::PublicUrl(_)
         | ConsoleError::Exposed(_)
@@ -130,7 +137,9 @@ pub(crate) fn console_failure(error: &ConsoleError) -> CommandFailure {
         | ConsoleError::OidcClient(_) => CommandFailure::Usage(ErrorChain(error).to_string()),
         ConsoleError::Bind { .. } => CommandFailure::Unreachable {
             what: ErrorChain(error).to_string(),
-            advice: "End the program that uses the address, or name another one.".to_owned(),
+            advice: format!(
+                "End the program that uses the address, or name another one: {flag} ADDRESS."
+            ),
         },
     }
 }

@@ -1,19 +1,25 @@
 //! `dray send`, `dray deliver`, `dray resend`: files to people, and the wait for the platform's confirmation.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use dray_bus::{EventFilter, EventStream, Meta};
 use dray_platform::DeliveryTarget;
+use dray_platform_delivery::PlatformDelivery;
 use dray_presentation::name;
+use dray_presentation::size::human_size;
 use dray_proto::v1;
+use dray_service::Service as _;
+use dray_service::settings::{BusMode, BusSection};
+use dray_store::MAX_OBJECT;
 use dray_types::{Claim, Fault, FaultCode, OperationId};
 use indicatif::ProgressBar;
 use prost::Message as _;
 
 use crate::cli::{DeliverArgs, DeliveryOptions, GlobalOptions, ResendArgs, SendArgs};
-use crate::commands::{dry_run, reach, receipts, sandbox, upload};
-use crate::context::SystemConnection;
+use crate::commands::{dry_run, reach, receipts, sandbox, shown, upload};
+use crate::context::{self, SystemConnection};
+use crate::interruption;
 use crate::outcome::{CommandFailure, print_line, print_note};
 use crate::progress;
 
@@ -64,6 +70,8 @@ pub(crate) async fn deliver_local_files(
     deliver: &DeliverArgs,
 ) -> Result<(), CommandFailure> {
     let request = send_request(&deliver.way)?;
+    // Before anything is stored: a copy of all files can take long, and more space than there is.
+    check_sizes(global, &deliver.files).await?;
     if deliver.way.dry_run {
         return dry_run::plan_local_files(global, &request, &deliver.files).await;
     }
@@ -72,6 +80,37 @@ pub(crate) async fn deliver_local_files(
     let outcome = store_and_submit(global, &system, deliver, request).await;
     system.close().await;
     outcome
+}
+
+/// Refuses files of this machine that are too large for a delivery.
+async fn check_sizes(global: &GlobalOptions, files: &[PathBuf]) -> Result<(), CommandFailure> {
+    let loaded = context::load_config(&context::config_sources(global)?)?;
+    let bus: BusSection = context::config_section(&loaded, "bus")?;
+    let most = match bus.mode {
+        BusMode::Embedded => {
+            let config: dray_platform_delivery::Config =
+                context::config_section(&loaded, PlatformDelivery::NAME)?;
+            config.max_file_size.as_u64()
+        }
+        // The configuration of a running system cannot be read from here.
+        BusMode::Nats => MAX_OBJECT,
+    };
+    for file in files {
+        let (_, size) = upload::open_regular_file(file).await?;
+        if size > most {
+            let message = format!(
+                "{} has {}, more than the limit of {}.",
+                shown::path_line(file),
+                human_size(size),
+                human_size(most)
+            );
+            return Err(Fault::new(FaultCode::TooLarge, message)
+                .detail("too_large")
+                .advice("Split or compress the file, or raise platform-delivery.max_file_size.")
+                .into());
+        }
+    }
+    Ok(())
 }
 
 async fn store_and_submit(
@@ -103,6 +142,9 @@ pub(crate) async fn resend_delivery(
         Ok(accepted) => {
             wait_for_outcome(global, &system, &accepted.delivery_id, resend.timeout).await
         }
+        Err(CommandFailure::Fault(fault)) if fault.detail == "nothing_to_resend" => Err(fault
+            .advice("Add --all to send all files once more.")
+            .into()),
         Err(failure) => Err(failure),
     };
     system.close().await;
@@ -191,17 +233,20 @@ async fn wait_for_outcome(
     timeout: u64,
 ) -> Result<(), CommandFailure> {
     let bar = progress::spinner_with_text("on its way", global.json);
-    let report = {
+    let report = interruption::until_interrupted(async {
         let follow = follow_progress(system, delivery_id, &bar);
         let end = poll_until_ended(system, delivery_id, Duration::from_secs(timeout));
         tokio::select! {
             report = end => report,
             () = follow => unreachable_end(),
-            // The delivery continues, so the failure contains how to find it.
-            _ = tokio::signal::ctrl_c() => Err(interrupted_failure(delivery_id)),
         }
-    };
+    })
+    .await;
     bar.finish_and_clear();
+    if let Err(CommandFailure::Interrupted(_)) = &report {
+        // The delivery continues, so the failure contains how to find it.
+        interrupted_failure(delivery_id).report(global.json);
+    }
     let report = report?;
     if global.json {
         print_line(&report.result_json);
@@ -323,8 +368,8 @@ fn progress_text(news: &v1::DeliveryProgressed) -> String {
         format!(
             "{} {name} {} of {}",
             news.stage_name(),
-            dray_presentation::size::human_size(news.bytes),
-            dray_presentation::size::human_size(news.total)
+            human_size(news.bytes),
+            human_size(news.total)
         )
     } else {
         format!("{} {name}", news.stage_name())

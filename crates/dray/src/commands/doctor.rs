@@ -17,7 +17,7 @@ use serde_json::json;
 use self::finding::{Finding, FindingLevel};
 use crate::cli::{DoctorArgs, GlobalOptions};
 use crate::context;
-use crate::outcome::{CommandFailure, print_line};
+use crate::outcome::{CommandFailure, print_line, print_styled_line};
 
 /// Runs all checks and prints their findings. Fails if one of them is a problem.
 pub(crate) async fn run(global: &GlobalOptions, doctor: &DoctorArgs) -> Result<(), CommandFailure> {
@@ -98,7 +98,7 @@ fn report(global: &GlobalOptions, findings: &[Finding]) {
         return;
     }
     for finding in findings {
-        anstream::println!("{}", finding.to_text());
+        print_styled_line(&finding.to_text());
     }
     print_line(&format!("{problems} problems, {warnings} warnings"));
 }

@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
+use dray_presentation::name;
 use dray_proto::convert::ContentSource;
 use dray_proto::v1;
 use dray_types::{Claim, Fault, Sha256Digest};
@@ -10,10 +11,13 @@ use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt as _;
 
 use crate::cli::{FetchArgs, GlobalOptions};
-use crate::commands::policy;
+use crate::commands::{policy, shown};
 use crate::context::SystemConnection;
 use crate::outcome::{CommandFailure, print_line};
 use crate::progress;
+
+/// Longest value in the output for people, in characters.
+const MAX_VALUE_CHARACTERS: usize = 8192;
 
 /// Fetches, writes the content according to the options, and prints the verdict.
 pub(crate) async fn run(global: &GlobalOptions, fetch: &FetchArgs) -> Result<(), CommandFailure> {
@@ -236,8 +240,8 @@ fn print_verdict(global: &GlobalOptions, fetch: &FetchArgs, reply: &v1::FetchRep
         verdict
             .get(field)
             .and_then(Value::as_str)
+            .map(|text| name::shown_text(text, MAX_VALUE_CHARACTERS))
             .unwrap_or_default()
-            .to_owned()
     };
     print_line(&format!(
         "fetched {} ({} bytes)",
@@ -247,10 +251,13 @@ fn print_verdict(global: &GlobalOptions, fetch: &FetchArgs, reply: &v1::FetchRep
     print_line(&format!("  sha256      {}", text("sha256")));
     print_line(&format!("  media type  {} (declared)", text("media_type")));
     if !reply.name.is_empty() {
-        print_line(&format!("  name        {}", reply.name));
+        print_line(&format!(
+            "  name        {}",
+            name::shown_text(&reply.name, MAX_VALUE_CHARACTERS)
+        ));
     }
     match &fetch.output {
-        Some(output) => print_line(&format!("  written to  {}", output.display())),
+        Some(output) => print_line(&format!("  written to  {}", shown::path_line(output))),
         None => print_line("  Give -o FILE to keep the content as a file."),
     }
 }

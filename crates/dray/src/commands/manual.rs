@@ -1,18 +1,20 @@
 //! `dray completions` and `dray man`: completion scripts and manual pages, generated from the same definitions as
 //! `--help`.
 
-use std::io;
 use std::path::Path;
 
 use clap::CommandFactory as _;
 use clap_complete::Shell;
 
 use crate::cli::Cli;
-use crate::outcome::CommandFailure;
+use crate::outcome::{CommandFailure, print_text};
 
 /// Prints the completion script of `shell` to standard output.
 pub(crate) fn print_completions(shell: Shell) {
-    clap_complete::generate(shell, &mut Cli::command(), "dray", &mut io::stdout());
+    // Into memory first: `generate` panics where its writer fails.
+    let mut script: Vec<u8> = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command(), "dray", &mut script);
+    print_text(&String::from_utf8_lossy(&script));
 }
 
 /// Writes one page for each visible command into `directory`, which is created when it is missing.

@@ -68,7 +68,9 @@ async fn serve(global: &GlobalOptions, mcp: &McpArgs) -> Result<(), CommandFailu
     // Both ports are bound before services start, so that a port in use ends the command early.
     let endpoint = bind_endpoint(mcp, &context::tenant_of(global)?, OPTION_NAMES).await?;
     let tickets = match mcp.tickets {
-        Some(address) => Some(ticket_serve::bind_endpoint(address, mcp.tickets_url.clone()).await?),
+        Some(address) => {
+            Some(ticket_serve::bind_endpoint(address, mcp.tickets_url.clone(), "--tickets").await?)
+        }
         None => None,
     };
     // The sandbox was named by the user, so a directory may be used without being configured.
@@ -303,8 +305,9 @@ fn http_options(
     };
     if let Some(file) = &mcp.token_file {
         let text = std::fs::read_to_string(file).map_err(CommandFailure::local(format!(
-            "cannot read {}",
-            file.display()
+            "cannot read {} of {}",
+            file.display(),
+            names.token_file
         )))?;
         let token = BearerToken::new(text.trim())
             .map_err(|error| CommandFailure::Usage(format!("{}: {error}", names.token_file)))?;

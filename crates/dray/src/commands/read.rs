@@ -3,11 +3,13 @@
 mod settings;
 mod spool;
 mod targets;
+mod view;
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use dray_egress_fetcher::EgressFetcher;
+use dray_presentation::name::shown_text;
 use dray_proto::convert::ContentSource;
 use dray_proto::v1;
 use dray_reading::message::escape_path;
@@ -27,14 +29,19 @@ use tokio_util::sync::CancellationToken;
 
 use self::spool::spool_content;
 use self::targets::{DocumentLocation, ReadTarget};
+use self::view::refusal_fault;
 use crate::cli::{ClassifyArgs, GlobalOptions, ReadArgs, ReadLimitArgs, ReadLocation};
 use crate::commands::artifact;
 use crate::context::{self, SystemConnection};
+use crate::interruption::{CleanupHold, StopSignals};
 use crate::outcome::{CommandFailure, print_line, print_note};
 use crate::progress;
 
 /// Longest wait for a document from a URL or from the store.
 const FETCH_TIMEOUT: Duration = Duration::from_mins(10);
+
+/// Longest name of a file in the output of `dray classify`, in characters.
+const MAX_NAME_CHARACTERS: usize = 4096;
 
 /// Most documents that are read at the same time; each has a worker process.
 const CONCURRENT_READS: usize = 4;
@@ -43,18 +50,25 @@ const CONCURRENT_READS: usize = 4;
 pub(crate) async fn run(global: &GlobalOptions, read: &ReadArgs) -> Result<(), CommandFailure> {
     let targets =
         targets::expand_arguments(&read.what, read.place.root.first().map(PathBuf::as_path))?;
+    if targets.is_empty() {
+        print_note(
+            "Nothing to read: a directory stands for its regular files, without those whose names begin with a dot.",
+        );
+        return Ok(());
+    }
     let folders = targets.iter().filter_map(|target| target.folder.clone());
     // For people, the directories of the arguments may be read too; for scripts only `--root` counts.
     let folders = folders.filter(|_| !global.json).collect();
     let reader = document_reader(&read.place, &read.limits, folders)?;
     let reader = settings::configure_reader(global, read, reader)?;
-    // Dropped with this call, which ends the task that waits for Ctrl-C.
+    let _hold = CleanupHold::new();
+    // Dropped with this call, which ends the task that waits for a signal.
     let mut tasks = JoinSet::new();
     let call = ReadRun {
         global,
         read,
         reader,
-        cancel: cancelled_by_ctrl_c(&mut tasks),
+        cancel: cancelled_by_signal(&mut tasks),
         several: targets.len() > 1,
     };
     // One document fails with its own fault and exit code.
@@ -123,7 +137,15 @@ impl ReadRun<'_> {
         let file = match &target.source {
             DocumentLocation::Path => None,
             DocumentLocation::Url | DocumentLocation::Artifact(_) => tokio::select! {
-                fetched = fetch_document(self.global, read, target) => Some(fetched?),
+                fetched = fetch_document(self.global, read, target) => match fetched {
+                    Ok(fetched) => Some(fetched),
+                    // A refused document has a record, as a refused file has.
+                    Err(CommandFailure::Fault(fault)) if self.global.json => {
+                        let record = view::unfetched_record(&fault, &target.what);
+                        return self.output_for(&record, &target.what);
+                    }
+                    Err(failure) => return Err(failure),
+                },
                 () = self.cancel.cancelled() => {
                     return self.output_for(&Record::cancelled(&target.what), &target.what);
                 }
@@ -146,14 +168,15 @@ impl ReadRun<'_> {
         self.output_for(&record, &target.what)
     }
 
-    /// The complete record for scripts, the output for people. For people, a document that was not read is an error.
+    /// The complete record for scripts, the output for people. A document that was not read is a failure.
     fn output_for(&self, record: &Record, what: &str) -> Result<ReadOutput, CommandFailure> {
         if self.global.json {
-            let text = serde_json::to_string(record).map_err(|_| Fault::internal())?;
-            return Ok(ReadOutput {
-                text,
-                failure: None,
-            });
+            let mut shown = record.clone();
+            shown.output = view::shown_message(&record.output);
+            let text = serde_json::to_string(&shown).map_err(|_| Fault::internal())?;
+            let is_read = !matches!(record.outcome, Outcome::Refuse | Outcome::Cancelled);
+            let failure = (!is_read).then_some(CommandFailure::Reported);
+            return Ok(ReadOutput { text, failure });
         }
         match record.outcome {
             Outcome::Refuse => Err(refusal_fault(record, what).into()),
@@ -208,32 +231,12 @@ impl ReadRun<'_> {
             }
             Err(record) => Err(Fault::new(FaultCode::Unsupported, record.output)
                 .detail(record.error_code.map_or("range", Code::word))
-                .advice(format!("`dray classify {}` tells what it is.", target.what))
+                .advice(format!(
+                    "`dray classify {}` tells what it is.",
+                    escape_path(&target.what)
+                ))
                 .into()),
         }
-    }
-}
-
-/// The fault for a refusal, with a code for scripts.
-fn refusal_fault(record: &Record, what: &str) -> Fault {
-    let code = record.error_code.unwrap_or(Code::Internal);
-    let kind = match code {
-        Code::NotFound => FaultCode::NotFound,
-        Code::TooLarge => FaultCode::TooLarge,
-        Code::KindNotAllowed => FaultCode::Unsupported,
-        Code::OutsideWorkspace | Code::Unreadable => FaultCode::Denied,
-        Code::Internal => FaultCode::Internal,
-        _ => FaultCode::InvalidArgument,
-    };
-    let message = match code {
-        // Escaped, because the name is shown on a terminal.
-        Code::NotFound => format!("The file {} does not exist.", escape_path(what)),
-        _ => record.output.trim_start_matches("Error: ").to_owned(),
-    };
-    let fault = Fault::new(kind, message).detail(code.word());
-    match code {
-        Code::KindNotAllowed => fault.advice(format!("`dray classify {what}` tells what it is.")),
-        _ => fault,
     }
 }
 
@@ -254,6 +257,7 @@ pub(crate) fn classify_files(
             folder.into_iter().collect(),
         )?;
         let name = file.to_string_lossy().into_owned();
+        let shown = shown_text(&name, MAX_NAME_CHARACTERS);
         let line = match reader.classify(&name) {
             Ok(found) if global.json => json!({
                 "file": name,
@@ -268,7 +272,7 @@ pub(crate) fn classify_files(
             Ok(found) => {
                 let class = found.class;
                 format!(
-                    "{name}: {} ({}, {} bytes)",
+                    "{shown}: {} ({}, {} bytes)",
                     class.kind.word(),
                     class.mime,
                     found.size_bytes
@@ -276,10 +280,12 @@ pub(crate) fn classify_files(
             }
             Err(refusal) => {
                 refused = true;
+                let error = view::shown_message(&refusal.output);
                 if global.json {
-                    json!({"file": name, "error_code": refusal.code.word(), "error": refusal.output}).to_string()
+                    json!({"file": name, "error_code": refusal.code.word(), "error": error})
+                        .to_string()
                 } else {
-                    format!("{name}: {}", refusal.output)
+                    format!("{shown}: {error}")
                 }
             }
         };
@@ -329,11 +335,11 @@ fn document_reader(
     // Conversions run in this program, started again as a worker.
     let worker =
         Worker::this_executable().map_err(CommandFailure::local("cannot find this program"))?;
-    Ok(Reader::new(read_policy(limits), roots, worker))
+    Ok(Reader::new(read_policy(limits)?, roots, worker))
 }
 
-/// The limits as they were typed. An invalid value leaves the default and is reported.
-fn read_policy(limits: &ReadLimitArgs) -> Policy {
+/// The limits as they were typed.
+fn read_policy(limits: &ReadLimitArgs) -> Result<Policy, CommandFailure> {
     let typed = [
         ("max_file_bytes", &limits.max_file_bytes),
         ("inline_text_budget_bytes", &limits.inline_budget),
@@ -372,10 +378,16 @@ fn read_policy(limits: &ReadLimitArgs) -> Policy {
         keys.insert("allow_kinds".to_owned(), json!(kinds));
     }
     let (policy, bad) = Policy::from_value(&Value::Object(keys));
-    for key in bad {
-        print_note(&format!("{key} is invalid; the default is used."));
+    match bad.first() {
+        None => Ok(policy),
+        Some(key) => {
+            let key = key.rsplit('.').next().unwrap_or(key);
+            Err(CommandFailure::Usage(format!(
+                "--{}: this value is not possible; `dray read --help` describes it",
+                key.replace('_', "-")
+            )))
+        }
     }
-    policy
 }
 
 /// Fetches a URL or a stored file into a file without a name. Returns it with the name to show.
@@ -384,7 +396,7 @@ async fn fetch_document(
     read: &ReadArgs,
     target: &ReadTarget,
 ) -> Result<(String, std::fs::File), CommandFailure> {
-    let most = read_policy(&read.limits).max_file_bytes;
+    let most = read_policy(&read.limits)?.max_file_bytes;
     let system = match target.source {
         DocumentLocation::Artifact(_) => SystemConnection::open_store(global).await?,
         DocumentLocation::Path | DocumentLocation::Url => {
@@ -436,12 +448,13 @@ async fn external_document(
     Ok((url.to_owned(), spool_content(system, content, most).await?))
 }
 
-/// A token that the first Ctrl-C cancels. A second one has no effect.
-fn cancelled_by_ctrl_c(tasks: &mut JoinSet<()>) -> CancellationToken {
+/// A token that the first SIGINT or SIGTERM cancels.
+fn cancelled_by_signal(tasks: &mut JoinSet<()>) -> CancellationToken {
     let cancel = CancellationToken::new();
     let token = cancel.clone();
     tasks.spawn(async move {
-        if tokio::signal::ctrl_c().await.is_ok() {
+        if let Ok(mut signals) = StopSignals::listen() {
+            signals.next().await;
             token.cancel();
         }
     });

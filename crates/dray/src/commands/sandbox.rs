@@ -74,7 +74,12 @@ pub(crate) async fn run(
     }
     if let SandboxCommand::Exec(exec) = command {
         let allowing = exec::allow_commands(&reaching, &sandboxes);
-        let system = SystemConnection::open(&allowing, &[SANDBOX_SERVICE]).await?;
+        let services = [SANDBOX_SERVICE];
+        // Only input may have to be stored.
+        let system = match exec.input {
+            Some(_) => SystemConnection::open(&allowing, &services).await?,
+            None => SystemConnection::open_to_ask(&allowing, &services).await?,
+        };
         let outcome = exec::run(&reaching, &system, exec).await;
         // Also after a failure: the program ends before the service that runs here.
         system.close().await;

@@ -22,10 +22,35 @@ pub(crate) async fn run(
     global: &GlobalOptions,
     command: &SessionCommand,
 ) -> Result<(), CommandFailure> {
+    check_binding(command)?;
     let system = SystemConnection::open_bus(global).await?;
     let outcome = run_command(global, &system, command).await;
     system.close().await;
     outcome
+}
+
+/// Refuses a binding of nothing.
+fn check_binding(command: &SessionCommand) -> Result<(), CommandFailure> {
+    let SessionCommand::Bind {
+        sandbox,
+        chat,
+        working_directory,
+        uploads_directory,
+        roots,
+        ..
+    } = command
+    else {
+        return Ok(());
+    };
+    let directories = [working_directory, uploads_directory];
+    let names_directory =
+        !roots.is_empty() || directories.iter().any(|it| !it.as_os_str().is_empty());
+    if sandbox.is_empty() && chat.is_none() && !names_directory {
+        return Err(CommandFailure::Usage(
+            "name what to bind: --sandbox SANDBOX, --chat TARGET, or both".to_owned(),
+        ));
+    }
+    Ok(())
 }
 
 async fn run_command(

@@ -1,5 +1,18 @@
 //! Values of messages as text for people.
 
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+
+use dray_presentation::name;
+
+/// Longest path in a line, in characters.
+const MAX_PATH_CHARACTERS: usize = 4096;
+
+/// A path of this machine in one line, without characters that change a terminal.
+pub(crate) fn path_line(path: &Path) -> String {
+    name::shown_text(path.as_os_str().as_bytes(), MAX_PATH_CHARACTERS)
+}
+
 /// Unix milliseconds as RFC 3339; as a number when they are out of range.
 pub(crate) fn rfc3339_time(unix_ms: u64) -> String {
     i64::try_from(unix_ms)

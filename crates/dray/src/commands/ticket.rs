@@ -209,7 +209,7 @@ impl EndpointClient {
         global: &GlobalOptions,
         endpoint: &TicketEndpointOptions,
     ) -> Result<Self, CommandFailure> {
-        let system = SystemConnection::open_store(global).await?;
+        let system = SystemConnection::open_keys(global).await?;
         let key = system.store().map(|store| store.derive_key(KEY_PURPOSE));
         system.close().await;
         let base = endpoint.url.trim_end_matches('/').to_owned();

@@ -29,7 +29,7 @@ const TICKET_SERVICES: [&str; 2] = ["sandbox-transfer", "platform-delivery"];
 
 /// Serves tickets until a signal ends the command.
 pub(super) async fn run(global: &GlobalOptions, serve: &TicketServe) -> Result<(), CommandFailure> {
-    let endpoint = bind_endpoint(serve.listen, serve.url.clone()).await?;
+    let endpoint = bind_endpoint(serve.listen, serve.url.clone(), "--listen").await?;
     print_note(&format!("tickets: {}", endpoint.base_url()));
     let system = SystemConnection::open(global, &TICKET_SERVICES).await?;
     let (_, serving) = attach_endpoint(endpoint, &system, global)?;
@@ -39,15 +39,18 @@ pub(super) async fn run(global: &GlobalOptions, serve: &TicketServe) -> Result<(
     ended
 }
 
-/// Binds the address of an endpoint.
+/// Binds the address of an endpoint, which this flag names.
 pub(crate) async fn bind_endpoint(
     address: SocketAddr,
     public_url: Option<String>,
+    flag: &str,
 ) -> Result<TicketEndpoint, CommandFailure> {
     let bound = TicketEndpoint::bind(address, public_url).await;
     bound.map_err(|error| CommandFailure::Unreachable {
         what: format!("{}", ErrorChain(&error)),
-        advice: "End the program that uses the address, or name another one.".to_owned(),
+        advice: format!(
+            "End the program that uses the address, or name another one: {flag} ADDRESS."
+        ),
     })
 }
 
@@ -57,7 +60,9 @@ pub(crate) async fn bind_wanted(
     public_url: Option<String>,
 ) -> Result<Option<TicketEndpoint>, CommandFailure> {
     match address {
-        Some(address) => bind_endpoint(address, public_url).await.map(Some),
+        Some(address) => bind_endpoint(address, public_url, "--tickets")
+            .await
+            .map(Some),
         None => Ok(None),
     }
 }
@@ -68,7 +73,7 @@ pub(crate) fn configure_calls(
     endpoint: Option<&TicketEndpoint>,
 ) -> Result<ConfigSources, CommandFailure> {
     if let Some(endpoint) = endpoint {
-        sources = sources.set("tickets.url", endpoint.base_url());
+        sources = sources.set_by("--tickets-url", "tickets.url", endpoint.base_url());
     }
     let loaded = context::load_config(&sources)?;
     if let Some(directory) = record_directory(&loaded)? {

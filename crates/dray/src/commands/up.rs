@@ -18,6 +18,14 @@ use serde_json::json;
 /// Starts the wanted services, prints their addresses, and stops them in order on SIGTERM or SIGINT. A second signal
 /// ends the process immediately.
 pub(crate) async fn run(global: &GlobalOptions, up: &UpArgs) -> Result<(), CommandFailure> {
+    if let Some(folder) = &up.manifests
+        && let Err(error) = std::fs::read_dir(folder)
+    {
+        return Err(CommandFailure::Configuration(format!(
+            "--manifests {}: {error}; name a directory with manifests, as docs/manifest.md describes",
+            folder.display()
+        )));
+    }
     // Bound before the services start, so that an address in use ends the command, and the port of the URL is known.
     let tickets = ticket_serve::bind_wanted(up.tickets, up.tickets_url.clone()).await?;
     let sources = ticket_serve::configure_calls(up_sources(global, up)?, tickets.as_ref())?;
@@ -74,27 +82,36 @@ fn up_sources(global: &GlobalOptions, up: &UpArgs) -> Result<ConfigSources, Comm
     let mut sources = context::with_home(context::config_sources(global)?)?;
     sources = up.console.oidc.configure(sources);
     if let Some(address) = up.http {
-        sources = sources.set("http.listen", address.to_string());
+        sources = sources.set_by("--http", "http.listen", address.to_string());
     }
     if let Some(address) = up.grpc {
-        sources = sources.set("grpc.listen", address.to_string());
+        sources = sources.set_by("--grpc", "grpc.listen", address.to_string());
     }
     if let Some(address) = preview_address(up, &context::load_config(&sources)?) {
-        sources = sources.set(context::PREVIEW_LISTEN, address.to_string());
+        let (key, value) = (context::PREVIEW_LISTEN, address.to_string());
+        sources = match up.preview {
+            Some(_) => sources.set_by("--preview", key, value),
+            None => sources.set(key, value),
+        };
     }
     // Options of the command line replace the file and the environment, so they are set only where they are given.
-    for (field, value) in [
-        ("listen", up.chat.map(|address| address.to_string())),
+    for (flag, field, value) in [
         (
+            "--chat",
+            "listen",
+            up.chat.map(|address| address.to_string()),
+        ),
+        (
+            "--manifests",
             "manifests",
             up.manifests
                 .as_ref()
                 .map(|folder| folder.to_string_lossy().into_owned()),
         ),
-        ("model_url", up.model_url.clone()),
+        ("--model-url", "model_url", up.model_url.clone()),
     ] {
         if let Some(value) = value {
-            sources = sources.set(format!("orchestrator.{field}"), value);
+            sources = sources.set_by(flag, format!("orchestrator.{field}"), value);
         }
     }
     // After the other settings, because the level depends on all of them.

@@ -42,13 +42,15 @@ impl BoundConsole {
             ..ConsoleSettings::default()
         };
         let server = match options.console {
-            Some(address) => console::bind_console(address, settings, Clock::system()).await?,
+            Some(address) => {
+                console::bind_console(address, settings, Clock::system(), "--console").await?
+            }
             None if options.no_console || !up.only.is_empty() => return Ok(None),
             None => match bind_default(settings).await {
                 Ok(server) => server,
                 // Without its provider, people could not log in, and the operator would learn it from them.
                 Err(error @ (ConsoleError::Oidc { .. } | ConsoleError::OidcClient(_))) => {
-                    return Err(console::console_failure(&error));
+                    return Err(console::console_failure(&error, "--console"));
                 }
                 Err(error) => {
                     print_note(&format!("no console: {}", ErrorChain(&error)));

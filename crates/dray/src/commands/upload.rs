@@ -4,14 +4,16 @@ use std::fs::Metadata;
 use std::path::Path;
 
 use bytes::BytesMut;
-use dray_store::ArtifactLabel;
+use dray_store::{ArtifactLabel, ArtifactWriter, MAX_OBJECT, PutError};
 use dray_types::{Claim, Fault, OperationId};
+use indicatif::ProgressBar;
 use rustix::fs::OFlags;
 use tokio::fs::{File, OpenOptions};
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 
 use crate::cli::GlobalOptions;
 use crate::context::SystemConnection;
+use crate::interruption::{self, CleanupHold};
 use crate::outcome::CommandFailure;
 use crate::progress;
 
@@ -68,13 +70,32 @@ pub(crate) async fn upload_file(
 pub(crate) async fn upload_stream(
     global: &GlobalOptions,
     system: &SystemConnection,
-    mut input: impl AsyncRead + Unpin,
+    input: impl AsyncRead + Unpin,
     total: Option<u64>,
     label: ArtifactLabel,
 ) -> Result<Claim, CommandFailure> {
+    if total.is_some_and(|size| size > MAX_OBJECT) {
+        return Err(Fault::from(PutError::TooLarge { limit: MAX_OBJECT }).into());
+    }
     let bar = progress::byte_progress_bar(total, global.json);
-    let operation = OperationId::mint();
-    let mut writer = system.store()?.writer(system.tenant(), &operation, 1);
+    let store = system.store()?;
+    let writer = store.writer(system.tenant(), &OperationId::mint(), 1);
+    let _hold = CleanupHold::new();
+    let stored = interruption::until_interrupted(store_content(input, writer, label, &bar)).await;
+    if let Err(CommandFailure::Interrupted(_)) = &stored {
+        // The dropped writer removes its parts in the background.
+        store.settle().await;
+    }
+    bar.finish_and_clear();
+    stored
+}
+
+async fn store_content(
+    mut input: impl AsyncRead + Unpin,
+    mut writer: ArtifactWriter,
+    label: ArtifactLabel,
+    bar: &ProgressBar,
+) -> Result<Claim, CommandFailure> {
     let mut buffer = BytesMut::new();
     // Read in chunks, because files may be larger than memory.
     loop {
@@ -93,9 +114,7 @@ pub(crate) async fn upload_stream(
             .await
             .map_err(Fault::from)?;
     }
-    let claim = writer.finish(label).await.map_err(Fault::from)?;
-    bar.finish_and_clear();
-    Ok(claim)
+    Ok(writer.finish(label).await.map_err(Fault::from)?)
 }
 
 #[cfg(test)]

@@ -1,11 +1,13 @@
 //! The reasons why a system does not start or cannot be reached, with advice.
 
+use std::collections::BTreeMap;
 use std::error::Error;
 use std::io::ErrorKind;
 
 use dray_bus::ConnectError;
 use dray_service::host::{ErrorChain, HostError};
 
+use super::READY_TIMEOUT;
 use crate::outcome::CommandFailure;
 
 /// The failure that shows why a host did not start, with its exit code.
@@ -98,12 +100,28 @@ fn state_advice(kind: ErrorKind) -> &'static str {
             "Another dray process serves this directory: end it, or name another directory with --state."
         }
         ErrorKind::PermissionDenied => {
-            "Make the directory writable for this user, or name another one with --state."
+            "Let this user, and no other, write to the directory, or name another one with --state."
         }
         ErrorKind::StorageFull => {
             "Free space on the volume, or name another directory with --state."
         }
         _ => "Check the directory, or name another one with --state.",
+    }
+}
+
+/// The failure of a command whose services are not ready in time, with each condition that fails and its reason.
+pub(super) fn not_ready(failing: &BTreeMap<String, String>) -> CommandFailure {
+    let reasons: Vec<String> = failing
+        .iter()
+        .map(|(name, reason)| format!("{name}: {reason}"))
+        .collect();
+    CommandFailure::Unreachable {
+        what: format!(
+            "the services were not ready within {} s: {}",
+            READY_TIMEOUT.as_secs(),
+            reasons.join("; ")
+        ),
+        advice: "Remove the cause that is named, then run the command again.".to_owned(),
     }
 }
 

@@ -2,7 +2,7 @@
 //! object per line. Control characters in received text do not reach the terminal.
 
 use std::collections::BTreeMap;
-use std::io::{IsTerminal as _, Write as _};
+use std::io::IsTerminal as _;
 
 use dray_agent::message::Attachment;
 use dray_dial::chat::{AnswerEnding, StageDelta, StageEnd};
@@ -12,7 +12,7 @@ use indicatif::ProgressBar;
 use serde_json::{Value, json};
 
 use super::downloads::DownloadOutcome;
-use crate::outcome::{self, CommandFailure, print_line};
+use crate::outcome::{self, CommandFailure, print_line, print_text};
 use crate::progress;
 
 /// Longest name of a stage that is shown, in characters.
@@ -76,9 +76,9 @@ impl ChatScreen {
         self.clear_spinner();
         // Unchanged into a pipe: the reader may want any bytes.
         if self.out_is_terminal {
-            write_stdout(&strip_control_characters(text));
+            print_text(&strip_control_characters(text));
         } else {
-            write_stdout(text);
+            print_text(text);
         }
         self.in_line = !text.ends_with('\n');
     }
@@ -140,7 +140,7 @@ impl ChatScreen {
         }
         self.clear_spinner();
         if self.in_line {
-            write_stdout("\n");
+            print_text("\n");
             self.in_line = false;
         }
     }
@@ -249,7 +249,7 @@ impl ChatScreen {
     /// Ends a line of text before a note where both go to one terminal.
     fn break_line(&mut self) {
         if self.in_line && self.out_is_terminal && self.err_is_terminal {
-            write_stdout("\n");
+            print_text("\n");
             self.in_line = false;
         }
     }
@@ -313,13 +313,6 @@ fn append_bounded(text: &mut String, more: Option<&str>) {
     // Not in the middle of a character.
     let end = more.floor_char_boundary(room.min(more.len()));
     text.push_str(more.get(..end).unwrap_or_default());
-}
-
-/// Writes text to standard output. A closed pipe is the reader's wish, so errors are ignored.
-fn write_stdout(text: &str) {
-    let mut out = std::io::stdout().lock();
-    // Flushed, because chunks end in the middle of lines.
-    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
 }
 
 #[cfg(test)]

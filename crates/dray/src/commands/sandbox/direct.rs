@@ -19,6 +19,7 @@ use super::{MAX_SHOWN_CHARACTERS, free_name_in, path_bytes};
 use crate::cli::{GlobalOptions, SandboxGet, SandboxPut};
 use crate::commands::reach::absolute_address;
 use crate::commands::upload;
+use crate::interruption::{CleanupHold, StopSignals};
 use crate::outcome::{CommandFailure, print_note};
 use crate::{context, progress};
 
@@ -187,20 +188,22 @@ fn hold_input() -> std::io::Result<(std::fs::File, u64)> {
     Ok((held, size))
 }
 
-/// Waits for the work until it ends, until its time is over, or until Ctrl-C. In the last two cases partial files are
-/// removed before this returns, unless a later command can continue with them.
+/// Waits for the work until it ends, until its time is over, or until SIGINT or SIGTERM. In the last two cases partial
+/// files are removed before this returns, unless a later command can continue with them.
 pub(super) async fn run_until<T>(
     time: Duration,
     cancel: &CancellationToken,
     work: impl Future<Output = Result<T, CommandFailure>>,
 ) -> Result<T, CommandFailure> {
+    let _hold = CleanupHold::new();
+    let mut signals = StopSignals::listen()?;
     let mut work = std::pin::pin!(work);
     let mut failure = tokio::select! {
         done = &mut work => return done,
         () = tokio::time::sleep(time) => {
             Fault::new(FaultCode::Timeout, "The transfer took longer than --timeout allows.")
         }
-        _ = tokio::signal::ctrl_c() => Fault::new(FaultCode::Unavailable, "Interrupted."),
+        _ = signals.next() => Fault::new(FaultCode::Unavailable, "Interrupted."),
     };
     // Cancelled and not dropped, so that the work removes its partial files in the sandbox.
     cancel.cancel();

@@ -240,6 +240,7 @@ pub(super) fn is_about_one_file(failure: &CommandFailure) -> bool {
         ),
         CommandFailure::Usage(_)
         | CommandFailure::Told(_)
+        | CommandFailure::Interrupted(_)
         | CommandFailure::Program(_)
         | CommandFailure::Reported
         | CommandFailure::Configuration(_)

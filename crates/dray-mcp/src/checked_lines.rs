@@ -1,0 +1,179 @@
+//! Lines of the standard input that are no messages get an error. The library drops them silently, and a client would
+//! wait for an answer.
+
+use std::io;
+
+use rmcp::model::ErrorData;
+use rmcp::service::{RoleServer, RxJsonRpcMessage, TxJsonRpcMessage};
+use rmcp::transport::Transport;
+use rmcp::transport::async_rw::AsyncRwTransport;
+use serde::de::IgnoredAny;
+use tokio::io::{
+    AsyncBufReadExt as _, AsyncRead, AsyncWrite, AsyncWriteExt as _, BufReader, DuplexStream,
+};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+/// Longest message in bytes, as the library has it.
+const MAX_LINE_BYTES: usize = 16 << 20;
+/// Bytes of checked lines that wait for the library.
+const PIPE_BYTES: usize = 64 << 10;
+
+/// A transport over lines, of which only JSON is handed to the library.
+pub(crate) struct CheckedTransport<W: AsyncWrite> {
+    inner: AsyncRwTransport<RoleServer, DuplexStream, W>,
+    rejected: mpsc::Receiver<ErrorData>,
+    /// The error that is sent now; kept, because the library may drop the future that sends it.
+    pending: Option<ErrorData>,
+    /// Reads the lines until it is dropped.
+    _reading: JoinSet<()>,
+}
+
+impl<W: AsyncWrite + Send + Unpin + 'static> CheckedTransport<W> {
+    pub(crate) fn new(reader: impl AsyncRead + Send + Unpin + 'static, writer: W) -> Self {
+        let (forward, lines) = tokio::io::duplex(PIPE_BYTES);
+        let (sender, rejected) = mpsc::channel(1);
+        let mut reading = JoinSet::new();
+        reading.spawn(check_lines(reader, forward, sender));
+        Self {
+            inner: AsyncRwTransport::new_server(lines, writer),
+            rejected,
+            pending: None,
+            _reading: reading,
+        }
+    }
+}
+
+impl<W: AsyncWrite + Send + Unpin + 'static> Transport<RoleServer> for CheckedTransport<W> {
+    type Error = io::Error;
+
+    fn send(
+        &mut self,
+        item: TxJsonRpcMessage<RoleServer>,
+    ) -> impl Future<Output = Result<(), Self::Error>> + Send + 'static {
+        self.inner.send(item)
+    }
+
+    async fn receive(&mut self) -> Option<RxJsonRpcMessage<RoleServer>> {
+        loop {
+            if let Some(error) = self.pending.clone() {
+                let response = TxJsonRpcMessage::<RoleServer>::error(error, None);
+                self.inner.send(response).await.ok()?;
+                self.pending = None;
+            }
+            tokio::select! {
+                // Errors first: they were found before the end of the input.
+                biased;
+                Some(error) = self.rejected.recv() => self.pending = Some(error),
+                message = self.inner.receive() => return message,
+            }
+        }
+    }
+
+    async fn close(&mut self) -> Result<(), Self::Error> {
+        self.inner.close().await
+    }
+}
+
+/// Forwards lines that are JSON, and reports the others.
+async fn check_lines(
+    reader: impl AsyncRead + Unpin,
+    mut forward: DuplexStream,
+    rejected: mpsc::Sender<ErrorData>,
+) {
+    let mut reader = BufReader::new(reader);
+    let mut line = Vec::new();
+    let mut is_too_long = false;
+    loop {
+        let available = match reader.fill_buf().await {
+            Ok(available) if !available.is_empty() => available,
+            // The end of the input, or of its stream.
+            Ok(_) | Err(_) => return,
+        };
+        let end = available.iter().position(|byte| *byte == b'\n');
+        let count = end.map_or(available.len(), |end| end + 1);
+        if line.len() + count > MAX_LINE_BYTES {
+            is_too_long = true;
+            line = Vec::new();
+        }
+        if !is_too_long {
+            line.extend_from_slice(available.get(..count).unwrap_or_default());
+        }
+        reader.consume(count);
+        if end.is_none() {
+            continue;
+        }
+        let error = if is_too_long {
+            let message = format!("The message is longer than {} MiB.", MAX_LINE_BYTES >> 20);
+            Some(ErrorData::invalid_request(message, None))
+        } else {
+            check_line(&line)
+        };
+        let is_open = match error {
+            Some(error) => rejected.send(error).await.is_ok(),
+            None => forward.write_all(&line).await.is_ok(),
+        };
+        if !is_open {
+            return;
+        }
+        line.clear();
+        is_too_long = false;
+    }
+}
+
+/// The error for a line that is not JSON. Empty lines are no messages and need no answer.
+fn check_line(line: &[u8]) -> Option<ErrorData> {
+    let is_json =
+        || str::from_utf8(line).is_ok() && serde_json::from_slice::<IgnoredAny>(line).is_ok();
+    if line.trim_ascii().is_empty() || is_json() {
+        return None;
+    }
+    Some(ErrorData::parse_error("The line is not JSON.", None))
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::AsyncReadExt as _;
+
+    use super::*;
+
+    /// Sends lines, and returns what is written until the input ends.
+    async fn answers_to(lines: &[u8]) -> String {
+        let (mut client, server) = tokio::io::duplex(1 << 20);
+        let (output, mut answers) = tokio::io::duplex(1 << 20);
+        let mut transport = CheckedTransport::new(server, output);
+        let sent = async {
+            client.write_all(lines).await.unwrap();
+            drop(client);
+        };
+        let received = async {
+            while transport.receive().await.is_some() {}
+            drop(transport);
+        };
+        tokio::join!(sent, received);
+        let mut text = String::new();
+        answers.read_to_string(&mut text).await.unwrap();
+        text
+    }
+
+    #[tokio::test]
+    async fn a_line_that_is_not_json_gets_an_error() {
+        let text =
+            answers_to(b"{bad\n\n{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"ping\"}\n\xff\n").await;
+        let codes: Vec<_> = text.lines().map(error_code).collect();
+        assert_eq!(codes, [-32700, -32700]);
+    }
+
+    #[tokio::test]
+    async fn a_line_that_is_too_long_gets_an_error() {
+        let mut line = vec![b' '; MAX_LINE_BYTES];
+        line.extend(b"{}\n");
+        let text = answers_to(&line).await;
+        assert_eq!(text.lines().map(error_code).collect::<Vec<_>>(), [-32600]);
+    }
+
+    fn error_code(line: &str) -> i64 {
+        let message: serde_json::Value = serde_json::from_str(line).unwrap();
+        message["error"]["code"].as_i64().unwrap()
+    }
+}

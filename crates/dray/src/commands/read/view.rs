@@ -1,0 +1,91 @@
+//! What users of this command see of records and refusals, whose sentences are written for the tool of agents.
+
+use dray_reading::message::escape_path;
+use dray_reading::record::{Code, Record};
+use dray_types::{Fault, FaultCode};
+
+/// Advice of the tool that names a setting of its configuration, and what this command has for it.
+const STRICT_ADVICE: [&str; 2] = [
+    "Set tools.workspace_strict=false in config.yml to disable this check.",
+    "Name its directory with --root, or add --no-workspace-strict.",
+];
+
+/// A sentence of the tool for a user of this command.
+pub(super) fn shown_message(output: &str) -> String {
+    let [of_tool, of_command] = STRICT_ADVICE;
+    output
+        .replace(of_tool, of_command)
+        .replace(" is a archive (", " is an archive (")
+        .replace(" is a image (", " is an image (")
+}
+
+/// The record of a document that could not be fetched.
+pub(super) fn unfetched_record(fault: &Fault, what: &str) -> Record {
+    let code = match fault.code {
+        FaultCode::NotFound => Code::NotFound,
+        FaultCode::TooLarge => Code::TooLarge,
+        FaultCode::Internal => Code::Internal,
+        _ => Code::Unreadable,
+    };
+    let mut output = format!(
+        "Error: cannot read {}: {}",
+        escape_path(what),
+        fault.message
+    );
+    if !fault.advice.is_empty() {
+        output.push(' ');
+        output.push_str(&fault.advice);
+    }
+    Record::refused(code, output)
+}
+
+/// The fault for a refusal, with a code for scripts.
+pub(super) fn refusal_fault(record: &Record, what: &str) -> Fault {
+    let code = record.error_code.unwrap_or(Code::Internal);
+    let kind = match code {
+        Code::NotFound => FaultCode::NotFound,
+        Code::TooLarge => FaultCode::TooLarge,
+        Code::KindNotAllowed => FaultCode::Unsupported,
+        Code::OutsideWorkspace | Code::Unreadable => FaultCode::Denied,
+        Code::Internal => FaultCode::Internal,
+        _ => FaultCode::InvalidArgument,
+    };
+    let message = match code {
+        // Escaped, because the name is shown on a terminal.
+        Code::NotFound => format!("The file {} does not exist.", escape_path(what)),
+        _ => shown_message(record.output.trim_start_matches("Error: ")),
+    };
+    let fault = Fault::new(kind, message).detail(code.word());
+    match code {
+        Code::KindNotAllowed => fault.advice(format!(
+            "`dray classify {}` tells what it is.",
+            escape_path(what)
+        )),
+        _ => fault,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn advice_names_flags_of_this_command() {
+        let of_tool = dray_reading::message::outside_workspace("/nope", "/w");
+        assert_eq!(
+            shown_message(&of_tool),
+            "Error: refusing to access '/nope' — outside /w. Name its directory with --root, or add --no-workspace-strict."
+        );
+    }
+
+    #[test]
+    fn a_document_that_was_not_fetched_has_a_record() {
+        let fault = Fault::new(FaultCode::Denied, "It is off.").detail("disabled_by_admin");
+        let record = unfetched_record(&fault, "https://a.example/\n");
+        assert_eq!(record.error_code, Some(Code::Unreadable));
+        assert_eq!(
+            record.output,
+            "Error: cannot read https://a.example/\\u{a}: It is off."
+        );
+    }
+}

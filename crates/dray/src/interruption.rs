@@ -1,0 +1,158 @@
+//! SIGINT and SIGTERM in commands that end by themselves: the command is dropped, what it staged is removed, and the
+//! exit code tells the signal.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use futures_util::FutureExt as _;
+use tempfile::TempDir;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use crate::CommandFuture;
+use crate::outcome::CommandFailure;
+
+/// How long a command with a [`CleanupHold`] may take to end after a signal.
+const CLEANUP_TIMEOUT: Duration = Duration::from_secs(15);
+/// How long tasks of a command that was dropped may take to end.
+pub(crate) const TASK_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// How many [`CleanupHold`]s there are.
+static HOLDS: AtomicUsize = AtomicUsize::new(0);
+/// Directories that are removed when no task runs that could write into them.
+static FOLDERS: Mutex<Vec<TempDir>> = Mutex::new(Vec::new());
+
+/// While it exists, a signal waits for the end of the command, which reacts to the signal itself.
+#[derive(Debug)]
+pub(crate) struct CleanupHold(());
+
+impl CleanupHold {
+    pub(crate) fn new() -> Self {
+        HOLDS.fetch_add(1, Ordering::Relaxed);
+        Self(())
+    }
+}
+
+impl Drop for CleanupHold {
+    fn drop(&mut self) {
+        HOLDS.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// A temporary directory of services that run during a command. When it is dropped before [`StagingFolder::remove`],
+/// tasks may still write into it; then it is removed at the end of the process.
+#[derive(Debug)]
+pub(crate) struct StagingFolder(Option<TempDir>);
+
+impl StagingFolder {
+    pub(crate) fn new() -> std::io::Result<Self> {
+        tempfile::tempdir().map(|folder| Self(Some(folder)))
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        self.0.as_ref().map_or(Path::new(""), TempDir::path)
+    }
+
+    /// Removes it with all of its content.
+    pub(crate) fn remove(mut self) {
+        drop(self.0.take());
+    }
+}
+
+impl Drop for StagingFolder {
+    fn drop(&mut self) {
+        if let Some(folder) = self.0.take() {
+            let mut folders = FOLDERS.lock().unwrap_or_else(PoisonError::into_inner);
+            folders.push(folder);
+        }
+    }
+}
+
+/// Removes the directories of commands that were dropped. Called when no task runs any more.
+pub(crate) fn remove_folders() {
+    let folders = std::mem::take(&mut *FOLDERS.lock().unwrap_or_else(PoisonError::into_inner));
+    drop(folders);
+}
+
+/// The signals with which people and systems end a command.
+pub(crate) struct StopSignals {
+    interrupt: Signal,
+    terminate: Signal,
+}
+
+impl StopSignals {
+    pub(crate) fn listen() -> Result<Self, CommandFailure> {
+        let listen = |kind| signal(kind).map_err(CommandFailure::local("cannot handle signals"));
+        Ok(Self {
+            interrupt: listen(SignalKind::interrupt())?,
+            terminate: listen(SignalKind::terminate())?,
+        })
+    }
+
+    /// Waits for the next signal and returns its exit code: 128 + its number, as shells have it.
+    pub(crate) async fn next(&mut self) -> u8 {
+        tokio::select! {
+            _ = self.interrupt.recv() => 130,
+            _ = self.terminate.recv() => 143,
+        }
+    }
+}
+
+/// Runs a command until a signal comes. A second signal does not wait for a [`CleanupHold`].
+pub(crate) async fn run_command(
+    mut command: CommandFuture<'_>,
+    as_json: bool,
+) -> Result<(), CommandFailure> {
+    let mut signals = StopSignals::listen()?;
+    let status = tokio::select! {
+        // The command first: parts of it react to the same signal.
+        biased;
+        ended = &mut command => {
+            return match (ended, signals.next().now_or_never()) {
+                (Err(failure), Some(status)) => {
+                    failure.report(as_json);
+                    Err(CommandFailure::Interrupted(status))
+                }
+                (ended, _) => ended,
+            };
+        }
+        status = signals.next() => status,
+    };
+    if HOLDS.load(Ordering::Relaxed) > 0 {
+        tokio::select! {
+            biased;
+            ended = &mut command => match ended {
+                Ok(()) => return Ok(()),
+                Err(failure) => failure.report(as_json),
+            },
+            _ = signals.next() => {}
+            () = tokio::time::sleep(CLEANUP_TIMEOUT) => {}
+        }
+    }
+    Err(CommandFailure::Interrupted(status))
+}
+
+/// Runs a command that reacts to SIGINT itself until SIGTERM comes, which drops it.
+pub(crate) async fn run_until_terminated(command: CommandFuture<'_>) -> Result<(), CommandFailure> {
+    // SIGINT keeps its default action until the command listens to it.
+    let mut terminate =
+        signal(SignalKind::terminate()).map_err(CommandFailure::local("cannot handle signals"))?;
+    tokio::select! {
+        biased;
+        ended = command => ended,
+        _ = terminate.recv() => Err(CommandFailure::Interrupted(143)),
+    }
+}
+
+/// Does work until a signal comes, which drops it.
+pub(crate) async fn until_interrupted<T>(
+    work: impl Future<Output = Result<T, CommandFailure>>,
+) -> Result<T, CommandFailure> {
+    let mut signals = StopSignals::listen()?;
+    tokio::select! {
+        biased;
+        done = work => done,
+        status = signals.next() => Err(CommandFailure::Interrupted(status)),
+    }
+}

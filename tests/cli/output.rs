@@ -1,0 +1,53 @@
+//! Tests of standard output that cannot be written: a full disk is a failure, a reader that has ended is not.
+
+use std::fs::File;
+use std::io::Read as _;
+use std::process::Stdio;
+
+use super::CliHome;
+
+/// Runs a command whose standard output is a full device, and checks that it fails with the reason on standard error.
+#[track_caller]
+fn check_full(home: &CliHome, arguments: &[&str]) {
+    let full = File::options().write(true).open("/dev/full").unwrap();
+    let output = home.dray(arguments).stdout(full).output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{arguments:?}: {output:?}");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        errors.contains("cannot write to standard output"),
+        "{arguments:?}: {errors}"
+    );
+}
+
+#[test]
+fn output_onto_a_full_device_is_a_failure() {
+    let home = CliHome::new();
+    let folder = home.0.path().join("folder");
+    std::fs::create_dir(&folder).unwrap();
+    let file = folder.join("a.txt");
+    std::fs::write(&file, "Crane 4 is back at noon.\n").unwrap();
+    let file = file.to_str().unwrap();
+    let sandbox = format!("local:{}", folder.display());
+    check_full(&home, &["read", file]);
+    check_full(&home, &["read", "--json", file]);
+    check_full(&home, &["classify", file]);
+    check_full(&home, &["sandbox", "ls", &sandbox]);
+    check_full(&home, &["config", "show"]);
+    check_full(&home, &["completions", "bash"]);
+    check_full(&home, &["doctor"]);
+}
+
+#[test]
+fn a_reader_that_ends_early_is_no_failure() {
+    let home = CliHome::new();
+    let mut command = home.dray(&["completions", "bash"]);
+    let command = command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut head = [0; 10];
+    let mut output = child.stdout.take().unwrap();
+    output.read_exact(&mut head).unwrap();
+    drop(output);
+    let ended = child.wait_with_output().unwrap();
+    assert!(ended.status.success(), "{ended:?}");
+    assert!(ended.stderr.is_empty(), "{ended:?}");
+}

@@ -1,0 +1,172 @@
+//! Tests of values that a command line cannot mean: each is refused with the flag's name, and nothing runs.
+
+use super::{CliHome, check, line};
+
+/// Checks that a command line is refused as wrong, and that the reason has these words.
+#[track_caller]
+fn check_refused(home: &CliHome, arguments: &[&str], words: &[&str]) {
+    let output = home.run(arguments);
+    assert_eq!(output.status.code(), Some(2), "{arguments:?}: {output:?}");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    for word in words {
+        assert!(errors.contains(word), "{arguments:?}: {errors}");
+    }
+}
+
+#[test]
+fn a_timeout_of_centuries_is_refused() {
+    let home = CliHome::new();
+    let longest = u64::MAX.to_string();
+    let timeout = ["--timeout", &longest];
+    for command in [
+        &["fetch", "http://127.0.0.1:1/"][..],
+        &["sandbox", "get", "local:/tmp", "a"],
+        &["deliver", "a"],
+        &["sandbox", "exec", "local:/tmp"],
+    ] {
+        let mut arguments = [command, &timeout].concat();
+        if command.contains(&"exec") {
+            arguments.extend(["--", "true"]);
+        }
+        check_refused(&home, &arguments, &["--timeout", "1..=31536000"]);
+    }
+}
+
+#[test]
+fn limits_of_reading_that_are_not_possible_are_refused() {
+    let home = CliHome::new();
+    let file = home.0.path().join("a.txt");
+    std::fs::write(&file, "text").unwrap();
+    let file = file.to_str().unwrap();
+    for [flag, value] in [
+        ["--convert-wall-clock-seconds", "-1"],
+        ["--allow-kinds", "foo"],
+    ] {
+        check_refused(&home, &["read", file, flag, value], &[flag]);
+        check_refused(&home, &["classify", file, flag, value], &[flag]);
+    }
+}
+
+#[test]
+fn scripts_get_a_record_and_a_status_for_documents_that_are_not_read() {
+    let home = CliHome::new();
+    std::fs::write(home.0.path().join("a.txt"), "text").unwrap();
+    let root = home.0.path().to_str().unwrap();
+    let url = "http://127.0.0.1:1/a";
+    let output = home.run(&["read", "--json", "--root", root, "/nope", "a.txt", url]);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let text = String::from_utf8(output.stdout).unwrap();
+    let records: Vec<serde_json::Value> = text
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    let outcomes: Vec<_> = records.iter().map(|record| &record["outcome"]).collect();
+    assert_eq!(outcomes, ["refuse", "inline", "refuse"]);
+    assert!(!text.contains("config.yml"), "{text}");
+}
+
+#[test]
+fn names_of_files_do_not_change_the_terminal() {
+    let home = CliHome::new();
+    let file = home.0.path().join("bad\u{1b}[31m\nname.txt");
+    std::fs::write(&file, "text").unwrap();
+    for command in ["classify", "read"] {
+        let output = home.run(&[command, file.to_str().unwrap(), "--root", "/nope"]);
+        let shown = [output.stdout, output.stderr].concat();
+        assert!(!shown.contains(&0x1b), "{command}: {shown:?}");
+    }
+    let classified = home.run(&["classify", file.to_str().unwrap()]);
+    let text = String::from_utf8(classified.stdout).unwrap();
+    assert_eq!(text.lines().count(), 1, "{text}");
+    assert!(text.contains("bad?[31m?name.txt: text"), "{text}");
+}
+
+#[test]
+fn an_empty_directory_is_reported() {
+    let home = CliHome::new();
+    let folder = home.0.path().join("empty");
+    std::fs::create_dir(&folder).unwrap();
+    let output = home.run(&["read", folder.to_str().unwrap()]);
+    assert!(output.status.success(), "{output:?}");
+    let note = String::from_utf8_lossy(&output.stderr);
+    assert!(note.contains("Nothing to read"), "{note}");
+}
+
+#[test]
+fn a_file_that_is_too_large_is_not_copied_first() {
+    let home = CliHome::new();
+    let large = home.0.path().join("large.bin");
+    let file = std::fs::File::create(&large).unwrap();
+    file.set_len(5 << 40).unwrap();
+    let target = format!("cli:{}", home.0.path().display());
+    let arguments = ["deliver", large.to_str().unwrap(), "--to", &target];
+    for arguments in [
+        arguments.to_vec(),
+        [&arguments[..], &["--dry-run"]].concat(),
+    ] {
+        let output = home.run(&arguments);
+        assert_eq!(output.status.code(), Some(1), "{output:?}");
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(errors.contains("more than the limit of 2.0 GB"), "{errors}");
+    }
+    let put = home.run(&["artifact", "put", large.to_str().unwrap()]);
+    assert_eq!(put.status.code(), Some(1), "{put:?}");
+    let errors = String::from_utf8_lossy(&put.stderr);
+    assert!(errors.contains("too_large"), "{errors}");
+}
+
+#[test]
+fn scripts_get_a_fault_for_wrong_arguments() {
+    let home = CliHome::new();
+    for arguments in [&["--json", "read"][..], &["fetch", "--json", "--none"]] {
+        let output = home.run(arguments);
+        assert_eq!(output.status.code(), Some(2), "{output:?}");
+        let document: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(document["fault"]["detail"], "usage");
+        assert!(!output.stderr.is_empty());
+    }
+    let help = home.run(&["--help", "--json"]);
+    let text = String::from_utf8_lossy(&help.stdout);
+    assert!(
+        help.status.success() && text.contains("Usage: dray"),
+        "{help:?}"
+    );
+}
+
+#[test]
+fn limits_of_nothing_and_bindings_of_nothing_are_refused() {
+    let home = CliHome::new();
+    let refused: [(&[&str], &str); 5] = [
+        (&["sandbox", "ls", "local:/tmp", "--limit", "0"], "--limit"),
+        (&["receipts", "--limit", "0"], "--limit"),
+        (
+            &["fetch", "http://127.0.0.1:1/", "--size-limit", "0"],
+            "--size-limit",
+        ),
+        (
+            &["sandbox", "get", "local:/tmp", "a", "--size-limit", "0"],
+            "--size-limit",
+        ),
+        (&["session", "bind", "s 3"], "--sandbox"),
+    ];
+    for (arguments, flag) in refused {
+        check_refused(&home, arguments, &[flag]);
+    }
+    let link = ["console", "link", "--console", "nonsense"];
+    check_refused(&home, &link, &["--console is not an http or https URL"]);
+}
+
+#[test]
+fn a_document_that_is_not_read_is_an_error_that_names_it() {
+    let home = CliHome::new();
+    let missing = home.run(&["read", "missing.pdf"]);
+    check(&missing, 1, "");
+    let reason = String::from_utf8_lossy(&missing.stderr);
+    assert!(
+        reason.contains("The file missing.pdf does not exist.") && reason.contains("not_found"),
+        "{reason}"
+    );
+    let record = home.run(&["read", "--json", "missing.pdf"]);
+    assert_eq!(record.status.code(), Some(1), "{record:?}");
+    assert_eq!(line(&record)["error_code"], "not_found");
+}
