@@ -420,7 +420,7 @@ print(json.dumps([opener.open(url, timeout=60).read().decode() for _ in range(2)
 ";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn curl_and_a_strict_python_trust_the_certificates_and_open_a_tunnel_for_each_request() {
+async fn curl_and_a_strict_python_trust_the_certificates_of_intercepted_tunnels() {
     let fixture = InterceptingProxy::start(&[]).await;
     let server = fixture.serve(table());
     let token = fixture.proxy.token();
