@@ -1,6 +1,5 @@
 //! Connections to mail servers, with TLS from the beginning, after a command, or without it.
 
-use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 

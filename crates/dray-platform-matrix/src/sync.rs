@@ -136,7 +136,7 @@ impl SyncLoop<'_> {
             let mut events = self.fetch_missed(room, since, timeline).await?;
             events.extend(event_list(timeline.get("events")));
             for event in &events {
-                // Limits the first response, and that after a join: both contain messages of any age. Later ones contain
+                // Limits the first response, and that after a join: both contain messages of any age. Later ones have
                 // only new messages, also of a server whose clock is slow.
                 let sent_ms = event.get("origin_server_ts").and_then(Value::as_u64);
                 let is_old = sent_ms.is_some_and(|sent_ms| sent_ms < self.oldest_ms);

@@ -116,8 +116,8 @@ impl DeliveryRun<'_> {
             .await;
     }
 
-    /// Applies failures that the platform reported before the confirmation was stored, by this worker or an earlier one.
-    /// The delivery waits if only a message of the user lets it continue.
+    /// Applies failures that the platform reported before this worker, or an earlier one, stored the confirmation. The
+    /// delivery waits if only a message of the user lets it continue.
     pub(super) async fn apply_early_failures(
         &mut self,
         open: &OpenDelivery,
