@@ -84,7 +84,7 @@ impl TicketService {
             None
         };
         // A range must begin within the bytes that were already sent. Otherwise `moved` would not grow, and one ticket
-        // could be used without end.
+        // could be used without end. Not 416: `wget -c` and `curl -C -` end with success on it and keep a part.
         let range = range.filter(|range| range.start <= ticket.record.moved);
         let whole = ByteRange {
             start: 0,

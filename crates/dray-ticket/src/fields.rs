@@ -73,9 +73,14 @@ pub(crate) fn digest_field(
     let invalid = TicketProblem::Invalid("a digest field is not valid");
     let digests = Parser::new(value.as_bytes()).parse::<Dictionary>();
     let digests = digests.map_err(|_| invalid.clone())?;
-    let is_digest = |entry: &ListEntry| match entry {
-        ListEntry::Item(item) => matches!(item.bare_item, BareItem::ByteSequence(_)),
-        ListEntry::InnerList(_) => false,
+    let is_digest = |entry: &ListEntry| {
+        matches!(
+            entry,
+            ListEntry::Item(Item {
+                bare_item: BareItem::ByteSequence(_),
+                ..
+            })
+        )
     };
     // Digests of other algorithms are not compared; a text that is none is an error of the sender.
     if !digests.values().all(is_digest) {

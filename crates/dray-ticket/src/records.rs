@@ -67,8 +67,8 @@ impl TicketRecords {
         Self(RecordBackend::KeyValue(keys))
     }
 
-    /// Records in a directory, which is created for its owner alone. They survive the end of the process, but may be lost in a power
-    /// failure, because no file is synced.
+    /// Records in a directory, which is created for its owner alone. They survive the end of the process, but may be
+    /// lost in a power failure, because no file is synced.
     ///
     /// # Errors
     ///
