@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 const MISSING_NAME_MESSAGE: &str = "Missing required parameter: skill_name";
 
 /// The declaration, which is the same in all turns.
-static DECLARATION: LazyLock<ToolDeclaration> = LazyLock::new(|| {
+static READ_SKILL_DECLARATION: LazyLock<ToolDeclaration> = LazyLock::new(|| {
     super::tool_declaration(
         skill::READ_SKILL_TOOL,
         "Reads the whole text of one of the available skills. Read a skill before doing what it is about.",
@@ -26,7 +26,8 @@ static DECLARATION: LazyLock<ToolDeclaration> = LazyLock::new(|| {
     )
 });
 /// The rules of its calls.
-static RULES: LazyLock<CallRules> = LazyLock::new(|| super::call_rules("Read skill", false));
+static READ_SKILL_RULES: LazyLock<CallRules> =
+    LazyLock::new(|| super::call_rules("Read skill", false));
 
 /// The texts of all skills.
 #[derive(Debug)]
@@ -45,11 +46,11 @@ impl ReadSkill {
 #[async_trait]
 impl Tool for ReadSkill {
     fn declaration(&self) -> &ToolDeclaration {
-        &DECLARATION
+        &READ_SKILL_DECLARATION
     }
 
     fn rules(&self) -> &CallRules {
-        &RULES
+        &READ_SKILL_RULES
     }
 
     async fn call(&self, call: ToolCall, _: &Turn) -> Result<ToolOutput, ToolFailure> {

@@ -77,7 +77,14 @@ impl SetupPlan {
 #[derive(Debug, Default)]
 pub(crate) struct SetupPlans {
     /// By the address of the manifest, which stays in use as long as the entry refers to it.
-    plans: Mutex<HashMap<usize, (Weak<Manifest>, Arc<SetupPlan>)>>,
+    plans: Mutex<HashMap<usize, CachedPlan>>,
+}
+
+/// A plan, and the manifest that it is of.
+#[derive(Debug)]
+struct CachedPlan {
+    manifest: Weak<Manifest>,
+    plan: Arc<SetupPlan>,
 }
 
 impl SetupPlans {
@@ -95,14 +102,17 @@ impl SetupPlans {
         }
         let mut plans = self.plans.lock().unwrap_or_else(PoisonError::into_inner);
         let key = Arc::as_ptr(&loaded.manifest).addr();
-        if let Some((_, plan)) = plans.get(&key) {
-            return Arc::clone(plan);
+        if let Some(cached) = plans.get(&key) {
+            return Arc::clone(&cached.plan);
         }
         // Those of manifests that have changed since.
-        plans.retain(|_, (manifest, _)| manifest.strong_count() > 0);
+        plans.retain(|_, cached| cached.manifest.strong_count() > 0);
         let plan = make();
-        let entry = (Arc::downgrade(&loaded.manifest), Arc::clone(&plan));
-        plans.insert(key, entry);
+        let cached = CachedPlan {
+            manifest: Arc::downgrade(&loaded.manifest),
+            plan: Arc::clone(&plan),
+        };
+        plans.insert(key, cached);
         plan
     }
 }
