@@ -245,12 +245,15 @@ impl Drop for DownloadBody {
         let complete = record.moved == record.max_bytes || record.sent_bytes >= most_bytes;
         let work = async move {
             let recorded = if complete {
-                service.end(ticket, TicketState::Complete).await.map(|_| ())
+                let ended = service.end(ticket.clone(), TicketState::Complete).await;
+                ended.map(|_| ())
             } else {
-                let saved = service.save(&mut ticket).await;
-                service.count_sent(&ticket).await;
-                saved
+                service.save(&mut ticket).await
             };
+            // The end of a complete download counts its bytes, unless the ticket was revoked before.
+            if !complete || recorded.is_err() {
+                service.count_sent(&ticket).await;
+            }
             if let Err(problem) = recorded {
                 tracing::warn!(%problem, "could not record the end of a download");
             }
