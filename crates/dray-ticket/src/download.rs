@@ -203,7 +203,8 @@ impl DownloadBody {
     ///
     /// # Errors
     ///
-    /// [`TicketProblem::Superseded`] after the ticket was revoked, or another request took the lease that had ended.
+    /// [`TicketProblem::Superseded`] after the ticket was revoked, or another request took the lease that had ended; and
+    /// those of [`TicketService::load`] where the record, which changed, cannot be read.
     async fn renew(&mut self) -> Result<(), TicketProblem> {
         let now_ms = self.service.inner.clock.now_ms();
         let Some(ticket) = &mut self.ticket else {
@@ -215,9 +216,9 @@ impl DownloadBody {
             Ok(()) => return Ok(()),
             Err(problem) => problem,
         };
-        if problem == TicketProblem::Superseded
-            && let Ok(stored) = self.service.load(&ticket.key).await
-        {
+        if problem == TicketProblem::Superseded {
+            // The last bytes are sent only to a holder that is known to have the ticket still.
+            let stored = self.service.load(&ticket.key).await?;
             if stored.record.holder() != ticket.record.holder() {
                 return Err(problem);
             }
