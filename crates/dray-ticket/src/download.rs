@@ -203,7 +203,7 @@ impl DownloadBody {
     ///
     /// # Errors
     ///
-    /// [`TicketProblem::Superseded`] after the ticket was revoked, or another request took the lease that had ended; and
+    /// [`TicketProblem::Superseded`] after the ticket was revoked, or another request took the lease that had ended;
     /// those of [`TicketService::load`] where the record, which changed, cannot be read.
     async fn renew(&mut self) -> Result<(), TicketProblem> {
         let now_ms = self.service.inner.clock.now_ms();

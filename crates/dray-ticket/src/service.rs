@@ -346,8 +346,8 @@ impl TicketService {
         .await;
     }
 
-    /// Counts the bytes that a download has sent so far, which count also when it is never completed, and when its ticket
-    /// ended meanwhile.
+    /// Counts the bytes that a download has sent so far, which count also when it is never completed, and when its
+    /// ticket ended meanwhile.
     pub(crate) async fn count_sent(&self, ticket: &LoadedTicket) {
         let record = &ticket.record;
         self.change_usage_of(record, |usage| {

@@ -242,8 +242,8 @@ impl Fetcher {
         Ok(source)
     }
 
-    /// Waits until this fetch may request the file, or until the file is cached. When a request ends without a file, one
-    /// of the fetches that waited for it makes the next one.
+    /// Waits until this fetch may request the file, or until the file is cached. When a request ends without a file,
+    /// one of the fetches that waited for it makes the next one.
     async fn lead_robots(
         &self,
         key: &RobotsKey,
