@@ -84,8 +84,8 @@ impl PrincipalUsage {
             .collect()
     }
 
-    /// Records the bytes that a download has sent, which may be more than it has reserved. A response goes on after its
-    /// ticket expired, and briefly after it was revoked, so the entry may be closed or removed.
+    /// Records the bytes that a download has sent, which may be more than it has reserved. A response continues after
+    /// its ticket expired, and briefly after it was revoked, so the entry may be closed or removed.
     pub(crate) fn count_sent(&mut self, ticket: &str, created_at_ms: u64, sent_bytes: u64) {
         if sent_bytes == 0 {
             return;
