@@ -23,7 +23,6 @@ use crate::{TicketService, api, direct, page};
 
 /// Interval between two sweeps.
 const SWEEP_INTERVAL: Duration = Duration::from_mins(1);
-
 /// Longest time for requests that still run when the endpoint stops.
 const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 
