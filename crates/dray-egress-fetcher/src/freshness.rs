@@ -58,12 +58,14 @@ pub fn reuse_terms(
 /// Whether a 304 is about the stored response. One that names another validator is about content that is not stored,
 /// so it updates nothing (section 4.3.4).
 pub fn is_confirmed(headers: &HeaderMap, stored: &ReuseTerms) -> bool {
-    let is_stored_tag = |named: &HeaderValue| {
-        let tag = stored.etag.as_ref();
-        tag.is_some_and(|tag| is_same_tag(named, tag))
-    };
-    if headers.contains_key(ETAG) {
-        return headers.get_all(ETAG).iter().all(is_stored_tag);
+    match &stored.etag {
+        Some(tag) if headers.contains_key(ETAG) => {
+            let mut named_tags = headers.get_all(ETAG).iter();
+            return named_tags.all(|named| is_same_tag(named, tag));
+        }
+        // A tag without a usable form is not stored, so the same one may be named here; the date decides.
+        None if usable_tag(headers).is_some() => return false,
+        _ => {}
     }
     let is_stored_date = |named: &HeaderValue| stored.last_modified.as_ref() == Some(named);
     headers.get_all(LAST_MODIFIED).iter().all(is_stored_date)
@@ -93,9 +95,7 @@ fn terms_of_head(headers: &HeaderMap, times: ResponseTimes) -> Option<ReuseTerms
     let terms = ReuseTerms {
         fresh_for: fresh_time(headers, &directives, times),
         // Weak tags too: they prove that nothing changed for a `GET` (RFC 9110, section 13.1.2).
-        etag: single_value(headers, &ETAG)
-            .filter(|tag| is_entity_tag(tag))
-            .cloned(),
+        etag: usable_tag(headers).cloned(),
         last_modified: single_value(headers, &LAST_MODIFIED)
             .filter(|value| date_of(value).is_some())
             .cloned(),
@@ -230,6 +230,11 @@ fn vary_names(headers: &HeaderMap) -> Option<Vec<String>> {
     names.sort_unstable();
     names.dedup();
     (names.len() <= MAX_VARY_NAMES).then_some(names)
+}
+
+/// The entity tag, if there is exactly one and it can be sent back.
+fn usable_tag(headers: &HeaderMap) -> Option<&HeaderValue> {
+    single_value(headers, &ETAG).filter(|tag| is_entity_tag(tag))
 }
 
 fn date_of(value: &HeaderValue) -> Option<SystemTime> {

@@ -110,6 +110,9 @@ pub fn judge_rest(
     let status = parts.status.as_u16();
     if status == 416 && is_whole_part(&parts.headers, resume) {
         body_framing(parts.version, &parts.headers)?;
+        if resume.received > limit {
+            return Err(Code::TooLarge);
+        }
         return Ok(HeadDecision::Body(BodyPlan {
             // As for a rest that has bytes.
             status: 206,

@@ -71,7 +71,7 @@ impl Default for ConnectionLimits {
 pub enum DrainOutcome {
     /// Each request got its complete response.
     Complete,
-    /// [`ConnectionLimits::drain_timeout`] passed, and the requests that still ran were cut off.
+    /// [`ConnectionLimits::drain_timeout`] passed, and the requests that still ran were cut off; they are dropped.
     CutOff,
 }
 
@@ -126,6 +126,8 @@ where
         None => drained.await,
         Some(timeout) => {
             if tokio::time::timeout(timeout, drained).await.is_err() {
+                // Not only aborted: the caller may wait for work that a request begins when it is dropped.
+                connections.shutdown().await;
                 return DrainOutcome::CutOff;
             }
         }

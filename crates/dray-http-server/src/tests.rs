@@ -1,6 +1,7 @@
 //! Clients that stall, send wrong lengths, or stay connected at a stop, over real sockets. The clock is paused and
 //! advances to the next timer when all tasks wait, so that no test waits for the timeout that it checks.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
@@ -9,6 +10,7 @@ use axum::http::StatusCode;
 use axum::routing::{get, post};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -197,4 +199,41 @@ async fn a_stop_closes_idle_connections_and_ends_requests_after_the_drain() {
     client.read_exact(&mut start).await.unwrap();
     server.stop.cancel();
     assert_eq!(server.served.await.unwrap(), DrainOutcome::CutOff);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_that_is_cut_off_is_dropped_before_the_server_returns() {
+    // Each running request has a receiver.
+    let requests = Arc::new(watch::Sender::new(()));
+    let counted = Arc::clone(&requests);
+    let endless = get(move || {
+        let request = counted.subscribe();
+        async move {
+            std::future::pending::<()>().await;
+            drop(request);
+        }
+    });
+    let limits = ConnectionLimits {
+        drain_timeout: Some(Duration::from_secs(5)),
+        ..ConnectionLimits::default()
+    };
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let stop = CancellationToken::new();
+    let router = Router::new().route("/", endless);
+    let serving = serve(listener, router, limits, stop.clone());
+    let stopping = async {
+        #[expect(clippy::disallowed_methods, reason = "a client of this test")]
+        let mut client = TcpStream::connect(address).await.unwrap();
+        let request = b"GET / HTTP/1.1\r\nHost: example\r\n\r\n";
+        client.write_all(request).await.unwrap();
+        while requests.receiver_count() == 0 {
+            tokio::task::yield_now().await;
+        }
+        stop.cancel();
+        client
+    };
+    let (outcome, _client) = tokio::join!(serving, stopping);
+    assert_eq!(outcome, DrainOutcome::CutOff);
+    assert_eq!(requests.receiver_count(), 0);
 }

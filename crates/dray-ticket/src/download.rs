@@ -209,7 +209,8 @@ impl DownloadBody {
     ///
     /// # Errors
     ///
-    /// [`TicketProblem::Superseded`] after the ticket was revoked, or another request took the lease that had ended.
+    /// [`TicketProblem::Superseded`] after the ticket was revoked, or another request took the lease that had ended;
+    /// those of [`TicketService::load`] where the record, which changed, cannot be read.
     async fn renew(&mut self) -> Result<(), TicketProblem> {
         let now_ms = self.service.inner.clock.now_ms();
         let Some(ticket) = &mut self.ticket else {
@@ -221,9 +222,9 @@ impl DownloadBody {
             Ok(()) => return Ok(()),
             Err(problem) => problem,
         };
-        if problem == TicketProblem::Superseded
-            && let Ok(stored) = self.service.load(&ticket.key).await
-        {
+        if problem == TicketProblem::Superseded {
+            // The last bytes are sent only to a holder that is known to have the ticket still.
+            let stored = self.service.load(&ticket.key).await?;
             if stored.record.holder() != ticket.record.holder() {
                 return Err(problem);
             }
@@ -251,12 +252,15 @@ impl Drop for DownloadBody {
         let complete = record.moved == record.max_bytes || record.sent_bytes >= most_bytes;
         let work = async move {
             let recorded = if complete {
-                service.end(ticket, TicketState::Complete).await.map(|_| ())
+                let ended = service.end(ticket.clone(), TicketState::Complete).await;
+                ended.map(|_| ())
             } else {
-                let saved = service.save(&mut ticket).await;
-                service.count_sent(&ticket).await;
-                saved
+                service.save(&mut ticket).await
             };
+            // The end of a complete download counts its bytes, unless the ticket was revoked before.
+            if !complete || recorded.is_err() {
+                service.count_sent(&ticket).await;
+            }
             if let Err(problem) = recorded {
                 tracing::warn!(%problem, "could not record the end of a download");
             }

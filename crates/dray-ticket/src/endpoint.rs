@@ -23,6 +23,8 @@ use crate::{TicketService, api, direct, page};
 
 /// Interval between two sweeps.
 const SWEEP_INTERVAL: Duration = Duration::from_mins(1);
+/// Longest time for requests that still run when the endpoint stops.
+const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A bound endpoint.
 #[derive(Debug)]
@@ -79,8 +81,8 @@ impl TicketEndpoint {
         &self.base_url
     }
 
-    /// Serves until `stop` is cancelled, then waits for running transfers. `issue_key` lets its holder make tickets
-    /// with `POST /tickets`.
+    /// Serves until `stop` is cancelled; running requests then have ten seconds to end. What they transferred is
+    /// recorded. `issue_key` lets its holder make tickets with `POST /tickets`.
     pub async fn serve(
         self,
         service: TicketService,
@@ -107,11 +109,14 @@ impl TicketEndpoint {
             // Uploads have their own idle timeout and keep the bytes that were received before it.
             body_idle_timeout: None,
             half_close: true,
+            // A slow transfer would otherwise delay the stop for its whole length.
+            drain_timeout: Some(STOP_TIMEOUT),
             ..ConnectionLimits::default()
         };
         let serving = dray_http_server::serve(self.listener, router, limits, stop);
-        // Without a drain timeout the serving always completes.
-        let (_, ()) = tokio::join!(serving, sweeping);
+        let (outcome, ()) = tokio::join!(serving, sweeping);
+        tracing::debug!(?outcome, "the listener of tickets ended");
+        // They record the bytes of requests that were cut off.
         tasks.close();
         tasks.wait().await;
         tasks.reopen();

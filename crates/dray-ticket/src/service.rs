@@ -230,6 +230,12 @@ impl TicketService {
             if ticket.record.is_finishing(self.inner.clock.now_ms()) {
                 return Err(TicketProblem::InUse);
             }
+            let is_sending = ticket.record.direction == TicketDirection::Download
+                && ticket.record.is_leased(self.inner.clock.now_ms());
+            if is_sending {
+                // The record does not have the bytes of the running response, which may be nearly all.
+                ticket.record.sent_bytes = ticket.record.sent_bytes.max(ticket.record.max_bytes);
+            }
             match self.end(ticket, TicketState::Revoked).await {
                 // A running transfer records its progress.
                 Err(TicketProblem::Superseded) => ticket = self.load(&key).await?,
@@ -334,15 +340,18 @@ impl TicketService {
             TicketDirection::Upload => record.content.as_ref().map_or(0, |content| content.size),
             TicketDirection::Download => record.sent_bytes,
         };
-        self.change_usage_of(record, |usage| usage.settle(&ticket.key, moved))
-            .await;
+        self.change_usage_of(record, |usage| {
+            usage.settle(&ticket.key, record.created_at_ms, moved);
+        })
+        .await;
     }
 
-    /// Counts the bytes that a download has sent so far, which count also when it is never completed.
+    /// Counts the bytes that a download has sent so far, which count also when it is never completed, and when its
+    /// ticket ended meanwhile.
     pub(crate) async fn count_sent(&self, ticket: &LoadedTicket) {
         let record = &ticket.record;
         self.change_usage_of(record, |usage| {
-            usage.count_sent(&ticket.key, record.sent_bytes);
+            usage.count_sent(&ticket.key, record.created_at_ms, record.sent_bytes);
         })
         .await;
     }

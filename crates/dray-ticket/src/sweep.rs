@@ -26,6 +26,11 @@ impl TicketService {
             let start = rand::random_range(0..keys.len());
             keys.rotate_left(start);
         }
+        self.sweep_keys(keys).await
+    }
+
+    /// Sweeps these tickets in this order.
+    pub(crate) async fn sweep_keys(&self, keys: Vec<String>) -> Result<(), TicketProblem> {
         let mut failures = Vec::new();
         for key in keys {
             let swept = match self.load(&key).await {

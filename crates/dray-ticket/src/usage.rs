@@ -22,7 +22,7 @@ struct UsageEntry {
     /// Unix milliseconds at which an open ticket ends; `None` after it was used.
     open_until_ms: Option<u64>,
     created_at_ms: u64,
-    /// Bytes that an open download has sent so far.
+    /// Bytes that a download has sent so far.
     #[serde(default)]
     sent_bytes: u64,
 }
@@ -84,10 +84,15 @@ impl PrincipalUsage {
             .collect()
     }
 
-    /// Records the bytes that an open download has sent, which may be more than it has reserved.
-    pub(crate) fn count_sent(&mut self, ticket: &str, sent_bytes: u64) {
+    /// Records the bytes that a download has sent, which may be more than it has reserved. A response continues after
+    /// its ticket expired, and briefly after it was revoked, so the entry may be closed or removed.
+    pub(crate) fn count_sent(&mut self, ticket: &str, created_at_ms: u64, sent_bytes: u64) {
+        if sent_bytes == 0 {
+            return;
+        }
+        self.add_missing(ticket, created_at_ms);
         for entry in &mut self.entries {
-            if entry.ticket == ticket && entry.open_until_ms.is_some() {
+            if entry.ticket == ticket {
                 entry.sent_bytes = entry.sent_bytes.max(sent_bytes);
                 entry.bytes = entry.bytes.max(sent_bytes);
             }
@@ -95,15 +100,28 @@ impl PrincipalUsage {
     }
 
     /// Closes the entry of a ticket that moved this many bytes in the end.
-    pub(crate) fn settle(&mut self, ticket: &str, bytes: u64) {
-        if bytes == 0 {
-            self.entries.retain(|entry| entry.ticket != ticket);
-        }
+    pub(crate) fn settle(&mut self, ticket: &str, created_at_ms: u64, bytes: u64) {
+        self.add_missing(ticket, created_at_ms);
         for entry in &mut self.entries {
             if entry.ticket == ticket {
-                entry.bytes = bytes;
+                entry.bytes = entry.sent_bytes.max(bytes);
                 entry.open_until_ms = None;
             }
+        }
+        self.entries
+            .retain(|entry| entry.ticket != ticket || entry.bytes > 0);
+    }
+
+    /// Adds a closed entry unless the ticket has an entry.
+    fn add_missing(&mut self, ticket: &str, created_at_ms: u64) {
+        if self.entries.iter().all(|entry| entry.ticket != ticket) {
+            self.entries.push(UsageEntry {
+                ticket: ticket.to_owned(),
+                bytes: 0,
+                open_until_ms: None,
+                created_at_ms,
+                sent_bytes: 0,
+            });
         }
     }
 }
@@ -131,7 +149,7 @@ mod tests {
             Err(TicketProblem::TooManyOpen { limit: 2 })
         ));
         usage.reserve("c", 1, 90, 50, &limits()).unwrap();
-        usage.settle("b", 1);
+        usage.settle("b", 0, 1);
         usage.reserve("d", 1, 90, 50, &limits()).unwrap();
     }
 
@@ -144,7 +162,7 @@ mod tests {
             second,
             Err(TicketProblem::QuotaExceeded { free: 20, .. })
         ));
-        usage.settle("a", 40);
+        usage.settle("a", 0, 40);
         usage.reserve("b", 60, 50, 0, &limits()).unwrap();
         usage
             .reserve("c", 100, u64::MAX, QUOTA_WINDOW_MS, &limits())
@@ -155,7 +173,7 @@ mod tests {
     fn the_sent_bytes_of_a_download_count_after_its_ticket_expired() {
         let mut usage = PrincipalUsage::default();
         usage.reserve("a", 40, 50, 0, &limits()).unwrap();
-        usage.count_sent("a", 70);
+        usage.count_sent("a", 0, 70);
         for now_ms in [10, 50] {
             let second = usage.reserve("b", 40, 90, now_ms, &limits());
             assert!(matches!(
@@ -166,5 +184,34 @@ mod tests {
         usage
             .reserve("b", 40, u64::MAX, QUOTA_WINDOW_MS, &limits())
             .unwrap();
+    }
+
+    #[test]
+    fn the_bytes_of_a_response_count_after_the_entry_of_its_ticket_was_removed() {
+        let mut usage = PrincipalUsage::default();
+        usage.reserve("sent", 40, 50, 0, &limits()).unwrap();
+        usage.reserve("settled", 40, 50, 0, &limits()).unwrap();
+        usage.reserve("other", 1, 90, 50, &limits()).unwrap();
+        usage.count_sent("sent", 0, 50);
+        usage.settle("settled", 0, 40);
+        let next = usage.reserve("next", 10, 90, 50, &limits());
+        assert!(matches!(
+            next,
+            Err(TicketProblem::QuotaExceeded { free: 9, .. })
+        ));
+    }
+
+    #[test]
+    fn the_bytes_of_a_response_count_after_its_ticket_was_revoked() {
+        let mut usage = PrincipalUsage::default();
+        usage.reserve("a", 40, 50, 0, &limits()).unwrap();
+        usage.settle("a", 0, 40);
+        usage.count_sent("a", 0, 70);
+        usage.settle("a", 0, 40);
+        let next = usage.reserve("b", 40, 50, 0, &limits());
+        assert!(matches!(
+            next,
+            Err(TicketProblem::QuotaExceeded { free: 30, .. })
+        ));
     }
 }

@@ -24,7 +24,7 @@ use crate::sink::HashingSink;
 
 mod flight;
 
-use flight::{FlightRole, FlightTable};
+use flight::{FlightLeader, FlightRole, FlightTable};
 
 /// How long a file, or its absence, is cached (RFC 9309, section 2.4).
 const MAX_AGE: Duration = Duration::from_hours(24);
@@ -37,6 +37,8 @@ const MAX_REDIRECTS: u32 = 5;
 const MAX_RECEIVED_BYTES: u64 = MAX_ROBOTS_BYTES as u64 + 64 * 1024;
 /// Longest time for one file, redirects included: a slow server must not use up the time of the fetch.
 const MAX_REQUEST_TIME: Duration = Duration::from_secs(10);
+/// Longest time for which a fetch waits for requests of others: two of them, since the first one may prove nothing.
+const MAX_FOLLOW_TIME: Duration = Duration::from_secs(20);
 /// Most hosts whose files are stored, over all tenants.
 const MAX_HOSTS: usize = 1024;
 /// Most work of one decision: bytes of the rules times bytes of the path. The largest file with a path of 500 bytes is
@@ -90,6 +92,8 @@ pub(super) struct RobotsCache {
 
 /// Tenant, scheme, host and port.
 type RobotsKey = (String, bool, String, u16);
+/// App and file. The request of another app may wait for a slot of that app.
+type FlightKey = (String, RobotsKey);
 
 #[derive(Debug)]
 struct RobotsEntry {
@@ -203,15 +207,8 @@ impl Fetcher {
             return Ok(source);
         }
         // Held until the file is cached.
-        let _leader = match self.robots.flights.join(&key) {
-            FlightRole::Lead(leader) => Some(leader),
-            FlightRole::Follow(mut ended) => {
-                // Closed at the end of the other request.
-                let _ = context.budget.whole(ended.changed()).await?;
-                None
-            }
-        };
-        // Not there if the other request ended without a file for this fetch, which then makes its own request.
+        let _leader = self.lead_robots(&key, context).await?;
+        // Another request may have ended with a file meanwhile.
         if let Some(source) = self.robots.find(&key) {
             return Ok(source);
         }
@@ -237,10 +234,7 @@ impl Fetcher {
             Err(failure) if context.budget.left().is_zero() || !is_of_server(&failure) => {
                 return Err(failure);
             }
-            Err(failure) if has_waited_for_slot(&failure, record) => {
-                let overloaded = FetchError::new(Code::Overloaded, FetchPhase::Policy);
-                return Err(overloaded.because("the request for a robots.txt got no slot in time"));
-            }
+            Err(failure) if has_waited_for_slot(&failure, record) => return Err(no_slot()),
             Err(failure) => {
                 note_unreadable(&failure);
                 RobotsSource::Unreachable
@@ -251,6 +245,36 @@ impl Fetcher {
             self.robots.keep(key, &source);
         }
         Ok(source)
+    }
+
+    /// Waits until this fetch may request the file, or until the file is cached. When a request ends without a file,
+    /// one of the fetches that waited for it makes the next one.
+    async fn lead_robots(
+        &self,
+        key: &RobotsKey,
+        context: &FetchContext<'_>,
+    ) -> Result<Option<FlightLeader<'_>>, FetchError> {
+        let flight = (context.request.app.clone(), key.clone());
+        let follow_end = Instant::now() + MAX_FOLLOW_TIME;
+        loop {
+            let mut ended = match self.robots.flights.join(&flight) {
+                FlightRole::Lead(leader) => return Ok(Some(leader)),
+                FlightRole::Follow(ended) => ended,
+            };
+            let waiting = ended.changed();
+            let waited = context
+                .budget
+                .until(FetchPhase::Policy, follow_end, waiting);
+            match waited.await {
+                // Closed at the end of the other request.
+                Ok(_) => {}
+                Err(failure) if failure.phase == FetchPhase::Policy => return Err(no_slot()),
+                Err(failure) => return Err(failure),
+            }
+            if self.robots.find(key).is_some() {
+                return Ok(None);
+            }
+        }
     }
 
     /// Requests the file, redirects included.
@@ -400,6 +424,11 @@ fn has_waited_for_slot(failure: &FetchError, record: &FetchRecord) -> bool {
     let is_first = |hop: &HopRecord| hop.index == 0 && hop.chosen.is_none();
     (failure.code, failure.phase) == (Code::Timeout, FetchPhase::Total)
         && record.hops.last().is_some_and(is_first)
+}
+
+fn no_slot() -> FetchError {
+    FetchError::new(Code::Overloaded, FetchPhase::Policy)
+        .because("the request for a robots.txt got no slot in time")
 }
 
 /// Whether a status means that there is no file (RFC 9309, section 2.3.1.3).

@@ -206,6 +206,7 @@ fn a_304_confirms_only_the_content_that_is_stored() {
     );
     let tagged = [("etag", "\"a\""), ("last-modified", old)];
     let dated = [("last-modified", old)];
+    let unquoted = [("etag", "a"), ("last-modified", old)];
     for (stored, fields, is_stored) in [
         (&tagged[..], &[("etag", "\"a\"")][..], true),
         (&tagged, &[], true),
@@ -220,6 +221,9 @@ fn a_304_confirms_only_the_content_that_is_stored() {
         (&dated, &[("last-modified", old)], true),
         (&dated, &[("last-modified", new)], false),
         (&dated, &[("etag", "\"a\"")], false),
+        (&unquoted, &[("etag", "a")], true),
+        (&unquoted, &[("etag", "a"), ("last-modified", old)], true),
+        (&unquoted, &[("etag", "a"), ("last-modified", new)], false),
     ] {
         let stored = terms(stored).unwrap();
         assert_eq!(

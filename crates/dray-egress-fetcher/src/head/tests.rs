@@ -204,6 +204,25 @@ fn r_5_a_206_passes_only_as_the_whole() {
 }
 
 #[test]
+fn a_416_confirms_a_body_within_the_limit_alone() {
+    for (received, expected) in [(1000, Ok(Some(1000))), (1001, Err(Code::TooLarge))] {
+        let resume = BodyResumption {
+            received,
+            total: None,
+            coding: None,
+            validator: HeaderValue::from_static("\"a\""),
+        };
+        let range = format!("bytes */{received}");
+        let parts = head(416, &[("content-range", range.as_bytes())]);
+        let judged = judge_rest(&parts, HEAD_LIMIT_BYTES, &resume).map(|judged| match judged {
+            HeadDecision::Body(plan) => plan.whole,
+            HeadDecision::Redirect(_) => panic!("not a redirect"),
+        });
+        assert_eq!(judged, expected);
+    }
+}
+
+#[test]
 fn b_4_one_known_coding_or_none() {
     let coding = |fields: &[(&str, &[u8])]| match judge_head(&head(200, fields), HEAD_LIMIT_BYTES) {
         Ok(HeadDecision::Body(plan)) => Ok(plan.coding),

@@ -37,7 +37,7 @@ const BOGUS_CODES: RangeInclusive<u16> = 6..=12;
 #[derive(Debug)]
 pub struct HickoryResolver {
     servers: Vec<ServerHandle>,
-    /// Index of the server that answered last.
+    /// Index of the server that is asked first: the one that answered last, if it may be the first.
     preferred: AtomicUsize,
     /// Longest time for one family with its CNAME steps.
     family_timeout: Duration,
@@ -72,12 +72,34 @@ impl HickoryResolver {
         let servers = servers
             .iter()
             .map(|server| ServerHandle::new(&server.clone().into(), bundle))
-            .collect::<Result<_, _>>()?;
-        Ok(Self {
+            .collect::<Result<Vec<_>, _>>()?;
+        Ok(Self::over(servers, phase))
+    }
+
+    fn over(servers: Vec<ServerHandle>, phase: Duration) -> Self {
+        let trusted = servers.iter().position(|server| server.is_trusted);
+        Self {
             servers,
-            preferred: AtomicUsize::new(0),
+            preferred: AtomicUsize::new(trusted.unwrap_or_default()),
             family_timeout: phase.saturating_sub(MAX_MARGIN.min(phase / 10)),
-        })
+        }
+    }
+
+    /// A resolver that asks these plain servers, each with whether it is trusted: the servers of tests are on loopback.
+    #[cfg(test)]
+    pub(super) fn over_plain(servers: &[(SocketAddr, bool)], phase: Duration) -> Self {
+        let servers = servers.iter().map(|(address, is_trusted)| ServerHandle {
+            transport: ServerTransport::Plain(*address),
+            is_trusted: *is_trusted,
+        });
+        Self::over(servers.collect(), phase)
+    }
+
+    /// Whether a server may be asked first. Where one is trusted, it is asked before those whose answers can be forged
+    /// on the path, since it may validate.
+    fn may_be_first(&self, index: usize) -> bool {
+        let is_trusted = |server: &ServerHandle| server.is_trusted;
+        self.servers.get(index).is_some_and(is_trusted) || !self.servers.iter().any(is_trusted)
     }
 
     /// Asks for one family of addresses, following aliases as long as the judge allows it.
@@ -106,9 +128,9 @@ impl HickoryResolver {
         }
     }
 
-    /// Asks one question: first the server that answered last, then the next one after [`HEDGE_DELAY`] or as soon as
-    /// one has failed, and so on, concurrently. The first valid response of any server counts. It has no deadline of
-    /// its own; the caller sets one.
+    /// Asks one question: first the preferred server, then the next one after [`HEDGE_DELAY`] or as soon as one has
+    /// failed, and so on, concurrently. The first valid response of any server counts. It has no deadline of its own;
+    /// the caller sets one.
     async fn ask(&self, name: &Name, kind: RecordType) -> Result<AnsweredQuery, DnsError> {
         // Only a hint for the order of the servers, so no other data depends on it.
         let first = self.preferred.load(Ordering::Relaxed);
@@ -124,7 +146,9 @@ impl HickoryResolver {
                 // Polled first (`biased`): with an answer no further server needs to be asked.
                 Some((index, result)) = queries.next(), if !queries.is_empty() => match result {
                     Ok(answer) => {
-                        self.preferred.store(index, Ordering::Relaxed);
+                        if self.may_be_first(index) {
+                            self.preferred.store(index, Ordering::Relaxed);
+                        }
                         return Ok(answer);
                     }
                     // The next server may not validate, and would answer what this one proved wrong.

@@ -34,6 +34,16 @@ fn served(mode: RobotsMode, robots: ResponseScript) -> (FetcherFixture, Scripted
     (fixture, server)
 }
 
+/// A server without a robots.txt, whose file takes 14 seconds.
+fn slow_file(request: &ReceivedRequest) -> ResponseScript {
+    if is_robots(request) {
+        return ResponseScript::status(404);
+    }
+    ResponseScript::raw("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhel")
+        .then(ResponseStep::Pause(Duration::from_secs(14)))
+        .then(ResponseStep::send("lo"))
+}
+
 /// Number of requests for the file and for robots.txt.
 fn requests(server: &ScriptedResponder) -> (usize, usize) {
     let requests = server.received_requests();
@@ -127,7 +137,7 @@ async fn an_allowed_path_is_fetched_and_its_robots_txt_is_requested_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn concurrent_fetches_of_a_tenant_share_one_request_for_a_robots_txt() {
+async fn concurrent_fetches_of_an_app_share_one_request_for_a_robots_txt() {
     let (fixture, server) = served(RobotsMode::Obey, ResponseScript::ok(RULES));
     let fetcher = fixture.fetcher();
     let (open, private) = (request("http://files.example.org/b"), request(FILE_URL));
@@ -142,17 +152,49 @@ async fn concurrent_fetches_of_a_tenant_share_one_request_for_a_robots_txt() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_fetch_makes_its_own_request_when_the_one_that_it_waits_for_is_cancelled() {
+async fn one_of_the_waiting_fetches_makes_the_next_request_when_the_first_is_cancelled() {
     let silent = ResponseScript(vec![ResponseStep::Hold]);
     let (fixture, server) = served(RobotsMode::Report, silent);
     let fetcher = fixture.fetcher();
     let job = request(FILE_URL);
     // paused clock: cancelled while its request for the robots.txt waits
     let cancelled = tokio::time::timeout(Duration::from_secs(1), run(&fetcher, &job));
-    let (cancelled, outcome) = tokio::join!(cancelled, run(&fetcher, &job));
+    let (cancelled, second, third) =
+        tokio::join!(cancelled, run(&fetcher, &job), run(&fetcher, &job));
     assert!(cancelled.is_err());
-    assert_eq!(outcome.code(), "ok");
-    assert_eq!(requests(&server), (1, 2));
+    assert_eq!((second.code(), third.code()), ("ok", "ok"));
+    assert_eq!(requests(&server), (2, 2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_app_waits_for_the_request_of_another_app_that_gets_no_slot() {
+    let (mut fixture, _server) = served(RobotsMode::Obey, ResponseScript::status(404));
+    fixture.sizes.per_app = 1;
+    let network = &fixture.fake_network;
+    network.name("slow.example.org", &[OTHER_PUBLIC_ADDRESS]);
+    network.serve_with(OTHER_PUBLIC_ADDRESS, slow_file);
+    let fetcher = fixture.fetcher();
+    let (slow, queued) = (request("http://slow.example.org/"), request(FILE_URL));
+    let other = FetchJob {
+        app: "other".to_owned(),
+        ..request(FILE_URL)
+    };
+    let (slow, queued, elapsed) = tokio::join!(
+        run(&fetcher, &slow),
+        async {
+            // paused clock: the first fetch holds the only slot of the app
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            run(&fetcher, &queued).await
+        },
+        async {
+            tokio::time::sleep(Duration::from_secs(2)).await;
+            let started = tokio::time::Instant::now();
+            assert_eq!(run(&fetcher, &other).await.code(), "ok");
+            started.elapsed()
+        }
+    );
+    assert_eq!((slow.code(), queued.code()), ("ok", "overloaded"));
+    assert!(elapsed < Duration::from_secs(1), "{elapsed:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -430,14 +472,7 @@ async fn report_mode_fetches_a_file_whose_robots_txt_gets_no_slot_in_time() {
     let mut fixture = FetcherFixture::default();
     fixture.settings.robots = RobotsMode::Report;
     fixture.sizes.per_host = 1;
-    fixture.fake_network.serve_with(PUBLIC_ADDRESS, |request| {
-        if is_robots(request) {
-            return ResponseScript::status(404);
-        }
-        ResponseScript::raw("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhel")
-            .then(ResponseStep::Pause(Duration::from_secs(14)))
-            .then(ResponseStep::send("lo"))
-    });
+    fixture.fake_network.serve_with(PUBLIC_ADDRESS, slow_file);
     let fetcher = fixture.fetcher();
     let first = request(FILE_URL);
     let mut second = request(FILE_URL);

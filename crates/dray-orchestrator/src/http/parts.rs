@@ -5,8 +5,8 @@
 
 use dray_agent::failure::RequestFailure;
 use dray_agent::message::{Attachment, Content, Message, Role};
+use dray_dial::decode_data_url;
 use dray_media_type::type_of_name;
-use dray_tool_files::data::decode_data_url;
 use serde_json::{Map, Value};
 
 use super::plain_request::unsupported_failure;

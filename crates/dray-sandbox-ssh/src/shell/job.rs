@@ -96,10 +96,12 @@ impl RemoteJob {
                 }
                 Err(error) => Err((error.kind(), error.context().to_owned())),
             };
+            let has_ended = end.is_ok();
             let mut state = self.state();
             // If the body failed, its error stays: it is the cause of this end.
             state.end.get_or_insert(end);
-            if let Some(group) = &mut state.group {
+            // A command may close its output and run on, or outlive its channel.
+            if has_ended && let Some(group) = &mut state.group {
                 group.set_ended();
             }
         }

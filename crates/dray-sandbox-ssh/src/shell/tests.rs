@@ -223,33 +223,79 @@ async fn a_kill_command_that_is_given_up_is_not_killed_itself() {
     assert!(settled.is_some(), "another kill began");
 }
 
+/// A shell, and a shared connection whose master opens one session and never ends it.
+struct HangingFixture {
+    shell: Shell,
+    client: Client,
+    master: Master,
+    _fake: FakeMaster,
+    _directory: tempfile::TempDir,
+}
+
+impl HangingFixture {
+    fn new() -> Self {
+        let fake = FakeMaster::start(steps_after_opening([MasterStep::Hang]));
+        let directory = tempfile::tempdir_in("/tmp").unwrap();
+        let settings = Settings::new(Config {
+            control_directory: Some(directory.path().join("c")),
+            program: "false".into(),
+            ..Config::default()
+        })
+        .unwrap();
+        let client = Client::new(Arc::new(settings), Target::parse("box").unwrap());
+        let master = Master::new(directory.path(), "m");
+        std::fs::hard_link(&fake.socket, master.socket()).unwrap();
+        let shell = Shell::new(Arc::new(HostLink::new(client.clone(), "0123456789abcdef")));
+        Self {
+            shell,
+            client,
+            master,
+            _fake: fake,
+            _directory: directory,
+        }
+    }
+
+    fn starter(&self) -> SessionStarter<'_> {
+        let socket = self.master.identity().unwrap();
+        SessionStarter::new(&self.client, &self.master, socket)
+    }
+
+    /// Whether a kill began that has not ended.
+    fn is_killing(&self) -> bool {
+        let settled = self.shell.link.background_work().settle().now_or_never();
+        settled.is_none()
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_command_whose_session_does_not_end_is_killed_though_its_output_ended() {
-    let fake = FakeMaster::start(steps_after_opening([MasterStep::Hang]));
-    let directory = tempfile::tempdir_in("/tmp").unwrap();
-    let settings = Settings::new(Config {
-        control_directory: Some(directory.path().join("c")),
-        program: "false".into(),
-        ..Config::default()
-    })
-    .unwrap();
-    let client = Client::new(Arc::new(settings), Target::parse("box").unwrap());
-    let master = Master::new(directory.path(), "m");
-    std::fs::hard_link(&fake.socket, master.socket()).unwrap();
-    let shell = Shell::new(Arc::new(HostLink::new(client.clone(), "0123456789abcdef")));
+    let fixture = HangingFixture::new();
     let request = ChannelRequest {
-        shell: shell.clone(),
+        shell: fixture.shell.clone(),
         line: b"true".to_vec(),
         nonce: "nonce".to_owned(),
         input: CommandInput::None,
     };
-    let starter = SessionStarter::new(&client, &master, master.identity().unwrap());
-    let Err(Refusal::Final(error)) = StartedCommand::new(&starter, &request).await else {
+    let Err(Refusal::Final(error)) = StartedCommand::new(&fixture.starter(), &request).await else {
         panic!("the command began");
     };
     assert_eq!(error.kind(), ErrorKind::Timeout);
-    let settled = shell.link.background_work().settle().now_or_never();
-    assert!(settled.is_none(), "no kill began");
+    assert!(fixture.is_killing());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_command_that_closes_its_output_and_runs_on_is_killed() {
+    let fixture = HangingFixture::new();
+    let starter = fixture.starter();
+    let program = RemoteProgram::Command(b"true");
+    let (session, _, stdout) = starter.start(program, false).await.unwrap();
+    let group = ProcessGroup::new(fixture.shell.clone(), "nonce".to_owned());
+    let running = RemoteJob::new(group, session).into_running_command(stdout, Bytes::new());
+    let failed = running.stdout.read_all(10).await.unwrap_err();
+    assert_eq!(failed.kind(), ErrorKind::Timeout);
+    assert!(fixture.is_killing());
+    let failed = running.end.await.unwrap_err();
+    assert_eq!(failed.kind(), ErrorKind::Timeout);
 }
 
 #[test]

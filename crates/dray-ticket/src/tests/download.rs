@@ -276,6 +276,40 @@ async fn a_running_download_ends_when_its_ticket_is_revoked() {
 }
 
 #[tokio::test]
+async fn a_running_download_counts_in_full_when_its_ticket_is_revoked() {
+    let fixture = TestEndpoint::new().await;
+    let bytes = noise(24 << 20);
+    let url = fixture.issue_download(&bytes, "a.bin").await;
+    let mut body = begin_response(&fixture, &url, None).await;
+    body.frame().await.unwrap().unwrap();
+    let secret = url.rsplit('/').next().unwrap();
+    fixture.service.revoke(secret).await.unwrap();
+    let usage_key = crate::Principal::default().usage_key();
+    let records = &fixture.service.inner.records;
+    let (value, _) = records.get(&usage_key).await.unwrap().unwrap();
+    let usage: serde_json::Value = serde_json::from_slice(&value).unwrap();
+    assert_eq!(usage["entries"][0]["bytes"], bytes.len());
+}
+
+#[tokio::test]
+async fn a_download_does_not_complete_without_the_record_of_its_ticket() {
+    let fixture = TestEndpoint::new().await;
+    let url = fixture.issue_download(&noise(24 << 20), "a.bin").await;
+    let mut body = begin_response(&fixture, &url, None).await;
+    body.frame().await.unwrap().unwrap();
+    // As a revoked ticket whose record was removed.
+    let secret = url.rsplit('/').next().unwrap();
+    let ticket = fixture.service.find(secret).await.unwrap();
+    let records = &fixture.service.inner.records;
+    records.delete(&ticket.key, ticket.revision).await.unwrap();
+    let mut has_failed = false;
+    while let Some(frame) = body.frame().await {
+        has_failed |= frame.is_err();
+    }
+    assert!(has_failed);
+}
+
+#[tokio::test]
 async fn a_download_continues_after_a_renewal_that_was_written_although_it_failed() {
     let fixture = TestEndpoint::new().await;
     let bytes = noise(24 << 20);

@@ -2,8 +2,11 @@
 
 use std::time::Duration;
 
-use super::{TestEndpoint, noise};
-use crate::{Principal, TicketLimits, TicketProblem, TicketRequest};
+use tokio::io::AsyncWriteExt as _;
+use tokio_util::sync::CancellationToken;
+
+use super::{TestEndpoint, connect, noise, wait_until, with_version};
+use crate::{Principal, TicketEndpoint, TicketLimits, TicketProblem, TicketRequest};
 
 #[tokio::test]
 async fn unknown_and_forged_tickets_get_the_same_response() {
@@ -73,7 +76,12 @@ async fn a_damaged_record_does_not_keep_others_from_being_swept() {
         std::fs::write(records.join(name), b"").unwrap();
     }
     fixture.clock.advance(Duration::from_hours(2));
-    let failed = fixture.service.sweep().await;
+    let records = &fixture.service.inner.records;
+    let mut keys = records.keys("ticket", 10).await.unwrap();
+    // The first one is damaged; a directory has any order.
+    keys.sort_unstable();
+    assert_eq!(keys.first().map(String::as_str), Some("ticket.0"));
+    let failed = fixture.service.sweep_keys(keys).await;
     assert_eq!(failed.unwrap_err(), TicketProblem::Unavailable);
     assert_eq!(fixture.count_files("segments"), 0);
 }
@@ -188,4 +196,36 @@ async fn tickets_over_http_need_the_key() {
     let unknown = br#"{"direction":"download","tenant":"default","session":"s","sha256":"00"}"#;
     assert_eq!(fixture.send(&head, unknown).await.status, 400);
     assert_eq!(fixture.send(&head, b"{}").await.status, 400);
+}
+
+#[tokio::test]
+async fn a_stop_waits_ten_seconds_for_a_transfer_that_stalls() {
+    let fixture = TestEndpoint::new().await;
+    let url = fixture.issue(TicketRequest::upload(100)).await;
+    let secret = url.rsplit('/').next().unwrap();
+    let is_receiving = || async {
+        let ticket = fixture.service.find(secret).await.unwrap();
+        ticket.record.lease.is_some()
+    };
+    let endpoint = TicketEndpoint::bind(([127, 0, 0, 1], 0).into(), None)
+        .await
+        .unwrap();
+    let address = endpoint.base_url().strip_prefix("http://").unwrap();
+    let address = address.parse().unwrap();
+    let stop = CancellationToken::new();
+    let serving = endpoint.serve(fixture.service.clone(), None, stop.clone());
+    let mut serving = std::pin::pin!(serving);
+    // The system accepts the connection before the endpoint runs.
+    let mut stream = connect(address).await;
+    let head = with_version(&format!("PUT {url}\r\ncontent-length: 10"));
+    stream.write_all(head.as_bytes()).await.unwrap();
+    tokio::select! {
+        () = serving.as_mut() => panic!("the endpoint ended"),
+        () = wait_until(is_receiving) => {}
+    }
+    tokio::time::pause();
+    stop.cancel();
+    let stopped = tokio::time::timeout(Duration::from_secs(11), serving).await;
+    assert!(stopped.is_ok());
+    assert!(!is_receiving().await);
 }

@@ -6,11 +6,11 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::watch;
 
-use super::RobotsKey;
+use super::FlightKey;
 
 /// The hosts whose files are requested now.
 #[derive(Debug, Default)]
-pub(super) struct FlightTable(Mutex<HashMap<RobotsKey, watch::Receiver<()>>>);
+pub(super) struct FlightTable(Mutex<HashMap<FlightKey, watch::Receiver<()>>>);
 
 /// The role of a fetch among those that need the same file.
 pub(super) enum FlightRole<'a> {
@@ -23,12 +23,12 @@ pub(super) enum FlightRole<'a> {
 /// The fetch that makes the request. When it is dropped, also without a result, the others are notified.
 pub(super) struct FlightLeader<'a> {
     flights: &'a FlightTable,
-    key: RobotsKey,
+    key: FlightKey,
     _ended: watch::Sender<()>,
 }
 
 impl FlightTable {
-    pub(super) fn join(&self, key: &RobotsKey) -> FlightRole<'_> {
+    pub(super) fn join(&self, key: &FlightKey) -> FlightRole<'_> {
         let mut open = self.lock();
         if let Some(ended) = open.get(key) {
             return FlightRole::Follow(ended.clone());
@@ -42,7 +42,7 @@ impl FlightTable {
         })
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<RobotsKey, watch::Receiver<()>>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<FlightKey, watch::Receiver<()>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -58,22 +58,29 @@ impl Drop for FlightLeader<'_> {
 mod tests {
     use super::*;
 
-    fn key(tenant: &str) -> RobotsKey {
-        (tenant.to_owned(), true, "files.example.org".to_owned(), 443)
+    fn key(tenant: &str, app: &str) -> FlightKey {
+        let host = "files.example.org".to_owned();
+        (app.to_owned(), (tenant.to_owned(), true, host, 443))
     }
 
     #[tokio::test]
-    async fn one_fetch_leads_until_it_is_dropped_and_the_others_of_its_tenant_follow() {
+    async fn one_fetch_leads_until_it_is_dropped_and_the_others_of_its_app_follow() {
         let flights = FlightTable::default();
-        let FlightRole::Lead(leader) = flights.join(&key("acme")) else {
+        let FlightRole::Lead(leader) = flights.join(&key("acme", "app")) else {
             panic!("no other fetch leads");
         };
-        let FlightRole::Follow(mut ended) = flights.join(&key("acme")) else {
+        let FlightRole::Follow(mut ended) = flights.join(&key("acme", "app")) else {
             panic!("two lead");
         };
-        assert!(matches!(flights.join(&key("other")), FlightRole::Lead(_)));
+        for (tenant, app) in [("other", "app"), ("acme", "other")] {
+            let role = flights.join(&key(tenant, app));
+            assert!(matches!(role, FlightRole::Lead(_)));
+        }
         drop(leader);
         assert!(ended.changed().await.is_err());
-        assert!(matches!(flights.join(&key("acme")), FlightRole::Lead(_)));
+        assert!(matches!(
+            flights.join(&key("acme", "app")),
+            FlightRole::Lead(_)
+        ));
     }
 }

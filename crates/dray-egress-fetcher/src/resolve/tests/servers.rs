@@ -95,6 +95,24 @@ async fn no_further_server_answers_what_a_trusted_one_found_bogus() {
 }
 
 #[tokio::test]
+async fn a_trusted_server_is_asked_first_also_after_another_one_has_answered() {
+    let (other, trusted) = (started().await, started().await);
+    other.set_addresses(HOST_NAME, &[ip("9.9.9.9")]);
+    let servers = [(other.address(), false), (trusted.address(), true)];
+    let resolver = HickoryResolver::over_plain(&servers, DNS_TIMEOUT);
+    let judge = Judge::new(JudgeConfig::default());
+    for kind in RECORD_TYPES {
+        trusted.set(HOST_NAME, kind, DnsReply::Code(ResponseCode::ServFail));
+    }
+    let name = canonical(HOST_NAME);
+    let answer = resolver.lookup(&name, &judge).await.unwrap();
+    assert_eq!(answer.addresses, [ip("9.9.9.9")]);
+    trusted.set_addresses(HOST_NAME, &[ip("8.8.8.8")]);
+    let answer = resolver.lookup(&name, &judge).await.unwrap();
+    assert_eq!(answer.addresses, [ip("8.8.8.8")]);
+}
+
+#[tokio::test]
 async fn section_14_a_question_that_was_lost_is_asked_again() {
     let server = silent().await;
     let servers = [&server];
