@@ -157,6 +157,7 @@ impl<S: Service> PlannedStart for PlannedService<S> {
             let service = (self.start)(config, cx.clone()).await.map_err(|source| {
                 cx.stop.cancel();
                 cx.listeners.stop.cancel();
+                cx.listeners.kill.cancel();
                 HostError::Service {
                     service: S::NAME,
                     source,

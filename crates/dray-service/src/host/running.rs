@@ -96,10 +96,10 @@ impl HostTasks {
         let pull = CancellationToken::new();
         let kill = CancellationToken::new();
         // A dropped token does not cancel by itself; its guard does.
-        let listeners = &context.listeners.stop;
-        let guards = [&drain, &pull, &kill, listeners, &context.stop]
-            .map(|token| token.clone().drop_guard())
-            .into();
+        let listeners = &context.listeners;
+        let tokens = [&drain, &pull, &kill, &listeners.stop, &listeners.kill];
+        let guards = tokens.into_iter().chain([&context.stop]);
+        let guards = guards.map(|token| token.clone().drop_guard()).collect();
         Self {
             readers: JoinSet::new(),
             grpc: JoinSet::new(),
