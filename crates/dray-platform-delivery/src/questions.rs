@@ -41,7 +41,7 @@ const ACKNOWLEDGE_TIMEOUT: Duration = Duration::from_secs(3);
 /// Reason of the fault for a chat without `tool_questions`.
 const NOT_TAKEN_DETAIL: &str = "no_tool_questions";
 /// Longest time for a question of a caller to become visible.
-const MAX_ASK_TIME: Duration = Duration::from_secs(60);
+const MAX_ASK_TIME: Duration = Duration::from_mins(1);
 /// How long after its time a question is left to the process that shows it.
 const POST_GRACE_MS: u64 = 5_000;
 /// Longest name of a person, in characters.
