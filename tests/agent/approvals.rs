@@ -110,6 +110,29 @@ impl OpsFixture {
         .await
     }
 
+    /// Settings of a process of platform-delivery that serves this chat.
+    fn chat_settings(&self) -> [(&'static str, String); 4] {
+        let telegram = &self.fixture.telegram;
+        [
+            (
+                "platform-delivery.accounts.port.telegram.base_url",
+                telegram.url(),
+            ),
+            (
+                "platform-delivery.accounts.port.telegram.token",
+                telegram.token().expose().to_owned(),
+            ),
+            (
+                "platform-delivery.question_chats.ops.chat",
+                format!("telegram:{OPS_CHAT}"),
+            ),
+            (
+                "platform-delivery.question_chats.ops.people",
+                format!(r#"["{APPROVER_ID}"]"#),
+            ),
+        ]
+    }
+
     /// Sends these messages as a streamed request. Returns the status and the answer.
     pub(super) async fn ask(&self, messages: Value) -> AgentAnswer {
         let body = json!({"model": "agent", "messages": messages, "stream": true});
@@ -276,24 +299,7 @@ async fn a_press_after_a_kill_of_platform_delivery_is_handled_by_the_process_tha
     })
     .await;
     let telegram = &ops.fixture.telegram;
-    let settings = [
-        (
-            "platform-delivery.accounts.port.telegram.base_url",
-            telegram.url(),
-        ),
-        (
-            "platform-delivery.accounts.port.telegram.token",
-            telegram.token().expose().to_owned(),
-        ),
-        (
-            "platform-delivery.question_chats.ops.chat",
-            format!("telegram:{OPS_CHAT}"),
-        ),
-        (
-            "platform-delivery.question_chats.ops.people",
-            format!(r#"["{APPROVER_ID}"]"#),
-        ),
-    ];
+    let settings = ops.chat_settings();
     let first = ops.fixture.process("platform-delivery", &settings).await;
     let deciding = async {
         let question = ops.question().await;
@@ -315,6 +321,39 @@ async fn a_press_after_a_kill_of_platform_delivery_is_handled_by_the_process_tha
     let ended = ops.shown_with("Approved by Ada L (77), 20").await;
     assert!(ended.buttons.is_empty());
     assert_eq!(telegram.visible_messages(OPS_CHAT).len(), 1, "asked once");
+    assert_eq!(ops.endpoint.bodies().len(), 1);
+    drop(second);
+    ops.fixture.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_press_counts_after_a_kill_of_platform_delivery_between_its_message_and_the_confirmation()
+{
+    let ops = OpsFixture::start(|setup| {
+        setup
+            .distributed()
+            .without("platform-delivery")
+            .set("orchestrator.approval_wait", "5m")
+    })
+    .await;
+    let settings = ops.chat_settings();
+    let first = ops.fixture.process("platform-delivery", &settings).await;
+    // The message is visible, and the process never learns its id.
+    ops.fixture.telegram.script(InjectedFault::NeverAnswer);
+    let deciding = async {
+        let question = ops.question().await;
+        first.kill9();
+        let second = ops.fixture.process("platform-delivery", &settings).await;
+        // The lease of the process that polled ends first, so no notice is waited for.
+        let approve = &question.buttons[0].data;
+        let telegram = &ops.fixture.telegram;
+        telegram.user_presses(OPS_CHAT, question.message_id, APPROVER_ID, approve);
+        second
+    };
+    let (answer, second) = join(ops.ask(json!([user("order")])), deciding).await;
+    assert_eq!(answer.text(), r#"Got {"taken":true}."#, "{answer:?}");
+    let ended = ops.shown_with("Approved by Ada L (77), 20").await;
+    assert!(ended.buttons.is_empty());
     assert_eq!(ops.endpoint.bodies().len(), 1);
     drop(second);
     ops.fixture.stop().await;

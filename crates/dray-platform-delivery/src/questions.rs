@@ -26,6 +26,7 @@ mod buttons;
 mod chats;
 mod hosts;
 pub(crate) mod open;
+mod plan;
 mod reconciler;
 
 pub use self::chats::QuestionChat;
@@ -39,6 +40,10 @@ const REPLY_TIMEOUT: Duration = Duration::from_secs(10);
 const ACKNOWLEDGE_TIMEOUT: Duration = Duration::from_secs(3);
 /// Reason of the fault for a chat without `tool_questions`.
 const NOT_TAKEN_DETAIL: &str = "no_tool_questions";
+/// Longest time for a question of a caller to become visible.
+const MAX_ASK_TIME: Duration = Duration::from_mins(1);
+/// How long after its time a question is left to the process that shows it.
+const POST_GRACE_MS: u64 = 5_000;
 /// Longest name of a person, in characters.
 const MAX_NAME_CHARS: usize = 60;
 
@@ -69,8 +74,8 @@ impl QuestionService {
     /// # Errors
     ///
     /// `NotFound` for a chat that is not configured for the tenant, `Denied` for what a tool asks where the chat does not
-    /// take that, `Unsupported` for a platform without buttons, `TooLarge`
-    /// for a question that does not fit into a message, `RateLimited` when the chat takes none within the caller's time.
+    /// take that, `Unsupported` for a platform without buttons, `TooLarge` for a question that does not fit into a
+    /// message, `RateLimited` when the chat takes none within the caller's time.
     pub(crate) async fn ask(
         &self,
         meta: &Meta,
@@ -91,15 +96,19 @@ impl QuestionService {
             Fault::new(FaultCode::Unsupported, "This platform has no buttons.").detail("no_buttons")
         })?;
         let left = meta.deadline.remaining(self.clock.now_ms());
+        let left = left.min(MAX_ASK_TIME);
         // Refused instead of a question after the deadline of its caller.
         let wait = self
             .reserve_message(&account, &target, left)
             .map_err(busy)?;
         tokio::time::sleep(wait).await;
         let (chat, id) = (&request.chat, &request.question_id);
-        // Before it is shown: a process that dies afterwards leaves a question that another replica ends.
-        self.remember(request, &target).await;
-        let sent = channel.ask(&target, &shown_question(request)).await;
+        // Before it is shown: a process that dies afterwards leaves a question that another replica shows and ends.
+        let left = left.saturating_sub(wait);
+        self.remember(request, &target, left).await;
+        let shown = shown_question(request);
+        let sent = tokio::time::timeout(left, channel.ask(&target, &shown)).await;
+        let sent = sent.unwrap_or_else(|_elapsed| Err(silent_platform()));
         let message_id = match sent {
             Ok(message_id) => message_id,
             Err(error) => {
@@ -158,17 +167,25 @@ impl QuestionService {
     }
 
     /// Records a question of a caller as open. Without the record its message shows the expiry only after a press.
-    async fn remember(&self, request: &v1::AskInChatRequest, target: &DeliveryTarget) {
+    async fn remember(
+        &self,
+        request: &v1::AskInChatRequest,
+        target: &DeliveryTarget,
+        left: Duration,
+    ) {
         // Older callers do not say when their questions expire.
         if request.expires_at_ms == 0 {
             return;
         }
+        let now_ms = self.clock.now_ms();
+        let left_ms = u64::try_from(left.as_millis()).unwrap_or(u64::MAX);
         let question = OpenQuestion {
             id: request.question_id.clone(),
             kind: QuestionKind::Call,
             message_id: None,
             expires_ms: request.expires_at_ms,
-            due_ms: 0,
+            // Until this process has shown it, or must have died.
+            due_ms: now_ms.saturating_add(left_ms).saturating_add(POST_GRACE_MS),
             attempts: 0,
             press: None,
         };
@@ -176,6 +193,7 @@ impl QuestionService {
             target: target.to_string(),
             text: request.text.clone(),
             detail: request.detail.clone(),
+            options: request.options.clone(),
         };
         let added = async {
             self.open
@@ -253,10 +271,7 @@ impl QuestionService {
         let reply = decided.unwrap_or_else(|| notice(NOT_RECORDED));
         let replied = channel.reply(press, &reply);
         let replied = tokio::time::timeout(REPLY_TIMEOUT, replied).await;
-        let replied = replied.unwrap_or_else(|_elapsed| {
-            let text = "the platform did not answer";
-            Err(PlatformError::new(ErrorKind::Transient, text))
-        });
+        let replied = replied.unwrap_or_else(|_elapsed| Err(silent_platform()));
         let chat = self.chat_of(account, &press.target).map(|(name, _)| name);
         if let Err(error) = &replied {
             // What was decided holds; the reconciler shows it, and the next press.
@@ -391,6 +406,10 @@ fn notice(text: &str) -> PressReply {
         notice: text.to_owned(),
         outcome: None,
     }
+}
+
+fn silent_platform() -> PlatformError {
+    PlatformError::new(ErrorKind::Transient, "the platform did not answer")
 }
 
 fn unknown_chat() -> Fault {

@@ -5,6 +5,7 @@
 use std::time::Duration;
 
 use dray_agent::failure::RequestFailure;
+use dray_bus::error::{CallError, TransportError};
 use dray_proto::v1::{ApprovalChoice, AskInChatRequest, DecideInChatReply, DecideInChatRequest};
 use dray_tool::{AnswerMap, UserAnswer};
 use dray_types::{Fault, FaultCode};
@@ -82,7 +83,8 @@ pub(crate) enum ChatState {
 }
 
 impl ApprovalStore {
-    /// Asks the chat of an approval. After a failure the question may be visible, but no answer to it is accepted.
+    /// Asks the chat of an approval. After a failure the question may be visible, but no answer to it is accepted. A lost
+    /// reply is not a failure: the question waits for its answer or its expiry.
     pub(crate) async fn ask_in_chat(
         &self,
         principal: &str,
@@ -114,8 +116,23 @@ impl ApprovalStore {
         };
         let meta = self.audits.meta(ASK_TIMEOUT);
         // Not repeated here: it would be shown twice.
-        let reply = self.audits.bus().call_once(&meta, &request).await;
+        let asking = self.audits.bus().call_once(&meta, &request);
+        let decided = self.wait_for_chat(principal, &approval.id, ASK_TIMEOUT);
+        let reply = tokio::select! {
+            reply = asking => reply,
+            // A person may answer before the reply, and in the place of one that never comes.
+            _ = decided => return Ok(()),
+        };
         let Err(error) = reply else { return Ok(()) };
+        if is_ambiguous(&error) {
+            // The service of chats has recorded it before, and shows it again where its process died.
+            tracing::warn!(
+                chat = chat.name,
+                error = &error as &dyn std::error::Error,
+                "whether a chat was asked about a call is not known"
+            );
+            return Ok(());
+        }
         tracing::warn!(
             chat = chat.name,
             error = &error as &dyn std::error::Error,
@@ -323,6 +340,15 @@ impl ApprovalStore {
         }
         Err(unavailable_failure())
     }
+}
+
+/// Whether a call may have reached its responder.
+const fn is_ambiguous(error: &CallError) -> bool {
+    matches!(
+        error,
+        CallError::Timeout(_)
+            | CallError::Transport(TransportError::Disconnected | TransportError::TimedOut)
+    )
 }
 
 /// What a press says about a record.

@@ -73,6 +73,9 @@ pub(crate) struct QuestionText {
     pub(crate) target: String,
     pub(crate) text: String,
     pub(crate) detail: String,
+    /// [`dray_proto::v1::AskInChatRequest::options`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) options: Vec<String>,
 }
 
 /// The record of a chat, and the revision that a change replaces.

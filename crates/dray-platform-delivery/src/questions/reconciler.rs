@@ -1,7 +1,8 @@
-//! Keeps chats current: shows questions about hosts, and shows the end of questions that end without a press.
+//! Keeps chats current: shows questions about hosts, shows questions of callers again whose process died before it knew
+//! their messages, and shows the end of questions that end without a press.
 //!
-//! Each round reads one record for each chat. A replica claims a step in that record before it does it, and at most
-//! [`MAX_STEPS`] of a chat in a round.
+//! Each round reads one record for each chat. A replica claims the steps of a round ([`super::plan`]) in that record before
+//! it does them.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -10,74 +11,26 @@ use dray_bus::{KeyError, Meta};
 use dray_platform::{
     ButtonPress, DeliveryTarget, ErrorKind, PlatformError, QuestionChannel, ShownQuestion,
 };
-use dray_proto::v1::{self, EgressAnswer};
+use dray_proto::v1;
 use dray_types::Deadline;
 use tokio_util::sync::CancellationToken;
 
-use super::hosts::{
-    HostQuestionList, answer_outcome, answerer_of, expired_outcome, principal_prefix,
-    shown_host_question,
-};
-use super::open::{KeptPress, OpenQuestion, QuestionKind, QuestionText, RevisedQuestions};
+use super::buttons::shown_question;
+use super::hosts::{HostQuestionList, shown_host_question};
+use super::open::{KeptPress, QuestionText};
+use super::plan::{QuestionStep, ended_outcome, is_unknown, plan_steps};
 use super::{
-    DECIDE_TIMEOUT, QuestionChat, QuestionService, REPLY_TIMEOUT, log_key_failure, shown_minute,
+    DECIDE_TIMEOUT, QuestionChat, QuestionService, REPLY_TIMEOUT, log_key_failure, silent_platform,
 };
 use crate::accounts::PlatformAccount;
 
 /// Between two rounds.
 const RECONCILE_INTERVAL: Duration = Duration::from_secs(2);
-/// Most steps of one chat in one round.
-const MAX_STEPS: usize = 8;
-/// How long a step is left to the replica that claimed it; each further attempt waits twice as long.
-const CLAIM_MS: u64 = 60_000;
 /// How long after the claim the last step of a round begins. A step takes 35 s at most, so it ends before another
 /// replica begins it.
 const LAST_START_MS: u64 = 20_000;
-/// Doublings of the time of a claim: the longest is about an hour.
-const MAX_DOUBLINGS: u32 = 6;
-/// Attempts to show the end of a question. The message keeps its buttons then, and a press learns the outcome.
-const MAX_ATTEMPTS: u32 = 12;
-/// How long the end of a question is left to the process that has its press, which takes 25 s at most.
-const PRESS_GRACE_MS: u64 = 30_000;
-/// How long after its expiry a question whose outcome cannot be learned is shown as ended.
-const UNKNOWN_GRACE_MS: u64 = 3_600_000;
 /// Longest wait for the rate of a chat.
 const MAX_RATE_WAIT: Duration = Duration::from_secs(20);
-
-/// What one replica does for one question.
-#[derive(Clone, Debug, PartialEq)]
-enum QuestionStep {
-    /// Shows a question about a host.
-    Show(Box<v1::EgressQuestion>),
-    /// Shows the outcome in the message.
-    Close { id: String, outcome: String },
-    /// Learns the outcome of a call from the orchestrator, and shows it.
-    Settle { id: String, expires_ms: u64 },
-    /// Takes a press to its end whose process died.
-    Repeat { id: String, press: KeptPress },
-    /// Leaves the message as it is.
-    Forget(String),
-}
-
-impl QuestionStep {
-    fn question_id(&self) -> &str {
-        match self {
-            Self::Show(question) => &question.id,
-            Self::Close { id, .. }
-            | Self::Settle { id, .. }
-            | Self::Repeat { id, .. }
-            | Self::Forget(id) => id,
-        }
-    }
-
-    /// Whether it sends a message or an edit within the rate of the chat.
-    const fn is_sent(&self) -> bool {
-        matches!(
-            self,
-            Self::Show(_) | Self::Close { .. } | Self::Settle { .. }
-        )
-    }
-}
 
 /// A chat of the configuration with the account that writes in it.
 struct ChatAccess<'a> {
@@ -144,7 +97,7 @@ impl QuestionService {
         let now_ms = self.clock.now_ms();
         // Nothing is claimed that cannot be sent: another replica may have room in its rate.
         let can_send = self.takes_message(access);
-        let steps = plan_steps(&mut record, access, hosts.as_ref(), (now_ms, can_send));
+        let steps = plan_steps(&mut record, access.name, hosts.as_ref(), (now_ms, can_send));
         if steps.is_empty() {
             return Ok(());
         }
@@ -189,6 +142,9 @@ impl QuestionService {
     async fn run_step(&self, access: &ChatAccess<'_>, step: QuestionStep) -> Result<(), KeyError> {
         match step {
             QuestionStep::Show(question) => self.show_host(access, &question).await,
+            QuestionStep::ShowAgain { id, expires_ms } => {
+                self.show_again(access, &id, expires_ms).await
+            }
             QuestionStep::Close { id, outcome } => self.close(access, &id, &outcome).await,
             QuestionStep::Settle { id, expires_ms } => {
                 match self.call_outcome(access, &id, expires_ms).await {
@@ -213,6 +169,7 @@ impl QuestionService {
             target: access.target.to_string(),
             text: shown.text.clone(),
             detail: shown.detail.clone(),
+            options: Vec::new(),
         };
         // Before the message, which could not be ended without it.
         self.open.keep_text(name, id, &text).await?;
@@ -226,6 +183,50 @@ impl QuestionService {
                     question = id,
                     message_id,
                     "a question is shown"
+                );
+                self.open.set_message(name, id, &message_id).await
+            }
+            Err(error) => {
+                self.report_failure(access.account, (name, id), &access.target, &error);
+                Ok(())
+            }
+        }
+    }
+
+    /// Shows a question of a caller again while it waits. A press on either message counts, since both have its id.
+    async fn show_again(
+        &self,
+        access: &ChatAccess<'_>,
+        id: &str,
+        expires_ms: u64,
+    ) -> Result<(), KeyError> {
+        let name = access.name;
+        let Some(text) = self.open.text(name, id).await? else {
+            return self.open.remove(name, id).await;
+        };
+        match self.decision_outcome(access, id).await {
+            // The caller waits.
+            Some(outcome) if outcome.is_empty() => {}
+            // Nothing is known to be visible. A message that is shows the outcome after a press.
+            Some(_) => return self.open.remove(name, id).await,
+            None => return Ok(()),
+        }
+        let shown = shown_question(&v1::AskInChatRequest {
+            chat: name.to_owned(),
+            question_id: id.to_owned(),
+            text: text.text,
+            detail: text.detail,
+            expires_at_ms: expires_ms,
+            options: text.options,
+        });
+        let asked = access.channel.ask(&access.target, &shown);
+        match self.send(access, asked).await {
+            Ok(message_id) => {
+                tracing::info!(
+                    chat = name,
+                    question = id,
+                    message_id,
+                    "a question is shown again"
                 );
                 self.open.set_message(name, id, &message_id).await
             }
@@ -311,10 +312,7 @@ impl QuestionService {
         })?;
         tokio::time::sleep(wait).await;
         let sent = tokio::time::timeout(REPLY_TIMEOUT, request).await;
-        sent.unwrap_or_else(|_elapsed| {
-            let text = "the platform did not answer";
-            Err(PlatformError::new(ErrorKind::Transient, text))
-        })
+        sent.unwrap_or_else(|_elapsed| Err(silent_platform()))
     }
 
     /// The outcome of a call that has expired, as the orchestrator knows it; `None` while that cannot be learned.
@@ -324,168 +322,34 @@ impl QuestionService {
         id: &str,
         expires_ms: u64,
     ) -> Option<String> {
+        let outcome = self.decision_outcome(access, id).await.unwrap_or_default();
+        if outcome.is_empty() {
+            let now_ms = self.clock.now_ms();
+            return is_unknown(expires_ms, now_ms).then(|| ended_outcome(expires_ms));
+        }
+        Some(outcome)
+    }
+
+    /// What the orchestrator says about a question: an empty text while it waits; `None` while that cannot be learned.
+    async fn decision_outcome(&self, access: &ChatAccess<'_>, id: &str) -> Option<String> {
         // Without a choice: the orchestrator reports and decides nothing.
         let request = v1::DecideInChatRequest {
             question_id: id.to_owned(),
             chat: access.name.to_owned(),
             ..v1::DecideInChatRequest::default()
         };
-        let now_ms = self.clock.now_ms();
-        let deadline = Deadline::after(now_ms, DECIDE_TIMEOUT);
+        let deadline = Deadline::after(self.clock.now_ms(), DECIDE_TIMEOUT);
         let tenant = access.account.tenant.clone().unwrap_or_default();
-        let outcome = match self.bus.call(&Meta::new(tenant, deadline), &request).await {
-            Ok(reply) => reply.outcome,
+        match self.bus.call(&Meta::new(tenant, deadline), &request).await {
+            Ok(reply) => Some(reply.outcome),
             Err(error) => {
                 tracing::warn!(
                     question = id,
                     error = &error as &dyn std::error::Error,
                     "the outcome of a question cannot be read"
                 );
-                String::new()
+                None
             }
-        };
-        if outcome.is_empty() {
-            return is_unknown(expires_ms, now_ms).then(|| ended_outcome(expires_ms));
-        }
-        Some(outcome)
-    }
-}
-
-/// Whether the outcome of a question is not waited for any more.
-const fn is_unknown(expires_ms: u64, now_ms: u64) -> bool {
-    now_ms >= expires_ms.saturating_add(UNKNOWN_GRACE_MS)
-}
-
-fn ended_outcome(expires_ms: u64) -> String {
-    format!("Ended, {}.", shown_minute(expires_ms))
-}
-
-/// What is to be done for a chat now, without messages when it takes none. The steps are claimed in the record, which
-/// holds for others once it is written.
-fn plan_steps(
-    record: &mut RevisedQuestions,
-    access: &ChatAccess<'_>,
-    hosts: Option<&HostQuestionList>,
-    (now_ms, can_send): (u64, bool),
-) -> Vec<QuestionStep> {
-    let mut steps = Vec::new();
-    for question in &mut record.questions {
-        if steps.len() >= MAX_STEPS {
-            return steps;
-        }
-        if question.due_ms > now_ms {
-            continue;
-        }
-        let step = match (&question.press, question.kind) {
-            (Some(press), _) => press_step(question, press, now_ms),
-            (None, QuestionKind::Call) => call_step(question, now_ms),
-            (None, QuestionKind::Host) => host_step(question, access.name, hosts, now_ms),
-        };
-        let Some(step) = step.filter(|step| can_send || !step.is_sent()) else {
-            continue;
-        };
-        // A question about a host is shown as long as it waits.
-        if question.attempts >= MAX_ATTEMPTS && !matches!(step, QuestionStep::Show(_)) {
-            steps.push(QuestionStep::Forget(question.id.clone()));
-        } else {
-            steps.push(step);
-        }
-        claim(question, now_ms);
-    }
-    let listed = hosts.filter(|_| can_send);
-    let listed = listed.map(|hosts| hosts.questions.as_slice());
-    for question in listed.unwrap_or_default() {
-        let is_known = record.questions.iter().any(|one| one.id == question.id);
-        if steps.len() >= MAX_STEPS || is_known || !is_waiting(question) {
-            continue;
-        }
-        let mut entry = OpenQuestion {
-            id: question.id.clone(),
-            kind: QuestionKind::Host,
-            message_id: None,
-            expires_ms: question.expires_at_ms,
-            due_ms: 0,
-            attempts: 0,
-            press: None,
-        };
-        claim(&mut entry, now_ms);
-        if record.add(entry) {
-            steps.push(QuestionStep::Show(Box::new(question.clone())));
         }
     }
-    steps
-}
-
-/// Leaves a question to this replica for a while.
-fn claim(question: &mut OpenQuestion, now_ms: u64) {
-    let time_ms = CLAIM_MS << question.attempts.min(MAX_DOUBLINGS);
-    question.due_ms = now_ms.saturating_add(time_ms);
-    question.attempts = question.attempts.saturating_add(1);
-}
-
-/// Repeats a press once the process that had it must have decided it.
-fn press_step(question: &OpenQuestion, press: &KeptPress, now_ms: u64) -> Option<QuestionStep> {
-    let is_left = now_ms >= press.taken_ms.saturating_add(PRESS_GRACE_MS);
-    is_left.then(|| QuestionStep::Repeat {
-        id: question.id.clone(),
-        press: press.clone(),
-    })
-}
-
-fn call_step(question: &OpenQuestion, now_ms: u64) -> Option<QuestionStep> {
-    let id = question.id.clone();
-    // A press just before the expiry may be on its way.
-    if question.expires_ms.saturating_add(1_000) > now_ms {
-        return None;
-    }
-    // It may be visible, and where is not known.
-    if question.message_id.is_none() {
-        return Some(QuestionStep::Forget(id));
-    }
-    Some(QuestionStep::Settle {
-        id,
-        expires_ms: question.expires_ms,
-    })
-}
-
-fn host_step(
-    open: &OpenQuestion,
-    chat: &str,
-    hosts: Option<&HostQuestionList>,
-    now_ms: u64,
-) -> Option<QuestionStep> {
-    let id = open.id.clone();
-    let close = |outcome| {
-        Some(QuestionStep::Close {
-            id: id.clone(),
-            outcome,
-        })
-    };
-    let Some(hosts) = hosts else {
-        let is_over = is_unknown(open.expires_ms, now_ms);
-        return is_over
-            .then(|| close(ended_outcome(open.expires_ms)))
-            .flatten();
-    };
-    match hosts.find(&open.id) {
-        // Its message is not known: the replica that asked died, or the platform refused it.
-        Some(question) if is_waiting(question) => {
-            let is_shown = open.message_id.is_some();
-            (!is_shown).then(|| QuestionStep::Show(Box::new(question.clone())))
-        }
-        Some(question) => {
-            let is_of_press = question.answered_by.starts_with(&principal_prefix(chat));
-            let grace_end_ms = question.answered_at_ms.saturating_add(PRESS_GRACE_MS);
-            if is_of_press && now_ms < grace_end_ms {
-                return None;
-            }
-            close(answer_outcome(question, &answerer_of(question)))
-        }
-        None if hosts.is_truncated && open.expires_ms > now_ms => None,
-        None => close(expired_outcome(open.expires_ms.min(now_ms))),
-    }
-}
-
-fn is_waiting(question: &v1::EgressQuestion) -> bool {
-    question.answer() == EgressAnswer::Unspecified
 }

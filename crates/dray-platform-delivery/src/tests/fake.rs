@@ -78,6 +78,7 @@ struct FakeState {
     pub(crate) polls: usize,
     questions: Vec<SeenQuestion>,
     question_faults: VecDeque<ErrorKind>,
+    hangs_after_question: bool,
     notices: Vec<String>,
     presses: VecDeque<ButtonPress>,
 }
@@ -124,6 +125,7 @@ impl FakePlatform {
                 polls: 0,
                 questions: Vec::new(),
                 question_faults: VecDeque::new(),
+                hangs_after_question: false,
                 notices: Vec::new(),
                 presses: VecDeque::new(),
             }),

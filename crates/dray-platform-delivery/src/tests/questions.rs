@@ -19,6 +19,7 @@ use crate::config::QuestionChat;
 use crate::delivery_service::DeliveryService;
 use crate::inbound::listener;
 
+mod crashes;
 mod limits;
 mod presses;
 mod tools;

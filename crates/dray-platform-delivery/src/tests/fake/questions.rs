@@ -33,6 +33,11 @@ impl FakePlatform {
         self.lock().question_faults.push_back(kind);
     }
 
+    /// The next question is shown, and its request never ends.
+    pub(crate) fn hang_after_question(&self) {
+        self.lock().hangs_after_question = true;
+    }
+
     /// Notices to people who pressed, oldest first.
     pub(crate) fn notices(&self) -> Vec<String> {
         self.lock().notices.clone()
@@ -61,6 +66,24 @@ impl FakePlatform {
         }
     }
 
+    /// Shows a question. Returns its id, and whether its request hangs.
+    fn show_question(&self, target: &DeliveryTarget, question: &ChatQuestion) -> (String, bool) {
+        let mut state = self.lock();
+        let id = format!("q{}", state.questions.len() + 1);
+        let buttons = question.buttons.iter();
+        let seen = SeenQuestion {
+            id: id.clone(),
+            chat: target.chat.clone(),
+            text: question.text.clone(),
+            detail: question.detail.clone(),
+            buttons: buttons.map(|button| button.data.clone()).collect(),
+            outcome: String::new(),
+            edits: 0,
+        };
+        state.questions.push(seen);
+        (id, std::mem::take(&mut state.hangs_after_question))
+    }
+
     fn edit(&self, message_id: &str, outcome: &str) {
         let mut state = self.lock();
         let mut questions = state.questions.iter_mut();
@@ -79,19 +102,10 @@ impl QuestionChannel for FakePlatform {
         question: &ChatQuestion,
     ) -> Result<String, PlatformError> {
         self.take_fault()?;
-        let mut state = self.lock();
-        let id = format!("q{}", state.questions.len() + 1);
-        let buttons = question.buttons.iter();
-        let seen = SeenQuestion {
-            id: id.clone(),
-            chat: target.chat.clone(),
-            text: question.text.clone(),
-            detail: question.detail.clone(),
-            buttons: buttons.map(|button| button.data.clone()).collect(),
-            outcome: String::new(),
-            edits: 0,
-        };
-        state.questions.push(seen);
+        let (id, hangs) = self.show_question(target, question);
+        if hangs {
+            std::future::pending::<()>().await;
+        }
         Ok(id)
     }
 

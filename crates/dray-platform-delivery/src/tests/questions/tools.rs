@@ -14,7 +14,11 @@ fn asking(chat: &str, options: &[&str]) -> v1::AskInChatRequest {
 }
 
 impl QuestionFixture {
-    async fn ask_options(&self, chat: &str, options: &[&str]) -> Result<v1::AskInChatReply, Fault> {
+    pub(super) async fn ask_options(
+        &self,
+        chat: &str,
+        options: &[&str],
+    ) -> Result<v1::AskInChatReply, Fault> {
         let meta = self.fixture.meta("ask");
         let questions = &self.fixture.replica.inbound.questions;
         questions.ask(&meta, &asking(chat, options)).await

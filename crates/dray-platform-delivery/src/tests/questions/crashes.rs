@@ -1,0 +1,78 @@
+//! Processes that die between the message of a question and the platform's confirmation.
+
+use super::*;
+
+impl QuestionFixture {
+    /// Asks about a call; the process dies after its message is visible.
+    async fn die_while_asking(&self) {
+        self.fixture.fake.hang_after_question();
+        let asked = tokio::time::timeout(Duration::from_secs(1), self.ask_about_call());
+        asked.await.unwrap_err();
+        assert_eq!(self.fixture.fake.seen_questions().len(), 1);
+    }
+
+    /// Passes the deadline of every caller.
+    fn pass_deadline(&self) {
+        self.advance(600_000);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_is_shown_again_after_its_process_died_and_a_press_on_either_message_counts() {
+    let asked = QuestionFixture::new().await;
+    asked.die_while_asking().await;
+    let second = other(&asked.fixture);
+    // The process may still get its confirmation.
+    asked.reconcile(&[&second]).await;
+    assert_eq!(asked.fixture.fake.seen_questions().len(), 1);
+    asked.pass_deadline();
+    for _ in 0..2 {
+        asked.reconcile(&[&asked.fixture.replica, &second]).await;
+    }
+    let seen = asked.fixture.fake.seen_questions();
+    let [first, again] = seen.as_slice() else {
+        panic!("{seen:?}");
+    };
+    assert_eq!((&first.buttons, &first.text), (&again.buttons, &again.text));
+    asked.deciders.lock().unwrap().call_outcome = "Approved.".to_owned();
+    // The press is under the first message, whose id no process knows.
+    let press_reply = asked.press("43", APPROVER_ID, &first.buttons[0]).await;
+    assert_eq!(press_reply, "");
+    let seen = asked.fixture.fake.seen_questions();
+    assert_eq!((seen[0].outcome.as_str(), seen[0].edits), ("Approved.", 1));
+    asked.pass_deadline();
+    asked.reconcile(&[&asked.fixture.replica, &second]).await;
+    assert_eq!(asked.fixture.fake.seen_questions().len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_whose_caller_does_not_wait_any_more_is_not_shown_again() {
+    let asked = QuestionFixture::new().await;
+    asked.die_while_asking().await;
+    asked.deciders.lock().unwrap().call_outcome = "Taken back.".to_owned();
+    asked.pass_deadline();
+    for _ in 0..2 {
+        asked.reconcile_one().await;
+    }
+    assert_eq!(asked.fixture.fake.seen_questions().len(), 1);
+    let open = &asked.fixture.replica.inbound.questions.open;
+    assert_eq!(open.read("calls").await.unwrap().questions, []);
+    // A press on the message that may be visible ends it.
+    let buttons = asked.question().buttons;
+    asked.press("43", APPROVER_ID, &buttons[0]).await;
+    assert_eq!(asked.question().outcome, "Taken back.");
+}
+
+#[tokio::test(start_paused = true)]
+async fn options_are_shown_again_as_they_were() {
+    let asked = QuestionFixture::new().await;
+    asked.fixture.fake.hang_after_question();
+    let asking = asked.ask_options("calls", &["first", "second"]);
+    let asking = tokio::time::timeout(Duration::from_secs(1), asking);
+    asking.await.unwrap_err();
+    asked.pass_deadline();
+    asked.reconcile_one().await;
+    let seen = asked.fixture.fake.seen_questions();
+    assert_eq!(seen.len(), 2);
+    assert_eq!(seen[0].buttons, seen[1].buttons);
+}
