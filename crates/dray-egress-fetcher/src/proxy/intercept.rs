@@ -291,8 +291,11 @@ impl ForwardProxy {
             let (io, _) = self.secure(tunnel, audited).await?;
             return Ok(BegunRequest::Last(Box::new(head), io));
         }
-        // Without it, the connection may carry another request (RFC 9112, section 9.3).
-        head.headers.remove(CONNECTION);
+        if !request.has_body() {
+            // Without it, the connection may carry another request (RFC 9112, section 9.3). A target that does not read
+            // a body would take it for one.
+            head.headers.remove(CONNECTION);
+        }
         client.consume(head_bytes);
         let reading = read_body(client, &request);
         let body = timeout(self.settings().idle_timeout, reading).await;

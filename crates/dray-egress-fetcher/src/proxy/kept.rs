@@ -3,8 +3,9 @@
 //!
 //! The response is framed for the client by this module, from what hyper read, and never copied. Only a request whose end
 //! is known before it is sent keeps its tunnel, and only a response whose end is known. The connection to the target is
-//! kept only where the target agrees and sent no byte behind its response. Everything else is the last of its tunnel: an
-//! upgrade, an `Expect`, a chunked or long request body, bytes of the client before the end of the response.
+//! kept only where the request had no body, and the target agrees and sent no byte behind its response. Everything else
+//! is the last of its tunnel: an upgrade, an `Expect`, a chunked or long request body, bytes of the client before the end
+//! of the response.
 
 use std::convert::Infallible;
 use std::io;
@@ -248,6 +249,7 @@ where
     S: AsyncRead + AsyncWrite + Send + Unpin,
 {
     let decision = request.decision;
+    let is_last_of_target = closes_connection(&request.head.headers);
     let request = Request::from_parts(request.head, Full::new(request.body));
     let sending = async {
         sender.ready().await?;
@@ -274,7 +276,7 @@ where
         Ok(framed) => framed,
         Err(refusal) => return KeptOutcome::Refused(refusal),
     };
-    let keeps_target = framed.keeps_target;
+    let keeps_target = framed.keeps_target && !is_last_of_target;
     let keeps_client = framed.has_end && !has_sent_more(client);
     match framed.send(client, keeps_client).await {
         Ok(is_quiet) => KeptOutcome::Answered {
