@@ -369,7 +369,8 @@ fn head_text(status: StatusCode, fields: &HeaderMap) -> Vec<u8> {
 }
 
 impl FramedResponse {
-    /// Sends it to the client; whether the client was silent until its end. Trailers are not passed on.
+    /// Sends it to the client; whether the client was silent before its last bytes, behind which the next request may come
+    /// at any time. Trailers are not passed on.
     async fn send<S>(self, client: &mut ClientStream<S>, keeps_client: bool) -> io::Result<bool>
     where
         S: AsyncRead + AsyncWrite + Send + Unpin,
@@ -386,26 +387,34 @@ impl FramedResponse {
         head.extend_from_slice(b"\r\n");
         client.write_all(&head).await?;
         client.flush().await?;
+        let mut is_quiet = true;
         while let Some(frame) = body.frame().await {
             // An early end is an error too, so the client never gets the end of a body that broke off.
             let Ok(data) = frame.map_err(io::Error::other)?.into_data() else {
                 continue;
             };
-            if !is_chunked {
-                client.write_all(&data).await?;
-            } else if !data.is_empty() {
+            if data.is_empty() {
+                continue;
+            }
+            is_quiet = is_quiet && !has_sent_more(client);
+            if is_chunked {
                 let size = format!("{:x}\r\n", data.len());
                 // One write: TLS makes a record of each.
                 let chunk = [size.as_bytes(), &data, b"\r\n"].concat();
                 client.write_all(&chunk).await?;
+            } else {
+                client.write_all(&data).await?;
             }
             client.flush().await?;
         }
-        let is_quiet = !has_sent_more(client);
         if is_chunked {
+            is_quiet = is_quiet && !has_sent_more(client);
             client.write_all(b"0\r\n\r\n").await?;
             client.flush().await?;
         }
         Ok(is_quiet)
     }
 }
+
+#[cfg(test)]
+mod tests;
