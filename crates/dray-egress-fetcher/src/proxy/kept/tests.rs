@@ -1,9 +1,11 @@
 //! One exchange between a client and a target, in memory.
 
 use std::pin::Pin;
+use std::time::Duration;
 
 use http::header::HOST;
 use tokio::io::{DuplexStream, ReadBuf};
+use tokio::time::timeout;
 
 use super::*;
 
@@ -133,5 +135,38 @@ async fn a_request_before_the_last_byte_of_a_response_ends_the_tunnel() {
             keeps_target: true,
         };
         assert_eq!(outcome, expected, "{response}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_leaves_while_the_target_is_silent_ends_the_exchange() {
+    for (response, last) in [
+        (
+            "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nab",
+            "\r\n\r\nab",
+        ),
+        (
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n",
+            "chunked\r\n\r\n",
+        ),
+    ] {
+        let (mut target, server) = new_target().await;
+        let (near, mut far) = tokio::io::duplex(4096);
+        let mut client = ClientStream::new(near);
+        let mut status = None;
+        let leaving = async {
+            let server = answer(server, response).await;
+            let mut received = Vec::new();
+            while !received.ends_with(last.as_bytes()) {
+                received.push(far.read_u8().await.unwrap());
+            }
+            drop(far);
+            server
+        };
+        let exchanging = target.exchange(&mut client, new_request(), &mut status);
+        let both = async { tokio::join!(exchanging, leaving) };
+        // In paused time, this is the end of a wait for nothing.
+        let (outcome, _server) = timeout(Duration::from_mins(1), both).await.unwrap();
+        assert_eq!(outcome, KeptOutcome::Broken, "{response}");
     }
 }
