@@ -225,6 +225,14 @@ impl ProxyRequest {
             && only("sec-websocket-key").is_some_and(|key| key.len() == WEBSOCKET_KEY_LENGTH)
     }
 
+    /// Returns whether bytes follow the head that belong to the request.
+    pub const fn has_body(&self) -> bool {
+        !matches!(
+            self.framing,
+            RequestFraming::Empty | RequestFraming::Length(0)
+        )
+    }
+
     /// Returns whether the `Host` field, where there is one, names the target.
     pub fn has_fitting_host(&self, url: &CanonicalUrl) -> bool {
         self.fields.get(HOST).is_none_or(|field| {

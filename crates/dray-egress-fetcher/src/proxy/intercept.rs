@@ -47,7 +47,9 @@ struct InterceptedTunnel<'a> {
     url: CanonicalUrl,
     /// The judged connection; `None` once it can carry no further request.
     opened: Option<OpenConnection>,
-    /// The same after TLS, once it carries requests that can have successors.
+    /// The one before, which is closed. Its slots and its place in quotas stay taken until the next one is opened.
+    spent: Option<OpenConnection>,
+    /// The open one after TLS, once it carries requests that can have successors.
     target: Option<KeptTarget>,
     /// How it was opened, for the events of further requests on it.
     hop: HopRecord,
@@ -64,10 +66,17 @@ enum BegunRequest {
 }
 
 impl InterceptedTunnel<'_> {
+    /// Closes the connection to the target. A tunnel that waits for a request counts as one that has it.
+    fn close_target(&mut self) {
+        self.target = None;
+        self.spent = self.opened.take();
+    }
+
     /// Gives up the connection to the target, and its slots.
     fn release(&mut self) {
         self.target = None;
         self.opened = None;
+        self.spent = None;
     }
 }
 
@@ -98,6 +107,7 @@ impl ForwardProxy {
             url: opened.url.clone(),
             approval_ends: opened.approval_ends,
             opened: Some(opened),
+            spent: None,
             target: None,
             hop: HopRecord::default(),
         };
@@ -291,8 +301,11 @@ impl ForwardProxy {
             let (io, _) = self.secure(tunnel, audited).await?;
             return Ok(BegunRequest::Last(Box::new(head), io));
         }
-        // Without it, the connection may carry another request (RFC 9112, section 9.3).
-        head.headers.remove(CONNECTION);
+        if !request.has_body() {
+            // Without it, the connection may carry another request (RFC 9112, section 9.3). A target that does not read
+            // a body would take it for one.
+            head.headers.remove(CONNECTION);
+        }
         client.consume(head_bytes);
         let reading = read_body(client, &request);
         let body = timeout(self.settings().idle_timeout, reading).await;
@@ -322,6 +335,8 @@ impl ForwardProxy {
             tunnel.release();
         }
         if tunnel.opened.is_none() {
+            // The new connection takes its slots and its place.
+            drop(tunnel.spent.take());
             let url = tunnel.url.clone();
             let text = url.to_string();
             let identity = tunnel.terms.identity;
@@ -432,7 +447,7 @@ impl ForwardProxy {
                 },
             ) => {
                 if !(keeps_target && target.is_ready()) {
-                    tunnel.release();
+                    tunnel.close_target();
                 }
                 Ok(())
             }

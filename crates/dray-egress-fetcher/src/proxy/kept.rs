@@ -3,8 +3,9 @@
 //!
 //! The response is framed for the client by this module, from what hyper read, and never copied. Only a request whose end
 //! is known before it is sent keeps its tunnel, and only a response whose end is known. The connection to the target is
-//! kept only where the target agrees and sent no byte behind its response. Everything else is the last of its tunnel: an
-//! upgrade, an `Expect`, a chunked or long request body, bytes of the client before the end of the response.
+//! kept only where the request had no body, and the target agrees and sent no byte behind its response. Everything else
+//! is the last of its tunnel: an upgrade, an `Expect`, a chunked or long request body, bytes of the client before the
+//! end of the response.
 
 use std::convert::Infallible;
 use std::io;
@@ -18,7 +19,7 @@ use http::header::{
     CONNECTION, CONTENT_LENGTH, EXPECT, HeaderMap, HeaderValue, TRANSFER_ENCODING, UPGRADE,
 };
 use http::{Request, Response, StatusCode, Version};
-use http_body::Body as _;
+use http_body::{Body as _, Frame};
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
 use hyper::client::conn::http1::SendRequest;
@@ -248,6 +249,7 @@ where
     S: AsyncRead + AsyncWrite + Send + Unpin,
 {
     let decision = request.decision;
+    let is_last_of_target = closes_connection(&request.head.headers);
     let request = Request::from_parts(request.head, Full::new(request.body));
     let sending = async {
         sender.ready().await?;
@@ -274,7 +276,7 @@ where
         Ok(framed) => framed,
         Err(refusal) => return KeptOutcome::Refused(refusal),
     };
-    let keeps_target = framed.keeps_target;
+    let keeps_target = framed.keeps_target && !is_last_of_target;
     let keeps_client = framed.has_end && !has_sent_more(client);
     match framed.send(client, keeps_client).await {
         Ok(is_quiet) => KeptOutcome::Answered {
@@ -298,6 +300,24 @@ async fn client_end<S: AsyncRead + AsyncWrite + Unpin>(client: &mut ClientStream
 /// Whether the client has sent bytes, or closed, although the response is not complete.
 fn has_sent_more<S: AsyncRead + AsyncWrite + Unpin>(client: &mut ClientStream<S>) -> bool {
     !client.ahead().is_empty() || client.read_ahead().now_or_never().is_some()
+}
+
+/// The next part of a response. A client that closes before its end makes it an error.
+async fn next_frame<S: AsyncRead + AsyncWrite + Unpin>(
+    client: &mut ClientStream<S>,
+    body: &mut Incoming,
+) -> io::Result<Option<Frame<Bytes>>> {
+    // What a client sends that has every byte is its next request, which is not read here.
+    let frame = if body.is_end_stream() || !client.ahead().is_empty() {
+        body.frame().await
+    } else {
+        tokio::select! {
+            biased;
+            frame = body.frame() => frame,
+            () = client_end(client) => return Err(io::ErrorKind::UnexpectedEof.into()),
+        }
+    };
+    frame.transpose().map_err(io::Error::other)
 }
 
 /// A response of a target whose framing has one reading.
@@ -367,7 +387,8 @@ fn head_text(status: StatusCode, fields: &HeaderMap) -> Vec<u8> {
 }
 
 impl FramedResponse {
-    /// Sends it to the client; whether the client was silent until its end. Trailers are not passed on.
+    /// Sends it to the client; whether the client was silent before its last bytes. Behind them, the next request may
+    /// come at any time. Trailers are not passed on.
     async fn send<S>(self, client: &mut ClientStream<S>, keeps_client: bool) -> io::Result<bool>
     where
         S: AsyncRead + AsyncWrite + Send + Unpin,
@@ -384,26 +405,34 @@ impl FramedResponse {
         head.extend_from_slice(b"\r\n");
         client.write_all(&head).await?;
         client.flush().await?;
-        while let Some(frame) = body.frame().await {
-            // An early end is an error too, so the client never gets the end of a body that broke off.
-            let Ok(data) = frame.map_err(io::Error::other)?.into_data() else {
+        let mut is_quiet = true;
+        // An early end is an error too, so the client never gets the end of a body that broke off.
+        while let Some(frame) = next_frame(client, &mut body).await? {
+            let Ok(data) = frame.into_data() else {
                 continue;
             };
-            if !is_chunked {
-                client.write_all(&data).await?;
-            } else if !data.is_empty() {
+            if data.is_empty() {
+                continue;
+            }
+            is_quiet = is_quiet && !has_sent_more(client);
+            if is_chunked {
                 let size = format!("{:x}\r\n", data.len());
                 // One write: TLS makes a record of each.
                 let chunk = [size.as_bytes(), &data, b"\r\n"].concat();
                 client.write_all(&chunk).await?;
+            } else {
+                client.write_all(&data).await?;
             }
             client.flush().await?;
         }
-        let is_quiet = !has_sent_more(client);
         if is_chunked {
+            is_quiet = is_quiet && !has_sent_more(client);
             client.write_all(b"0\r\n\r\n").await?;
             client.flush().await?;
         }
         Ok(is_quiet)
     }
 }
+
+#[cfg(test)]
+mod tests;

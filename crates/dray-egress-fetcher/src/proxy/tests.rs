@@ -6,6 +6,7 @@ mod changed_responses;
 mod clients;
 mod hostile;
 pub(super) mod intercepted;
+mod kept_tunnels;
 mod limits;
 mod persistent;
 mod requests;
