@@ -206,7 +206,8 @@ impl<'a> ChatApprovals<'a> {
             ChatState::Expired(_) => Ok(ChatOutcome::Answered(cancelled, None)),
             ChatState::Used => Err(used_failure()),
             ChatState::Decided(mut record) => {
-                let answers = record.value.chat_answers().unwrap_or(cancelled);
+                // Decided and not by the chat: by another request of the caller, which continues the call.
+                let answers = record.value.chat_answers().ok_or_else(used_failure)?;
                 self.store
                     .use_decision(self.principal, id, &mut record)
                     .await?;
