@@ -170,7 +170,7 @@ impl Settlement<'_> {
     }
 
     /// Records the decisions. Returns the calls that are made by them; the others have their results.
-    async fn record(
+    pub(super) async fn record(
         self,
         mut decided: Vec<DecidedCall>,
         messages: &mut [Message],
@@ -183,8 +183,8 @@ impl Settlement<'_> {
                     let decision = call.decision.clone();
                     self.approvals.decide(principal, id, record, decision).await
                 }
-                // A chat has decided.
-                Some(decision) if decision.permits() => {
+                // A chat has decided. A tool that asked continues with every answer, and only once.
+                Some(decision) if decision.permits() || record.value.questions.is_some() => {
                     self.approvals.use_decision(principal, id, record).await
                 }
                 Some(_) => Ok(()),

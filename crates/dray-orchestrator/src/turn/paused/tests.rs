@@ -9,11 +9,12 @@ use serde_json::{Map, json};
 use tokio_util::task::TaskTracker;
 
 use super::*;
-use crate::approvals::{ApprovalAudits, ApprovalDecision, NewApproval, USED_CODE};
+use crate::approvals::{ApprovalAudits, ApprovalDecision, ChatState, NewApproval, USED_CODE};
 use crate::http::ApprovalForm;
 use crate::records::CallerRecords;
 use crate::turn::approval_policy::ApprovalPolicy;
 use crate::turn::chat_approvals::ChatApprovals;
+use crate::turn::settle::Settlement;
 use crate::turn::tool_sources::ToolSources;
 use crate::turn::waiting::{PausedQuestion, WaitingCall};
 
@@ -314,5 +315,37 @@ async fn a_request_that_waits_for_a_chat_does_not_continue_what_the_caller_decli
         let settled = chats.settle(&[&paused.waiting], true).await;
         let failure = settled.unwrap_err();
         assert_eq!(failure.code.as_deref(), Some(USED_CODE));
+    }
+}
+
+#[tokio::test]
+async fn what_a_chat_declined_or_cancelled_is_used_once() {
+    let fixture = RecordFixture::start().await;
+    let store = &fixture.approvals;
+    for decision in [ApprovalDecision::Declined, ApprovalDecision::Cancelled] {
+        let paused = asking_call(&fixture).await;
+        let id = paused.approval.id.clone();
+        let mut record = store.get("client:a", &id).await.unwrap().unwrap();
+        let decided = store.decide("client:a", &id, &mut record, decision.clone());
+        decided.await.unwrap();
+        let state = store.chat_state("client:a", &id).await.unwrap();
+        assert!(matches!(state, ChatState::Decided(_)), "{state:?}");
+        let decided = || DecidedCall {
+            paused: paused.clone(),
+            record: record.clone(),
+            decision: decision.clone(),
+            answers: None,
+        };
+        let settlement = Settlement {
+            approvals: store,
+            principal: "client:a",
+        };
+        let due = settlement.record(vec![decided()], &mut []).await.unwrap();
+        assert_eq!(due.len(), 1);
+        let state = store.chat_state("client:a", &id).await.unwrap();
+        assert!(matches!(state, ChatState::Used), "{state:?}");
+        // A request that read the record at the same time.
+        let again = settlement.record(vec![decided()], &mut []).await;
+        assert!(again.is_err(), "{again:?}");
     }
 }
