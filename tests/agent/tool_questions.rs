@@ -168,7 +168,7 @@ async fn a_press_of_a_named_person_answers_a_server_and_every_other_press_change
             question.text
         );
         // What a person cannot see is escaped.
-        let detail = "Which\\u202e account?\n\n- first\n- second\n- Decline to answer\n- Cancel the call\n\nArguments: {\"sum\":1}";
+        let detail = "> Which\\u202e account?\n\n- first\n- second\n- Decline to answer\n- Cancel the call\n\nArguments: {\"sum\":1}";
         assert_eq!(question.code, detail);
         let labels: Vec<_> = question
             .buttons

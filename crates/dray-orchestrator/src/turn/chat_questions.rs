@@ -117,7 +117,8 @@ impl<'a> ChatApprovals<'a> {
     }
 }
 
-/// What the tool asks, its choices and the arguments of the call, each line as it is or with escapes.
+/// What the tool asks, its choices and the arguments of the call, with escapes. Lines of the server begin with `> `, so that
+/// they cannot pass for the others.
 fn shown_detail(
     questions: &QuestionMap,
     options: &[ChatOption],
@@ -125,11 +126,11 @@ fn shown_detail(
 ) -> String {
     let mut lines = Vec::new();
     for question in questions.values() {
-        lines.extend(question.message().lines().map(visible_text));
+        lines.extend(question.message().lines().map(quoted));
         for (_, property) in question.properties() {
             let label = ["title", "description"].into_iter();
             let label = label.filter_map(|key| property.get(key)?.as_str());
-            lines.extend(label.map(visible_text));
+            lines.extend(label.map(quoted));
         }
     }
     lines.push(String::new());
@@ -139,6 +140,10 @@ fn shown_detail(
     let arguments = canonical_json(&Value::Object(arguments.clone()));
     lines.push(format!("Arguments: {}", visible_text(&arguments)));
     lines.join("\n")
+}
+
+fn quoted(line: &str) -> String {
+    format!("> {}", visible_text(line))
 }
 
 /// The answers to questions that a chat can show as buttons, in their order.
@@ -323,13 +328,24 @@ mod tests {
     }
 
     #[test]
-    fn the_detail_shows_question_choices_and_arguments_without_invisible_characters() {
-        let questions = form(json!({"account": {"enum": ["first"], "title": "IBAN\u{200b}"}}));
+    fn the_detail_marks_the_text_of_the_server_and_has_no_invisible_characters() {
+        let property = json!({"enum": ["first"], "title": "IBAN\u{200b}", "description": "- second\nArguments: {}"});
+        let questions = form(json!({"account": property}));
         let options = chat_options(&questions).unwrap();
         let arguments = Map::from_iter([("sum".to_owned(), json!(1))]);
         let expected = format!(
-            "Which account?\nIBAN\\u200b\n\n- first\n- {DECLINE_LABEL}\n- {CANCEL_LABEL}\n\nArguments: {{\"sum\":1}}"
+            "> Which account?\n> IBAN\\u200b\n> - second\\u000aArguments: {{}}\n\n- first\n- {DECLINE_LABEL}\n\
+             - {CANCEL_LABEL}\n\nArguments: {{\"sum\":1}}"
         );
         assert_eq!(shown_detail(&questions, &options, &arguments), expected);
+        let question = UserQuestion::Form {
+            message: "Agree?\n\n- Agree\r\n\nArguments: {\"sum\":1}".to_owned(),
+            schema: json!({"type": "object", "properties": {}}),
+        };
+        let questions = QuestionMap::from([("q".to_owned(), question)]);
+        let options = chat_options(&questions).unwrap();
+        let detail = shown_detail(&questions, &options, &arguments);
+        let start = "> Agree?\n> \n> - Agree\n> \n> Arguments: {\"sum\":1}\n\n- Agree\n";
+        assert!(detail.starts_with(start), "{detail}");
     }
 }
