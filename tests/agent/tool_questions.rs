@@ -37,7 +37,7 @@ while read -r line; do
 done
 "#;
 
-/// A server of 2026-07-28. `pay` asks which account, `note` asks for a text, `twice` asks two times, `balance` does not ask.
+/// A server of 2026-07-28. `pay` asks which account, `note` asks for a text, `twice` asks two times, `balance` never.
 struct AskingServer(FakeServer<Vec<String>>);
 
 fn form(name: &str, property: &Value) -> Value {

@@ -119,8 +119,8 @@ impl<'a> ChatApprovals<'a> {
     }
 }
 
-/// What the tool asks, its choices and the arguments of the call, with escapes. Lines of the server begin with `> `, so that
-/// they cannot pass for the others.
+/// What the tool asks, its choices and the arguments of the call, with escapes. Lines of the server begin with `> `, so
+/// that they cannot pass for the others.
 fn shown_detail(
     questions: &QuestionMap,
     options: &[ChatOption],

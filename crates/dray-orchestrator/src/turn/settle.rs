@@ -61,7 +61,8 @@ impl Settlement<'_> {
     ///
     /// # Errors
     ///
-    /// A decision is not valid any more. The request then ends before any call is made.
+    /// A decision is not valid any more: the request then ends before any call is made. Or one of the calls ends the
+    /// request: the results of the others are kept.
     pub(super) async fn settle(
         self,
         resumed: ResumedCalls,
