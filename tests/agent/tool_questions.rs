@@ -37,7 +37,7 @@ while read -r line; do
 done
 "#;
 
-/// A server of 2026-07-28. `pay` asks which account, `note` asks for a text, `twice` asks two times.
+/// A server of 2026-07-28. `pay` asks which account, `note` asks for a text, `twice` asks two times, `balance` never.
 struct AskingServer(FakeServer<Vec<String>>);
 
 fn form(name: &str, property: &Value) -> Value {
@@ -57,6 +57,7 @@ fn call_result(params: &Value) -> Value {
     let given = params.pointer("/inputResponses/q");
     let state = params["requestState"].as_str();
     match (params["name"].as_str().unwrap(), state, given) {
+        ("balance", ..) => done("12 pounds"),
         ("note", None, _) => asks(form("note", &json!({"type": "string"})), "noting"),
         ("twice", Some("once"), Some(_)) => asks(account, "sealed"),
         ("twice", None, _) => asks(account, "once"),
@@ -74,7 +75,7 @@ async fn reply(
     request: ReceivedRequest,
 ) -> Result<Reply, ConnectionClosed> {
     let message = request.json().await?;
-    let tools = ["pay", "note", "twice"];
+    let tools = ["pay", "note", "twice", "balance"];
     let tools = tools.map(|name| json!({"name": name, "inputSchema": {"type": "object"}}));
     let result = match message["method"].as_str().unwrap_or_default() {
         "server/discover" => json!({
@@ -130,6 +131,8 @@ fn setup(tool_set: &Value) -> AgentSetup {
         {"when": {"tool_result_of": "bank_pay"}, "reply": {"say": "Got {result}."}},
         {"when": {"tool_result_of": "bank_note"}, "reply": {"say": "Got {result}."}},
         {"when": {"tool_result_of": "bank_twice"}, "reply": {"say": "Got {result}."}},
+        {"when": {"last_user_contains": "both"}, "reply": {"call": [
+            {"name": "bank_balance", "arguments": {}}, {"name": "bank_pay", "arguments": {}}]}},
         {"when": {"last_user_contains": "note"}, "reply": call("bank_note")},
         {"when": {"last_user_contains": "twice"}, "reply": call("bank_twice")},
         {"reply": call("bank_pay")},
@@ -168,7 +171,7 @@ async fn a_press_of_a_named_person_answers_a_server_and_every_other_press_change
             question.text
         );
         // What a person cannot see is escaped.
-        let detail = "Which\\u202e account?\n\n- first\n- second\n- Decline to answer\n- Cancel the call\n\nArguments: {\"sum\":1}";
+        let detail = "> Which\\u202e account?\n\n- first\n- second\n- Decline to answer\n- Cancel the call\n\nArguments: {\"sum\":1}";
         assert_eq!(question.code, detail);
         let labels: Vec<_> = question
             .buttons
@@ -466,5 +469,27 @@ async fn a_client_that_leaves_during_the_wait_takes_the_question_back() {
     assert!(press_reply.contains("changes nothing"), "{press_reply}");
     ops.shown_with("Taken back").await;
     assert_eq!(bank.calls(), ["pay begin"]);
+    ops.fixture.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_result_is_kept_before_another_call_of_its_round_waits_for_a_chat() {
+    let bank = AskingServer::start().await;
+    let rules = r#"[{"tools": ["bank_balance", "bank_pay"]}]"#;
+    let ops = bank.start_ops(|setup| setup.set("orchestrator.require_approval", rules));
+    let ops = ops.await;
+    let paused = ops.ask(json!([user("both")])).await;
+    let mut messages = messages_after(&paused, "yes");
+    let asking = Box::pin(ops.ask(messages.clone()));
+    match futures_util::future::select(asking, Box::pin(ops.question())).await {
+        futures_util::future::Either::Right((_, asking)) => drop(asking),
+        futures_util::future::Either::Left((answer, _)) => panic!("{answer:?}"),
+    }
+    let failed = json!({"role": "assistant", "content": "It failed."});
+    let later = [failed, user("the weather?")];
+    messages.as_array_mut().unwrap().extend(later);
+    assert_eq!(ops.ask(messages).await.text(), "It rains.");
+    let seen = ops.fixture.messages(ops.fixture.model.asked().len() - 1);
+    assert!(json!(seen).to_string().contains("12 pounds"), "{seen:?}");
     ops.fixture.stop().await;
 }

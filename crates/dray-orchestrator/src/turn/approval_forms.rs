@@ -155,9 +155,20 @@ pub(super) fn chat_question(source: &str, tool: &str, principal: &str, expires_m
 /// Text in which invisible characters, and characters that change the visible order, are escaped (Unicode, format
 /// characters). JSON reads the escapes as the same characters.
 pub(super) fn visible_text(text: &str) -> String {
+    escaped(text, is_invisible)
+}
+
+/// The same for short texts that people compare: blanks other than the usual one are escaped too.
+pub(super) fn label_text(text: &str) -> String {
+    escaped(text, |character| {
+        is_invisible(character) || (character != ' ' && character.is_whitespace())
+    })
+}
+
+fn escaped(text: &str, is_hidden: impl Fn(char) -> bool) -> String {
     let mut visible = String::with_capacity(text.len());
     for character in text.chars() {
-        if is_invisible(character) {
+        if is_hidden(character) {
             let mut units = [0; 2];
             for unit in character.encode_utf16(&mut units) {
                 let _ = write!(visible, "\\u{unit:04x}");
@@ -169,12 +180,13 @@ pub(super) fn visible_text(text: &str) -> String {
     visible
 }
 
-fn is_invisible(character: char) -> bool {
+/// Whether a person cannot see a character. Of blanks this is the one of Braille alone.
+pub(super) fn is_invisible(character: char) -> bool {
     character.is_control()
         || matches!(character,
             '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}'..='\u{1160}' | '\u{17b4}'..='\u{17b5}' | '\u{180b}'..='\u{180f}'
-            | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{3164}' | '\u{fe00}'..='\u{fe0f}'
-            | '\u{feff}' | '\u{ffa0}' | '\u{fff0}'..='\u{fffb}' | '\u{e0000}'..='\u{e0fff}')
+            | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{2800}' | '\u{3164}'
+            | '\u{fe00}'..='\u{fe0f}' | '\u{feff}' | '\u{ffa0}' | '\u{fff0}'..='\u{fffb}' | '\u{e0000}'..='\u{e0fff}')
 }
 
 /// Turns questions in text and the messages that answer them into calls and results, as other clients have them.
@@ -334,6 +346,9 @@ mod tests {
             visible_text("a\u{202e}b\u{e0041}ü€"),
             "a\\u202eb\\udb40\\udc41ü€"
         );
+        let blanks = "1\u{a0}000 €\u{2800}";
+        assert_eq!(visible_text(blanks), "1\u{a0}000 €\\u2800");
+        assert_eq!(label_text(blanks), "1\\u00a0000 €\\u2800");
     }
 
     #[test]

@@ -206,7 +206,8 @@ impl<'a> ChatApprovals<'a> {
             ChatState::Expired(_) => Ok(ChatOutcome::Answered(cancelled, None)),
             ChatState::Used => Err(used_failure()),
             ChatState::Decided(mut record) => {
-                let answers = record.value.chat_answers().unwrap_or(cancelled);
+                // Decided and not by the chat: by another request of the caller, which continues the call.
+                let answers = record.value.chat_answers().ok_or_else(used_failure)?;
                 self.store
                     .use_decision(self.principal, id, &mut record)
                     .await?;
@@ -216,7 +217,8 @@ impl<'a> ChatApprovals<'a> {
     }
 }
 
-/// Calls that chats decided about in this request.
+/// Calls that chats decided about in this request. The caller takes the results out after each wait, so that a failure
+/// loses none.
 #[derive(Debug, Default)]
 pub(super) struct DecidedCalls {
     /// The ends of those that were made or continued.
@@ -244,44 +246,55 @@ impl<'a> ToolLoop<'a> {
                 Err((call, text)) => messages.push(ToolRunner::refused(&call, text)),
             }
         }
-        let decided = self.wait_for_chats(open, may_wait).await?;
-        for (call, text) in &decided.refused {
-            messages.push(ToolRunner::refused(call, text));
-        }
-        for (_, ran) in decided.ran {
-            messages.push(self.take(ran, tally).await?);
+        let mut decided = DecidedCalls::default();
+        // Ends, because each call may ask only so often (`MAX_QUESTION_ROUNDS`).
+        while !open.is_empty() {
+            let again = self.wait_for_chats(open, may_wait, &mut decided).await;
+            for (call, text) in std::mem::take(&mut decided.refused) {
+                messages.push(ToolRunner::refused(&call, text));
+            }
+            for (_, ran) in std::mem::take(&mut decided.ran) {
+                messages.push(self.take(ran, tally).await?);
+            }
+            open = again?;
         }
         Ok(decided.waiting)
     }
 
-    /// Waits for chats, and makes or continues the calls that they decide about. A tool that asks again is asked about
-    /// again.
+    /// Waits for chats, and makes or continues the calls that they decide about. Returns the questions of tools that
+    /// ask again.
+    ///
+    /// # Errors
+    ///
+    /// Of the first call that ends the request. The results of the other calls are in `decided`.
     pub(super) async fn wait_for_chats(
         &self,
-        mut open: Vec<OpenQuestion<'a>>,
+        open: Vec<OpenQuestion<'a>>,
         may_wait: bool,
-    ) -> Result<DecidedCalls, LoopError> {
-        let mut decided = DecidedCalls::default();
-        // Ends, because each call may ask only so often (`MAX_QUESTION_ROUNDS`).
-        while !open.is_empty() {
-            self.announce_tools().await?;
-            // The client must not wait for a chat before it is asked itself.
-            let may_wait = may_wait && decided.waiting.is_empty();
-            let due = self.due_calls(open, may_wait, &mut decided).await?;
-            let ran = join_all(due.iter().map(|due| due.run(self))).await;
-            let mut asking = Vec::new();
-            for (due, ran) in due.into_iter().zip(ran) {
-                let round = due.next_round();
-                match waiting_or_ran(due.waiting.call.clone(), ran?, round) {
-                    Ok(again) => asking.push(again),
-                    Err(ran) => decided.ran.push((due.waiting.call, *ran)),
-                }
+        decided: &mut DecidedCalls,
+    ) -> Result<Vec<OpenQuestion<'a>>, LoopError> {
+        self.announce_tools().await?;
+        // The client must not wait for a chat before it is asked itself.
+        let may_wait = may_wait && decided.waiting.is_empty();
+        let due = self.due_calls(open, may_wait, decided).await?;
+        let ran = join_all(due.iter().map(|due| due.run(self))).await;
+        let mut asking = Vec::new();
+        let mut failed = None;
+        for (due, ran) in due.into_iter().zip(ran) {
+            let round = due.next_round();
+            let call = due.waiting.call;
+            match ran.map(|ran| waiting_or_ran(call.clone(), ran, round)) {
+                Ok(Ok(again)) => asking.push(again),
+                Ok(Err(ran)) => decided.ran.push((call, *ran)),
+                Err(error) => failed = failed.or(Some(error)),
             }
-            let (again, of_client) = self.chats.ask_tools(asking).await;
-            decided.waiting.extend(of_client);
-            open = again;
         }
-        Ok(decided)
+        if let Some(error) = failed {
+            return Err(error);
+        }
+        let (again, of_client) = self.chats.ask_tools(asking).await;
+        decided.waiting.extend(of_client);
+        Ok(again)
     }
 
     /// The calls that are made or continued now. The others are added to `decided`.

@@ -8,7 +8,7 @@ use dray_tool::{QuestionMap, UserAnswer, UserQuestion, choices};
 use futures_util::future::join_all;
 use serde_json::{Map, Value, json};
 
-use super::approval_forms::visible_text;
+use super::approval_forms::{is_invisible, label_text, visible_text};
 use super::chat_approvals::{ChatApprovals, OpenQuestion};
 use super::prepare::iso_minute;
 use super::waiting::{PausedQuestion, WaitingCall, question_digest};
@@ -22,6 +22,8 @@ const MAX_LABEL_CHARS: usize = 40;
 /// Buttons for the answers that every question has. They name what they do, since a choice may have a short name.
 const DECLINE_LABEL: &str = "Decline to answer";
 const CANCEL_LABEL: &str = "Cancel the call";
+/// What no choice may be called, since people would take its button for one of those two.
+const OWN_LABELS: [&str; 4] = [DECLINE_LABEL, CANCEL_LABEL, "Decline", "Cancel"];
 
 impl<'a> ChatApprovals<'a> {
     /// Asks chats what tools ask, concurrently. Returns the questions that chats show, and the calls that stay with the
@@ -117,7 +119,8 @@ impl<'a> ChatApprovals<'a> {
     }
 }
 
-/// What the tool asks, its choices and the arguments of the call, each line as it is or with escapes.
+/// What the tool asks, its choices and the arguments of the call, with escapes. Lines of the server begin with `> `, so
+/// that they cannot pass for the others.
 fn shown_detail(
     questions: &QuestionMap,
     options: &[ChatOption],
@@ -125,20 +128,39 @@ fn shown_detail(
 ) -> String {
     let mut lines = Vec::new();
     for question in questions.values() {
-        lines.extend(question.message().lines().map(visible_text));
+        lines.extend(question.message().lines().map(quoted));
         for (_, property) in question.properties() {
             let label = ["title", "description"].into_iter();
             let label = label.filter_map(|key| property.get(key)?.as_str());
-            lines.extend(label.map(visible_text));
+            lines.extend(label.map(quoted));
         }
     }
     lines.push(String::new());
     // In full, since a narrow screen may cut the text of a button.
-    lines.extend(options.iter().map(|option| format!("- {}", option.label)));
+    lines.extend(options.iter().map(option_line));
     lines.push(String::new());
     let arguments = canonical_json(&Value::Object(arguments.clone()));
     lines.push(format!("Arguments: {}", visible_text(&arguments)));
     lines.join("\n")
+}
+
+/// A choice, with the value that the tool gets if it is not the label itself.
+fn option_line(option: &ChatOption) -> String {
+    let label = &option.label;
+    let value = match &option.answer {
+        UserAnswer::Accepted(values) => values.values().next(),
+        UserAnswer::Declined | UserAnswer::Cancelled => None,
+    };
+    match value {
+        Some(value) if value.as_str() != Some(label.as_str()) => {
+            format!("- {label} = {}", label_text(&canonical_json(value)))
+        }
+        _ => format!("- {label}"),
+    }
+}
+
+fn quoted(line: &str) -> String {
+    format!("> {}", visible_text(line))
 }
 
 /// The answers to questions that a chat can show as buttons, in their order.
@@ -169,10 +191,16 @@ fn chat_options(questions: &QuestionMap) -> Result<Vec<ChatOption>, &'static str
     }
     let mut options = Vec::with_capacity(choices.len() + 2);
     for (label, values) in choices {
+        if OWN_LABELS
+            .iter()
+            .any(|own| compared(own) == compared(&label))
+        {
+            return Err("one of its choices has the name of a button that declines or cancels");
+        }
         let values = question.completed(values);
         let values = values.map_err(|_| "the form refuses one of its own choices")?;
         options.push(ChatOption {
-            label: visible_text(label.trim()),
+            label: label_text(label.trim()),
             answer: UserAnswer::Accepted(values),
         });
     }
@@ -220,6 +248,13 @@ fn field_choices(property: &Value) -> Option<Vec<(String, Value)>> {
         Some((label.to_owned(), value.clone()))
     });
     labelled.collect()
+}
+
+/// A label as people compare it: without case and blanks.
+fn compared(label: &str) -> String {
+    let characters = label.chars();
+    let shown = characters.filter(|one| !one.is_whitespace() && !is_invisible(*one));
+    shown.flat_map(char::to_lowercase).collect()
 }
 
 /// Whether people can tell the buttons apart and read them whole.
@@ -311,7 +346,10 @@ mod tests {
             (choice(&many), "more choices"),
             (choice(&[&long]), "short and different"),
             (choice(&["one", "ONE"]), "short and different"),
-            (choice(&["cancel the call"]), "short and different"),
+            (choice(&["cancel the call"]), "declines or cancels"),
+            (choice(&["Yes", "DECLINE"]), "declines or cancels"),
+            (choice(&["Decline\u{a0}to  answer"]), "declines or cancels"),
+            (choice(&["Cancel\u{2800}"]), "declines or cancels"),
             (choice(&[" "]), "short and different"),
             (page, "a page to visit"),
             (both, "one question at a time"),
@@ -323,13 +361,43 @@ mod tests {
     }
 
     #[test]
-    fn the_detail_shows_question_choices_and_arguments_without_invisible_characters() {
-        let questions = form(json!({"account": {"enum": ["first"], "title": "IBAN\u{200b}"}}));
+    fn the_detail_marks_the_text_of_the_server_and_has_no_invisible_characters() {
+        let property = json!({"enum": ["first"], "title": "IBAN\u{200b}", "description": "- second\nArguments: {}"});
+        let questions = form(json!({"account": property}));
         let options = chat_options(&questions).unwrap();
         let arguments = Map::from_iter([("sum".to_owned(), json!(1))]);
         let expected = format!(
-            "Which account?\nIBAN\\u200b\n\n- first\n- {DECLINE_LABEL}\n- {CANCEL_LABEL}\n\nArguments: {{\"sum\":1}}"
+            "> Which account?\n> IBAN\\u200b\n> - second\\u000aArguments: {{}}\n\n- first\n- {DECLINE_LABEL}\n\
+             - {CANCEL_LABEL}\n\nArguments: {{\"sum\":1}}"
         );
         assert_eq!(shown_detail(&questions, &options, &arguments), expected);
+        let question = UserQuestion::Form {
+            message: "Agree?\n\n- Agree\r\n\nArguments: {\"sum\":1}".to_owned(),
+            schema: json!({"type": "object", "properties": {}}),
+        };
+        let questions = QuestionMap::from([("q".to_owned(), question)]);
+        let options = chat_options(&questions).unwrap();
+        let detail = shown_detail(&questions, &options, &arguments);
+        let start = "> Agree?\n> \n> - Agree\n> \n> Arguments: {\"sum\":1}\n\n- Agree\n";
+        assert!(detail.starts_with(start), "{detail}");
+    }
+
+    #[test]
+    fn the_detail_shows_the_value_behind_a_label() {
+        let titled = json!({"account": {"type": "string", "oneOf": [
+            {"const": "a-1", "title": "My\u{a0}account\u{2800}"}, {"const": "same", "title": "same"}]}});
+        let yes = json!({"ok": {"type": "boolean"}});
+        for (properties, shown) in [
+            (
+                titled,
+                "\n- My\\u00a0account\\u2800 = \"a-1\"\n- same\n- Decline",
+            ),
+            (yes, "\n- Yes = true\n- No = false\n- Decline"),
+        ] {
+            let questions = form(properties);
+            let options = chat_options(&questions).unwrap();
+            let detail = shown_detail(&questions, &options, &Map::new());
+            assert!(detail.contains(shown), "{detail}");
+        }
     }
 }

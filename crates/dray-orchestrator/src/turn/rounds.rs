@@ -260,14 +260,24 @@ impl ToolLoop<'_> {
         mut ran: CompletedCall,
         tally: &mut TurnTally,
     ) -> Result<Message, LoopError> {
+        self.model.outgoing.stamp(&mut ran.message);
+        self.report_end(&mut ran, tally).await?;
+        Ok(ran.message)
+    }
+
+    /// Counts what a call used, and sends its new files to the user.
+    pub(super) async fn report_end(
+        &self,
+        ran: &mut CompletedCall,
+        tally: &mut TurnTally,
+    ) -> Result<(), LoopError> {
         tally.tool(&ran.usage);
-        for attachment in ran.propagate {
+        for attachment in std::mem::take(&mut ran.propagate) {
             if tally.is_new(&attachment) {
                 tally.note_files(std::slice::from_ref(&attachment));
                 self.sink.send(Event::Attachment(attachment)).await?;
             }
         }
-        self.model.outgoing.stamp(&mut ran.message);
-        Ok(ran.message)
+        Ok(())
     }
 }

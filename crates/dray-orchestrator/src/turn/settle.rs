@@ -7,7 +7,7 @@ use dray_tool::pipeline::CompletedCall;
 use dray_tool::{AnswerMap, AnsweredQuestion, UserAnswer};
 use futures_util::future::join_all;
 
-use super::chat_approvals::ChatOutcome;
+use super::chat_approvals::{ChatOutcome, DecidedCalls};
 use super::paused::{DecidedCall, ResumedCalls};
 use super::prepare::with_stable_names;
 use super::rounds::{LoopError, ToolLoop};
@@ -40,7 +40,18 @@ pub(super) struct DueCall {
     /// Answers for the tool that asked; a call without them begins.
     answers: Option<AnswerMap>,
     /// The record of the decision of an earlier request's question.
-    record: Option<(String, RevisedRecord<ApprovalRecord>)>,
+    record: Option<UsedRecord>,
+}
+
+/// The id of a decision that a call uses, and its record, in which the result is kept.
+type UsedRecord = (String, RevisedRecord<ApprovalRecord>);
+
+/// A call that has a result.
+struct EndedCall {
+    /// The model's id of the call.
+    id: String,
+    ran: CompletedCall,
+    record: Option<UsedRecord>,
 }
 
 impl Settlement<'_> {
@@ -50,7 +61,8 @@ impl Settlement<'_> {
     ///
     /// # Errors
     ///
-    /// A decision is not valid any more. The request then ends before any call is made.
+    /// A decision is not valid any more: the request then ends before any call is made. Or one of the calls ends the
+    /// request: the results of the others are kept.
     pub(super) async fn settle(
         self,
         resumed: ResumedCalls,
@@ -77,37 +89,93 @@ impl Settlement<'_> {
         if !due.is_empty() {
             rounds.announce_tools().await?;
         }
-        let ran = join_all(due.iter().map(|due| due.run(rounds))).await;
-        let (mut ended, mut again, mut records) = (Vec::new(), Vec::new(), HashMap::new());
-        for (due, ran) in due.into_iter().zip(ran) {
-            let round = due.next_round();
-            let call = due.waiting.call;
-            if let Some(record) = due.record {
-                records.insert(call.id.clone(), record);
-            }
-            match waiting_or_ran(call.clone(), ran?, round) {
-                Ok(asks) => again.push(asks),
-                Err(ran) => ended.push((call, *ran)),
-            }
-        }
-        let (open, of_client) = rounds.chats.ask_tools(again).await;
+        let (again, mut records) = self.make(due, rounds, messages, tally).await?;
+        let (mut open, of_client) = rounds.chats.ask_tools(again).await;
         waiting.extend(of_client);
-        let decided = rounds.wait_for_chats(open, waiting.is_empty()).await?;
-        waiting.extend(decided.waiting);
-        for (call, ran) in ended.into_iter().chain(decided.ran) {
-            let result = rounds.take(ran, tally).await?;
-            if let Some((id, mut record)) = records.remove(&call.id) {
-                let stored_result = with_stable_names(&result);
-                self.approvals
-                    .keep_outcome(self.principal, &id, &mut record, &stored_result)
-                    .await;
+        let may_wait = waiting.is_empty();
+        let mut decided = DecidedCalls::default();
+        // Ends, because each call may ask only so often (`MAX_QUESTION_ROUNDS`).
+        while !open.is_empty() {
+            let again = rounds.wait_for_chats(open, may_wait, &mut decided).await;
+            let mut kept: Result<(), LoopError> = Ok(());
+            for (call, ran) in std::mem::take(&mut decided.ran) {
+                let record = records.remove(&call.id);
+                let id = call.id;
+                let ended = EndedCall { id, ran, record };
+                let result = self.keep(ended, rounds, messages, tally).await;
+                kept = kept.and(result);
             }
-            place_result(messages, &call.id, result);
+            open = again?;
+            kept?;
         }
+        waiting.extend(decided.waiting);
         if !waiting.is_empty() {
             rounds.keep_agent(messages);
         }
         Ok(waiting)
+    }
+
+    /// Makes and continues calls concurrently, and keeps each result before anyone is asked again. Returns the calls
+    /// whose tools ask again, and their records.
+    ///
+    /// # Errors
+    ///
+    /// Of the first call that ends the request. The results of the other calls are kept.
+    async fn make(
+        self,
+        due: Vec<DueCall>,
+        rounds: &ToolLoop<'_>,
+        messages: &mut [Message],
+        tally: &mut TurnTally,
+    ) -> Result<(Vec<WaitingCall>, HashMap<String, UsedRecord>), LoopError> {
+        let ran = join_all(due.iter().map(|due| due.run(rounds))).await;
+        let (mut asking, mut records) = (Vec::new(), HashMap::new());
+        let mut kept: Result<(), LoopError> = Ok(());
+        for (due, ran) in due.into_iter().zip(ran) {
+            let round = due.next_round();
+            let (call, record) = (due.waiting.call, due.record);
+            let result = match ran.map(|ran| waiting_or_ran(call.clone(), ran, round)) {
+                Ok(Ok(again)) => {
+                    records.extend(record.map(|record| (call.id, record)));
+                    asking.push(again);
+                    Ok(())
+                }
+                Ok(Err(ran)) => {
+                    let (id, ran) = (call.id, *ran);
+                    let ended = EndedCall { id, ran, record };
+                    self.keep(ended, rounds, messages, tally).await
+                }
+                Err(error) => Err(error),
+            };
+            kept = kept.and(result);
+        }
+        kept?;
+        Ok((asking, records))
+    }
+
+    /// Keeps the result of a call, and puts it into its place.
+    ///
+    /// # Errors
+    ///
+    /// The client has disconnected. The result is kept also then.
+    async fn keep(
+        self,
+        ended: EndedCall,
+        rounds: &ToolLoop<'_>,
+        messages: &mut [Message],
+        tally: &mut TurnTally,
+    ) -> Result<(), LoopError> {
+        let mut ran = ended.ran;
+        rounds.model.outgoing.stamp(&mut ran.message);
+        if let Some((id, mut record)) = ended.record {
+            let stored_result = with_stable_names(&ran.message);
+            self.approvals
+                .keep_outcome(self.principal, &id, &mut record, &stored_result)
+                .await;
+        }
+        let reported = rounds.report_end(&mut ran, tally).await;
+        place_result(messages, &ended.id, ran.message);
+        reported
     }
 
     /// Withdraws questions that chats have not answered.
@@ -170,7 +238,7 @@ impl Settlement<'_> {
     }
 
     /// Records the decisions. Returns the calls that are made by them; the others have their results.
-    async fn record(
+    pub(super) async fn record(
         self,
         mut decided: Vec<DecidedCall>,
         messages: &mut [Message],
@@ -183,8 +251,8 @@ impl Settlement<'_> {
                     let decision = call.decision.clone();
                     self.approvals.decide(principal, id, record, decision).await
                 }
-                // A chat has decided.
-                Some(decision) if decision.permits() => {
+                // A chat has decided. A tool that asked continues with every answer, and only once.
+                Some(decision) if decision.permits() || record.value.questions.is_some() => {
                     self.approvals.use_decision(principal, id, record).await
                 }
                 Some(_) => Ok(()),

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use crate::client_tools::{CountingEndpoint, kept, tool_result, user};
 use crate::fixture::{ChatResult, TurnFixture, manifest, rest};
 use crate::responses::create;
+use crate::tools::FakeEndpoint;
 
 /// The model calls both tools of the shop in one round; of these `b` needs approval.
 const ORDER_SCRIPT: &str = r#"{"rules": [
@@ -118,6 +119,30 @@ async fn every_other_answer_refuses_and_the_model_sees_it() {
     let seen = fixture.asked().pop().unwrap()["messages"].to_string();
     assert!(seen.contains("did not answer yes or no"), "{seen}");
     assert_eq!(endpoint.called(), ["free", "free"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_result_of_an_approved_call_is_kept_when_another_call_of_its_round_ends_the_request() {
+    let script = r#"{"rules": [
+        {"when": {"last_user_contains": "what"}, "reply": {"say": "Something else."}},
+        {"reply": {"say": "Let me order.", "call": [
+            {"name": "shop_broken", "arguments": {}}, {"name": "shop_b", "arguments": {"q": "dear"}}]}}]}"#;
+    let endpoint = FakeEndpoint::start().await;
+    let mut set = rest(&endpoint.url(), &["b", "broken"]);
+    set["tools"][1]["fallback_configuration"] = json!({"strategies": [{"type": "stop"}]});
+    let mut agent = manifest(json!([set]));
+    agent["require_approval"] = json!([{"tools": ["shop_b", "shop_broken"]}]);
+    let fixture = TurnFixture::with(&agent, script, |_| {}).await;
+    let question = fixture.send_text("order").await;
+    let messages = answered(&question, "yes");
+    let stopped = fixture.ask(messages.clone()).await;
+    assert!(!stopped.error().is_null(), "{stopped:?}");
+    let mut later = messages.as_array().unwrap().clone();
+    later.push(json!({"role": "assistant", "content": "It failed."}));
+    later.push(user("what now"));
+    assert_eq!(fixture.ask(json!(later)).await.text(), "Something else.");
+    let contents = fixture.asked().pop().unwrap()["messages"].to_string();
+    assert!(contents.contains(r#"\"path\":\"/b\""#), "{contents}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

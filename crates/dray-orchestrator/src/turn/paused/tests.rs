@@ -3,13 +3,20 @@
 use dray_agent::message::{FunctionCall, ToolCall};
 use dray_bus::{Bus, Topology};
 use dray_store::embedded::EmbeddedS3;
+use dray_tool::{QuestionMap, ToolQuestion, UserQuestion};
 use opentelemetry::metrics::MeterProvider as _;
 use serde_json::{Map, json};
 use tokio_util::task::TaskTracker;
 
 use super::*;
-use crate::approvals::ApprovalAudits;
+use crate::approvals::{ApprovalAudits, ApprovalDecision, ChatState, NewApproval, USED_CODE};
+use crate::http::ApprovalForm;
 use crate::records::CallerRecords;
+use crate::turn::approval_policy::ApprovalPolicy;
+use crate::turn::chat_approvals::ChatApprovals;
+use crate::turn::settle::Settlement;
+use crate::turn::tool_sources::ToolSources;
+use crate::turn::waiting::{PausedQuestion, WaitingCall};
 
 struct RecordFixture {
     turns: PausedTurns,
@@ -255,4 +262,90 @@ async fn a_record_that_is_too_large_is_refused() {
     let failure = fixture.turns.save("client:a", &large).await.unwrap_err();
     assert_eq!(failure.status, 500);
     assert!(failure.message.contains("32MiB"), "{}", failure.message);
+}
+
+/// A call whose tool asks, with its record.
+async fn asking_call(fixture: &RecordFixture) -> PausedApproval {
+    let question = UserQuestion::Form {
+        message: "Really?".to_owned(),
+        schema: json!({"type": "object", "properties": {"ok": {"type": "boolean"}}}),
+    };
+    let questions = QuestionMap::from([("q".to_owned(), question)]);
+    let mut approval = NewApproval::new("own", &Sha256Digest::of(b"own"));
+    approval.questions = Some(questions.clone());
+    let (store, expires_ms) = (&fixture.approvals, fixture.now_ms + 60_000);
+    let opened = store.open(
+        "client:a",
+        "token",
+        std::slice::from_ref(&approval),
+        expires_ms,
+    );
+    opened.await.unwrap();
+    let mut waiting = WaitingCall::in_chat(call("m0", "own"), approval.clone());
+    waiting.question = Some(PausedQuestion {
+        asked: ToolQuestion {
+            questions,
+            resume: Value::Null,
+            is_over: false,
+        },
+        result: Message::new(Role::Tool, ""),
+        round: 1,
+        not_in_chat: None,
+    });
+    PausedApproval { approval, waiting }
+}
+
+#[tokio::test]
+async fn a_request_that_waits_for_a_chat_does_not_continue_what_the_caller_declined_elsewhere() {
+    let fixture = RecordFixture::start().await;
+    let store = &fixture.approvals;
+    let policy = ApprovalPolicy::new(&[], None, ToolSources::default(), ApprovalForm::Text);
+    for decision in [ApprovalDecision::Declined, ApprovalDecision::Cancelled] {
+        let paused = asking_call(&fixture).await;
+        let id = &paused.approval.id;
+        let mut record = store.get("client:a", id).await.unwrap().unwrap();
+        let decided = store.decide("client:a", id, &mut record, decision);
+        decided.await.unwrap();
+        let chats = ChatApprovals {
+            store,
+            principal: "client:a",
+            policy: &policy,
+            max_wait: Duration::ZERO,
+        };
+        let settled = chats.settle(&[&paused.waiting], true).await;
+        let failure = settled.unwrap_err();
+        assert_eq!(failure.code.as_deref(), Some(USED_CODE));
+    }
+}
+
+#[tokio::test]
+async fn what_a_chat_declined_or_cancelled_is_used_once() {
+    let fixture = RecordFixture::start().await;
+    let store = &fixture.approvals;
+    for decision in [ApprovalDecision::Declined, ApprovalDecision::Cancelled] {
+        let paused = asking_call(&fixture).await;
+        let id = paused.approval.id.clone();
+        let mut record = store.get("client:a", &id).await.unwrap().unwrap();
+        let decided = store.decide("client:a", &id, &mut record, decision.clone());
+        decided.await.unwrap();
+        let state = store.chat_state("client:a", &id).await.unwrap();
+        assert!(matches!(state, ChatState::Decided(_)), "{state:?}");
+        let decided = || DecidedCall {
+            paused: paused.clone(),
+            record: record.clone(),
+            decision: decision.clone(),
+            answers: None,
+        };
+        let settlement = Settlement {
+            approvals: store,
+            principal: "client:a",
+        };
+        let due = settlement.record(vec![decided()], &mut []).await.unwrap();
+        assert_eq!(due.len(), 1);
+        let state = store.chat_state("client:a", &id).await.unwrap();
+        assert!(matches!(state, ChatState::Used), "{state:?}");
+        // A request that read the record at the same time.
+        let again = settlement.record(vec![decided()], &mut []).await;
+        assert!(again.is_err(), "{again:?}");
+    }
 }
