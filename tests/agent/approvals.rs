@@ -339,7 +339,7 @@ async fn a_press_counts_after_a_kill_of_platform_delivery_between_its_message_an
     let settings = ops.chat_settings();
     let first = ops.fixture.process("platform-delivery", &settings).await;
     // The message is visible, and the process never learns its id.
-    ops.fixture.telegram.script(InjectedFault::NeverAnswer);
+    ops.fixture.telegram.script(InjectedFault::NeverRespond);
     let deciding = async {
         let question = ops.question().await;
         first.kill9();
