@@ -17,6 +17,8 @@ const STAGED_BYTES: usize = 24 << 20;
 const LONG_BYTES: u64 = 1 << 30;
 /// Larger than the buffers of a connection.
 const UPLOAD_BYTES: u64 = 64 << 20;
+/// Larger than a pipe, and not too long for a message.
+const INPUT_BYTES: usize = 1 << 20;
 /// Longest wait for bytes of a connection.
 const READ_TIMEOUT: Duration = Duration::from_mins(1);
 
@@ -161,4 +163,23 @@ async fn an_upload_is_completed_when_the_wait_for_its_delivery_is_interrupted() 
         .write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")
         .unwrap();
     assert_eq!(exit_code(&mut child).await, Some(130));
+}
+
+#[tokio::test]
+async fn signals_end_commands_that_read_all_of_their_input() {
+    for (arguments, signal, code) in [
+        (&["resolve", "-"][..], "-INT", 130),
+        (&["resolve", "-"][..], "-TERM", 143),
+        (&["chat", "-"][..], "-TERM", 143),
+    ] {
+        let home = CliHome::new();
+        let mut command = home.dray(arguments);
+        let command = command.stdin(Stdio::piped()).stderr(Stdio::null());
+        let mut child = command.spawn().unwrap();
+        // Kept open, so that the command waits for more.
+        let mut input = child.stdin.take().unwrap();
+        input.write_all(&vec![b' '; INPUT_BYTES]).unwrap();
+        assert_eq!(end_by(signal, &mut child).await, Some(code));
+        drop(input);
+    }
 }
