@@ -168,8 +168,8 @@ async fn an_upload_is_completed_when_the_wait_for_its_delivery_is_interrupted() 
 #[tokio::test]
 async fn signals_end_commands_that_read_all_of_their_input() {
     for (arguments, signal, code) in [
-        (&["resolve", "-"][..], "-INT", 130),
-        (&["resolve", "-"][..], "-TERM", 143),
+        (&["resolve", "--arguments", "-"][..], "-INT", 130),
+        (&["resolve", "--arguments", "-"][..], "-TERM", 143),
         (&["chat", "-"][..], "-TERM", 143),
     ] {
         let home = CliHome::new();
