@@ -33,17 +33,24 @@ fn a_timeout_of_centuries_is_refused() {
 }
 
 #[test]
-fn limits_of_reading_that_are_not_possible_are_refused() {
+fn limits_of_reading_that_are_not_possible_leave_the_default_with_one_remark() {
     let home = CliHome::new();
-    let file = home.0.path().join("a.txt");
-    std::fs::write(&file, "text").unwrap();
-    let file = file.to_str().unwrap();
+    let files = ["a.txt", "b.txt"].map(|name| {
+        let file = home.0.path().join(name);
+        std::fs::write(&file, "text").unwrap();
+        file.to_str().unwrap().to_owned()
+    });
+    let [first, second] = &files;
     for [flag, value] in [
         ["--convert-wall-clock-seconds", "-1"],
         ["--allow-kinds", "foo"],
     ] {
-        check_refused(&home, &["read", file, flag, value], &[flag]);
-        check_refused(&home, &["classify", file, flag, value], &[flag]);
+        for command in ["read", "classify"] {
+            let output = home.run(&[command, first, second, flag, value]);
+            assert!(output.status.success(), "{output:?}");
+            let errors = String::from_utf8_lossy(&output.stderr);
+            assert_eq!(errors.matches(flag).count(), 1, "{errors}");
+        }
     }
 }
 
