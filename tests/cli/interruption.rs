@@ -1,9 +1,11 @@
 //! Tests of signals that end a command: nothing that it staged is left, and the exit code tells the signal.
 
 use std::fs::{self, File};
-use std::io::Write as _;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 use dray_testkit::eventually;
 
@@ -13,6 +15,12 @@ use super::CliHome;
 const STAGED_BYTES: usize = 24 << 20;
 /// Takes seconds to store.
 const LONG_BYTES: u64 = 1 << 30;
+/// Larger than the buffers of a connection.
+const UPLOAD_BYTES: u64 = 64 << 20;
+/// Larger than a pipe, and not too long for a message.
+const INPUT_BYTES: usize = 1 << 20;
+/// Longest wait for bytes of a connection.
+const READ_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// Whether there is a file with content in a directory or below it.
 fn has_content(directory: &Path) -> bool {
@@ -36,11 +44,19 @@ fn stages_upload(temporary: &Path) -> bool {
         .any(|entry| has_content(&entry.path().join("store/uploads")))
 }
 
-async fn end_by(signal: &str, child: &mut Child) -> Option<i32> {
+fn send_signal(signal: &str, child: &Child) {
     let sent = Command::new("kill")
         .args([signal, &child.id().to_string()])
         .status();
     assert!(sent.unwrap().success());
+}
+
+async fn end_by(signal: &str, child: &mut Child) -> Option<i32> {
+    send_signal(signal, child);
+    exit_code(child).await
+}
+
+async fn exit_code(child: &mut Child) -> Option<i32> {
     let status = eventually("the end of the command", async || child.try_wait().unwrap()).await;
     status.code()
 }
@@ -86,4 +102,84 @@ async fn an_interrupted_put_leaves_no_parts_in_the_store() {
     assert_eq!(end_by("-TERM", &mut child).await, Some(143));
     assert!(!has_content(&uploads));
     drop(input);
+}
+
+async fn accept_connection(listener: &TcpListener) -> TcpStream {
+    listener.set_nonblocking(true).unwrap();
+    let accepted = async || listener.accept().ok();
+    let (connection, _) = eventually("the request of the delivery", accepted).await;
+    connection.set_nonblocking(false).unwrap();
+    connection.set_read_timeout(Some(READ_TIMEOUT)).unwrap();
+    connection
+}
+
+/// Reads a multipart request to its end, and returns how many bytes it had. An upload that is cut off is shorter.
+fn read_upload(connection: &mut TcpStream) -> u64 {
+    let mut buffer = vec![0; 1 << 16];
+    let mut tail = Vec::new();
+    let mut total = 0;
+    while total < UPLOAD_BYTES || !tail.ends_with(b"--\r\n") {
+        let count = match connection.read(&mut buffer) {
+            Ok(0) | Err(_) => break,
+            Ok(count) => count,
+        };
+        total += u64::try_from(count).unwrap();
+        tail.extend_from_slice(&buffer[..count]);
+        let extra = tail.len().saturating_sub(16);
+        tail.drain(..extra);
+    }
+    total
+}
+
+#[tokio::test]
+async fn an_upload_is_completed_when_the_wait_for_its_delivery_is_interrupted() {
+    let home = CliHome::new();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let config = home.0.path().join("config.toml");
+    let hook = format!(
+        "[platform-delivery.accounts.hooks.webhook.hooks.ci]\n\
+         url = 'http://{}/files'\nsecret = 's'\nallow_http = true\n",
+        listener.local_addr().unwrap()
+    );
+    fs::write(&config, hook).unwrap();
+    let upload = home.0.path().join("upload.bin");
+    let file = File::create(&upload).unwrap();
+    file.set_len(UPLOAD_BYTES).unwrap();
+    let config = config.to_str().unwrap();
+    let mut command = home.dray(&["deliver", "--to", "webhook:ci", "--config", config]);
+    let command = command.arg(&upload).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut errors = BufReader::new(child.stderr.take().unwrap());
+    let mut connection = accept_connection(&listener).await;
+    send_signal("-INT", &child);
+    let mut line = String::new();
+    while !line.contains("Interrupted") {
+        line.clear();
+        let count = errors.read_line(&mut line).unwrap();
+        assert_ne!(count, 0, "the command ended without a line");
+    }
+    assert!(read_upload(&mut connection) > UPLOAD_BYTES);
+    connection
+        .write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")
+        .unwrap();
+    assert_eq!(exit_code(&mut child).await, Some(130));
+}
+
+#[tokio::test]
+async fn signals_end_commands_that_read_all_of_their_input() {
+    for (arguments, signal, code) in [
+        (&["resolve", "--arguments", "-"][..], "-INT", 130),
+        (&["resolve", "--arguments", "-"][..], "-TERM", 143),
+        (&["chat", "-"][..], "-TERM", 143),
+    ] {
+        let home = CliHome::new();
+        let mut command = home.dray(arguments);
+        let command = command.stdin(Stdio::piped()).stderr(Stdio::null());
+        let mut child = command.spawn().unwrap();
+        // Kept open, so that the command waits for more.
+        let mut input = child.stdin.take().unwrap();
+        input.write_all(&vec![b' '; INPUT_BYTES]).unwrap();
+        assert_eq!(end_by(signal, &mut child).await, Some(code));
+        drop(input);
+    }
 }

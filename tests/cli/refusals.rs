@@ -33,17 +33,24 @@ fn a_timeout_of_centuries_is_refused() {
 }
 
 #[test]
-fn limits_of_reading_that_are_not_possible_are_refused() {
+fn limits_of_reading_that_are_not_possible_leave_the_default_with_one_remark() {
     let home = CliHome::new();
-    let file = home.0.path().join("a.txt");
-    std::fs::write(&file, "text").unwrap();
-    let file = file.to_str().unwrap();
+    let files = ["a.txt", "b.txt"].map(|name| {
+        let file = home.0.path().join(name);
+        std::fs::write(&file, "text").unwrap();
+        file.to_str().unwrap().to_owned()
+    });
+    let [first, second] = &files;
     for [flag, value] in [
         ["--convert-wall-clock-seconds", "-1"],
         ["--allow-kinds", "foo"],
     ] {
-        check_refused(&home, &["read", file, flag, value], &[flag]);
-        check_refused(&home, &["classify", file, flag, value], &[flag]);
+        for command in ["read", "classify"] {
+            let output = home.run(&[command, first, second, flag, value]);
+            assert!(output.status.success(), "{output:?}");
+            let errors = String::from_utf8_lossy(&output.stderr);
+            assert_eq!(errors.matches(flag).count(), 1, "{errors}");
+        }
     }
 }
 
@@ -107,12 +114,27 @@ fn a_file_that_is_too_large_is_not_copied_first() {
         let output = home.run(&arguments);
         assert_eq!(output.status.code(), Some(1), "{output:?}");
         let errors = String::from_utf8_lossy(&output.stderr);
-        assert!(errors.contains("more than the limit of 2.0 GB"), "{errors}");
+        assert!(errors.contains("more than the limit of 49 GB"), "{errors}");
     }
     let put = home.run(&["artifact", "put", large.to_str().unwrap()]);
     assert_eq!(put.status.code(), Some(1), "{put:?}");
     let errors = String::from_utf8_lossy(&put.stderr);
     assert!(errors.contains("too_large"), "{errors}");
+}
+
+#[test]
+fn the_limit_for_files_of_sandboxes_does_not_apply_to_local_files() {
+    let home = CliHome::new();
+    let large = home.0.path().join("large.bin");
+    let file = std::fs::File::create(&large).unwrap();
+    file.set_len(3 << 30).unwrap();
+    let target = format!("cli:{}", home.0.path().display());
+    let path = large.to_str().unwrap();
+    let planned = home.run(&["deliver", path, "--to", &target, "--dry-run"]);
+    let errors = String::from_utf8_lossy(&planned.stderr);
+    assert!(!errors.contains("too_large"), "{errors}");
+    let plan = String::from_utf8_lossy(&planned.stdout);
+    assert!(plan.contains("large.bin"), "{planned:?}");
 }
 
 #[test]

@@ -37,6 +37,8 @@ pub fn decide_failure(outcome: SendOutcome, mode: SendMode, kind: ErrorKind) -> 
         (SendOutcome::NotSent, SendMode::Repeated) if !may_succeed_later(kind) => {
             FailureAction::LeaveUnknown
         }
+        // It may have been processed, and its response names another address: a repeat gets the same one.
+        (SendOutcome::Ambiguous, _) if kind == ErrorKind::NotFound => FailureAction::LeaveUnknown,
         (SendOutcome::NotSent | SendOutcome::Ambiguous | SendOutcome::Partial, _) => {
             FailureAction::Resolve
         }
@@ -145,6 +147,10 @@ mod tests {
             assert_eq!(
                 decide_failure(SendOutcome::Ambiguous, mode, transient),
                 FailureAction::Resolve
+            );
+            assert_eq!(
+                decide_failure(SendOutcome::Ambiguous, mode, ErrorKind::NotFound),
+                FailureAction::LeaveUnknown
             );
         }
     }

@@ -3,6 +3,7 @@
 
 use std::io;
 
+use futures_util::future::BoxFuture;
 use rmcp::model::ErrorData;
 use rmcp::service::{RoleServer, RxJsonRpcMessage, TxJsonRpcMessage};
 use rmcp::transport::Transport;
@@ -16,6 +17,8 @@ use tokio::task::JoinSet;
 
 /// Longest message in bytes, as the library has it.
 const MAX_LINE_BYTES: usize = 16 << 20;
+/// UTF-8 byte order mark, which some editors and shells of Windows write first. The library skips it.
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 /// Bytes of checked lines that wait for the library.
 const PIPE_BYTES: usize = 64 << 10;
 
@@ -23,8 +26,8 @@ const PIPE_BYTES: usize = 64 << 10;
 pub(crate) struct CheckedTransport<W: AsyncWrite> {
     inner: AsyncRwTransport<RoleServer, DuplexStream, W>,
     rejected: mpsc::Receiver<ErrorData>,
-    /// The error that is sent now; kept, because the library may drop the future that sends it.
-    pending: Option<ErrorData>,
+    /// Sends an error; kept, because the library may drop the future that waits for it.
+    pending: Option<BoxFuture<'static, io::Result<()>>>,
     /// Reads the lines until it is dropped.
     _reading: JoinSet<()>,
 }
@@ -56,15 +59,18 @@ impl<W: AsyncWrite + Send + Unpin + 'static> Transport<RoleServer> for CheckedTr
 
     async fn receive(&mut self) -> Option<RxJsonRpcMessage<RoleServer>> {
         loop {
-            if let Some(error) = self.pending.clone() {
-                let response = TxJsonRpcMessage::<RoleServer>::error(error, None);
-                self.inner.send(response).await.ok()?;
+            if let Some(sending) = &mut self.pending {
+                let sent = sending.await;
                 self.pending = None;
+                sent.ok()?;
             }
             tokio::select! {
                 // Errors first: they were found before the end of the input.
                 biased;
-                Some(error) = self.rejected.recv() => self.pending = Some(error),
+                Some(error) = self.rejected.recv() => {
+                    let response = TxJsonRpcMessage::<RoleServer>::error(error, None);
+                    self.pending = Some(Box::pin(self.inner.send(response)));
+                }
                 message = self.inner.receive() => return message,
             }
         }
@@ -123,6 +129,7 @@ async fn check_lines(
 
 /// The error for a line that is not JSON. Empty lines are no messages and need no answer.
 fn check_line(line: &[u8]) -> Option<ErrorData> {
+    let line = line.strip_prefix(BYTE_ORDER_MARK).unwrap_or(line);
     let is_json =
         || str::from_utf8(line).is_ok() && serde_json::from_slice::<IgnoredAny>(line).is_ok();
     if line.trim_ascii().is_empty() || is_json() {
@@ -133,6 +140,7 @@ fn check_line(line: &[u8]) -> Option<ErrorData> {
 
 #[cfg(test)]
 mod tests {
+    use futures_util::FutureExt as _;
     use tokio::io::AsyncReadExt as _;
 
     use super::*;
@@ -170,6 +178,47 @@ mod tests {
         line.extend(b"{}\n");
         let text = answers_to(&line).await;
         assert_eq!(text.lines().map(error_code).collect::<Vec<_>>(), [-32600]);
+    }
+
+    #[tokio::test]
+    async fn a_line_with_a_byte_order_mark_is_a_message() {
+        let (mut client, server) = tokio::io::duplex(1 << 10);
+        let (output, _answers) = tokio::io::duplex(1 << 10);
+        let mut transport = CheckedTransport::new(server, output);
+        let line = b"\xef\xbb\xbf{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"ping\"}\n";
+        client.write_all(line).await.unwrap();
+        assert!(transport.receive().await.is_some());
+        client.write_all(b"\xef\xbb\xbf{bad\n").await.unwrap();
+        drop(client);
+        assert!(transport.receive().await.is_none());
+    }
+
+    #[tokio::test]
+    async fn an_error_is_sent_once_though_its_future_is_dropped() {
+        let (mut client, server) = tokio::io::duplex(1 << 10);
+        // Shorter than the error, so that sending it waits.
+        let (output, mut answers) = tokio::io::duplex(16);
+        let mut transport = CheckedTransport::new(server, output);
+        client.write_all(b"{bad\n").await.unwrap();
+        drop(client);
+        let mut text = Vec::new();
+        let mut has_ended = false;
+        for _ in 0..1000 {
+            has_ended = matches!(transport.receive().now_or_never(), Some(None));
+            if has_ended {
+                break;
+            }
+            let mut part = [0; 16];
+            if let Some(read) = answers.read(&mut part).now_or_never() {
+                text.extend_from_slice(&part[..read.unwrap()]);
+            }
+            tokio::task::yield_now().await;
+        }
+        assert!(has_ended);
+        drop(transport);
+        answers.read_to_end(&mut text).await.unwrap();
+        let text = String::from_utf8(text).unwrap();
+        assert_eq!(text.lines().map(error_code).collect::<Vec<_>>(), [-32700]);
     }
 
     fn error_code(line: &str) -> i64 {

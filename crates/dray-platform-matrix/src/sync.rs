@@ -48,19 +48,28 @@ impl SyncLoop<'_> {
             // Not inside the select: received messages are stored completely, even if the receiver should stop.
             let done = match response {
                 Ok(synced) => self
-                    .store_messages(&own_user, next.as_deref(), &known_rooms, &synced, deliver)
+                    .store_messages(
+                        &own_user,
+                        next.as_deref(),
+                        &known_rooms,
+                        &synced,
+                        deliver,
+                        stop,
+                    )
                     .await
                     .map(|newer| (newer, synced)),
                 Err(error) => Err(error),
             };
             let error = match done {
-                Ok((newer, synced)) => {
+                Ok((Some(newer), synced)) => {
                     note_rooms(&mut known_rooms, &synced);
                     // Updated only here, so that the same events are returned again after an error.
                     next = Some(newer);
                     retry_delay = FIRST_RETRY_DELAY;
                     continue;
                 }
+                // Stopped before all was stored; the next start reads it again.
+                Ok((None, _)) => break,
                 Err(error) => error,
             };
             // Another attempt would fail in the same way: waiting does not make an invalid token valid.
@@ -98,7 +107,8 @@ impl SyncLoop<'_> {
                 "account_data": no_events,
                 "ephemeral": no_events,
                 "state": no_events,
-                "timeline": { "types": ["m.room.message"], "limit": MAX_ROOM_MESSAGES },
+                // Own memberships show that a room was joined again.
+                "timeline": { "types": ["m.room.message", "m.room.member"], "limit": MAX_ROOM_MESSAGES },
             },
         });
         let wait = self.options.poll_wait.as_millis().to_string();
@@ -113,8 +123,9 @@ impl SyncLoop<'_> {
         self.api.sync(&query, longest).await
     }
 
-    /// Stores the messages in their order, and returns the token of the next request. The first message that cannot be
-    /// stored ends it; the complete response is then requested again, and known messages are dropped by their ids.
+    /// Stores the messages in their order, and returns the token of the next request; `None` when it was stopped. The
+    /// first message that cannot be stored ends it; the complete response is then requested again, and known messages
+    /// are dropped by their ids.
     async fn store_messages(
         &self,
         own_user: &str,
@@ -122,7 +133,8 @@ impl SyncLoop<'_> {
         known_rooms: &HashSet<String>,
         synced: &Value,
         deliver: &dyn InboundSink,
-    ) -> Result<String, PlatformError> {
+        stop: &CancellationToken,
+    ) -> Result<Option<String>, PlatformError> {
         let next = synced.get("next_batch").and_then(Value::as_str);
         let next = next.ok_or_else(|| {
             PlatformError::new(
@@ -133,14 +145,18 @@ impl SyncLoop<'_> {
         let rooms = synced.pointer("/rooms/join").and_then(Value::as_object);
         for (room, room_data) in rooms.into_iter().flatten() {
             let timeline = room_data.get("timeline").unwrap_or(&Value::Null);
-            let mut events = self.fetch_missed(room, since, timeline).await?;
-            events.extend(event_list(timeline.get("events")));
+            let newest = event_list(timeline.get("events"));
+            let is_known = known_rooms.contains(room) && !has_joined(own_user, &newest);
+            let Some(mut events) = self.fetch_missed(room, since, timeline, stop).await? else {
+                return Ok(None);
+            };
+            events.extend(newest);
             for event in &events {
                 // Limits the first response, and that after a join: both contain messages of any age. Later ones have
                 // only new messages, also of a server whose clock is slow.
                 let sent_ms = event.get("origin_server_ts").and_then(Value::as_u64);
                 let is_old = sent_ms.is_some_and(|sent_ms| sent_ms < self.oldest_ms);
-                if is_old && !known_rooms.contains(room) {
+                if is_old && !is_known {
                     continue;
                 }
                 if let Some(message) = event::inbound_message(self.account, own_user, room, event) {
@@ -148,21 +164,22 @@ impl SyncLoop<'_> {
                 }
             }
         }
-        Ok(next.to_owned())
+        Ok(Some(next.to_owned()))
     }
 
-    /// The messages between the last response and a limited timeline, oldest first.
+    /// The messages between the last response and a limited timeline, oldest first; `None` when it was stopped.
     async fn fetch_missed(
         &self,
         room: &str,
         since: Option<&str>,
         timeline: &Value,
-    ) -> Result<Vec<Value>, PlatformError> {
+        stop: &CancellationToken,
+    ) -> Result<Option<Vec<Value>>, PlatformError> {
         let text = |name: &str| timeline.get(name).and_then(Value::as_str);
         let is_limited = timeline.get("limited").and_then(Value::as_bool) == Some(true);
         // On the first request, no message can have been missed.
         let (true, Some(since), Some(from)) = (is_limited, since, text("prev_batch")) else {
-            return Ok(Vec::new());
+            return Ok(Some(Vec::new()));
         };
         let path = format!("/client/v3/rooms/{}/messages", encode_path_segment(room));
         let filter = json!({ "types": ["m.room.message"] }).to_string();
@@ -178,7 +195,10 @@ impl SyncLoop<'_> {
                 ("limit", limit.as_str()),
                 ("filter", filter.as_str()),
             ];
-            let page = self.api.get(&path, &query).await?;
+            let page = tokio::select! {
+                page = self.api.get(&path, &query) => page?,
+                () = stop.cancelled() => return Ok(None),
+            };
             missed_events.extend(event_list(page.get("chunk")));
             // Without `end` the beginning was reached. A page may be empty before, because the filter applies to it.
             match page.get("end").and_then(Value::as_str) {
@@ -195,8 +215,23 @@ impl SyncLoop<'_> {
         }
         // The pages were read backwards.
         missed_events.reverse();
-        Ok(missed_events)
+        Ok(Some(missed_events))
     }
+}
+
+/// Whether the account joined the room in these events: the messages before it may have any age.
+fn has_joined(own_user: &str, events: &[Value]) -> bool {
+    let text = |event: &Value, pointer: &str| {
+        let value = event.pointer(pointer).and_then(Value::as_str);
+        value.unwrap_or_default().to_owned()
+    };
+    events.iter().any(|event| {
+        text(event, "/type") == "m.room.member"
+            && text(event, "/state_key") == own_user
+            && text(event, "/content/membership") == "join"
+            // A change of the name or picture is an event of this kind as well.
+            && text(event, "/unsigned/prev_content/membership") != "join"
+    })
 }
 
 /// Notes the rooms of a response whose messages are stored. A room that is left is new after the next join.

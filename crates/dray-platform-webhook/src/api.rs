@@ -85,6 +85,12 @@ const fn is_redirect(status: u16) -> bool {
     matches!(status, 300..=399)
 }
 
+/// Whether the receiver may have processed the event before it responded: 302 and 303 are also responses to a form that
+/// was accepted.
+const fn may_be_processed(status: u16) -> bool {
+    matches!(status, 302 | 303) || !(is_redirect(status) || matches!(status, 400..=499))
+}
+
 /// The error for a status other than success and 409 (platform-delivery 7.6).
 pub(crate) fn status_error(status: u16, wait: Option<Duration>) -> PlatformError {
     let kind = match status {
@@ -111,10 +117,10 @@ pub(crate) fn status_error(status: u16, wait: Option<Duration>) -> PlatformError
         _ => error,
     };
     // A status that neither confirms nor refuses leaves open the outcome of the request.
-    if is_redirect(status) || (400..500).contains(&status) {
-        error
-    } else {
+    if may_be_processed(status) {
         error.ambiguous()
+    } else {
+        error
     }
 }
 
@@ -162,10 +168,16 @@ mod tests {
             );
             assert_eq!(error.platform_code(), status.to_string());
         }
-        for status in [301, 302, 307, 308] {
+        for (status, outcome) in [
+            (301, SendOutcome::NotSent),
+            (302, SendOutcome::Ambiguous),
+            (303, SendOutcome::Ambiguous),
+            (307, SendOutcome::NotSent),
+            (308, SendOutcome::NotSent),
+        ] {
             let error = status_error(status, None);
             let found = (error.kind(), error.send_outcome());
-            assert_eq!(found, (NotFound, SendOutcome::NotSent), "{status}");
+            assert_eq!(found, (NotFound, outcome), "{status}");
             assert_eq!(error.platform_code(), format!("redirect_{status}"));
         }
         let wait = Some(Duration::from_secs(5821));

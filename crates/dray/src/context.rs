@@ -25,7 +25,7 @@ use self::advice::not_ready;
 pub(crate) use self::advice::{bus_advice, start_failure};
 use crate::cli::GlobalOptions;
 use crate::console_section::ConsoleSection;
-use crate::interruption::StagingFolder;
+use crate::interruption::{CleanupHold, StagingFolder};
 use crate::outcome::CommandFailure;
 
 /// Setting of the address of previews.
@@ -445,6 +445,8 @@ impl SystemConnection {
     pub(crate) async fn close(self) {
         match self.running {
             Some(running) => {
+                // A signal that ended the work of the command must not cut off what the services still do.
+                let _hold = CleanupHold::new();
                 running.stop().await;
             }
             None => self.bus.drain().await,

@@ -13,8 +13,9 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use crate::CommandFuture;
 use crate::outcome::CommandFailure;
 
-/// How long a command with a [`CleanupHold`] may take to end after a signal.
-const CLEANUP_TIMEOUT: Duration = Duration::from_secs(15);
+/// How long a command with a [`CleanupHold`] may take to end after a signal: longer than services take to stop in order
+/// with the defaults of `shutdown.grace` and `shutdown.flush`.
+const CLEANUP_TIMEOUT: Duration = Duration::from_secs(50);
 /// How long tasks of a command that was dropped may take to end.
 pub(crate) const TASK_TIMEOUT: Duration = Duration::from_secs(1);
 

@@ -6,6 +6,7 @@
 use dray_agent::failure::RequestFailure;
 use dray_agent::message::{Attachment, Content, Message, Role};
 use dray_dial::decode_data_url;
+use dray_dial::origin::{LoadTarget, classify_reference};
 use dray_media_type::type_of_name;
 use serde_json::{Map, Value};
 
@@ -17,19 +18,24 @@ pub(crate) const PART_FIELD: &str = "part";
 /// replaces it by the file.
 pub(crate) const FILE_ID_FIELD: &str = "dray_file";
 
-/// Adds the files in the parts of a message to its attachments. `index` is its place in the request.
+/// Adds the files in the parts of a message to its attachments. `index` is its place in the request. With `has_dial`,
+/// pictures may be files of DIAL (`files/…`).
 ///
 /// # Errors
 ///
 /// 400 for a part that is unknown or incomplete.
-pub(super) fn attach_parts(index: usize, message: &mut Message) -> Result<(), RequestFailure> {
+pub(super) fn attach_parts(
+    index: usize,
+    message: &mut Message,
+    has_dial: bool,
+) -> Result<(), RequestFailure> {
     let Some(Content::Parts(parts)) = &mut message.content else {
         return Ok(());
     };
     let mut attachments = Vec::new();
     for (number, part) in parts.iter().enumerate() {
         let path = format!("messages.{index}.content.{number}");
-        let attachment = part_attachment(&path, message.role, part)?;
+        let attachment = part_attachment(&path, message.role, part, has_dial)?;
         attachments.extend(attachment);
     }
     parts.retain(|part| part_kind(part) != "file");
@@ -52,6 +58,7 @@ fn part_attachment(
     path: &str,
     role: Role,
     part: &Map<String, Value>,
+    has_dial: bool,
 ) -> Result<Option<Attachment>, RequestFailure> {
     let kind = part_kind(part);
     let text = |holder: &str, name: &str| {
@@ -70,7 +77,9 @@ fn part_attachment(
         ("refusal", Role::Assistant) => Ok(None),
         ("image_url", Role::User) => {
             let url = text("image_url", "url").ok_or_else(|| missing("image_url.url"))?;
-            check_image_url(path, url)?;
+            if !(has_dial && is_dial_path(url)) {
+                check_image_url(path, url)?;
+            }
             Ok(Some(inline_attachment(image_type(url), url.to_owned())))
         }
         ("input_audio", Role::User) => {
@@ -97,6 +106,11 @@ fn part_attachment(
             "the part is not one of this role",
         )),
     }
+}
+
+/// Whether an address is the path of a file of DIAL.
+fn is_dial_path(url: &str) -> bool {
+    matches!(classify_reference(url, None), Ok(LoadTarget::Dial(_)))
 }
 
 /// Refuses an address that no model reads: the model's service would refuse it less clearly, or open it itself.
@@ -188,7 +202,7 @@ mod tests {
 
     fn attach(role: &str, parts: &Value) -> Result<Message, RequestFailure> {
         let mut message = serde_json::from_value(json!({"role": role, "content": parts})).unwrap();
-        attach_parts(0, &mut message)?;
+        attach_parts(0, &mut message, false)?;
         Ok(message)
     }
 
@@ -286,6 +300,22 @@ mod tests {
             "data:image/svg+xml,%3Csvg/%3E",
         ] {
             attach("user", &picture(url)).unwrap();
+        }
+    }
+
+    #[test]
+    fn pictures_of_dial_are_accepted_where_dial_is_configured() {
+        let attach_with = |url: &str, has_dial: bool| {
+            let part = json!({"type": "image_url", "image_url": {"url": url}});
+            let message = json!({"role": "user", "content": [part]});
+            attach_parts(0, &mut serde_json::from_value(message).unwrap(), has_dial)
+        };
+        for url in ["files/B/a.png", "/files/B/dir/a%20b.png"] {
+            attach_with(url, true).unwrap();
+            assert_eq!(attach_with(url, false).unwrap_err().status, 400, "{url}");
+        }
+        for url in ["files/B/../C/a.png", "/etc/passwd", "file:///etc/passwd"] {
+            assert_eq!(attach_with(url, true).unwrap_err().status, 400, "{url}");
         }
     }
 }

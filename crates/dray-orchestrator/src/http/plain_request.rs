@@ -44,12 +44,15 @@ fn take_tool(tools: &mut Vec<Value>, name: &str) -> bool {
     tools.len() < before
 }
 
-/// Reads a body.
+/// Reads a body. With `has_dial`, pictures may be files of DIAL.
 ///
 /// # Errors
 ///
 /// 400 with the place in `param`.
-pub(super) fn read_plain_request(body: Value) -> Result<ChatRequest, RequestFailure> {
+pub(super) fn read_plain_request(
+    body: Value,
+    has_dial: bool,
+) -> Result<ChatRequest, RequestFailure> {
     let CheckedBody {
         mut request,
         answers,
@@ -76,7 +79,7 @@ pub(super) fn read_plain_request(body: Value) -> Result<ChatRequest, RequestFail
         // Members of answers that clients send back; other services refuse them.
         message.rest.retain(|_, value| !value.is_null());
         message.rest.shift_remove("annotations");
-        parts::attach_parts(index, message)?;
+        parts::attach_parts(index, message, has_dial)?;
     }
     plain_order::check_conversation(&request.messages).map_err(|failure| *failure)?;
     Ok(request)
@@ -231,7 +234,7 @@ mod tests {
             ),
             (json!({"messages": []}), "messages"),
         ] {
-            let failure = read_plain_request(body_with(&more)).unwrap_err();
+            let failure = read_plain_request(body_with(&more), false).unwrap_err();
             assert_eq!(failure.status, 400, "{more}");
             assert_eq!(failure.param.as_deref(), Some(param), "{more}");
         }
@@ -244,7 +247,7 @@ mod tests {
             "temperature": 0.5, "stop": ["x"], "seed": 7, "user": "u", "top_k": 5, "max_tokens": null,
             "tools": [tool("a")], "tool_choice": "auto", "parallel_tool_calls": false,
             "response_format": {"type": "json_object"}, "custom_fields": {"configuration": {}},
-        })))
+        })), false)
         .unwrap();
         assert_eq!(
             Value::Object(request.parameters),
@@ -259,7 +262,7 @@ mod tests {
         let answer = json!({"role": "assistant", "content": "a", "refusal": null, "annotations": [], "audio": null});
         let body =
             json!({"messages": [answer, {"role": "user", "content": "u", "custom_content": {}}]});
-        let request = read_plain_request(body).unwrap();
+        let request = read_plain_request(body, false).unwrap();
         assert_eq!(
             serde_json::to_value(&request.messages[0]).unwrap(),
             json!({"role": "assistant", "content": "a"})

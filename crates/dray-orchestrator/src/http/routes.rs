@@ -185,7 +185,7 @@ impl HttpSurface {
             }
         };
         let request = match &model {
-            Some(_) => plain_request::read_plain_request(body)?,
+            Some(_) => plain_request::read_plain_request(body, options.dial)?,
             None => request::read_request(&deployment, body)?,
         };
         let manifest = match (header_manifest, &model) {

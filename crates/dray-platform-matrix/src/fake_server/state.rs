@@ -88,6 +88,22 @@ impl FakeState {
         id
     }
 
+    /// The bot joins a room that it has left.
+    pub(super) fn join(&mut self, room: &str) {
+        let event = json!({
+            "event_id": format!("$event{}", self.next()),
+            "sender": BOT_USER,
+            "state_key": BOT_USER,
+            "type": "m.room.member",
+            "origin_server_ts": self.now,
+            "room_id": room,
+            "content": { "membership": "join" },
+            "unsigned": { "prev_content": { "membership": "leave" } },
+        });
+        self.events.push((room.to_owned(), event));
+        self.changed.notify_waiters();
+    }
+
     pub(super) fn upload(&mut self, media: UploadedMedia) -> String {
         let id = format!("media{}", self.next());
         self.media.insert(id.clone(), media);

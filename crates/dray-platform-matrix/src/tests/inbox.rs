@@ -243,7 +243,7 @@ async fn new_messages_of_a_server_with_a_slow_clock_are_received() {
         assert_eq!(receiver.recv().await.unwrap().text, "before");
         fake.set_time(NOW_MS - 86_400_000);
         // The first response is stored completely before the second request, which the server counts.
-        while sync_requests(&fake) < 2 {
+        while requests_of(&fake, "/sync") < 2 {
             tokio::task::yield_now().await;
         }
         fake.user_writes(&room, &text_content("after"));
@@ -254,12 +254,60 @@ async fn new_messages_of_a_server_with_a_slow_clock_are_received() {
     polled.unwrap();
 }
 
-fn sync_requests(fake: &FakeHomeserver) -> usize {
+#[tokio::test]
+async fn history_of_a_room_that_was_joined_again_is_not_new() {
+    let fake = start().await;
+    let room = fake.room();
+    fake.user_writes(&room, &text_content("before"));
+    let (sink, mut receiver) = RecordingSink::new(0);
+    let matrix = user(options(&fake));
+    let stop = CancellationToken::new();
+    let polling = matrix.poll(&sink, stop.clone());
+    let taking = async {
+        assert_eq!(receiver.recv().await.unwrap().text, "before");
+        while requests_of(&fake, "/sync") < 2 {
+            tokio::task::yield_now().await;
+        }
+        fake.bot_rejoins(&room, &text_content("history"), NOW_MS - 86_400_000);
+        fake.user_writes(&room, &text_content("after"));
+        assert_eq!(receiver.recv().await.unwrap().text, "after");
+        stop.cancel();
+    };
+    let (polled, ()) = tokio::join!(polling, taking);
+    polled.unwrap();
+}
+
+#[tokio::test]
+async fn a_stop_ends_the_read_of_missed_messages() {
+    let fake = start().await;
+    let room = fake.room();
+    let matrix = user(options(&fake));
+    fake.user_writes(&room, &text_content("begin"));
+    let (sender, _receiver) = mpsc::unbounded_channel();
+    let writer = DelayedWriter {
+        fake: &fake,
+        room: &room,
+        // 29 pages.
+        count: 3000,
+        received: sender,
+    };
+    let stop = CancellationToken::new();
+    let polling = matrix.poll(&writer, stop.clone());
+    let stopping = async {
+        while requests_of(&fake, "/messages") == 0 {
+            tokio::task::yield_now().await;
+        }
+        stop.cancel();
+    };
+    let (polled, ()) = tokio::join!(polling, stopping);
+    polled.unwrap();
+    assert!(requests_of(&fake, "/messages") < 10);
+}
+
+/// Requests with this in their path.
+fn requests_of(fake: &FakeHomeserver, path: &str) -> usize {
     let requests = fake.requests();
-    requests
-        .iter()
-        .filter(|line| line.contains("/sync"))
-        .count()
+    requests.iter().filter(|line| line.contains(path)).count()
 }
 
 #[tokio::test]

@@ -91,12 +91,12 @@ pub(crate) struct ReadLocation {
     pub(crate) no_workspace_strict: bool,
 }
 
-/// The limits of read-attachment 6, in its own words. A value that makes no sense is refused.
+/// The limits of read-attachment 6, in its own words. A value that makes no sense leaves the default.
 #[derive(Debug, Default, Args)]
 #[command(next_help_heading = "Limits")]
 pub(crate) struct ReadLimitArgs {
     /// Largest file, bytes. Default 26214400.
-    // `-1` is a value here, not a flag, so that the refusal names the limit.
+    // `-1` is a value here, not a flag: an invalid number leaves the default, it does not refuse the command.
     #[arg(long, value_name = "BYTES", allow_negative_numbers = true)]
     pub(crate) max_file_bytes: Option<String>,
     /// Largest Markdown that is handed over whole, bytes; more is summarised. Default 100000.

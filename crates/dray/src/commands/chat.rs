@@ -28,7 +28,7 @@ use session::ChatSession;
 /// Chats until the line, or standard input, ends.
 pub(crate) async fn run(global: &GlobalOptions, chat: &ChatArgs) -> Result<(), CommandFailure> {
     let message = match chat.message.as_deref() {
-        Some("-") => Some(input::read_all()?),
+        Some("-") => Some(input::read_all().await?),
         message => message.map(ToOwned::to_owned),
     };
     // Mistakes on the command line are reported here, before any service is started.

@@ -5,12 +5,9 @@ use std::time::Duration;
 
 use dray_bus::{EventFilter, EventStream, Meta};
 use dray_platform::DeliveryTarget;
-use dray_platform_delivery::PlatformDelivery;
 use dray_presentation::name;
 use dray_presentation::size::human_size;
 use dray_proto::v1;
-use dray_service::Service as _;
-use dray_service::settings::{BusMode, BusSection};
 use dray_store::MAX_OBJECT;
 use dray_types::{Claim, Fault, FaultCode, OperationId};
 use indicatif::ProgressBar;
@@ -18,7 +15,7 @@ use prost::Message as _;
 
 use crate::cli::{DeliverArgs, DeliveryOptions, GlobalOptions, ResendArgs, SendArgs};
 use crate::commands::{dry_run, reach, receipts, sandbox, shown, upload};
-use crate::context::{self, SystemConnection};
+use crate::context::SystemConnection;
 use crate::interruption;
 use crate::outcome::{CommandFailure, print_line, print_note};
 use crate::progress;
@@ -71,7 +68,7 @@ pub(crate) async fn deliver_local_files(
 ) -> Result<(), CommandFailure> {
     let request = send_request(&deliver.way)?;
     // Before anything is stored: a copy of all files can take long, and more space than there is.
-    check_sizes(global, &deliver.files).await?;
+    check_sizes(&deliver.files).await?;
     if deliver.way.dry_run {
         return dry_run::plan_local_files(global, &request, &deliver.files).await;
     }
@@ -82,31 +79,20 @@ pub(crate) async fn deliver_local_files(
     outcome
 }
 
-/// Refuses files of this machine that are too large for a delivery.
-async fn check_sizes(global: &GlobalOptions, files: &[PathBuf]) -> Result<(), CommandFailure> {
-    let loaded = context::load_config(&context::config_sources(global)?)?;
-    let bus: BusSection = context::config_section(&loaded, "bus")?;
-    let most = match bus.mode {
-        BusMode::Embedded => {
-            let config: dray_platform_delivery::Config =
-                context::config_section(&loaded, PlatformDelivery::NAME)?;
-            config.max_file_size.as_u64()
-        }
-        // The configuration of a running system cannot be read from here.
-        BusMode::Nats => MAX_OBJECT,
-    };
+/// Refuses files of this machine that the store cannot hold.
+async fn check_sizes(files: &[PathBuf]) -> Result<(), CommandFailure> {
     for file in files {
         let (_, size) = upload::open_regular_file(file).await?;
-        if size > most {
+        if size > MAX_OBJECT {
             let message = format!(
                 "{} has {}, more than the limit of {}.",
                 shown::path_line(file),
                 human_size(size),
-                human_size(most)
+                human_size(MAX_OBJECT)
             );
             return Err(Fault::new(FaultCode::TooLarge, message)
                 .detail("too_large")
-                .advice("Split or compress the file, or raise platform-delivery.max_file_size.")
+                .advice("Split or compress the file.")
                 .into());
         }
     }

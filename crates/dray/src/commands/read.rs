@@ -56,6 +56,7 @@ pub(crate) async fn run(global: &GlobalOptions, read: &ReadArgs) -> Result<(), C
         );
         return Ok(());
     }
+    note_bad_limits(&read.limits);
     let folders = targets.iter().filter_map(|target| target.folder.clone());
     // For people, the directories of the arguments may be read too; for scripts only `--root` counts.
     let folders = folders.filter(|_| !global.json).collect();
@@ -245,6 +246,7 @@ pub(crate) fn classify_files(
     global: &GlobalOptions,
     classify: &ClassifyArgs,
 ) -> Result<(), CommandFailure> {
+    note_bad_limits(&classify.limits);
     let mut refused = false;
     for file in &classify.files {
         let folder = (!global.json)
@@ -335,11 +337,23 @@ fn document_reader(
     // Conversions run in this program, started again as a worker.
     let worker =
         Worker::this_executable().map_err(CommandFailure::local("cannot find this program"))?;
-    Ok(Reader::new(read_policy(limits)?, roots, worker))
+    let (policy, _) = read_policy(limits);
+    Ok(Reader::new(policy, roots, worker))
 }
 
-/// The limits as they were typed.
-fn read_policy(limits: &ReadLimitArgs) -> Result<Policy, CommandFailure> {
+/// Notes each value that is not possible once.
+fn note_bad_limits(limits: &ReadLimitArgs) {
+    let (_, flags) = read_policy(limits);
+    for flag in flags {
+        print_note(&format!(
+            "{flag}: this value is not possible; the default is used."
+        ));
+    }
+}
+
+/// The limits as they were typed, and the flags whose values are not possible, which have their defaults
+/// (read-attachment 6).
+fn read_policy(limits: &ReadLimitArgs) -> (Policy, Vec<String>) {
     let typed = [
         ("max_file_bytes", &limits.max_file_bytes),
         ("inline_text_budget_bytes", &limits.inline_budget),
@@ -378,16 +392,11 @@ fn read_policy(limits: &ReadLimitArgs) -> Result<Policy, CommandFailure> {
         keys.insert("allow_kinds".to_owned(), json!(kinds));
     }
     let (policy, bad) = Policy::from_value(&Value::Object(keys));
-    match bad.first() {
-        None => Ok(policy),
-        Some(key) => {
-            let key = key.rsplit('.').next().unwrap_or(key);
-            Err(CommandFailure::Usage(format!(
-                "--{}: this value is not possible; `dray read --help` describes it",
-                key.replace('_', "-")
-            )))
-        }
-    }
+    let flag_of = |key: &String| {
+        let key = key.rsplit('.').next().unwrap_or(key);
+        format!("--{}", key.replace('_', "-"))
+    };
+    (policy, bad.iter().map(flag_of).collect())
 }
 
 /// Fetches a URL or a stored file into a file without a name. Returns it with the name to show.
@@ -396,7 +405,8 @@ async fn fetch_document(
     read: &ReadArgs,
     target: &ReadTarget,
 ) -> Result<(String, std::fs::File), CommandFailure> {
-    let most = read_policy(&read.limits)?.max_file_bytes;
+    let (policy, _) = read_policy(&read.limits);
+    let most = policy.max_file_bytes;
     let system = match target.source {
         DocumentLocation::Artifact(_) => SystemConnection::open_store(global).await?,
         DocumentLocation::Path | DocumentLocation::Url => {

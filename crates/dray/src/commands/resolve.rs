@@ -1,6 +1,5 @@
 //! `dray resolve`: the arguments of one tool call, with content instead of references.
 
-use std::io::Read as _;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -10,6 +9,7 @@ use dray_proto::v1;
 use dray_service::config::Environment;
 use dray_store::ArtifactLabel;
 use dray_types::{ByteSize, Fault, OperationId};
+use tokio::io::AsyncReadExt as _;
 
 use crate::cli::{GlobalOptions, ResolveArgs};
 use crate::commands::policy;
@@ -25,7 +25,7 @@ pub(crate) async fn run(
     global: &GlobalOptions,
     resolve: &ResolveArgs,
 ) -> Result<(), CommandFailure> {
-    let arguments = read_arguments(&resolve.arguments)?;
+    let arguments = read_arguments(&resolve.arguments).await?;
     let app_policy = policy::read_policy(resolve.app_policy.as_deref())?;
     let system = SystemConnection::open(global, &["file-resolver", "egress-fetcher"]).await?;
     let outcome = resolve_reply(global, resolve, &system, arguments, app_policy).await;
@@ -34,14 +34,14 @@ pub(crate) async fn run(
     Ok(())
 }
 
-fn read_arguments(given: &str) -> Result<Bytes, CommandFailure> {
+async fn read_arguments(given: &str) -> Result<Bytes, CommandFailure> {
     if given != "-" {
         return Ok(Bytes::copy_from_slice(given.as_bytes()));
     }
     let mut text = Vec::new();
-    std::io::stdin()
-        .lock()
+    tokio::io::stdin()
         .read_to_end(&mut text)
+        .await
         .map_err(CommandFailure::local("cannot read standard input"))?;
     Ok(text.into())
 }

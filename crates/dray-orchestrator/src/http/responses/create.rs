@@ -68,7 +68,7 @@ async fn create(surface: Arc<HttpSurface>, request: Request) -> Result<Response,
         instructions: request.instructions.clone(),
         model: request.model.clone(),
     });
-    let (mut chat, places) = chat_request(&mut request, &history, None)?;
+    let (mut chat, places) = chat_request(&mut request, &history, None, surface.options.dial)?;
     chat.background = stored.is_some().then(|| ResponseRun {
         id: id.clone(),
         takeovers: 0,
@@ -119,6 +119,7 @@ pub(super) fn chat_request(
     request: &mut ResponseRequest,
     history: &History,
     checkpoint: Option<&str>,
+    has_dial: bool,
 ) -> Result<(ChatRequest, Vec<Option<usize>>), RequestFailure> {
     let (mut messages, mut places) = (Vec::new(), Vec::new());
     let items = request.input.items.iter();
@@ -146,7 +147,7 @@ pub(super) fn chat_request(
     let mut body = std::mem::take(&mut request.chat);
     body.insert("model".to_owned(), json!(request.model));
     body.insert("messages".to_owned(), Value::Array(messages));
-    let read = plain_request::read_plain_request(Value::Object(body));
+    let read = plain_request::read_plain_request(Value::Object(body), has_dial);
     let mut chat = read.map_err(|failure| at_place(failure, &places))?;
     // A response always has its tokens.
     chat.include_usage = true;

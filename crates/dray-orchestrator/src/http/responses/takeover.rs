@@ -105,7 +105,9 @@ fn asked_again(
         return Err(crate::http::models::unknown_model_failure(&model));
     }
     let mut request = ResponseRequest::resumed(stored, taken.document.input.clone())?;
-    let (mut chat, places) = chat_request(&mut request, &taken.history, Some(checkpoint))?;
+    let has_dial = surface.options.dial;
+    let (mut chat, places) =
+        chat_request(&mut request, &taken.history, Some(checkpoint), has_dial)?;
     chat.background = Some(ResponseRun {
         id: id.to_owned(),
         takeovers: taken.takeovers,

@@ -2,6 +2,7 @@
 
 use std::io::{BufRead, IsTerminal as _, Read as _, Write as _};
 
+use tokio::io::AsyncReadExt as _;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 
 use crate::outcome::CommandFailure;
@@ -120,12 +121,12 @@ fn too_long() -> String {
 }
 
 /// All of standard input as one message, without the line ends at its end.
-pub(super) fn read_all() -> Result<String, CommandFailure> {
+pub(super) async fn read_all() -> Result<String, CommandFailure> {
     let mut bytes = Vec::new();
-    let input = std::io::stdin().lock();
-    input
+    tokio::io::stdin()
         .take(MAX_MESSAGE_BYTES + 1)
         .read_to_end(&mut bytes)
+        .await
         .map_err(CommandFailure::local("cannot read standard input"))?;
     if bytes.len() as u64 > MAX_MESSAGE_BYTES {
         return Err(CommandFailure::Usage(too_long()));
