@@ -80,7 +80,7 @@ def names_approvals(client):
     names = []
     for streams in (False, True):
         first = client.responses.create(model="bank", input="balance")
-        question = asked(first)
+        question = question_of(first)
         more = {"model": "bank", "input": [answer(question, True)], "previous_response_id": first.id}
         if streams:
             with client.responses.stream(**more) as stream:

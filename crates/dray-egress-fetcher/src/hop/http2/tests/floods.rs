@@ -166,14 +166,19 @@ async fn i_7_a_server_that_ignores_the_window_is_refused() {
 async fn i_7_the_server_gets_no_larger_window_before_the_body_is_read() {
     let (near, mut far) = tokio::io::duplex(1 << 20);
     let head = [server_settings(), headers(0, &[STATUS_200])].concat();
-    far.write_all(&head).await.unwrap();
+    let mut server = JoinSet::new();
+    server.spawn(async move {
+        far.write_all(&head).await.unwrap();
+        far.read_exact(&mut [0; PREFACE.len()]).await.unwrap();
+        let mut kinds = Vec::new();
+        while let Ok((kind, _)) = read_frame(&mut far).await {
+            kinds.push(kind);
+        }
+        kinds
+    });
     let (_, wire) = send_http2_request(Box::new(near), request()).await.unwrap();
     drop(wire);
-    far.read_exact(&mut [0; PREFACE.len()]).await.unwrap();
-    let mut kinds = Vec::new();
-    while let Ok((kind, _)) = read_frame(&mut far).await {
-        kinds.push(kind);
-    }
+    let kinds = server.join_next().await.unwrap().unwrap();
     assert!(kinds.contains(&HEADERS), "{kinds:?}");
     assert!(!kinds.contains(&WINDOW_UPDATE), "{kinds:?}");
 }
