@@ -96,12 +96,13 @@ impl RemoteJob {
                 }
                 Err(error) => Err((error.kind(), error.context().to_owned())),
             };
-            let has_ended = end.is_ok();
+            let may_run_on = matches!(end, Err((ErrorKind::Timeout, _)));
             let mut state = self.state();
             // If the body failed, its error stays: it is the cause of this end.
             state.end.get_or_insert(end);
-            // A command may close its output and run on, or outlive its channel.
-            if has_ended && let Some(group) = &mut state.group {
+            // A command may close its output and run on. One whose channel broke is not killed, because that would connect
+            // again; a shell ends by itself then.
+            if !may_run_on && let Some(group) = &mut state.group {
                 group.set_ended();
             }
         }
