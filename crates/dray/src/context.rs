@@ -1,6 +1,7 @@
 //! The context of a command: the configuration that it was given, a bus, and a store.
 
 mod advice;
+mod home;
 
 use std::io::ErrorKind;
 use std::net::SocketAddr;
@@ -23,6 +24,8 @@ use dray_types::{Clock, Deadline, Secret, TenantId};
 
 use self::advice::not_ready;
 pub(crate) use self::advice::{bus_advice, start_failure};
+use self::home::is_default_state;
+pub(crate) use self::home::{home_directory, with_home};
 use crate::cli::GlobalOptions;
 use crate::console_section::ConsoleSection;
 use crate::interruption::{CleanupHold, StagingFolder};
@@ -69,38 +72,6 @@ pub(crate) fn config_sources(global: &GlobalOptions) -> Result<ConfigSources, Co
         sources.overrides.push(flag);
     }
     Ok(sources)
-}
-
-/// Whether no source sets the state directory.
-fn is_default_state(sources: &ConfigSources) -> Result<bool, CommandFailure> {
-    Ok(load_config(sources)?.is_default("state.folder"))
-}
-
-/// The home directory of the user, from `HOME`; `None` if it is not set.
-pub(crate) fn home_directory() -> Option<PathBuf> {
-    home_of(&Environment::from_process())
-}
-
-fn home_of(environment: &Environment) -> Option<PathBuf> {
-    environment.get("HOME").map(PathBuf::from)
-}
-
-/// Puts the state directory into the user's home unless a source sets it.
-pub(crate) fn with_home(sources: ConfigSources) -> Result<ConfigSources, CommandFailure> {
-    let environment = &sources.environment;
-    let home = environment
-        // XDG Base Directory Specification: state that survives restarts, but is not a document of the user.
-        .get("XDG_STATE_HOME")
-        .map(PathBuf::from)
-        .or_else(|| Some(home_of(environment)?.join(".local/state")));
-    match home {
-        // Only the default moves: a directory that was set anywhere stays as it is.
-        Some(home) if is_default_state(&sources)? => {
-            let folder = home.join("drayage");
-            Ok(sources.set("state.folder", folder.to_string_lossy()))
-        }
-        _ => Ok(sources),
-    }
 }
 
 /// Reads the configuration and checks it for all services, also for those that will not run.
