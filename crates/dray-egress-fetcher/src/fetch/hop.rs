@@ -161,8 +161,7 @@ impl Fetcher {
             HeadDecision::Redirect(locations) => {
                 // The connection is closed first, because the body of a redirect is never read.
                 drop((wire, slots));
-                let status = parts.status.as_u16();
-                self.follow(chain, status, &locations, context, record)
+                self.follow(chain, parts.status.as_u16(), &locations, context, record)
                     .await
             }
         }
