@@ -272,6 +272,7 @@ fn are_labels(options: &[ChatOption]) -> bool {
 mod tests {
     use super::*;
 
+    #[expect(clippy::needless_pass_by_value, reason = "callers write it in place")]
     fn form(properties: Value) -> QuestionMap {
         let question = UserQuestion::Form {
             message: "Which account?".to_owned(),
@@ -288,6 +289,7 @@ mod tests {
             .collect()
     }
 
+    #[expect(clippy::needless_pass_by_value, reason = "callers write it in place")]
     fn accepted(label: &str, content: Value) -> (String, Value) {
         (
             label.to_owned(),

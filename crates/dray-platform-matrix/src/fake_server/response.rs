@@ -73,10 +73,7 @@ pub(super) async fn respond_to_request(
         ("GET", ["client", "v1", "media", "config"]) if !is_old => Ok(config_reply(&shared)),
         ("GET", ["media", "v3", "config"]) => Ok(config_reply(&shared)),
         ("POST", ["media", "v3", "upload"]) => upload_media(&shared, request).await,
-        ("GET", ["client", "v1", "media", "download", server, id]) if !is_old => {
-            Ok(download_media(&shared, server, id))
-        }
-        ("GET", ["client", "v1", "media", "download", server, id, _]) if !is_old => {
+        ("GET", ["client", "v1", "media", "download", server, id, ..]) if !is_old => {
             Ok(download_media(&shared, server, id))
         }
         ("GET", ["media", "v3", "download", server, id]) if is_old => {
