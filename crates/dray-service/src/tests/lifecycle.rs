@@ -113,7 +113,7 @@ async fn a_request_of_a_listener_that_does_not_end_is_cut_off() {
     let (request, ended) = tokio::sync::oneshot::channel::<()>();
     fixture.running.context().listeners.spawn(async move {
         let _request = request;
-        std::future::pending().await
+        std::future::pending::<()>().await;
     });
     assert!(fixture.running.stop().await.cut_short);
     assert!(ended.await.is_err(), "the request is dropped");
