@@ -307,10 +307,8 @@ async fn a_response_whose_running_tools_are_repeatable_is_finished_by_one_of_the
     );
     for found in [&one, &other] {
         assert_eq!(found["status"], "completed", "{found}");
-        assert_eq!(
-            found["output"][0]["content"][0]["text"], "Ordered.",
-            "{found}"
-        );
+        let text = &found["output"][0]["content"][0]["text"];
+        assert_eq!(text, "Ordered.", "{found}");
     }
     {
         let calls = shop.shared().lock();

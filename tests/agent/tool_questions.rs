@@ -6,6 +6,7 @@ use dray_bus::EventFilter;
 use dray_http::fake_server::{
     self, ConnectionClosed, FakeServer, ReceivedRequest, Reply, SharedState,
 };
+use dray_platform_telegram::fake_server::StoredMessage;
 use dray_proto::v1::{ApprovalAudit, ApprovalChoice};
 use dray_testkit::eventually;
 use futures_util::FutureExt as _;
@@ -59,9 +60,8 @@ fn call_result(params: &Value) -> Value {
     match (params["name"].as_str().unwrap(), state, given) {
         ("balance", ..) => done("12 pounds"),
         ("note", None, _) => asks(form("note", &json!({"type": "string"})), "noting"),
-        ("twice", Some("once"), Some(_)) => asks(account, "sealed"),
         ("twice", None, _) => asks(account, "once"),
-        (_, None, _) => asks(account, "sealed"),
+        ("twice", Some("once"), Some(_)) | (_, None, _) => asks(account, "sealed"),
         (_, Some(_), given) => {
             let given = given.cloned().unwrap_or_default();
             let action = given["action"].as_str().unwrap_or("none");
@@ -157,31 +157,36 @@ async fn audits(ops: &OpsFixture) -> Vec<ApprovalAudit> {
     audits
 }
 
+/// Compares what the chat shows of a question with two choices.
+fn check_question(question: &StoredMessage) {
+    assert!(
+        question
+            .text
+            .contains("bank_pay of bank asks during a call of the agent of local"),
+        "{}",
+        question.text
+    );
+    // What a person cannot see is escaped.
+    let detail = "> Which\\u202e account?\n\n- first\n- second\n- Decline to answer\n- Cancel the call\n\nArguments: {\"sum\":1}";
+    assert_eq!(question.code, detail);
+    let labels: Vec<_> = question
+        .buttons
+        .iter()
+        .map(|one| one.text.as_str())
+        .collect();
+    assert_eq!(
+        labels,
+        ["first", "second", "Decline to answer", "Cancel the call"]
+    );
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_press_of_a_named_person_answers_a_server_and_every_other_press_changes_nothing() {
     let bank = AskingServer::start().await;
     let ops = bank.start_ops(|setup| setup).await;
     let answering = async {
         let question = ops.question().await;
-        assert!(
-            question
-                .text
-                .contains("bank_pay of bank asks during a call of the agent of local"),
-            "{}",
-            question.text
-        );
-        // What a person cannot see is escaped.
-        let detail = "> Which\\u202e account?\n\n- first\n- second\n- Decline to answer\n- Cancel the call\n\nArguments: {\"sum\":1}";
-        assert_eq!(question.code, detail);
-        let labels: Vec<_> = question
-            .buttons
-            .iter()
-            .map(|one| one.text.as_str())
-            .collect();
-        assert_eq!(
-            labels,
-            ["first", "second", "Decline to answer", "Cancel the call"]
-        );
+        check_question(&question);
         let press_reply = ops.press(&question, STRANGER_ID, "first").await;
         assert!(
             press_reply.contains("not one of the people"),

@@ -56,7 +56,7 @@ pub(crate) async fn send_from_sandbox(
         &DELIVERY_SERVICES,
     )
     .await?;
-    let outcome = submit_request(global, &system, &send.way, request).await;
+    let outcome = Box::pin(submit_request(global, &system, &send.way, request)).await;
     system.close().await;
     outcome
 }
@@ -74,7 +74,7 @@ pub(crate) async fn deliver_local_files(
     }
     // Opened with the store, unlike in the other commands here, because content is stored in it.
     let system = SystemConnection::open(global, &DELIVERY_SERVICES).await?;
-    let outcome = store_and_submit(global, &system, deliver, request).await;
+    let outcome = Box::pin(store_and_submit(global, &system, deliver, request)).await;
     system.close().await;
     outcome
 }
@@ -109,7 +109,7 @@ async fn store_and_submit(
         let claim: Claim = upload::upload_file(global, system, file, None).await?;
         request.claims.push(claim.into());
     }
-    submit_request(global, system, &deliver.way, request).await
+    Box::pin(submit_request(global, system, &deliver.way, request)).await
 }
 
 /// Sends undelivered files again as a new delivery.
