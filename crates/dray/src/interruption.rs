@@ -150,7 +150,14 @@ pub(crate) async fn run_until_terminated(command: CommandFuture<'_>) -> Result<(
 pub(crate) async fn until_interrupted<T>(
     work: impl Future<Output = Result<T, CommandFailure>>,
 ) -> Result<T, CommandFailure> {
-    let mut signals = StopSignals::listen()?;
+    until_signal(&mut StopSignals::listen()?, work).await
+}
+
+/// The same with signals that are listened to since before the work, so that none is missed in between.
+pub(crate) async fn until_signal<T>(
+    signals: &mut StopSignals,
+    work: impl Future<Output = Result<T, CommandFailure>>,
+) -> Result<T, CommandFailure> {
     tokio::select! {
         biased;
         done = work => done,

@@ -16,7 +16,7 @@ use prost::Message as _;
 use crate::cli::{DeliverArgs, DeliveryOptions, GlobalOptions, ResendArgs, SendArgs};
 use crate::commands::{dry_run, reach, receipts, sandbox, shown, upload};
 use crate::context::SystemConnection;
-use crate::interruption;
+use crate::interruption::{self, CleanupHold, StopSignals};
 use crate::outcome::{CommandFailure, print_line, print_note};
 use crate::progress;
 
@@ -123,10 +123,14 @@ pub(crate) async fn resend_delivery(
         delivery_id: resend.delivery.clone(),
         all: resend.all,
     };
-    let accepted = system.call(&meta, &request).await;
+    // Before the request, as in `submit_request`.
+    let _hold = CleanupHold::new();
+    let mut signals = StopSignals::listen()?;
+    let accepted = interruption::until_signal(&mut signals, system.call(&meta, &request)).await;
     let outcome = match accepted {
         Ok(accepted) => {
-            wait_for_outcome(global, &system, &accepted.delivery_id, resend.timeout).await
+            let waited = (accepted.delivery_id.as_str(), resend.timeout);
+            wait_for_outcome(global, &system, waited, &mut signals).await
         }
         Err(CommandFailure::Fault(fault)) if fault.detail == "nothing_to_resend" => Err(fault
             .advice("Add --all to send all files once more.")
@@ -204,22 +208,26 @@ async fn submit_request(
             .map_err(|error| CommandFailure::Usage(format!("--delivery-id: {error}")))?;
         meta = meta.with_operation(id);
     }
-    let accepted = system.call(&meta, &request).await?;
+    // Before the request: its services may send before it is answered, and a signal must not cut that off.
+    let _hold = CleanupHold::new();
+    let mut signals = StopSignals::listen()?;
+    let accepted = interruption::until_signal(&mut signals, system.call(&meta, &request)).await?;
     if accepted.duplicate {
         print_note("This delivery was asked for before; waiting for its end.");
     }
-    wait_for_outcome(global, system, &accepted.delivery_id, way.timeout).await
+    let waited = (accepted.delivery_id.as_str(), way.timeout);
+    wait_for_outcome(global, system, waited, &mut signals).await
 }
 
 /// Follows a delivery to its end and prints the outcome.
 async fn wait_for_outcome(
     global: &GlobalOptions,
     system: &SystemConnection,
-    delivery_id: &str,
-    timeout: u64,
+    (delivery_id, timeout): (&str, u64),
+    signals: &mut StopSignals,
 ) -> Result<(), CommandFailure> {
     let bar = progress::spinner_with_text("on its way", global.json);
-    let report = interruption::until_interrupted(async {
+    let report = interruption::until_signal(signals, async {
         let follow = follow_progress(system, delivery_id, &bar);
         let end = poll_until_ended(system, delivery_id, Duration::from_secs(timeout));
         tokio::select! {
