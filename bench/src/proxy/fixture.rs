@@ -231,7 +231,7 @@ impl Drop for TargetNamespace {
     }
 }
 
-/// Deletes a namespace and with it both interfaces. That it is gone already is no problem.
+/// Deletes a namespace and with it both interfaces. Does nothing if it does not exist.
 fn delete_namespace(name: &str) {
     let _ = Command::new("ip").args(["netns", "delete", name]).output();
 }

@@ -1,4 +1,4 @@
-//! Lines of the standard input that are no messages get an error. The library drops them silently, and a client would
+//! Lines of the standard input that are not messages get an error. The library drops them silently, and a client would
 //! wait for an answer.
 
 use std::io;
@@ -127,7 +127,7 @@ async fn check_lines(
     }
 }
 
-/// The error for a line that is not JSON. Empty lines are no messages and need no answer.
+/// The error for a line that is not JSON. An empty line is not a message and needs no answer.
 fn check_line(line: &[u8]) -> Option<ErrorData> {
     let line = line.strip_prefix(BYTE_ORDER_MARK).unwrap_or(line);
     let is_json =

@@ -165,7 +165,7 @@ fn router<H: ServerHandler>(
         .layer(middleware::from_fn(answer_unreadable))
 }
 
-/// Answers a body that is no message as JSON-RPC has it. The library answers with text and the status 415.
+/// Answers a body that is not a message with the error of JSON-RPC. The library answers with text and the status 415.
 async fn answer_unreadable(request: Request, next: Next) -> Response {
     let response = next.run(request).await;
     if response.status() != StatusCode::UNSUPPORTED_MEDIA_TYPE {

@@ -264,7 +264,7 @@ where
         Ok(response) => response,
         Err(error) => {
             tracing::debug!(%error, "a target sent no valid response");
-            // It may have closed the connection while the request was on its way, which is no answer to it.
+            // The target may have closed the connection before the request arrived, so it did not respond to it.
             return if was_used && !error.is_parse() {
                 KeptOutcome::Broken
             } else {
