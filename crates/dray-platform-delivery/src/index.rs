@@ -83,7 +83,7 @@ impl DeliveryIndex {
         }
     }
 
-    /// Reads the changes since the last call; `false` if more than [`WATCH_BATCH`] are left.
+    /// Reads the changes since the last call; `false` if more than `WATCH_BATCH` are left.
     ///
     /// # Errors
     /// The bus failed. The changes that were read until then are applied.
