@@ -86,11 +86,9 @@ fn part_attachment(
             let data = text("input_audio", "data").ok_or_else(|| missing("input_audio.data"))?;
             let format =
                 text("input_audio", "format").ok_or_else(|| missing("input_audio.format"))?;
-            let media_type = match format {
-                "mp3" => "audio/mpeg".to_owned(),
-                format => format!("audio/{format}"),
-            };
+            let media_type = audio_type(path, format)?;
             let url = format!("data:{media_type};base64,{data}");
+            check_base64(format!("{path}.input_audio.data"), &url)?;
             Ok(Some(inline_attachment(media_type, url)))
         }
         ("file", Role::User) => {
@@ -99,7 +97,14 @@ fn part_attachment(
                 return Ok(Some(named_attachment(id, &field, text("file", "filename"))));
             }
             let data = text("file", "file_data").ok_or_else(|| missing("file.file_data"))?;
-            Ok(Some(document_attachment(data, text("file", "filename"))))
+            let (media_type, url) = document_url(data, text("file", "filename"));
+            check_base64(format!("{path}.file.file_data"), &url)?;
+            Ok(Some(Attachment {
+                kind: (!media_type.is_empty()).then_some(media_type),
+                title: text("file", "filename").map(str::to_owned),
+                url: Some(url),
+                ..Attachment::default()
+            }))
         }
         _ => Err(unsupported_failure(
             format!("{path}.type"),
@@ -159,21 +164,44 @@ fn named_attachment(id: &str, field: &str, name: Option<&str>) -> Attachment {
     attachment
 }
 
-fn document_attachment(data: &str, name: Option<&str>) -> Attachment {
-    let (media_type, url) = if let Some(media_type) = data_type(data) {
-        (media_type.to_owned(), data.to_owned())
+/// The media type of a document and its `data:` URL. `data` is either that URL or the content alone in base64, as some
+/// clients send it.
+fn document_url(data: &str, name: Option<&str>) -> (String, String) {
+    if let Some(media_type) = data_type(data) {
+        return (media_type.to_owned(), data.to_owned());
+    }
+    let media_type = name.and_then(type_of_name);
+    let media_type = media_type.unwrap_or("application/octet-stream");
+    let url = format!("data:{media_type};base64,{data}");
+    (media_type.to_owned(), url)
+}
+
+/// The media type of a format of sound. A format with other characters than a subtype has (RFC 6838, section 4.2) could
+/// change the `data:` URL that it becomes a part of.
+fn audio_type(path: &str, format: &str) -> Result<String, RequestFailure> {
+    let is_subtype_byte = |byte: u8| byte.is_ascii_alphanumeric() || b"-.+_".contains(&byte);
+    if format == "mp3" {
+        Ok("audio/mpeg".to_owned())
+    } else if format.bytes().all(is_subtype_byte) {
+        Ok(format!("audio/{format}"))
     } else {
-        // Some clients send the content alone.
-        let media_type = name.and_then(type_of_name);
-        let media_type = media_type.unwrap_or("application/octet-stream");
-        let url = format!("data:{media_type};base64,{data}");
-        (media_type.to_owned(), url)
-    };
-    Attachment {
-        kind: (!media_type.is_empty()).then_some(media_type),
-        title: name.map(str::to_owned),
-        url: Some(url),
-        ..Attachment::default()
+        Err(RequestFailure::of_parameter(
+            format!("{path}.input_audio.format"),
+            "invalid_audio",
+            "The format is a name such as 'wav' or 'mp3'.",
+        ))
+    }
+}
+
+/// Refuses content that is not valid base64, which a tool or the model would otherwise report much later.
+fn check_base64(param: String, url: &str) -> Result<(), RequestFailure> {
+    match decode_data_url(url, u64::MAX) {
+        Ok(_) => Ok(()),
+        Err(_) => Err(RequestFailure::of_parameter(
+            param,
+            "invalid_base64",
+            "The content is not valid base64.",
+        )),
     }
 }
 
@@ -190,8 +218,9 @@ fn image_type(url: &str) -> String {
 
 /// The media type of a `data:` URL without its parameters.
 fn data_type(url: &str) -> Option<&str> {
-    let rest = url.strip_prefix("data:")?;
-    rest.split([';', ',']).next()
+    let (scheme, rest) = url.split_once(':')?;
+    let media_type = rest.split([';', ',']).next();
+    media_type.filter(|_| scheme.eq_ignore_ascii_case("data"))
 }
 
 #[cfg(test)]
@@ -300,6 +329,41 @@ mod tests {
             "data:image/svg+xml,%3Csvg/%3E",
         ] {
             attach("user", &picture(url)).unwrap();
+        }
+    }
+
+    #[test]
+    fn sound_and_documents_that_are_not_base64_are_refused() {
+        let sound = |data: &str, format: &str| json!({"type": "input_audio", "input_audio": {"data": data, "format": format}});
+        let document =
+            |data: &str| json!({"type": "file", "file": {"filename": "a.pdf", "file_data": data}});
+        for (part, field) in [
+            (sound("QQ==!", "wav"), "input_audio.data"),
+            (sound("QQ==", "wav,x"), "input_audio.format"),
+            (
+                document("data:application/pdf;base64,%%%"),
+                "file.file_data",
+            ),
+            (document("data:application/pdf"), "file.file_data"),
+            (document("https://a.example/b.pdf"), "file.file_data"),
+            (document("QUJ\u{0}"), "file.file_data"),
+        ] {
+            let failure = attach("user", &json!([part])).unwrap_err();
+            let param = format!("messages.0.content.0.{field}");
+            assert_eq!(
+                (failure.status, failure.param.as_deref()),
+                (400, Some(&*param)),
+                "{part}"
+            );
+        }
+        for part in [
+            sound("QQ", "wav"),
+            sound("QQ==", "x-m4a"),
+            document("data:application/pdf;base64,QQ=="),
+            document("data:text/plain,a%20b"),
+            document("DATA:application/pdf;base64,QQ=="),
+        ] {
+            attach("user", &json!([part])).unwrap();
         }
     }
 
