@@ -29,6 +29,8 @@ use crate::permissions::CallerIdentity;
 
 /// Most bytes of the text of a called agent.
 const MAX_TEXT_BYTES: usize = 1 << 20;
+/// Sentence for the calling agent after a text that was cut.
+const CUT_NOTICE: &str = "\n\n[The answer is longer than 1 MiB; the rest was left out.]";
 
 /// The agents that led to a called agent, and what it shares with them.
 #[derive(Clone, Debug)]
@@ -275,7 +277,25 @@ impl AgentTool {
 #[derive(Debug, Default)]
 struct AgentAnswer {
     text: String,
+    /// Whether the text has reached its limit, and a sentence says so at its end.
+    is_cut: bool,
     attachments: Vec<Attachment>,
+}
+
+impl AgentAnswer {
+    /// Appends text up to [`MAX_TEXT_BYTES`]. Nothing is appended after a cut, even if it would fit.
+    fn append_text(&mut self, text: &str) {
+        if self.is_cut {
+            return;
+        }
+        let room = MAX_TEXT_BYTES.saturating_sub(self.text.len());
+        let fitting = text.floor_char_boundary(room);
+        self.text.push_str(text.get(..fitting).unwrap_or_default());
+        self.is_cut = fitting < text.len();
+        if self.is_cut {
+            self.text.push_str(CUT_NOTICE);
+        }
+    }
 }
 
 /// Takes the events of a called agent. Its stages go into the stage of the call, each as a whole when it is closed.
@@ -284,12 +304,7 @@ async fn collect_answer(mut events: Receiver<Event>, stage: &StageWriter) -> Age
     let mut stages = std::collections::BTreeMap::<u32, (String, String)>::new();
     while let Some(event) = events.recv().await {
         match event {
-            Event::Content(text) => {
-                let room = MAX_TEXT_BYTES.saturating_sub(answer.text.len());
-                if text.len() <= room {
-                    answer.text.push_str(&text);
-                }
-            }
+            Event::Content(text) => answer.append_text(&text),
             Event::Attachment(attachment) => answer.attachments.push(attachment),
             Event::StageOpened { stage, name } => {
                 stages.insert(stage, (name.unwrap_or_default(), String::new()));
@@ -360,6 +375,19 @@ fn named_files(names: Option<&Value>, history: &[Message]) -> Result<Vec<Attachm
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_long_answer_is_cut_once_and_says_so() {
+        let mut answer = AgentAnswer::default();
+        answer.append_text(&"x".repeat(MAX_TEXT_BYTES - 1));
+        assert!(!answer.text.contains("left out"));
+        // A character is never split.
+        answer.append_text("éa");
+        answer.append_text("b");
+        let (text, notice) = answer.text.split_at(MAX_TEXT_BYTES - 1);
+        assert!(text.bytes().all(|byte| byte == b'x'));
+        assert_eq!(notice, CUT_NOTICE);
+    }
 
     #[test]
     fn files_are_passed_by_name_and_the_newest_one_is_used() {
