@@ -57,7 +57,7 @@ impl Why {
             Self::Special => "not a regular file",
             Self::Sparse => "a file with holes",
             Self::Name => "its name cannot be used",
-            Self::TooDeep => "too many folders deep",
+            Self::TooDeep => "too many directories deep",
             Self::TooLarge => "larger than the limit for one file",
             Self::Denied => "may hold credentials or system data",
             Self::Unreadable => "could not be read",

@@ -15,7 +15,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use dray_sandbox::body::Body;
 use dray_sandbox::error::{Error, ErrorKind};
-use dray_sandbox::metadata::Metadata;
+use dray_sandbox::metadata::{FileKind, Metadata};
 use dray_types::Sha256Digest;
 use futures_util::stream;
 use sha2::{Digest as _, Sha256};
@@ -212,6 +212,11 @@ fn blocking_result<T>(joined: Result<io::Result<T>, tokio::task::JoinError>) -> 
         .map_err(|error| failed(&error))
 }
 
+/// Whether the owner may run the file. The same bit of a directory, which arrives as an archive, permits to enter it.
+fn is_executable(file: &Metadata) -> bool {
+    file.kind == FileKind::File && file.mode & 0o100 != 0
+}
+
 /// Converts an error of this host. A full disk has its own kind, because a retry does not help and the sandbox did not
 /// fail.
 fn failed(error: &io::Error) -> Error {
@@ -231,7 +236,7 @@ fn failed(error: &io::Error) -> Error {
 impl Sink for FileSink {
     async fn begin(&mut self, file: &Metadata) -> Result<(), Error> {
         self.open_partial(file).await?;
-        self.executable = file.mode & 0o100 != 0;
+        self.executable = is_executable(file);
         if self.writing.is_some() {
             // A batch that is written after the file was truncated would leave bytes of the old copy. If it fails, that
             // failure concerns bytes that are discarded anyway.
@@ -259,7 +264,7 @@ impl Sink for FileSink {
             return Ok(None);
         }
         self.open_partial(file).await?;
-        self.executable = file.mode & 0o100 != 0;
+        self.executable = is_executable(file);
         let kept = self.open_file()?;
         let length = kept.metadata().map_err(|error| failed(&error))?.len();
         if length == 0 || length > file.size {

@@ -2,7 +2,7 @@
 
 use std::os::unix::fs::PermissionsExt as _;
 
-use dray_sandbox::metadata::Metadata;
+use dray_sandbox::metadata::{FileKind, Metadata};
 use dray_sandbox::{Follow, Sandbox as _, SandboxPath};
 use dray_sandbox_conformance::fake::Fake;
 
@@ -46,6 +46,27 @@ async fn a_file_appears_whole_with_the_digest_of_its_bytes() {
     let mode = std::fs::metadata(&target).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
     assert_eq!(names(directory.path()), ["a"]);
+}
+
+#[tokio::test]
+async fn the_execute_bit_of_a_file_is_kept_and_that_of_a_directory_is_not() {
+    let directory = tempfile::tempdir().unwrap();
+    let source = metadata().await;
+    for (kind, expected) in [(FileKind::File, 0o700), (FileKind::Directory, 0o600)] {
+        let target = directory.path().join(kind.as_str());
+        let mut sink = FileSink::create(&target).unwrap();
+        let source = Metadata {
+            kind,
+            mode: 0o755,
+            ..source.clone()
+        };
+        sink.begin(&source).await.unwrap();
+        sink.write(b"x".as_slice().into()).await.unwrap();
+        sink.flush().await.unwrap();
+        sink.finish(Sha256Digest::of(b"x"), 1).await.unwrap();
+        let mode = std::fs::metadata(&target).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, expected, "{kind:?}");
+    }
 }
 
 #[tokio::test]

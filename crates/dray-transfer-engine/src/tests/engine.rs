@@ -90,7 +90,7 @@ async fn roots_and_home_count_as_written_and_as_resolved() {
 }
 
 #[tokio::test(start_paused = true)] // paused clock
-async fn what_a_link_is_may_be_seen_only_where_it_lies_in_a_root() {
+async fn the_target_of_a_link_is_shown_only_if_the_link_is_in_a_root() {
     let fixture = EngineFixture::new(Fake::new());
     fixture.fake.link("/work/link", "/etc/shadow");
     fixture.fake.link("/home/agent/link", "x");
@@ -106,7 +106,7 @@ async fn what_a_link_is_may_be_seen_only_where_it_lies_in_a_root() {
 }
 
 #[tokio::test(start_paused = true)] // paused clock
-async fn a_provider_that_asks_to_wait_is_obeyed_within_reason() {
+async fn a_provider_that_asks_to_wait_is_obeyed_for_at_most_ten_minutes() {
     let fixture = EngineFixture::new(Fake::new());
     fixture.fake.file("/work/a", "abc");
     for (asked, waited) in [(45, 45), (86_400, 600)] {
@@ -121,7 +121,7 @@ async fn a_provider_that_asks_to_wait_is_obeyed_within_reason() {
 }
 
 #[tokio::test(start_paused = true)] // paused clock
-async fn r_10_a_copy_that_gets_ahead_may_break_as_often_as_it_does() {
+async fn r_10_a_copy_that_makes_progress_may_break_any_number_of_times() {
     let fixture = EngineFixture::new(Fake::new());
     let mut schedule = Schedule::new(&fixture.engine, TransferDirection::Outbound);
     let mut receipt = Receipt::default();
@@ -143,6 +143,6 @@ async fn r_10_a_copy_that_gets_ahead_may_break_as_often_as_it_does() {
     }
     assert!(
         broken(&mut schedule).await.is_err(),
-        "a crawl goes on for ever"
+        "a copy with almost no progress is repeated without end"
     );
 }
