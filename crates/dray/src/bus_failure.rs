@@ -1,14 +1,16 @@
-//! Calls over the bus, with refusals of the bus in words that name the missing permission.
+//! Calls over the bus, with refusals of the bus in words that name the missing permission, and the name of a service
+//! that does not run.
 
 use std::time::Duration;
 
 use dray_bus::Meta;
 use dray_bus::error::{CallError, ProbeError, TransportError};
 use dray_proto::{Call, StreamingCall};
+use dray_service::config::ConfigSources;
 use dray_types::{Fault, FaultCode};
 use tokio::sync::mpsc;
 
-use crate::context::SystemConnection;
+use crate::context::{self, SystemConnection};
 use crate::outcome::CommandFailure;
 
 /// Timeout for checking what the bus refused, after a call without a reply.
@@ -79,9 +81,36 @@ impl SystemConnection {
                     _ => Fault::from(CallError::Timeout(subject)).into(),
                 }
             }
+            CallError::NoResponder(subject) => absent_service(&subject).into(),
             other => Fault::from(other).into(),
         }
     }
+}
+
+/// Fault for a call that no process answers. Unlike the fault for callers of the bus, it names the service, because the
+/// person at the command line may be able to start it.
+fn absent_service(subject: &str) -> Fault {
+    let fault = Fault::from(CallError::NoResponder(subject.to_owned()));
+    match answering_service(subject) {
+        None => fault,
+        Some(service) => Fault {
+            message: format!("No {service} answers on this bus."),
+            advice: format!(
+                "Start it (`dray up --only {service}`), or name the NATS server that it uses with --nats."
+            ),
+            ..fault
+        },
+    }
+}
+
+/// The service that answers the calls on `subject`: the queue group of the subscription that its permissions allow.
+fn answering_service(subject: &str) -> Option<String> {
+    let services = context::all_services_host(ConfigSources::default()).identities();
+    let mut subscriptions = services
+        .iter()
+        .flat_map(|(permissions, _)| permissions.subscriptions());
+    let allowed = subscriptions.find(|allowed| allowed.subject == subject);
+    allowed?.queue.clone()
 }
 
 fn refusal_fault(message: String, advice: String) -> Fault {
@@ -118,6 +147,26 @@ fn cannot_receive(requested: &str, refused_subject: &str) -> Fault {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_call_without_a_running_service_names_the_service() {
+        for (subject, service) in [
+            ("dray.delivery.v1.receipts", "platform-delivery"),
+            ("dray.egress.v1.fetch", "egress-fetcher"),
+            ("dray.sandbox.v1.list", "sandbox-transfer"),
+        ] {
+            let fault = absent_service(subject);
+            assert_eq!(fault.detail, "no_responder");
+            assert_eq!(fault.message, format!("No {service} answers on this bus."));
+            assert!(
+                fault.advice.contains(&format!("--only {service}")),
+                "{fault:?}"
+            );
+        }
+        let unknown = absent_service("dray.unknown.v1.call");
+        assert_eq!(unknown.detail, "no_responder");
+        assert!(!unknown.advice.contains("--only"), "{unknown:?}");
+    }
 
     #[test]
     fn a_refusal_names_the_subject_and_what_to_do() {
