@@ -9,7 +9,7 @@ use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::middleware;
 use axum::routing::{get, post};
-use dray_http_server::{ConnectionLimits, DrainOutcome, serve};
+use dray_http_server::{ConnectionLimits, DrainOutcome, serve, with_text_paths};
 use dray_types::Clock;
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
@@ -205,7 +205,8 @@ impl ConsoleServer {
             drain_timeout: Some(STOP_TIMEOUT),
             ..ConnectionLimits::default()
         };
-        if serve(self.listener, router(state), limits, stop).await == DrainOutcome::CutOff {
+        let router = with_text_paths(router(state));
+        if serve(self.listener, router, limits, stop).await == DrainOutcome::CutOff {
             tracing::debug!("pages were cut off by the end of the console");
         }
         end_turns(&turns).await;

@@ -30,6 +30,7 @@ mod body;
 mod connections;
 mod disposition;
 mod html;
+mod path;
 #[cfg(test)]
 mod tests;
 
@@ -37,3 +38,4 @@ pub use body::{BodyError, RequestBody, body_failure_status};
 pub use connections::{ConnectionLimits, DrainOutcome, serve};
 pub use disposition::{attachment_disposition, extended_attachment, inline_disposition};
 pub use html::escape_html;
+pub use path::with_text_paths;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::extract::Request;
+use axum::extract::{Path, Request};
 use axum::http::StatusCode;
 use axum::routing::{get, post};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -14,7 +14,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::{ConnectionLimits, DrainOutcome, body_failure_status, serve};
+use crate::{ConnectionLimits, DrainOutcome, body_failure_status, serve, with_text_paths};
 
 /// Longer than every timeout of the limits.
 const TEST_TIMEOUT: Duration = Duration::from_hours(1);
@@ -30,7 +30,9 @@ impl RunningServer {
         let router = Router::new()
             .route("/", get(async || "ok"))
             .route("/endless", get(std::future::pending::<StatusCode>))
-            .route("/body", post(read_body));
+            .route("/body", post(read_body))
+            .route("/names/{name}", get(async |Path(name): Path<String>| name))
+            .fallback(async || (StatusCode::NOT_FOUND, "the service's own text"));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let stop = CancellationToken::new();
@@ -38,7 +40,12 @@ impl RunningServer {
             clippy::disallowed_methods,
             reason = "the server of this test, joined by it"
         )]
-        let served = tokio::spawn(serve(listener, router, limits, stop.clone()));
+        let served = tokio::spawn(serve(
+            listener,
+            with_text_paths(router),
+            limits,
+            stop.clone(),
+        ));
         Self {
             address,
             stop,
@@ -98,6 +105,24 @@ async fn closes_a_connection_that_stays_idle_after_a_response() {
     let client = server.send("GET / HTTP/1.1\r\nHost: example\r\n\r\n").await;
     let response = read_all(client).await;
     assert!(response.starts_with("HTTP/1.1 200"), "{response}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_path_that_is_not_text_gets_the_response_of_the_service() {
+    let server = RunningServer::start(ConnectionLimits::default()).await;
+    for (path, status, text) in [
+        ("/names/%C3%A9?a=%FF", "200", "é"),
+        ("/names/%FF", "404", "the service's own text"),
+        ("/names/a%2F%C3?x=y", "404", "the service's own text"),
+    ] {
+        let request = format!("GET {path} HTTP/1.1\r\nHost: example\r\nConnection: close\r\n\r\n");
+        let response = read_all(server.send(&request).await).await;
+        assert!(
+            response.starts_with(&format!("HTTP/1.1 {status}")),
+            "{response}"
+        );
+        assert!(response.ends_with(text), "{response}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -9,7 +9,7 @@ use axum::Router;
 use axum::extract::{Path, Request, State};
 use axum::response::Response;
 use axum::routing::any;
-use dray_http_server::ConnectionLimits;
+use dray_http_server::{ConnectionLimits, with_text_paths};
 use http::{HeaderValue, header};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
@@ -113,7 +113,7 @@ impl TicketEndpoint {
             drain_timeout: Some(STOP_TIMEOUT),
             ..ConnectionLimits::default()
         };
-        let serving = dray_http_server::serve(self.listener, router, limits, stop);
+        let serving = dray_http_server::serve(self.listener, with_text_paths(router), limits, stop);
         let (outcome, ()) = tokio::join!(serving, sweeping);
         tracing::debug!(?outcome, "the listener of tickets ended");
         // They record the bytes of requests that were cut off.

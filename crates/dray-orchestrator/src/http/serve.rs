@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use axum::Router;
-use dray_http_server::{ConnectionLimits, DrainOutcome};
+use dray_http_server::{ConnectionLimits, DrainOutcome, with_text_paths};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
@@ -24,7 +24,7 @@ pub async fn serve_until(
         drain_timeout: Some(drain),
         ..ConnectionLimits::default()
     };
-    let outcome = dray_http_server::serve(listener, router, limits, stop).await;
+    let outcome = dray_http_server::serve(listener, with_text_paths(router), limits, stop).await;
     if outcome == DrainOutcome::CutOff {
         tracing::warn!("chats were cut off by the end of the service");
     }

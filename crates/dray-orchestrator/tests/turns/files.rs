@@ -117,3 +117,13 @@ async fn a_request_names_no_more_files_than_it_may() {
         "messages.0.content.101.file.file_id"
     );
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_id_that_is_not_text_is_refused_in_the_format_of_the_api() {
+    let fixture = TurnFixture::plain(&manifest(json!([])), HELLO_SCRIPT).await;
+    let url = format!("{}/v1/files/%FF", fixture.url);
+    let response = fixture.client.get(&url).send(&|_| ()).await.unwrap();
+    assert_eq!(response.status(), 404);
+    let body: Value = response.json().await.unwrap();
+    assert_eq!(body["error"]["type"], "invalid_request_error", "{body}");
+}

@@ -15,7 +15,7 @@ use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::{any, post};
 use dray_bus::Meta;
-use dray_http_server::{ConnectionLimits, body_failure_status};
+use dray_http_server::{ConnectionLimits, body_failure_status, with_text_paths};
 use dray_platform::{ErrorKind, InboundSink as _, PlatformError, WebhookReply, WebhookRequest};
 use dray_proto::v1;
 use dray_types::{Deadline, Fault, FaultCode, Sha256Digest, TenantId};
@@ -38,7 +38,7 @@ pub(crate) async fn serve_until(
     listener: TcpListener,
     stop: CancellationToken,
 ) {
-    let router = inbound_router(service);
+    let router = with_text_paths(inbound_router(service));
     // Without a drain timeout it always completes.
     let _ = dray_http_server::serve(listener, router, ConnectionLimits::default(), stop).await;
 }
