@@ -387,6 +387,53 @@ fn dray_up_serves_no_directory_unless_an_option_names_one() {
 }
 
 #[test]
+fn dray_up_binds_the_sandbox_of_its_options_before_the_first_request() {
+    let fixture = McpFixture::new();
+    let sandbox = fixture.path("bound");
+    std::fs::create_dir(&sandbox).unwrap();
+    std::fs::write(Path::new(&sandbox).join("a.txt"), "bound by an option\n").unwrap();
+    let (address, roots) = (
+        format!("local:{sandbox}"),
+        format!("sandbox-transfer.local.roots=['{sandbox}']"),
+    );
+    let server = start_up(&fixture, &["--mcp-sandbox", &address, "--set", &roots]);
+    let body = json!({
+        "jsonrpc": "2.0", "id": 1, "method": "tools/call",
+        "params": {
+            "name": "read",
+            "arguments": {"path": "sandbox:a.txt"},
+            "_meta": {
+                "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+                "io.modelcontextprotocol/clientInfo": {"name": "test", "version": "1"},
+                "io.modelcontextprotocol/clientCapabilities": {},
+            },
+        },
+    });
+    let body = body.to_string();
+    let mut curl = Command::new("curl");
+    curl.args([
+        "--silent",
+        "--show-error",
+        "--max-time",
+        "60",
+        "--data",
+        &body,
+    ]);
+    for field in [
+        "content-type: application/json",
+        "accept: application/json, text/event-stream",
+        "mcp-protocol-version: 2026-07-28",
+        "mcp-method: tools/call",
+        "mcp-name: read",
+    ] {
+        curl.args(["--header", field]);
+    }
+    let response = support::stdout(curl.arg(&server.url));
+    assert!(response.contains("bound by an option"), "{response}");
+    server.end();
+}
+
+#[test]
 fn an_address_that_others_reach_needs_a_token() {
     let fixture = McpFixture::new();
     let refused = Command::new(support::dray())

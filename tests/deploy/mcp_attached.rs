@@ -58,6 +58,10 @@ impl AttachedSystem {
     }
 
     fn serve_with(&self, options: &[&str]) -> McpProcess {
+        self.serve_as("mcp", options)
+    }
+
+    fn serve_as(&self, identity: &str, options: &[&str]) -> McpProcess {
         let to = format!("cli:{}", self.system.directory().join("out").display());
         let (address, flags) = (
             self.address(),
@@ -67,7 +71,7 @@ impl AttachedSystem {
         arguments.extend(flags);
         arguments.extend(["--sandbox", &address, "--to", &to]);
         arguments.extend(options);
-        McpProcess::start(self.system.command_as("mcp", &arguments))
+        McpProcess::start(self.system.command_as(identity, &arguments))
     }
 
     /// Waits until more than `before` requests are refused. The servers may log a refusal after its response.
@@ -151,6 +155,30 @@ async fn the_shipped_identity_makes_no_other_call() {
         fixture.wait_for_refusal(before).await;
     }
     assert!(fixture.sandbox.join("notes.txt").exists());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_approver_answers_questions_about_hosts_and_the_identity_mcp_does_not() {
+    let fixture = AttachedSystem::start().await;
+    let mut server = fixture.serve_as("mcp-approver", &["--approve-hosts", "15m"]);
+    let read = server.call("read", &json!({"path": "sandbox:notes.txt"}));
+    assert_eq!(read["isError"], false, "{read}");
+    let id = format!("egq_{}", "0".repeat(40));
+    let list = &["policy", "questions"][..];
+    let answer = &["policy", "answer", &id, "deny", "--as", "ada"][..];
+    let listed = fixture.system.ask_as("mcp-approver", list);
+    assert!(listed.status.success(), "{listed:?}");
+    // The service decides: there is no such question.
+    let unknown = fixture.system.ask_as("mcp-approver", answer);
+    let message = String::from_utf8_lossy(&unknown.stderr);
+    assert!(message.contains("not_found"), "{message}");
+    assert_eq!(fixture.refusals(), Vec::<String>::new());
+    for forbidden in [list, answer] {
+        let before = fixture.refusals().len();
+        let refused = fixture.system.ask_as("mcp", forbidden);
+        assert!(!refused.status.success(), "{forbidden:?}: {refused:?}");
+        fixture.wait_for_refusal(before).await;
+    }
 }
 
 /// The output of curl, with the status on a separate line at the end.

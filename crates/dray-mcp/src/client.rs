@@ -15,6 +15,11 @@ pub(crate) const SHORT_TIMEOUT: Duration = Duration::from_secs(30);
 /// Timeout of calls that move or convert content.
 pub(crate) const TRANSFER_TIMEOUT: Duration = Duration::from_mins(10);
 
+/// Interval between two attempts at a service that is busy.
+const BUSY_RETRY_INTERVAL: Duration = Duration::from_millis(200);
+/// Longest wait for a place in a service that is busy.
+const MAX_BUSY_WAIT: Duration = Duration::from_secs(20);
+
 /// The bus and the store of a running system, for one tenant and one session. No argument of a tool changes either.
 #[derive(Clone, Debug)]
 pub struct ServiceClient {
@@ -53,6 +58,15 @@ pub fn declare_calls(identity: Permissions) -> Permissions {
         .uses_keys(TICKET_BUCKET)
 }
 
+/// Adds the calls of `--approve-hosts`. An identity with them may answer the questions that its own fetches raise, so it
+/// is another one than that of [`declare_calls`] alone.
+#[must_use]
+pub fn declare_approvals(identity: Permissions) -> Permissions {
+    identity
+        .calls::<v1::ListEgressQuestionsRequest>()
+        .calls::<v1::AnswerEgressQuestionRequest>()
+}
+
 impl ServiceClient {
     pub(crate) fn deadline(&self, timeout: Duration) -> Deadline {
         Deadline::after(self.clock.now_ms(), timeout)
@@ -78,6 +92,26 @@ impl ServiceClient {
         request: &C,
     ) -> Result<C::Reply, Fault> {
         Ok(self.bus.call_once(&self.meta(timeout), request).await?)
+    }
+
+    /// As [`Self::call_once`], and waits for a place where the service has none: it has not begun such a call.
+    ///
+    /// Agents make many calls concurrently, and a model would not try again.
+    pub(crate) async fn call_in_turn<C: Call>(
+        &self,
+        timeout: Duration,
+        request: &C,
+    ) -> Result<C::Reply, Fault> {
+        let mut waited = Duration::ZERO;
+        loop {
+            match self.call_once(timeout, request).await {
+                Err(fault) if fault.detail == "overloaded" && waited < MAX_BUSY_WAIT => {
+                    tokio::time::sleep(BUSY_RETRY_INTERVAL).await;
+                    waited += BUSY_RETRY_INTERVAL;
+                }
+                outcome => return outcome,
+            }
+        }
     }
 
     /// As [`Self::call_once`], under an operation id of the caller's choice.

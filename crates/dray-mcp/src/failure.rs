@@ -23,8 +23,22 @@ pub(crate) fn fault_text(fault: &Fault) -> String {
     text
 }
 
+/// The fault with advice for the user of this server, where the service advises a command that does not reach services
+/// inside this process.
+fn advised(fault: &Fault) -> Fault {
+    let fault = fault.clone();
+    match fault.detail.as_str() {
+        "no_session" => fault.advice(
+            "The user names a sandbox with --sandbox or a chat with --to when this server starts (--mcp-sandbox and \
+             --mcp-to of `dray up`), or with `dray session bind` in a system with --nats.",
+        ),
+        _ => fault,
+    }
+}
+
 /// A failed call of a tool. The model reads it and can act on it.
 pub(crate) fn failed_result(fault: &Fault) -> CallToolResult {
+    let fault = &advised(fault);
     // In `_meta` and not as structured content, which has to match the output schema of the tool.
     let mut meta = rmcp::model::MetaObject::new();
     meta.0.insert("drayage/fault".to_owned(), fault_json(fault));
@@ -35,6 +49,7 @@ pub(crate) fn failed_result(fault: &Fault) -> CallToolResult {
 
 /// A failed request that is not a call of a tool, such as `resources/read`.
 pub(crate) fn protocol_error(fault: &Fault) -> ErrorData {
+    let fault = &advised(fault);
     let (message, data) = (fault_text(fault), Some(fault_json(fault)));
     match fault.code {
         FaultCode::NotFound => ErrorData::resource_not_found(message, data),
@@ -55,4 +70,24 @@ pub(crate) fn resource_error(fault: &Fault, uri: &str) -> ErrorData {
 /// A request that was wrong in a way that the caller can correct.
 pub(crate) fn invalid(message: impl Into<String>, advice: impl Into<String>) -> Fault {
     Fault::new(FaultCode::InvalidArgument, message).advice(advice)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_binding_names_the_options_of_this_server() {
+        let unbound = Fault::new(FaultCode::NotFound, "This session is not known.")
+            .detail("no_session")
+            .advice("Bind it with `dray session bind`.");
+        let result = failed_result(&unbound);
+        let text = serde_json::to_string(&result).unwrap();
+        assert!(
+            text.contains("--sandbox") && text.contains("no_session"),
+            "{text}"
+        );
+        let other = Fault::new(FaultCode::NotFound, "Gone.").advice("Look again.");
+        assert!(protocol_error(&other).message.contains("Look again."));
+    }
 }

@@ -60,7 +60,7 @@ pub use auth::{
     AuthFileError, AuthOptions, BearerToken, Caller, InvalidToken, KeyLocation, OAuthOptions,
     Scope, ScopeSet, StaticToken, UnknownScope,
 };
-pub use client::{ServiceClient, declare_calls};
+pub use client::{ServiceClient, declare_approvals, declare_calls};
 pub use confirm::OfferedChat;
 pub use http::{HttpEndpoint, HttpError, HttpOptions};
 pub use input::{InputAnswer, InputError, InputGate, InputQuestion, InputRound};

@@ -2,7 +2,7 @@
 
 pub(crate) use dray_service::web::text_field as field;
 use dray_types::Sha256Digest;
-use http::{HeaderMap, header};
+use http::{HeaderMap, HeaderValue, header};
 use sfv::{BareItem, Dictionary, Item, ListEntry, Parser};
 
 use crate::problem::TicketProblem;
@@ -48,6 +48,33 @@ fn whole_length(range: &str) -> Option<u64> {
     is_whole.then_some(length)
 }
 
+/// Checks that the body is the file itself: it has no coding, but for chunks.
+///
+/// # Errors
+///
+/// [`TicketProblem::CodedBody`] for a content coding (RFC 9110 section 8.4), [`TicketProblem::Invalid`] for another
+/// transfer coding than `chunked` (RFC 9112 section 7).
+pub(crate) fn check_codings(headers: &HeaderMap) -> Result<(), TicketProblem> {
+    let only = |name: header::HeaderName, coding: &str| {
+        let mut values = headers.get_all(name).iter();
+        values.all(|value| value.as_bytes().eq_ignore_ascii_case(coding.as_bytes()))
+    };
+    if !only(header::CONTENT_ENCODING, "identity") {
+        return Err(TicketProblem::CodedBody);
+    }
+    if !only(header::TRANSFER_ENCODING, "chunked") {
+        return Err(TicketProblem::Invalid(
+            "the only transfer coding is `chunked`",
+        ));
+    }
+    Ok(())
+}
+
+/// Whether the request says that it has a body, or that it has none.
+pub(crate) fn announces_body(headers: &HeaderMap) -> bool {
+    headers.contains_key(header::CONTENT_LENGTH) || headers.contains_key(header::TRANSFER_ENCODING)
+}
+
 /// Parses `Upload-Complete`, a boolean of RFC 9651; `None` when the field is absent.
 pub(crate) fn upload_complete(headers: &HeaderMap) -> Result<Option<bool>, TicketProblem> {
     let Some(value) = headers.get("upload-complete") else {
@@ -67,11 +94,18 @@ pub(crate) fn digest_field(
     headers: &HeaderMap,
     name: &str,
 ) -> Result<Option<Sha256Digest>, TicketProblem> {
-    let Some(value) = headers.get(name) else {
+    // Several lines of a field are one list (RFC 9110 section 5.3).
+    let lines: Vec<&[u8]> = headers
+        .get_all(name)
+        .iter()
+        .map(HeaderValue::as_bytes)
+        .collect();
+    if lines.is_empty() {
         return Ok(None);
-    };
+    }
     let invalid = TicketProblem::Invalid("a digest field is not valid");
-    let digests = Parser::new(value.as_bytes()).parse::<Dictionary>();
+    let joined = lines.join(&b", "[..]);
+    let digests = Parser::new(&joined).parse::<Dictionary>();
     let digests = digests.map_err(|_| invalid.clone())?;
     let is_digest = |entry: &ListEntry| {
         matches!(
@@ -120,8 +154,6 @@ pub(crate) fn digest_value(sha256: Sha256Digest) -> String {
 
 #[cfg(test)]
 mod tests {
-    use http::HeaderValue;
-
     use super::*;
 
     fn headers(name: &'static str, value: &str) -> HeaderMap {
@@ -139,6 +171,12 @@ mod tests {
         let both = format!("sha-512=:AAAA:, {}", digest_value(digest));
         assert_eq!(read(&both), Ok(Some(digest)));
         assert_eq!(read("sha-512=:AAAA:"), Ok(None));
+        let mut lines = headers("repr-digest", "sha-512=:AAAA:");
+        lines.append(
+            "repr-digest",
+            HeaderValue::try_from(digest_value(digest)).unwrap(),
+        );
+        assert_eq!(digest_field(&lines, "repr-digest"), Ok(Some(digest)));
         for wrong in [
             "sha-256=abc",
             "sha-256=:AAAA:",

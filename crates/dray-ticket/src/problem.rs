@@ -47,6 +47,13 @@ pub enum TicketProblem {
     /// The body is a part of the file, by its `Content-Range`, and would be stored as the whole file.
     #[error("the body is a part of the file, and this request sends whole files")]
     PartialBody,
+    /// A request for a whole file announces neither a length nor chunks, so by RFC 9112 section 6.3 it has no body, even
+    /// where its sender sent one.
+    #[error("the request announces no body")]
+    LengthRequired,
+    /// The body has a coding (`Content-Encoding`), which would be stored as the file itself.
+    #[error("the body has a content coding, and files are stored as they are sent")]
+    CodedBody,
     /// More bytes than the ticket allows.
     #[error("the content is larger than {limit} bytes")]
     TooLarge {
@@ -206,9 +213,10 @@ impl TicketProblem {
             Self::InconsistentLength | Self::PartialBody | Self::Invalid(_) | Self::Interrupted => {
                 StatusCode::BAD_REQUEST
             }
+            Self::LengthRequired => StatusCode::LENGTH_REQUIRED,
             Self::TooLarge { .. } | Self::TooManyParts => StatusCode::PAYLOAD_TOO_LARGE,
             Self::WrongSize { .. } | Self::WrongDigest => StatusCode::UNPROCESSABLE_ENTITY,
-            Self::WrongType { .. } | Self::WrongPartType { .. } => {
+            Self::WrongType { .. } | Self::WrongPartType { .. } | Self::CodedBody => {
                 StatusCode::UNSUPPORTED_MEDIA_TYPE
             }
             Self::TooManyOpen { .. } | Self::QuotaExceeded { .. } => StatusCode::TOO_MANY_REQUESTS,
@@ -234,6 +242,8 @@ impl TicketProblem {
             Self::OffsetMismatch { .. } => "mismatching-upload-offset",
             Self::InconsistentLength => "inconsistent-upload-length",
             Self::PartialBody => "partial-body",
+            Self::LengthRequired => "length-required",
+            Self::CodedBody => "coded-body",
             Self::TooLarge { .. } => "content-too-large",
             Self::WrongSize { .. } => "wrong-size",
             Self::WrongDigest => "wrong-digest",
@@ -285,6 +295,10 @@ impl TicketProblem {
                 "Send the whole file without `Content-Range`, or ask for the offset with HEAD and continue there with \
                  PATCH, as tus 1.0 or draft-ietf-httpbis-resumable-upload does."
             }
+            Self::LengthRequired => {
+                "Send `Content-Length`, also for an empty file, or `Transfer-Encoding: chunked`."
+            }
+            Self::CodedBody => "Send the file itself, without `Content-Encoding`.",
             Self::TooLarge { .. } => {
                 "Send a smaller file, or ask for a ticket with a higher limit."
             }

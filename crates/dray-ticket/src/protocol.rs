@@ -69,6 +69,7 @@ impl UploadProtocol {
 impl UploadRequest {
     /// Reads `PUT`, `POST` and `PATCH`.
     pub(crate) fn read(method: &Method, headers: &HeaderMap) -> Result<Self, TicketProblem> {
+        fields::check_codings(headers)?;
         let protocol = UploadProtocol::of(headers);
         let is_part = method == Method::PATCH;
         let content_type = fields::field(headers, header::CONTENT_TYPE.as_str());
@@ -118,6 +119,10 @@ impl UploadRequest {
             UploadProtocol::Plain => {
                 if is_part {
                     return Err(TicketProblem::Invalid("`Upload-Offset` is missing"));
+                }
+                // `POST` without a body has another meaning, so only `PUT` can be an empty file by mistake.
+                if method == Method::PUT && !fields::announces_body(headers) {
+                    return Err(TicketProblem::LengthRequired);
                 }
                 request.media_type = content_type;
                 request.length = plain_length(headers, content_length)?;

@@ -288,6 +288,7 @@ impl UploadCall<'_> {
         headers: &HeaderMap,
         body: Body,
     ) -> Result<Response, TicketProblem> {
+        fields::check_codings(headers)?;
         // Scripts that cut a file into forms name the range of each.
         fields::whole_range(headers)?;
         let idle_timeout = self.service.inner.limits.idle_timeout;

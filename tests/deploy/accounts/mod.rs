@@ -14,7 +14,12 @@ mod wire;
 
 /// Identities that create and revoke previews; platform-delivery sends links in place of files.
 const PREVIEW_MAKERS: &[&str] = &["command-line", "console-operator", "platform-delivery"];
-const QUESTION_ANSWERERS: &[&str] = &["command-line", "console-operator", "platform-delivery"];
+const QUESTION_ANSWERERS: &[&str] = &[
+    "command-line",
+    "console-operator",
+    "mcp-approver",
+    "platform-delivery",
+];
 
 /// Subjects with which an identity could cause damage, and the identities that may publish there. The list is written
 /// by hand, so that the test notices when a service declares too many permissions.
@@ -82,11 +87,23 @@ const DANGEROUS_SUBJECTS: &[(&str, &[&str])] = &[
     ("dray.audit.egress.v1.fetched.acme", &["egress-fetcher"]),
     (
         "dray.egress.v1.fetch",
-        &["command-line", "file-resolver", "mcp", "orchestrator"],
+        &[
+            "command-line",
+            "file-resolver",
+            "mcp",
+            "mcp-approver",
+            "orchestrator",
+        ],
     ),
     (
         "dray.egress.v1.explain",
-        &["command-line", "console", "console-operator", "mcp"],
+        &[
+            "command-line",
+            "console",
+            "console-operator",
+            "mcp",
+            "mcp-approver",
+        ],
     ),
     ("dray.egress.v1.probe", &[]),
     ("dray.question.v1.answer", QUESTION_ANSWERERS),
@@ -100,14 +117,23 @@ const DANGEROUS_SUBJECTS: &[(&str, &[&str])] = &[
     ("$KV.dray_uploads.anything", &["sandbox-transfer"]),
     ("$KV.dray_platform.anything", &["platform-delivery"]),
     ("$KV.dray_deliveries.anything", &["platform-delivery"]),
-    ("$KV.dray_tickets.anything", &["mcp", "tickets"]),
+    (
+        "$KV.dray_tickets.anything",
+        &["mcp", "mcp-approver", "tickets"],
+    ),
     (
         "dray.work.delivery-slack.v1.send.acme",
         &["console-operator", "operator", "platform-delivery"],
     ),
     (
         "dray.delivery.v1.send-file",
-        &["command-line", "mcp", "orchestrator", "tickets"],
+        &[
+            "command-line",
+            "mcp",
+            "mcp-approver",
+            "orchestrator",
+            "tickets",
+        ],
     ),
     ("dray.preview.v1.create", PREVIEW_MAKERS),
     ("dray.preview.v1.revoke", PREVIEW_MAKERS),

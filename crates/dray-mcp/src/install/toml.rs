@@ -5,6 +5,8 @@ use toml_edit::{Array, DocumentMut, InlineTable, Item, Table, TableLike};
 
 use super::edit::EditError;
 
+const BYTE_ORDER_MARK: char = '\u{feff}';
+
 /// The values of a text.
 pub(super) fn parse_value(text: &str) -> Result<Value, EditError> {
     ::toml::from_str(text).map_err(|error| syntax_error(text, error.span(), error.message()))
@@ -44,14 +46,71 @@ pub(super) fn set_entry(text: &str, path: &[&str], value: &Value) -> Result<Stri
         Item::Table(entry)
     };
     table.insert(name, entry);
-    Ok(document.to_string())
+    Ok(restore_bytes(text, &document.to_string()))
 }
 
 /// Removes the entry at `path`, and tables on the path without other content.
 pub(super) fn remove_entry(text: &str, path: &[&str]) -> Result<String, EditError> {
     let mut document = parse_document(text)?;
     remove_from(document.as_table_mut(), path)?;
-    Ok(document.to_string())
+    Ok(restore_bytes(text, &document.to_string()))
+}
+
+/// Gives unchanged lines of an edited text their original bytes, because `toml_edit` writes every line end as a line
+/// feed and no byte order mark. New lines end as the first line of the original does.
+fn restore_bytes(original: &str, edited: &str) -> String {
+    let (mark, original) = match original.strip_prefix(BYTE_ORDER_MARK) {
+        Some(rest) => ("\u{feff}", rest),
+        None => ("", original),
+    };
+    let original_lines: Vec<&str> = original.split_inclusive('\n').collect();
+    let edited_lines: Vec<&str> = edited.split_inclusive('\n').collect();
+    let is_same = |(left, right): &(&&str, &&str)| line_text(left) == line_text(right);
+    let equal_before = original_lines
+        .iter()
+        .zip(&edited_lines)
+        .take_while(is_same)
+        .count();
+    let (_, original_rest) = original_lines.split_at(equal_before);
+    let (_, edited_rest) = edited_lines.split_at(equal_before);
+    let equal_after = original_rest
+        .iter()
+        .rev()
+        .zip(edited_rest.iter().rev())
+        .take_while(is_same)
+        .count();
+    let line_end = match original_lines.first() {
+        Some(line) if line.ends_with("\r\n") => "\r\n",
+        _ => "\n",
+    };
+    let mut restored = mark.to_owned();
+    for (index, line) in edited_lines.iter().enumerate() {
+        let from_end = edited_lines.len() - index;
+        let kept = if index < equal_before {
+            original_lines.get(index)
+        } else if from_end <= equal_after {
+            original_lines.get(original_lines.len() - from_end)
+        } else {
+            None
+        };
+        match kept {
+            Some(kept) if kept.ends_with('\n') == line.ends_with('\n') => restored.push_str(kept),
+            // A new line, or one whose line end was added or removed.
+            _ => {
+                restored.push_str(line_text(line));
+                if line.ends_with('\n') {
+                    restored.push_str(line_end);
+                }
+            }
+        }
+    }
+    restored
+}
+
+/// A line without its line end.
+fn line_text(line: &str) -> &str {
+    let line = line.strip_suffix('\n').unwrap_or(line);
+    line.strip_suffix('\r').unwrap_or(line)
 }
 
 fn remove_from(table: &mut dyn TableLike, path: &[&str]) -> Result<(), EditError> {
@@ -72,7 +131,8 @@ fn remove_from(table: &mut dyn TableLike, path: &[&str]) -> Result<(), EditError
 }
 
 fn parse_document(text: &str) -> Result<DocumentMut, EditError> {
-    text.parse()
+    text.trim_start_matches(BYTE_ORDER_MARK)
+        .parse()
         .map_err(|error: toml_edit::TomlError| syntax_error(text, error.span(), error.message()))
 }
 

@@ -343,3 +343,62 @@ fn stored_bytes(folder: &std::path::Path) -> u64 {
     }
     sum
 }
+
+#[tokio::test]
+async fn a_read_waits_while_the_service_is_busy() {
+    let fixture = ServerFixture::new(ServerOptions::default()).await;
+    std::fs::write(fixture.folder.path().join("data/a.txt"), "x").unwrap();
+    let subject = call_subject::<v1::ReadAttachmentRequest>();
+    let mut reads = fixture
+        .bus
+        .respond_to(&subject, "file-resolver")
+        .await
+        .unwrap();
+    let mut tasks = JoinSet::new();
+    tasks.spawn(async move {
+        let busy = dray_types::Fault::new(dray_types::FaultCode::RateLimited, "Busy.");
+        let first = reads.next().await.unwrap();
+        let refused = first.answer::<v1::ReadAttachmentReply>(Err(busy.detail("overloaded")));
+        refused.await;
+        let second = reads.next().await.unwrap();
+        let reply = v1::ReadAttachmentReply {
+            outcome: "inline".to_owned(),
+            output: Some(dray_proto::convert::ContentSource::Inline("framed text".into()).into()),
+            ..v1::ReadAttachmentReply::default()
+        };
+        second.answer(Ok(reply)).await;
+    });
+    let result = fixture.call("read", json!({"path": "a.txt"})).await;
+    assert_eq!(result.is_error, Some(false), "{result:?}");
+    assert!(text(&result).contains("framed text"), "{result:?}");
+}
+
+#[tokio::test]
+async fn a_listing_of_long_names_stays_within_the_limit_and_names_the_next_part() {
+    let fixture = ServerFixture::new(ServerOptions::default()).await;
+    let names: Vec<String> = (0..300)
+        .map(|number| format!("{number:03}{}", "n".repeat(240)))
+        .collect();
+    for name in &names {
+        std::fs::write(fixture.folder.path().join("data").join(name), "").unwrap();
+    }
+    let mut listed = Vec::new();
+    let mut arguments = json!({"limit": 300});
+    loop {
+        let result = fixture.call("list", arguments).await;
+        let tokens = serde_json::to_string(&result).unwrap().len() / 3;
+        assert!(tokens <= 20_000, "{tokens}");
+        let value = result.structured_content.unwrap();
+        let entries = value["entries"].as_array().unwrap();
+        listed.extend(
+            entries
+                .iter()
+                .map(|entry| entry["name"].as_str().unwrap().to_owned()),
+        );
+        match value.get("next") {
+            Some(next) => arguments = next["arguments"].clone(),
+            None => break,
+        }
+    }
+    assert_eq!(listed, names);
+}

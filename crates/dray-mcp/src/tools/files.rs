@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use super::{ToolCall, extended, linked_result, next_call, not_permitted, structured_result};
 use crate::arguments::{FetchArguments, GetArguments, ListArguments, PutArguments};
+use crate::budget;
 use crate::client::{SHORT_TIMEOUT, TRANSFER_TIMEOUT};
 use crate::content::{StoredFile, run_blocking};
 use crate::failure;
@@ -51,9 +52,11 @@ impl ToolCall<'_> {
                 .detail("not_a_directory"));
             }
         };
+        let listing = listing.within_bytes(budget::text_bytes(None)?);
         let mut value = json!({"entries": listing.entries, "truncated": listing.has_more});
         if listing.has_more {
-            let arguments = json!({"path": list.path, "offset": list.offset.saturating_add(limit), "limit": limit});
+            let shown = u32::try_from(listing.entries.len()).unwrap_or(limit);
+            let arguments = json!({"path": list.path, "offset": list.offset.saturating_add(shown), "limit": limit});
             value = extended(
                 value,
                 json!({"next": next_call(ToolName::List, &arguments)}),
@@ -181,6 +184,20 @@ impl Listing {
             entries,
             has_more: rest.next().is_some(),
         }
+    }
+
+    /// The first entries that take at most this many bytes of JSON, and at least one.
+    fn within_bytes(mut self, max_bytes: u64) -> Self {
+        let mut bytes = 0;
+        let fitting = self.entries.iter().take_while(|entry| {
+            // With the comma.
+            bytes += entry.to_string().len() as u64 + 1;
+            bytes <= max_bytes
+        });
+        let count = fitting.count().max(1);
+        self.has_more |= count < self.entries.len();
+        self.entries.truncate(count);
+        self
     }
 }
 

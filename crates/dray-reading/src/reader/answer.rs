@@ -3,11 +3,12 @@
 use std::borrow::Cow;
 
 use dray_documents::classify::{Kind, mime};
-use dray_documents::formats::{Converted, Member};
+use dray_documents::formats::Member;
 use dray_documents::limits::{Failure, Limit};
 use dray_documents::markdown::{Part, Selection};
 use tokio_util::sync::CancellationToken;
 
+use super::clean::CleanConversion;
 use super::prepare::{PreparedFile, describe};
 use super::{Listener, Progress, Reader, UnframedMarkdown, cancelled, internal};
 use crate::defang::defang;
@@ -24,39 +25,12 @@ use crate::worker::WorkerOutcome;
 
 /// The text of a document, and the remark at its end.
 struct DocumentText {
-    /// The Markdown, defanged; never blank.
+    /// The Markdown, defanged. Blank only for a blank part of a text.
     markdown: String,
     /// Pages, slides, sheets, chapters, and where they begin in it.
     parts: Vec<Part>,
     /// Why the text is incomplete; `None` for a complete text.
     remark: Option<String>,
-}
-
-/// A conversion, with the requested part defanged.
-struct CleanConversion {
-    converted: Converted,
-    /// The message if the part has no content.
-    miss: Option<String>,
-    markdown: String,
-    parts: Vec<Part>,
-}
-
-impl CleanConversion {
-    fn of(mut converted: Converted, range: Option<&Range>) -> Self {
-        let miss = range.and_then(|range| range.miss(&converted));
-        let requested = match range {
-            Some(range) => range.cut(&converted.markdown),
-            None => &converted.markdown,
-        };
-        let (markdown, parts) = defanged(requested, shifted(&converted, requested));
-        converted.markdown = String::new();
-        Self {
-            converted,
-            miss,
-            markdown,
-            parts,
-        }
-    }
 }
 
 /// The outcome of a conversion: a text, or the final record.
@@ -269,44 +243,6 @@ impl DocumentText {
     }
 }
 
-/// The parts of a conversion, counted from the start of a chunk of its text.
-fn shifted(converted: &Converted, chunk: &str) -> Vec<Part> {
-    // `chunk` is a slice of the same text, made by `Range::cut`, so the difference of addresses is its offset.
-    let start = (chunk.as_ptr() as usize).saturating_sub(converted.markdown.as_ptr() as usize);
-    let end = start + chunk.len();
-    let overlapping = converted.parts.iter().filter(|part| part.start < end);
-    let mut parts: Vec<Part> = Vec::new();
-    for part in overlapping {
-        if part.start <= start {
-            // Of the parts that begin before the chunk only the last one reaches into it.
-            parts.clear();
-        }
-        let start = part.start.saturating_sub(start);
-        parts.push(Part {
-            start,
-            ..part.clone()
-        });
-    }
-    parts
-}
-
-/// Defangs a text, and moves the starts of its parts to their new offsets.
-fn defanged(text: &str, mut parts: Vec<Part>) -> (String, Vec<Part>) {
-    let mut out = String::with_capacity(text.len());
-    let ends: Vec<usize> = parts.iter().skip(1).map(|part| part.start).collect();
-    let first = parts.first().map_or(text.len(), |part| part.start);
-    out.push_str(&defang(text.get(..first).unwrap_or_default()));
-    let mut start = first;
-    for (part, end) in parts.iter_mut().zip(ends.into_iter().chain([text.len()])) {
-        part.start = out.len();
-        // Each part is defanged separately, because the removal of characters would invalidate later offsets into the
-        // complete text.
-        out.push_str(&defang(text.get(start..end).unwrap_or_default()));
-        start = end;
-    }
-    (out, parts)
-}
-
 fn with_line(body: &str, line: Option<&str>) -> String {
     match line {
         Some(line) => format!("{}\n\n{line}\n", body.trim_end_matches('\n')),
@@ -319,6 +255,7 @@ impl ResultBuilder<'_> {
         let CleanConversion {
             converted,
             miss,
+            is_blank,
             markdown,
             parts,
         } = clean;
@@ -343,10 +280,9 @@ impl ResultBuilder<'_> {
             let body = format!("_({})_", defang(&sentence));
             return Err(Box::new(self.note_record(None, &body)));
         }
-        let blank = markdown.trim().is_empty();
         let remark = match converted.failure {
-            Some(failure) if blank => return Err(self.failed(failure)),
-            None if blank => return Err(self.without_text(converted.stopped)),
+            Some(failure) if is_blank => return Err(self.failed(failure)),
+            None if is_blank => return Err(self.without_text(converted.stopped)),
             Some(Failure::Corrupt(damage)) => {
                 self.record.error_code = Some(Code::Corrupt);
                 Some(message::damaged(damage))

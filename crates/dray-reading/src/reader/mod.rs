@@ -4,6 +4,7 @@
 
 mod announce;
 mod answer;
+mod clean;
 mod log;
 mod prepare;
 mod work;

@@ -190,6 +190,36 @@ async fn a_range_is_cut_and_named() {
 }
 
 #[tokio::test]
+async fn ranges_of_bytes_count_in_the_shown_text_and_meet_without_a_gap() {
+    // Joined emoji, a letter that is composed, hidden characters and a blank part: all change the number of bytes.
+    let hidden = "\u{200b}".repeat(60);
+    let text = format!(
+        "{}{hidden}{}{}end",
+        "\u{1f3f3}\u{fe0f}\u{200d}\u{1f308}e\u{301}".repeat(40),
+        "\u{1f469}\u{200d}\u{1f467}".repeat(40),
+        " ".repeat(300),
+    );
+    let shown = dray_reading::defang::defang(&text);
+    assert!(shown.len() < text.len());
+    let fixture = ReaderFixture::with(&[("a.txt", text.as_bytes())]);
+    let reader = fixture.reader(Policy::default());
+    let mut joined = String::new();
+    for first in (0..).step_by(97) {
+        let mut request = Request::of_path("a.txt");
+        request.range = Some(format!("bytes {first}-{}", first + 96));
+        let record = read(&reader, &request).await;
+        assert_eq!(record.outcome, Outcome::Inline, "{}", record.output);
+        let bytes: usize = record.metrics.split(' ').next().unwrap().parse().unwrap();
+        joined.push_str(unframe(&record.output).1);
+        // A caller takes a range that is shorter, by more than a character, for the end of the text.
+        if bytes + 3 < 97 {
+            break;
+        }
+    }
+    assert_eq!(joined, shown);
+}
+
+#[tokio::test]
 async fn a_search_finds_what_hidden_characters_would_hide() {
     let fixture = ReaderFixture::with(&[(
         "a.md",

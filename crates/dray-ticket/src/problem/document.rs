@@ -73,6 +73,8 @@ impl TicketProblem {
             }
             // RFC 5789 section 2.2.
             Self::WrongPartType { expected } => set(headers, "accept-patch", expected),
+            // RFC 9110 section 15.5.16.
+            Self::CodedBody => set(headers, "accept-encoding", "identity"),
             Self::TusVersion => set(headers, "tus-version", TUS_VERSION),
             Self::MethodNotAllowed { allowed } => {
                 set(headers, "allow", allowed);

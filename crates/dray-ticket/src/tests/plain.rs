@@ -154,6 +154,53 @@ async fn a_post_without_a_body_is_no_empty_file() {
 }
 
 #[tokio::test]
+async fn a_put_without_a_length_is_no_empty_file() {
+    let fixture = TestEndpoint::new().await;
+    let url = fixture.issue(TicketRequest::upload(100)).await;
+    // Programs of HTTP/1.0 end a body by the end of the connection, which HTTP/1.1 does not read.
+    let refused = fixture.send_empty(&format!("PUT {url}")).await;
+    assert_eq!(
+        (refused.status, refused.problem().as_str()),
+        (411, "length-required")
+    );
+    assert!(!fixture.is_stored(b"").await);
+    assert_eq!(fixture.send(&format!("PUT {url}"), b"").await.status, 201);
+}
+
+#[tokio::test]
+async fn a_coded_body_is_not_stored_as_the_file() {
+    let fixture = TestEndpoint::new().await;
+    let url = fixture.issue(TicketRequest::upload(100)).await;
+    let coded = [
+        ("PUT", "content-encoding: gzip", 415, "coded-body"),
+        ("POST", "content-encoding: br", 415, "coded-body"),
+        (
+            "PUT",
+            "transfer-encoding: gzip, chunked",
+            400,
+            "invalid-request",
+        ),
+    ];
+    for (method, field, status, problem) in coded {
+        let head = format!("{method} {url}\r\n{field}");
+        let refused = if field.starts_with("transfer") {
+            let chunks = b"3\r\nabc\r\n0\r\n\r\n";
+            super::send_raw(fixture.address, &head, chunks).await
+        } else {
+            fixture.send(&head, b"abc").await
+        };
+        assert_eq!(
+            (refused.status, refused.problem().as_str()),
+            (status, problem),
+            "{field}"
+        );
+    }
+    assert!(!fixture.is_stored(b"abc").await);
+    let head = format!("PUT {url}\r\ncontent-encoding: identity");
+    assert_eq!(fixture.send(&head, b"abc").await.status, 201);
+}
+
+#[tokio::test]
 async fn announced_digests_that_agree_are_accepted() {
     let fixture = TestEndpoint::new().await;
     let digest = Sha256Digest::of(b"abc");

@@ -77,7 +77,7 @@ pub(crate) struct McpArgs {
     /// Origin of web pages that may call this server, for example `https://app.example.org`. Can be given several times.
     #[arg(long = "allow-origin", value_name = "ORIGIN", requires = "http")]
     pub(crate) allowed_origins: Vec<String>,
-    /// Serve tickets on this address, and offer the tools that make them: URLs through which files pass the model.
+    /// Serve tickets on this address, and offer the tools that make them: URLs for files, whose bytes do not reach the model.
     #[arg(long, value_name = "ADDR")]
     pub(crate) tickets: Option<SocketAddr>,
     /// Base of ticket URLs where a proxy is in front of the endpoint, for example `https://files.example.org`.
@@ -131,7 +131,13 @@ pub(crate) struct UpMcpArgs {
     /// Chat that a person at the client may choose where the session has none. Can be given several times.
     #[arg(long = "mcp-offer-chat", value_name = "CHAT", requires = "allow_send")]
     pub(crate) offered_chats: Vec<String>,
-    /// Session whose sandbox and chat MCP tools use; `dray session bind` binds them.
+    /// Bind this sandbox to the session of MCP tools at the start, for example `docker:web` or `local:/srv/box`.
+    #[arg(long = "mcp-sandbox", value_name = "KIND:NAME", requires = "listen")]
+    pub(crate) sandbox: Option<String>,
+    /// Bind this chat to the session of MCP tools at the start, for example `telegram:42`.
+    #[arg(long = "mcp-to", value_name = "CHAT", requires = "listen")]
+    pub(crate) to: Option<String>,
+    /// Session whose sandbox and chat MCP tools use. With --nats, `dray session bind` binds them too.
     #[arg(
         long = "mcp-session",
         value_name = "ID",
@@ -155,8 +161,8 @@ impl UpMcpArgs {
             root: self.root.clone(),
             no_root: self.root.is_none(),
             session: self.session.clone()?,
-            sandbox: None,
-            to: None,
+            sandbox: self.sandbox.clone(),
+            to: self.to.clone(),
             http: Some(listen),
             token_file: self.token_file.clone(),
             auth_file: self.auth_file.clone(),

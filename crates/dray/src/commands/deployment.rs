@@ -73,6 +73,7 @@ fn deployment_identities() -> Result<Vec<(Permissions, Option<StoreAccess>)>, Co
         .collect();
     all.push((command_line(), Some(StoreAccess::probe().reads().writes())));
     all.push((mcp_client(), Some(StoreAccess::probe().reads().writes())));
+    all.push((mcp_approver(), Some(StoreAccess::probe().reads().writes())));
     // Its login links are signed with its access key; without permission to act it reads no content.
     all.push((console_client(), Some(StoreAccess::probe())));
     all.push((
@@ -138,6 +139,20 @@ fn mcp_client() -> Permissions {
         "mcp",
         "`dray mcp --nats`: the calls of its tools, and the binding of the session that its command line names.",
     );
+    with_mcp_rights(identity)
+}
+
+/// The MCP server with `--approve-hosts`.
+fn mcp_approver() -> Permissions {
+    let identity = Permissions::client(
+        "mcp-approver",
+        "`dray mcp --nats --approve-hosts TIME`: as `mcp`, and answers questions about hosts of every tenant. Only where the\n\
+         person at the client may decide what the policy leaves to a person.",
+    );
+    dray_mcp::declare_approvals(with_mcp_rights(identity))
+}
+
+fn with_mcp_rights(identity: Permissions) -> Permissions {
     let identity = dray_mcp::declare_calls(identity);
     // `--tickets`: the endpoint is in the same process.
     dray_ticket::declare_rights(identity)

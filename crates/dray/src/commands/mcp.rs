@@ -29,7 +29,7 @@ const MCP_SERVICES: [&str; 4] = [
     "platform-delivery",
 ];
 /// Timeout for binding the sandbox and the chat of the session.
-const BIND_TIMEOUT: Duration = Duration::from_mins(1);
+pub(super) const BIND_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// The names of a server's options on its command line, for messages.
 #[derive(Clone, Copy)]
@@ -241,15 +241,28 @@ pub(super) async fn termination() -> Result<(), CommandFailure> {
 /// Binds the sandbox and the chat that the options name. Both belong to the user who starts the server; a client can
 /// name neither.
 async fn bind_session(mcp: &McpArgs, system: &SystemConnection) -> Result<(), CommandFailure> {
+    if let Some(request) = binding_request(mcp)? {
+        system.call(&system.meta(BIND_TIMEOUT), &request).await?;
+    }
+    Ok(())
+}
+
+/// The call that binds what the options name; `None` if they name nothing.
+pub(super) fn binding_request(
+    mcp: &McpArgs,
+) -> Result<Option<v1::BindSessionRequest>, CommandFailure> {
     let chat = mcp
         .to
         .as_deref()
         .map(deliver::parse_chat_target)
         .transpose()?;
     if chat.is_none() && mcp.sandbox.is_none() {
-        return Ok(());
+        return Ok(None);
     }
-    let request = v1::BindSessionRequest {
+    if let Some(sandbox) = &mcp.sandbox {
+        reach::check_address(sandbox)?;
+    }
+    Ok(Some(v1::BindSessionRequest {
         session: mcp.session.as_str().to_owned(),
         sandbox: mcp
             .sandbox
@@ -258,9 +271,7 @@ async fn bind_session(mcp: &McpArgs, system: &SystemConnection) -> Result<(), Co
             .unwrap_or_default(),
         chat,
         ..v1::BindSessionRequest::default()
-    };
-    system.call(&system.meta(BIND_TIMEOUT), &request).await?;
-    Ok(())
+    }))
 }
 
 pub(super) fn local_root(

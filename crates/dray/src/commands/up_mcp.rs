@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
+use dray_bus::Meta;
 use dray_mcp::{HttpEndpoint, LocalRoot, McpServer, OfferedChat, ServiceClient, TicketAccess};
+use dray_proto::v1;
 use dray_service::RunningHost;
-use dray_types::TenantId;
+use dray_types::{Deadline, Fault, TenantId};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -28,6 +30,8 @@ pub(crate) struct BoundMcp {
     args: McpArgs,
     root: Option<LocalRoot>,
     chats: Vec<OfferedChat>,
+    /// Binds the sandbox and the chat that the options name.
+    binding: Option<v1::BindSessionRequest>,
     endpoint: HttpEndpoint,
     tenant: TenantId,
 }
@@ -43,11 +47,13 @@ impl BoundMcp {
         };
         let root = mcp::local_root(&args, OPTION_NAMES)?;
         let chats = mcp::offered_chats(&args)?;
+        let binding = mcp::binding_request(&args)?;
         let endpoint = mcp::bind_endpoint(&args, &tenant, OPTION_NAMES).await?;
         Ok(endpoint.map(|endpoint| Self {
             args,
             root,
             chats,
+            binding,
             endpoint,
             tenant,
         }))
@@ -70,11 +76,23 @@ impl BoundMcp {
         };
         let limits = mcp::file_limits(running.config());
         let options = mcp::server_options(&self.args, self.chats, limits, tickets);
-        let server = McpServer::new(client, self.root, options);
+        let server = McpServer::new(client.clone(), self.root, options);
         let stop = CancellationToken::new();
         let mut tasks = JoinSet::new();
         let serving = self.endpoint.serve(server, stop.clone());
-        tasks.spawn(serving);
+        let binding = self.binding;
+        tasks.spawn(async move {
+            if let Some(request) = binding
+                && let Err(fault) = bind_session(&client, &request).await
+            {
+                // The other services of this process run on, so a sandbox that is away does not end them.
+                print_note(&format!(
+                    "the session `{}` of MCP tools is not bound: {} {}",
+                    request.session, fault.message, fault.advice
+                ));
+            }
+            serving.await;
+        });
         let signalled = stop.clone();
         tasks.spawn(async move {
             // The services stop at the same signal; new calls must not arrive meanwhile.
@@ -85,6 +103,17 @@ impl BoundMcp {
         });
         ServingMcp { stop, tasks }
     }
+}
+
+/// Binds the sandbox and the chat of the session, before the first request is served.
+async fn bind_session(
+    client: &ServiceClient,
+    request: &v1::BindSessionRequest,
+) -> Result<(), Fault> {
+    let deadline = Deadline::after(client.clock.now_ms(), mcp::BIND_TIMEOUT);
+    let meta = Meta::new(client.tenant.clone(), deadline).with_session(client.session.clone());
+    client.bus.call(&meta, request).await?;
+    Ok(())
 }
 
 /// A server that serves.

@@ -42,8 +42,22 @@ fn an_empty_file_gets_one_table() {
 }
 
 #[test]
+fn line_ends_and_a_byte_order_mark_stay() {
+    let text = "\u{feff}# head\r\n[a]\r\ntext = \"\"\"one\r\ntwo\"\"\"\r\n";
+    let edited = added(text);
+    let entry = "\r\n[mcp_servers.drayage]\r\ncommand = \"/usr/bin/dray\"\r\nargs = [\"mcp\"]\r\nenv = { A = \"1\" }\r\n";
+    assert_eq!(edited, format!("{text}{entry}"));
+    let mixed = "# one\n# two\r\n[a]\nb = 1\r\n";
+    let edited = added(mixed);
+    assert!(edited.starts_with(mixed), "{edited:?}");
+}
+
+#[test]
 fn a_removal_gives_back_every_byte() {
     let texts = [
+        "# head\r\n[a]\r\nb = 1\r\n",
+        "\u{feff}model = \"x\"\n",
+        "# one\n# two\r\n[mcp_servers.other]\ncommand = \"y\"\r\n[z]\n# tail\r\n",
         "model = \"x\" # the model\n",
         "# head\n\n[mcp_servers.other] # note\ncommand = \"y\"\n\n[tui]\nnotifications = true\n# tail\n",
         "[mcp_servers]\nother = { command = \"y\" }\n",
