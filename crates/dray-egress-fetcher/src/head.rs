@@ -101,7 +101,8 @@ pub fn judge_head(parts: &Parts, limit: u64) -> Result<HeadDecision, Code> {
 ///
 /// # Errors
 ///
-/// As [`judge_head`] for a status that is neither; `truncated` for everything that does not continue the body.
+/// As [`judge_head`] for a status that is neither; `truncated` for everything that does not continue the body, another 416
+/// included.
 pub fn judge_rest(
     parts: &Parts,
     limit: u64,
@@ -122,6 +123,10 @@ pub fn judge_rest(
             labels: ResponseLabels::default(),
             validator: Some(resume.validator.clone()),
         }));
+    }
+    if status == 416 {
+        // The file became shorter, or the server contradicts itself: what is stored cannot be continued.
+        return Err(Code::Truncated);
     }
     if status != 206 {
         return match judge_head(parts, limit)? {

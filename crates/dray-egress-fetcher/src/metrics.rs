@@ -224,7 +224,12 @@ impl EgressMetrics {
         self.counters
             .pin_mismatches
             .add(u64::from(record.pin_mismatches), &[]);
-        if let Some(rule) = record.reported.as_ref().filter(|_| !record.lookup_only) {
+        let reports = [&record.reported, &record.robots_reported];
+        for rule in reports
+            .into_iter()
+            .flatten()
+            .filter(|_| !record.lookup_only)
+        {
             let labels = [KeyValue::new("rule", rule.name.clone())];
             self.counters.reports.add(1, &labels);
         }

@@ -33,6 +33,8 @@ pub struct FetchRecord {
     pub decision: Option<RuleDecision>,
     /// The first rule or limit in report-only mode that would have refused it.
     pub reported: Option<Arc<RuleName>>,
+    /// The first line of a robots.txt that would have refused it, where that is only reported.
+    pub robots_reported: Option<Arc<RuleName>>,
     /// The quota that refused or ended it.
     pub quota: Option<Arc<RuleName>>,
     /// The question about the last host of which a person was asked.
@@ -293,6 +295,11 @@ impl FetchRecord {
             self.note_report(reported);
         }
         self.decision = Some(decision);
+    }
+
+    /// What would have refused it. A rule comes before a robots.txt, which has fields of its own.
+    pub fn reported_by(&self) -> Option<&Arc<RuleName>> {
+        self.reported.as_ref().or(self.robots_reported.as_ref())
     }
 
     /// Notes what would have been refused; the first one counts.

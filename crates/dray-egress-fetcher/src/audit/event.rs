@@ -102,7 +102,7 @@ fn set_rule_fields(event: &mut v1::EgressAudit, meta: &Meta, record: &FetchRecor
     if let Some(quota) = &record.quota {
         event.decided_by = quota.to_string();
     }
-    if let Some(reported) = &record.reported {
+    if let Some(reported) = record.reported_by() {
         event.reported_by = reported.to_string();
     }
     event.method.clone_from(&record.method);

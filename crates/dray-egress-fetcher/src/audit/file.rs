@@ -1,8 +1,11 @@
 //! Audit events as lines of a file that is rotated. Files have mode 0600.
+//!
+//! Several processes may write to the same file, such as a service and a command with its configuration: each writes under
+//! a lock of the file, and opens it again when another process, or an operator, has replaced it.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
-use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use dray_proto::v1;
@@ -15,6 +18,8 @@ use crate::metrics::{AuditDestination, EgressMetrics};
 const MAX_TORN_BYTES: u64 = 1 << 20;
 /// Mode of the files: their events are about people.
 const FILE_MODE: u32 = 0o600;
+/// How often a file is opened again that other processes replace.
+const MAX_REOPENS: u32 = 16;
 
 impl AuditQueue {
     /// Opens the file and starts the thread.
@@ -42,21 +47,22 @@ impl EventWriter for RotatedFile {
     }
 
     fn write_frame(&mut self, frame: &[u8]) -> io::Result<()> {
-        self.write_line(frame)
+        self.with_lock(|file| file.write_line(frame))
     }
 
     fn write_frames(&mut self, frames: &[Vec<u8>]) -> Result<(), LostFrames> {
-        let mut lost = LostFrames::default();
-        let mut rest = frames;
-        while !rest.is_empty() {
-            let (together, after) = rest.split_at(self.count_fitting(rest));
-            // One write for all of them; where it fails, as many lines as still fit are kept.
-            if self.write_line(&together.concat()).is_err() {
-                for line in together {
-                    lost.note(self.write_line(line));
-                }
+        let written = self.with_lock(|file| Ok(file.write_lines(frames)));
+        let mut lost = match written {
+            Ok(lost) => return lost.into_result(),
+            Err(error) => {
+                let mut lost = LostFrames::default();
+                lost.note(Err(error));
+                lost
             }
-            rest = after;
+        };
+        // The first one has the reason.
+        for _ in frames.iter().skip(1) {
+            lost.note(Err(io::ErrorKind::Other.into()));
         }
         lost.into_result()
     }
@@ -75,15 +81,65 @@ struct RotatedFile {
 
 impl RotatedFile {
     fn open(path: &Path, max_bytes: u64, max_files: u32) -> io::Result<Self> {
-        let (mut file, size) = open_private(path)?;
-        let size = end_last_line(&mut file, path, size)?;
-        Ok(Self {
+        let (file, size) = open_private(path)?;
+        let mut opened = Self {
             path: path.to_owned(),
             max_bytes,
             max_files,
             file,
             size,
-        })
+        };
+        // Under the lock, so that a line which another process is writing does not count as unfinished.
+        opened.with_lock(|opened| {
+            opened.size = end_last_line(&mut opened.file, &opened.path, opened.size)?;
+            Ok(())
+        })?;
+        Ok(opened)
+    }
+
+    /// Writes while no other process does.
+    fn with_lock<T>(&mut self, write: impl FnOnce(&mut Self) -> io::Result<T>) -> io::Result<T> {
+        self.lock_current()?;
+        let written = write(self);
+        // Where it fails, closing the file releases the lock.
+        let _ = self.file.unlock();
+        written
+    }
+
+    /// Locks the file that has the name now, and reads its size, which other processes change.
+    fn lock_current(&mut self) -> io::Result<()> {
+        for _ in 0..MAX_REOPENS {
+            // On a file system without locks, only one process may use the file.
+            let _ = self.file.lock();
+            let own = self.file.metadata()?;
+            let is_current = fs::metadata(&self.path)
+                .is_ok_and(|named| (named.dev(), named.ino()) == (own.dev(), own.ino()));
+            if is_current {
+                self.size = own.len();
+                return Ok(());
+            }
+            (self.file, self.size) = open_private(&self.path)?;
+        }
+        Err(io::Error::other(
+            "another program replaces the file again and again",
+        ))
+    }
+
+    /// Writes lines in their order, each wholly or not at all.
+    fn write_lines(&mut self, lines: &[Vec<u8>]) -> LostFrames {
+        let mut lost = LostFrames::default();
+        let mut rest = lines;
+        while !rest.is_empty() {
+            let (together, after) = rest.split_at(self.count_fitting(rest));
+            // One write for all of them; where it fails, as many lines as still fit are kept.
+            if self.write_line(&together.concat()).is_err() {
+                for line in together {
+                    lost.note(self.write_line(line));
+                }
+            }
+            rest = after;
+        }
+        lost
     }
 
     /// The number of lines, at least one, that go into the file without a rotation between them.
@@ -120,7 +176,20 @@ impl RotatedFile {
         }
     }
 
+    /// Replaces the full file. The next one is opened first: where that fails, as without a free descriptor, no file is
+    /// renamed, since every further attempt would remove the oldest one.
     fn rotate(&mut self) -> io::Result<()> {
+        if self.max_files == 1 {
+            self.file.set_len(0)?;
+            self.size = 0;
+            return Ok(());
+        }
+        let next_path = self.with_suffix("new");
+        let (next, _) = open_private(&next_path)?;
+        // A process that was killed may have left it.
+        next.set_len(0)?;
+        // As for the first one: other processes find it under its name before this write is complete.
+        let _ = next.lock();
         // From the oldest on, so that each name is free when the next file takes it.
         for number in (1..self.max_files).rev() {
             let from = match number {
@@ -132,17 +201,18 @@ impl RotatedFile {
                 _ => {}
             }
         }
-        // With one file nothing was renamed.
-        if self.max_files == 1 {
-            self.file.set_len(0)?;
-        }
-        (self.file, self.size) = open_private(&self.path)?;
+        fs::rename(next_path, &self.path)?;
+        (self.file, self.size) = (next, 0);
         Ok(())
     }
 
     fn numbered(&self, number: u32) -> PathBuf {
+        self.with_suffix(&number.to_string())
+    }
+
+    fn with_suffix(&self, suffix: &str) -> PathBuf {
         let mut name = self.path.clone().into_os_string();
-        name.push(format!(".{number}"));
+        name.push(format!(".{suffix}"));
         name.into()
     }
 }

@@ -157,8 +157,9 @@ impl Fetcher {
     /// The credential of the operator for a request of the proxy.
     fn credential_for(&self, request: &FetchJob, url: &CanonicalUrl) -> Option<Arc<Credential>> {
         match &request.kind {
-            // The response to a TRACE contains the fields of the request (RFC 9110, section 9.3.8).
-            RequestKind::Request(method) if method != "TRACE" => {
+            // The response to a TRACE contains the fields of the request (RFC 9110, section 9.3.8), and some servers
+            // read `trace` as `TRACE`.
+            RequestKind::Request(method) if !method.eq_ignore_ascii_case("TRACE") => {
                 self.credentials.find(&request.caller.tenant, url)
             }
             _ => None,

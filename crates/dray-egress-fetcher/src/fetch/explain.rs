@@ -63,8 +63,7 @@ impl Fetcher {
                 .as_ref()
                 .map_or_else(String::new, ToString::to_string),
             reported_by: record
-                .reported
-                .as_ref()
+                .reported_by()
                 .map_or_else(String::new, ToString::to_string),
         }
     }

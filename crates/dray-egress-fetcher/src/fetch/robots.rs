@@ -186,7 +186,8 @@ impl Fetcher {
                     line => format!("line {line}"),
                 };
                 let name = "robots.txt".to_owned();
-                record.note_report(&Arc::new(RuleName { name, place }));
+                let reported = Arc::new(RuleName { name, place });
+                record.robots_reported.get_or_insert(reported);
                 Ok(())
             }
             _ => Ok(()),

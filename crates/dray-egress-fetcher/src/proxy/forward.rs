@@ -6,16 +6,16 @@
 //! inside an intercepted tunnel, whose head for the target asks for it.
 
 use std::convert::Infallible;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use bytes::Bytes;
-use dray_guard::{CanonicalUrl, RuleDecision};
+use dray_guard::{CanonicalUrl, Code, RuleDecision};
 use http::header::{
     CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, EXPECT, HOST, HeaderMap, HeaderName, HeaderValue,
     PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
 };
 use http::{Request, Response, Uri};
+use http_body::Body as _;
 use http_body_util::{Either, Full};
 use hyper::body::Incoming;
 use hyper::client::conn::http1::SendRequest;
@@ -25,7 +25,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::Instant;
 
 use super::client::ClientStream;
-use super::head::{MAX_FIELDS, MAX_HEAD_BYTES, ProxyRequest, RequestFraming};
+use super::head::{HeadError, MAX_FIELDS, MAX_HEAD_BYTES, ProxyRequest, RequestFraming};
 use super::meter::{ByteCounts, TargetStream};
 use super::refusal::{ConnectionEnd, ProxyRefusal};
 use super::serve::ForwardProxy;
@@ -35,7 +35,7 @@ use crate::credential::Credential;
 use crate::dial::Io;
 use crate::error::FetchPhase;
 use crate::fetch::OpenConnection;
-use crate::head::body_framing;
+use crate::head::{BodyFraming, body_framing};
 use crate::wire::InterimIo;
 
 /// Most header fields of a response.
@@ -139,7 +139,7 @@ impl ForwardProxy {
         let response = ResponseCheck {
             decision,
             status: &status,
-            is_refused: AtomicBool::new(false),
+            refused: OnceLock::new(),
             wants_websocket: head.headers.contains_key(UPGRADE),
             upgrade: Mutex::new(None),
             counts: &audited.counts,
@@ -147,10 +147,9 @@ impl ForwardProxy {
         let exchange = Box::pin(exchange(client, target, head, &response));
         let end = self.watch(exchange, &audited.counts, ends_at).await;
         audited.record.hop().status = status.get().copied();
-        if response.is_refused.load(Ordering::Relaxed) {
-            ConnectionEnd::MediaType
-        } else {
-            end
+        match response.refused.get() {
+            Some(code) => ConnectionEnd::of_response(*code),
+            None => end,
         }
     }
 }
@@ -161,8 +160,8 @@ struct ResponseCheck<'a> {
     decision: Option<&'a RuleDecision>,
     /// Status of the target, once there is one.
     status: &'a OnceLock<u16>,
-    /// Whether its media type was refused.
-    is_refused: AtomicBool,
+    /// Why the rule refused it.
+    refused: OnceLock<Code>,
     /// Whether the request asks for WebSocket.
     wants_websocket: bool,
     /// Both ends, once the target agreed to WebSocket.
@@ -252,27 +251,34 @@ async fn answer(
         Ok(response) => response,
         Err(error) => {
             tracing::debug!(%error, "a target sent no valid response");
-            return refusal_response(ProxyRefusal::Response);
+            // The only part of this exchange that hyper calls the user's is the body of the client.
+            return refusal_response(if error.is_user() {
+                ProxyRefusal::Head(HeadError::Body)
+            } else {
+                ProxyRefusal::Response
+            });
         }
     };
     let mut response = response;
     let target = hyper::upgrade::on(&mut response);
     let (mut parts, body) = response.into_parts();
     // Ambiguous framing is refused as in a fetch, and so is another protocol than the one that was asked for.
-    let is_clear = body_framing(parts.version, &parts.headers).is_ok();
+    let framing = body_framing(parts.version, &parts.headers);
     let is_upgrade = parts.status == http::StatusCode::SWITCHING_PROTOCOLS;
     let is_agreed = check.wants_websocket && websocket::is_agreement(&parts.headers);
-    if !is_clear || (is_upgrade && !is_agreed) {
-        return refusal_response(ProxyRefusal::Response);
-    }
+    let framing = match framing {
+        Ok(framing) if !is_upgrade || is_agreed => framing,
+        _ => return refusal_response(ProxyRefusal::Response),
+    };
     // It is set once: there is one request.
     let _ = check.status.set(parts.status.as_u16());
-    let declared = declared_type(&parts.headers);
-    if let Some(Err(code)) = check.decision.map(|one| one.check_media_type(declared)) {
-        check.is_refused.store(true, Ordering::Relaxed);
+    if let Err(code) = check_response(check.decision, &parts.headers, framing, &body) {
+        // It is set once, as above.
+        let _ = check.refused.set(code);
         return refusal_response(ProxyRefusal::Guard(code, FetchPhase::Head));
     }
     remove_hop_fields(&mut parts.headers);
+    unify_length(&mut parts.headers, framing);
     parts.version = http::Version::HTTP_11;
     if is_upgrade {
         websocket::set_upgrade(&mut parts.headers);
@@ -282,8 +288,40 @@ async fn answer(
     Response::from_parts(parts, Either::Left(body))
 }
 
+/// Checks a response head by the rule that allowed the request: its media type, and its size where the head says it.
+///
+/// # Errors
+///
+/// `media_type_not_allowed` or `too_large`.
+pub(super) fn check_response(
+    decision: Option<&RuleDecision>,
+    fields: &HeaderMap,
+    framing: BodyFraming,
+    body: &Incoming,
+) -> Result<(), Code> {
+    let Some(decision) = decision else {
+        return Ok(());
+    };
+    decision.check_media_type(declared_type(fields))?;
+    let limit = decision.max_bytes().unwrap_or(u64::MAX);
+    match framing {
+        // The response to a HEAD, and a 304, have the length of a body that does not follow.
+        BodyFraming::Length(length) if length > limit && !body.is_end_stream() => {
+            Err(Code::TooLarge)
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Replaces equal lengths by one (RFC 9112, section 6.3): the next reader may refuse several.
+pub(super) fn unify_length(fields: &mut HeaderMap, framing: BodyFraming) {
+    if let BodyFraming::Length(length) = framing {
+        fields.insert(CONTENT_LENGTH, HeaderValue::from(length));
+    }
+}
+
 /// The media type of a response; empty when none or several are declared.
-pub(super) fn declared_type(fields: &HeaderMap) -> &str {
+fn declared_type(fields: &HeaderMap) -> &str {
     let mut types = fields.get_all(CONTENT_TYPE).iter();
     match (types.next(), types.next()) {
         (Some(declared), None) => declared.to_str().unwrap_or_default(),

@@ -85,6 +85,9 @@ pub enum HeadError {
     /// another tunnel or the asterisk form.
     #[error("the request target has a form that does not belong here")]
     Target,
+    /// A body whose chunks have no single reading.
+    #[error("the request body is malformed")]
+    Body,
     /// No `Host` in HTTP/1.1, or several.
     #[error("the request needs exactly one Host field")]
     Host,

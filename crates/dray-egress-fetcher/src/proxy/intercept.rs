@@ -8,8 +8,7 @@
 
 use std::time::Duration;
 
-use bytes::Bytes;
-use dray_guard::{CanonicalUrl, Code, RequestKind, RuleDecision};
+use dray_guard::{CanonicalUrl, Code, RuleDecision};
 use dray_types::Deadline;
 use http::header::CONNECTION;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -18,19 +17,22 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
 use super::client::ClientStream;
-use super::forward::{ForwardedRequest, target_head};
-use super::head::{ProxyRequest, RequestRecipient, head_length};
-use super::kept::{KeptOutcome, KeptRequest, KeptTarget, is_keepable, read_body};
-use super::meter::{ByteCounts, ByteLimits, StreamBounds, TargetStream};
-use super::open::refusal_of;
+use super::forward::ForwardedRequest;
+use super::head::{RequestRecipient, head_length};
+use super::kept::{KeptTarget, is_keepable, read_body};
+use super::meter::{ByteCounts, ByteLimits, TargetStream};
 use super::refusal::{ConnectionEnd, ProxyRefusal};
 use super::serve::{ForwardProxy, TunnelTerms, read_head};
-use super::websocket;
-use crate::audit::AuditedConnection;
+use crate::audit::{AuditedConnection, TunnelAuditor};
 use crate::dial::Io;
 use crate::error::FetchPhase;
 use crate::fetch::OpenConnection;
 use crate::record::HopRecord;
+
+mod bounded;
+mod target;
+
+use bounded::{BoundedRequest, TunnelEnd};
 
 /// Most requests of one tunnel.
 const MAX_TUNNEL_REQUESTS: usize = 256;
@@ -59,8 +61,8 @@ struct InterceptedTunnel<'a> {
 
 /// A judged and recorded request.
 enum BegunRequest {
-    /// One that may have successors, with its whole body.
-    Kept(Box<http::request::Parts>, Bytes),
+    /// One that may have successors.
+    Kept(Box<BoundedRequest>),
     /// The last one of its tunnel, whose body follows, and the secured connection for it.
     Last(Box<http::request::Parts>, Box<dyn Io>),
 }
@@ -113,7 +115,7 @@ impl ForwardProxy {
         };
         for number in 1..=MAX_TUNNEL_REQUESTS {
             let is_last = number == MAX_TUNNEL_REQUESTS;
-            let serving = self.serve_request(client, &mut tunnel, audited, is_last);
+            let serving = self.serve_request(client, &mut tunnel, (audited, &auditor), is_last);
             let Some(kept) = Box::pin(serving).await else {
                 return;
             };
@@ -122,8 +124,7 @@ impl ForwardProxy {
                 tunnel.release();
                 return client.close_with(b"").await;
             }
-            let deadline = Deadline::after(self.now_ms(), self.settings().open_timeout);
-            audited = auditor.begin_request(deadline);
+            audited = self.begin_operation(&auditor);
         }
     }
 
@@ -160,7 +161,7 @@ impl ForwardProxy {
         &self,
         mut client: InnerClient<S>,
         tunnel: &mut InterceptedTunnel<'_>,
-        mut audited: AuditedConnection,
+        (mut audited, auditor): (AuditedConnection, &TunnelAuditor),
         is_last: bool,
     ) -> Option<InnerClient<S>>
     where
@@ -169,30 +170,27 @@ impl ForwardProxy {
         let begun = self.begin_request(&mut client, tunnel, &mut audited, is_last);
         let begun = match Box::pin(begun).await {
             Ok(begun) => begun,
-            Err(refusal) => {
-                tunnel.release();
-                audited.refused(refusal).await;
-                client.close_with(&refusal.http_response()).await;
-                return None;
-            }
+            Err(refusal) => return refuse_request(client, tunnel, audited, refusal).await,
         };
-        let (head, body) = match begun {
-            BegunRequest::Kept(head, body) => (*head, body),
+        let request = match begun {
+            BegunRequest::Kept(request) => *request,
             BegunRequest::Last(head, io) => {
                 self.finish_tunnel(client, tunnel, (*head, io), audited)
                     .await;
                 return None;
             }
         };
-        let outcome = self
-            .run_kept(&mut client, tunnel, (head, body), &mut audited)
-            .await;
-        match outcome {
+        let sending = self.run_bounded(&mut client, tunnel, &request, (&mut audited, auditor));
+        let ended = match sending.await {
+            Ok(ended) => ended,
+            Err(refusal) => return refuse_request(client, tunnel, audited, refusal).await,
+        };
+        match ended {
             Ok(()) => {
                 audited.close_early(ConnectionEnd::Closed);
                 Some(client)
             }
-            Err((end, refusal)) => {
+            Err(TunnelEnd { end, refusal, .. }) => {
                 // The place is free before the event is published.
                 tunnel.release();
                 let last = refusal.map(ProxyRefusal::http_response);
@@ -201,6 +199,12 @@ impl ForwardProxy {
                 None
             }
         }
+    }
+
+    /// Begins the record of a further request of a tunnel.
+    fn begin_operation(&self, auditor: &TunnelAuditor) -> AuditedConnection {
+        let deadline = Deadline::after(self.now_ms(), self.settings().open_timeout);
+        auditor.begin_request(deadline)
     }
 
     /// Runs the last request of a tunnel, with its body.
@@ -282,21 +286,9 @@ impl ForwardProxy {
         let body_bytes = client.ahead().len().saturating_sub(head_bytes);
         let may_continue = !is_last && !self.draining().is_cancelled();
         let is_kept = may_continue && is_keepable(&request, body_bytes);
-        self.prepare_target(tunnel, audited, is_kept).await?;
-        self.judge_request(&request, tunnel, audited).await?;
-        let opened = tunnel.opened.as_mut().ok_or(ProxyRefusal::Response)?;
-        let credential = opened.credential.as_deref();
-        if let Some(credential) = credential {
-            audited.record.note_credential(&credential.name);
-        }
-        // Accepted fields and a canonical URL always make a request.
-        let head = target_head(&request, &opened.url, credential);
-        let mut head = head.map_err(|_| ProxyRefusal::Response)?;
-        if request.wants_websocket() {
-            websocket::set_upgrade(&mut head.headers);
-        }
-        // An event that cannot be stored stops the request before the target sees a byte of it.
-        self.record_opened(audited).await?;
+        let mut head = self
+            .admit_request(&request, tunnel, audited, is_kept)
+            .await?;
         if !is_kept {
             let (io, _) = self.secure(tunnel, audited).await?;
             return Ok(BegunRequest::Last(Box::new(head), io));
@@ -310,150 +302,12 @@ impl ForwardProxy {
         let reading = read_body(client, &request);
         let body = timeout(self.settings().idle_timeout, reading).await;
         let body = body.unwrap_or(Err(ProxyRefusal::SlowRequest))?;
-        if tunnel.target.is_none() {
-            let (io, wire) = self.secure(tunnel, audited).await?;
-            tunnel.target = Some(KeptTarget::start(io, wire).await?);
-        }
-        Ok(BegunRequest::Kept(Box::new(head), body))
-    }
-
-    /// Opens a connection to the target of the tunnel, if none can carry the request.
-    async fn prepare_target(
-        &self,
-        tunnel: &mut InterceptedTunnel<'_>,
-        audited: &mut AuditedConnection,
-        is_kept: bool,
-    ) -> Result<(), ProxyRefusal> {
-        if let Some(target) = &tunnel.target {
-            // The last request needs a connection of its own, for its body.
-            if is_kept && target.is_ready() {
-                audited.counts = target.counts_from_now();
-                audited.record.url = Some(tunnel.url.clone());
-                audited.record.hops = vec![tunnel.hop.clone()];
-                return Ok(());
-            }
-            tunnel.release();
-        }
-        if tunnel.opened.is_none() {
-            // The new connection takes its slots and its place.
-            drop(tunnel.spent.take());
-            let url = tunnel.url.clone();
-            let text = url.to_string();
-            let identity = tunnel.terms.identity;
-            let kind = RequestKind::Intercepted;
-            let opened = self.open(identity, Ok(url), &text, kind, audited).await?;
-            tunnel.approval_ends = opened.approval_ends;
-            tunnel.opened = Some(opened);
-        }
-        Ok(())
-    }
-
-    /// Does the TLS handshake with the target. Returns the stream inside, and bounds and counts of what is on the wire.
-    async fn secure(
-        &self,
-        tunnel: &mut InterceptedTunnel<'_>,
-        audited: &mut AuditedConnection,
-    ) -> Result<(Box<dyn Io>, (StreamBounds, ByteCounts)), ProxyRefusal> {
-        let opened = tunnel.opened.as_mut().ok_or(ProxyRefusal::Response)?;
-        let limits = self.settings().limits;
-        let io = opened.take_io();
-        let counts = audited.counts.clone();
-        let target = TargetStream::new(io, limits, counts.clone()).with_quota(opened.quota.clone());
-        let bounds = target.bounds();
-        let record = &mut audited.record;
-        let secured = self
-            .fetcher()
-            .secure_target(Box::new(target), &opened.url, record)
-            .await;
-        let io = secured.map_err(|failure| refusal_of(&failure, record))?;
-        tunnel.hop = record.hop().clone();
-        Ok((io, (bounds, counts)))
-    }
-
-    /// Judges the request as one in absolute form. The connection is then one for its URL.
-    async fn judge_request(
-        &self,
-        request: &ProxyRequest,
-        tunnel: &mut InterceptedTunnel<'_>,
-        audited: &mut AuditedConnection,
-    ) -> Result<(), ProxyRefusal> {
-        let url = request
-            .url_in_tunnel(&tunnel.url)
-            .map_err(|code| match code {
-                Some(code) => ProxyRefusal::Guard(code, FetchPhase::Url),
-                None => ProxyRefusal::HostMismatch,
-            })?;
-        if !request.has_fitting_host(&url) {
-            return Err(ProxyRefusal::HostMismatch);
-        }
-        if request.wants_websocket() && !request.is_websocket_handshake() {
-            return Err(ProxyRefusal::WebSocket);
-        }
-        let kind = RequestKind::Request(request.method.to_string());
-        let job = self.job(tunnel.terms.identity, &url, kind);
-        let ports = &self.settings().connect_ports;
-        let opened = tunnel.opened.as_mut().ok_or(ProxyRefusal::Response)?;
-        opened.approval_ends = tunnel.approval_ends;
-        let bounds = tunnel.target.as_ref().map(KeptTarget::wire_bounds);
-        // The stream holds the place of the request before, which the next one takes.
-        bounds.inspect(|bounds| bounds.set_quota(None));
-        let record = &mut audited.record;
-        self.fetcher()
-            .judge_request(&job, ports, opened, record)
-            .await
-            .map_err(|failure| refusal_of(&failure, record))?;
-        bounds.inspect(|bounds| bounds.set_quota(opened.quota.clone()));
-        Ok(())
-    }
-
-    /// Sends a request that may have successors, and returns the response. An error ends the tunnel, with a last response
-    /// for the client where it got none.
-    async fn run_kept<S>(
-        &self,
-        client: &mut InnerClient<S>,
-        tunnel: &mut InterceptedTunnel<'_>,
-        (head, body): (http::request::Parts, Bytes),
-        audited: &mut AuditedConnection,
-    ) -> Result<(), (ConnectionEnd, Option<ProxyRefusal>)>
-    where
-        S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
-    {
-        let (Some(target), Some(opened)) = (tunnel.target.as_mut(), &tunnel.opened) else {
-            return Err((ConnectionEnd::Broken, Some(ProxyRefusal::Response)));
-        };
-        let ends_at = opened.ends_at(tunnel.terms.ends_at);
-        let request = KeptRequest {
+        self.begin_target(tunnel, audited).await?;
+        Ok(BegunRequest::Kept(Box::new(BoundedRequest {
+            request,
             head,
             body,
-            decision: opened.decision.as_ref(),
-        };
-        let (mut status, mut outcome) = (None, KeptOutcome::Broken);
-        let exchanging = async {
-            outcome = target.exchange(client, request, &mut status).await;
-            outcome.end()
-        };
-        let watching = self.watch(exchanging, &audited.counts, ends_at);
-        let end = Box::pin(watching).await;
-        audited.record.hop().status = status;
-        if target.exceeds_rule() {
-            return Err((ConnectionEnd::TooLarge, None));
-        }
-        match (end, outcome) {
-            (
-                ConnectionEnd::Closed,
-                KeptOutcome::Answered {
-                    keeps_client: true,
-                    keeps_target,
-                },
-            ) => {
-                if !(keeps_target && target.is_ready()) {
-                    tunnel.close_target();
-                }
-                Ok(())
-            }
-            (end, KeptOutcome::Refused(refusal)) => Err((end, Some(refusal))),
-            (end, KeptOutcome::Answered { .. } | KeptOutcome::Broken) => Err((end, None)),
-        }
+        })))
     }
 
     /// Sends the last request of a tunnel and returns the response. The limit of the rule counts what is inside of TLS.
@@ -487,4 +341,20 @@ impl ForwardProxy {
             None => end,
         }
     }
+}
+
+/// Ends a tunnel whose request was refused.
+async fn refuse_request<S>(
+    client: InnerClient<S>,
+    tunnel: &mut InterceptedTunnel<'_>,
+    audited: AuditedConnection,
+    refusal: ProxyRefusal,
+) -> Option<InnerClient<S>>
+where
+    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+{
+    tunnel.release();
+    audited.refused(refusal).await;
+    client.close_with(&refusal.http_response()).await;
+    None
 }

@@ -12,7 +12,7 @@ use std::io;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use dray_guard::{Code, RuleDecision};
+use dray_guard::RuleDecision;
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use http::header::{
@@ -27,7 +27,7 @@ use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 
 use super::client::ClientStream;
-use super::forward::{client_builder, declared_type, remove_hop_fields};
+use super::forward::{check_response, client_builder, remove_hop_fields, unify_length};
 use super::head::{ProxyRequest, RequestFraming};
 use super::meter::{ByteCounts, ByteLimits, StreamBounds, TargetStream};
 use super::refusal::{ConnectionEnd, ProxyRefusal};
@@ -106,8 +106,14 @@ pub(super) enum KeptOutcome {
     },
     /// The client gets this refusal, and the tunnel ends.
     Refused(ProxyRefusal),
-    /// The tunnel ends without another byte. A client repeats a request on a connection that carried others before, if
-    /// that is safe (RFC 9110, section 9.2.2).
+    /// A connection that carried other requests ended before a response to this one. The target may have closed it before
+    /// the request arrived.
+    Unanswered {
+        /// Whether another connection may carry the request again: none of it was sent, or its method is idempotent (RFC
+        /// 9110, section 9.2.2).
+        is_repeatable: bool,
+    },
+    /// The tunnel ends without another byte.
     Broken,
 }
 
@@ -116,10 +122,8 @@ impl KeptOutcome {
     pub(super) const fn end(self) -> ConnectionEnd {
         match self {
             Self::Answered { .. } => ConnectionEnd::Closed,
-            Self::Refused(ProxyRefusal::Guard(Code::MediaTypeNotAllowed, _)) => {
-                ConnectionEnd::MediaType
-            }
-            Self::Refused(_) | Self::Broken => ConnectionEnd::Broken,
+            Self::Refused(ProxyRefusal::Guard(code, _)) => ConnectionEnd::of_response(code),
+            Self::Refused(_) | Self::Unanswered { .. } | Self::Broken => ConnectionEnd::Broken,
         }
     }
 }
@@ -159,7 +163,7 @@ impl KeptTarget {
         wire: (StreamBounds, ByteCounts),
     ) -> Result<Self, ProxyRefusal> {
         let inner_counts = ByteCounts::default();
-        let stream = TargetStream::new(io, ByteLimits::UNLIMITED, inner_counts.clone());
+        let stream = TargetStream::new(io, ByteLimits::WITHOUT_LIMITS, inner_counts.clone());
         let inner = (stream.bounds(), inner_counts);
         let io = InterimIo::new(Box::new(stream));
         let interim = io.restart_handle();
@@ -250,6 +254,7 @@ where
 {
     let decision = request.decision;
     let is_last_of_target = closes_connection(&request.head.headers);
+    let is_idempotent = request.head.method.is_idempotent();
     let request = Request::from_parts(request.head, Full::new(request.body));
     let sending = async {
         sender.ready().await?;
@@ -264,9 +269,11 @@ where
         Ok(response) => response,
         Err(error) => {
             tracing::debug!(%error, "a target sent no valid response");
-            // The target may have closed the connection before the request arrived, so it did not respond to it.
             return if was_used && !error.is_parse() {
-                KeptOutcome::Broken
+                KeptOutcome::Unanswered {
+                    // hyper cancels a request only when it has written nothing of it.
+                    is_repeatable: is_idempotent || error.is_canceled(),
+                }
             } else {
                 KeptOutcome::Refused(ProxyRefusal::Response)
             };
@@ -347,15 +354,14 @@ fn frame_response(
         return Err(ProxyRefusal::Response);
     }
     *status = Some(parts.status.as_u16());
-    let declared = declared_type(&parts.headers);
-    if let Some(Err(code)) = decision.map(|one| one.check_media_type(declared)) {
-        return Err(ProxyRefusal::Guard(code, FetchPhase::Head));
-    }
+    check_response(decision, &parts.headers, framing, &body)
+        .map_err(|code| ProxyRefusal::Guard(code, FetchPhase::Head))?;
     let has_end = framing != BodyFraming::Close || body.is_end_stream();
     let keeps_target =
         has_end && parts.version == Version::HTTP_11 && !closes_connection(&parts.headers);
     let fields = &mut parts.headers;
     remove_hop_fields(fields);
+    unify_length(fields, framing);
     if parts.status == StatusCode::NO_CONTENT {
         // It has no body; a client that believes the field would take the next response for one (RFC 9110, 8.6).
         fields.remove(CONTENT_LENGTH);

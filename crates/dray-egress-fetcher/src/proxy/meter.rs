@@ -27,7 +27,7 @@ pub struct ByteLimits {
 
 impl ByteLimits {
     /// No limit.
-    pub const UNLIMITED: Self = Self {
+    pub const WITHOUT_LIMITS: Self = Self {
         up: u64::MAX,
         down: u64::MAX,
     };

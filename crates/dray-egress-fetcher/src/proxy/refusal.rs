@@ -391,6 +391,15 @@ impl ConnectionEnd {
         Self::Cancelled,
     ];
 
+    /// The end of a connection whose response a rule refused.
+    pub const fn of_response(code: Code) -> Self {
+        match code {
+            Code::MediaTypeNotAllowed => Self::MediaType,
+            Code::TooLarge => Self::TooLarge,
+            _ => Self::Broken,
+        }
+    }
+
     /// The code in the audit event; empty for an orderly end.
     pub const fn code(self) -> &'static str {
         match self {

@@ -9,6 +9,7 @@ pub(super) mod intercepted;
 mod kept_tunnels;
 mod limits;
 mod persistent;
+mod repeated;
 mod requests;
 mod ruled;
 mod socks;

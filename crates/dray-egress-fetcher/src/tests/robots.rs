@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use dray_guard::robots::RobotsMode;
+use dray_guard::ruleset::PolicyText;
 use dray_guard::{AppPolicy, Code, MaxRedirects, PolicyStep, RuleSet};
 use dray_testkit::http::{ReceivedRequest, ResponseScript, ResponseStep, ScriptedResponder};
 
@@ -150,8 +151,39 @@ async fn a_refusal_is_only_reported_in_report_mode() {
         outcome.record.robots.unwrap().outcome,
         RobotsOutcome::Reported
     );
-    let reported = outcome.record.reported.unwrap();
+    let reported = outcome.record.reported_by().unwrap();
     assert_eq!(reported.to_string(), "robots.txt (line 5)");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_report_of_a_robots_txt_hides_no_report_of_a_rule() {
+    let mut fixture = FetcherFixture::default();
+    fixture.settings.robots = RobotsMode::Report;
+    fixture.fake_network.serve_with(PUBLIC_ADDRESS, |request| {
+        if is_robots(request) {
+            ResponseScript::ok(RULES)
+        } else if request.head.starts_with("GET /private/") {
+            ResponseScript::raw(
+                "HTTP/1.1 302 Found\r\nLocation: /open\r\nContent-Length: 0\r\n\r\n",
+            )
+        } else {
+            ResponseScript::ok("hello")
+        }
+    });
+    let fetcher = fixture.fetcher();
+    let text = "report_only = true\ndefault = \"allow\"\n[[role]]\nname = \"all\"\n\
+                [[role.rule]]\nname = \"open\"\noutcome = \"deny\"\npaths = [\"/open\"]\n";
+    let rules = RuleSet::parse(&[PolicyText::new("trial.toml", text)]).unwrap();
+    fetcher.set_rules(std::sync::Arc::new(rules));
+    // The robots.txt reports the first hop, and the rule the second one.
+    let outcome = run(&fetcher, &request(FILE_URL)).await;
+    assert_eq!(outcome.code(), "ok");
+    let record = outcome.record;
+    assert_eq!(record.reported_by().unwrap().name, "all/open");
+    assert_eq!(
+        record.robots_reported.unwrap().to_string(),
+        "robots.txt (line 5)"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -255,7 +287,7 @@ hosts = ["files.example.org"]
 paths = ["/private/**"]
 robots = "obey"
 "#;
-    let rules = RuleSet::parse(&[dray_guard::ruleset::PolicyText::new("policy.toml", policy)]);
+    let rules = RuleSet::parse(&[PolicyText::new("policy.toml", policy)]);
     let rules = std::sync::Arc::new(rules.unwrap());
     // The rule allows only the paths of files, and the robots.txt is requested nevertheless.
     let (fixture, server) = served(RobotsMode::Ignore, ResponseScript::ok(RULES));
@@ -401,7 +433,7 @@ async fn a_robots_txt_that_drips_counts_as_unreachable_after_ten_seconds() {
     for _ in 0..2 {
         let outcome = run(&fetcher, &request(FILE_URL)).await;
         assert_eq!(outcome.code(), "ok");
-        let reported = outcome.record.reported.unwrap();
+        let reported = outcome.record.reported_by().unwrap();
         assert_eq!(reported.to_string(), "robots.txt (could not be read)");
     }
     assert!(started.elapsed() < Duration::from_secs(11));
@@ -424,7 +456,7 @@ async fn report_mode_fetches_a_file_whose_robots_txt_gets_no_slot_in_time() {
         run(&fetcher, &second).await
     });
     assert_eq!((first.code(), second.code()), ("ok", "ok"));
-    let reported = second.record.reported.unwrap();
+    let reported = second.record.reported_by().unwrap();
     assert_eq!(reported.to_string(), "robots.txt (could not be read)");
 }
 

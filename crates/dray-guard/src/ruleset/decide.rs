@@ -288,7 +288,8 @@ impl CompiledRule {
         }
         let methods = self.methods.as_ref();
         let method_result = is_met(methods, &request.method, denies, |methods, method| {
-            methods.contains(*method)
+            // Methods are case-sensitive (RFC 9110, section 9.1), but some servers read `post` as `POST`.
+            methods.contains(*method) || (denies && methods.contains(&method.to_ascii_uppercase()))
         });
         let paths = self.paths.as_ref();
         let path_result = is_met(paths, &request.path, denies, |paths, path| {

@@ -7,8 +7,11 @@ use toml::Spanned;
 use super::replay::ReplayOutcome;
 use super::source::PolicyText;
 use super::{Caller, PolicyFileProblem, RuleName, RuleSet};
-use crate::canon::CanonicalUrl;
-use crate::policy::{AdminPolicy, AppPolicy, CallerRules, EffectivePolicy, RequestKind};
+use crate::canon::{CanonicalUrl, Host};
+use crate::judge::{HopContext, Judge};
+use crate::policy::{
+    AdminPolicy, AllowedPorts, AppPolicy, CallerRules, EffectivePolicy, RequestKind,
+};
 use crate::reason::Code;
 
 /// The expectation for one request.
@@ -58,6 +61,19 @@ pub struct ExpectationResult {
     pub is_met: bool,
 }
 
+/// What the configuration allows, beside the policy files.
+#[derive(Clone, Copy, Debug)]
+pub struct ConfiguredLimits<'a> {
+    /// Switches, host list and ports of all requests.
+    pub admin: &'a AdminPolicy,
+    /// Which addresses are refused, for URLs that have one in place of a name.
+    pub judge: &'a Judge,
+    /// Ports of tunnels through the proxy, and of requests inside of them.
+    pub tunnel_ports: &'a AllowedPorts,
+    /// Ports of requests in absolute form through the proxy.
+    pub request_ports: &'a AllowedPorts,
+}
+
 /// Expectations with their line numbers.
 #[derive(Clone, Debug)]
 pub struct ExpectationTable(Vec<(usize, Expectation, RequestKind)>);
@@ -99,15 +115,23 @@ impl ExpectationTable {
     }
 
     /// Judges every request by the configuration and the policy, without DNS. The operator's switch counts as on.
-    pub fn check(&self, admin: &AdminPolicy, rules: &Arc<RuleSet>) -> Vec<ExpectationResult> {
+    pub fn check(
+        &self,
+        configured: ConfiguredLimits<'_>,
+        rules: &Arc<RuleSet>,
+    ) -> Vec<ExpectationResult> {
         let admin = AdminPolicy {
             enabled: true,
-            ..admin.clone()
+            ..configured.admin.clone()
+        };
+        let configured = ConfiguredLimits {
+            admin: &admin,
+            ..configured
         };
         self.0
             .iter()
             .map(|(line, expectation, kind)| {
-                let (outcome, rule) = judge(&admin, rules, expectation, kind);
+                let (outcome, rule) = judge(configured, rules, expectation, kind);
                 let is_rule_met = expectation
                     .rule
                     .as_ref()
@@ -125,6 +149,31 @@ impl ExpectationTable {
                 }
             })
             .collect()
+    }
+}
+
+impl ConfiguredLimits<'_> {
+    /// Whether the proxy opens the port of `url` for such a request; always for a fetch.
+    fn opens_port(&self, kind: &RequestKind, url: &CanonicalUrl) -> bool {
+        match kind {
+            RequestKind::Fetch => true,
+            RequestKind::Request(_) if !url.https() => self.request_ports.allows(url.port()),
+            RequestKind::Request(_) | RequestKind::Tunnel | RequestKind::Intercepted => {
+                self.tunnel_ports.allows(url.port())
+            }
+        }
+    }
+
+    /// Why the address of `url` is refused; `None` for a name, whose addresses are not known here.
+    fn address_refusal(&self, url: &CanonicalUrl) -> Option<Code> {
+        let Host::Ip(address) = url.host() else {
+            return None;
+        };
+        // A literal address is in no list of hosts.
+        let judged = self
+            .judge
+            .judge_literal(*address, url.port(), HopContext::default());
+        judged.err().map(|refused| refused.code)
     }
 }
 
@@ -152,7 +201,7 @@ fn checked_kind(entry: &Expectation) -> Result<RequestKind, (String, &'static st
 
 /// The outcome, and the rule or code that decided.
 fn judge(
-    admin: &AdminPolicy,
+    configured: ConfiguredLimits<'_>,
     rules: &Arc<RuleSet>,
     expectation: &Expectation,
     kind: &RequestKind,
@@ -162,11 +211,11 @@ fn judge(
         Ok(url) => url,
         Err(code) => return refused(code),
     };
-    let kind = match kind {
+    let seen_kind = match kind {
         RequestKind::Tunnel => rules.tunnel_kind(&expectation.tenant, &url),
         kind => kind.clone(),
     };
-    let policy = match EffectivePolicy::new(admin, &AppPolicy::default()) {
+    let policy = match EffectivePolicy::new(configured.admin, &AppPolicy::default()) {
         Ok(policy) => policy.with_rules(Some(CallerRules {
             rules: Arc::clone(rules),
             caller: Caller {
@@ -174,7 +223,7 @@ fn judge(
                 session: expectation.session.clone(),
                 app: expectation.app.clone(),
             },
-            kind,
+            kind: seen_kind,
             grants: Vec::new(),
         })),
         Err(code) => return refused(code),
@@ -183,7 +232,19 @@ fn judge(
         (Err(code), _) if !matches!(code, Code::PolicyDenied | Code::ApprovalRequired) => {
             refused(code)
         }
+        (Err(Code::PolicyDenied), Some(decision)) => {
+            (ReplayOutcome::Deny, decision.rule.name.clone())
+        }
+        // The proxy asks about no port that it never opens.
+        _ if !configured.opens_port(kind, &url) => refused(Code::PortNotAllowed),
         (_, Some(decision)) => {
+            // Judged last, as in a fetch.
+            if let Some(code) = configured
+                .address_refusal(&url)
+                .filter(|_| decision.is_allowed())
+            {
+                return refused(code);
+            }
             let rule: &Arc<RuleName> = decision.reported.as_ref().unwrap_or(&decision.rule);
             (ReplayOutcome::of(&decision), rule.name.clone())
         }

@@ -111,7 +111,7 @@ impl HostList {
             .split('.')
             .map(|label| if label == "*" { "x" } else { label })
             .collect();
-        HostPattern::parse(&sample_labels.join("."))?;
+        HostPattern::parse(&sample_labels.join(".")).map_err(|error| error_about(error, text))?;
         let labels = text.trim_end_matches('.').to_ascii_lowercase();
         self.labels
             .push(labels.split('.').map(str::to_owned).collect());
@@ -142,6 +142,32 @@ impl HostList {
                     .all(|(pattern, label)| pattern == "*" || pattern == label)
         })
     }
+}
+
+/// The error about a sample of a pattern, as one about the pattern `text`.
+fn error_about(error: PatternError, text: &str) -> PatternError {
+    let pattern = text.to_owned();
+    match error {
+        PatternError::NotAscii { suggestion, .. } => PatternError::NotAscii {
+            suggestion: suggestion.and_then(|sample| with_wildcards(text, &sample)),
+            pattern,
+        },
+        PatternError::NotAHost(_) => PatternError::NotAHost(pattern),
+        PatternError::Label(_) => PatternError::Label(pattern),
+        PatternError::Address(_) => PatternError::Address(pattern),
+        PatternError::TooLong(_) => PatternError::TooLong(pattern),
+        other => other,
+    }
+}
+
+/// `sample` with the wildcards of `pattern`; `None` where the labels of both do not correspond.
+fn with_wildcards(pattern: &str, sample: &str) -> Option<String> {
+    let has_same_count = pattern.split('.').count() == sample.split('.').count();
+    let labels = pattern.split('.').zip(sample.split('.'));
+    let labels: Vec<&str> = labels
+        .map(|(label, sample)| if label == "*" { label } else { sample })
+        .collect();
+    has_same_count.then(|| labels.join("."))
 }
 
 /// A pattern of paths: `*` stands for text within a segment, `**` for any number of whole segments.

@@ -63,7 +63,14 @@ impl<'a> PolicyText<'a> {
         toml::from_str(text).map_err(|error| {
             let offset = error.span().map_or(0, |span| span.start);
             let remedy = "See the fields in docs/egress-policy.md.";
-            self.problem(offset, error.message().replace('\n', " "), remedy)
+            // The names of Rust types say nothing to an operator.
+            let problem = error.message().replace('\n', " ");
+            let problem = problem.replace("expected i64", "expected a whole number");
+            self.problem(
+                offset,
+                problem.replace("expected u64", "expected a whole number"),
+                remedy,
+            )
         })
     }
 }

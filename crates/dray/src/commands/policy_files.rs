@@ -7,10 +7,10 @@ use std::time::Duration;
 use dray_bus::EventFilter;
 use dray_egress_fetcher::audit::replay_event;
 use dray_egress_fetcher::policy_files::{PolicyBytes, PolicyReadError};
-use dray_guard::RuleSet;
 use dray_guard::ruleset::PolicyText;
-use dray_guard::ruleset::expectation::{ExpectationResult, ExpectationTable};
+use dray_guard::ruleset::expectation::{ConfiguredLimits, ExpectationResult, ExpectationTable};
 use dray_guard::ruleset::replay::{PolicyReplay, ReplayChange};
+use dray_guard::{AllowedPorts, Judge, RuleSet};
 use dray_proto::v1;
 use dray_service::host::ErrorChain;
 use dray_types::Clock;
@@ -68,7 +68,15 @@ pub(crate) fn test(global: &GlobalOptions, test: &PolicyTestArgs) -> Result<(), 
         CommandFailure::Usage(lines.join("\n"))
     })?;
     let rules = Arc::new(rules);
-    let results = table.check(&compiled.admin, &rules);
+    // They were read above, so the defaults are never used here.
+    let ports = |text: &str| text.parse::<AllowedPorts>().unwrap_or_default();
+    let configured = ConfiguredLimits {
+        admin: &compiled.admin,
+        judge: &Judge::new(compiled.judge),
+        tunnel_ports: &ports(&config.proxy.connect_ports),
+        request_ports: &ports(&config.proxy.http_ports),
+    };
+    let results = table.check(configured, &rules);
     print_results(global, &name, rules.digest(), &results);
     if results.iter().all(|result| result.is_met) {
         Ok(())

@@ -360,3 +360,95 @@ async fn an_open_connection_waits_until_its_line_is_in_the_file() {
     tasks.join_next().await.unwrap().unwrap();
     drop(received);
 }
+
+/// The operations in a file of the fixture.
+fn operations(fixture: &FileFixture, name: &str) -> Vec<String> {
+    let lines = fixture.lines(name).into_iter();
+    lines
+        .map(|line| line["operation_id"].as_str().unwrap().to_owned())
+        .collect()
+}
+
+#[test]
+fn a_file_that_cannot_be_opened_replaces_no_older_one() {
+    let fixture = FileFixture::new();
+    let line = event_text(&event("0", "allow")).len() as u64 + 1;
+    let settings = AuditFileSettings {
+        max_bytes: line,
+        ..fixture.settings()
+    };
+    let file = fixture.open(&settings).unwrap();
+    for number in 0..3 {
+        record(&file, &event(&number.to_string(), "allow"));
+    }
+    let _ = file.flush().blocking_recv();
+    // In place of the next file, as when no descriptor is free.
+    let obstacle = fixture.folder.path().join("audit.jsonl.new");
+    fs::create_dir(&obstacle).unwrap();
+    for number in 3..9 {
+        record(&file, &event(&number.to_string(), "allow"));
+    }
+    let _ = file.flush().blocking_recv();
+    for (name, operation) in [
+        ("audit.jsonl", "2"),
+        ("audit.jsonl.1", "1"),
+        ("audit.jsonl.2", "0"),
+    ] {
+        assert_eq!(operations(&fixture, name), [operation], "{name}");
+    }
+    fs::remove_dir(&obstacle).unwrap();
+    record(&file, &event("9", "allow"));
+    let _ = file.flush().blocking_recv();
+    assert_eq!(operations(&fixture, "audit.jsonl"), ["9"]);
+    assert_eq!(operations(&fixture, "audit.jsonl.1"), ["2"]);
+}
+
+#[test]
+fn two_processes_write_and_rotate_the_same_file_without_a_lost_line() {
+    let fixture = FileFixture::new();
+    let line = event_text(&event("one-00", "allow")).len() as u64 + 1;
+    let settings = AuditFileSettings {
+        max_bytes: 10 * line,
+        max_files: 100,
+        ..fixture.settings()
+    };
+    let files = [
+        ("one", fixture.open(&settings)),
+        ("two", fixture.open(&settings)),
+    ];
+    thread::scope(|scope| {
+        for (name, file) in &files {
+            scope.spawn(move || {
+                let file = file.as_ref().unwrap();
+                for number in 0..90 {
+                    record(file, &event(&format!("{name}-{number:02}"), "allow"));
+                    // Each line alone, so that the two take turns.
+                    let _ = file.flush().blocking_recv();
+                }
+            });
+        }
+    });
+    let names = fs::read_dir(fixture.folder.path()).unwrap();
+    let mut all: Vec<_> = names
+        .flat_map(|entry| operations(&fixture, entry.unwrap().file_name().to_str().unwrap()))
+        .collect();
+    all.sort_unstable();
+    let expected: Vec<_> = ["one", "two"]
+        .into_iter()
+        .flat_map(|name| (0..90).map(move |number| format!("{name}-{number:02}")))
+        .collect();
+    assert_eq!(all, expected);
+}
+
+#[test]
+fn a_file_that_an_operator_moved_away_is_made_again() {
+    let fixture = FileFixture::new();
+    let file = fixture.open(&fixture.settings()).unwrap();
+    record(&file, &event("one", "allow"));
+    let _ = file.flush().blocking_recv();
+    fs::rename(&fixture.path, fixture.folder.path().join("moved")).unwrap();
+    record(&file, &event("two", "allow"));
+    let _ = file.flush().blocking_recv();
+    assert_eq!(operations(&fixture, "moved"), ["one"]);
+    assert_eq!(operations(&fixture, "audit.jsonl"), ["two"]);
+}

@@ -200,3 +200,34 @@ async fn p_5_a_token_narrows_the_hosts_and_widens_nothing() {
     }
     assert_eq!(proxy.fake_network.queried_names(), [NAME, NAME]);
 }
+
+#[tokio::test]
+async fn a_body_with_malformed_chunks_is_the_fault_of_the_client() {
+    let proxy = ProxyFixture::start(&[]).await;
+    let mut ends = proxy.be_server(PUBLIC_ADDRESS, 80);
+    let auth = proxy.auth();
+    for chunks in ["-1\r\nhello\r\n0\r\n\r\n", "5\nhello\n0\n\n"] {
+        let request = format!(
+            "POST http://{NAME}/ HTTP/1.1\r\nHost: {NAME}\r\n{auth}Transfer-Encoding: chunked\r\n\r\n{chunks}"
+        );
+        let (response, target) = tokio::join!(proxy.exchange(request), ends.recv());
+        assert_eq!(
+            (status_of(&response), code_of(&response)),
+            (400, "malformed_request")
+        );
+        drop(target);
+    }
+}
+
+#[tokio::test]
+async fn equal_lengths_of_a_response_in_absolute_form_are_one_for_the_client() {
+    let proxy = ProxyFixture::start(&[]).await;
+    let script = ResponseScript::raw(
+        "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 5\r\n\r\nhello",
+    );
+    proxy.fake_network.serve(PUBLIC_ADDRESS, script);
+    let response = proxy.get(&format!("http://{NAME}/")).await;
+    assert_eq!((status_of(&response), code_of(&response)), (200, "hello"));
+    let lower = response.to_ascii_lowercase();
+    assert_eq!(lower.matches("content-length").count(), 1, "{response}");
+}

@@ -6,7 +6,7 @@ const RULE_TEXT: &str =
     "[[role]]\nname = \"a\"\n[[role.rule]]\nname = \"b\"\noutcome = \"allow\"\n";
 
 /// Files with one problem each, and the beginning of the message.
-const WRONG_FILES: [(&str, &str); 17] = [
+const WRONG_FILES: [(&str, &str); 20] = [
     (
         "[[role]]\nname = \"a\"\n[[role.rule]]\nname = \"b\"\noutcome = \"ask\"\npaths = [\"/x\"]\n",
         "policy.toml:3: an answer is about a host and a port, not about methods and paths. Name hosts",
@@ -68,6 +68,18 @@ const WRONG_FILES: [(&str, &str); 17] = [
         "policy.toml:4: `1 parsec` is not a size",
     ),
     ("not toml", "policy.toml:1:"),
+    (
+        "[[deny]]\nname = \"x\"\nports = [\"1-100\"]\n",
+        "policy.toml:3: invalid type: string \"1-100\", expected a whole number.",
+    ),
+    (
+        "[[deny]]\nname = \"x\"\nhosts = [\"api.*.b\u{fc}cher.example\"]\n",
+        "policy.toml:3: host pattern \"api.*.b\u{fc}cher.example\" is not ASCII; write \"api.*.xn--bcher-kva.example\".",
+    ),
+    (
+        "[[deny]]\nname = \"x\"\nhosts = [\"a.*.-b.example\"]\n",
+        "policy.toml:3: host pattern \"a.*.-b.example\" has an invalid label",
+    ),
     (
         "[[role]]\nname = \"a\"\n[[role]]\nname = \"a\"\n",
         "policy.toml:4: a role \"a\" exists at policy.toml:2. Rename",

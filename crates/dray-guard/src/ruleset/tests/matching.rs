@@ -35,6 +35,28 @@ fn a_path_pattern_matches_by_segments() {
 }
 
 #[test]
+fn a_method_in_another_case_is_denied_and_not_allowed() {
+    let text = "default = \"allow\"\n[[role]]\nname = \"a\"\n\
+                [[role.rule]]\nname = \"deny\"\noutcome = \"deny\"\nmethods = [\"POST\"]\nhosts = [\"a.example.org\"]\n\
+                [[role.rule]]\nname = \"allow\"\noutcome = \"allow\"\nmethods = [\"GET\"]\nhosts = [\"b.example.org\"]\n\
+                [[role.rule]]\nname = \"rest\"\noutcome = \"deny\"\nhosts = [\"b.example.org\"]\n";
+    let rules = rules(text);
+    for (url, method, expected) in [
+        ("https://a.example.org/", "POST", false),
+        // Some servers read it as `POST`.
+        ("https://a.example.org/", "post", false),
+        ("https://a.example.org/", "Post", false),
+        ("https://a.example.org/", "PUT", true),
+        ("https://b.example.org/", "GET", true),
+        ("https://b.example.org/", "get", false),
+    ] {
+        let url = CanonicalUrl::parse(url).unwrap();
+        let decision = rules.decide(&Caller::default(), &RequestView::request(&url, method));
+        assert_eq!(decision.is_allowed(), expected, "{method} {url}");
+    }
+}
+
+#[test]
 fn a_path_with_several_readings_is_not_readable() {
     for path in [
         "/a%2Fb",

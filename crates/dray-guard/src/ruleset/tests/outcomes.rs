@@ -297,6 +297,57 @@ fn a_replay_counts_changes_and_does_not_decide_by_unrecorded_parts() {
     assert_eq!(olds, ["analysts/packages", "none"]);
 }
 
+/// The results by the default configuration, with its ports of the proxy.
+fn checked(
+    table: &expectation::ExpectationTable,
+    rules: &std::sync::Arc<RuleSet>,
+) -> Vec<expectation::ExpectationResult> {
+    let configured = expectation::ConfiguredLimits {
+        admin: &crate::AdminPolicy::default(),
+        judge: &crate::Judge::new(crate::JudgeConfig::default()),
+        tunnel_ports: &"443".parse().unwrap(),
+        request_ports: &"80".parse().unwrap(),
+    };
+    table.check(configured, rules)
+}
+
+#[test]
+fn a_table_of_expectations_knows_the_ports_of_the_proxy_and_blocked_addresses() {
+    let rules = std::sync::Arc::new(rules("default = \"allow\"\n"));
+    for (url, via, found) in [
+        ("http://a.example.org:8080/", "fetch", "allow by default"),
+        (
+            "http://a.example.org:8080/",
+            "request",
+            "deny by port_not_allowed",
+        ),
+        ("http://a.example.org/", "request", "allow by default"),
+        (
+            "https://a.example.org:8443/",
+            "request",
+            "deny by port_not_allowed",
+        ),
+        (
+            "https://a.example.org:8443/",
+            "tunnel",
+            "deny by port_not_allowed",
+        ),
+        ("https://a.example.org/", "tunnel", "allow by default"),
+        ("http://127.0.0.1/", "fetch", "deny by ssrf_blocked"),
+        (
+            "https://[::ffff:169.254.169.254]/",
+            "tunnel",
+            "deny by ssrf_blocked",
+        ),
+        ("https://8.8.8.8/", "tunnel", "allow by default"),
+    ] {
+        let text = format!("[[expect]]\nurl = \"{url}\"\nvia = \"{via}\"\noutcome = \"allow\"\n");
+        let table = expectation::ExpectationTable::parse(&PolicyText::new("expect.toml", &text));
+        let results = checked(&table.unwrap(), &rules);
+        assert_eq!(results[0].found, found, "{via} {url}");
+    }
+}
+
 #[test]
 fn a_table_of_expectations_is_checked_by_configuration_and_policy() {
     let rules = std::sync::Arc::new(rules(POLICY_TEXT));
@@ -306,9 +357,7 @@ fn a_table_of_expectations_is_checked_by_configuration_and_policy() {
                 [[expect]]\ntenant = \"acme\"\nurl = \"https://pypi.org/\"\nvia = \"tunnel\"\noutcome = \"allow\"\n\
                 [[expect]]\nurl = \"http://docs.example.org/\"\nvia = \"request\"\nmethod = \"POST\"\noutcome = \"deny\"\n\
                 [[expect]]\nurl = \"https://docs.example.org:22/\"\noutcome = \"deny\"\nrule = \"port_not_allowed\"\n";
-    let results = table(text)
-        .unwrap()
-        .check(&crate::AdminPolicy::default(), &rules);
+    let results = checked(&table(text).unwrap(), &rules);
     let met: Vec<_> = results
         .iter()
         .map(|result| (result.line, result.is_met))

@@ -1,0 +1,146 @@
+//! Requests of an intercepted tunnel whose whole body is known, so that another connection may carry them again.
+//!
+//! A target may close a connection while a request is on its way to it (RFC 9112, section 9.5). A request that it cannot have
+//! processed, or whose method is idempotent, is repeated once, on a new connection, after it was judged and recorded again.
+
+use bytes::Bytes;
+use dray_guard::Code;
+use tokio::io::{AsyncRead, AsyncWrite};
+
+use super::super::head::ProxyRequest;
+use super::super::kept::{KeptOutcome, KeptRequest};
+use super::super::refusal::{ConnectionEnd, ProxyRefusal};
+use super::super::serve::ForwardProxy;
+use super::{InnerClient, InterceptedTunnel};
+use crate::audit::{AuditedConnection, TunnelAuditor};
+use crate::error::FetchPhase;
+
+/// A request with its whole body, which can be sent again.
+pub(super) struct BoundedRequest {
+    /// As the client sent it, to be judged again.
+    pub(super) request: ProxyRequest,
+    /// The head for the target.
+    pub(super) head: http::request::Parts,
+    pub(super) body: Bytes,
+}
+
+/// How a request of a tunnel ended that has no successor.
+pub(super) struct TunnelEnd {
+    pub(super) end: ConnectionEnd,
+    /// The last response for a client that got none.
+    pub(super) refusal: Option<ProxyRefusal>,
+    /// Whether a new connection to the target may carry the request again.
+    pub(super) is_repeatable: bool,
+}
+
+impl TunnelEnd {
+    /// The end of a request that is not repeated.
+    const fn new(end: ConnectionEnd, refusal: Option<ProxyRefusal>) -> Self {
+        Self {
+            end,
+            refusal,
+            is_repeatable: false,
+        }
+    }
+}
+
+impl ForwardProxy {
+    /// Sends a request, and once more on a new connection where the one before ended without a response and the request may
+    /// be repeated. `audited` is then the record of the repeated one.
+    ///
+    /// # Errors
+    ///
+    /// The refusal of the repeated request.
+    pub(super) async fn run_bounded<S>(
+        &self,
+        client: &mut InnerClient<S>,
+        tunnel: &mut InterceptedTunnel<'_>,
+        request: &BoundedRequest,
+        (audited, auditor): (&mut AuditedConnection, &TunnelAuditor),
+    ) -> Result<Result<(), TunnelEnd>, ProxyRefusal>
+    where
+        S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    {
+        let ended = self.run_kept(client, tunnel, request, audited).await;
+        if !ended.as_ref().is_err_and(|ended| ended.is_repeatable) {
+            return Ok(ended);
+        }
+        // An operation of its own: no connection is opened without an event before its first byte.
+        let first = std::mem::replace(audited, self.begin_operation(auditor));
+        first.close_early(ConnectionEnd::Broken);
+        tunnel.close_target();
+        // The head for the target stays the same: it follows from the request and the configuration.
+        let admitting = self.admit_request(&request.request, tunnel, audited, true);
+        Box::pin(admitting).await?;
+        self.begin_target(tunnel, audited).await?;
+        // The connection is new, so a second failure is not repeatable.
+        Ok(self.run_kept(client, tunnel, request, audited).await)
+    }
+
+    /// Sends a request that may have successors, and returns the response. An error ends the tunnel, with a last response
+    /// for the client where it got none.
+    async fn run_kept<S>(
+        &self,
+        client: &mut InnerClient<S>,
+        tunnel: &mut InterceptedTunnel<'_>,
+        request: &BoundedRequest,
+        audited: &mut AuditedConnection,
+    ) -> Result<(), TunnelEnd>
+    where
+        S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    {
+        let (Some(target), Some(opened)) = (tunnel.target.as_mut(), &tunnel.opened) else {
+            let refusal = Some(ProxyRefusal::Response);
+            return Err(TunnelEnd::new(ConnectionEnd::Broken, refusal));
+        };
+        let ends_at = opened.ends_at(tunnel.terms.ends_at);
+        let request = KeptRequest {
+            head: request.head.clone(),
+            body: request.body.clone(),
+            decision: opened.decision.as_ref(),
+        };
+        let (mut status, mut outcome) = (None, KeptOutcome::Broken);
+        let exchanging = async {
+            outcome = target.exchange(client, request, &mut status).await;
+            outcome.end()
+        };
+        let watching = self.watch(exchanging, &audited.counts, ends_at);
+        let end = Box::pin(watching).await;
+        audited.record.hop().status = status;
+        if target.exceeds_rule() {
+            let has_no_response = matches!(
+                outcome,
+                KeptOutcome::Refused(_) | KeptOutcome::Unanswered { .. }
+            );
+            let refusal = ProxyRefusal::Guard(Code::TooLarge, FetchPhase::Head);
+            return Err(TunnelEnd::new(
+                ConnectionEnd::TooLarge,
+                has_no_response.then_some(refusal),
+            ));
+        }
+        match (end, outcome) {
+            (
+                ConnectionEnd::Closed,
+                KeptOutcome::Answered {
+                    keeps_client: true,
+                    keeps_target,
+                },
+            ) => {
+                if !(keeps_target && target.is_ready()) {
+                    tunnel.close_target();
+                }
+                Ok(())
+            }
+            (ConnectionEnd::Broken, KeptOutcome::Unanswered { is_repeatable }) => Err(TunnelEnd {
+                end,
+                refusal: Some(ProxyRefusal::Response),
+                is_repeatable,
+            }),
+            (end, KeptOutcome::Refused(refusal)) => Err(TunnelEnd::new(end, Some(refusal))),
+            (
+                end,
+                KeptOutcome::Answered { .. } | KeptOutcome::Unanswered { .. } | KeptOutcome::Broken,
+            ) => Err(TunnelEnd::new(end, None)),
+        }
+    }
+}

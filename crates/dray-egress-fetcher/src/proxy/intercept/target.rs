@@ -1,0 +1,146 @@
+//! The connection to the target of an intercepted tunnel, and the judgement of each request that it carries.
+
+use dray_guard::RequestKind;
+
+use super::super::forward::target_head;
+use super::super::head::ProxyRequest;
+use super::super::kept::KeptTarget;
+use super::super::meter::{ByteCounts, StreamBounds, TargetStream};
+use super::super::open::refusal_of;
+use super::super::refusal::ProxyRefusal;
+use super::super::serve::ForwardProxy;
+use super::super::websocket;
+use super::InterceptedTunnel;
+use crate::audit::AuditedConnection;
+use crate::dial::Io;
+use crate::error::FetchPhase;
+
+impl ForwardProxy {
+    /// Makes a connection ready for the request, judges the request and records it; the head for the target.
+    pub(super) async fn admit_request(
+        &self,
+        request: &ProxyRequest,
+        tunnel: &mut InterceptedTunnel<'_>,
+        audited: &mut AuditedConnection,
+        is_kept: bool,
+    ) -> Result<http::request::Parts, ProxyRefusal> {
+        self.prepare_target(tunnel, audited, is_kept).await?;
+        self.judge_request(request, tunnel, audited).await?;
+        let opened = tunnel.opened.as_mut().ok_or(ProxyRefusal::Response)?;
+        let credential = opened.credential.as_deref();
+        if let Some(credential) = credential {
+            audited.record.note_credential(&credential.name);
+        }
+        // Accepted fields and a canonical URL always make a request.
+        let head = target_head(request, &opened.url, credential);
+        let mut head = head.map_err(|_| ProxyRefusal::Response)?;
+        if request.wants_websocket() {
+            websocket::set_upgrade(&mut head.headers);
+        }
+        // An event that cannot be stored stops the request before the target sees a byte of it.
+        self.record_opened(audited).await?;
+        Ok(head)
+    }
+
+    /// Begins TLS and HTTP on a new connection to the target.
+    pub(super) async fn begin_target(
+        &self,
+        tunnel: &mut InterceptedTunnel<'_>,
+        audited: &mut AuditedConnection,
+    ) -> Result<(), ProxyRefusal> {
+        if tunnel.target.is_none() {
+            let (io, wire) = self.secure(tunnel, audited).await?;
+            tunnel.target = Some(KeptTarget::start(io, wire).await?);
+        }
+        Ok(())
+    }
+
+    /// Opens a connection to the target of the tunnel, if none can carry the request.
+    async fn prepare_target(
+        &self,
+        tunnel: &mut InterceptedTunnel<'_>,
+        audited: &mut AuditedConnection,
+        is_kept: bool,
+    ) -> Result<(), ProxyRefusal> {
+        if let Some(target) = &tunnel.target {
+            // The last request needs a connection of its own, for its body.
+            if is_kept && target.is_ready() {
+                audited.counts = target.counts_from_now();
+                audited.record.url = Some(tunnel.url.clone());
+                audited.record.hops = vec![tunnel.hop.clone()];
+                return Ok(());
+            }
+            tunnel.release();
+        }
+        if tunnel.opened.is_none() {
+            // The new connection takes its slots and its place.
+            drop(tunnel.spent.take());
+            let url = tunnel.url.clone();
+            let text = url.to_string();
+            let identity = tunnel.terms.identity;
+            let kind = RequestKind::Intercepted;
+            let opened = self.open(identity, Ok(url), &text, kind, audited).await?;
+            tunnel.approval_ends = opened.approval_ends;
+            tunnel.opened = Some(opened);
+        }
+        Ok(())
+    }
+
+    /// Does the TLS handshake with the target. Returns the stream inside, and bounds and counts of what is on the wire.
+    pub(super) async fn secure(
+        &self,
+        tunnel: &mut InterceptedTunnel<'_>,
+        audited: &mut AuditedConnection,
+    ) -> Result<(Box<dyn Io>, (StreamBounds, ByteCounts)), ProxyRefusal> {
+        let opened = tunnel.opened.as_mut().ok_or(ProxyRefusal::Response)?;
+        let limits = self.settings().limits;
+        let io = opened.take_io();
+        let counts = audited.counts.clone();
+        let target = TargetStream::new(io, limits, counts.clone()).with_quota(opened.quota.clone());
+        let bounds = target.bounds();
+        let record = &mut audited.record;
+        let secured = self
+            .fetcher()
+            .secure_target(Box::new(target), &opened.url, record)
+            .await;
+        let io = secured.map_err(|failure| refusal_of(&failure, record))?;
+        tunnel.hop = record.hop().clone();
+        Ok((io, (bounds, counts)))
+    }
+
+    /// Judges the request as one in absolute form. The connection is then one for its URL.
+    async fn judge_request(
+        &self,
+        request: &ProxyRequest,
+        tunnel: &mut InterceptedTunnel<'_>,
+        audited: &mut AuditedConnection,
+    ) -> Result<(), ProxyRefusal> {
+        let url = request
+            .url_in_tunnel(&tunnel.url)
+            .map_err(|code| match code {
+                Some(code) => ProxyRefusal::Guard(code, FetchPhase::Url),
+                None => ProxyRefusal::HostMismatch,
+            })?;
+        if !request.has_fitting_host(&url) {
+            return Err(ProxyRefusal::HostMismatch);
+        }
+        if request.wants_websocket() && !request.is_websocket_handshake() {
+            return Err(ProxyRefusal::WebSocket);
+        }
+        let kind = RequestKind::Request(request.method.to_string());
+        let job = self.job(tunnel.terms.identity, &url, kind);
+        let ports = &self.settings().connect_ports;
+        let opened = tunnel.opened.as_mut().ok_or(ProxyRefusal::Response)?;
+        opened.approval_ends = tunnel.approval_ends;
+        let bounds = tunnel.target.as_ref().map(KeptTarget::wire_bounds);
+        // The stream holds the place of the request before, which the next one takes.
+        bounds.inspect(|bounds| bounds.set_quota(None));
+        let record = &mut audited.record;
+        self.fetcher()
+            .judge_request(&job, ports, opened, record)
+            .await
+            .map_err(|failure| refusal_of(&failure, record))?;
+        bounds.inspect(|bounds| bounds.set_quota(opened.quota.clone()));
+        Ok(())
+    }
+}

@@ -1,0 +1,86 @@
+//! Requests of intercepted tunnels that are repeated because their target closed, and repeated lengths of responses.
+
+use super::intercepted::InterceptingProxy;
+use super::persistent::{PersistentServer, ask, own_path, rest_of, table_with};
+use super::*;
+
+#[tokio::test]
+async fn a_request_whose_kept_connection_ends_is_repeated_on_a_new_one_if_its_method_is_idempotent()
+{
+    for (line, status, numbers, codes) in [
+        (
+            "GET /tables/once",
+            200,
+            vec![1, 2],
+            vec!["connection_closed", ""],
+        ),
+        // It may have been processed, so it is not sent twice.
+        ("POST /tables/once", 502, vec![1], vec!["connection_closed"]),
+        // A new connection proves that the target does not want the request.
+        (
+            "GET /tables/gone",
+            502,
+            vec![1, 2],
+            vec!["connection_closed", "connection_closed"],
+        ),
+    ] {
+        let mut fixture = InterceptingProxy::start(&[]).await;
+        let server = PersistentServer::start(&fixture, own_path);
+        let mut client = fixture.client().await;
+        let _ = ask(&mut client, "GET /tables/first", "").await;
+        let _ = fixture.events().await;
+        let (head, body) = ask(&mut client, line, "").await;
+        assert_eq!(status_of(&head), status, "{line}: {head}");
+        if status == 200 {
+            assert_eq!(body, "/tables/once");
+            // The tunnel lives on.
+            let (head, _) = ask(&mut client, "GET /tables/next", "").await;
+            assert_eq!(status_of(&head), 200);
+        } else {
+            assert_eq!(body, "malformed_response\n");
+            assert_eq!(rest_of(&mut client).await, "");
+        }
+        let mut operations = Vec::new();
+        for code in codes {
+            let (opened, closed) = fixture.events().await;
+            let stages = (opened.proxy_stage.as_str(), closed.proxy_stage.as_str());
+            assert_eq!(
+                (stages, closed.code.as_str()),
+                (("opened", "closed"), code),
+                "{line}"
+            );
+            operations.push(opened.operation_id);
+        }
+        operations.dedup();
+        assert_eq!(
+            operations.len(),
+            numbers.len(),
+            "each connection has events of its own"
+        );
+        let path = line.split(' ').nth(1).unwrap();
+        let asked: Vec<_> = server
+            .paths()
+            .into_iter()
+            .filter(|(_, asked)| asked == path)
+            .map(|(number, _)| number)
+            .collect();
+        assert_eq!(asked, numbers, "{line}");
+    }
+}
+
+#[tokio::test]
+async fn equal_lengths_of_a_response_reach_the_client_as_one() {
+    let fixture = InterceptingProxy::start(&[]).await;
+    let _server = PersistentServer::start(&fixture, |path| {
+        table_with(&format!("Content-Length: {}\r\n", path.len()), path)
+    });
+    let mut client = fixture.client().await;
+    let (head, body) = ask(&mut client, "GET /tables/twice", "").await;
+    assert_eq!(
+        (status_of(&head), body.as_str()),
+        (200, "/tables/twice"),
+        "{head}"
+    );
+    let lower = head.to_ascii_lowercase();
+    assert_eq!(lower.matches("content-length").count(), 1, "{head}");
+}
