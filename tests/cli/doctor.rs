@@ -1,6 +1,6 @@
 //! Tests of `dray doctor`: its findings on this machine and on a real bus, with exit codes for scripts.
 
-use dray_testkit::nats::NatsServer;
+use dray_testkit::nats::{NatsServer, NatsServerOptions};
 use serde_json::Value;
 
 use super::{CliHome, line};
@@ -68,6 +68,46 @@ fn an_unreachable_bus_and_a_bus_without_streams_are_distinguished() {
     assert_eq!(fetcher["level"], "problem", "{report}");
     let advice = fetcher["advice"].as_str().unwrap();
     assert!(advice.contains("dray up --only egress-fetcher"), "{report}");
+}
+
+#[test]
+fn a_bus_without_jetstream_is_one_finding() {
+    let home = CliHome::new();
+    let nats = NatsServerOptions::default()
+        .config("accounts: { PLAIN: { users: [{ user: plain, password: plain }] } }")
+        .config("no_auth_user: plain")
+        .start();
+    let output = home.run(&["doctor", "--json", "--timeout", "5", "--nats", &nats.url()]);
+    let report = line(&output);
+    assert_eq!(report["problems"], 1, "{report}");
+    let bus = finding(&report, "bus");
+    assert_eq!(bus["level"], "problem", "{report}");
+    let advice = bus["advice"].as_str().unwrap();
+    assert!(advice.contains("nats-server -js"), "{report}");
+    assert_eq!(
+        finding(&report, "streams and services")["level"],
+        "skipped",
+        "{report}"
+    );
+}
+
+#[test]
+fn a_password_in_a_url_is_refused_with_the_settings_that_replace_it() {
+    let home = CliHome::new();
+    let output = home.run(&["doctor", "--json", "--nats", "nats://me:secret@127.0.0.1:1"]);
+    let report = line(&output);
+    let text = finding(&report, "bus")["text"].as_str().unwrap();
+    assert!(text.contains("bus.nats.password"), "{report}");
+    assert!(!report.to_string().contains("secret"), "{report}");
+}
+
+#[test]
+fn an_error_is_shown_without_repeating_its_cause_and_one_problem_is_counted_as_one() {
+    let home = CliHome::new();
+    let output = home.run(&["doctor", "--timeout", "3", "--nats", "nats://127.0.0.1:1"]);
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(text.matches("Connection refused").count(), 1, "{text}");
+    assert!(text.contains("1 problem, 0 warnings"), "{text}");
 }
 
 #[test]

@@ -277,6 +277,14 @@ fn values_that_the_chart_does_not_know_are_refused() {
             "/topology/replicas",
         ),
         (
+            json!({ "pods": { "nodeSelector": { "disk": true } } }),
+            "/pods/nodeSelector/disk",
+        ),
+        (
+            json!({ "services": { "sweeper": { "secretName": "Not A Name" } } }),
+            "/services/sweeper/secretName",
+        ),
+        (
             json!({ "preview": { "host": "https://preview.example.org" } }),
             "/preview/host",
         ),
@@ -286,6 +294,58 @@ fn values_that_the_chart_does_not_know_are_refused() {
         assert_eq!(output.status.code(), Some(3), "{values}: {errors}");
         assert!(errors.contains(reason), "{reason} is not in {errors}");
     }
+}
+
+#[test]
+fn every_pod_has_the_scheduling_and_the_secrets_of_the_values() {
+    let toleration = json!({ "key": "files", "operator": "Exists", "effect": "NoSchedule" });
+    let affinity = json!({ "nodeAffinity": { "requiredDuringSchedulingIgnoredDuringExecution": {
+        "nodeSelectorTerms": [{ "matchExpressions": [{ "key": "zone", "operator": "In", "values": ["a"] }] }]
+    }}});
+    let values = json!({
+        "pods": {
+            "annotations": { "example.org/team": "files" },
+            "nodeSelector": { "disk": "ssd" },
+            "tolerations": [toleration],
+            "affinity": affinity,
+            "priorityClassName": "important",
+        },
+        "topology": { "secretName": "own-topology" },
+        "services": { "file-resolver": { "secretName": "own", "grpcSecretName": "own.tls" } },
+    });
+    let chart = rendered_chart(&values);
+    let pods: Vec<_> = chart
+        .iter()
+        .filter(|(_, object)| object["spec"]["template"]["spec"]["containers"].is_array())
+        .map(|(name, object)| (name, &object["spec"]["template"]))
+        .collect();
+    assert_eq!(pods.len(), 7, "six services and the job");
+    for (name, pod) in pods {
+        let annotation = &pod["metadata"]["annotations"]["example.org/team"];
+        assert_eq!(annotation, "files", "{name}");
+        let spec = &pod["spec"];
+        assert_eq!(spec["nodeSelector"], json!({ "disk": "ssd" }), "{name}");
+        assert_eq!(spec["tolerations"], json!([toleration]), "{name}");
+        assert_eq!(spec["affinity"], affinity, "{name}");
+        assert_eq!(spec["priorityClassName"], "important", "{name}");
+    }
+    let secrets = |name: &str| -> Vec<String> {
+        let volumes = &chart[name]["spec"]["template"]["spec"]["volumes"];
+        let names = volumes.as_array().unwrap().iter();
+        names
+            .filter_map(|volume| volume["secret"]["secretName"].as_str())
+            .map(str::to_owned)
+            .collect()
+    };
+    assert_eq!(
+        secrets("\"Deployment\" \"file-resolver\""),
+        ["own", "own.tls"]
+    );
+    assert_eq!(secrets("\"Job\" \"topology\""), ["own-topology"]);
+    assert_eq!(
+        secrets("\"Deployment\" \"sandbox-transfer\""),
+        ["sandbox-transfer", "sandbox-transfer-grpc"]
+    );
 }
 
 #[test]

@@ -9,7 +9,14 @@ import json
 import os
 import unittest
 
-from drayage import CallOptions, DrayageError, InvalidParameterError
+from drayage import (
+    CallOptions,
+    DrayageError,
+    InvalidParameterError,
+    RetryPolicy,
+    UnauthenticatedError,
+    UnavailableError,
+)
 from drayage.bus import AsyncPublisher, Publisher
 
 STORY = json.loads(os.environ["DRAYAGE_STORY"])
@@ -59,6 +66,22 @@ class Publishing(unittest.TestCase):
                 self.assertEqual([outcome async for outcome in publisher.missed_outcomes(wait=0.5)], [])
 
         asyncio.run(story())
+
+    def test_missed_outcomes_are_also_returned_synchronously(self):
+        with Publisher(STORY["servers"], **LOGIN) as publisher:
+            work = publisher.publish_tool_call("t", {"n": 4})
+            work.outcome()
+            missed = [outcome.operation_id for outcome in publisher.missed_outcomes(wait=0.5)]
+            self.assertIn(work.operation_id, missed)
+            publisher.publish_tool_call("t", {"n": 5}).forget()
+
+    def test_a_wrong_password_and_a_server_that_is_away_are_reported_without_a_long_wait(self):
+        with self.assertRaises(UnauthenticatedError):
+            Publisher(STORY["servers"], **{**LOGIN, "password": "wrong"})
+        few = CallOptions(retry=RetryPolicy(max_attempts=3, first_delay=0.001))
+        with self.assertRaises(UnavailableError) as caught:
+            Publisher("nats://127.0.0.1:1", **{**LOGIN, "options": few})
+        self.assertTrue(caught.exception.fault.retryable)
 
 
 if __name__ == "__main__":

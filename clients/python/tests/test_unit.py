@@ -3,11 +3,13 @@
 import asyncio
 import hashlib
 import http.server
+import io
 import socket
 import tempfile
 import threading
 import time
 import unittest
+import unittest.mock
 from concurrent import futures
 from pathlib import Path
 
@@ -30,7 +32,7 @@ from drayage import (
     v1,
 )
 from drayage._effects import DownloadEffect, UploadEffect
-from drayage._http import Transfers
+from drayage._http import Transfers, spool_source
 from drayage.bus import AsyncPublishedWork, EndingEvents
 from drayage.models import ToolCallOutcome
 
@@ -254,6 +256,47 @@ class Options(unittest.TestCase):
         Dray("[::1]:50051", token="secret", plaintext=True).close()
         self.assertNotIn("secret", repr(Dray("h:1", token="secret")._channels.connection))
 
+    def test_values_that_cannot_be_metadata_are_refused_by_name_without_their_content(self):
+        # An empty id would be a new operation for each repetition; tokens from files end with a line break.
+        for options in [{"operation_id": ""}, {"operation_id": "a\n"}, {"session": "ü"}, {"app": " a"}]:
+            with self.assertRaisesRegex(ValueError, f"`{next(iter(options))}`"):
+                CallOptions(**options)
+        with self.assertRaisesRegex(ValueError, "`token`") as caught:
+            Dray("127.0.0.1:1", token="secret\n")
+        self.assertNotIn("secret", str(caught.exception))
+        with self.assertRaisesRegex(ValueError, "`tenant`"):
+            Dray("127.0.0.1:1", tenant="größe")
+        with self.assertRaisesRegex(ValueError, "`timeout`"):
+            CallOptions(timeout=float("nan"))
+
+    def test_a_very_long_and_an_infinite_time_are_not_one_that_has_passed(self):
+        with FakeEndpoint(lambda *_: v1.FetchReply(name="found")) as fake:
+            with Dray(fake.target, tenant="a", plaintext=True) as dray:
+                for seconds in [1e12, float("inf")]:
+                    self.assertEqual(dray.with_options(timeout=seconds).fetch("http://a/").name, "found")
+
+    def test_a_closed_client_refuses_requests(self):
+        with FakeEndpoint(lambda *_: v1.FetchReply()) as fake:
+            dray = Dray(fake.target, tenant="a", plaintext=True)
+            dray.close()
+            with self.assertRaisesRegex(RuntimeError, "closed"):
+                dray.fetch("http://a/")
+            self.assertEqual(fake.seen, [])
+
+    def test_arguments_that_would_lose_a_condition_are_refused(self):
+        with Dray("127.0.0.1:1", tenant="a", plaintext=True) as dray:
+            for sha256 in ["abcd", "zz" * 32]:
+                with self.assertRaises(ValueError):
+                    dray.upload_ticket("s", sha256=sha256)
+            for chat in ["telegram", "telegram:", ":42"]:
+                with self.assertRaisesRegex(ValueError, "telegram:42"):
+                    dray.bind_session("s", chat=chat)
+            for source in [None, 3, object()]:
+                with self.assertRaisesRegex(TypeError, type(source).__name__):
+                    dray.store(source)
+                with self.assertRaisesRegex(TypeError, type(source).__name__):
+                    dray.read(source)
+
     def test_a_client_certificate_needs_its_key(self):
         with self.assertRaises(ValueError):
             Tls(certificate=b"c")
@@ -346,6 +389,42 @@ class Bodies(unittest.TestCase):
                 effect = UploadEffect(store.url, {}, CONTENT, len(CONTENT))
                 self.transfers.upload(effect, self.deadline(), FAST_OPTIONS.retry)
         self.assertEqual(len(store.received), 1)
+
+    def test_a_stream_returns_chunks_and_raises_at_its_end_when_the_digest_differs(self):
+        other = CONTENT[:-1] + b"x"
+        whole, half = (CONTENT, len(CONTENT)), (CONTENT[:500], len(CONTENT))
+        with FakeStore([whole, (other, len(other)), half]) as store:
+
+            def read_all():
+                stream = self.transfers.open_download(store.url, ARTIFACT, self.deadline(), FAST_OPTIONS.retry)
+                try:
+                    return b"".join(iter(lambda: stream.read(1000), b""))
+                finally:
+                    stream.close()
+
+            self.assertEqual(read_all(), CONTENT)
+            with self.assertRaises(IntegrityError):
+                read_all()
+            # What was read cannot be taken back, so a broken stream is not repeated.
+            with self.assertRaises(UnavailableError) as caught:
+                read_all()
+            self.assertEqual(caught.exception.fault.detail, "transfer_failed")
+
+    def test_streams_are_copied_completely_and_the_copy_of_a_broken_one_is_removed(self):
+        def broken():
+            yield b"half"
+            raise OSError("the sender left")
+
+        with unittest.mock.patch.object(tempfile, "tempdir", str(self.folder)):
+            for source in [io.BytesIO(CONTENT), iter([CONTENT[:9], bytearray(CONTENT[9:])])]:
+                path = spool_source(source, self.deadline())
+                self.assertEqual(path.read_bytes(), CONTENT)
+                path.unlink()
+            with self.assertRaisesRegex(OSError, "the sender left"):
+                spool_source(broken(), self.deadline())
+            with self.assertRaisesRegex(TypeError, "str"):
+                spool_source(io.StringIO("text"), self.deadline())
+        self.assertEqual(list(self.folder.iterdir()), [])
 
 
 class Ids(unittest.TestCase):

@@ -22,10 +22,18 @@ import {
 
 import { argumentsText, type Dray, resolveOptions, type ResolveSettings } from "./client.js";
 import { Deadline } from "./deadline.js";
-import { DrayageError, errorFor, faultOf, makeFault, TooLargeError, UnavailableError } from "./faults.js";
+import {
+  DrayageError,
+  errorFor,
+  faultOf,
+  makeFault,
+  TooLargeError,
+  UnauthenticatedError,
+  UnavailableError,
+} from "./faults.js";
 import { ResolvedArguments, ToolCallOutcome } from "./models.js";
 import { INLINE_LIMIT_BYTES, bytesOrClaimOf } from "./operation.js";
-import { type CallOptions, operationIdOf, retryDelayMs, timeoutOf, type WaitOptions } from "./options.js";
+import { type CallOptions, maxAttemptsOf, operationIdOf, retryDelayMs, timeoutOf, type WaitOptions } from "./options.js";
 import { traceContext } from "./trace.js";
 import {
   FaultSchema,
@@ -160,14 +168,23 @@ export class Publisher {
     this.#options = settings.options ?? {};
   }
 
-  /** Connects as the publisher of a tenant. */
+  /** Connects as the publisher of a tenant, and throws after the attempts and the time of `options`. A connection that is
+   * lost later is made again, however long the server is away. */
   static async connect(servers: string | string[], settings: PublisherOptions): Promise<Publisher> {
     const { tenant, password } = settings;
     if (!TENANT_PATTERN.test(tenant)) throw new TypeError("a tenant on the bus is 1 to 64 of a-z, 0-9, _ and -");
     const user = settings.user ?? `publisher-${tenant}`;
     const login = password === undefined ? {} : { user, pass: password };
-    // The shipped permissions let a user receive replies on the inbox with its own name only.
-    const connection = await connect({ servers, name: user, inboxPrefix: `_INBOX_${user}`, ...login, ...settings.nats });
+    const connection = await connectWithin(settings.options ?? {}, {
+      servers,
+      name: user,
+      // The shipped permissions let a user receive replies on the inbox with its own name only.
+      inboxPrefix: `_INBOX_${user}`,
+      // By default the library closes the connection for good after ten attempts, which take 20 seconds.
+      maxReconnectAttempts: -1,
+      ...login,
+      ...settings.nats,
+    });
     return new Publisher(connection, settings);
   }
 
@@ -298,7 +315,7 @@ export class Publisher {
         if (!isLostReply(error)) throw error;
         // The stream may have stored the message: the repetition has the same id.
         const delayMs = retryDelayMs(this.#options.retry, attempt, 0);
-        if (!deadline.allows(delayMs)) throw unconfirmed(error);
+        if (this.#connection.isClosed() || !deadline.allows(delayMs)) throw unconfirmed(error);
         await deadline.wait(delayMs);
       }
     }
@@ -410,7 +427,51 @@ function isLostReply(error: unknown): boolean {
     error instanceof errors.TimeoutError ||
     error instanceof errors.NoRespondersError ||
     error instanceof errors.ConnectionError ||
+    error instanceof errors.ClosedConnectionError ||
     (error instanceof errors.RequestError && error.isNoResponders())
+  );
+}
+
+/** Connects within the attempts and the time of the options. */
+async function connectWithin(options: CallOptions, settings: NodeConnectionOptions): Promise<NatsConnection> {
+  const deadline = new Deadline(timeoutOf(options), options.signal);
+  try {
+    for (let attempt = 1; ; attempt++) {
+      deadline.remainingMs();
+      try {
+        return await connect(settings);
+      } catch (failure) {
+        deadline.signal.throwIfAborted();
+        const error = connectError(failure);
+        const delayMs = retryDelayMs(options.retry, attempt, 0);
+        const isLast = attempt >= maxAttemptsOf(options.retry) || !deadline.allows(delayMs);
+        if (!error.fault.retryable || isLast) throw error;
+        await deadline.wait(delayMs);
+      }
+    }
+  } finally {
+    deadline.end();
+  }
+}
+
+function connectError(cause: unknown): DrayageError {
+  if (cause instanceof errors.AuthorizationError || cause instanceof errors.UserAuthenticationExpiredError) {
+    return new UnauthenticatedError(
+      makeFault("denied", "The NATS server refuses the user or the password.", {
+        detail: "unauthenticated",
+        advice: "Check the tenant, the user and the password, and that the server has loaded their account.",
+      }),
+      { cause },
+    );
+  }
+  const reason = cause instanceof Error ? cause.message : String(cause);
+  return new UnavailableError(
+    makeFault("unavailable", `The NATS server could not be reached: ${reason}.`, {
+      detail: "unavailable",
+      advice: "Check the address and that the server runs.",
+      retryable: true,
+    }),
+    { cause },
   );
 }
 

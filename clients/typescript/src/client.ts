@@ -17,7 +17,7 @@ import {
   type Stored,
   type StoreSettings,
 } from "./operation.js";
-import { type CallOptions, readPem } from "./options.js";
+import { byteCount, type CallOptions, readPem } from "./options.js";
 import { pathBytes, readDocument, Sandbox, type SandboxPath } from "./sandbox.js";
 import type { LocalSource } from "./sources.js";
 import { Transfers } from "./transfers.js";
@@ -200,7 +200,7 @@ export class Dray {
       const { allowExternalUrls: enabled, sizeLimitBytes = 0 } = settings;
       const policy = enabled === undefined ? {} : { appPolicy: { enabled } };
       return new FetchedFile(
-        await operation.call(Egress.method.fetch, { url, ...policy, sizeLimitBytes: BigInt(sizeLimitBytes) }),
+        await operation.call(Egress.method.fetch, { url, ...policy, sizeLimitBytes: byteCount("sizeLimitBytes", sizeLimitBytes) }),
       );
     });
   }
@@ -250,14 +250,12 @@ export class Dray {
 
   /** Binds a sandbox, a chat, or both to a session. */
   bindSession(session: string, settings: SessionSettings): Promise<Session> {
-    return this.#run((operation) => {
+    return this.#run(async (operation) => {
       const { sandbox = "", chat = "", workingDirectory = "" } = settings;
-      const colon = chat.indexOf(":");
-      const target = { platform: chat.slice(0, colon < 0 ? undefined : colon), chat: colon < 0 ? "" : chat.slice(colon + 1) };
       return operation.call(Sessions.method.bind, {
         session,
         sandbox,
-        ...(chat === "" ? {} : { chat: target }),
+        ...(chat === "" ? {} : { chat: chatTarget(chat) }),
         workingDirectory: pathBytes(workingDirectory),
       });
     });
@@ -304,10 +302,10 @@ export class Dray {
         await operation.call(Tickets.method.issue, {
           session,
           direction: TicketDirection.UPLOAD,
-          maxBytes: BigInt(maxBytes),
-          ...(size === undefined ? {} : { size: BigInt(size) }),
+          maxBytes: byteCount("maxBytes", maxBytes),
+          ...(size === undefined ? {} : { size: byteCount("size", size) }),
           mediaType,
-          sha256: Buffer.from(sha256, "hex"),
+          sha256: digestBytes(sha256),
           name,
           ...(to === undefined ? {} : { destination: { destination: destinationOf(to) } }),
           lifetimeS: lifetimeSeconds,
@@ -359,7 +357,23 @@ export class Dray {
   }
 }
 
+/** The bytes of a hexadecimal SHA-256. `Buffer.from` would make an empty one of a text that is not hexadecimal, and the
+ * ticket would take any content. */
+function digestBytes(sha256: string): Uint8Array {
+  if (!/^([0-9a-fA-F]{64})?$/.test(sha256)) throw new TypeError("`sha256` is not 64 hexadecimal digits");
+  return Buffer.from(sha256, "hex");
+}
+
+/** The platform and the chat of a text such as `telegram:42`. */
+function chatTarget(text: string): { platform: string; chat: string } {
+  const [platform = "", ...rest] = text.split(":");
+  const chat = rest.join(":");
+  if (platform === "" || chat === "") throw new TypeError("`chat` is a platform and a chat, such as `telegram:42`");
+  return { platform, chat };
+}
+
 function destinationOf(to: NonNullable<UploadTicketSettings["to"]>) {
+  if (typeof to !== "object") throw new TypeError("`to` is `{ chatMessage }` or `{ sandboxDirectory }`");
   return "chatMessage" in to
     ? ({ case: "chatMessage", value: to.chatMessage } as const)
     : ({ case: "sandboxDirectory", value: to.sandboxDirectory } as const);
@@ -374,7 +388,7 @@ export function argumentsText(toolArguments: Record<string, unknown> | string): 
 export function resolveOptions(settings: ResolveSettings): MessageInitShape<typeof ResolveOptionsSchema> {
   const { nested = false, sizeLimitBytes = 0, allowExternalUrls: enabled } = settings;
   const policy = enabled === undefined ? {} : { externalUrlFetch: { enabled } };
-  return { nested, sizeLimitBytes: BigInt(sizeLimitBytes), ...policy };
+  return { nested, sizeLimitBytes: byteCount("sizeLimitBytes", sizeLimitBytes), ...policy };
 }
 
 type DocumentSourceInit = NonNullable<MessageInitShape<typeof ReadAttachmentRequestSchema>["source"]>;

@@ -4,6 +4,9 @@ import { setTimeout as delay } from "node:timers/promises";
 
 import { deadlineError } from "./faults.js";
 
+/** Longest time of a timer of Node.js, about 24 days; a longer one would fire immediately. */
+const MAX_TIMER_MS = 2 ** 31 - 1;
+
 /** A deadline that aborts `signal` when it passes, or earlier when the caller's own signal does. `end` frees its timer.
  * */
 export class Deadline {
@@ -15,7 +18,8 @@ export class Deadline {
 
   constructor(timeoutMs: number, caller?: AbortSignal) {
     this.#endsAt = performance.now() + timeoutMs;
-    this.#timer = setTimeout(() => this.#controller.abort(deadlineError()), timeoutMs);
+    const timerMs = Math.min(timeoutMs, MAX_TIMER_MS);
+    this.#timer = setTimeout(() => this.#controller.abort(deadlineError()), timerMs);
     this.#caller = caller;
     // Not `AbortSignal.any`: Node.js 20.0 lacks it, and it keeps references in signals with a long lifetime.
     if (caller?.aborted) this.#forward();

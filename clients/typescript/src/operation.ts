@@ -223,7 +223,8 @@ export function bytesOrClaimOf(stored: Stored | Content): Claim | Uint8Array {
   let content: Content | undefined;
   if (stored instanceof FetchedFile) content = stored.content;
   else if (stored instanceof ResolvedArguments) content = stored.message.arguments;
-  else content = stored;
+  else if (isMessage(stored, ContentSchema)) content = stored;
+  else throw new TypeError("neither a local source nor a stored file: give a path, bytes, a stream, or a result of the client");
   const body = content?.body;
   return body?.case === undefined ? new Uint8Array() : body.value;
 }

@@ -58,11 +58,15 @@ export interface Tls {
 }
 
 const DEFAULT_TIMEOUT_MS = 60_000;
+/** Metadata of HTTP/2 as gRPC allows it: printable ASCII. */
+const METADATA_VALUE = /^[!-~](?:[ -~]*[!-~])?$/;
 const DEFAULT_RETRY = { maxAttempts: 10, firstDelayMs: 100, maxDelayMs: 5_000 };
 
 /** Milliseconds for a whole operation. */
 export function timeoutOf(options: CallOptions): number {
-  return options.timeoutMs ?? DEFAULT_TIMEOUT_MS;
+  const { timeoutMs = DEFAULT_TIMEOUT_MS } = options;
+  if (Number.isNaN(timeoutMs)) throw new TypeError("`timeoutMs` is not a number");
+  return timeoutMs;
 }
 
 /** Most attempts of one request. */
@@ -86,6 +90,23 @@ export function retryDelayMs(
 /** The operation id of the next operation. A new one cannot be guessed. */
 export function operationIdOf(options: CallOptions): string {
   return options.operationId ?? randomUUID();
+}
+
+/** Throws if a value cannot be sent as metadata. An empty operation id would be a new operation for each repetition, and a
+ * token that was read from a file often ends with a line break. The error does not contain the value, which may be
+ * secret. */
+export function checkMetadata(values: Readonly<Record<string, string | undefined>>): void {
+  for (const [name, value] of Object.entries(values)) {
+    if (value !== undefined && !METADATA_VALUE.test(value)) {
+      throw new TypeError(`\`${name}\` must be printable ASCII, not empty, and without blanks or line breaks at its ends`);
+    }
+  }
+}
+
+/** A number of bytes for a message. */
+export function byteCount(name: string, value: number): bigint {
+  if (!Number.isSafeInteger(value) || value < 0) throw new TypeError(`\`${name}\` is not a number of bytes`);
+  return BigInt(value);
 }
 
 /** The PEM text of a source. */

@@ -5,6 +5,7 @@ import type { MessageInitShape } from "@bufbuild/protobuf";
 import type { ReadSettings } from "./client.js";
 import { CommandChunk, CommandEnd, CommandResult, Document, PlacedFile, SandboxEntry, SandboxFile, type SandboxListing } from "./models.js";
 import { INLINE_LIMIT_BYTES, type Operation, type Stored } from "./operation.js";
+import { byteCount } from "./options.js";
 import { isLocalSource, type LocalSource } from "./sources.js";
 import {
   type ExecSandboxRequestSchema,
@@ -74,7 +75,7 @@ export class Sandbox {
   /** Copies a file into the store with proof, and with `to` also to a local path. */
   get(path: SandboxPath, settings: GetSettings = {}): Promise<SandboxFile> {
     return this.#run(async (operation) => {
-      const maxBytes = BigInt(settings.maxBytes ?? 0);
+      const maxBytes = byteCount("maxBytes", settings.maxBytes ?? 0);
       const reply = await operation.call(Sandboxes.method.get, { ...this.#pathFields(path), maxBytes });
       const file = new SandboxFile(reply);
       if (settings.to !== undefined && file.claim !== undefined) await operation.downloadFile(file.claim, settings.to);
@@ -166,11 +167,11 @@ export class Sandbox {
       : { inputClaim: await operation.claimFor(stdin, isLocalSource(stdin) ? "stdin" : undefined) };
     return {
       sandbox: { sandbox: this.#target },
-      argv: argv.map(pathBytes),
+      argv: argumentList(argv).map(pathBytes),
       workingDirectory: pathBytes(settings.directory ?? ""),
       environment: Object.entries(environment).map(([name, value]) => ({ name, value: pathBytes(value) })),
       timeoutMs: BigInt(Math.round(settings.timeoutMs ?? 0)),
-      maxOutputBytes: BigInt(settings.maxOutputBytes ?? 0),
+      maxOutputBytes: byteCount("maxOutputBytes", settings.maxOutputBytes ?? 0),
       ...input,
     };
   }
@@ -190,6 +191,12 @@ export async function readDocument(
   if (reply.output === undefined) throw new TypeError("the reply has no output");
   const bytes = await operation.readBytes(reply.output);
   return new Document(reply, Buffer.from(bytes).toString("utf8"));
+}
+
+function argumentList(argv: readonly SandboxPath[]): readonly SandboxPath[] {
+  // A text has a length and indices too, and would be a program for each of its letters.
+  if (!Array.isArray(argv)) throw new TypeError('`argv` is a list of words; for a line of a shell write ["sh", "-c", line]');
+  return argv;
 }
 
 /** A path as bytes for a request. */

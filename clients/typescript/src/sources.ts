@@ -13,9 +13,16 @@ import type { Deadline } from "./deadline.js";
 /** Bytes read at a time. */
 export const CHUNK_BYTES = 1 << 20;
 
-/** Bytes, a blob, a web stream, or the path of a local file. A stream is copied into a temporary file first, because
- * the store needs size and digest before the bytes. */
-export type LocalSource = string | URL | Uint8Array | Blob | ReadableStream<Uint8Array>;
+/** Bytes, a blob, a stream of the web or of Node.js, or the path of a local file. A stream is copied into a temporary file
+ * first, because the store needs size and digest before the bytes. */
+export type LocalSource =
+  | string
+  | URL
+  | Uint8Array
+  | ArrayBuffer
+  | Blob
+  | ReadableStream<Uint8Array>
+  | AsyncIterable<Uint8Array>;
 
 /** A source that can be read more than once, since uploads are repeated. */
 export interface PreparedSource {
@@ -36,8 +43,10 @@ export function isLocalSource(value: unknown): value is LocalSource {
     typeof value === "string" ||
     value instanceof URL ||
     value instanceof Uint8Array ||
+    value instanceof ArrayBuffer ||
     value instanceof Blob ||
-    value instanceof ReadableStream
+    value instanceof ReadableStream ||
+    isAsyncIterable(value)
   );
 }
 
@@ -48,7 +57,9 @@ export async function prepareSource(source: LocalSource, deadline: Deadline): Pr
     const name = source instanceof File ? source.name : "";
     return hashSource(name, () => readStream(source.stream()), deadline);
   }
-  if (source instanceof ReadableStream) return spoolStream(source, deadline);
+  if (source instanceof ArrayBuffer) return prepareSource(new Uint8Array(source), deadline);
+  if (source instanceof ReadableStream) return spoolStream(readStream(source), deadline);
+  if (isAsyncIterable(source)) return spoolStream(source, deadline);
   const path = source instanceof URL ? fileURLToPath(source) : source;
   return hashSource(basename(path), () => readFile(path), deadline);
 }
@@ -69,13 +80,17 @@ async function hashSource(
   return { size, sha256: hash.digest(), name, open, dispose };
 }
 
-async function spoolStream(stream: ReadableStream<Uint8Array>, deadline: Deadline): Promise<PreparedSource> {
+function isAsyncIterable(value: unknown): value is AsyncIterable<Uint8Array> {
+  return typeof value === "object" && value !== null && Symbol.asyncIterator in value;
+}
+
+async function spoolStream(chunks: AsyncIterable<Uint8Array>, deadline: Deadline): Promise<PreparedSource> {
   const path = join(tmpdir(), `drayage-${randomUUID()}`);
   const dispose = () => rm(path, { force: true });
   try {
     // `wx` fails for an existing file, which another user could have created.
     const file = createWriteStream(path, { flags: "wx", mode: 0o600 });
-    await pipeline(readStream(stream), file, { signal: deadline.signal });
+    await pipeline(chunks, file, { signal: deadline.signal });
     return await hashSource("", () => readFile(path), deadline, dispose);
   } catch (error) {
     await dispose();

@@ -13,7 +13,7 @@ import { createGrpcTransport, Http2SessionManager } from "@connectrpc/connect-no
 
 import type { Deadline } from "./deadline.js";
 import { deadlineError, type DrayageError, errorFor, type FaultCode, faultOf, makeFault, UnauthenticatedError } from "./faults.js";
-import { type CallOptions, maxAttemptsOf, type PemSource, readPem, retryDelayMs, type Tls } from "./options.js";
+import { type CallOptions, checkMetadata, maxAttemptsOf, type PemSource, readPem, retryDelayMs, type Tls } from "./options.js";
 import { traceContext } from "./trace.js";
 import { FaultSchema } from "./v1/index.js";
 
@@ -47,6 +47,8 @@ const CODES: Partial<Record<Code, FaultCode>> = {
 const PING_INTERVAL_MS = 60_000;
 /** Codes of OpenSSL and Node.js for a certificate that is not accepted. */
 const CERTIFICATE_ERROR = /CERT|SIGNATURE|ISSUER|ALTNAME/;
+/** Longest time of one attempt, about 27 hours: a time in the metadata has at most eight digits (gRPC over HTTP/2). */
+const MAX_ATTEMPT_MS = 99_999_999;
 const LOOPBACK = /^(localhost|\[::1\]|127(\.\d{1,3}){3})$/;
 
 /** One HTTP/2 connection for each address, opened when it is needed. */
@@ -54,14 +56,16 @@ export class Connection {
   readonly #target: string;
   readonly #options: ConnectionOptions;
   readonly #open = new Map<string, { transport: Transport; manager: Http2SessionManager }>();
+  #isClosed = false;
 
   constructor(target: string, options: ConnectionOptions) {
     if (options.plaintext && options.tls !== undefined) throw new TypeError("`tls` and `plaintext` exclude each other");
     if ((options.tls?.certificate === undefined) !== (options.tls?.privateKey === undefined)) {
       throw new TypeError("`certificate` and `privateKey` must be set together");
     }
+    checkMetadata({ token: options.token, tenant: options.tenant });
     for (const address of [target, ...Object.values(options.endpoints ?? {})]) {
-      const { hostname } = new URL(`https://${address}`);
+      const { hostname } = addressParts(address);
       if (options.plaintext && options.token !== undefined && !LOOPBACK.test(hostname)) {
         throw new TypeError(`a token does not travel to ${address} without TLS`);
       }
@@ -81,7 +85,7 @@ export class Connection {
     const header = await this.#metadata(options, operationId);
     const transport = this.#transportOf(method.parent.typeName);
     for (let number = 1; ; number++) {
-      const timeoutMs = Math.ceil(deadline.remainingMs());
+      const timeoutMs = Math.min(Math.ceil(deadline.remainingMs()), MAX_ATTEMPT_MS);
       try {
         return (await transport.unary(method, deadline.signal, timeoutMs, header, request)).message;
       } catch (failure) {
@@ -106,10 +110,12 @@ export class Connection {
       const header = await this.#metadata(options, operationId);
       const transport = this.#transportOf(method.parent.typeName);
       for (let number = 1; ; number++) {
-        const timeoutMs = Math.ceil(deadline.remainingMs());
+        const timeoutMs = Math.min(Math.ceil(deadline.remainingMs()), MAX_ATTEMPT_MS);
         try {
           const input = createAsyncIterable([request]);
-          const response = await transport.stream(method, deadline.signal, timeoutMs, header, input);
+          // Only in the metadata: the library's own timer would keep the process running after a reader has left.
+          header.set("grpc-timeout", `${timeoutMs}m`);
+          const response = await transport.stream(method, deadline.signal, undefined, header, input);
           for await (const message of response.message) {
             hasBegun = true;
             yield message;
@@ -126,6 +132,7 @@ export class Connection {
 
   /** Closes the connections, with the requests on them. */
   close(): void {
+    this.#isClosed = true;
     for (const { manager } of this.#open.values()) manager.abort();
     this.#open.clear();
   }
@@ -147,6 +154,8 @@ export class Connection {
   }
 
   #transportOf(service: string): Transport {
+    // A connection that is opened after `close` would stay open.
+    if (this.#isClosed) throw new Error("the client is closed");
     const target = this.#options.endpoints?.[service] ?? this.#target;
     const known = this.#open.get(target);
     if (known !== undefined) return known.transport;
@@ -170,18 +179,31 @@ export class Connection {
 
   async #metadata(options: CallOptions, operationId: string): Promise<Headers> {
     const { token, tenant } = this.#options;
+    const { session, app, traceparent, tracestate } = options;
+    checkMetadata({ operationId, session, app, traceparent, tracestate });
     const pairs = {
       authorization: token === undefined ? undefined : `Bearer ${token}`,
       "dray-tenant": tenant,
       "dray-operation": operationId,
-      "dray-session": options.session,
-      "dray-app": options.app,
+      "dray-session": session,
+      "dray-app": app,
       ...(await traceContext(options)),
     };
     const header = new Headers();
     for (const [name, value] of Object.entries(pairs)) if (value !== undefined) header.set(name, value);
     return header;
   }
+}
+
+/** The parts of an address such as `files.example.org:50051`. */
+function addressParts(address: string): URL {
+  try {
+    const parts = new URL(`https://${address}`);
+    if (parts.pathname === "/" && address !== "") return parts;
+  } catch {
+    // Reported below.
+  }
+  throw new TypeError(`\`${address}\` is not an address such as files.example.org:50051, without a scheme or a path`);
 }
 
 const UNREACHABLE_ADVICE =

@@ -179,6 +179,50 @@ test("a token does not travel to other machines without TLS", () => {
   for (const target of ["127.0.0.1:1", "localhost:1", "[::1]:1"]) connect(target)().close();
 });
 
+test("values that cannot be metadata are refused by name without their content", async (t) => {
+  const { endpoint, dray } = await connected(t, () => ({}));
+  // An empty id would be a new operation for each repetition.
+  for (const [name, value] of [["operationId", ""], ["operationId", "a\n"], ["session", "ü"], ["app", " a"]] as const) {
+    await assert.rejects(dray.withOptions({ [name]: value }).fetch("http://a/"), new RegExp(`\`${name}\``));
+  }
+  assert.throws(
+    () => new Dray("127.0.0.1:1", { token: "secret\n" }),
+    (error: Error) => error.message.includes("`token`") && !error.message.includes("secret"),
+  );
+  assert.throws(() => new Dray("127.0.0.1:1", { tenant: "größe" }), /`tenant`/);
+  await assert.rejects(dray.withOptions({ timeoutMs: NaN }).fetch("http://a/"), /`timeoutMs`/);
+  for (const target of ["", "http://127.0.0.1:1"]) assert.throws(() => new Dray(target), /is not an address/);
+  assert.equal(endpoint.seen.length, 0);
+});
+
+test("a very long and an infinite time are not one that has passed", async (t) => {
+  const { endpoint, dray } = await connected(t, () => ({ name: "found" }));
+  for (const timeoutMs of [1e9, 2 ** 31, 1e15, Infinity]) {
+    assert.equal((await dray.withOptions({ timeoutMs }).fetch("http://a/")).name, "found");
+  }
+  // At most eight digits and a unit (gRPC over HTTP/2).
+  for (const header of endpoint.seen) assert.match(header.get("grpc-timeout") ?? "", /^\d{1,8}m$/);
+});
+
+test("a closed client refuses requests", async (t) => {
+  const { endpoint, dray } = await connected(t, () => ({}));
+  dray.close();
+  await assert.rejects(dray.fetch("http://a/"), /closed/);
+  assert.equal(endpoint.seen.length, 0);
+});
+
+test("arguments that would lose a condition are refused", async (t) => {
+  const { dray } = await connected(t, () => ({}));
+  for (const sha256 of ["zz", "abcd", "z".repeat(64)]) await assert.rejects(dray.uploadTicket("s", { sha256 }), /`sha256`/);
+  for (const maxBytes of [-1, 0.5, NaN]) await assert.rejects(dray.uploadTicket("s", { maxBytes }), /`maxBytes`/);
+  for (const chat of ["telegram", "telegram:", ":42"]) await assert.rejects(dray.bindSession("s", { chat }), /telegram:42/);
+  // As from a program without types.
+  const wrong = 3 as unknown as Uint8Array;
+  await assert.rejects(dray.readBytes(wrong as never), /neither a local source nor a stored file/);
+  await assert.rejects(dray.sandbox("docker:web").put(wrong, { name: "a" }), /neither a local source/);
+  await assert.rejects(dray.sandbox("docker:web").exec("ls" as never), /list of words/);
+});
+
 test("the current span of OpenTelemetry is the trace context", async (t) => {
   const storage = new AsyncLocalStorage<Context>();
   const manager: ContextManager = {

@@ -7,7 +7,7 @@
 import assert from "node:assert/strict";
 import { type TestContext, test } from "node:test";
 
-import { Dray, DrayageError, InvalidParameterError, TooLargeError } from "@drayage/client";
+import { Dray, DrayageError, InvalidParameterError, TooLargeError, UnauthenticatedError, UnavailableError } from "@drayage/client";
 import { Publisher } from "@drayage/client/bus";
 
 const STORY = JSON.parse(process.env.DRAYAGE_STORY ?? "{}") as Record<string, string>;
@@ -63,5 +63,11 @@ test("missed outcomes are returned once", async (t) => {
 });
 
 test("a wrong password is refused", async () => {
-  await assert.rejects(Publisher.connect(servers, { tenant, password: "wrong" }));
+  await assert.rejects(Publisher.connect(servers, { tenant, password: "wrong" }), UnauthenticatedError);
+});
+
+test("a server that is away is reported after the attempts", async () => {
+  const options = { retry: { maxAttempts: 3, firstDelayMs: 1 } };
+  const connecting = Publisher.connect("nats://127.0.0.1:1", { tenant, password, options });
+  await assert.rejects(connecting, (error) => error instanceof UnavailableError && error.fault.retryable);
 });

@@ -102,12 +102,17 @@ test("outputs of a program are received while it runs", async (t) => {
 
 test("a program ends when its reader leaves the loop", async (t) => {
   const sandbox = connect(t, token).sandbox(ADDRESS);
+  // Opens the connection, which has timers of its own.
+  await sandbox.exec(["true"]);
+  const countTimers = () => process.getActiveResourcesInfo().filter((name) => name === "Timeout").length;
+  const timersBefore = countTimers();
   let pid = "";
   for await (const event of sandbox.execStream(["sh", "-c", "echo $$; exec sleep 600"])) {
     assert.ok(event instanceof CommandChunk);
     pid = Buffer.from(event.data).toString().trim();
     break;
   }
+  assert.ok(countTimers() <= timersBefore, "the timer of the deadline keeps the process running");
   const isRunning = async () => {
     const stat = await readFile(`/proc/${pid}/stat`, "utf8").catch(() => "");
     return stat !== "" && !stat.includes(") Z ");

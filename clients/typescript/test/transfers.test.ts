@@ -6,6 +6,7 @@ import { mkdtemp, readdir, readFile, rm, truncate, writeFile } from "node:fs/pro
 import type { IncomingMessage, ServerResponse } from "node:http";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { Readable } from "node:stream";
 import { type TestContext, test } from "node:test";
 
 import { create } from "@bufbuild/protobuf";
@@ -153,6 +154,8 @@ test("sources of every kind are uploaded completely, and again after a failure",
     [BODY, ""],
     [new Blob([BODY]), ""],
     [new Blob([BODY]).stream(), ""],
+    [new Uint8Array(BODY).buffer, ""],
+    [Readable.from([BODY.subarray(0, 9), BODY.subarray(9)]), ""],
   ];
   for (const [source, name] of sources) {
     const { url, bodies, lengths } = await receiver(t);

@@ -1,12 +1,17 @@
-//! `CloudEvents` 1.0 in the binary content mode of the NATS protocol binding. Events carry the attributes in their
-//! headers, and work may be published with the attributes instead of the headers of the envelope. The payload is
-//! unchanged, so readers that do not support `CloudEvents` are not affected.
+//! `CloudEvents` 1.0 in the NATS protocol binding. Events carry the attributes in their headers (binary content mode);
+//! their payload is unchanged, so readers that do not support `CloudEvents` are not affected. Work may be published with
+//! the attributes instead of the headers of the envelope: in headers, or in a JSON payload (structured content mode).
+//! Batches are not read.
 
 use std::fmt::Write as _;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
 use dray_proto::contract::SCHEMA_REVISION;
 use dray_types::hex::parse_hex;
 use dray_types::{OperationId, TenantId};
+use serde_json::{Map, Value};
 
 use crate::backend::StoredMessage;
 use crate::headers::{self, MessageHeaders, PROTOBUF_CONTENT_TYPE};
@@ -16,6 +21,9 @@ use crate::subject;
 const SPEC_VERSION: &str = "1.0";
 /// Start of the name of a header with an attribute.
 const ATTRIBUTE_PREFIX: &str = "ce-";
+/// Media type of an event whose attributes are in the payload (JSON event format, section 3), also without `+json`, as
+/// the Go package of `CloudEvents` writes it.
+const STRUCTURED_TYPES: [&str; 2] = ["application/cloudevents+json", "application/cloudevents"];
 /// Attributes of work, each with the header of the envelope that it replaces. `draydeadline` is an extension.
 const ENVELOPE_ATTRIBUTES: [(&str, &str); 4] = [
     ("id", headers::OPERATION_HEADER),
@@ -48,27 +56,102 @@ pub(crate) fn append_attributes(
 /// no envelope in it.
 pub(crate) fn adopt_envelope(message: &mut StoredMessage) {
     let own = [headers::SCHEMA_HEADER, headers::OPERATION_HEADER];
-    if own.iter().any(|name| message.headers.get(name).is_some())
-        || attribute(&message.headers, "specversion").as_deref() != Some(SPEC_VERSION)
-    {
+    if own.iter().any(|name| message.headers.get(name).is_some()) {
         return;
     }
-    let Some(parts) = subject::subject_parts(&message.subject) else {
+    if is_structured(&message.headers) {
+        let Some(event) = StructuredEvent::read(&message.payload) else {
+            return;
+        };
+        if write_envelope(message, |name| event.attribute(name)) {
+            // A later dead letter holds the decoded payload with its envelope, so it can be restarted.
+            message.headers = message
+                .headers
+                .iter()
+                .filter(|(name, _)| !name.eq_ignore_ascii_case(headers::CONTENT_TYPE))
+                .collect();
+            message
+                .headers
+                .append(headers::CONTENT_TYPE, PROTOBUF_CONTENT_TYPE);
+            message.payload = event.data;
+        }
         return;
+    }
+    let attributes = message.headers.clone();
+    write_envelope(message, |name| attribute(&attributes, name));
+}
+
+/// Writes the headers of the envelope from attributes. Returns whether they are those of a supported version.
+fn write_envelope(message: &mut StoredMessage, attribute: impl Fn(&str) -> Option<String>) -> bool {
+    if attribute("specversion").as_deref() != Some(SPEC_VERSION) {
+        return false;
+    }
+    let Some(parts) = subject::subject_parts(&message.subject) else {
+        return false;
     };
     // The tenant comes from the subject, because the server has checked the publisher's right to it.
     let tenant = parts.tenant.to_owned();
     let mut envelope = vec![(headers::TENANT_HEADER, tenant)];
-    if let Some(kind) = attribute(&message.headers, "type") {
+    if let Some(kind) = attribute("type") {
         envelope.push((headers::SCHEMA_HEADER, format!("{kind}/{SCHEMA_REVISION}")));
     }
     for (name, header) in ENVELOPE_ATTRIBUTES {
-        if let Some(value) = attribute(&message.headers, name) {
+        if let Some(value) = attribute(name) {
             envelope.push((header, value));
         }
     }
     for (name, value) in envelope {
         message.headers.set(name, value);
+    }
+    true
+}
+
+/// Whether the media type says that the attributes are in the payload. The case of a header's name does not count.
+fn is_structured(message_headers: &MessageHeaders) -> bool {
+    let declared = message_headers
+        .iter()
+        .find(|(name, _)| name.eq_ignore_ascii_case(headers::CONTENT_TYPE))
+        .map(|(_, value)| value.split(';').next().unwrap_or(value).trim());
+    declared.is_some_and(|declared| {
+        STRUCTURED_TYPES
+            .iter()
+            .any(|known| declared.eq_ignore_ascii_case(known))
+    })
+}
+
+/// An event in the JSON event format.
+struct StructuredEvent {
+    /// Members of the JSON object.
+    members: Map<String, Value>,
+    /// The decoded `data_base64`.
+    data: Bytes,
+}
+
+impl StructuredEvent {
+    /// Reads an event whose data is a protobuf message in `data_base64` (JSON event format, section 3.1.1). `None` for
+    /// anything else: `data` would be a JSON value, which is not a message of the contracts.
+    fn read(payload: &[u8]) -> Option<Self> {
+        let members: Map<String, Value> = serde_json::from_slice(payload).ok()?;
+        let declared = members.get("datacontenttype").and_then(Value::as_str);
+        if declared.is_some_and(|declared| declared != PROTOBUF_CONTENT_TYPE) {
+            return None;
+        }
+        let data = STANDARD
+            .decode(members.get("data_base64")?.as_str()?)
+            .ok()?;
+        Some(Self {
+            members,
+            data: data.into(),
+        })
+    }
+
+    /// The value of an attribute; a number as its digits, as some packages write a deadline.
+    fn attribute(&self, name: &str) -> Option<String> {
+        match self.members.get(name)? {
+            Value::String(text) => Some(text.clone()),
+            Value::Number(number) => Some(number.to_string()),
+            Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => None,
+        }
     }
 }
 
@@ -165,6 +248,76 @@ mod tests {
         assert_eq!(header("Dray-Operation"), Some("op%1"));
         assert_eq!(header("Dray-Deadline"), Some("42"));
         assert_eq!(header("Dray-Tenant"), Some("acme"));
+    }
+
+    /// Work in the structured content mode.
+    fn structured_event(content_type: &str, payload: &Value) -> StoredMessage {
+        let mut message = StoredMessage {
+            sequence: 1,
+            subject: "dray.work.toolcall.v1.resolve.acme".to_owned(),
+            headers: [("content-type", content_type)].into_iter().collect(),
+            payload: payload.to_string().into(),
+            time_ms: 0,
+        };
+        adopt_envelope(&mut message);
+        message
+    }
+
+    /// As the package `cloudevents` for Python writes it (`to_structured`).
+    fn structured_payload() -> Value {
+        serde_json::json!({
+            "specversion": "1.0",
+            "id": "op%1",
+            "source": "/shop",
+            "type": "dray.v1.ToolCallRequested",
+            "datacontenttype": "application/x-protobuf",
+            "time": "2026-11-28T03:00:00.000000+00:00",
+            "draydeadline": "42",
+            "data_base64": "CgNhYmM=",
+        })
+    }
+
+    #[test]
+    fn work_in_the_structured_mode_gets_its_envelope_and_payload_from_the_json() {
+        for content_type in [
+            "application/cloudevents+json",
+            "Application/CloudEvents+JSON; charset=utf-8",
+            "application/cloudevents",
+        ] {
+            let message = structured_event(content_type, &structured_payload());
+            let header = |name| message.headers.get(name);
+            assert_eq!(header("Dray-Schema"), Some("dray.v1.ToolCallRequested/1"));
+            // Values in JSON are not percent-encoded.
+            assert_eq!(header("Dray-Operation"), Some("op%1"));
+            assert_eq!(header("Dray-Deadline"), Some("42"));
+            assert_eq!(header("Dray-Tenant"), Some("acme"));
+            assert_eq!(message.payload.as_ref(), b"\x0a\x03abc");
+        }
+        let mut payload = structured_payload();
+        payload["draydeadline"] = 1_795_835_332_617_u64.into();
+        let message = structured_event("application/cloudevents+json", &payload);
+        assert_eq!(message.headers.get("Dray-Deadline"), Some("1795835332617"));
+    }
+
+    #[test]
+    fn a_structured_event_without_a_protobuf_message_stays_as_it_is() {
+        for (member, value) in [
+            ("specversion", "0.3".into()),
+            ("data_base64", Value::Null),
+            ("data_base64", "not base64".into()),
+            ("datacontenttype", "application/json".into()),
+        ] {
+            let mut payload = structured_payload();
+            payload[member] = value;
+            let message = structured_event("application/cloudevents+json", &payload);
+            assert_eq!(message.headers.get("Dray-Operation"), None, "{member}");
+            assert_eq!(message.payload, payload.to_string(), "{member}");
+        }
+        let batch = structured_event(
+            "application/cloudevents-batch+json",
+            &Value::Array(vec![structured_payload()]),
+        );
+        assert_eq!(batch.headers.get("Dray-Operation"), None);
     }
 
     #[test]

@@ -20,10 +20,12 @@ class Channels:
         self.transfers = Transfers(read_pem(store_ca))
         self._lock = threading.Lock()
         self._open: dict[str, grpc.Channel] = {}
+        self._is_closed = False
 
     def find(self, target: str) -> grpc.Channel:
         """The channel to an address, opened by the first call."""
         with self._lock:
+            _refuse_closed(self._is_closed)
             channel = self._open.get(target)
             if channel is None:
                 credentials = self.connection.credentials()
@@ -38,6 +40,7 @@ class Channels:
     def close(self) -> None:
         """Closes every channel."""
         with self._lock:
+            self._is_closed = True
             while self._open:
                 self._open.popitem()[1].close()
 
@@ -49,9 +52,11 @@ class AsyncChannels:
         self.connection = connection
         self.transfers = Transfers(read_pem(store_ca))
         self._open: dict[str, grpc.aio.Channel] = {}
+        self._is_closed = False
 
     def find(self, target: str) -> grpc.aio.Channel:
         """The channel to an address, opened by the first call."""
+        _refuse_closed(self._is_closed)
         channel = self._open.get(target)
         if channel is None:
             credentials = self.connection.credentials()
@@ -65,5 +70,12 @@ class AsyncChannels:
 
     async def close(self) -> None:
         """Closes every channel."""
+        self._is_closed = True
         while self._open:
             await self._open.popitem()[1].close()
+
+
+def _refuse_closed(is_closed: bool) -> None:
+    """Raises for a closed client. A channel that is opened after `close` would stay open."""
+    if is_closed:
+        raise RuntimeError("the client is closed")

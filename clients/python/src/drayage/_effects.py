@@ -5,10 +5,10 @@ So each operation is written once, and the two clients differ only in how they w
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar, Union, cast
+from typing import Any, BinaryIO, TypeVar, Union, cast
 
 from google.protobuf.message import Message
 
@@ -55,13 +55,20 @@ class HashEffect:
 
 
 @dataclass(frozen=True)
+class SpoolEffect:
+    """Copy a stream into a temporary file, and return its path. The caller removes it."""
+
+    source: BinaryIO | Iterable[bytes]
+
+
+@dataclass(frozen=True)
 class WaitEffect:
     """Wait before the next request. Raises if the deadline is earlier."""
 
     seconds: float
 
 
-Effect = Union[CallEffect, UploadEffect, DownloadEffect, HashEffect, WaitEffect]
+Effect = Union[CallEffect, UploadEffect, DownloadEffect, HashEffect, SpoolEffect, WaitEffect]
 Operation = Generator[Effect, Any, ResultT]
 
 
@@ -111,6 +118,11 @@ def download_file(url: str, artifact: v1.Artifact, target: Path) -> Operation[No
 def hash_file(path: Path) -> Operation[tuple[int, bytes]]:
     """Size and SHA-256 of a local file."""
     return cast("tuple[int, bytes]", (yield HashEffect(path)))
+
+
+def spool(source: BinaryIO | Iterable[bytes]) -> Operation[Path]:
+    """Copies a stream into a temporary file, which the caller removes."""
+    return cast(Path, (yield SpoolEffect(source)))
 
 
 def wait(seconds: float) -> Operation[None]:

@@ -12,10 +12,10 @@ import os
 import ssl
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, TypeGuard
 from urllib.parse import urlsplit
 
 from drayage import v1
@@ -88,35 +88,22 @@ class Transfers:
 
     def _get(self, url: str, artifact: v1.Artifact, write: Callable[[bytes], object], deadline: float) -> None:
         with self._request("GET", url, {}, None, deadline) as response:
-            if response.status >= 500:
-                raise TransientTransferError(f"status {response.status}")
-            if response.status != 200:
-                raise UnavailableError(
-                    Fault(
-                        FaultCode.UNAVAILABLE,
-                        f"The store refused the download with status {response.status}.",
-                        "download_refused",
-                    )
-                )
-            digest, count = hashlib.sha256(), 0
-            while chunk := response.read(CHUNK_BYTES):
-                _check_deadline(deadline)
-                count += len(chunk)
-                if count > artifact.size:
-                    break
-                digest.update(chunk)
+            body = _VerifiedBody(response, artifact, deadline)
+            while chunk := body.read(CHUNK_BYTES):
                 write(chunk)
-        if count < artifact.size:
-            raise TransientTransferError("the connection ended early")
-        if count > artifact.size or digest.digest() != artifact.sha256:
-            raise IntegrityError(
-                Fault(
-                    FaultCode.UNAVAILABLE,
-                    "The bytes that arrived are not those of the artifact.",
-                    "digest_mismatch",
-                    "Fetch the file again; if it happens again, report it to the operator of the store.",
-                )
-            )
+
+    def open_download(self, url: str, artifact: v1.Artifact, deadline: float, retry: RetryPolicy) -> DownloadStream:
+        """GETs an artifact as a stream. The request is not repeated after its response has begun."""
+        stream: list[DownloadStream] = []
+
+        def attempt() -> None:
+            with ExitStack() as stack:
+                response = stack.enter_context(self._request("GET", url, {}, None, deadline))
+                body = _VerifiedBody(response, artifact, deadline)
+                stream.append(DownloadStream(body, stack.pop_all()))
+
+        _repeat(attempt, deadline, retry)
+        return stream[-1]
 
     @contextmanager
     def _request(
@@ -134,6 +121,86 @@ class Transfers:
             connection.request(method, path, body=body, headers=headers)
             with closing(connection.getresponse()) as response:
                 yield response
+
+
+class _VerifiedBody:
+    """The body of a download, compared with the artifact at its end."""
+
+    def __init__(self, response: http.client.HTTPResponse, artifact: v1.Artifact, deadline: float) -> None:
+        if response.status >= 500:
+            raise TransientTransferError(f"status {response.status}")
+        if response.status != 200:
+            raise UnavailableError(
+                Fault(
+                    FaultCode.UNAVAILABLE,
+                    f"The store refused the download with status {response.status}.",
+                    "download_refused",
+                )
+            )
+        self._response = response
+        self._artifact = artifact
+        self._deadline = deadline
+        self._digest = hashlib.sha256()
+        self._count = 0
+
+    def read(self, max_bytes: int) -> bytes:
+        """The next bytes. Empty at the end, if all bytes were those of the artifact."""
+        chunk = self._response.read(max_bytes)
+        _check_deadline(self._deadline)
+        self._count += len(chunk)
+        self._digest.update(chunk)
+        size = self._artifact.size
+        if not chunk and self._count < size:
+            raise TransientTransferError("the connection ended early")
+        if self._count > size or (not chunk and self._digest.digest() != self._artifact.sha256):
+            raise IntegrityError(
+                Fault(
+                    FaultCode.UNAVAILABLE,
+                    "The bytes that arrived are not those of the artifact.",
+                    "digest_mismatch",
+                    "Fetch the file again; if it happens again, report it to the operator of the store.",
+                )
+            )
+        return chunk
+
+
+class DownloadStream:
+    """A download that is read in chunks."""
+
+    def __init__(self, body: _VerifiedBody, connection: ExitStack) -> None:
+        self._body = body
+        self._connection = connection
+
+    def read(self, max_bytes: int) -> bytes:
+        """The next bytes. Empty at the end, if all bytes were those of the artifact."""
+        try:
+            return self._body.read(max_bytes)
+        except (TransientTransferError, OSError, ValueError, http.client.HTTPException) as error:
+            raise _broken_transfer() from error
+
+    def close(self) -> None:
+        """Closes the connection, also while another thread reads from it."""
+        self._connection.close()
+
+
+def spool_source(source: BinaryIO | Iterable[bytes], deadline: float) -> Path:
+    """Copies a stream into a temporary file, because the store needs size and digest before the bytes."""
+    chunks = iter(lambda: source.read(CHUNK_BYTES), b"") if _is_file_object(source) else iter(source)
+    with tempfile.NamedTemporaryFile(prefix="drayage-", delete=False) as file:
+        try:
+            for chunk in chunks:
+                _check_deadline(deadline)
+                if not isinstance(chunk, bytes | bytearray | memoryview):
+                    raise TypeError(f"a stream must yield bytes, not {type(chunk).__name__}")
+                file.write(chunk)
+        except BaseException:
+            os.unlink(file.name)
+            raise
+    return Path(file.name)
+
+
+def _is_file_object(source: object) -> TypeGuard[BinaryIO]:
+    return hasattr(source, "read")
 
 
 def file_digest(path: Path) -> tuple[int, bytes]:
@@ -186,13 +253,17 @@ def _repeat(attempt: Callable[[], None], deadline: float, retry: RetryPolicy) ->
                 raise
             delay = retry.delay(number, 0.0)
             if number >= retry.max_attempts or time.monotonic() + delay >= deadline:
-                raise UnavailableError(
-                    Fault(
-                        FaultCode.UNAVAILABLE,
-                        "The store could not be reached.",
-                        "transfer_failed",
-                        "Try again in a moment.",
-                        retryable=True,
-                    )
-                ) from error
+                raise _broken_transfer() from error
             time.sleep(delay)
+
+
+def _broken_transfer() -> UnavailableError:
+    return UnavailableError(
+        Fault(
+            FaultCode.UNAVAILABLE,
+            "The store could not be reached.",
+            "transfer_failed",
+            "Try again in a moment.",
+            retryable=True,
+        )
+    )

@@ -5,13 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Union
+from typing import BinaryIO, TypeGuard, Union
 
 from drayage import methods, v1
-from drayage._effects import Operation, call, call_auxiliary, download_bytes, download_file, hash_file, upload, wait
+from drayage._effects import Operation, call, call_auxiliary, download_bytes, download_file, hash_file, spool, upload, wait
 from drayage.faults import InvalidParameterError
 from drayage.models import (
     CommandChunk,
@@ -39,8 +39,9 @@ MAX_WAIT_MS = 20_000
 
 Stored = Union[v1.Claim, SandboxFile, FetchedFile, ResolvedArguments]
 """A file in the store, or the result of an operation that contains one."""
-LocalSource = Union[bytes, Path, str]
-"""Bytes, or the path of a local file."""
+LocalSource = Union[bytes, bytearray, memoryview, Path, str, BinaryIO, Iterable[bytes]]
+"""Bytes, the path of a local file, or a stream: a file that was opened for reading bytes, or an iterable of bytes. A stream
+is copied into a temporary file first, because the store needs size and digest before the bytes."""
 
 
 @dataclass(frozen=True)
@@ -74,6 +75,15 @@ class ResolveSettings:
         return v1.ResolveOptions(
             nested=self.nested, size_limit_bytes=self.size_limit_bytes, external_url_fetch=policy
         )
+
+
+def is_local_source(source: object) -> TypeGuard[LocalSource]:
+    """Whether a value is a local source and not a stored file."""
+    return isinstance(source, bytes | bytearray | memoryview | Path | str) or _is_stream(source)
+
+
+def _is_stream(source: object) -> TypeGuard[BinaryIO | Iterable[bytes]]:
+    return hasattr(source, "read") or hasattr(source, "__iter__")
 
 
 def path_bytes(path: str | bytes) -> bytes:
@@ -193,12 +203,17 @@ def document_source(source: str | Stored) -> v1.DocumentSource:
     return v1.DocumentSource(path=source)
 
 
-def claim_of(stored: Stored) -> v1.Claim:
-    """The claim of a stored file."""
+def claim_of(stored: object) -> v1.Claim:
+    """The claim of a stored file. Raises `TypeError` for anything else."""
     if isinstance(stored, v1.Claim):
         return stored
     if isinstance(stored, SandboxFile):
         return stored.claim
+    if not isinstance(stored, FetchedFile | ResolvedArguments):
+        raise TypeError(
+            f"{type(stored).__name__} is neither a local source nor a stored file: "
+            "give a path, bytes, a stream, or a result of the client"
+        )
     content = stored.content if isinstance(stored, FetchedFile) else stored.message.arguments
     if not content.HasField("claim"):
         raise ValueError("the content is in the message, not in the store; use `read_bytes`")
@@ -216,6 +231,16 @@ def read_bytes(stored: Stored | v1.Content) -> Operation[bytes]:
     return (yield from download_bytes(url.url, claim.artifact))
 
 
+def open_stored(stored: Stored | v1.Content) -> Operation[bytes | tuple[str, v1.Artifact]]:
+    """The bytes of a file that is in the message, otherwise its URL and what it must contain."""
+    content = stored.content if isinstance(stored, FetchedFile) else stored
+    if isinstance(content, v1.Content) and not content.HasField("claim"):
+        return content.inline
+    claim = content.claim if isinstance(content, v1.Content) else claim_of(content)
+    url = yield from call_auxiliary(methods.ARTIFACTS_OPEN, v1.OpenArtifactRequest(claim=claim))
+    return url.url, claim.artifact
+
+
 def download(stored: Stored | v1.Content, target: Path) -> Operation[Path]:
     """Writes a file to a local path, which appears only when every byte was compared."""
     content = stored.content if isinstance(stored, FetchedFile) else stored
@@ -229,14 +254,37 @@ def download(stored: Stored | v1.Content, target: Path) -> Operation[Path]:
 
 
 def store(source: LocalSource, name: str, media_type: str, session: str) -> Operation[v1.Claim]:
-    """Puts bytes or a local file into the store."""
-    if isinstance(source, str):
-        source = Path(source)
-    if isinstance(source, Path):
-        size, digest = yield from hash_file(source)
-        name = name or source.name
-    else:
-        size, digest = len(source), hashlib.sha256(source).digest()
+    """Puts bytes, a local file or a stream into the store."""
+    if isinstance(source, str | Path):
+        path = Path(source)
+        return (yield from _store_file(path, name or path.name, media_type, session))
+    if isinstance(source, bytes | bytearray | memoryview):
+        data = bytes(source)
+        digest = hashlib.sha256(data).digest()
+        return (yield from _store_content(data, len(data), digest, name, media_type, session))
+    if not _is_stream(source):
+        raise TypeError(f"{type(source).__name__} is not a local source: give a path, bytes or a stream")
+    path = yield from spool(source)
+    try:
+        return (yield from _store_file(path, name or _stream_name(source), media_type, session))
+    finally:
+        path.unlink(missing_ok=True)
+
+
+def _stream_name(source: object) -> str:
+    """The name of the file behind a file object; `file` where it has none."""
+    path = getattr(source, "name", None)
+    return Path(path).name if isinstance(path, str) else "file"
+
+
+def _store_file(path: Path, name: str, media_type: str, session: str) -> Operation[v1.Claim]:
+    size, digest = yield from hash_file(path)
+    return (yield from _store_content(path, size, digest, name, media_type, session))
+
+
+def _store_content(
+    source: bytes | Path, size: int, digest: bytes, name: str, media_type: str, session: str
+) -> Operation[v1.Claim]:
     request = v1.PrepareUploadRequest(
         session=session, name=name or "file", size=size, sha256=digest, media_type=media_type
     )
@@ -284,10 +332,11 @@ class PlaceSettings:
 def sandbox_put(
     target: SandboxTarget, source: LocalSource | Stored, settings: PlaceSettings
 ) -> Operation[PlacedFile]:
-    """Copies bytes, a local file or a stored file into a sandbox."""
-    if isinstance(source, bytes | Path | str):
-        if isinstance(source, bytes) and not settings.name:
-            raise ValueError("`name` must be given with bytes")
+    """Copies a local source or a stored file into a sandbox."""
+    if is_local_source(source):
+        has_name = isinstance(source, Path | str) or isinstance(getattr(source, "name", None), str)
+        if not has_name and not settings.name:
+            raise ValueError("`name` must be given with bytes and with streams that have none")
         claim = yield from store(source, settings.name, "", "")
     else:
         claim = claim_of(source)
@@ -327,7 +376,7 @@ class ExecSettings:
 
     directory: str | bytes = ""
     environment: Mapping[str, str | bytes] = field(default_factory=dict)
-    stdin: bytes | Stored = b""
+    stdin: LocalSource | Stored = b""
     timeout: float = 0
     max_output_bytes: int = 0
 
@@ -348,12 +397,12 @@ def exec_request(
         timeout_ms=round(settings.timeout * 1000),
         max_output_bytes=settings.max_output_bytes,
     )
-    if not isinstance(settings.stdin, bytes):
-        request.input_claim.CopyFrom(claim_of(settings.stdin))
-    elif len(settings.stdin) <= INLINE_LIMIT:
+    if isinstance(settings.stdin, bytes) and len(settings.stdin) <= INLINE_LIMIT:
         request.input = settings.stdin
-    else:
+    elif is_local_source(settings.stdin):
         request.input_claim.CopyFrom((yield from store(settings.stdin, "stdin", "", "")))
+    else:
+        request.input_claim.CopyFrom(claim_of(settings.stdin))
     return request
 
 
@@ -408,7 +457,7 @@ def send(
     """Sends files of the session's sandbox, local files and stored files to the session's chat."""
     claims: list[v1.Claim] = []
     for file in files:
-        if isinstance(file, bytes | Path | str):
+        if is_local_source(file):
             claims.append((yield from store(file, "", "", "")))
         else:
             claims.append(claim_of(file))
@@ -447,6 +496,8 @@ def bind_session(session: str, sandbox: str, chat: str, working_directory: str |
     target = None
     if chat:
         platform, _, name = chat.partition(":")
+        if not platform or not name:
+            raise ValueError("`chat` is a platform and a chat, such as `telegram:42`")
         target = v1.ChatTarget(platform=platform, chat=name)
     request = v1.BindSessionRequest(
         session=session, sandbox=sandbox, chat=target, working_directory=path_bytes(working_directory)
@@ -477,6 +528,8 @@ def upload_ticket(session: str, settings: UploadTicketSettings) -> Operation[Iss
         destination = v1.TicketDestination(sandbox_directory=settings.to.removeprefix("sandbox:"))
     elif settings.to:
         raise ValueError("`to` is neither `chat` nor `sandbox:DIRECTORY`")
+    if len(settings.sha256) not in (0, 64):
+        raise ValueError("`sha256` is not 64 hexadecimal digits")
     request = v1.IssueTicketRequest(
         session=session,
         direction=v1.TICKET_DIRECTION_UPLOAD,

@@ -19,7 +19,7 @@ from drayage.faults import (
     deadline_error,
     error_for,
 )
-from drayage.options import CallOptions, Tls, read_pem
+from drayage.options import CallOptions, Tls, check_metadata, read_pem
 
 CHANNEL_OPTIONS: list[tuple[str, Any]] = [
     # Attempts are repeated here, where the operation id and the advice of the fault are known.
@@ -31,6 +31,8 @@ CHANNEL_OPTIONS: list[tuple[str, Any]] = [
     ("grpc.keepalive_time_ms", 60_000),
 ]
 STATUS_DETAILS = "grpc-status-details-bin"
+MAX_ATTEMPT_SECONDS = 86_400.0
+"""Longest time of one attempt. gRPC takes an infinite or very large time for one that has passed."""
 
 _CODES: dict[grpc.StatusCode, FaultCode] = {
     grpc.StatusCode.INVALID_ARGUMENT: FaultCode.INVALID_ARGUMENT,
@@ -57,6 +59,8 @@ class Connection:
     endpoints: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        check_metadata("token", self.token)
+        check_metadata("tenant", self.tenant)
         if self.plaintext and self.tls is not None:
             raise ValueError("`tls` and `plaintext` exclude each other")
         if self.plaintext and self.token is not None:
@@ -109,7 +113,7 @@ class Attempts:
         remaining = self.deadline - time.monotonic()
         if remaining <= 0:
             raise deadline_error()
-        return remaining
+        return min(remaining, MAX_ATTEMPT_SECONDS)
 
     def delay_after(self, error: DrayageError) -> float:
         """Seconds to wait before the next attempt. Raises the error after the last attempt."""

@@ -22,10 +22,11 @@ from drayage._effects import (
     HashEffect,
     Operation,
     OperationIds,
+    SpoolEffect,
     UploadEffect,
     call,
 )
-from drayage._http import file_digest
+from drayage._http import CHUNK_BYTES, file_digest, spool_source
 from drayage._method import Method, ReplyT, RequestT, StreamMethod
 from drayage._operations import LocalSource, SandboxTarget, Stored
 from drayage._transport import Attempts, Connection, error_of
@@ -154,12 +155,29 @@ class AsyncDray:
         return await self._run(operations.read(operations.document_source(source), settings))
 
     async def store(self, source: LocalSource, *, name: str = "", media_type: str = "", session: str = "") -> v1.Claim:
-        """Puts bytes or a local file into the store; with `session` also into its sandbox, before its next tool call."""
+        """Puts a local source into the store; with `session` also into its sandbox, before its next tool call."""
         return await self._run(operations.store(source, name, media_type, session))
 
     async def read_bytes(self, stored: Stored | v1.Content) -> bytes:
         """The bytes of a stored file, compared with its digest."""
         return await self._run(operations.read_bytes(stored))
+
+    async def open(self, stored: Stored | v1.Content) -> AsyncIterator[bytes]:
+        """The bytes of a stored file in chunks, within the deadline. Raises at the end if the digest differs: the bytes are
+        verified only when the loop has ended without an error."""
+        deadline = time.monotonic() + self.options.timeout
+        ids = OperationIds(self.options.operation())
+        opened = await self._drive(operations.open_stored(stored), ids, deadline)
+        if isinstance(opened, bytes):
+            yield opened
+            return
+        transfers = self._channels.transfers
+        stream = await asyncio.to_thread(transfers.open_download, *opened, deadline, self.options.retry)
+        try:
+            while chunk := await asyncio.to_thread(stream.read, CHUNK_BYTES):
+                yield chunk
+        finally:
+            stream.close()
 
     async def download(self, stored: Stored | v1.Content, to: str | Path) -> Path:
         """Writes a stored file to a local path, which appears only when every byte was compared."""
@@ -319,6 +337,8 @@ class AsyncDray:
             return await asyncio.to_thread(self._channels.transfers.download, effect, deadline, self.options.retry)
         if isinstance(effect, HashEffect):
             return await asyncio.to_thread(file_digest, effect.path)
+        if isinstance(effect, SpoolEffect):
+            return await asyncio.to_thread(spool_source, effect.source, deadline)
         if isinstance(effect, CallEffect):
             raise AssertionError("calls are made by `_call`")
         if time.monotonic() + effect.seconds >= deadline:
@@ -396,7 +416,7 @@ class AsyncSandbox:
         collision: str = "rename",
         mode: int = 0,
     ) -> PlacedFile:
-        """Copies bytes, a local file or a stored file into a directory, with proof. Bytes need a `name`; `collision` is
+        """Copies a local source or a stored file into a directory, with proof. Bytes need a `name`; `collision` is
         `rename`, `fail` or `overwrite`."""
         settings = operations.PlaceSettings(directory, name, collision, mode)
         return await self._dray._run(operations.sandbox_put(self._target, source, settings))
@@ -415,7 +435,7 @@ class AsyncSandbox:
         *,
         directory: str | bytes = "",
         environment: Mapping[str, str | bytes] | None = None,
-        stdin: bytes | Stored = b"",
+        stdin: LocalSource | Stored = b"",
         timeout: float = 0,
         max_output_bytes: int = 0,
     ) -> CommandResult:
@@ -433,7 +453,7 @@ class AsyncSandbox:
         *,
         directory: str | bytes = "",
         environment: Mapping[str, str | bytes] | None = None,
-        stdin: bytes | Stored = b"",
+        stdin: LocalSource | Stored = b"",
         timeout: float = 0,
         max_output_bytes: int = 0,
     ) -> AsyncIterator[CommandChunk | CommandEnd]:

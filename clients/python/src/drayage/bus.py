@@ -7,16 +7,18 @@ the store. Arguments above 64 KiB travel over gRPC, and so do results above it: 
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
 import threading
 import time
 import uuid
-from collections.abc import AsyncIterator, Coroutine, Mapping
+from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping
 from types import TracebackType
 from typing import Any, TypeVar
 
-import nats
 import nats.errors
+import nats.js.errors
+from nats.aio.client import Client
 
 from drayage import methods, v1
 from drayage import _operations as operations
@@ -26,6 +28,7 @@ from drayage.faults import (
     Fault,
     FaultCode,
     TooLargeError,
+    UnauthenticatedError,
     UnavailableError,
     deadline_error,
     error_for,
@@ -34,6 +37,7 @@ from drayage.models import ResolvedArguments, ToolCallOutcome
 from drayage.options import CallOptions
 
 ResultT = TypeVar("ResultT")
+LOGGER = logging.getLogger("drayage.bus")
 
 WORK_STREAM = "DRAY_WORK"
 EVENT_STREAM = "DRAY_EVENT"
@@ -48,7 +52,13 @@ _OUTCOMES: dict[str, type[v1.ToolCallResolved] | type[v1.ToolCallRejected]] = {
     "dray.v1.ToolCallResolved": v1.ToolCallResolved,
     "dray.v1.ToolCallRejected": v1.ToolCallRejected,
 }
-_LOST_REPLY_ERRORS = (asyncio.TimeoutError, nats.errors.NoRespondersError, nats.errors.ConnectionClosedError)
+_LOST_REPLY_ERRORS = (
+    asyncio.TimeoutError,
+    nats.errors.NoRespondersError,
+    nats.errors.ConnectionClosedError,
+    # A publication without a responder: the stream is missing, or has no leader while the servers restart.
+    nats.js.errors.NoStreamResponseError,
+)
 
 
 class EndingEvents:
@@ -116,15 +126,22 @@ class AsyncPublisher:
         dray: AsyncDray | None = None,
         **nats_options: Any,
     ) -> AsyncPublisher:
-        """Connects as the publisher of a tenant. `dray`, a client of the same tenant, reads results that are larger than a
-        message. `nats_options` go to `nats.connect`: `tls`, `user_credentials` …"""
+        """Connects as the publisher of a tenant, and raises after the attempts and the time of `options`. A connection that
+        is lost later is made again, however long the server is away. `dray`, a client of the same tenant, reads results
+        that are larger than a message. `nats_options` go to `nats.connect`: `tls`, `user_credentials` …"""
+        options = options or CallOptions()
         user = user or f"publisher-{tenant}"
-        login = {"user": user, "password": password} if password is not None else {}
-        # The shipped permissions let a user receive replies on the inbox with its own name only.
-        connection = await nats.connect(
-            servers, name=user, inbox_prefix=f"_INBOX_{user}", **login, **nats_options
-        )
-        return cls(connection, tenant, options or CallOptions(), dray)
+        settings: dict[str, Any] = {
+            "name": user,
+            # The shipped permissions let a user receive replies on the inbox with its own name only.
+            "inbox_prefix": f"_INBOX_{user}",
+            # By default the library closes the connection for good after two minutes without a server.
+            "max_reconnect_attempts": -1,
+        }
+        if password is not None:
+            settings.update(user=user, password=password)
+        connection = await _connect(servers, {**settings, **nats_options}, options)
+        return cls(connection, tenant, options, dray)
 
     async def close(self) -> None:
         """Closes the connection."""
@@ -252,7 +269,7 @@ class AsyncPublisher:
             except _LOST_REPLY_ERRORS as error:
                 # The stream may have stored the message: the repetition has the same id.
                 delay = self._options.retry.delay(attempt, 0.0)
-                if time.time() + delay >= deadline:
+                if self._connection.is_closed or time.time() + delay >= deadline:
                     raise UnavailableError(
                         Fault(
                             FaultCode.UNAVAILABLE,
@@ -264,6 +281,16 @@ class AsyncPublisher:
                     ) from error
                 await asyncio.sleep(delay)
                 continue
+            except nats.js.errors.APIError as error:
+                reason = error.description or "no reason"
+                raise UnavailableError(
+                    Fault(
+                        FaultCode.UNAVAILABLE,
+                        f"The stream refused the tool call: {reason}.",
+                        "stream_refused",
+                        retryable=error.code == 503,
+                    )
+                ) from error
             if stored.stream != WORK_STREAM:
                 raise DrayageError(
                     Fault(FaultCode.INTERNAL, f"The stream {stored.stream} took the call instead of {WORK_STREAM}.")
@@ -279,6 +306,70 @@ class AsyncPublisher:
             "Content-Type": "application/x-protobuf",
             **self._options.trace_context(),
         }
+
+
+async def _connect(servers: str | list[str], settings: dict[str, Any], options: CallOptions) -> Any:
+    """Connects within the attempts and the time of the options. The library itself would repeat a refused password for
+    minutes."""
+    deadline = time.monotonic() + options.timeout
+    attempt = 0
+    while True:
+        attempt += 1
+        try:
+            return await asyncio.wait_for(_connect_once(servers, settings), deadline - time.monotonic())
+        except (OSError, nats.errors.Error, asyncio.TimeoutError) as failure:
+            error = _connect_error(failure)
+            delay = options.retry.delay(attempt, 0.0)
+            is_late = time.monotonic() + delay >= deadline
+            if not error.fault.retryable or attempt >= options.retry.max_attempts or is_late:
+                raise error from failure
+        await asyncio.sleep(delay)
+
+
+async def _connect_once(servers: str | list[str], settings: dict[str, Any]) -> Any:
+    connection = Client()
+    is_open = False
+    report = settings.get("error_cb")
+
+    async def handle_error(error: Exception) -> None:
+        if not is_open:
+            # Ends the attempt: without an exception the library would continue.
+            raise error
+        if report is not None:
+            await report(error)
+        else:
+            LOGGER.warning("the connection to NATS failed: %s", str(error) or type(error).__name__)
+
+    try:
+        await connection.connect(servers, **{**settings, "error_cb": handle_error})
+    except BaseException:
+        is_open = True
+        await connection.close()
+        raise
+    is_open = True
+    return connection
+
+
+def _connect_error(failure: Exception) -> DrayageError:
+    if isinstance(failure, nats.errors.AuthorizationError) or "authorization" in str(failure).lower():
+        return UnauthenticatedError(
+            Fault(
+                FaultCode.DENIED,
+                "The NATS server refuses the user or the password.",
+                "unauthenticated",
+                "Check the tenant, the user and the password, and that the server has loaded their account.",
+            )
+        )
+    reason = str(failure) or type(failure).__name__
+    return UnavailableError(
+        Fault(
+            FaultCode.UNAVAILABLE,
+            f"The NATS server could not be reached: {reason}.",
+            "unavailable",
+            "Check the address and that the server runs.",
+            retryable=True,
+        )
+    )
 
 
 class AsyncPublishedWork:
@@ -373,6 +464,16 @@ class Publisher:
         """As `AsyncPublisher.ask_outcome`."""
         return self._wait(self._publisher.ask_outcome(operation_id))
 
+    def missed_outcomes(self, *, batch: int = 64, wait: float = 2.0) -> Iterator[ToolCallOutcome]:
+        """As `AsyncPublisher.missed_outcomes`."""
+        outcomes = self._publisher.missed_outcomes(batch=batch, wait=wait)
+
+        async def find_next() -> ToolCallOutcome | None:
+            return await anext(outcomes, None)
+
+        while (outcome := self._wait(find_next())) is not None:
+            yield outcome
+
     def close(self) -> None:
         """Closes the connection."""
         try:
@@ -417,3 +518,7 @@ class PublishedWork:
     def outcome(self) -> ToolCallOutcome:
         """Waits for the end of the call."""
         return self._publisher._wait(self._work.outcome())
+
+    def forget(self) -> None:
+        """As `AsyncPublishedWork.forget`."""
+        self._publisher._wait(self._work.forget())

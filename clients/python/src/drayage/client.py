@@ -21,10 +21,11 @@ from drayage._effects import (
     HashEffect,
     Operation,
     OperationIds,
+    SpoolEffect,
     UploadEffect,
     call,
 )
-from drayage._http import file_digest
+from drayage._http import CHUNK_BYTES, file_digest, spool_source
 from drayage._method import Method, ReplyT, RequestT, StreamMethod
 from drayage._operations import LocalSource, SandboxTarget, Stored
 from drayage._transport import Attempts, Connection, error_of
@@ -153,12 +154,29 @@ class Dray:
         return self._run(operations.read(operations.document_source(source), settings))
 
     def store(self, source: LocalSource, *, name: str = "", media_type: str = "", session: str = "") -> v1.Claim:
-        """Puts bytes or a local file into the store; with `session` also into its sandbox, before its next tool call."""
+        """Puts a local source into the store; with `session` also into its sandbox, before its next tool call."""
         return self._run(operations.store(source, name, media_type, session))
 
     def read_bytes(self, stored: Stored | v1.Content) -> bytes:
         """The bytes of a stored file, compared with its digest."""
         return self._run(operations.read_bytes(stored))
+
+    def open(self, stored: Stored | v1.Content) -> Iterator[bytes]:
+        """The bytes of a stored file in chunks, within the deadline. Raises at the end if the digest differs: the bytes are
+        verified only when the loop has ended without an error."""
+        deadline = time.monotonic() + self.options.timeout
+        ids = OperationIds(self.options.operation())
+        opened = self._drive(operations.open_stored(stored), ids, deadline)
+        if isinstance(opened, bytes):
+            yield opened
+            return
+        transfers = self._channels.transfers
+        stream = transfers.open_download(*opened, deadline, self.options.retry)
+        try:
+            while chunk := stream.read(CHUNK_BYTES):
+                yield chunk
+        finally:
+            stream.close()
 
     def download(self, stored: Stored | v1.Content, to: str | Path) -> Path:
         """Writes a stored file to a local path, which appears only when every byte was compared."""
@@ -318,6 +336,8 @@ class Dray:
             return self._channels.transfers.download(effect, deadline, self.options.retry)
         if isinstance(effect, HashEffect):
             return file_digest(effect.path)
+        if isinstance(effect, SpoolEffect):
+            return spool_source(effect.source, deadline)
         if isinstance(effect, CallEffect):
             raise AssertionError("calls are made by `_call`")
         if time.monotonic() + effect.seconds >= deadline:
@@ -395,7 +415,7 @@ class Sandbox:
         collision: str = "rename",
         mode: int = 0,
     ) -> PlacedFile:
-        """Copies bytes, a local file or a stored file into a directory, with proof. Bytes need a `name`; `collision` is
+        """Copies a local source or a stored file into a directory, with proof. Bytes need a `name`; `collision` is
         `rename`, `fail` or `overwrite`."""
         settings = operations.PlaceSettings(directory, name, collision, mode)
         return self._dray._run(operations.sandbox_put(self._target, source, settings))
@@ -414,7 +434,7 @@ class Sandbox:
         *,
         directory: str | bytes = "",
         environment: Mapping[str, str | bytes] | None = None,
-        stdin: bytes | Stored = b"",
+        stdin: LocalSource | Stored = b"",
         timeout: float = 0,
         max_output_bytes: int = 0,
     ) -> CommandResult:
@@ -432,7 +452,7 @@ class Sandbox:
         *,
         directory: str | bytes = "",
         environment: Mapping[str, str | bytes] | None = None,
-        stdin: bytes | Stored = b"",
+        stdin: LocalSource | Stored = b"",
         timeout: float = 0,
         max_output_bytes: int = 0,
     ) -> Iterator[CommandChunk | CommandEnd]:

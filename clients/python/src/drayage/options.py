@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import random
+import re
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
 from typing import Union
+
+_METADATA_VALUE = re.compile(r"[!-~]([ -~]*[!-~])?")
 
 PemSource = Union[str, bytes, "PathLike[str]"]
 """A PEM text as bytes, or the path of a PEM file."""
@@ -52,6 +56,12 @@ class CallOptions:
     retry: RetryPolicy = field(default_factory=RetryPolicy)
     """When failed attempts are repeated."""
 
+    def __post_init__(self) -> None:
+        if math.isnan(self.timeout):
+            raise ValueError("`timeout` is not a number")
+        for name in ("operation_id", "session", "app", "traceparent", "tracestate"):
+            check_metadata(name, getattr(self, name))
+
     def operation(self) -> str:
         """The operation id of the next request. A new one cannot be guessed."""
         return self.operation_id or str(uuid.uuid4())
@@ -92,6 +102,14 @@ class Tls:
     def __post_init__(self) -> None:
         if (self.certificate is None) != (self.private_key is None):
             raise ValueError("`certificate` and `private_key` must be set together")
+
+
+def check_metadata(name: str, value: str | None) -> None:
+    """Raises if a value cannot be sent as metadata. An empty operation id would be a new operation for each repetition, and
+    a token that was read from a file often ends with a line break. The error does not contain the value, which may be
+    secret."""
+    if value is not None and not _METADATA_VALUE.fullmatch(value):
+        raise ValueError(f"`{name}` must be printable ASCII, not empty, and without blanks or line breaks at its ends")
 
 
 def read_pem(source: PemSource | None) -> bytes | None:

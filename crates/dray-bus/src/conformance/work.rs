@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use dray_proto::v1::{self, LedgerState, TerminalState};
 use dray_types::{Deadline, OperationId};
 
@@ -31,6 +33,7 @@ on_both!(
     a_worker_without_its_consumer_fails_with_the_name_of_the_consumer,
     a_worker_whose_identity_was_refused_pulls_nothing,
     work_published_as_a_cloud_event_is_done_once,
+    work_published_as_a_structured_cloud_event_is_done_once,
 );
 
 async fn work_is_done_once_reported_once_and_acknowledged(fixture: BusFixture) {
@@ -373,6 +376,35 @@ async fn work_published_as_a_cloud_event_is_done_once(fixture: BusFixture) {
     .into_iter()
     .collect();
     // Twice, since no id of the stream says that it is the same.
+    for _ in 0..2 {
+        let stored = fixture.backend().store(&message, Duration::from_secs(5));
+        stored.await.unwrap();
+    }
+    let event = wait_soon("the event", events.next()).await.unwrap();
+    assert_eq!(event.headers.get(headers::OPERATION_HEADER), Some("op"));
+    wait_until_reported(&fixture, &meta).await;
+    nothing_pending(&fixture).await;
+    worker.stop().await;
+    assert_eq!(script.runs("op"), 1);
+}
+
+async fn work_published_as_a_structured_cloud_event_is_done_once(fixture: BusFixture) {
+    let (script, worker) = at_work(&fixture).await;
+    let mut events = fixture.events(EVENT_SUBJECTS).await;
+    let meta = fixture.meta("op");
+    let mut message = foreign_message(&meta, &tool_call("works"), 0);
+    message.headers = [("content-type", "application/cloudevents+json")]
+        .into_iter()
+        .collect();
+    let event = serde_json::json!({
+        "specversion": "1.0",
+        "type": "dray.v1.ToolCallRequested",
+        "source": "/shop",
+        "id": "op",
+        "draydeadline": meta.deadline.unix_ms().to_string(),
+        "data_base64": STANDARD.encode(&message.payload),
+    });
+    message.payload = event.to_string().into();
     for _ in 0..2 {
         let stored = fixture.backend().store(&message, Duration::from_secs(5));
         stored.await.unwrap();

@@ -35,6 +35,10 @@ impl SandboxTransfer {
     ) -> Result<v1::Session, Error> {
         check_session(&body.session)?;
         check_chat(body.chat.as_ref())?;
+        // The session would be found for no chat, and every delivery to it would be rejected.
+        if body.chat.as_ref().is_some_and(|chat| chat.chat.is_empty()) {
+            return Err(InvalidMessage::Missing("chat.chat").into());
+        }
         if body.roots.len() > MAX_ROOTS {
             return Err(InvalidMessage::field("roots", "there are too many").into());
         }

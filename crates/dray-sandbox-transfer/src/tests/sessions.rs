@@ -109,6 +109,8 @@ async fn bindings_that_make_no_sense_are_refused() {
         });
     })
     .await;
+    // A platform alone, as from a text without a colon.
+    check(|request| request.chat = Some(chat("", ""))).await;
     fixture.end().await;
 }
 

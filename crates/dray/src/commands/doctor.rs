@@ -100,5 +100,15 @@ fn report(global: &GlobalOptions, findings: &[Finding]) {
     for finding in findings {
         print_styled_line(&finding.to_text());
     }
-    print_line(&format!("{problems} problems, {warnings} warnings"));
+    print_line(&format!(
+        "{}, {}",
+        counted(problems, "problem"),
+        counted(warnings, "warning")
+    ));
+}
+
+/// A number with its noun: `1 problem`, `2 problems`.
+fn counted(count: usize, noun: &str) -> String {
+    let ending = if count == 1 { "" } else { "s" };
+    format!("{count} {noun}{ending}")
 }

@@ -56,7 +56,7 @@ pub(crate) fn start_failure(error: &HostError) -> CommandFailure {
 pub(crate) fn bus_advice(error: &ConnectError, address: &str) -> String {
     if error.is_refused_identity() {
         "The server runs and refuses this identity: check `bus.nats.user`, `bus.nats.password` or \
-         `bus.nats.credentials`."
+         `bus.nats.credentials_file`."
             .to_owned()
     } else {
         format!("Check {address} and that the server runs.")

@@ -45,6 +45,25 @@ imagePullSecrets:
 {{- end }}
 {{- end }}
 
+{{/* Where pods may run, where the values say so. */}}
+{{- define "drayage.scheduling" -}}
+{{- with .Values.pods.nodeSelector }}
+nodeSelector:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.pods.tolerations }}
+tolerations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.pods.affinity }}
+affinity:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.pods.priorityClassName }}
+priorityClassName: {{ . }}
+{{- end }}
+{{- end }}
+
 {{/* Variables of a service: its own, and where previews are served when they are on. */}}
 {{- define "drayage.serviceEnvironment" -}}
 {{- $preview := .root.Values.preview -}}

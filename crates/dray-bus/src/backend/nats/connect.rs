@@ -89,6 +89,15 @@ pub(super) async fn connect_client(
     if servers.is_empty() {
         return Err(unusable_option("servers", &"at least one server is needed"));
     }
+    let has_identity = !options.user.is_empty()
+        || !options.nkey_seed.is_empty()
+        || options.credentials_file.is_some();
+    // The client would ignore them and be refused. URLs also appear in logs, so they are not a place for a password.
+    if !has_identity && servers.iter().any(async_nats::ServerAddr::has_user_pass) {
+        let reason = "a URL contains a user or a password, which are not read from it; set `bus.nats.user` and \
+                      `bus.nats.password`";
+        return Err(unusable_option("servers", &reason));
+    }
     // The name becomes a part of the inbox subjects below.
     if !dray_types::id::is_subject_token(&options.name) {
         let reason = "1 to 64 of a-z, 0-9, `_` and `-` are needed";

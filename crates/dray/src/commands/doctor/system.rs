@@ -22,6 +22,10 @@ const UNUSED_SESSION: &str = "dray-doctor";
 /// The URL in the explain call to the fetcher; explaining needs no connection and no name server.
 const SAMPLE_URL: &str = "https://example.com/";
 
+/// Advice for a server that is reached while JetStream does not respond.
+const JETSTREAM_ADVICE: &str =
+    "Start the server with JetStream (`nats-server -js`), and check its log and its disk.";
+
 /// Checks the bus and what uses it. Findings about one subject are adjacent.
 pub(super) async fn check_bus(
     loaded: &LoadedConfig,
@@ -62,7 +66,17 @@ pub(super) async fn check_bus(
             )]);
         }
     };
-    let mut findings = vec![check_connection(&bus, limit).await];
+    let connection = check_connection(&bus, limit).await;
+    if connection.advice == JETSTREAM_ADVICE {
+        // Without JetStream no stream exists and no service starts; their findings would hide the cause.
+        let text = "they need JetStream on the bus";
+        bus.drain().await;
+        return Ok(vec![
+            connection,
+            Finding::skipped("streams and services", text),
+        ]);
+    }
+    let mut findings = vec![connection];
     findings.push(check_streams(&bus, limit).await);
     let meta = Meta::new(tenant.clone(), Deadline::after(clock.now_ms(), limit));
     findings.extend(check_services(&bus, &meta).await);
@@ -85,7 +99,7 @@ async fn check_connection(bus: &Bus, limit: Duration) -> Finding {
         Err(_) => Finding::problem(
             "bus",
             "The server is connected and JetStream does not answer.",
-            "Start the server with JetStream (`nats-server -js`) and check its disk.",
+            JETSTREAM_ADVICE,
         ),
     }
 }
@@ -112,11 +126,7 @@ fn judge_probe(error: &ProbeError) -> Finding {
             text,
             "Keep the clocks of this machine and of the server with NTP.",
         ),
-        ProbeError::Transport(_) => Finding::problem(
-            "bus",
-            text,
-            "Start the server with JetStream (`nats-server -js`) and check its log.",
-        ),
+        ProbeError::Transport(_) => Finding::problem("bus", text, JETSTREAM_ADVICE),
     }
 }
 
