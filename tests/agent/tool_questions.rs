@@ -494,7 +494,8 @@ async fn a_result_is_kept_before_another_call_of_its_round_waits_for_a_chat() {
     let later = [failed, user("the weather?")];
     messages.as_array_mut().unwrap().extend(later);
     assert_eq!(ops.ask(messages).await.text(), "It rains.");
-    let seen = ops.fixture.messages(ops.fixture.model.asked().len() - 1);
+    let requests = ops.fixture.model.received_requests().len();
+    let seen = ops.fixture.messages(requests - 1);
     assert!(json!(seen).to_string().contains("12 pounds"), "{seen:?}");
     ops.fixture.stop().await;
 }
