@@ -48,7 +48,7 @@ pub struct WorkCompleted {
 }
 
 impl WorkCompleted {
-    /// Done, reported by `event`. An event above [`super::RESULT_LIMIT`] turns the work into a failure: large results
+    /// Work that is done and that `event` reports. An event above [`super::RESULT_LIMIT`] turns the work into a failure: large results
     /// travel by claim.
     pub fn event<E: Event>(event: &E) -> Self {
         Self {

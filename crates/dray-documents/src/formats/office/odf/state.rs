@@ -72,7 +72,7 @@ pub(super) struct OpenTable {
 #[derive(Debug, Default)]
 pub(super) struct Frame {
     pub(super) title: bool,
-    pub(super) place: Option<(i64, i64)>,
+    pub(super) position: Option<(i64, i64)>,
     pub(super) image: Option<String>,
     pub(super) object: Option<String>,
     pub(super) alt: String,

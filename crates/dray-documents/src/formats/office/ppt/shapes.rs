@@ -220,7 +220,7 @@ impl<'a> ShapeReader<'a> {
 fn text_shape(text: &Text, position: Option<(i64, i64)>) -> Shape {
     Shape {
         title: text.kind == TextKind::Title,
-        place: position,
+        position,
         blocks: text_blocks(text),
     }
 }
