@@ -95,8 +95,8 @@ async fn open_url(
             .with_outcome(SendOutcome::NotSent));
     }
     if response.length().is_some_and(|length| length != size) {
-        let why = "the length of the file is not the announced size";
-        return Err(PlatformError::new(ErrorKind::Transient, why));
+        let context = "the length of the file is not the announced size";
+        return Err(PlatformError::new(ErrorKind::Transient, context));
     }
     Ok(http::exact_length_stream(
         size,

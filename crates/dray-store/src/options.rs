@@ -47,8 +47,8 @@ pub struct StoreOptions {
     pub origin_lifetime: Period,
     /// How long unfinished uploads are kept. Default `1d`.
     pub stage_lifetime: Period,
-    /// How long the store keeps a file in transit between a sandbox and a person after its last use, unless a delivery or
-    /// a link still needs it: `15m` to `15d`. Default `1h`.
+    /// How long the store keeps a file in transit between a sandbox and a person after its last use, unless a delivery
+    /// or a link still needs it: `15m` to `15d`. Default `1h`.
     pub cache_lifetime: Period,
     /// Most bytes of all files in transit. Above it, the store deletes the least recently used file first, but no file
     /// that a delivery or a link needs. Default `16GiB`.

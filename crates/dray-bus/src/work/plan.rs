@@ -1,5 +1,5 @@
-//! Decides what a worker does with a delivery, from the ledger entry that it has read (messaging-reliability 6.2). Other
-//! modules write the ledger and acknowledge.
+//! Decides what a worker does with a delivery, from the ledger entry that it has read (messaging-reliability 6.2).
+//! Other modules write the ledger and acknowledge.
 
 use std::time::Duration;
 
