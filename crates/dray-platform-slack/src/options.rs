@@ -21,7 +21,7 @@ pub struct SlackOptions {
     /// The bot's token (`xoxb-…`). Required. Scopes: `files:write`, `chat:write`; `files:read` for what users send,
     /// `im:write` for targets that are users.
     pub token: Secret,
-    /// The app's signing secret. Without it no event is accepted.
+    /// The app's signing secret. Without a signing secret, no event is accepted.
     pub signing_secret: Secret,
     /// Base URL of the Web API. Default `https://slack.com/api`.
     pub base_url: String,
