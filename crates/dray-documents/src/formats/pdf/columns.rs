@@ -44,7 +44,7 @@ struct Row {
 /// Text that is laid out by itself.
 pub(super) struct Region {
     pub(super) spans: Vec<TextSpan>,
-    /// Whether it is a column of prose.
+    /// Whether the region is a column of prose.
     pub(super) is_column: bool,
 }
 

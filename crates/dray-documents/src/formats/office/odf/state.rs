@@ -76,7 +76,7 @@ pub(super) struct Frame {
     pub(super) image: Option<String>,
     pub(super) object: Option<String>,
     pub(super) alt: String,
-    /// Whether it is a shape of a slide, with separate blocks.
+    /// Whether the frame is a shape of a slide, with separate blocks.
     pub(super) shape: bool,
 }
 
