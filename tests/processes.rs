@@ -20,14 +20,16 @@ const LARGE_FILE_BYTES: usize = 300 * 1024;
 async fn a_service_killed_during_work_loses_nothing_and_repeats_nothing() {
     let machine = ProcessFixture::start().await;
     machine.dial.put("acme/a.txt", "hello", "text/plain");
-    machine.dial.misbehave("acme/a.txt", InjectedFault::Silent);
+    machine
+        .dial
+        .inject_file_fault("acme/a.txt", InjectedFault::Silent);
     let resolver = machine.up(&["file-resolver"]).await;
     let operation = machine
         .publish(&json!({"a": "file:text::files/acme/a.txt"}))
         .await;
     machine.until_asked("acme/a.txt").await;
     resolver.kill9();
-    machine.dial.behave("acme/a.txt");
+    machine.dial.clear_file_fault("acme/a.txt");
 
     let _second = machine.up(&["file-resolver"]).await;
     let event = machine.event_of(&operation).await;
@@ -43,14 +45,16 @@ async fn a_service_killed_during_work_loses_nothing_and_repeats_nothing() {
 async fn a_restart_of_nats_during_a_call_loses_nothing() {
     let mut machine = ProcessFixture::start().await;
     machine.dial.put("acme/a.txt", "hello", "text/plain");
-    machine.dial.misbehave("acme/a.txt", InjectedFault::Silent);
+    machine
+        .dial
+        .inject_file_fault("acme/a.txt", InjectedFault::Silent);
     let resolver = machine.up(&["file-resolver"]).await;
     let operation = machine
         .publish(&json!({"a": "file:text::files/acme/a.txt"}))
         .await;
     machine.until_asked("acme/a.txt").await;
     machine.restart_nats();
-    machine.dial.behave("acme/a.txt");
+    machine.dial.clear_file_fault("acme/a.txt");
     let event = machine.event_of(&operation).await;
     assert_eq!(inline(&event), json!({"a": "hello"}));
     drop(resolver);

@@ -238,7 +238,9 @@ async fn a_paused_turn_continues_after_the_decision_and_the_caller_cannot_decide
         user("the weather?"),
     ]);
     assert_eq!(ops.ask(json!(later)).await.text(), "It rains.");
-    let model_messages = ops.fixture.messages(ops.fixture.model.asked().len() - 1);
+    let model_messages = ops
+        .fixture
+        .messages(ops.fixture.model.received_requests().len() - 1);
     assert!(
         json!(model_messages)
             .to_string()

@@ -320,7 +320,7 @@ async fn a_response_whose_running_tools_are_repeatable_is_finished_by_one_of_the
         json!({"model": "agent", "input": "and now?", "previous_response_id": response["id"]});
     let (status, next) = send(fixture.post_to(&replicas[0], "/v1/responses").json(&body)).await;
     assert_eq!(status, 200, "{next}");
-    let requests = fixture.model.asked();
+    let requests = fixture.model.received_requests();
     let models: Vec<_> = requests
         .iter()
         .map(|request| &request.body["model"])

@@ -105,7 +105,7 @@ async fn r_6_a_file_of_the_web_is_in_the_caller_s_directory_before_a_deployment_
 
 /// The last tool message of the newest model request that lists files of the manifest; null without one.
 fn file_news(fixture: &AgentFixture) -> Value {
-    let messages = fixture.messages(fixture.model.asked().len() - 1);
+    let messages = fixture.messages(fixture.model.received_requests().len() - 1);
     let message = messages.iter().rfind(|message| {
         let content = message["content"].as_str().unwrap_or_default();
         message["role"] == "tool" && content.contains("entries")

@@ -35,7 +35,7 @@ async fn without_the_sandbox_service_a_turn_continues_without_its_tools() {
         (answer.text().trim(), answer.error()),
         ("Hello.", Value::Null)
     );
-    let tools = fixture.model.asked()[0].body["tools"].to_string();
+    let tools = fixture.model.received_requests()[0].body["tools"].to_string();
     assert!(tools.contains("read_files"), "{tools}");
     assert!(!tools.contains("sandbox_list"), "{tools}");
     fixture.stop().await;
@@ -114,7 +114,7 @@ async fn fixture_with_silent_dial(shop: &FakeEndpoint) -> AgentFixture {
     fixture.dial.put("acme/note.txt", "hello", "text/plain");
     fixture
         .dial
-        .misbehave("acme/note.txt", InjectedFault::Silent);
+        .inject_file_fault("acme/note.txt", InjectedFault::Silent);
     fixture
 }
 
@@ -135,7 +135,7 @@ async fn a_resolver_killed_during_a_call_is_reported_and_its_successor_answers()
     );
     assert_eq!((shop.bodies(), answer.error()), (Vec::new(), Value::Null));
 
-    fixture.dial.behave("acme/note.txt");
+    fixture.dial.clear_file_fault("acme/note.txt");
     let _next = start_resolver(&fixture).await;
     fixture.chat("Order.").await;
     assert_eq!(
@@ -155,7 +155,7 @@ async fn a_restart_of_nats_in_a_turn_is_reported_and_the_next_turn_is_complete()
     let mut nats = fixture.nats.take().unwrap();
     let restart = async {
         until_dial_is_asked(&fixture).await;
-        fixture.dial.behave("acme/note.txt");
+        fixture.dial.clear_file_fault("acme/note.txt");
         nats.restart();
     };
     let (answer, ()) = tokio::join!(fixture.chat("Order."), restart);

@@ -349,7 +349,7 @@ impl AgentFixture {
 
     /// The messages of the request to the model with this number; the first is 0.
     pub(crate) fn messages(&self, number: usize) -> Vec<Value> {
-        let requests = self.model.asked();
+        let requests = self.model.received_requests();
         requests[number].body["messages"]
             .as_array()
             .unwrap()
@@ -358,7 +358,7 @@ impl AgentFixture {
 
     /// The newest result of a tool that the model got.
     pub(crate) fn result(&self) -> String {
-        let messages = self.messages(self.model.asked().len() - 1);
+        let messages = self.messages(self.model.received_requests().len() - 1);
         let tool_message = messages.iter().rfind(|message| message["role"] == "tool");
         tool_message.unwrap()["content"]
             .as_str()

@@ -29,7 +29,7 @@ pub(super) fn agent(shop: &FakeEndpoint, arguments: Value) -> AgentSetup {
 
 /// The messages of the newest request to the model, as one text.
 pub(super) fn last_model_messages(fixture: &AgentFixture) -> String {
-    let last = fixture.model.asked().len() - 1;
+    let last = fixture.model.received_requests().len() - 1;
     Value::from(fixture.messages(last)).to_string()
 }
 

@@ -105,7 +105,7 @@ async fn the_second_turn_finds_the_session_and_the_calls_of_the_first() {
     let first = fixture.ask(json!([question()])).await;
     let session = first.state()["dray_session"].clone();
     assert!(session.as_str().unwrap().starts_with("c-"), "{session}");
-    let before = fixture.model.asked().len();
+    let before = fixture.model.received_requests().len();
     let messages = json!([question(), first.message(), user("Is it there?")]);
     let second = fixture.ask(messages).await;
     assert!(second.text().contains("crane.md"), "{}", second.text());

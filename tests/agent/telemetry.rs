@@ -146,7 +146,7 @@ async fn spans_of_both(collector: &SpanCollector) -> BTreeMap<String, ReceivedSp
 fn check_chats(spans: &BTreeMap<String, ReceivedSpan>, fixture: &AgentFixture) {
     let chats = find(spans, "chat lead");
     assert_eq!(chats.len(), 3);
-    let requests = fixture.model.asked();
+    let requests = fixture.model.received_requests();
     for (chat, request) in chats.iter().zip(requests) {
         assert_eq!(
             path_to_root(spans, chat),

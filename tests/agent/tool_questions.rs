@@ -483,18 +483,18 @@ async fn a_result_is_kept_before_another_call_of_its_round_waits_for_a_chat() {
     let rules = r#"[{"tools": ["bank_balance", "bank_pay"]}]"#;
     let ops = bank.start_ops(|setup| setup.set("orchestrator.require_approval", rules));
     let ops = ops.await;
-    let paused = ops.ask(json!([user("both")])).await;
-    let mut messages = messages_after(&paused, "yes");
+    let mut messages = messages_after(&ops.ask(json!([user("both")])).await, "yes");
     let asking = Box::pin(ops.ask(messages.clone()));
     match futures_util::future::select(asking, Box::pin(ops.question())).await {
         futures_util::future::Either::Right((_, asking)) => drop(asking),
         futures_util::future::Either::Left((answer, _)) => panic!("{answer:?}"),
     }
     let failed = json!({"role": "assistant", "content": "It failed."});
-    let later = [failed, user("the weather?")];
-    messages.as_array_mut().unwrap().extend(later);
+    let array = messages.as_array_mut().unwrap();
+    array.extend([failed, user("the weather?")]);
     assert_eq!(ops.ask(messages).await.text(), "It rains.");
-    let seen = ops.fixture.messages(ops.fixture.model.asked().len() - 1);
+    let requests = ops.fixture.model.received_requests();
+    let seen = ops.fixture.messages(requests.len() - 1);
     assert!(json!(seen).to_string().contains("12 pounds"), "{seen:?}");
     ops.fixture.stop().await;
 }

@@ -185,13 +185,15 @@ pub(crate) async fn publish_under_kills(run: PublisherRun) {
     let mut replicas = ReplicaSet::start(&machine, run.services).await;
 
     // Both resolvers are killed while they process work, so that every run has work that another worker takes over.
-    machine.dial.misbehave(STALLED_FILE, InjectedFault::Silent);
+    machine
+        .dial
+        .inject_file_fault(STALLED_FILE, InjectedFault::Silent);
     publish(&mut publishers, 0, run.calls, &mut random);
     machine.until_asked(STALLED_FILE).await;
     for index in replicas.replicas_of("file-resolver") {
         replicas.kill(index);
     }
-    machine.dial.behave(STALLED_FILE);
+    machine.dial.clear_file_fault(STALLED_FILE);
     replicas.restart().await;
 
     for kill in 1..=run.kills {

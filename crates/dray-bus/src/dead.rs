@@ -45,7 +45,7 @@ impl DeadLetter<'_> {
         } else {
             MAX_PREFIX_BYTES
         };
-        // Of an original that is too large the first headers are kept, so that it can be recognised.
+        // An original that is too large keeps its first headers, so that an operator can recognise it.
         let mut header_budget = LETTER_LIMIT / 4;
         v1::DeadLetter {
             subject: original.subject.clone(),

@@ -71,7 +71,7 @@ pub struct ObservedEvent {
     pub headers: MessageHeaders,
     /// The encoded message; its type is in the `Dray-Schema` header.
     pub payload: bytes::Bytes,
-    /// Its sequence in the stream.
+    /// Sequence of the event in the stream.
     pub sequence: u64,
     /// Unix milliseconds at which the stream stored it.
     pub time_ms: u64,
@@ -81,7 +81,7 @@ impl ObservedEvent {
     /// Reads the payload.
     ///
     /// # Errors
-    /// It is not an `M`.
+    /// The payload is not an `M`.
     pub fn decode<M: prost::Message + Default>(&self) -> Result<M, prost::DecodeError> {
         M::decode(self.payload.clone())
     }

@@ -38,7 +38,7 @@ const MAX_END_DELAY: Duration = Duration::from_mins(2);
 struct ModelOperation {
     tool: &'static str,
     deadline: Duration,
-    /// Whether it is published a second time, without the id by which the stream would recognise it.
+    /// Whether the message is published a second time, without the id by which the stream would recognise it.
     published_twice: bool,
 }
 

@@ -34,7 +34,7 @@ const MIN_PUBLISH_TIMEOUT: Duration = Duration::from_secs(10);
 pub struct PublishReceipt {
     /// Whether the stream had the same id already and kept the first.
     pub duplicate: bool,
-    /// Its sequence in the stream.
+    /// Sequence of the stored message in the stream.
     pub sequence: u64,
 }
 

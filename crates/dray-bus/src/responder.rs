@@ -1,4 +1,4 @@
-//! Responding to the requests of one queue group, each of which always gets a reply (C-4).
+//! Responds to the requests of one queue group. Each request always gets a reply (C-4).
 
 mod stream;
 
@@ -84,7 +84,7 @@ impl Responder {
         self.requests.drain().await;
     }
 
-    /// Passes on cancellations until every request that was handed out has been handled. For the time after the drain,
+    /// Passes on cancellations until every request that was handed out has been handled. Call it after the drain,
     /// when [`Responder::next`] has returned `None`: a caller that gives up while this instance stops must not keep it
     /// busy until the end of the grace period (C-9).
     pub async fn finish(mut self) {
@@ -218,7 +218,7 @@ impl IncomingRequest {
         }
     }
 
-    /// The subject on which it arrived.
+    /// The subject on which the request arrived.
     pub fn subject(&self) -> &str {
         &self.subject
     }
@@ -233,7 +233,7 @@ impl IncomingRequest {
         &self.payload
     }
 
-    /// Its envelope.
+    /// The envelope of the request.
     ///
     /// # Errors
     /// The fault to return: the request is too large, or its headers are invalid.
@@ -266,7 +266,7 @@ impl IncomingRequest {
             })
     }
 
-    /// Sends the final reply. One that would be too large is replaced by a fault, never by silence (C-7).
+    /// Sends the final reply. If it is too large for the bus, the caller gets a fault instead (C-7).
     pub async fn answer<M: prost::Message>(mut self, result: Result<M, Fault>) {
         let message = outcome_reply(result);
         // Taken, so that dropping the request afterwards sends nothing.
@@ -302,7 +302,7 @@ impl IncomingRequest {
         ReplyStream::new(self)
     }
 
-    /// Drops the request without a reply, as a process that dies would. For fault tests.
+    /// Drops the request without a reply, like a process that crashes. For fault tests.
     pub fn abandon(mut self) {
         self.reply = None;
     }

@@ -30,7 +30,7 @@ pub const AUDIT_STREAM: &str = "DRAY_AUDIT";
 pub const ADVISORY_STREAM: &str = "DRAY_ADVISORY";
 /// Stream behind the ledger bucket.
 pub const LEDGER_STREAM: &str = "KV_dray_ledger";
-/// Stream of which sandbox and which chat belong to a session.
+/// Stream of the session bindings: the sandbox and the chat of each session.
 pub const SESSION_STREAM: &str = "KV_dray_sessions";
 /// Stream of the uploads of each session.
 pub const UPLOAD_STREAM: &str = "KV_dray_uploads";
@@ -38,11 +38,11 @@ pub const UPLOAD_STREAM: &str = "KV_dray_uploads";
 pub const DELIVERY_STREAM: &str = "KV_dray_deliveries";
 /// Stream of data about platforms: limits, file ids, positions in their feeds.
 pub const PLATFORM_STREAM: &str = "KV_dray_platform";
-/// The bucket of tickets: single-use URLs, and records of the bytes that were received with them.
+/// Stream of tickets: single-use URLs, and records of the bytes that were received with them.
 pub const TICKET_STREAM: &str = "KV_dray_tickets";
-/// Questions about hosts and their answers (egress-fetcher).
+/// Stream of the questions about hosts and their answers (egress-fetcher).
 pub const EGRESS_QUESTION_STREAM: &str = "KV_dray_egress_questions";
-/// Bucket of the stored responses of fetches.
+/// Stream of the stored responses of fetches.
 pub const EGRESS_CACHE_STREAM: &str = "KV_dray_egress_cache";
 /// Stream of where the conversions of documents are stored.
 pub const CONVERSION_STREAM: &str = "KV_dray_conversions";
@@ -103,7 +103,7 @@ pub struct StreamSpec {
     pub replicas: usize,
     /// Whether single messages can be read without the leader (key-value).
     pub allow_direct: bool,
-    /// Whether publishers may erase with a rollup header; never (F-16).
+    /// Whether publishers may erase with a rollup header; always false (F-16).
     pub allow_rollup: bool,
     /// Whether deleting single messages is refused.
     pub deny_delete: bool,
@@ -118,7 +118,7 @@ pub struct ConsumerSpec {
     pub stream: String,
     /// Durable name, shared by all replicas of a service.
     pub durable: String,
-    /// The one subject filter; empty for all.
+    /// Subject filter; empty for all subjects of the stream.
     pub filter: String,
     /// Time after which an unacknowledged message is handed out again.
     pub ack_wait: Duration,
@@ -128,7 +128,7 @@ pub struct ConsumerSpec {
     pub max_batch: u64,
     /// Most deliveries of one message; -1 for no bound.
     pub max_deliver: i64,
-    /// Whether every message is acknowledged by itself; always.
+    /// Whether each message is acknowledged individually; always true.
     pub ack_explicit: bool,
     /// Steps that would replace `ack_wait` (F-7); always empty.
     pub backoff: Vec<Duration>,
@@ -171,7 +171,7 @@ pub struct Topology {
     pub consumers: Vec<ConsumerSpec>,
 }
 
-/// Why the topology could not be read or made.
+/// Why the topology could not be read or created.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot reach `{object}`")]
 pub struct TopologyError {

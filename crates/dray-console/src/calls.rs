@@ -19,15 +19,19 @@ impl ConsoleState {
         Meta::new(self.tenant.clone(), Deadline::after(self.now_ms(), time))
     }
 
-    /// Asks a service for something that a page shows.
-    pub(crate) async fn ask<C: Call>(&self, request: &C) -> Result<C::Reply, Fault> {
+    /// Reads from a service what a page shows. The bus may repeat the call.
+    pub(crate) async fn read<C: Call>(&self, request: &C) -> Result<C::Reply, Fault> {
         let meta = self.meta(PAGE_TIMEOUT);
         self.bus.call(&meta, request).await.map_err(call_fault)
     }
 
     /// Makes a call that has an effect or takes its time, under its own envelope. It is not repeated once a service has
     /// accepted it.
-    pub(crate) async fn act<C: Call>(&self, meta: &Meta, request: &C) -> Result<C::Reply, Fault> {
+    pub(crate) async fn call_once<C: Call>(
+        &self,
+        meta: &Meta,
+        request: &C,
+    ) -> Result<C::Reply, Fault> {
         // A resend that the bus repeated would be two deliveries.
         self.bus.call_once(meta, request).await.map_err(call_fault)
     }

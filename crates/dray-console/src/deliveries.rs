@@ -40,7 +40,7 @@ pub(crate) async fn list_page(
         limit: MAX_DELIVERIES,
         ..v1::ListReceiptsRequest::default()
     };
-    let reply = state.ask(&request).await;
+    let reply = state.read(&request).await;
     let content = html! {
         form.filters method="get" action="/deliveries" {
             label { "Session " input name="session" value=(request.session); }
@@ -292,7 +292,7 @@ async fn start_resend(
         delivery_id: delivery.to_owned(),
         all: false,
     };
-    let outcome = state.act(&action.meta, &request).await;
+    let outcome = state.call_once(&action.meta, &request).await;
     Ok(action.finish(outcome).await?.delivery_id)
 }
 

@@ -63,7 +63,7 @@ pub(crate) async fn list_page(
         limit: MAX_LABEL_DELIVERIES,
         ..v1::ListReceiptsRequest::default()
     };
-    let (listed, receipts) = tokio::join!(state.ask(&request), state.ask(&newest));
+    let (listed, receipts) = tokio::join!(state.read(&request), state.read(&newest));
     let content = html! {
         form.filters method="get" action="/files" {
             label.wide { "SHA-256 " input name="digest" maxlength="80" value=(digest_text) spellcheck="false"; }
@@ -187,7 +187,7 @@ pub(crate) async fn file_page(
     };
     let (stored, receipts, origins) = tokio::join!(
         find_stored(&state, digest),
-        state.ask(&deliveries),
+        state.read(&deliveries),
         find_origins(&state, digest)
     );
     let content = html! {
@@ -210,7 +210,7 @@ async fn find_stored(
         after: predecessor(*digest.as_bytes()).map_or_else(Vec::new, |before| before.to_vec()),
         limit: 1,
     };
-    let reply = state.ask(&request).await?;
+    let reply = state.read(&request).await?;
     let mut artifacts = reply.artifacts.into_iter();
     Ok(artifacts.find(|artifact| artifact.sha256 == digest.as_bytes()))
 }

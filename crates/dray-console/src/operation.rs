@@ -35,7 +35,7 @@ pub(crate) async fn operation_page(
         operation_id: operation.clone(),
     };
     // Concurrently: a service that is unavailable costs the page its timeout once and not twice.
-    let (delivery, tool_call) = tokio::join!(state.ask(&delivery), state.ask(&tool_call));
+    let (delivery, tool_call) = tokio::join!(state.read(&delivery), state.read(&tool_call));
     let events = state.index.of_operation(&operation);
     let content = html! {
         p { "Operation " code { (shown(&operation)) } }

@@ -67,7 +67,7 @@ async fn explain(
 ) -> Result<v1::ExplainReply, Fault> {
     // An explanation without a lookup has no effect, so it is not an action and leaves no audit event.
     if !request.resolve_names {
-        return state.ask(request).await;
+        return state.read(request).await;
     }
     let action = ActionRequest {
         action: ConsoleAction::PolicyResolve,
@@ -76,7 +76,7 @@ async fn explain(
         operation: None,
     };
     let action = state.begin_action(session, action).await?;
-    let outcome = state.act(&action.meta, request).await;
+    let outcome = state.call_once(&action.meta, request).await;
     action.finish(outcome).await
 }
 

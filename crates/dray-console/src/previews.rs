@@ -46,7 +46,7 @@ pub(crate) async fn create_preview(
             lifetime_seconds: 0,
             ..v1::CreatePreviewRequest::default()
         };
-        let created = state.act(&action.meta, &request).await;
+        let created = state.call_once(&action.meta, &request).await;
         action.finish(created).await
     };
     match created.await {
@@ -80,7 +80,7 @@ pub(crate) async fn revoke_preview(
             sandbox: Some(location.reference()),
             preview_id,
         };
-        let revoked = state.act(&action.meta, &request).await;
+        let revoked = state.call_once(&action.meta, &request).await;
         action.finish(revoked).await
     };
     match revoked.await {
@@ -156,7 +156,7 @@ pub(crate) async fn open_previews(
         sandbox: Some(location.reference()),
         ..v1::ListPreviewsRequest::default()
     };
-    let previews = match state.ask(&request).await {
+    let previews = match state.read(&request).await {
         // A service without an endpoint for previews has none to list; the button shows this fault when it is used.
         Err(fault) if fault.detail == "no_previews" => return html! {},
         Err(fault) => return fault_notice("Open previews cannot be listed.", &fault),

@@ -38,7 +38,7 @@ pub(crate) async fn list_page(
     let include_answered = FormFields::of_query(&uri).is_checked("all");
     let request = v1::ListEgressQuestionsRequest { include_answered };
     // Asked for each view: a question that was answered elsewhere must not look open here.
-    let reply = state.ask(&request).await;
+    let reply = state.read(&request).await;
     let content = html! {
         p { "A rule of the egress policy asks a person before a session may reach these hosts. An answer holds for one session, \
              host and port, and can be changed." }
@@ -198,7 +198,7 @@ async fn record_answer(
         operation: None,
     };
     let action = state.begin_action(session, action).await?;
-    let outcome = state.act(&action.meta, &request).await;
+    let outcome = state.call_once(&action.meta, &request).await;
     let reply = action.finish(outcome).await?;
     Ok(reply.question.unwrap_or_default())
 }

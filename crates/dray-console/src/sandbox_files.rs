@@ -65,7 +65,7 @@ async fn copy_out(
         path: location.path.clone().into_bytes(),
         max_bytes: 0,
     };
-    let copied = state.act(&action.meta, &request).await;
+    let copied = state.call_once(&action.meta, &request).await;
     let claim = action.finish(copied).await?.claim;
     let claim = claim.ok_or_else(Fault::internal)?;
     let claim = Claim::try_from(claim).map_err(|_| Fault::internal())?;
@@ -191,7 +191,7 @@ impl FileUpload {
                 collision: "rename".to_owned(),
                 mode: 0,
             };
-            state.act(&action.meta, &request).await
+            state.call_once(&action.meta, &request).await
         };
         let placed = placed.await;
         Ok((location, action.finish(placed).await?))

@@ -179,7 +179,7 @@ async fn bindings(state: &ConsoleState, session: &str) -> Markup {
     let request = v1::ShowSessionRequest {
         session: session.to_owned(),
     };
-    match state.ask(&request).await {
+    match state.read(&request).await {
         Err(fault) => fault_notice("The session cannot be shown.", &fault),
         Ok(bound) => html! {
             dl {
@@ -210,7 +210,7 @@ async fn directory(
         depth: 1,
         limit: MAX_ENTRIES,
     };
-    let listing = state.ask(&request).await;
+    let listing = state.read(&request).await;
     html! {
         h2 { "Directory " code { (shown(&location.path)) } }
         @if let Some(parent) = location.parent() { p { a href=(location.path_to(&parent)) { "Up" } } }

@@ -115,7 +115,7 @@ impl TokenRate {
         }
     }
 
-    /// The wait for a token of a bucket that is full at this time. It is only needed beyond the burst.
+    /// The wait for a token of a bucket that is full again at `full_at`; zero while the burst lasts.
     fn token_wait(self, full_at: Duration, now: Duration) -> Duration {
         full_at
             .saturating_sub(now)

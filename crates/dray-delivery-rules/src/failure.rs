@@ -21,11 +21,11 @@ pub enum SendMode {
 /// What to do after a failed visible request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FailureAction {
-    /// Nothing of it is visible: the step is ready again, and the refusal determines how it continues.
+    /// Nothing of the request is visible: the step is ready again, and the refusal determines how it continues.
     Refused,
-    /// It may be visible, and a retry cannot succeed: report that the outcome is unknown.
+    /// The message may be visible, and a retry cannot succeed: report that the outcome is unknown.
     LeaveUnknown,
-    /// It may be visible: determine the outcome after a wait.
+    /// The message may be visible: determine the outcome after a wait.
     Resolve,
 }
 
@@ -37,7 +37,7 @@ pub fn decide_failure(outcome: SendOutcome, mode: SendMode, kind: ErrorKind) -> 
         (SendOutcome::NotSent, SendMode::Repeated) if !may_succeed_later(kind) => {
             FailureAction::LeaveUnknown
         }
-        // It may have been processed, and its response names another address: a repeat gets the same one.
+        // The request may have been processed. Its response names another address, as that of a repeat would.
         (SendOutcome::Ambiguous, _) if kind == ErrorKind::NotFound => FailureAction::LeaveUnknown,
         (SendOutcome::NotSent | SendOutcome::Ambiguous | SendOutcome::Partial, _) => {
             FailureAction::Resolve

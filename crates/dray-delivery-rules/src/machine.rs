@@ -14,7 +14,7 @@
 //! let done = step.confirm(Vec::new());
 //! ```
 //!
-//! After it was sent, it can:
+//! A step that was sent can be confirmed:
 //!
 //! ```
 //! use dray_platform::Route;

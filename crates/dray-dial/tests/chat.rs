@@ -134,19 +134,19 @@ async fn a_stream_ends_well_or_says_why_not() {
     let whole = r#" {"choices":[{"message":{"content":"Hi"},"finish_reason":"stop"}]}"#;
     for (trouble, pieces, kind) in [
         (
-            ApiFault::Says(format!("{hi}\r\n\r\n: c\r\n\r\n{end}\r\n\r\n")),
+            ApiFault::Body(format!("{hi}\r\n\r\n: c\r\n\r\n{end}\r\n\r\n")),
             2,
             None,
         ),
-        (ApiFault::Says(format!("{hi}\n\n{end}")), 2, None),
-        (ApiFault::Says(whole.to_owned()), 1, None),
+        (ApiFault::Body(format!("{hi}\n\n{end}")), 2, None),
+        (ApiFault::Body(whole.to_owned()), 1, None),
         (ApiFault::Cut(format!("{hi}\n\n{end}\n\n")), 2, None),
         (
-            ApiFault::Says(format!("{hi}\n\n")),
+            ApiFault::Body(format!("{hi}\n\n")),
             1,
             Some(ChatKind::Broken),
         ),
-        (ApiFault::Says(String::new()), 0, Some(ChatKind::Broken)),
+        (ApiFault::Body(String::new()), 0, Some(ChatKind::Broken)),
         (
             ApiFault::Cut(format!("{hi}\n\ndata: {{")),
             1,
@@ -159,22 +159,22 @@ async fn a_stream_ends_well_or_says_why_not() {
         ),
         (ApiFault::Silent, 0, Some(ChatKind::Timeout)),
         (
-            ApiFault::Says(format!("{hi}\n\n{error}\n\n{hi}\n\n")),
+            ApiFault::Body(format!("{hi}\n\n{error}\n\n{hi}\n\n")),
             1,
             Some(ChatKind::Status(429)),
         ),
         (
-            ApiFault::Says(format!("{hi}\n\n{filter}\n\n")),
+            ApiFault::Body(format!("{hi}\n\n{filter}\n\n")),
             1,
             Some(ChatKind::Broken),
         ),
         (
-            ApiFault::Says(format!("{hi}\n\ndata: oops\n\n")),
+            ApiFault::Body(format!("{hi}\n\ndata: oops\n\n")),
             1,
             Some(ChatKind::Malformed),
         ),
         (
-            ApiFault::Says(format!("data: {}", "a".repeat(33 << 20))),
+            ApiFault::Body(format!("data: {}", "a".repeat(33 << 20))),
             0,
             Some(ChatKind::Malformed),
         ),
@@ -188,7 +188,7 @@ async fn a_stream_ends_well_or_says_why_not() {
             "{shown}"
         );
     }
-    fake_server.inject_fault(CHAT_PATH, Some(ApiFault::Says(format!("{error}\n\n"))));
+    fake_server.inject_fault(CHAT_PATH, Some(ApiFault::Body(format!("{error}\n\n"))));
     assert_eq!(
         all(&chat, &caller)
             .await

@@ -1,7 +1,7 @@
 //! Loads files from outside, through the egress-fetcher (quickapps 33.7, 34; R1).
 //!
-//! Only this module of the crate reaches addresses that an agent chose. It opens no connection: the egress-fetcher
-//! does, which is called over the bus.
+//! Only this module of the crate reaches addresses that an agent chose. It opens no connection, but
+//! calls the egress-fetcher over the bus.
 
 use dray_bus::{Bus, CallError, Meta};
 use dray_guard::Code;
@@ -48,19 +48,19 @@ pub async fn fetch_external(
 
 /// A failure about the URL is for the model, which can choose another one; any other ends the request.
 fn load_error(error: CallError, url: &str) -> LoadError {
-    let shown = DisplayName::url(url);
+    let display_name = DisplayName::url(url);
     match error {
         CallError::Fault(fault) => {
             match Code::of_fault(&fault).filter(|code| code.is_about_url()) {
                 Some(code) => LoadError::Correctable(Fault {
-                    message: code.model_message(&fault.message, &shown),
+                    message: code.model_message(&fault.message, &display_name),
                     trace_id: String::new(),
                     ..fault
                 }),
-                None => failed(shown, CallError::Fault(fault)),
+                None => failed(display_name, CallError::Fault(fault)),
             }
         }
-        error => failed(shown, error),
+        error => failed(display_name, error),
     }
 }
 
@@ -73,12 +73,14 @@ fn failed(url: DisplayName, source: CallError) -> LoadError {
 
 /// Checks the fetcher's reply against itself and against the request.
 fn check_reply(reply: v1::FetchReply, fetch: &ExternalFetch) -> Result<LoadedFile, ResolveError> {
-    let broken = |what| ResolveError::EgressAnswer(what);
+    let invalid_reply = |what| ResolveError::EgressAnswer(what);
     let sha256 = Sha256Digest::try_from(reply.sha256.as_slice())
-        .map_err(|_| broken("the digest is not 32 bytes"))?;
-    let content = reply.content.ok_or(broken("the reply has no content"))?;
+        .map_err(|_| invalid_reply("the digest is not 32 bytes"))?;
+    let content = reply
+        .content
+        .ok_or(invalid_reply("the reply has no content"))?;
     let content =
-        ContentSource::try_from(content).map_err(|_| broken("the content is not valid"))?;
+        ContentSource::try_from(content).map_err(|_| invalid_reply("the content is not valid"))?;
     let (size, is_consistent) = match &content {
         ContentSource::Inline(bytes) => (
             u64::try_from(bytes.len()).unwrap_or(u64::MAX),
@@ -88,10 +90,10 @@ fn check_reply(reply: v1::FetchReply, fetch: &ExternalFetch) -> Result<LoadedFil
         ContentSource::Claim(Claim { artifact, .. }) => (artifact.size, artifact.sha256 == sha256),
     };
     if !is_consistent || size != reply.size {
-        return Err(broken("the content is not what the answer says"));
+        return Err(invalid_reply("the content is not what the answer says"));
     }
     if size > fetch.limit.as_u64() {
-        return Err(broken("the content is larger than requested"));
+        return Err(invalid_reply("the content is larger than requested"));
     }
     // The server's own label first; the sniffed one only fills a gap.
     let media_type = if reply.media_type.is_empty() {

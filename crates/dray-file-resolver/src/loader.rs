@@ -190,11 +190,11 @@ impl FileLoader {
 
     async fn open_dial(&self, path: &FileUrl) -> Result<FileSource, LoadError> {
         let client = self.dial.as_ref().ok_or(ResolveError::NoDial)?;
-        let shown = DisplayName::dial(path);
+        let display_name = DisplayName::dial(path);
         let scope = &self.scope;
         match DialFile::open(client, path, &scope.credentials, scope.limit).await {
-            Ok(content) => Ok(FileSource::dial(shown, content)),
-            Err(error) => Err(from_dial(error, shown)),
+            Ok(content) => Ok(FileSource::dial(display_name, content)),
+            Err(error) => Err(from_dial(error, display_name)),
         }
     }
 

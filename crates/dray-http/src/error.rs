@@ -28,7 +28,7 @@ pub enum FailureKind {
     /// The connection broke, before or inside the response.
     #[error("the connection broke")]
     Broken(#[source] Cause),
-    /// No byte moved for this long, the limit that was passed.
+    /// No byte moved within this limit.
     #[error("no bytes moved for {0:?}")]
     Idle(Duration),
     /// The body to send failed, or was not as long as announced.

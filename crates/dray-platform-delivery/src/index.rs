@@ -36,7 +36,7 @@ pub struct IndexEntry {
     pub target: v1::ChatTarget,
     /// When it was requested.
     pub begun_at_ms: u64,
-    /// Whether it is over.
+    /// Whether the delivery is over.
     pub finished: bool,
     /// Whether lists of open deliveries show it: it is not finished, or a file did not arrive.
     pub open: bool,
@@ -220,12 +220,12 @@ impl IndexEntry {
         (self.begun_at_ms, self.delivery.clone())
     }
 
-    /// Whether it is for this chat, has not ended, and was requested before `order`.
+    /// Whether the delivery is for this chat, has not ended, and was requested before `order`.
     fn is_before(&self, chat: &str, owner: Option<&TenantId>, order: &Order) -> bool {
         !self.finished && self.order() < *order && self.is_in(chat, owner)
     }
 
-    /// Whether it is for this chat, given by platform, account and id as from [`chat_of`], and by the only tenant of
+    /// Whether the delivery is for this chat, given by platform, account and id as from [`chat_of`], and by the only tenant of
     /// the account, if it has one.
     pub(crate) fn is_in(&self, chat: &str, owner: Option<&TenantId>) -> bool {
         let v1::ChatTarget {

@@ -103,7 +103,7 @@ impl QuestionService {
             .map_err(busy)?;
         tokio::time::sleep(wait).await;
         let (chat, id) = (&request.chat, &request.question_id);
-        // Before it is shown: a process that dies afterwards leaves a question that another replica shows and ends.
+        // Recorded before it is shown: after a crash of this process, another replica shows the question and ends it.
         let left = left.saturating_sub(wait);
         self.remember(request, &target, left).await;
         let shown = shown_question(request);

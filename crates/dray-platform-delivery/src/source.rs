@@ -36,7 +36,7 @@ impl ByteSource for StoredSource {
 }
 
 impl StoredSource {
-    /// Reads the first bytes, at most `most`.
+    /// Reads the first bytes, at most `max_bytes`.
     ///
     /// # Errors
     /// The failure to open or to read the file.

@@ -73,7 +73,7 @@ impl DiscordApi {
     ) -> Result<Value, PlatformError> {
         let request = self.client.get(&self.url(path)).query(query);
         let response = self.call(request, &|_| {}).await;
-        response.map_err(|error| error.at(SendOutcome::NotSent))
+        response.map_err(|error| error.with_outcome(SendOutcome::NotSent))
     }
 
     /// Opens the address of a file that a user sent, without the token.

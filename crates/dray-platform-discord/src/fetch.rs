@@ -90,11 +90,13 @@ async fn open_url(
     let response = api.file(url).await?;
     // Only 200 means a whole file. A redirect is not followed: its host may not be in `file_hosts`.
     if response.status() != 200 {
-        return Err(refusal_error(response).await.at(SendOutcome::NotSent));
+        return Err(refusal_error(response)
+            .await
+            .with_outcome(SendOutcome::NotSent));
     }
     if response.length().is_some_and(|length| length != size) {
-        let why = "the length of the file is not the announced size";
-        return Err(PlatformError::new(ErrorKind::Transient, why));
+        let context = "the length of the file is not the announced size";
+        return Err(PlatformError::new(ErrorKind::Transient, context));
     }
     Ok(http::exact_length_stream(
         size,

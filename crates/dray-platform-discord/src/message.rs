@@ -18,7 +18,7 @@ const MAX_REFERENCE_BYTES: usize = 1024;
 /// The reference of an attachment: its current address, and the message in which to find a new one.
 #[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct AttachmentReference {
-    /// Id of the channel in which it was written.
+    /// Id of the channel of the message.
     pub(crate) channel: String,
     /// Id of the message that it is attached to.
     pub(crate) message: String,
@@ -38,7 +38,7 @@ pub(crate) fn inbound_message(
         value_text.unwrap_or_default()
     };
     let number = |pointer: &str| value.pointer(pointer).and_then(Value::as_u64);
-    // Two bots could answer each other forever.
+    // Messages of bots are ignored: two bots could answer each other forever.
     let is_automatic = value.pointer("/author/bot").and_then(Value::as_bool) == Some(true)
         || value.get("webhook_id").is_some_and(|id| !id.is_null());
     let (id, channel, sender) = (text("/id"), text("/channel_id"), text("/author/id"));

@@ -137,7 +137,7 @@ async fn show_outcome(
     let edited = edited.await;
     edited
         .map(drop)
-        .map_err(|error| error.at(SendOutcome::NotSent))
+        .map_err(|error| error.with_outcome(SendOutcome::NotSent))
 }
 
 fn question_content(text: &str, detail: &str) -> String {

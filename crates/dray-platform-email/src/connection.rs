@@ -60,8 +60,8 @@ impl MailServer<'_> {
     ) -> Result<BufferedStream, PlatformError> {
         // Data before the handshake was not protected, so it must not be used.
         if !io.buffer().is_empty() {
-            let why = "the server sent data before the TLS handshake";
-            return Err(PlatformError::new(ErrorKind::Auth, why));
+            let context = "the server sent data before the TLS handshake";
+            return Err(PlatformError::new(ErrorKind::Auth, context));
         }
         let handshake = self.shake_hands(io.into_inner());
         let protected = with_timeout(self.connect_timeout, handshake).await?;

@@ -115,7 +115,7 @@ impl MatrixApi {
         };
         response
             .await
-            .map_err(|error| error.at(SendOutcome::NotSent))
+            .map_err(|error| error.with_outcome(SendOutcome::NotSent))
     }
 
     /// Makes a `sync` request, whose response the server may delay until there are new events. `wait` is the longest
@@ -185,7 +185,7 @@ impl MatrixApi {
             }
             other => other,
         };
-        opened.map_err(|error| error.at(SendOutcome::NotSent))
+        opened.map_err(|error| error.with_outcome(SendOutcome::NotSent))
     }
 
     /// Largest file that the homeserver accepts, in bytes; `None` if it announces no limit.

@@ -49,7 +49,7 @@ pub(crate) async fn prepare_upload(
         other => other,
     }
     // An upload is never visible, neither after success nor after failure.
-    .map_err(|error| error.at(SendOutcome::NotSent))
+    .map_err(|error| error.with_outcome(SendOutcome::NotSent))
 }
 
 /// Converts a broken upload into a size error, if the file exceeds the limit of the homeserver.

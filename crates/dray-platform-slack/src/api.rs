@@ -64,7 +64,7 @@ impl SlackApi {
         let response = request.send(&|_| {}).await?;
         let scopes = response.header("x-oauth-scopes").map(str::to_owned);
         let identity = check_response(response).await;
-        let identity = identity.map_err(|error| error.at(SendOutcome::NotSent))?;
+        let identity = identity.map_err(|error| error.with_outcome(SendOutcome::NotSent))?;
         Ok((identity, scopes))
     }
 
@@ -107,7 +107,7 @@ impl SlackApi {
             return Ok(response.text().await?);
         }
         // An upload is not visible before its completion.
-        Err(of_status(status, wait).at(SendOutcome::NotSent))
+        Err(of_status(status, wait).with_outcome(SendOutcome::NotSent))
     }
 
     /// Opens a file that a user sent. The token is sent only to Slack's hosts, and redirects are not followed.
@@ -117,7 +117,7 @@ impl SlackApi {
         let response = request.send(&|_| {}).await?;
         let (status, wait) = (response.status(), response.retry_after());
         if status != 200 {
-            return Err(of_status(status, wait).at(SendOutcome::NotSent));
+            return Err(of_status(status, wait).with_outcome(SendOutcome::NotSent));
         }
         // Without the scope `files:read` the response is a login page with status 200 (platform-delivery 7.4).
         if response

@@ -21,9 +21,9 @@ pub struct SlackOptions {
     /// The bot's token (`xoxb-…`). Required. Scopes: `files:write`, `chat:write`; `files:read` for what users send,
     /// `im:write` for targets that are users.
     pub token: Secret,
-    /// The app's signing secret. Without it no event is accepted.
+    /// The app's signing secret. Without a signing secret, no event is accepted.
     pub signing_secret: Secret,
-    /// Where the Web API is. Default `https://slack.com/api`.
+    /// Base URL of the Web API. Default `https://slack.com/api`.
     pub base_url: String,
     /// Hosts that Slack serves files from and takes uploads at, besides that of `base_url`. The token goes to the host
     /// of `base_url` and to these with downloads; never with uploads. Default `files.slack.com`.
@@ -32,7 +32,7 @@ pub struct SlackOptions {
     pub ca_file: Option<PathBuf>,
     /// Most bytes of one file. Default 1 GB.
     pub upload_limit: Option<ByteSize>,
-    /// How long a share that Slack accepted is looked for before it counts as unknown. Default `30s`.
+    /// How long the service looks for a share that Slack accepted, before the outcome counts as unknown. Default `30s`.
     pub share_wait: Period,
     /// Time to connect, TLS included. Default `10s`.
     pub connect_timeout: Period,

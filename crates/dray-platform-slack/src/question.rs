@@ -84,7 +84,7 @@ pub(crate) async fn reply_to_press(
     });
     // Without an `actions` block the buttons go.
     let updated = api.json("chat.update", &message).await;
-    updated.map_err(|error| error.at(SendOutcome::NotSent))?;
+    updated.map_err(|error| error.with_outcome(SendOutcome::NotSent))?;
     noticed
 }
 
@@ -107,7 +107,7 @@ pub(crate) async fn close_question(
     let updated = api.json("chat.update", &message).await;
     updated
         .map(drop)
-        .map_err(|error| error.at(SendOutcome::NotSent))
+        .map_err(|error| error.with_outcome(SendOutcome::NotSent))
 }
 
 fn rich_text(elements: &[Value]) -> Value {

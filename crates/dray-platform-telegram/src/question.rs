@@ -79,17 +79,17 @@ pub(crate) async fn reply_to_press(
     let form = MultipartForm::new()
         .text("callback_query_id", &press.reference)
         .text("text", notice)
-        // Where the message does not change, the person must not miss why.
+        // Without an outcome the message does not change, so an alert shows the reason.
         .text("show_alert", reply.outcome.is_none().to_string());
     // A failure does not keep the outcome from being shown below.
-    let noticed = api.ask("answerCallbackQuery", form).await.map(|_| ());
+    let notice_result = api.ask("answerCallbackQuery", form).await.map(|_| ());
     let Some(outcome) = &reply.outcome else {
-        return noticed;
+        return notice_result;
     };
     let text = with_outcome(press.question(outcome), outcome);
     let form = edited_message(&press.target, &press.message_id, text);
     edit_message(api, form).await?;
-    noticed
+    notice_result
 }
 
 /// Shows the outcome in the message of a question that was not pressed, without its buttons.
@@ -115,7 +115,7 @@ fn edited_message(target: &DeliveryTarget, message_id: &str, text: String) -> Mu
         .text("chat_id", &target.chat)
         .text("message_id", message_id)
         .text("text", text)
-        // Without `reply_markup` the buttons go.
+        // An edit without `reply_markup` removes the buttons.
         .text(
             "link_preview_options",
             json!({ "is_disabled": true }).to_string(),
@@ -140,7 +140,7 @@ fn code_entity(head: &str, detail: &str) -> String {
     .to_string()
 }
 
-/// The question and its outcome, in one message; of a question that is too long for both the end is left out.
+/// The question and its outcome, in one message. If both are too long for it, the end of the question is left out.
 fn with_outcome(question: &str, outcome: &str) -> String {
     let room = MAX_TEXT_UNITS.saturating_sub(utf16_units(outcome) + OUTCOME_SEPARATOR.len());
     let mut units = 0;

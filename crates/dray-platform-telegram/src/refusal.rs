@@ -125,7 +125,7 @@ pub(crate) fn refusal_error(
     }
     // Applies to a rate limit in the middle of an album too: the items before it are visible.
     if album.is_some() {
-        error = error.at(SendOutcome::Partial);
+        error = error.with_outcome(SendOutcome::Partial);
     } else if kind == ErrorKind::Transient {
         // 5xx: the server may have failed after it sent the message.
         error = error.ambiguous();

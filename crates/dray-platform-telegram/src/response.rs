@@ -120,7 +120,7 @@ pub(crate) fn confirm_files(
 
 /// The error for a message that differs from the request. Sending again could show it twice.
 fn partial_error(context: String) -> PlatformError {
-    PlatformError::new(ErrorKind::Unknown, context).at(SendOutcome::Partial)
+    PlatformError::new(ErrorKind::Unknown, context).with_outcome(SendOutcome::Partial)
 }
 
 /// The error for a success whose response cannot be read: the message is probably visible.

@@ -15,13 +15,13 @@ const MAX_TEXT_CHARACTERS: usize = 40_000;
 /// Most files of one event.
 const MAX_FILES: usize = 10;
 
-/// Addresses that files go to, and the secret of what comes from there.
+/// The addresses that receive files, and the secret of the messages that they send.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct WebhookOptions {
     /// The addresses by their names; a target is written `webhook:NAME`.
     pub hooks: BTreeMap<String, WebhookAddress>,
-    /// Secret that messages to us are signed with. Without it none is accepted.
+    /// Secret that inbound messages are signed with. Without a secret, no message is accepted.
     pub inbound_secret: Secret,
     /// Hosts (with the port where it is not the usual one) that attachments of such messages are fetched from. None by
     /// default.
@@ -42,7 +42,7 @@ pub struct WebhookOptions {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct WebhookAddress {
-    /// Where events are posted. Required; it may hold a token and is never shown.
+    /// URL that events are posted to. Required; it may hold a token and is never shown.
     pub url: Secret,
     /// Secret that events are signed with. Required.
     pub secret: Secret,

@@ -456,7 +456,7 @@ impl BridgePlatform {
             .send(&|_| {})
             .await
             // Reading has no visible effect, so its errors are never ambiguous.
-            .map_err(|error| PlatformError::from(error).at(SendOutcome::NotSent))?;
+            .map_err(|error| PlatformError::from(error).with_outcome(SendOutcome::NotSent))?;
         if !response.is_success() {
             return Err(refusal_error(&response));
         }

@@ -211,7 +211,7 @@ impl Platform for CloudPlatform {
             .api
             .post("media", |request| request.multipart(form), &report_progress)
             .await
-            .map_err(|error| error.at(SendOutcome::NotSent))?;
+            .map_err(|error| error.with_outcome(SendOutcome::NotSent))?;
         // An upload without an id can be repeated, because it is not visible.
         let id = response.get("id").and_then(Value::as_str);
         id.map(str::to_owned).ok_or_else(|| {

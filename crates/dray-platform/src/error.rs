@@ -159,7 +159,7 @@ impl PlatformError {
 
     /// Sets whether a message may be visible although the request failed.
     #[must_use]
-    pub const fn at(mut self, outcome: SendOutcome) -> Self {
+    pub const fn with_outcome(mut self, outcome: SendOutcome) -> Self {
         self.outcome = outcome;
         self
     }

@@ -32,7 +32,7 @@ impl ChatLimits {
             .map_or(self.any, |(_, limit)| *limit)
     }
 
-    /// The same limits with no route above `learned` bytes, which a refusal taught.
+    /// The same limits with no route above `learned` bytes, a limit that a refusal of the platform showed.
     #[must_use]
     pub fn at_most(mut self, learned: u64) -> Self {
         self.any = self.any.min(learned);

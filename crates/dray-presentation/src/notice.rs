@@ -34,14 +34,14 @@ pub enum FailureReason {
     WindowClosed,
     /// A temporary failure of the platform, the store or the network; the same request may work later.
     TryLater,
-    /// It was sent, but the response was lost, so it may have arrived.
+    /// The file was sent, but the response was lost, so it may have arrived.
     Ambiguous,
 }
 
 /// One file that was not delivered.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct FileFailure {
-    /// Its name or path; only the last part is shown.
+    /// Name or path of the file; only the last part is shown.
     pub name: String,
     /// The reason that the notice groups by.
     pub reason: FailureReason,

@@ -25,11 +25,11 @@ pub fn human_size(bytes: u64) -> String {
 
 /// `62 MB of 50 MB`: the size of a file and the limit. If both would have the same text, the bytes are shown.
 pub fn over_limit(size: u64, limit: u64) -> String {
-    let (has, may) = (human_size(size), human_size(limit));
-    if has == may {
+    let (size_text, limit_text) = (human_size(size), human_size(limit));
+    if size_text == limit_text {
         return format!("{size} bytes of {limit}");
     }
-    format!("{has} of {may}")
+    format!("{size_text} of {limit_text}")
 }
 
 #[cfg(test)]

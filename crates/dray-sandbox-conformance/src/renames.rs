@@ -14,12 +14,12 @@ pub(super) async fn a_file_is_renamed(context: &CaseContext<'_>) -> Result<(), C
     for replace in [false, true] {
         context.sandbox.rename(&from, &to, replace).await?;
         expect_bytes("moved", &context.read(&to).await?, b"moved")?;
-        let gone = context.sandbox.stat(&from, Follow::No).await;
-        expect_error("the old name", gone, &[ErrorKind::NotFound])?;
+        let old_name_stat = context.sandbox.stat(&from, Follow::No).await;
+        expect_error("the old name", old_name_stat, &[ErrorKind::NotFound])?;
         context.sandbox.rename(&to, &from, replace).await?;
         let missing = context.sandbox.rename(&to, &from, replace).await;
         expect_error(
-            "renaming what is missing",
+            "renaming a missing file",
             missing,
             &[ErrorKind::NotFound, ErrorKind::Exists],
         )?;
@@ -60,8 +60,8 @@ pub(super) async fn a_target_is_replaced_on_request(
     let to = context.put("to", b"old and longer").await?;
     context.sandbox.rename(&from, &to, true).await?;
     expect_bytes("target", &context.read(&to).await?, b"new")?;
-    let gone = context.sandbox.stat(&from, Follow::No).await;
-    expect_error("the old name", gone, &[ErrorKind::NotFound])
+    let old_name_stat = context.sandbox.stat(&from, Follow::No).await;
+    expect_error("the old name", old_name_stat, &[ErrorKind::NotFound])
 }
 
 pub(super) async fn one_of_two_renames_wins(context: &CaseContext<'_>) -> Result<(), CaseEnd> {

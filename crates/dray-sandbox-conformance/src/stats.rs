@@ -131,7 +131,7 @@ pub(super) async fn a_missing_entry_is_not_found(context: &CaseContext<'_>) -> R
         expect_error("missing", missing, &[ErrorKind::NotFound])?;
         let below = context.path("missing")?.join("below")?;
         let below = context.sandbox.stat(&below, follow).await;
-        expect_error("below what is missing", below, &[ErrorKind::NotFound])?;
+        expect_error("below a missing entry", below, &[ErrorKind::NotFound])?;
         let below = context.sandbox.stat(&file.join("below")?, follow).await;
         expect_error(
             "below a file",

@@ -1,6 +1,6 @@
-//! A server that speaks the API and the wire of the toolbox in a sandbox, for tests.
+//! A fake server for tests, with the API and the toolbox of each sandbox.
 //!
-//! A sandbox is a directory of this host, by its own paths: files are really there and commands really run.
+//! A sandbox is a directory of this host, under its real path: its files and commands are real.
 
 mod toolbox;
 

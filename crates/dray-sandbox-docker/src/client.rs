@@ -107,20 +107,20 @@ impl Client {
     pub(crate) async fn inspect(&self, name: &str) -> Result<Box<ContainerInspectResponse>, Error> {
         let docker = self.docker().await?;
         let inspection = docker.inspect_container(name, None::<InspectContainerOptions>);
-        let known = self
+        let description = self
             .head(async {
                 inspection
                     .await
                     .map_err(|error| fault::failed("looking at a container", error))
             })
             .await?;
-        let state = known.state.as_ref().and_then(|state| state.status);
+        let state = description.state.as_ref().and_then(|state| state.status);
         match state {
             // The engine still knows it, but its file system may vanish at any moment.
             Some(ContainerStateStatusEnum::REMOVING | ContainerStateStatusEnum::DEAD) => Err(
                 Error::new(ErrorKind::SandboxGone, "the container is being removed"),
             ),
-            _ => Ok(Box::new(known)),
+            _ => Ok(Box::new(description)),
         }
     }
 
@@ -166,11 +166,11 @@ impl Client {
             major_version,
             minor_version,
         };
-        Ok((self.library(&text, &version)?, text))
+        Ok((self.library_client(&text, &version)?, text))
     }
 
     /// Makes the library's client over our connections, with the version in front of every path.
-    fn library(&self, text: &str, version: &ClientVersion) -> Result<Docker, Error> {
+    fn library_client(&self, text: &str, version: &ClientVersion) -> Result<Docker, Error> {
         let transport = Arc::new(EngineTransport {
             endpoint: self.endpoint.clone(),
             connect_timeout: self.connect_timeout,

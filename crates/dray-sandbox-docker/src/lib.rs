@@ -1,8 +1,8 @@
 //! Files in Docker containers (sandbox-transfer 4).
 //!
-//! Bytes travel through the archive calls of the engine, which work on any container in any state and need no program
-//! in it. What they cannot do (digests, renames, removing) and what they cannot see (memory file systems, `/proc`,
-//! `/dev`) is done by commands in the container, as its user.
+//! The archive calls of the engine transfer bytes. They work on any container in any state and need no program in it.
+//! Commands in the container, run as its user, do what these calls cannot do (digests, renames, removing), and read
+//! what they cannot see (memory file systems, `/proc`, `/dev`).
 //!
 //! - [`DockerBackend`] finds containers and opens them; [`Config`] names the engine.
 //! - An incarnation is the full id of the container.

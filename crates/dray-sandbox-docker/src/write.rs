@@ -69,17 +69,19 @@ pub(crate) async fn send(
 ) -> Result<(), Error> {
     // The client library reports a broken body as its own error and loses the cause.
     let failure = Arc::new(Mutex::new(None));
-    let kept = Arc::clone(&failure);
-    let cut = tar.scan(kept, |kept, chunk| {
+    let cause = Arc::clone(&failure);
+    let uploaded = tar.scan(cause, |cause, chunk| {
         ready(match chunk {
             Ok(chunk) => Some(Ok(chunk)),
             Err(error) => {
-                *kept.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+                *cause.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
                 None
             }
         })
     });
-    let sent = client.upload(container, directory, Body::new(cut)).await;
+    let sent = client
+        .upload(container, directory, Body::new(uploaded))
+        .await;
     let failed = failure
         .lock()
         .unwrap_or_else(PoisonError::into_inner)

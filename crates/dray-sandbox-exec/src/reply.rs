@@ -115,7 +115,7 @@ impl Reply {
         limit: usize,
     ) -> Result<Self, Error> {
         let mut output = Vec::new();
-        let broken = loop {
+        let read_error = loop {
             match running.stdout.next().await {
                 Some(Ok(chunk)) => output.extend_from_slice(&chunk),
                 Some(Err(error)) => break Some(error),
@@ -126,7 +126,7 @@ impl Reply {
             }
         };
         drop(running.stdout);
-        let ended = match broken {
+        let ended = match read_error {
             Some(error) => Err(error),
             None => running.end.await,
         };
@@ -135,9 +135,9 @@ impl Reply {
             Err(error) => return Self::response_or_error(error, &output, nonce),
         };
         Self::parse(&output, nonce)?.ok_or_else(|| {
-            let begun = find(&output, &nonce.mark("begin ")).is_some();
+            let has_begun = find(&output, &nonce.mark("begin ")).is_some();
             let tail = output.len().saturating_sub(4096);
-            unanswered(&exit, output.get(tail..).unwrap_or_default(), begun)
+            unanswered(&exit, output.get(tail..).unwrap_or_default(), has_begun)
         })
     }
 
@@ -230,7 +230,7 @@ impl Reply {
     /// Fails when the script refused, or when its step failed. The record `message_tag` holds the error message of that
     /// step.
     pub(super) fn check(&self, message_tag: &str) -> Result<(), Error> {
-        let words = self.text(message_tag);
+        let message = self.text(message_tag);
         // The refusal is checked first: it has no status, and the script itself has chosen its kind.
         if self.get("refused").is_some() {
             let refusal = self.text("refused");
@@ -249,9 +249,9 @@ impl Reply {
                 let kind = match status {
                     "126" | "127" => ErrorKind::ToolMissing,
                     "" => ErrorKind::Truncated,
-                    _ => kind_of_text(&words).unwrap_or(ErrorKind::Unavailable),
+                    _ => kind_of_text(&message).unwrap_or(ErrorKind::Unavailable),
                 };
-                Err(Error::new(kind, format!("status {status}: {words}")))
+                Err(Error::new(kind, format!("status {status}: {message}")))
             }
         }
     }
@@ -288,15 +288,15 @@ fn split(payload: &[u8], nonce: &Nonce) -> Vec<(String, Vec<u8>)> {
         let next = find(rest, &mark);
         let value = rest.get(..next.unwrap_or(rest.len())).unwrap_or_default();
         if open {
-            let cut = value
+            let tag_end = value
                 .iter()
                 .position(u8::is_ascii_whitespace)
                 .unwrap_or(value.len());
-            let (tag, value) = value.split_at(cut);
+            let (tag, value) = value.split_at(tag_end);
             let value = value.strip_prefix(b" ").unwrap_or(value);
             records.push((String::from_utf8_lossy(tag).into_owned(), value.to_vec()));
         }
-        match next.and_then(|at| rest.get(at + mark.len()..)) {
+        match next.and_then(|start| rest.get(start + mark.len()..)) {
             Some(after) => rest = after,
             None => return records,
         }

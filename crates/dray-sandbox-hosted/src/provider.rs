@@ -69,8 +69,8 @@ pub trait Provider: Debug + Send + Sync + 'static {
     /// Renames a file; an existing target is replaced. Returns false when the provider has no call for that.
     ///
     /// # Errors
-    /// The call failed. Commands are tried after [`ErrorKind::ToolMissing`], [`ErrorKind::Unavailable`] and
-    /// [`ErrorKind::Protocol`].
+    /// The call failed. After [`ErrorKind::ToolMissing`], [`ErrorKind::Unavailable`] and [`ErrorKind::Protocol`], the
+    /// caller tries commands.
     async fn replace(&self, _from: &str, _to: &str) -> Result<bool, Error> {
         Ok(false)
     }

@@ -1,4 +1,4 @@
-//! Failures of the API server as kinds of failure (sandbox-transfer 6.4).
+//! Maps failures of the API server to error kinds (sandbox-transfer 6.4).
 
 use std::error::Error as StdError;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use dray_sandbox::{Error, ErrorKind};
 use serde::Deserialize;
 
 /// Characters of the server's message that are kept for the operator.
-const MAX_MESSAGE_BYTES: usize = 1024;
+const MAX_MESSAGE_CHARACTERS: usize = 1024;
 
 /// `StatusBody` of `meta/v1`, with the fields that are used here.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -31,7 +31,7 @@ pub(crate) struct StatusDetails {
     pub(crate) retry_after_seconds: u64,
 }
 
-/// One cause of a failure; an exit code is one (`reason` is `ExitCode`).
+/// One cause of a failure. With the reason `ExitCode`, the message is the exit code.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub(crate) struct StatusCause {
@@ -39,8 +39,8 @@ pub(crate) struct StatusCause {
     pub(crate) message: String,
 }
 
-/// Texts and kinds, in lower case; the first match counts, so that specific ones come first. The words before it
-/// distinguish a text about a missing program from one about a container.
+/// Parts of messages in lower case, with their kinds. The first match counts, so texts about a missing program come
+/// before texts about a container.
 const ERROR_TEXTS: &[(&str, ErrorKind)] = &[
     ("executable file not found", ErrorKind::ToolMissing),
     ("no such file or directory", ErrorKind::ToolMissing),
@@ -75,7 +75,11 @@ pub(crate) fn refused(
     status: &StatusBody,
     retry_after: Option<Duration>,
 ) -> Error {
-    let text: String = status.message.chars().take(MAX_MESSAGE_BYTES).collect();
+    let text: String = status
+        .message
+        .chars()
+        .take(MAX_MESSAGE_CHARACTERS)
+        .collect();
     let known = kind_of(&text);
     let kind = match code {
         401 | 403 => ErrorKind::Auth,
@@ -102,15 +106,15 @@ pub(crate) fn refused(
         None => format!("{action}: status {code}: {}", text.escape_debug()),
     };
     let error = Error::new(kind, context);
-    let message = status
+    let body_delay = status
         .details
         .as_ref()
         .map(|details| details.retry_after_seconds);
-    let message = message
+    let body_delay = body_delay
         .filter(|seconds| *seconds > 0)
         .map(Duration::from_secs);
-    // The header comes from the hop that answered, the Status perhaps from a server behind it.
-    match retry_after.or(message) {
+    // The header first: it comes from the server that responded, but the body may come from a server behind it.
+    match retry_after.or(body_delay) {
         Some(delay) if matches!(kind, ErrorKind::RateLimited | ErrorKind::Unavailable) => {
             error.with_retry_after(delay)
         }
@@ -123,7 +127,11 @@ pub(crate) fn not_run(status: &StatusBody) -> Error {
     match status.code {
         // The kubelet reports its own failures as 500, or without a code.
         0 | 500 => {
-            let text: String = status.message.chars().take(MAX_MESSAGE_BYTES).collect();
+            let text: String = status
+                .message
+                .chars()
+                .take(MAX_MESSAGE_CHARACTERS)
+                .collect();
             let kind = kind_of(&text).unwrap_or(ErrorKind::Unavailable);
             Error::new(kind, format!("running a command: {}", text.escape_debug()))
         }
@@ -141,25 +149,25 @@ fn missing_right(text: &str) -> Option<String> {
 
 /// Makes the error of a request without a response. A server that cannot prove its identity counts as a failed
 /// credential, not as an unreachable one.
-pub(crate) fn unreached(doing: &str, error: kube::Error) -> Error {
+pub(crate) fn unreached(action: &str, error: kube::Error) -> Error {
     let kind = match &error {
         kube::Error::Auth(_) => ErrorKind::Auth,
         error if is_certificate(error) => ErrorKind::Auth,
         _ => ErrorKind::Unavailable,
     };
-    Error::new(kind, doing).caused_by(error)
+    Error::new(kind, action).caused_by(error)
 }
 
-/// Whether a refused certificate is the cause. `std::io::Error` leaves what it holds out of its own chain.
+/// Whether a refused certificate is the cause. `std::io::Error` does not include the error that it wraps in its chain.
 fn is_certificate(error: &(dyn StdError + 'static)) -> bool {
     if let Some(rustls::Error::InvalidCertificate(_)) = error.downcast_ref() {
         return true;
     }
-    let held = error
+    let inner = error
         .downcast_ref::<std::io::Error>()
         .and_then(std::io::Error::get_ref);
-    match (held, error.source()) {
-        (Some(held), _) => is_certificate(held),
+    match (inner, error.source()) {
+        (Some(inner), _) => is_certificate(inner),
         (None, Some(source)) => is_certificate(source),
         (None, None) => false,
     }

@@ -131,8 +131,8 @@ impl Root {
         if target.first() == Some(&b'/') {
             for wanted in path_parts(self.real.as_bytes()) {
                 if rest.next() != Some(wanted) {
-                    let why = "a link leads out of the sandbox";
-                    return Err(Error::new(ErrorKind::OutsideRoot, why));
+                    let context = "a link leads out of the sandbox";
+                    return Err(Error::new(ErrorKind::OutsideRoot, context));
                 }
             }
             resolved.clear();
@@ -144,8 +144,8 @@ impl Root {
     /// The real directory in which a path lies, and its name there.
     pub(super) fn parent(&self, path: &SandboxPath) -> Result<(Vec<Vec<u8>>, Vec<u8>), Error> {
         if self.names(path)?.is_empty() {
-            let why = "the sandbox directory itself";
-            return Err(Error::new(ErrorKind::OutsideRoot, why));
+            let context = "the sandbox directory itself";
+            return Err(Error::new(ErrorKind::OutsideRoot, context));
         }
         let parent = self.resolve(&path.parent(), Follow::Yes)?;
         if parent.stat.kind != FileKind::Directory {

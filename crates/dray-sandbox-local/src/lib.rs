@@ -83,8 +83,8 @@ impl LocalBackend {
     fn find(&self, address: &Address) -> Result<Root, Error> {
         let given = Path::new(&address.name);
         if !given.is_absolute() {
-            let why = "the directory of a local sandbox is absolute";
-            return Err(Error::new(ErrorKind::InvalidName, why));
+            let context = "the directory of a local sandbox is absolute";
+            return Err(Error::new(ErrorKind::InvalidName, context));
         }
         let outside = || Error::new(ErrorKind::OutsideRoot, "not beneath an allowed directory");
         // The text is checked first, so that a caller cannot probe what else exists on this host.
@@ -160,8 +160,8 @@ impl Backend for LocalBackend {
         blocking::run(move |_| {
             let root = backend.find(&handle.address)?;
             if root.incarnation() != handle.incarnation {
-                let why = "the directory is another one now";
-                return Err(Error::new(ErrorKind::SandboxGone, why));
+                let context = "the directory is another one now";
+                return Err(Error::new(ErrorKind::SandboxGone, context));
             }
             Ok(Arc::new(LocalSandbox::new(handle, root)) as Arc<dyn Sandbox>)
         })

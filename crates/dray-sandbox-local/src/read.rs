@@ -66,8 +66,8 @@ impl Root {
         }
         if is_foreign_link(stat, self.stat.uid) {
             // It may be another name of a secret that the sandbox user cannot read.
-            let why = "a hard link to a file of another user";
-            return Err(Error::new(ErrorKind::DeniedPath, why));
+            let context = "a hard link to a file of another user";
+            return Err(Error::new(ErrorKind::DeniedPath, context));
         }
         Ok(())
     }
@@ -144,8 +144,8 @@ impl OpenFile {
         if (now.size, now.mtime_ns) == (self.stat.size, self.stat.mtime_ns) {
             return Ok(());
         }
-        let why = "its size or time changed";
-        Err(Error::new(ErrorKind::ChangedDuringTransfer, why))
+        let context = "its size or time changed";
+        Err(Error::new(ErrorKind::ChangedDuringTransfer, context))
     }
 
     /// The bytes from `offset`. The next chunk is read while the last one is in use.

@@ -1,6 +1,6 @@
 //! Files in sandboxes of Modal (sandbox-transfer 7).
 //!
-//! All operations are commands: the provider's file tool is one, and a shell reports what the tool cannot (inodes,
+//! All operations are commands. They run the provider's file tool, or a shell for what the tool cannot report (inodes,
 //! targets of links, digests) or do (rename). Commands go to the router of the worker that runs the sandbox; both of
 //! their streams are read and written by offset, so that a broken connection loses nothing (sandbox-transfer R-10).
 //!

@@ -1,5 +1,5 @@
-//! Locks by key, so that one task at a time places the waiting uploads of a session: for work that arrived, or for a
-//! caller that settles them.
+//! Locks by key, so that one task at a time places the waiting uploads of a session. Such a task handles arrived work,
+//! or a caller that settles the uploads.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};

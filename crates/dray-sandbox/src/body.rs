@@ -101,12 +101,12 @@ impl fmt::Debug for Body {
 mod tests {
     use super::*;
 
-    async fn exactly(pieces: &[&'static [u8]], size: u64) -> Result<Vec<u8>, ErrorKind> {
-        let pieces: Vec<_> = pieces
+    async fn exactly(chunks: &[&'static [u8]], size: u64) -> Result<Vec<u8>, ErrorKind> {
+        let chunks: Vec<_> = chunks
             .iter()
             .map(|chunk| Ok(Bytes::from_static(chunk)))
             .collect();
-        Body::new(stream::iter(pieces))
+        Body::new(stream::iter(chunks))
             .exactly(size)
             .read_all(100)
             .await

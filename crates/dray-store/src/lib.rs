@@ -75,7 +75,7 @@ pub const MAX_OBJECT: u64 = 10_000 * PART_BYTES as u64;
 /// Most bytes of one presigned `PUT` (S3 allows 5 GiB in one request).
 pub const MAX_SINGLE_PUT_BYTES: u64 = 5 << 30;
 
-/// Bytes of one part of a multipart upload: the smallest that S3 allows, so that one part on its way and the next one
+/// Bytes of one part of a multipart upload: the smallest that S3 allows, so that one part in transit and the next one
 /// being filled stay within [`MAX_TRANSFER_BYTES`].
 pub const PART_BYTES: usize = 5 << 20;
 

@@ -47,11 +47,11 @@ pub struct StoreOptions {
     pub origin_lifetime: Period,
     /// How long unfinished uploads are kept. Default `1d`.
     pub stage_lifetime: Period,
-    /// How long what is on its way between sandboxes and people is kept after its last use, unless a delivery or a link
-    /// still needs it: `15m` to `15d`. Default `1h`.
+    /// How long the store keeps a file in transit between a sandbox and a person after its last use, unless a delivery
+    /// or a link still needs it: `15m` to `15d`. Default `1h`.
     pub cache_lifetime: Period,
-    /// Most bytes of all that is on its way. Above that the least recently used goes first, never what a delivery or a
-    /// link needs. Default `16GiB`.
+    /// Most bytes of all files in transit. Above it, the store deletes the least recently used file first, but no file
+    /// that a delivery or a link needs. Default `16GiB`.
     pub cache_size: ByteSize,
     /// Requests to the store at one time, and readers at one time. Default 16.
     pub concurrency: u32,

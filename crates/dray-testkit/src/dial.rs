@@ -159,12 +159,12 @@ impl DialCore {
     }
 
     /// Injects a fault for one file.
-    pub fn misbehave(&self, path: impl Into<String>, fault: InjectedFault) {
+    pub fn inject_file_fault(&self, path: impl Into<String>, fault: InjectedFault) {
         self.lock().file_faults.insert(path.into(), fault);
     }
 
     /// Removes the fault of one file.
-    pub fn behave(&self, path: &str) {
+    pub fn clear_file_fault(&self, path: &str) {
         self.lock().file_faults.remove(path);
     }
 

@@ -87,7 +87,7 @@ impl RehearsalServer {
     }
 
     /// Every request so far, in order of arrival.
-    pub fn asked(&self) -> Vec<RehearsedRequest> {
+    pub fn received_requests(&self) -> Vec<RehearsedRequest> {
         lock_state(&self.state).requests.clone()
     }
 

@@ -7,8 +7,8 @@ use dray_sandbox::error::{Error, ErrorKind};
 use dray_sandbox::metadata::{Metadata, Transport};
 use dray_types::Sha256Digest;
 
-/// The destination of a get. The calls are `begin` and then `write` repeatedly, again from `begin` when a copy starts
-/// again, and at the end exactly one of `finish`, `abort` and `interrupt`. Nothing may be published before `finish`.
+/// The destination of a get. The engine calls `begin`, then `write` repeatedly, and at the end exactly one of `finish`,
+/// `abort` and `interrupt`. For each new copy it calls `begin` again. Nothing may be published before `finish`.
 ///
 /// A failure of a sink ends the transfer: a retry inside the sink would otherwise be retried again here.
 #[async_trait]

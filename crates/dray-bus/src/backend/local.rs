@@ -158,7 +158,7 @@ impl LocalBackend {
         stream: &str,
         sequence: u64,
     ) -> Result<Option<StoredMessage>, TransportError> {
-        self.with_log(stream, |log, _| log.at(sequence))
+        self.with_log(stream, |log, _| log.message_at(sequence))
     }
 
     pub(crate) fn cursor(

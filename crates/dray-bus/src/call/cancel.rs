@@ -35,7 +35,8 @@ impl Drop for CancelGuard<'_> {
             // forever.
             self.bus.area(self.area).release_probe();
         }
-        // `drop` cannot wait, and outside a runtime the process is ending: the responder meets its deadline instead.
+        // `drop` cannot wait, so a task publishes. Without a runtime the process is ending, and the request runs until
+        // its deadline.
         let Some(runtime) = tokio::runtime::Handle::try_current()
             .ok()
             .filter(|_| self.armed)

@@ -50,11 +50,11 @@ async fn work_that_keeps_failing_is_dead_lettered_after_its_attempts(fixture: Bu
 async fn a_handler_that_panics_twice_is_poison(fixture: BusFixture) {
     fixture.provision(Duration::from_secs(30)).await;
     let script = ScriptedHandler::default();
-    let patient = WorkSettings {
+    let five_attempts = WorkSettings {
         attempts: 5,
         ..work_settings()
     };
-    let worker = TestWorker::start(&fixture.bus, patient, script.clone());
+    let worker = TestWorker::start(&fixture.bus, five_attempts, script.clone());
     let mut events = fixture.events(EVENT_SUBJECTS).await;
     submit_work(&fixture, "op", "panics").await;
     let rejected = next_rejection(&mut events).await;
@@ -67,19 +67,19 @@ async fn a_handler_that_panics_twice_is_poison(fixture: BusFixture) {
 async fn poison_messages_are_dead_lettered_and_reported(fixture: BusFixture) {
     let (script, worker) = at_work(&fixture).await;
     let mut events = fixture.events(EVENT_SUBJECTS).await;
-    let good = |operation: &str| foreign_message(&fixture.meta(operation), &tool_call("works"), 0);
-    let mut undecodable = good("one");
+    let valid = |operation: &str| foreign_message(&fixture.meta(operation), &tool_call("works"), 0);
+    let mut undecodable = valid("one");
     undecodable.payload = bytes::Bytes::from_static(b"\xff\xff\xff");
-    let mut unsupported = good("two");
+    let mut unsupported = valid("two");
     unsupported
         .headers
         .set(headers::SCHEMA_HEADER, "dray.v2.ToolCallRequested/1");
-    let mut forged = good("three");
+    let mut forged = valid("three");
     forged.headers.set(headers::TENANT_HEADER, "other");
-    let mut steering = good("four");
+    let mut steering = valid("four");
     steering.headers.append("Nats-Rollup-X", "all");
     steering.headers.append("nats-expected-nothing", "all");
-    let mut bare = good("five");
+    let mut bare = valid("five");
     bare.headers = crate::MessageHeaders::new();
     let poison = [undecodable, unsupported, forged, steering, bare];
     let count = poison.len();
@@ -120,11 +120,11 @@ async fn a_dead_letter_can_be_shown_and_redriven_once(fixture: BusFixture) {
     next_rejection(&mut events).await;
     let letters = fixture.bus.dead_letters();
     let sequence = letters.list(1, 10).await.unwrap()[0].sequence;
-    let shown = letters.show(sequence).await.unwrap().letter;
-    assert_eq!(shown.subject, "dray.work.toolcall.v1.resolve.acme");
-    assert_eq!(shown.payload, tool_call("always-passing").encode_to_vec());
+    let letter = letters.show(sequence).await.unwrap().letter;
+    assert_eq!(letter.subject, "dray.work.toolcall.v1.resolve.acme");
+    assert_eq!(letter.payload, tool_call("always-passing").encode_to_vec());
     assert!(
-        shown
+        letter
             .headers
             .iter()
             .any(|header| header.name == headers::OPERATION_HEADER)
@@ -186,11 +186,11 @@ async fn dead_letters_are_found_by_tenant_code_and_state(fixture: BusFixture) {
 async fn a_dead_letter_is_resolved_when_its_redriven_work_succeeds(fixture: BusFixture) {
     fixture.provision(Duration::from_secs(30)).await;
     let script = ScriptedHandler::default();
-    let hasty = WorkSettings {
+    let one_attempt = WorkSettings {
         attempts: 1,
         ..work_settings()
     };
-    let worker = TestWorker::start(&fixture.bus, hasty, script.clone());
+    let worker = TestWorker::start(&fixture.bus, one_attempt, script.clone());
     let mut events = fixture.events(EVENT_SUBJECTS).await;
     let meta = submit_work(&fixture, "op", "fails-once").await;
     next_rejection(&mut events).await;

@@ -29,7 +29,7 @@ pub struct DeadLetters {
 /// A dead letter with everything in it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DeadLetterDetails {
-    /// Its line in a list of letters.
+    /// The line of the letter in a list.
     pub summary: DeadLetterSummary,
     /// The decoded letter with the original's headers and payload.
     pub letter: v1::DeadLetter,
@@ -55,10 +55,10 @@ pub enum LetterError {
         "dead letter {0} holds only the beginning of its original, which is gone from the work stream"
     )]
     Incomplete(u64),
-    /// Its work was started again before; a second time would do it twice.
+    /// The work of the letter was started again before; another start would do it twice.
     #[error("the work of dead letter {0} was started again before")]
     AlreadyRestarted(u64),
-    /// Its work is done.
+    /// The work of the letter is done.
     #[error("the work of dead letter {0} is done")]
     AlreadyResolved(u64),
     /// The ledger could not be read.

@@ -76,7 +76,7 @@ impl WorkHandler<v1::ToolCallRequested> for SlowHandler {
         delivery: WorkDelivery<v1::ToolCallRequested>,
     ) -> Result<WorkCompleted, WorkFailure> {
         self.epochs.lock().unwrap().push(delivery.epoch);
-        // The clock is paused, so this duration no real time.
+        // The clock is paused, so this takes no real time.
         tokio::time::sleep(self.duration).await;
         Ok(WorkCompleted::event(&resolved_event(&delivery)))
     }
@@ -112,12 +112,12 @@ async fn wait_until_reported(stage: &ModelStage, meta: &crate::Meta) -> v1::Ledg
         if let Some(record) = found.filter(|record| record.state() == LedgerState::Reported) {
             return record;
         }
-        // The clock is paused, so this duration no real time.
+        // The clock is paused, so this takes no real time.
         tokio::time::sleep(CLOCK_TICK).await;
     }
 }
 
-/// One worker dies at the given step of its requests to the bus; then a second worker starts.
+/// One worker crashes at the given step of its requests to the bus; then a second worker starts.
 async fn recovers_after_a_kill(step: u32, fault: InjectedFault) {
     let stage = ModelStage::new().await;
     let _ticking = tick_clock(&stage.clock);

@@ -12,7 +12,7 @@ pub struct TopologyMismatch {
     pub object: String,
     /// The field; `existence` when the object is absent.
     pub field: &'static str,
-    /// What it must be.
+    /// The required value.
     pub expected: String,
     /// What the server reports; `absent` for a missing object.
     pub found: String,
@@ -91,7 +91,7 @@ pub fn call_subjects() -> Vec<String> {
     use dray_proto::{contract::call_subject, v1};
     let calls = call_contracts();
     let mut subjects: Vec<_> = calls.into_iter().map(|call| call.subject).collect();
-    // The same for publishers that may call only for their own tenant.
+    // Publishers that may call only for their own tenant use a subject that ends in it.
     subjects.push(format!(
         "{}.*",
         call_subject::<v1::ToolCallOutcomeRequest>()
@@ -142,8 +142,8 @@ fn absent_object(object: String) -> Vec<TopologyMismatch> {
     }]
 }
 
-/// Compares what the services depend on. How large a stream may grow and how many copies it has is the operator's
-/// choice, as long as a limit is set.
+/// Compares the fields that the services depend on. The operator chooses the size limit of a stream and its number of
+/// copies, but there must be a limit.
 pub(super) fn compare_stream(
     required: &StreamSpec,
     found: Option<&StreamSpec>,
@@ -199,7 +199,7 @@ pub(super) fn compare_stream(
     comparison.mismatches
 }
 
-/// Compares everything: a consumer has no fields to choose.
+/// Compares all fields: the operator chooses none of a consumer.
 pub(super) fn compare_consumer(
     required: &ConsumerSpec,
     found: Option<&ConsumerSpec>,

@@ -1,5 +1,5 @@
-//! What a worker does with a delivery, as functions of what it has read (messaging-reliability 6.2). The ledger and the
-//! acknowledgement are written elsewhere.
+//! Decides what a worker does with a delivery, from the ledger entry that it has read (messaging-reliability 6.2).
+//! Other modules write the ledger and acknowledge.
 
 use std::time::Duration;
 

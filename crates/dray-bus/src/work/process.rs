@@ -76,7 +76,7 @@ async fn deliver_to_handler<W: Work, H: WorkHandler<W>>(
         Ok(envelope) => envelope,
         Err(poison) => return handle_poison(context, pulled, None, &poison).await,
     };
-    // The payload is not decoded by guess: protobuf reads one message type as another without an error.
+    // The declared schema is checked before decoding: protobuf reads one message type as another without an error.
     if !is_schema(message.headers.get(headers::SCHEMA_HEADER), &W::full_name())
         || !W::serves(&envelope.area)
         || envelope.verb != W::VERB

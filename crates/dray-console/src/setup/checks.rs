@@ -102,7 +102,7 @@ async fn check<C: Call>(
         operation: None,
     };
     let action = state.begin_action(session, action).await?;
-    let checked = state.act(&action.meta, &request).await;
+    let checked = state.call_once(&action.meta, &request).await;
     action.finish(checked).await
 }
 

@@ -77,7 +77,7 @@ async fn files_of_the_tenant_are_listed_in_pages_with_labels_from_records_alone(
     console.list_store().await;
     let own = TenantId::default();
     let delivered = console.store_file(&own, "<p>held</p>").await;
-    let unnamed = console.store_file(&own, "nobody names it").await;
+    let unnamed = console.store_file(&own, "content of no delivery").await;
     let other = TenantId::new("other").unwrap();
     let foreign = console.store_file(&other, "private").await;
     console.deliver_file(delivered).await;

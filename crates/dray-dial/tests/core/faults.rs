@@ -132,7 +132,7 @@ async fn reads_are_tried_three_times_and_writes_once() {
     fake_server.inject_fault("/v1/bucket", Some(ApiFault::Silent));
     assert_eq!(core.bucket(&me).await.unwrap_err().kind, ErrorKind::Timeout);
     assert_eq!(count("/v1/bucket"), 4);
-    fake_server.inject_fault("/v1/bucket", Some(ApiFault::Says("a".repeat(5 << 20))));
+    fake_server.inject_fault("/v1/bucket", Some(ApiFault::Body("a".repeat(5 << 20))));
     assert_eq!(
         core.bucket(&me).await.unwrap_err().kind,
         ErrorKind::TooLarge

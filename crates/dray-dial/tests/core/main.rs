@@ -164,16 +164,16 @@ async fn r_3_limits_hold_on_what_is_read() {
     fake_server.put("b/a", "0123456789", "text/plain");
     let told = core.download(&me, &file("files/b/a"), 9).await.unwrap_err();
     assert_eq!(told.kind, ErrorKind::TooLarge);
-    fake_server.misbehave("b/a", InjectedFault::Endless);
+    fake_server.inject_file_fault("b/a", InjectedFault::Endless);
     let endless = core.download(&me, &file("files/b/a"), 1000).await.unwrap();
     assert_eq!(endless.bytes().await.unwrap_err().kind, ErrorKind::TooLarge);
-    fake_server.misbehave("b/a", InjectedFault::Truncated);
+    fake_server.inject_file_fault("b/a", InjectedFault::Truncated);
     let broken = core.download(&me, &file("files/b/a"), 1000).await.unwrap();
     assert_eq!(broken.bytes().await.unwrap_err().kind, ErrorKind::Broken);
-    fake_server.misbehave("b/a", InjectedFault::Stalled);
+    fake_server.inject_file_fault("b/a", InjectedFault::Stalled);
     let stalled = core.download(&me, &file("files/b/a"), 1000).await.unwrap();
     assert_eq!(stalled.bytes().await.unwrap_err().kind, ErrorKind::Timeout);
-    fake_server.misbehave("b/a", InjectedFault::Encoded);
+    fake_server.inject_file_fault("b/a", InjectedFault::Encoded);
     assert_eq!(
         core.download(&me, &file("files/b/a"), 1000)
             .await
@@ -181,7 +181,7 @@ async fn r_3_limits_hold_on_what_is_read() {
             .kind,
         ErrorKind::Malformed
     );
-    fake_server.misbehave("b/a", InjectedFault::GarbledMetadata);
+    fake_server.inject_file_fault("b/a", InjectedFault::GarbledMetadata);
     assert_eq!(
         core.metadata(&me, &file("files/b/a"))
             .await
@@ -331,7 +331,7 @@ async fn every_sign_in_has_its_own_outcome() {
         (ApiFault::Stalled(": wait\n\n".to_owned()), SignIn::TimedOut),
         (ApiFault::Cut("data: [".to_owned()), SignIn::Failed),
         (
-            ApiFault::Says("data: <html>\n\n".to_owned()),
+            ApiFault::Body("data: <html>\n\n".to_owned()),
             SignIn::Failed,
         ),
         (ApiFault::Status(401), SignIn::Failed),

@@ -75,7 +75,7 @@ fn known_type(text: &str) -> Option<&'static str> {
     [mime::EPUB]
         .iter()
         .chain(mime::OPEN_DOCUMENT)
-        .find(|its| **its == text)
+        .find(|known| **known == text)
         .copied()
 }
 
@@ -142,7 +142,7 @@ fn content_type(types: &[u8], part: &str) -> Option<String> {
             is_same_extension.then(|| attribute_value(element, "ContentType"))?
         });
         // The default of `xml` is usually plain XML, which does not identify the main part.
-        default.filter(|its| mime::of_main_part(its).is_some())
+        default.filter(|content_type| mime::of_main_part(content_type).is_some())
     })
 }
 

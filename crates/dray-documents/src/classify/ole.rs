@@ -43,8 +43,8 @@ struct Sectors<'a> {
     input: &'a mut dyn Input,
     header: [u8; 512],
     shift: u32,
-    /// Number of the second-level sector that was followed last, and its place in the chain.
-    hop: Option<(usize, u32)>,
+    /// The second-level sector that was followed last: its index in the chain, and its number.
+    last_difat_sector: Option<(usize, u32)>,
 }
 
 /// Classifies the file by the names in the root.
@@ -62,13 +62,13 @@ pub(super) fn classify_root(input: &mut dyn Input) -> io::Result<OleContent> {
         input,
         header,
         shift,
-        hop: None,
+        last_difat_sector: None,
     };
     let entries = sectors.directory()?;
     Ok(content_of_names(&names_in_root(&entries)))
 }
 
-/// The table of read-attachment 5.2, from the top.
+/// The first matching row of the table in read-attachment 5.2.
 fn content_of_names(names: &[&str]) -> OleContent {
     let has = |stream: &str| names.iter().any(|name| name.eq_ignore_ascii_case(stream));
     if has("EncryptedPackage") {
@@ -143,22 +143,20 @@ impl Sectors<'_> {
         }
         let first = u32_at(&self.header, 68);
         // Table sectors are requested in ascending order. A walk from the first one each time would be quadratic.
-        let (mut entry_offset, mut sector) = match self.hop {
-            Some((entry_offset, sector)) if entry_offset <= index_in_chain => {
-                (entry_offset, sector)
-            }
+        let (mut index, mut sector) = match self.last_difat_sector {
+            Some((index, sector)) if index <= index_in_chain => (index, sector),
             _ => (0, first),
         };
-        while entry_offset < index_in_chain {
+        while index < index_in_chain {
             let Some(next) = self
                 .word_of(sector, per_sector)?
                 .filter(|s| *s < MAX_SECTOR)
             else {
                 return Ok(None);
             };
-            (entry_offset, sector) = (entry_offset + 1, next);
+            (index, sector) = (index + 1, next);
         }
-        self.hop = Some((entry_offset, sector));
+        self.last_difat_sector = Some((index, sector));
         let found = self.word_of(sector, rest % per_sector)?;
         Ok(found.filter(|sector| *sector < MAX_SECTOR))
     }

@@ -20,8 +20,8 @@ const OCR_MEDIA_TYPES: [&str; 6] = [
 
 /// The converter of this family for a media type, when the text of pictures is wanted.
 pub(super) fn converter(hint: &ConversionHint) -> Option<Converter> {
-    let wanted = hint.ocr.is_some() && OCR_MEDIA_TYPES.contains(&hint.mime.as_str());
-    wanted.then_some(Converter {
+    let is_requested = hint.ocr.is_some() && OCR_MEDIA_TYPES.contains(&hint.mime.as_str());
+    is_requested.then_some(Converter {
         name: "picture",
         convert,
     })
@@ -62,8 +62,8 @@ pub fn is_picture(bytes: &[u8]) -> bool {
         || (bytes.starts_with(b"RIFF") && bytes.get(8..12) == Some(b"WEBP"))
 }
 
-/// Recognised text as Markdown: paragraphs where blank lines are, lines joined, words joined that were divided at the
-/// end of a line. Markup characters are escaped. Text beyond the limits is left out.
+/// Converts recognised text to Markdown. Blank lines separate paragraphs; the lines of a paragraph, and words that were
+/// divided at the end of a line, are joined. Markup characters are escaped. Text beyond the limits is left out.
 pub fn recognized_markdown(text: &str, limits: &Limits) -> String {
     let budget = Rc::new(Budget::new(limits.clone()));
     let mut out = Markdown::new(budget, Selection::All);

@@ -77,7 +77,7 @@ pub enum Selection {
         /// Numbers of the selected parts.
         span: Span,
     },
-    /// One part by its title or name, and of its tables the given rows. Compared without case.
+    /// One part by its title or name, compared without case, and the given rows of its tables.
     Named {
         /// [`Unit::Sheet`] or [`Unit::Chapter`], which have names.
         unit: Unit,
@@ -98,13 +98,18 @@ impl Selection {
     pub fn wants(&self, unit: Unit, number: u32, title: Option<&str>) -> bool {
         match self {
             Self::All | Self::Rows { .. } => true,
-            Self::Parts { unit: its, span } => *its == unit && span.holds(u64::from(number)),
+            Self::Parts {
+                unit: selected,
+                span,
+            } => *selected == unit && span.holds(u64::from(number)),
             Self::Named {
-                unit: its, name, ..
+                unit: selected,
+                name,
+                ..
             } => {
-                *its == unit
+                *selected == unit
                     && (title
-                        // A sheet called `2` and the second sheet may both fit; then both are written.
+                        // The name `2` may match a sheet called `2` and the second sheet; then both are written.
                         .is_some_and(|t| t.trim().to_lowercase() == name.trim().to_lowercase())
                         || name.trim().parse::<u32>() == Ok(number))
             }

@@ -61,7 +61,7 @@ impl Table {
         self
     }
 
-    /// Whether it has no rows.
+    /// Whether the table has no rows.
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty() && self.beyond == 0
     }

@@ -72,7 +72,7 @@ async fn check(
     sentence: &str,
 ) {
     let fixture = DialFixture::new().await;
-    fixture.core.misbehave("b/a.txt", trouble.clone());
+    fixture.core.inject_file_fault("b/a.txt", trouble.clone());
     let error = fixture.read("files/b/a.txt", FILE_LIMIT).await.unwrap_err();
     let fault = error.fault(&DisplayName::url("files/b/a.txt"));
     assert_eq!(
@@ -248,7 +248,7 @@ async fn retry_after_is_passed_on_and_capped() {
         let fixture = DialFixture::new().await;
         fixture
             .core
-            .misbehave("b/a.txt", InjectedFault::Busy(503, seconds));
+            .inject_file_fault("b/a.txt", InjectedFault::Busy(503, seconds));
         let error = fixture.read("files/b/a.txt", FILE_LIMIT).await.unwrap_err();
         let fault = error.fault(&DisplayName::url("files/b/a.txt"));
         assert_eq!(
@@ -265,7 +265,7 @@ async fn r2_redirects_are_not_followed() {
     let url = format!("{}/v1/files/b/a.txt", other.url());
     fixture
         .core
-        .misbehave("b/a.txt", InjectedFault::Redirect(url));
+        .inject_file_fault("b/a.txt", InjectedFault::Redirect(url));
     let error = fixture.read("files/b/a.txt", FILE_LIMIT).await.unwrap_err();
     assert!(
         matches!(error, DialError::Refused(status) if status == 302),
@@ -306,7 +306,7 @@ async fn r3_a_missing_or_wrong_length_does_not_bypass_the_limit() {
         InjectedFault::Endless,
     ] {
         let fixture = DialFixture::new().await;
-        fixture.core.misbehave("b/a.txt", trouble.clone());
+        fixture.core.inject_file_fault("b/a.txt", trouble.clone());
         let error = fixture
             .read("files/b/a.txt", ByteSize::bytes(100))
             .await
@@ -324,7 +324,7 @@ async fn r3_a_content_length_above_the_limit_is_refused_before_the_content() {
     let fixture = DialFixture::new().await;
     fixture
         .core
-        .misbehave("b/a.txt", InjectedFault::MetadataLie(10));
+        .inject_file_fault("b/a.txt", InjectedFault::MetadataLie(10));
     let read = fixture.read("files/b/a.txt", ByteSize::bytes(100)).await;
     assert!(
         matches!(read, Err(DialError::TooLarge { size: 1000, .. })),
@@ -335,7 +335,9 @@ async fn r3_a_content_length_above_the_limit_is_refused_before_the_content() {
 #[tokio::test]
 async fn r3_a_missing_length_within_the_limit_is_accepted() {
     let fixture = DialFixture::new().await;
-    fixture.core.misbehave("b/a.txt", InjectedFault::NoLength);
+    fixture
+        .core
+        .inject_file_fault("b/a.txt", InjectedFault::NoLength);
     assert_eq!(
         fixture
             .read("files/b/a.txt", FILE_LIMIT)
@@ -379,7 +381,7 @@ async fn responses_that_contradict_themselves_are_refused() {
 async fn silence_and_stalls_end_in_a_timeout() {
     for trouble in [InjectedFault::Silent, InjectedFault::Stalled] {
         let fixture = DialFixture::new().await;
-        fixture.core.misbehave("b/a.txt", trouble.clone());
+        fixture.core.inject_file_fault("b/a.txt", trouble.clone());
         let client = client(&fixture.core.url(), Duration::from_millis(100));
         let credentials = CallerCredentials {
             api_key: Secret::new("k"),

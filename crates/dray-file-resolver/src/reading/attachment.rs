@@ -59,17 +59,17 @@ impl ReadingContext {
         } else {
             match self.open(&access, location).await {
                 Ok(opened) => {
-                    let shown = shown_name(&body.name, &opened.name);
+                    let display_name = shown_name(&body.name, &opened.name);
                     let file = opened.file;
                     if body.plain {
                         Record::of_plain(
                             reader
-                                .markdown_file(&shown, file, &reading_request, &cancel)
+                                .markdown_file(&display_name, file, &reading_request, &cancel)
                                 .await,
                         )
                     } else {
                         reader
-                            .read_file(&shown, file, &reading_request, &cancel, &|_| {})
+                            .read_file(&display_name, file, &reading_request, &cancel, &|_| {})
                             .await
                     }
                 }

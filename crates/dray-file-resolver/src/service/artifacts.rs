@@ -20,8 +20,10 @@ pub(super) async fn list(
     let after = match request.after.as_slice() {
         [] => None,
         bytes => {
-            let wrong = |_| InvalidMessage::field("after", "a SHA-256 has 32 bytes");
-            Some(Sha256Digest::from_bytes(bytes.try_into().map_err(wrong)?))
+            let invalid_after = |_| InvalidMessage::field("after", "a SHA-256 has 32 bytes");
+            Some(Sha256Digest::from_bytes(
+                bytes.try_into().map_err(invalid_after)?,
+            ))
         }
     };
     let limit = match usize::try_from(request.limit).unwrap_or(MAX_ARTIFACTS) {

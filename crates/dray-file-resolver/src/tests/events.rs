@@ -218,7 +218,9 @@ async fn claims_of_other_tenants_are_rejected() {
 async fn what_may_pass_is_tried_again_until_it_has_passed() {
     let fixture = ResolverFixture::with(TENANT_KEYS).await;
     fixture.core.put("b/a", "text", "text/plain");
-    fixture.core.misbehave("b/a", InjectedFault::Status(503));
+    fixture
+        .core
+        .inject_file_fault("b/a", InjectedFault::Status(503));
     let meta = fixture.meta();
     let work = call(r#"{"a":"file:text::files/b/a"}"#);
     fixture.bus.publish_work(&meta, &work).await.unwrap();
@@ -227,7 +229,7 @@ async fn what_may_pass_is_tried_again_until_it_has_passed() {
         assert!(tokio::time::Instant::now() < deadline, "never tried");
         tokio::task::yield_now().await;
     }
-    fixture.core.behave("b/a");
+    fixture.core.clear_file_fault("b/a");
     let text = fixture
         .read(
             resolved(&fixture, &meta)

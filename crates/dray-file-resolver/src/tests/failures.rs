@@ -46,7 +46,9 @@ async fn a_store_that_is_away_fails_what_needs_it_and_nothing_else() {
 async fn a_stalled_file_times_out_while_other_calls_continue() {
     let fixture = ResolverFixture::with(&[("file-resolver.dial_read_timeout", "300ms")]).await;
     let fixture = with_files(fixture);
-    fixture.core.misbehave("b/large", InjectedFault::Stalled);
+    fixture
+        .core
+        .inject_file_fault("b/large", InjectedFault::Stalled);
     let (fault, (text, _)) = tokio::join!(
         fixture.fault(LARGE_ARGUMENTS),
         fixture.resolve(SMALL_ARGUMENTS)
@@ -70,7 +72,9 @@ async fn a_transfer_that_breaks_off_leaves_nothing_behind() {
         }),
         ..super::fixture::request(LARGE_ARGUMENTS)
     };
-    fixture.core.misbehave("b/large", InjectedFault::Truncated);
+    fixture
+        .core
+        .inject_file_fault("b/large", InjectedFault::Truncated);
     let fault = fixture.ask(request).await.unwrap_err();
     assert_eq!(
         (fault.code, fault.detail.as_str()),

@@ -51,7 +51,9 @@ async fn r8_logs_hold_no_contents_queries_or_credentials() {
     fixture.core.add_key("call-credential", "b");
     fixture.core.put("b/a", "file-contents", "text/plain");
     fixture.core.put("b/bad", "file-contents", "text/plain");
-    fixture.core.misbehave("b/bad", InjectedFault::Truncated);
+    fixture
+        .core
+        .inject_file_fault("b/bad", InjectedFault::Truncated);
     let mut asked = request(
         r#"{"a":"file:text::files/b/a?query-secret","b":"file:base64::files/b/a","p":"plain-argument",
             "u":"file:url::https://user-info:x@h.example/?query-secret"}"#,

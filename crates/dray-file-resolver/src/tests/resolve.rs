@@ -251,13 +251,17 @@ async fn what_the_model_cannot_correct_is_a_fault() {
     let fixture = ResolverFixture::new().await;
     fixture.core.put("b/a", "text", "text/plain");
     let arguments = r#"{"f":"file:text::files/b/a"}"#;
-    fixture.core.misbehave("b/a", InjectedFault::Status(401));
+    fixture
+        .core
+        .inject_file_fault("b/a", InjectedFault::Status(401));
     let fault = fixture.fault(arguments).await;
     assert_eq!(
         (fault.code, fault.is_retryable()),
         (FaultCode::Denied, false)
     );
-    fixture.core.misbehave("b/a", InjectedFault::Truncated);
+    fixture
+        .core
+        .inject_file_fault("b/a", InjectedFault::Truncated);
     let fault = fixture.fault(arguments).await;
     assert_eq!(
         (fault.detail.as_str(), fault.is_retryable()),
@@ -267,7 +271,7 @@ async fn what_the_model_cannot_correct_is_a_fault() {
         credentials: None,
         ..request(arguments)
     };
-    fixture.core.behave("b/a");
+    fixture.core.clear_file_fault("b/a");
     assert_eq!(
         fixture.ask(unkeyed).await.unwrap_err().detail,
         "dial_unauthorized"
@@ -278,7 +282,7 @@ async fn what_the_model_cannot_correct_is_a_fault() {
 async fn a_tool_that_runs_out_of_time_is_reported() {
     let fixture = ResolverFixture::new().await;
     fixture.core.put("b/a", "text", "text/plain");
-    fixture.core.misbehave("b/a", InjectedFault::Silent);
+    fixture.core.inject_file_fault("b/a", InjectedFault::Silent);
     let request = v1::ResolveRequest {
         options: Some(v1::ResolveOptions {
             tool_timeout_ms: 100,

@@ -37,7 +37,7 @@ async fn r3_a_file_above_the_limit_is_an_invalid_parameter() {
         Some(InjectedFault::Endless),
     ] {
         if let Some(trouble) = trouble {
-            fixture.core.misbehave("b/a", trouble);
+            fixture.core.inject_file_fault("b/a", trouble);
         }
         let reply = fixture.ask(limited(100)).await.unwrap();
         let Some(v1::resolve_reply::Outcome::Invalid(invalid)) = reply.outcome else {
@@ -121,11 +121,13 @@ async fn r4_zero_byte_files_load_once() {
 async fn r4_a_failed_load_is_tried_again_on_the_next_call() {
     let fixture = ResolverFixture::new().await;
     fixture.core.put("b/a", "text", "text/plain");
-    fixture.core.misbehave("b/a", InjectedFault::Status(404));
+    fixture
+        .core
+        .inject_file_fault("b/a", InjectedFault::Status(404));
     let arguments = r#"{"a":["file:text::files/b/a","file:text::files/b/a"]}"#;
     let invalid = fixture.invalid(arguments).await;
     assert_eq!(invalid.pointer, "/a/0");
-    fixture.core.behave("b/a");
+    fixture.core.clear_file_fault("b/a");
     assert_eq!(
         fixture.resolve(arguments).await.0,
         r#"{"a":["text","text"]}"#

@@ -274,9 +274,9 @@ impl TurnFixture {
     /// What the model was asked, in order.
     pub(crate) fn asked(&self) -> Vec<Value> {
         self.model
-            .asked()
+            .received_requests()
             .into_iter()
-            .map(|asked| asked.body)
+            .map(|request| request.body)
             .collect()
     }
 }

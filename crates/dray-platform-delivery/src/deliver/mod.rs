@@ -169,18 +169,18 @@ impl Sender {
         let ended = Box::pin(work).await;
         let ended = run.continue_if_user_wrote(&account, ended).await;
         match &ended {
-            // It keeps its place. What it waited for may have ended before its record was written.
+            // The delivery keeps its place. The one before it may have ended before this record was written.
             Ok(WorkEnd::Waiting(record)) if record.waiting == Some(WaitingReason::Queue) => {
                 self.turns.places.wake_reconciler.notify_one();
             }
             Ok(_) => self.turns.places.release_place(&chat, &delivery).await,
-            // It is tried again, in its place.
+            // The delivery is tried again and keeps its place.
             Err(_) => {}
         }
         ended
     }
 
-    /// Waits for what was requested earlier in the chat, then for the right to send, and does the work.
+    /// Waits for earlier deliveries to the chat, then for the right to send, and runs the steps.
     async fn deliver_in_order(
         &self,
         run: &mut DeliveryRun<'_>,

@@ -76,7 +76,7 @@ impl ChatTurns {
     }
 
     /// Takes the lease of a chat among all replicas; `None` if another replica has it for more than [`MAX_WAIT`].
-    /// Earlier deliveries that other workers have get [`EARLIER_GRACE`] to go first.
+    /// Earlier deliveries that other workers have get [`EARLIER_GRACE`] to take it first.
     pub(super) async fn take_chat_lease(
         &self,
         account: &PlatformAccount,

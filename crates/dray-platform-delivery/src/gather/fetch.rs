@@ -161,10 +161,10 @@ impl ExportCalls for DeliveryExport<'_> {
                 .call_meta(gather_request, &format!("s{index}"), METADATA_TIMEOUT);
         let entry = gatherer.context.bus.call_watched(&meta, request).await;
         let entry = entry.map_err(report_error)?;
-        let shown = name::shown_name(&request.path);
+        let display_name = name::shown_name(&request.path);
         gatherer
             .context
-            .publish_progress(gather_request, DeliveryStage::Fetching, &shown)
+            .publish_progress(gather_request, DeliveryStage::Fetching, &display_name)
             .await;
         Ok(entry)
     }

@@ -2,8 +2,8 @@
 //! compare-and-set, in the bucket `dray_platform`.
 //!
 //! A replica that is about to show or end a question moves [`OpenQuestion::due_ms`] first, so one replica does it, and
-//! another one continues when that one dies. The texts have keys of their own, so that the record stays small. Answers are
-//! not here: what is lost costs an edit of a message.
+//! another one continues if the first one crashes. The texts have keys of their own, so that the record stays small.
+//! Answers are not here: what is lost costs an edit of a message.
 
 use bytes::Bytes;
 use dray_bus::{KeyError, KeyValue};

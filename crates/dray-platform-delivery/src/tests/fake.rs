@@ -387,7 +387,7 @@ impl Platform for FakePlatform {
                 Err(refusal(ErrorKind::Transient).ambiguous())
             }
             FakeAction::LoseRequest => {
-                Err(refusal(ErrorKind::Transient).at(SendOutcome::Ambiguous))
+                Err(refusal(ErrorKind::Transient).with_outcome(SendOutcome::Ambiguous))
             }
             FakeAction::Unconfirmed => Err(refusal(ErrorKind::Unknown).ambiguous()),
             FakeAction::CrashAfter | FakeAction::CrashBefore => {

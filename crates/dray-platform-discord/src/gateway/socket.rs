@@ -141,11 +141,12 @@ impl GatewaySocket {
 
     pub(super) async fn send(&mut self, value: &Value) -> Result<(), PlatformError> {
         let sending = self.stream.send(Message::text(value.to_string()));
-        let broken = || PlatformError::new(ErrorKind::Transient, "could not send to the gateway");
+        let send_error =
+            || PlatformError::new(ErrorKind::Transient, "could not send to the gateway");
         match timeout(self.answer_timeout, sending).await {
             Ok(Ok(())) => Ok(()),
-            Ok(Err(cause)) => Err(broken().caused_by(cause)),
-            Err(_) => Err(broken()),
+            Ok(Err(cause)) => Err(send_error().caused_by(cause)),
+            Err(_) => Err(send_error()),
         }
     }
 

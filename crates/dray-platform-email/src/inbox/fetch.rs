@@ -35,7 +35,7 @@ pub(crate) async fn fetch_attachment(
             .bytes()
             .all(|byte| byte.is_ascii_digit() || byte == b'.')
     };
-    // It becomes a part of a command.
+    // The section becomes a part of a command.
     if !is_section(&reference.section) {
         return Err(PlatformError::new(
             ErrorKind::BadFormat,
@@ -54,7 +54,7 @@ pub(crate) async fn fetch_attachment(
     let mut connection = ImapConnection::open(options, inbox, tls).await?;
     // To read only: fetching an attachment must not mark its mail.
     let validity = connection.select(&inbox.mailbox, false).await?;
-    // Otherwise the UIDs were assigned again, and this one may name another mail.
+    // With another validity, the server has assigned the UIDs again, and this UID may name another mail.
     let uid = if validity == reference.validity {
         reference.uid
     } else {
@@ -122,8 +122,8 @@ impl AttachmentReader {
         }
         let length = CHUNK_BYTES.min(octets - self.read);
         // `PEEK` does not mark the mail as seen (RFC 3501, section 6.4.5).
-        let what = format!("(UID BODY.PEEK[{section}]<{}.{length}>)", self.read);
-        let fetched = self.connection.fetch(self.uid, &what).await?;
+        let items = format!("(UID BODY.PEEK[{section}]<{}.{length}>)", self.read);
+        let fetched = self.connection.fetch(self.uid, &items).await?;
         let fetched = fetched.ok_or_else(|| {
             PlatformError::new(ErrorKind::NotFound, "the mail is no longer there")
         })?;

@@ -214,7 +214,8 @@ fn a_refused_file_is_sent_by_another_route_once() {
 fn r_13_a_file_that_may_be_visible_is_not_sent_by_another_route() {
     let all = delivery(vec![sample::jpeg_file("a.jpg", 1)]);
     let step = plan_steps(&all, &limits()).remove(0);
-    let partial = PlatformError::new(ErrorKind::UnsupportedKind, "").at(SendOutcome::Partial);
+    let partial =
+        PlatformError::new(ErrorKind::UnsupportedKind, "").with_outcome(SendOutcome::Partial);
     assert_eq!(fallback_step(&all, &step, &partial), None);
     let forbidden = PlatformError::new(ErrorKind::Forbidden, "");
     assert_eq!(fallback_step(&all, &step, &forbidden), None);

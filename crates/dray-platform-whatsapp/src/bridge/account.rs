@@ -18,10 +18,10 @@ pub(super) async fn check_connection(
         .authorization("Bearer", token)
         .send(&|_| {})
         .await;
-    let invisible = |error| PlatformError::from(error).at(SendOutcome::NotSent);
+    let invisible = |error| PlatformError::from(error).with_outcome(SendOutcome::NotSent);
     let response = response.map_err(invisible)?;
     if !response.is_success() {
-        return Err(refusal_error(&response).at(SendOutcome::NotSent));
+        return Err(refusal_error(&response).with_outcome(SendOutcome::NotSent));
     }
     let health: Value = response.json().await.map_err(invisible)?;
     if health.get("status").and_then(Value::as_str) == Some("connected") {

@@ -124,7 +124,9 @@ impl CloudApi {
         if response.status() == 200 {
             return Ok(response);
         }
-        Err(refusal_error(response).await.at(SendOutcome::NotSent))
+        Err(refusal_error(response)
+            .await
+            .with_outcome(SendOutcome::NotSent))
     }
 
     fn check_host(&self, url: &str) -> Result<(), PlatformError> {
@@ -144,7 +146,7 @@ impl CloudApi {
 
 /// The error of a request without a visible effect in a chat, which is never ambiguous.
 fn invisible_failure(error: dray_http::HttpError) -> PlatformError {
-    PlatformError::from(error).at(SendOutcome::NotSent)
+    PlatformError::from(error).with_outcome(SendOutcome::NotSent)
 }
 
 async fn refusal_error(response: HttpResponse) -> PlatformError {

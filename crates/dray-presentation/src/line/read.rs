@@ -14,9 +14,9 @@ pub struct FileLine<'text> {
 /// The outcome of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UploadOutcome<'text> {
-    /// It is at this path.
+    /// The file is at this path.
     At(&'text str),
-    /// It is at this path, and its text is in the message as well.
+    /// The file is at this path, and its text is in the message as well.
     Inlined(&'text str),
     /// The file is not available, for this reason.
     NotAvailable(&'text str),

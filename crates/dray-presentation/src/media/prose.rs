@@ -20,9 +20,9 @@ const PICTURE_HOSTS: [&str; 3] = ["fal.media", "fal-cdn", "replicate.delivery"];
 /// A picture on another server that an answer refers to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RemoteImage {
-    /// Its address, which is not checked yet.
+    /// URL of the picture, not checked yet.
     pub url: String,
-    /// Its alternative text; may be empty.
+    /// Alternative text; may be empty.
     pub alt: String,
     /// The range of the mention in the text, which is cut when the picture was sent.
     pub span: Range<usize>,

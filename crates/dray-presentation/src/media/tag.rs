@@ -32,7 +32,7 @@ pub struct MediaTag {
     pub fallback: Option<usize>,
     /// The path is in quotes or backticks.
     pub quoted: bool,
-    /// It is in inline code, and only counts if its file exists.
+    /// The tag is in inline code, and only counts if its file exists.
     pub code: bool,
 }
 

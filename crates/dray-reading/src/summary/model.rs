@@ -24,7 +24,7 @@ pub enum SummaryError {
     /// The endpoint could not be reached.
     #[error("the model cannot be reached")]
     Unreachable(#[source] dray_http::HttpError),
-    /// It responded with an error of this status.
+    /// The endpoint responded with this error status.
     #[error("the model answered with status {0}")]
     Refused(u16),
     /// The response is not a completion.

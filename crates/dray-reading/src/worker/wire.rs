@@ -17,7 +17,9 @@ struct FrameHeader {
 pub(super) fn write(mut converted: Converted) -> Vec<u8> {
     let markdown = std::mem::take(&mut converted.markdown);
     let pictures = converted.pictures.iter_mut();
-    let images: Vec<Vec<Vec<u8>>> = pictures.map(|it| std::mem::take(&mut it.images)).collect();
+    let images: Vec<Vec<Vec<u8>>> = pictures
+        .map(|picture| std::mem::take(&mut picture.images))
+        .collect();
     let lengths = images
         .iter()
         .map(|images| images.iter().map(Vec::len).collect());

@@ -33,7 +33,7 @@ fn refuse(display_path: &str, code: Code, reason: &str) -> Refusal {
     }
 }
 
-/// A file that could not be looked at.
+/// The refusal for a file whose stat failed.
 fn cannot_stat(display_path: &str, error: Errno) -> Refusal {
     let code = match error {
         Errno::NOENT | Errno::NOTDIR => Code::NotFound,
@@ -51,7 +51,7 @@ pub(super) fn open(
     roots: &Roots,
     display_path: &str,
     resolved: &ResolvedPath,
-    between: &mut dyn FnMut(OpenStep),
+    on_step: &mut dyn FnMut(OpenStep),
 ) -> Result<Opened, Refusal> {
     let changed = || refuse(display_path, Code::Unreadable, CHANGED_MESSAGE);
     let parent = ParentDirectory::open_of(resolved).map_err(|error| match error {
@@ -61,17 +61,17 @@ pub(super) fn open(
     })?;
     if !parent.beneath {
         // Opened by its path, because the kernel has no `openat2`; so the real path of the directory is checked again.
-        contained(roots, display_path, parent.directory.as_fd())?;
+        require_inside_root(roots, display_path, parent.directory.as_fd())?;
     }
     // The file is examined before it is opened, because opening a FIFO or a device has effects.
     let status = parent
         .stat()
         .map_err(|error| cannot_stat(display_path, error))?;
-    if let Some((code, word)) = unusable(&status) {
+    if let Some((code, word)) = non_regular_type(&status) {
         let reason = format!("not a regular file ({word})");
         return Err(refuse(display_path, code, &reason));
     }
-    between(OpenStep::Looked);
+    on_step(OpenStep::Looked);
     let file = parent.open().map_err(|error| match error {
         Errno::LOOP | Errno::NOENT | Errno::NXIO | Errno::XDEV | Errno::NOTDIR => changed(),
         error => {
@@ -79,28 +79,33 @@ pub(super) fn open(
             refuse(display_path, Code::Unreadable, &reason)
         }
     })?;
-    between(OpenStep::Opened);
+    on_step(OpenStep::Opened);
     // Between stat and open, the name may have been given to another file (TOCTOU, CWE-367).
-    let now = rustix::fs::fstat(&file).map_err(|error| cannot_stat(display_path, error))?;
-    let same = |a: &Stat, b: &Stat| {
+    let opened_status =
+        rustix::fs::fstat(&file).map_err(|error| cannot_stat(display_path, error))?;
+    let is_same_file = |a: &Stat, b: &Stat| {
         (a.st_dev, a.st_ino) == (b.st_dev, b.st_ino)
             && FileType::from_raw_mode(a.st_mode) == FileType::from_raw_mode(b.st_mode)
     };
-    if !same(&status, &now) {
+    if !is_same_file(&status, &opened_status) {
         return Err(changed());
     }
     // A directory that was renamed meanwhile may have moved the open file out of its root.
-    contained(roots, display_path, file.as_fd())?;
+    require_inside_root(roots, display_path, file.as_fd())?;
     Ok(Opened {
         file: File::from(file),
         // A file of size 0 is read up to the limit, so a false size does not hide content.
-        size: u64::try_from(now.st_size).unwrap_or(0),
+        size: u64::try_from(opened_status.st_size).unwrap_or(0),
         path: resolved.path.clone(),
     })
 }
 
 /// Checks that an open file is inside a root, by the path that the system reports.
-fn contained(roots: &Roots, display_path: &str, file: BorrowedFd<'_>) -> Result<(), Refusal> {
+fn require_inside_root(
+    roots: &Roots,
+    display_path: &str,
+    file: BorrowedFd<'_>,
+) -> Result<(), Refusal> {
     if !roots.strict {
         return Ok(());
     }
@@ -114,7 +119,7 @@ fn contained(roots: &Roots, display_path: &str, file: BorrowedFd<'_>) -> Result<
 }
 
 /// The refusal and the name of the type for a file that is not regular; `None` for a regular file.
-fn unusable(status: &Stat) -> Option<(Code, &'static str)> {
+fn non_regular_type(status: &Stat) -> Option<(Code, &'static str)> {
     Some(match FileType::from_raw_mode(status.st_mode) {
         FileType::RegularFile => return None,
         FileType::Symlink => (Code::Symlink, "link"),
@@ -164,7 +169,7 @@ impl<'a> ParentDirectory<'a> {
                 beneath: false,
             });
         }
-        let (directory, beneath) = beneath(root, parent)?;
+        let (directory, beneath) = open_beneath(root, parent)?;
         Ok(Self {
             directory,
             name: Some(name),
@@ -191,7 +196,7 @@ impl<'a> ParentDirectory<'a> {
 
 /// Opens a directory beneath a root without following any link, or by its path on kernels without `openat2`; the second
 /// value is whether the kernel checked it.
-fn beneath(root: &Path, directory: &Path) -> Result<(OwnedFd, bool), Errno> {
+fn open_beneath(root: &Path, directory: &Path) -> Result<(OwnedFd, bool), Errno> {
     let inside = directory.strip_prefix(root).unwrap_or(Path::new(""));
     let inside = if inside.as_os_str().is_empty() {
         Path::new(".")

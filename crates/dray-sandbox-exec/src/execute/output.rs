@@ -150,8 +150,8 @@ impl ProgramOutput {
         let text = self.buffer.get(head..).unwrap_or_default();
         let Some(length) = text.iter().position(|byte| *byte == b'@') else {
             if text.len() > MAX_FRAME_BYTES {
-                let why = "a part of standard error without an end";
-                return Err(Error::new(ErrorKind::Protocol, why));
+                let context = "a part of standard error without an end";
+                return Err(Error::new(ErrorKind::Protocol, context));
             }
             return Ok(false);
         };

@@ -29,7 +29,7 @@ const CHUNK_BYTES: usize = 32 << 10;
 const PING_INTERVAL: Duration = Duration::from_secs(5);
 /// How long output is still accepted after the status, if the server does not close the stream.
 const OUTPUT_LINGER: Duration = Duration::from_secs(5);
-/// Longest status.
+/// Most bytes of a status.
 const MAX_STATUS_BYTES: usize = 64 << 10;
 
 /// An accepted stream, and how long it may be silent.
@@ -70,7 +70,7 @@ impl CommandStreams {
         let (sink, reader) = socket.split();
         Self {
             reader,
-            writer: write(
+            writer: write_stdin(
                 sink,
                 stdin,
                 half_close,
@@ -101,41 +101,41 @@ impl CommandStreams {
         loop {
             let ended = self.status.is_some();
             // After the status, a server that only answers pings has nothing more to send.
-            let until = if ended {
+            let wait_until = if ended {
                 self.last_activity + OUTPUT_LINGER
             } else {
                 Instant::now() + self.idle
             };
             let received = tokio::select! {
                 error = &mut self.writer => return Err(error),
-                received = timeout_at(until, self.reader.next()) => received,
+                received = timeout_at(wait_until, self.reader.next()) => received,
             };
             let message = match received {
                 Err(_) if !ended => {
-                    let silent = "the server has been silent for too long";
-                    return Err(Error::new(ErrorKind::Timeout, silent));
+                    let context = "the server has been silent for too long";
+                    return Err(Error::new(ErrorKind::Timeout, context));
                 }
                 Err(_)
                 | Ok(None | Some(Ok(Message::Close(_)) | Err(WireError::ConnectionClosed))) => {
                     return self.finish();
                 }
                 Ok(Some(Err(_))) if ended => return self.finish(),
-                Ok(Some(Err(error))) => return Err(broken(error)),
+                Ok(Some(Err(error))) => return Err(stream_error(error)),
                 Ok(Some(Ok(message))) => message,
             };
-            if let Some(output) = self.take(message)? {
+            if let Some(output) = self.accept_message(message)? {
                 return Ok(Some(output));
             }
         }
     }
 
-    fn take(&mut self, message: Message) -> Result<Option<Bytes>, Error> {
+    fn accept_message(&mut self, message: Message) -> Result<Option<Bytes>, Error> {
         let mut data = match message {
             Message::Binary(data) => data,
             Message::Ping(_) | Message::Pong(_) | Message::Close(_) => return Ok(None),
             Message::Text(_) | Message::Frame(_) => {
-                let text = "text on a stream of bytes";
-                return Err(Error::new(ErrorKind::Protocol, text));
+                let context = "text on a stream of bytes";
+                return Err(Error::new(ErrorKind::Protocol, context));
             }
         };
         let Some(channel) = data.first().copied() else {
@@ -167,16 +167,16 @@ impl CommandStreams {
     /// Ends the streams, and records the exit status.
     fn finish(&mut self) -> Result<Option<Bytes>, Error> {
         let Some(status) = self.status.take() else {
-            let torn = "the stream of a command ended without its status";
-            return Err(Error::new(ErrorKind::Unavailable, torn));
+            let context = "the stream of a command ended without its status";
+            return Err(Error::new(ErrorKind::Unavailable, context));
         };
-        self.command.set_ended(exit(&status)?);
+        self.command.set_ended(exit_status(&status)?);
         Ok(None)
     }
 }
 
 /// The exit status of a command that was run.
-fn exit(status: &StatusBody) -> Result<i32, Error> {
+fn exit_status(status: &StatusBody) -> Result<i32, Error> {
     if status.outcome == "Success" {
         return Ok(0);
     }
@@ -189,7 +189,7 @@ fn exit(status: &StatusBody) -> Result<i32, Error> {
         .ok_or_else(|| Error::new(ErrorKind::Protocol, "an exit status without a number"))
 }
 
-fn broken(error: WireError) -> Error {
+fn stream_error(error: WireError) -> Error {
     let kind = match error {
         WireError::Capacity(_) | WireError::Utf8(_) => ErrorKind::Protocol,
         _ => ErrorKind::Unavailable,
@@ -198,25 +198,25 @@ fn broken(error: WireError) -> Error {
 }
 
 /// Feeds stdin, signals its end where that is possible, and keeps the connection open with pings.
-async fn write(
+async fn write_stdin(
     mut sink: SplitSink<Socket, Message>,
     stdin: Option<Body>,
     half_close: bool,
-    pause: Duration,
+    ping_interval: Duration,
 ) -> Error {
     // Zero is not a valid interval.
-    let pause = pause.max(Duration::from_millis(1));
-    let mut ticks = interval_at(Instant::now() + pause, pause);
+    let ping_interval = ping_interval.max(Duration::from_millis(1));
+    let mut ticks = interval_at(Instant::now() + ping_interval, ping_interval);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let has_stdin = stdin.is_some();
     let mut stdin = stdin;
     loop {
         let message = tokio::select! {
-            chunk = next(&mut stdin) => match chunk {
+            chunk = next_stdin_chunk(&mut stdin) => match chunk {
                 Some(Ok(chunk)) => {
                     for part in chunk.chunks(CHUNK_BYTES) {
                         if sink.feed(frame(STDIN_CHANNEL, part)).await.is_err() {
-                            return never().await;
+                            return wait_forever().await;
                         }
                     }
                     None
@@ -234,18 +234,18 @@ async fn write(
             None => sink.flush().await,
         };
         if sent.is_err() {
-            return never().await;
+            return wait_forever().await;
         }
     }
 }
 
-/// Never returns. Used when nothing more can be written: the other half may still read from the connection.
-async fn never() -> Error {
+/// Never returns. Used after a failed write, because the reader may still receive from the connection.
+async fn wait_forever() -> Error {
     std::future::pending().await
 }
 
-/// The next chunk of stdin; pending forever once stdin has ended.
-async fn next(stdin: &mut Option<Body>) -> Option<Result<Bytes, Error>> {
+/// The next chunk of stdin. After the end of stdin, it never completes.
+async fn next_stdin_chunk(stdin: &mut Option<Body>) -> Option<Result<Bytes, Error>> {
     match stdin {
         Some(body) => body.next().await,
         None => std::future::pending().await,
@@ -264,7 +264,7 @@ mod tests {
     use super::*;
 
     fn status(text: &str) -> Result<i32, ErrorKind> {
-        exit(&serde_json::from_str(text).unwrap()).map_err(|error| error.kind())
+        exit_status(&serde_json::from_str(text).unwrap()).map_err(|error| error.kind())
     }
 
     #[test]
@@ -273,8 +273,8 @@ mod tests {
         let failed = r#"{"status": "Failure", "reason": "NonZeroExitCode",
             "details": {"causes": [{"reason": "Other"}, {"reason": "ExitCode", "message": "137"}]}}"#;
         assert_eq!(status(failed), Ok(137));
-        let nameless = r#"{"status": "Failure", "reason": "NonZeroExitCode"}"#;
-        assert_eq!(status(nameless), Err(ErrorKind::Protocol));
+        let without_cause = r#"{"status": "Failure", "reason": "NonZeroExitCode"}"#;
+        assert_eq!(status(without_cause), Err(ErrorKind::Protocol));
         let missing = r#"{"status": "Failure", "reason": "InternalError",
             "message": "exec: \"sh\": executable file not found in $PATH: unknown"}"#;
         assert_eq!(status(missing), Err(ErrorKind::ToolMissing));

@@ -51,12 +51,12 @@ impl Reply {
             kind::DATA => Reply::Data(fields.string()?),
             kind::NAME => {
                 let count = fields.u32()?;
-                // Not with the announced capacity: the count comes from the host, and each name is checked against the
+                // Without the announced capacity: the host chooses the count, but each name must really be in the
                 // packet.
                 let mut names = Vec::new();
                 for _ in 0..count {
                     let name = fields.string()?;
-                    // A line as of `ls -l`, which is for people and has no fixed form.
+                    // A line in the style of `ls -l`, for people and without a fixed form.
                     let _long_name = fields.string()?;
                     let attributes = Attributes::parse(&mut fields)?;
                     names.push(NamedEntry { name, attributes });
@@ -69,7 +69,7 @@ impl Reply {
         })
     }
 
-    /// Fails unless it is a status of success.
+    /// Fails unless the response is a status of success.
     pub(super) fn done(self) -> Result<(), Error> {
         match self {
             Self::Status(status::OK, _) => Ok(()),

@@ -32,7 +32,7 @@ pub(crate) struct UploadTarget<'a> {
     pub(crate) size: u64,
     /// Bytes that the file has already.
     pub(crate) offset: u64,
-    /// Mode bits for the finished file; set-user-id and its like are dropped.
+    /// Mode bits for the finished file; set-user-id and other special bits are dropped.
     pub(crate) mode: u32,
 }
 

@@ -43,7 +43,7 @@ impl<'a> OutputCollector<'a> {
         }
     }
 
-    /// Bytes that were kept.
+    /// Bytes of the output so far, without dropped ones.
     pub(super) const fn size(&self) -> u64 {
         self.size
     }

@@ -11,12 +11,12 @@ use super::ErrorChain;
 /// Time between two attempts.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Calls `open` repeatedly while it fails in a way that may pass, at most for `limit`. Every failure is logged; the
+/// Calls `open` repeatedly while its error is temporary, at most for `limit`. Every failure is logged; the
 /// last one is returned.
 pub(super) async fn retry_while_passing<T, E, F>(
     what: &'static str,
     limit: Duration,
-    is_passing: fn(&E) -> bool,
+    is_temporary: fn(&E) -> bool,
     mut open: impl FnMut() -> F,
 ) -> Result<T, E>
 where
@@ -26,7 +26,7 @@ where
     let end = Instant::now() + limit;
     loop {
         let error = match open().await {
-            Err(error) if is_passing(&error) => error,
+            Err(error) if is_temporary(&error) => error,
             other => return other,
         };
         let left = end.saturating_duration_since(Instant::now());
@@ -49,14 +49,14 @@ mod tests {
 
     use super::*;
 
-    fn is_passing(error: &Error) -> bool {
+    fn is_temporary(error: &Error) -> bool {
         error.kind() == ErrorKind::ConnectionRefused
     }
 
     #[tokio::test(start_paused = true)]
     async fn retries_until_the_server_is_available() {
         let mut attempts = 0;
-        let opened = retry_while_passing("a server", Duration::from_mins(2), is_passing, || {
+        let opened = retry_while_passing("a server", Duration::from_mins(2), is_temporary, || {
             attempts += 1;
             std::future::ready(if attempts < 4 {
                 Err(Error::from(ErrorKind::ConnectionRefused))
@@ -70,7 +70,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn fails_when_the_limit_has_passed() {
         let started = Instant::now();
-        let opened = retry_while_passing("a server", Duration::from_mins(2), is_passing, || {
+        let opened = retry_while_passing("a server", Duration::from_mins(2), is_temporary, || {
             std::future::ready(Err::<(), _>(Error::from(ErrorKind::ConnectionRefused)))
         });
         assert!(opened.await.is_err());
@@ -80,7 +80,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn does_not_retry_permanent_errors() {
         let started = Instant::now();
-        let opened = retry_while_passing("a server", Duration::from_mins(2), is_passing, || {
+        let opened = retry_while_passing("a server", Duration::from_mins(2), is_temporary, || {
             std::future::ready(Err::<(), _>(Error::from(ErrorKind::PermissionDenied)))
         });
         assert!(opened.await.is_err());

@@ -21,7 +21,7 @@ use super::metrics::{CallMetrics, CallTransport};
 use super::{AdmissionMode, CallRoute, ChunkSender, Pending, span, work_until};
 use crate::settings::LimitsSection;
 
-/// Most bytes of an encoded reply: a message without room for headers (messaging-reliability E-3).
+/// Most bytes of an encoded reply; the rest of a message is for its headers (messaging-reliability E-3).
 pub(crate) const REPLY_LIMIT: usize = dray_proto::MESSAGE_LIMIT - 4 * 1024;
 
 /// Everything that the calls of one service share.
@@ -43,7 +43,7 @@ pub(crate) struct BoundCall {
     for_tenants: bool,
     admission: AdmissionMode,
     shared: Arc<CallHandling>,
-    /// Whether it has a stream of replies.
+    /// Whether the call has a stream of replies.
     pub(crate) streams: bool,
     run: Box<dyn Fn(Meta, Bytes, Option<ChunkSender>) -> Pending<CallOutcome> + Send + Sync>,
 }
@@ -81,19 +81,19 @@ impl CallHandling {
 impl BoundCall {
     /// Ties a route to the service that runs it.
     pub(crate) fn new<S: Send + Sync + 'static>(
-        answer: &CallRoute<S>,
+        route: &CallRoute<S>,
         service: &Arc<S>,
         shared: &Arc<CallHandling>,
     ) -> Self {
-        let handler = Arc::clone(&answer.handler);
+        let handler = Arc::clone(&route.handler);
         let service = Arc::clone(service);
         Self {
-            subject: answer.subject.clone(),
-            grpc_path: answer.grpc_path,
-            for_tenants: answer.for_tenants,
-            admission: answer.admission,
+            subject: route.subject.clone(),
+            grpc_path: route.grpc_path,
+            for_tenants: route.for_tenants,
+            admission: route.admission,
             shared: Arc::clone(shared),
-            streams: answer.streams,
+            streams: route.streams,
             run: Box::new(move |meta, payload, chunks| {
                 handler(Arc::clone(&service), meta, payload, chunks)
             }),
@@ -158,7 +158,7 @@ impl BoundCall {
                 () = cancel.cancelled() => Err(cancelled_fault()),
             };
             let outcome = outcome.map_err(|fault| with_trace(fault, &meta));
-            // Inside the span, so that the line has its fields.
+            // Logged inside the span, so that the line has the fields of the span.
             this.report(transport, &meta, &outcome, started.elapsed());
             drop(running);
             outcome
@@ -170,7 +170,7 @@ impl BoundCall {
     fn start_call(&self, meta: &Meta, payload: &Bytes) -> Result<CallStart, Fault> {
         let shared = &self.shared;
         if self.streams {
-            // Replies before the last one reach one caller only, so none follows another.
+            // Replies before the last one reach one caller only, so equal requests do not share an execution.
             return match shared.admission.admit(&meta.tenant) {
                 AdmissionTicket::Now(permit) => {
                     Ok(CallStart::Run(None, CallAdmission::Now(permit)))
@@ -211,7 +211,7 @@ impl BoundCall {
         payload: Bytes,
         chunks: Option<ChunkSender>,
     ) -> CallOutcome {
-        // Shortly before the caller's deadline, so that the fault still arrives (C-3).
+        // The time ends shortly before the caller's deadline, so that the fault still arrives (C-3).
         let left = work_until(meta.deadline).remaining(self.shared.clock.now_ms());
         let outcome_in_time = tokio::time::timeout(left, async {
             loop {
@@ -248,7 +248,7 @@ impl BoundCall {
             Some(permit) => hold_permit_while(permit, handler).await,
             None => handler.await,
         };
-        // After the permit was returned. Followers get the same outcome.
+        // The permit has been returned by now. Followers get the same outcome.
         if let Some(lead) = lead {
             lead.finish(&outcome);
         }
@@ -282,7 +282,7 @@ impl BoundCall {
         self.shared
             .metrics
             .answered(self.shared.service, transport, code, took);
-        // Declared empty with the span, which cannot get new fields later.
+        // The span was created with this field empty, because a span cannot get new fields later.
         tracing::Span::current().record("dray.code", code);
         let (detail, trace) = match outcome {
             Ok(_) => ("", meta.trace.trace_id().unwrap_or_default()),
@@ -313,7 +313,7 @@ type EncodedRequest = (Meta, Bytes, Option<ChunkSender>);
 
 /// The role of a request among equal requests.
 enum CallStart {
-    /// Without a leader where equal requests are not joined.
+    /// The request runs. It has no leader if equal requests are not joined.
     Run(Option<FlightLeader>, CallAdmission),
     Follow(watch::Receiver<Option<CallOutcome>>),
 }

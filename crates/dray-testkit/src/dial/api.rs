@@ -29,7 +29,7 @@ pub enum ApiFault {
     /// These bytes of a response are sent, and then no more.
     Stalled(String),
     /// The response consists of these bytes.
-    Says(String),
+    Body(String),
 }
 
 /// A permission that was granted.
@@ -123,7 +123,7 @@ pub(super) async fn faulty_response(fault: &ApiFault) -> Response<Body> {
         ApiFault::Silent => std::future::pending().await,
         ApiFault::Cut(text) => Response::new(body::broken_body(bytes(text))),
         ApiFault::Stalled(text) => Response::new(body::stalled_body(bytes(text))),
-        ApiFault::Says(text) => Response::new(body::whole_body(bytes(text))),
+        ApiFault::Body(text) => Response::new(body::whole_body(bytes(text))),
     }
 }
 

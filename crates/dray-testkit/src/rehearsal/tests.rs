@@ -163,7 +163,7 @@ async fn the_same_request_gets_the_same_bytes_and_is_recorded() {
     body["stream"] = json!(true);
     let first = post(&model, "/v1/chat/completions", &body).await;
     assert_eq!(post(&model, "/v1/chat/completions", &body).await, first);
-    let requests = model.asked();
+    let requests = model.received_requests();
     assert_eq!((requests.len(), &requests[1].body), (2, &body));
     model.follow(Script::saying("new"));
     assert_eq!(

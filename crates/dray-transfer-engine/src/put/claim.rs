@@ -35,7 +35,7 @@ impl PutOperation<'_> {
                 Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
                 Err(error) => return Err(error.into()),
             };
-            // Before the collision policy: a repeated request must find its own file and succeed.
+            // Checked before the collision policy: a repeated request must find its own file and succeed.
             if let Some(integrity) = self.identical(&metadata).await? {
                 return Ok(Some(self.existing(target, integrity)));
             }
@@ -69,7 +69,7 @@ impl PutOperation<'_> {
         }
     }
 
-    /// Whether the file there already holds what would be written.
+    /// Returns the proof if the existing file already has the content that would be written.
     pub(super) async fn identical(
         &mut self,
         metadata: &Metadata,
@@ -79,14 +79,14 @@ impl PutOperation<'_> {
         }
         match self.matches(&metadata.path, Some(metadata)).await {
             // A file that cannot be read counts as another file.
-            Err(failure) if is_another(failure.error.kind()) => Ok(None),
+            Err(failure) if is_unreadable_or_missing(failure.error.kind()) => Ok(None),
             result => result,
         }
     }
 }
 
-/// Whether the failure means that the file cannot be read, or is gone again.
-const fn is_another(kind: ErrorKind) -> bool {
+/// Whether the failure means that the file cannot be read, or no longer exists.
+const fn is_unreadable_or_missing(kind: ErrorKind) -> bool {
     matches!(kind, ErrorKind::PermissionDenied | ErrorKind::NotFound)
 }
 

@@ -102,7 +102,7 @@ async fn first_turn(
         "the turn ends with the model's words",
     )?;
     // The second request is the one after the tool call.
-    let requests = system.model.asked();
+    let requests = system.model.received_requests();
     let read = requests.get(1).map(|requests| requests.body.to_string());
     let read = read.unwrap_or_default();
     check_claim(
@@ -154,7 +154,7 @@ async fn second_turn(
         answer.text.contains("crane-4.md"),
         "the second turn finds the sandbox of the first",
     )?;
-    let requests = system.model.asked();
+    let requests = system.model.received_requests();
     let resumed = requests.last().map(|requests| requests.body.to_string());
     let resumed = resumed.unwrap_or_default();
     check_claim(

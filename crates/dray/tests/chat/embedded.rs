@@ -28,7 +28,7 @@ async fn a_model_is_enough_to_talk() {
     check(&first, 0, "You said hi.\n");
     let second = run(home.path(), &arguments, b"again\n").await;
     check(&second, 0, "and again\n");
-    let asked = model.asked();
+    let asked = model.received_requests();
     assert_eq!(asked.len(), 2);
     assert_eq!(asked[1].body["model"], "m-1");
     let kept = file(&home.path().join("talk.json"));
@@ -63,7 +63,7 @@ async fn a_folder_of_manifests_says_who_answers() {
     )
     .await;
     check(&one, 0, "at the quay\n");
-    assert_eq!(model.asked()[0].body["model"], "m-quay");
+    assert_eq!(model.received_requests()[0].body["model"], "m-quay");
 }
 
 #[tokio::test]

@@ -152,7 +152,7 @@ impl DurableConsumer {
                 return (handed, exhausted);
             }
             // The stream dropped the message by age or size; the server forgets its delivery as well.
-            let Some(stored) = log.at(sequence) else {
+            let Some(stored) = log.message_at(sequence) else {
                 self.pending.remove(&sequence);
                 continue;
             };

@@ -170,14 +170,14 @@ impl StreamLog {
             .cloned()
     }
 
-    pub(super) fn at(&self, sequence: u64) -> Option<StoredMessage> {
+    pub(super) fn message_at(&self, sequence: u64) -> Option<StoredMessage> {
         self.messages.get(&sequence).cloned()
     }
 
     pub(super) fn last_on(&self, subject: &str) -> Option<StoredMessage> {
         self.last_by_subject
             .get(subject)
-            .and_then(|sequence| self.at(*sequence))
+            .and_then(|sequence| self.message_at(*sequence))
     }
 
     pub(super) const fn last_sequence(&self) -> u64 {

@@ -147,7 +147,7 @@ async fn collect_batch(
         };
         match next {
             Some(Ok(message)) => pulled.push(pulled_message(message)?),
-            // With messages in hand an error is not reported: they must be handled, and the next
+            // If messages have arrived, an error is not reported: they must be handled, and the next
             // fetch meets the error again.
             Some(Err(error)) if pulled.is_empty() => return Err(TransportError::Other(error)),
             Some(Err(_)) | None => return Ok(pulled),

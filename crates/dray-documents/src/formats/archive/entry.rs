@@ -35,7 +35,7 @@ pub(super) struct Entry {
     /// Time of the last change, such as `2031-03-14 09:30:00`; in UTC for tar, without zone for ZIP.
     pub(super) modified: Option<String>,
     pub(super) encrypted: bool,
-    /// Whether it is packed by a method that is not supported.
+    /// Whether the entry is packed by a method that is not supported.
     pub(super) is_unsupported: bool,
 }
 

@@ -1,6 +1,6 @@
 //! Archives: the listing, and the conversion of one file in them (read-attachment 13.9).
 //!
-//! ZIP and tar, the latter also inside gzip, xz and Zstandard. No file is written: names are only displayed and
+//! It reads ZIP and tar, also tar inside gzip, xz and Zstandard. No file is written: names are only displayed and
 //! compared, and a file of an archive is unpacked into memory and converted like any other document. A compressed file
 //! that is not a tar archive counts as the one file in it.
 

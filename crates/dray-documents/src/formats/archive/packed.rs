@@ -110,8 +110,8 @@ impl<'a> Stream<'a> {
     pub(super) fn peek(&mut self, length: usize) -> Result<&[u8], Failure> {
         let mut chunk = [0; 512];
         while self.ahead.len() < length {
-            let wanted = chunk.len().min(length - self.ahead.len());
-            let read = self.advance(chunk.get_mut(..wanted).unwrap_or_default())?;
+            let read_bytes = chunk.len().min(length - self.ahead.len());
+            let read = self.advance(chunk.get_mut(..read_bytes).unwrap_or_default())?;
             if read == 0 {
                 break;
             }
@@ -161,10 +161,10 @@ impl<'a> Stream<'a> {
         let mut buffer = vec![0; CHUNK_BYTES];
         let mut left = length;
         while left > 0 {
-            let wanted = usize::try_from(left)
+            let read_bytes = usize::try_from(left)
                 .unwrap_or(CHUNK_BYTES)
                 .min(CHUNK_BYTES);
-            let read = self.read(buffer.get_mut(..wanted).unwrap_or_default())?;
+            let read = self.read(buffer.get_mut(..read_bytes).unwrap_or_default())?;
             if read == 0 {
                 break;
             }

@@ -66,10 +66,10 @@ impl<'a> Tar<'a> {
 
     /// The content of the entry that was just given, at most `max_bytes`.
     pub(super) fn content(&mut self, max_bytes: u64) -> Result<Vec<u8>, Failure> {
-        let wanted = self.unread.min(max_bytes);
-        let content = self.stream.take(wanted)?;
+        let content_bytes = self.unread.min(max_bytes);
+        let content = self.stream.take(content_bytes)?;
         self.unread -= content.len() as u64;
-        if (content.len() as u64) < wanted {
+        if (content.len() as u64) < content_bytes {
             return Err(Failure::Corrupt(Damage::Truncated));
         }
         Ok(content)

@@ -41,10 +41,10 @@ pub(super) fn read_member(
         let Some(entry) = entry_at(&mut archive, index) else {
             continue;
         };
-        if let Some(fits) = entry.matches(wanted)
-            && found.as_ref().is_none_or(|(best, ..)| fits >= *best)
+        if let Some(name_match) = entry.matches(wanted)
+            && found.as_ref().is_none_or(|(best, ..)| name_match >= *best)
         {
-            found = Some((fits, index, entry));
+            found = Some((name_match, index, entry));
         }
     }
     let (_, index, entry) = found.ok_or(Failure::NoMember)?;
@@ -83,7 +83,7 @@ fn entry_at(archive: &mut zip::ZipArchive<&mut dyn Input>, index: usize) -> Opti
         modified: entry
             .last_modified()
             .filter(DateTime::is_valid)
-            .map(shown_time),
+            .map(format_time),
         encrypted: entry.encrypted(),
         is_unsupported: !matches!(
             entry.compression(),
@@ -93,7 +93,7 @@ fn entry_at(archive: &mut zip::ZipArchive<&mut dyn Input>, index: usize) -> Opti
 }
 
 /// The time in the directory. It is in the creator's local time, in an unknown time zone.
-fn shown_time(time: DateTime) -> String {
+fn format_time(time: DateTime) -> String {
     format!(
         "{:04}-{:02}-{:02} {:02}:{:02}:{:02}",
         time.year(),

@@ -133,8 +133,12 @@ impl<'a> Part<'a> {
             .as_ref()
             .and_then(|headers| headers.content_type());
         match content_type {
-            Some(its) => format!("{}/{}", its.ctype(), its.subtype().unwrap_or_default())
-                .to_ascii_lowercase(),
+            Some(content_type) => format!(
+                "{}/{}",
+                content_type.ctype(),
+                content_type.subtype().unwrap_or_default()
+            )
+            .to_ascii_lowercase(),
             None => "text/plain".to_owned(),
         }
     }
@@ -151,7 +155,7 @@ impl<'a> Part<'a> {
         self.headers
             .as_ref()
             .and_then(|headers| headers.content_disposition())
-            .is_some_and(|its| its.ctype().eq_ignore_ascii_case("attachment"))
+            .is_some_and(|disposition| disposition.ctype().eq_ignore_ascii_case("attachment"))
     }
 
     fn transfer(&self) -> String {
@@ -214,9 +218,11 @@ fn readable_headers(head: &[u8], whole: &[u8], headers: Option<&Message<'_>>) ->
     }
     let label = headers
         .and_then(|headers| headers.content_type())
-        .and_then(|its| its.attribute("charset"));
+        .and_then(|content_type| content_type.attribute("charset"));
     let is_usable = |found: &DetectedEncoding| match found {
-        DetectedEncoding::Known(its) => *its != encoding_rs::UTF_8 && its.is_ascii_compatible(),
+        DetectedEncoding::Known(known) => {
+            *known != encoding_rs::UTF_8 && known.is_ascii_compatible()
+        }
         _ => false,
     };
     let sample = whole.get(..encoding::SAMPLE_BYTES).unwrap_or(whole);
@@ -239,7 +245,9 @@ fn rfc3339_date(date: &str) -> Option<String> {
         .next_back()
         .is_some_and(|zone| {
             !zone.starts_with(|c: char| c.is_ascii_alphabetic())
-                || NAMED_ZONES.iter().any(|its| zone.eq_ignore_ascii_case(its))
+                || NAMED_ZONES
+                    .iter()
+                    .any(|name| zone.eq_ignore_ascii_case(name))
         });
     let line = collapse_white_space(date);
     DateTime::parse_rfc822(&format!("{line}\n"))
@@ -260,7 +268,7 @@ impl Parts<'_> {
         self.budget.element()?;
         self.budget.clock()?;
         let mime = part.mime();
-        let boundary = part.attribute("boundary").filter(|its| !its.is_empty());
+        let boundary = part.attribute("boundary").filter(|value| !value.is_empty());
         if let (Some(kind), Some(boundary)) = (mime.strip_prefix("multipart/"), boundary) {
             if depth >= MAX_PART_DEPTH {
                 self.deep = true;
@@ -371,9 +379,9 @@ fn header_addresses(header: Option<&Addresses<'_>>) -> Vec<Address> {
     header
         .into_iter()
         .flat_map(Addresses::iter)
-        .map(|its| Address {
-            name: its.name().unwrap_or_default().to_owned(),
-            address: its.address().unwrap_or_default().to_owned(),
+        .map(|source| Address {
+            name: source.name().unwrap_or_default().to_owned(),
+            address: source.address().unwrap_or_default().to_owned(),
         })
         .collect()
 }

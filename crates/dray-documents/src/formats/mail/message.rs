@@ -32,7 +32,7 @@ pub(super) enum Body {
 }
 
 impl Body {
-    /// Whether it has no visible content.
+    /// Whether the body has no visible content.
     pub(super) fn is_blank(&self) -> bool {
         match self {
             Self::Plain(text) | Self::Html(text) => text.trim().is_empty(),

@@ -81,7 +81,7 @@ fn read_message(
     let html_page = fixed.number(INTERNET_CODE_PAGE).or(page);
     let (to, cc) = read_recipients(file, budget)?;
     let mut sender = file.text(root, SENDER_SMTP, budget)?;
-    // For senders within Exchange it is an address of the directory, not a mail address.
+    // For senders within Exchange, `SENDER_ADDRESS` is an address of the directory and not a mail address.
     if sender.is_empty() {
         sender = file.text(root, SENDER_ADDRESS, budget)?;
     }
@@ -151,7 +151,7 @@ fn read_body(
     }
 }
 
-/// The recipients of the message, and those of a copy.
+/// The recipients of the message (To) and of copies (Cc).
 fn read_recipients(
     file: &mut File<'_>,
     budget: &Budget,
@@ -181,13 +181,13 @@ fn read_recipients(
 }
 
 /// The line of recipients that the sending program displayed, for messages that list no recipients.
-fn or_displayed(listed: Vec<Address>, shown: String) -> Vec<Address> {
-    let shown = Address {
-        name: shown,
+fn or_displayed(listed: Vec<Address>, displayed: String) -> Vec<Address> {
+    let displayed = Address {
+        name: displayed,
         address: String::new(),
     };
-    if listed.is_empty() && !shown.name.trim().is_empty() {
-        vec![shown]
+    if listed.is_empty() && !displayed.name.trim().is_empty() {
+        vec![displayed]
     } else {
         listed
     }

@@ -10,7 +10,7 @@ use crate::markdown::{Inline, Markdown, Marker, Style, Unit};
 pub(super) struct Shape {
     pub(super) title: bool,
     /// Distance from the top and from the left, if known.
-    pub(super) place: Option<(i64, i64)>,
+    pub(super) position: Option<(i64, i64)>,
     pub(super) blocks: Vec<Block>,
 }
 
@@ -49,7 +49,7 @@ impl Slide {
         }
         // A stable sort: shapes with the same position, or without a known one, keep the order of the file.
         self.shapes
-            .sort_by_key(|shape| shape.place.unwrap_or((i64::MAX, i64::MAX)));
+            .sort_by_key(|shape| shape.position.unwrap_or((i64::MAX, i64::MAX)));
         let mut sink = Sink::default();
         for block in self.shapes.into_iter().flat_map(|shape| shape.blocks) {
             sink.put(block, out)?;

@@ -19,7 +19,7 @@ pub(in crate::formats) struct Relation {
     pub(in crate::formats) kind: String,
     /// Name of a part, or the target of an external relationship.
     pub(in crate::formats) target: String,
-    /// Whether it leads out of the package.
+    /// Whether the relationship leads out of the package.
     pub(in crate::formats) external: bool,
 }
 

@@ -26,7 +26,7 @@ pub(in crate::formats) enum Ns {
     Math,
     /// Attributes that name a relationship.
     Rel,
-    /// `mc:AlternateContent` and its like.
+    /// Markup compatibility, such as `mc:AlternateContent`.
     Alternate,
     /// VML and its office extension.
     Vml,

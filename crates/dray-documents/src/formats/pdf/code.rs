@@ -19,8 +19,8 @@ pub(super) fn lines_of(block: &Block) -> Option<&[Line]> {
 }
 
 fn is_code(line: &Line) -> bool {
-    let mut shown = line.runs.iter().filter(|run| !run.text.trim().is_empty());
-    shown.all(|run| run.style.code && run.link.is_none())
+    let mut visible_runs = line.runs.iter().filter(|run| !run.text.trim().is_empty());
+    visible_runs.all(|run| run.style.code && run.link.is_none())
 }
 
 /// The text of lines of code. Indentation follows from where lines begin and how wide their letters are.

@@ -44,7 +44,7 @@ struct Row {
 /// Text that is laid out by itself.
 pub(super) struct Region {
     pub(super) spans: Vec<TextSpan>,
-    /// Whether it is a column of prose.
+    /// Whether the region is a column of prose.
     pub(super) is_column: bool,
 }
 
@@ -294,9 +294,10 @@ fn is_prose(lines: &[Line]) -> bool {
         return false;
     }
     let all: Vec<char> = lines.iter().flat_map(|line| line.text.chars()).collect();
-    let shown = all.iter().filter(|c| !c.is_whitespace()).count();
+    let visible_characters = all.iter().filter(|c| !c.is_whitespace()).count();
     let letters = all.iter().filter(|c| c.is_alphabetic()).count();
-    let unspaced = all.iter().filter(|c| characters::is_unspaced(**c)).count() * 2 > shown;
+    let unspaced =
+        all.iter().filter(|c| characters::is_unspaced(**c)).count() * 2 > visible_characters;
     let left = lines.iter().map(|line| line.start).fold(f32::MAX, f32::min);
     let right = lines.iter().map(|line| line.end).fold(f32::MIN, f32::max);
     let full = |line: &&Line| line.end - left >= FULL_LINE * (right - left);
@@ -310,8 +311,8 @@ fn is_prose(lines: &[Line]) -> bool {
         MIN_CHARACTERS
     };
     let below = lines.get(1..).unwrap_or_default();
-    shown >= enough * lines.len()
-        && letters * 10 >= shown * 7
+    visible_characters >= enough * lines.len()
+        && letters * 10 >= visible_characters * 7
         && lines.iter().filter(full).count() * 5 >= lines.len() * 3
         && below.iter().filter(continues).count() * 3 >= below.len()
 }

@@ -98,15 +98,15 @@ impl Fonts {
     /// Whether the span has a font of fixed width. Text in Chinese, Japanese or Korean does not count: its characters
     /// have the same width in every font.
     fn has_fixed_width(&mut self, span: &TextSpan) -> bool {
-        let known = match &self.last {
-            Some((name, known)) if *name == span.font_name => *known,
+        let has_fixed_name = match &self.last {
+            Some((name, has_fixed_name)) if *name == span.font_name => *has_fixed_name,
             _ => {
                 let name = span.font_name.to_ascii_lowercase();
-                let known = FIXED_WIDTH_FONTS.iter().any(|part| name.contains(part));
-                self.last = Some((span.font_name.clone(), known));
-                known
+                let has_fixed_name = FIXED_WIDTH_FONTS.iter().any(|part| name.contains(part));
+                self.last = Some((span.font_name.clone(), has_fixed_name));
+                has_fixed_name
             }
         };
-        (span.monospace || known) && span.text.chars().all(|c| c < '\u{1100}')
+        (span.monospace || has_fixed_name) && span.text.chars().all(|c| c < '\u{1100}')
     }
 }

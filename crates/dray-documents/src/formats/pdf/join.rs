@@ -14,7 +14,7 @@ const PARAGRAPH_GAP: f32 = 1.35;
 const GAP_AFTER_SHORT: f32 = 1.12;
 /// Blocks with at most this many lines take their width from their neighbours too.
 const FEW_LINES: usize = 4;
-/// Room, in sizes of letters, that a line may leave besides the next word without having been ended on purpose.
+/// Free space beyond the width of the next word, in letter sizes, above which a line was ended on purpose.
 const LINE_SLACK: f32 = 1.0;
 /// Largest step between lines of one paragraph, in sizes of letters, for any spacing.
 pub(super) const FAR_STEP: f32 = 2.6;
@@ -241,8 +241,10 @@ impl Shape {
             .iter()
             .filter(|line| is_indented(line, column.left))
             .count();
-        let near = (column.right - column.left) * MAX_RAGGEDNESS;
-        let reaching = lines.iter().filter(|line| line.end > column.right - near);
+        let tolerance = (column.right - column.left) * MAX_RAGGEDNESS;
+        let reaching = lines
+            .iter()
+            .filter(|line| line.end > column.right - tolerance);
         let mut shape = Self {
             column,
             is_edge_unknown: reaching.count() == 1 && column.room > column.right,
@@ -314,11 +316,11 @@ impl Shape {
     fn has_room(&self, a: &Line, b: &Line, right: f32) -> bool {
         let text: String = b.runs.iter().map(|run| run.text.as_str()).collect();
         let text = text.trim();
-        let all = text.chars().count();
+        let total = text.chars().count();
         let word = text.split_whitespace().next().unwrap_or_default();
         // Without spaces a line is filled to the last character.
         let word = word.chars().count().min(24);
-        if all == 0 {
+        if total == 0 {
             return false;
         }
         if has_leader_dots(a) {
@@ -329,7 +331,7 @@ impl Shape {
             return true;
         }
         let word = if unspaced { 1 } else { word };
-        let width = (b.end - b.x).max(0.0) * fraction_of(word, all);
+        let width = (b.end - b.x).max(0.0) * fraction_of(word, total);
         self.room(a, b, right) > width + LINE_SLACK * a.size.max(b.size)
     }
 

@@ -22,8 +22,8 @@ pub(super) fn repair_spans(spans: &mut [TextSpan]) {
 /// A single unknown character, or one that is a sign of a symbol font, is a bullet: fonts of the standard encoding show
 /// one for every unassigned code (ISO 32000-1, D.2).
 fn repair_bullet(span: &mut TextSpan) {
-    let mut shown = span.text.chars().filter(|c| !c.is_whitespace());
-    let (Some(only), None) = (shown.next(), shown.next()) else {
+    let mut visible = span.text.chars().filter(|c| !c.is_whitespace());
+    let (Some(only), None) = (visible.next(), visible.next()) else {
         return;
     };
     let is_unassigned_code = only == '\u{fffd}' && span.text.chars().count() == 1;

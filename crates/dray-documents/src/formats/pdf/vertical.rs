@@ -81,8 +81,10 @@ fn is_stacked(spans: &[TextSpan]) -> bool {
 }
 
 fn is_single(span: &TextSpan) -> bool {
-    let mut shown = span.text.chars().filter(|c| !c.is_whitespace());
-    span.rotate == 0 && shown.next().is_some_and(characters::is_unspaced) && shown.next().is_none()
+    let mut visible = span.text.chars().filter(|c| !c.is_whitespace());
+    span.rotate == 0
+        && visible.next().is_some_and(characters::is_unspaced)
+        && visible.next().is_none()
 }
 
 /// The positions of vertical lines: their centres and their extent, in whole points.

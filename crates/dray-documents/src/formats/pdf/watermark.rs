@@ -26,7 +26,7 @@ const MAX_KNOWN: usize = 32;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Candidate {
     pub(super) text: String,
-    /// Whether it can only be a watermark, even on a single page.
+    /// Whether the candidate can only be a watermark, even on a single page.
     is_certain: bool,
     /// Its spans, with their indices among the spans of the page.
     spans: Vec<(usize, TextSpan)>,

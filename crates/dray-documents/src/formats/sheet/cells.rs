@@ -129,8 +129,8 @@ fn read_row(
                 if let Some(url) = open.formula.as_deref().and_then(url_of_formula) {
                     used.link((row, column), url);
                 }
-                let shown = open.display(context);
-                used.shown_cell((row, column), shown, out)?;
+                let display_text = open.display(context);
+                used.shown_cell((row, column), display_text, out)?;
             }
             Event::Close if xml.depth() < depth => return Ok(()),
             Event::End => return Ok(()),

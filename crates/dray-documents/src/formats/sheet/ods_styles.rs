@@ -29,9 +29,9 @@ struct CellStyle {
     parent: Option<String>,
     format: Option<String>,
     /// Colour of the text. An automatic colour can be read on any fill.
-    ink: Option<Color>,
+    text_color: Option<Color>,
     /// Colour of the fill. A cell without a fill is white.
-    paper: Option<Color>,
+    fill_color: Option<Color>,
     /// Conditions may select other styles, so the colours are unknown.
     is_conditional: bool,
 }
@@ -53,7 +53,7 @@ struct DataFormat {
     maps: Vec<(ValueCondition, String)>,
 }
 
-/// `value()>0` and its like.
+/// A condition such as `value()>0`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct ValueCondition {
     operator: Operator,
@@ -148,14 +148,15 @@ impl OdsStyles {
     /// Whether a cell's text has the colour of its fill.
     pub(super) fn hides_by_color(&self, style: &str) -> bool {
         let first = |pick: fn(&CellStyle) -> Option<Color>| self.chain(style).find_map(pick);
-        let ink = first(|style| style.ink).unwrap_or(Color::None);
-        let paper = match first(|style| style.paper).unwrap_or(Color::None) {
+        let text_color = first(|style| style.text_color).unwrap_or(Color::None);
+        let fill_color = match first(|style| style.fill_color).unwrap_or(Color::None) {
             Color::None => Color::Rgb(Rgb::WHITE),
             known => known,
         };
-        match (ink, paper) {
-            (Color::Rgb(ink), Color::Rgb(paper)) => {
-                ink.looks_like(paper) && !self.chain(style).any(|style| style.is_conditional)
+        match (text_color, fill_color) {
+            (Color::Rgb(text_color), Color::Rgb(fill_color)) => {
+                text_color.looks_like(fill_color)
+                    && !self.chain(style).any(|style| style.is_conditional)
             }
             _ => false,
         }
@@ -182,12 +183,12 @@ impl CellStyle {
             match xml.next()? {
                 Event::Open(e) => match e.name() {
                     "table-cell-properties" => {
-                        self.paper = e.attr("background-color").map(|color| color_of(&color));
+                        self.fill_color = e.attr("background-color").map(|color| color_of(&color));
                     }
                     "text-properties" => {
-                        self.ink = e.attr("color").map(|color| color_of(&color));
+                        self.text_color = e.attr("color").map(|color| color_of(&color));
                         if e.attr("use-window-font-color").as_deref() == Some("true") {
-                            self.ink = Some(Color::None);
+                            self.text_color = Some(Color::None);
                         }
                     }
                     "map" => self.is_conditional = true,
@@ -297,7 +298,7 @@ fn is_table_hidden(xml: &mut Xml<'_>) -> Result<bool, Failure> {
     }
 }
 
-/// The areas under conditional formats, by table. In the file they are after the cells to which they apply.
+/// The areas under conditional formats, by table. The file has them after the cells to which they apply.
 pub(super) fn conditional_areas(
     text: &str,
     budget: &Rc<Budget>,

@@ -50,12 +50,12 @@ impl Style {
     /// A number as a person sees it.
     pub(super) fn number(&self, value: f64, epoch_1904: bool) -> CellText {
         let plain = || value::formatted_text(value, self.format, epoch_1904);
-        let shown = match (&self.code, self.format) {
+        let display_text = match (&self.code, self.format) {
             // Dates are written in the order of ISO 8601, so their code decides only that they are dates.
             (Some(code), Format::General | Format::Percent) => code.apply(value),
             _ => None,
         };
-        match shown {
+        match display_text {
             Some(ShownNumber::Text(text)) => CellText {
                 text,
                 is_hidden: self.is_invisible,

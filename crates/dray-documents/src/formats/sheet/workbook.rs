@@ -22,7 +22,7 @@ pub(super) struct Sheet {
     pub(super) name: String,
     pub(super) hidden: bool,
     pub(super) kind: Kind,
-    /// The part; empty when the relationship leads nowhere.
+    /// The part; empty when the relationship has no part.
     pub(super) part: String,
 }
 

@@ -22,19 +22,19 @@ pub(super) fn convert(
     hint: &ConversionHint,
     out: &mut Markdown,
 ) -> Result<(), Failure> {
-    let broken = |_| Failure::Corrupt(Damage::Structure);
-    input.rewind().map_err(broken)?;
+    let corrupt = |_| Failure::Corrupt(Damage::Structure);
+    input.rewind().map_err(corrupt)?;
     let mut head = [0; 4];
     if input.read_exact(&mut head).is_ok() && head == *b"PK\x03\x04" {
         return super::xlsx::convert(input, hint, out);
     }
-    input.rewind().map_err(broken)?;
+    input.rewind().map_err(corrupt)?;
     let max = out.budget().limits().max_part_bytes;
     let mut bytes = Vec::new();
     (&mut *input)
         .take(max + 1)
         .read_to_end(&mut bytes)
-        .map_err(broken)?;
+        .map_err(corrupt)?;
     if bytes.len() as u64 > max {
         return Err(Failure::Stopped(Limit::Size));
     }
@@ -124,13 +124,13 @@ fn write_sheet(
         if formats.is_hidden_row(index, row) {
             used.hide_row(u64::from(row));
         }
-        let mut shown = value_text(data, &formats.style(index, row, column));
-        if shown.text.is_empty()
+        let mut display_text = value_text(data, &formats.style(index, row, column));
+        if display_text.text.is_empty()
             && let Some(formula) = formula.filter(|formula| !formula.is_empty())
         {
-            shown.text = format!("={formula}");
+            display_text.text = format!("={formula}");
         }
-        if let Err(limit) = used.shown_cell((u64::from(row), column), shown, out) {
+        if let Err(limit) = used.shown_cell((u64::from(row), column), display_text, out) {
             used.finish_so_far(out)?;
             return Err(limit.into());
         }

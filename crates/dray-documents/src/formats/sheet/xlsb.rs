@@ -84,11 +84,11 @@ fn read_sheet(
             out.budget().clock()?;
         }
         let (row, column) = cell.get_position();
-        let shown = value_text(
+        let display_text = value_text(
             &Data::from(cell.get_value().clone()),
             &formats.style(index, row, column),
         );
-        used.shown_cell((u64::from(row), column), shown, out)?;
+        used.shown_cell((u64::from(row), column), display_text, out)?;
     }
     Ok(())
 }

@@ -178,9 +178,11 @@ fn styles_of(bytes: &[u8], mut colors: Colors) -> Vec<Style> {
                 let id = u16_at(data, 2).unwrap_or(0);
                 let known = codes.get(&id).cloned();
                 let mut style = known.unwrap_or_else(|| Style::built_in(u32::from(id)));
-                let ink = u16_at(data, 4).and_then(|id| *fonts.get(usize::from(id))?);
-                let paper = u16_at(data, 6).and_then(|id| *fills.get(usize::from(id))?);
-                style.is_invisible = ink.zip(paper).is_some_and(|(a, b)| a.looks_like(b));
+                let text_color = u16_at(data, 4).and_then(|id| *fonts.get(usize::from(id))?);
+                let fill_color = u16_at(data, 6).and_then(|id| *fills.get(usize::from(id))?);
+                style.is_invisible = text_color
+                    .zip(fill_color)
+                    .is_some_and(|(a, b)| a.looks_like(b));
                 styles.push(style);
             }
             _ => {}

@@ -155,10 +155,10 @@ fn write_sheet(
     }
 }
 
-/// Areas in which conditional formats and tables change colours. In the file they are after the cells.
+/// Areas in which conditional formats and tables change colours. The file has them after the cells.
 fn coloured_areas(text: &str, part: &str, package: &mut Package<'_>) -> Vec<MergedArea> {
     let mut areas = Vec::new();
-    // A search in the text: a second walk through the markup would cost as much as reading the cells.
+    // Searches the text, because a second walk through the markup would cost as much as reading the cells.
     for (start, _) in text
         .match_indices("<conditionalFormatting")
         .take(MAX_COLOURED_AREAS)

@@ -141,7 +141,11 @@ impl Printer {
         if self.depth == 0 {
             self.roots = self.roots.saturating_add(1);
         }
-        if tag.attributes().with_checks(false).any(|its| its.is_err()) {
+        if tag
+            .attributes()
+            .with_checks(false)
+            .any(|attribute| attribute.is_err())
+        {
             return Err(XmlError::Malformed);
         }
         let name = tag.name();

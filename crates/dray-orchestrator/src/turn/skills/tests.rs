@@ -68,7 +68,7 @@ async fn each_prompt_fails_by_itself_with_a_reason() {
     for (name, fault) in [
         ("denied", ApiFault::Status(403)),
         ("broken", ApiFault::Status(500)),
-        ("odd", ApiFault::Says("<html>".to_owned())),
+        ("odd", ApiFault::Body("<html>".to_owned())),
     ] {
         fake_server.inject_fault(&format!("/v1/prompts/B/{name}"), Some(fault));
     }

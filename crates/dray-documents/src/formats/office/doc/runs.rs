@@ -37,7 +37,7 @@ pub(super) struct ParagraphFormat {
     pub(super) style: u16,
     pub(super) outline: Option<u8>,
     pub(super) in_table: bool,
-    /// Whether it ends a row.
+    /// Whether the paragraph ends a row.
     pub(super) ends_row: bool,
     /// Depth of the list that it is an item of.
     pub(super) list_depth: Option<u8>,

@@ -141,7 +141,7 @@ impl<'f> Walker<'f> {
             } else {
                 u16_at(&self.file.main, offset).map(|unit| utf_16(unit, &mut high_surrogate))
             };
-            // A piece that leads out of the file has no more text.
+            // Beyond the end of the file, a piece has no text.
             let Some(character) = character else {
                 return Ok(());
             };
@@ -195,7 +195,7 @@ impl<'f> Walker<'f> {
             field.append_instruction(character.encode_utf8(&mut [0; 4]));
             return Ok(());
         }
-        // A field inside the instruction of another one computes part of that, and its result is not shown.
+        // A field inside the instruction of another one computes part of that instruction, and its result is not shown.
         if self
             .fields
             .iter()

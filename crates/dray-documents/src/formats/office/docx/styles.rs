@@ -32,7 +32,7 @@ struct Style {
     /// From 0; 9 is body text.
     outline: Option<u8>,
     listed: ListMembership,
-    looks: CharacterStyle,
+    format: CharacterStyle,
 }
 
 /// All styles, by id.
@@ -42,7 +42,7 @@ pub(super) struct Styles {
 }
 
 impl Styles {
-    /// Reads `styles.xml`; of several styles with one id the last is used.
+    /// Reads `styles.xml`; if several styles have one id, the last one is used.
     pub(super) fn read(bytes: &[u8], budget: &Rc<Budget>) -> Result<Self, Failure> {
         let text = decode_part(bytes);
         let mut xml = Xml::new(&text, budget);
@@ -111,14 +111,14 @@ impl Styles {
 
     /// The format of a character style.
     pub(super) fn character_style(&self, id: &str) -> CharacterStyle {
-        let mut looks = CharacterStyle::default();
+        let mut format = CharacterStyle::default();
         for style in self.chain(id) {
-            looks.bold = looks.bold.or(style.looks.bold);
-            looks.italic = looks.italic.or(style.looks.italic);
-            looks.strike = looks.strike.or(style.looks.strike);
-            looks.hidden = looks.hidden.or(style.looks.hidden);
+            format.bold = format.bold.or(style.format.bold);
+            format.italic = format.italic.or(style.format.italic);
+            format.strike = format.strike.or(style.format.strike);
+            format.hidden = format.hidden.or(style.format.hidden);
         }
-        looks
+        format
     }
 }
 
@@ -134,10 +134,10 @@ fn read_style(xml: &mut Xml<'_>) -> Result<Style, Failure> {
                 "outlineLvl" => style.outline = e.number("val"),
                 "numId" => style.listed.definition = e.attr("val"),
                 "ilvl" => style.listed.level = e.number("val"),
-                "b" => style.looks.bold = Some(e.on("val")),
-                "i" => style.looks.italic = Some(e.on("val")),
-                "strike" | "dstrike" => style.looks.strike = Some(e.on("val")),
-                "vanish" => style.looks.hidden = Some(e.on("val")),
+                "b" => style.format.bold = Some(e.on("val")),
+                "i" => style.format.italic = Some(e.on("val")),
+                "strike" | "dstrike" => style.format.strike = Some(e.on("val")),
+                "vanish" => style.format.hidden = Some(e.on("val")),
                 // These elements contain formats of table parts, and formats from before a tracked change.
                 "tblStylePr" | "tblPr" | "tcPr" | "trPr" | "pPrChange" | "rPrChange" => {
                     xml.skip()?;

@@ -206,7 +206,7 @@ impl Walker {
             Some(slide) if frame.shape => {
                 slide.shapes.push(Shape {
                     title: frame.title,
-                    place: frame.place,
+                    position: frame.position,
                     blocks,
                 });
                 Ok(())

@@ -234,7 +234,7 @@ impl Walker {
         }
         self.frames.push(Frame {
             title: class == "title",
-            place: e
+            position: e
                 .attr("y")
                 .zip(e.attr("x"))
                 .map(|(y, x)| (parse_length(&y), parse_length(&x))),

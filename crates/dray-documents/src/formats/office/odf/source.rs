@@ -61,14 +61,14 @@ impl<'a> Source<'a> {
 
 /// All bytes of a file that is XML.
 fn read_flat(input: &mut dyn Input, budget: &Rc<Budget>) -> Result<Option<Vec<u8>>, Failure> {
-    let broken = |_| Failure::Corrupt(Damage::Structure);
-    input.seek(SeekFrom::Start(0)).map_err(broken)?;
+    let corrupt = |_| Failure::Corrupt(Damage::Structure);
+    input.seek(SeekFrom::Start(0)).map_err(corrupt)?;
     let mut bytes = Vec::new();
     (&mut *input)
         // Enough for a mark and the first sign of markup in any encoding.
         .take(64)
         .read_to_end(&mut bytes)
-        .map_err(broken)?;
+        .map_err(corrupt)?;
     let text = decode_part(&bytes);
     if !text.trim_start().starts_with('<') {
         return Ok(None);
@@ -77,7 +77,7 @@ fn read_flat(input: &mut dyn Input, budget: &Rc<Budget>) -> Result<Option<Vec<u8
     (&mut *input)
         .take(max)
         .read_to_end(&mut bytes)
-        .map_err(broken)?;
+        .map_err(corrupt)?;
     if bytes.len() as u64 > max {
         return Err(Failure::Stopped(Limit::Size));
     }

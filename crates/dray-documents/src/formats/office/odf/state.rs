@@ -72,11 +72,11 @@ pub(super) struct OpenTable {
 #[derive(Debug, Default)]
 pub(super) struct Frame {
     pub(super) title: bool,
-    pub(super) place: Option<(i64, i64)>,
+    pub(super) position: Option<(i64, i64)>,
     pub(super) image: Option<String>,
     pub(super) object: Option<String>,
     pub(super) alt: String,
-    /// Whether it is a shape of a slide, with separate blocks.
+    /// Whether the frame is a shape of a slide, with separate blocks.
     pub(super) shape: bool,
 }
 

@@ -80,12 +80,12 @@ pub(super) fn text_blocks(text: &Text) -> Vec<Block> {
                 if index > 0 {
                     line.line_break();
                 }
-                let shown: String = part
+                let visible_text: String = part
                     .chars()
                     .map(|c| if c == '\t' { ' ' } else { c })
                     .filter(|c| !c.is_control())
                     .collect();
-                line.text(&shown, Style::default());
+                line.text(&visible_text, Style::default());
             }
             if text.kind == TextKind::Body {
                 Block::Item(0, Marker::Bullet, line)
@@ -220,7 +220,7 @@ impl<'a> ShapeReader<'a> {
 fn text_shape(text: &Text, position: Option<(i64, i64)>) -> Shape {
     Shape {
         title: text.kind == TextKind::Title,
-        place: position,
+        position,
         blocks: text_blocks(text),
     }
 }

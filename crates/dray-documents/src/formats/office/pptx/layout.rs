@@ -45,7 +45,7 @@ impl Role {
 #[derive(Debug, Default)]
 struct Placeholder {
     role: Role,
-    place: Option<(i64, i64)>,
+    position: Option<(i64, i64)>,
     bullets: Bullets,
 }
 
@@ -69,7 +69,7 @@ impl Layout {
             match xml.next()? {
                 Event::Open(e) => match (e.ns, e.name()) {
                     (Ns::Slides, "sp") => {
-                        self.keep(placeholder.take());
+                        self.add_placeholder(placeholder.take());
                         level = None;
                     }
                     (Ns::Slides, "ph") => {
@@ -78,28 +78,28 @@ impl Layout {
                             ..Placeholder::default()
                         });
                     }
-                    (Ns::Slides, "txStyles") => self.keep(placeholder.take()),
+                    (Ns::Slides, "txStyles") => self.add_placeholder(placeholder.take()),
                     (Ns::Slides, "bodyStyle") => in_body = Some(xml.depth()),
                     (Ns::Drawing, "off") => {
                         if let Some(placeholder) = &mut placeholder
-                            && placeholder.place.is_none()
+                            && placeholder.position.is_none()
                         {
-                            placeholder.place = e.number("y").zip(e.number("x"));
+                            placeholder.position = e.number("y").zip(e.number("x"));
                         }
                     }
                     (Ns::Drawing, "p") => level = None,
                     (Ns::Drawing, name) => {
-                        if let Some(at) = level_of(name) {
-                            level = Some(at);
+                        if let Some(named) = level_of(name) {
+                            level = Some(named);
                         }
                         let bullets = match (&mut placeholder, in_body) {
                             (_, Some(_)) => Some(&mut self.body),
                             (Some(placeholder), None) => Some(&mut placeholder.bullets),
                             (None, None) => None,
                         };
-                        if let (Some(bullet), Some(at), Some(bullets)) =
+                        if let (Some(bullet), Some(index), Some(bullets)) =
                             (bullet_of(name), level, bullets)
-                            && let Some(slot) = bullets.get_mut(at)
+                            && let Some(slot) = bullets.get_mut(index)
                         {
                             *slot = Some(bullet);
                         }
@@ -108,7 +108,7 @@ impl Layout {
                 },
                 Event::Close if in_body.is_some_and(|depth| xml.depth() < depth) => in_body = None,
                 Event::End => {
-                    self.keep(placeholder.take());
+                    self.add_placeholder(placeholder.take());
                     return Ok(());
                 }
                 _ => {}
@@ -116,7 +116,7 @@ impl Layout {
         }
     }
 
-    fn keep(&mut self, placeholder: Option<Placeholder>) {
+    fn add_placeholder(&mut self, placeholder: Option<Placeholder>) {
         if self.placeholders.len() < MAX_PLACEHOLDERS {
             self.placeholders.extend(placeholder);
         }
@@ -131,9 +131,9 @@ impl Layout {
             let inherited = master
                 .placeholders
                 .iter()
-                .find(|m| are_alike(&m.role.kind, &own.role.kind));
+                .find(|candidate| are_alike(&candidate.role.kind, &own.role.kind));
             if let Some(inherited) = inherited {
-                own.place = own.place.or(inherited.place);
+                own.position = own.position.or(inherited.position);
                 for (slot, bullet) in own.bullets.iter_mut().zip(inherited.bullets) {
                     *slot = slot.or(bullet);
                 }
@@ -145,27 +145,27 @@ impl Layout {
         let by_index = role.index.and_then(|index| {
             self.placeholders
                 .iter()
-                .find(|p| p.role.index == Some(index))
+                .find(|placeholder| placeholder.role.index == Some(index))
         });
         by_index.or_else(|| {
             self.placeholders
                 .iter()
-                .find(|p| are_alike(&p.role.kind, &role.kind))
+                .find(|placeholder| are_alike(&placeholder.role.kind, &role.kind))
         })
     }
 
     /// The position of a placeholder: y, then x.
-    pub(super) fn place(&self, role: &Role) -> Option<(i64, i64)> {
-        self.find(role).and_then(|p| p.place)
+    pub(super) fn position(&self, role: &Role) -> Option<(i64, i64)> {
+        self.find(role).and_then(|placeholder| placeholder.position)
     }
 
     /// Whether text of this level in a placeholder has a bullet.
-    pub(super) fn bullet(&self, role: &Role, level: usize) -> bool {
+    pub(super) fn has_bullet(&self, role: &Role, level: usize) -> bool {
         if !role.is_body() {
             return false;
         }
         self.find(role)
-            .and_then(|p| p.bullets.get(level).copied().flatten())
+            .and_then(|placeholder| placeholder.bullets.get(level).copied().flatten())
             .or_else(|| self.body.get(level).copied().flatten())
             .unwrap_or(true)
     }

@@ -64,7 +64,7 @@ pub(super) fn convert(
     }
 }
 
-/// The parts of the slides, in order; an empty name for one that leads nowhere.
+/// The parts of the slides, in order; an empty name if a relationship has no part.
 fn slide_order(
     bytes: &[u8],
     relations: &Relations,

@@ -224,9 +224,9 @@ impl Walker {
             }
         } else if e.name() == "off"
             && let Some(shape) = &mut self.shape
-            && shape.place.is_none()
+            && shape.position.is_none()
         {
-            shape.place = e.number("y").zip(e.number("x"));
+            shape.position = e.number("y").zip(e.number("x"));
         }
     }
 

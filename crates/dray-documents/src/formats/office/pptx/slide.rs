@@ -49,7 +49,8 @@ impl Group {
         }
     }
 
-    fn place(&self, (y, x): (i64, i64)) -> (i64, i64) {
+    /// The position outside of the group of a position inside.
+    fn outer_position(&self, (y, x): (i64, i64)) -> (i64, i64) {
         let scale = |position: i64, from: i64, extent: i64, child_extent: i64, to: i64| -> i64 {
             // In 128 bits, because the product of two lengths in EMU exceeds 64 bits.
             let scaled = i128::from(position.saturating_sub(from)) * i128::from(extent)
@@ -79,7 +80,7 @@ impl Group {
 #[derive(Debug, Default)]
 pub(super) struct OpenShape {
     pub(super) role: Option<Role>,
-    pub(super) place: Option<(i64, i64)>,
+    pub(super) position: Option<(i64, i64)>,
     pub(super) bullets: Bullets,
     /// The level of the shape's list style that is being read.
     pub(super) level: Option<usize>,
@@ -248,16 +249,16 @@ impl Walker {
         {
             return;
         }
-        let own = shape.place.map(|position| {
+        let own = shape.position.map(|position| {
             self.groups
                 // From the innermost group outwards, because each group has its own coordinates for its children.
                 .iter()
                 .rev()
-                .fold(position, |position, group| group.place(position))
+                .fold(position, |position, group| group.outer_position(position))
         });
         self.shapes.push(Shape {
             title: role.is_some_and(Role::is_title),
-            place: own.or_else(|| role.and_then(|role| self.layout.place(role))),
+            position: own.or_else(|| role.and_then(|role| self.layout.position(role))),
             blocks,
         });
     }
@@ -298,7 +299,7 @@ impl Walker {
         let own = shape.bullets.get(level).copied().flatten();
         let bullet = own.unwrap_or_else(|| match &shape.role {
             // Layouts rarely state bullets of deeper levels, but PowerPoint draws them.
-            Some(role) if !role.is_title() => self.layout.bullet(role, level) || level > 0,
+            Some(role) if !role.is_title() => self.layout.has_bullet(role, level) || level > 0,
             Some(_) => false,
             None => level > 0,
         });

@@ -16,7 +16,7 @@ const UNCLIPPED_AREA: Rect = Rect::new(-1e9, -1e9, 1e9, 1e9);
 pub(super) struct Region {
     /// The smallest upright rectangle around it.
     pub(super) area: Rect,
-    /// Whether it fills that rectangle.
+    /// Whether the path fills that rectangle.
     pub(super) filled: bool,
 }
 

@@ -41,7 +41,9 @@ pub(super) fn cell_span(tag: &Tag, name: &[u8]) -> usize {
 /// Whether an element declares that it is hidden.
 pub(super) fn is_hidden(tag: &Tag) -> bool {
     // `hidden=until-found` content is meant to be found by a search in the page, so it counts as visible.
-    if attribute_value(tag, b"hidden").is_some_and(|its| !its.eq_ignore_ascii_case("until-found")) {
+    if attribute_value(tag, b"hidden")
+        .is_some_and(|value| !value.eq_ignore_ascii_case("until-found"))
+    {
         return true;
     }
     attribute_value(tag, b"style").is_some_and(|style| {

@@ -43,7 +43,7 @@ impl Walker<'_> {
             Kind::Input
                 if self.open.iter().any(|open| open.kind == Kind::Item)
                     && attribute_value(tag, b"type")
-                        .is_some_and(|its| its.eq_ignore_ascii_case("checkbox")) =>
+                        .is_some_and(|value| value.eq_ignore_ascii_case("checkbox")) =>
             {
                 let checked = attribute_value(tag, b"checked").is_some();
                 self.line.raw(if checked { "[x] " } else { "[ ] " });

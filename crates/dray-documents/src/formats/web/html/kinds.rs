@@ -70,7 +70,7 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    /// By an element's name, lower case.
+    /// The kind of an element with this lower-case name.
     pub(super) fn of(name: &[u8]) -> Self {
         match name {
             b"p" => Self::Paragraph,
@@ -117,7 +117,7 @@ impl Kind {
         }
     }
 
-    /// Whether it has no content and no end tag.
+    /// Whether the element has no content and no end tag.
     pub(super) fn is_void(self) -> bool {
         matches!(
             self,
@@ -125,7 +125,7 @@ impl Kind {
         )
     }
 
-    /// Whether it only changes the format of its text, so that it may overlap with others.
+    /// Whether the element only changes the format of its text, so that it may overlap with others.
     pub(super) fn is_format(self) -> bool {
         matches!(
             self,
@@ -133,7 +133,7 @@ impl Kind {
         )
     }
 
-    /// Whether it is part of a line and does not begin a new one.
+    /// Whether the element is part of a line and does not begin a new one.
     pub(super) fn is_inline(self) -> bool {
         self.is_format()
             || matches!(
@@ -142,12 +142,12 @@ impl Kind {
             )
     }
 
-    /// Whether it is valid only in a table.
+    /// Whether the element is valid only in a table.
     pub(super) fn is_of_table(self) -> bool {
         matches!(self, Self::Section | Self::Row | Self::Cell | Self::Caption)
     }
 
-    /// Whether it is valid in `head`.
+    /// Whether the element is valid in `head`.
     pub(super) fn is_of_head(self) -> bool {
         matches!(
             self,

@@ -16,7 +16,7 @@ pub(super) struct OpenElement {
     pub(super) hidden: bool,
     /// Whether its author hid it; elements such as scripts are never shown.
     pub(super) concealed: bool,
-    /// Whether it opened a container of the writer.
+    /// Whether the element opened a container of the writer.
     pub(super) container: bool,
     /// For a list: the number of the next item; `None` for bullets.
     pub(super) number: Option<u64>,
@@ -56,9 +56,9 @@ pub(super) struct Code {
 /// A link that is open.
 pub(super) struct Link {
     url: String,
-    /// Whether it was begun in the line that is being collected.
+    /// Whether the link was begun in the line that is being collected.
     begun: bool,
-    /// Whether it had text in this line or in an earlier one.
+    /// Whether the link had text in this line or in an earlier one.
     shown: bool,
 }
 
