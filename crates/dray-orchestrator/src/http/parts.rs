@@ -86,11 +86,9 @@ fn part_attachment(
             let data = text("input_audio", "data").ok_or_else(|| missing("input_audio.data"))?;
             let format =
                 text("input_audio", "format").ok_or_else(|| missing("input_audio.format"))?;
-            let media_type = match format {
-                "mp3" => "audio/mpeg".to_owned(),
-                format => format!("audio/{format}"),
-            };
+            let media_type = audio_type(path, format)?;
             let url = format!("data:{media_type};base64,{data}");
+            check_base64(&format!("{path}.input_audio.data"), &url)?;
             Ok(Some(inline_attachment(media_type, url)))
         }
         ("file", Role::User) => {
@@ -99,7 +97,10 @@ fn part_attachment(
                 return Ok(Some(named_attachment(id, &field, text("file", "filename"))));
             }
             let data = text("file", "file_data").ok_or_else(|| missing("file.file_data"))?;
-            Ok(Some(document_attachment(data, text("file", "filename"))))
+            let (media_type, url) = document_url(data, text("file", "filename"));
+            check_base64(&format!("{path}.file.file_data"), &url)?;
+            let name = text("file", "filename");
+            Ok(Some(document_attachment(media_type, url, name)))
         }
         _ => Err(unsupported_failure(
             format!("{path}.type"),
@@ -159,16 +160,50 @@ fn named_attachment(id: &str, field: &str, name: Option<&str>) -> Attachment {
     attachment
 }
 
-fn document_attachment(data: &str, name: Option<&str>) -> Attachment {
-    let (media_type, url) = if let Some(media_type) = data_type(data) {
-        (media_type.to_owned(), data.to_owned())
-    } else {
-        // Some clients send the content alone.
-        let media_type = name.and_then(type_of_name);
-        let media_type = media_type.unwrap_or("application/octet-stream");
-        let url = format!("data:{media_type};base64,{data}");
-        (media_type.to_owned(), url)
-    };
+/// The media type of sound in this format.
+fn audio_type(path: &str, format: &str) -> Result<String, RequestFailure> {
+    // Characters of a subtype (RFC 6838 section 4.2): others would end the head of the `data:` URL.
+    let is_name = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'+' | b'.');
+    if !format.bytes().all(is_name) {
+        let message = "The format of the sound is a name such as 'wav' or 'mp3'.";
+        let param = format!("{path}.input_audio.format");
+        return Err(RequestFailure::of_parameter(
+            param,
+            "invalid_value",
+            message,
+        ));
+    }
+    Ok(match format {
+        "mp3" => "audio/mpeg".to_owned(),
+        format => format!("audio/{format}"),
+    })
+}
+
+/// Refuses content that cannot be decoded: tools would find a file that no one can read.
+fn check_base64(param: &str, url: &str) -> Result<(), RequestFailure> {
+    match decode_data_url(url, u64::MAX) {
+        Ok(_) => Ok(()),
+        Err(_) => Err(RequestFailure::of_parameter(
+            param.to_owned(),
+            "invalid_base64",
+            "The content is not valid base64.",
+        )),
+    }
+}
+
+/// The media type and the `data:` URL of a document.
+fn document_url(data: &str, name: Option<&str>) -> (String, String) {
+    if let Some(media_type) = data_type(data) {
+        return (media_type.to_owned(), data.to_owned());
+    }
+    // Some clients send the content alone.
+    let media_type = name.and_then(type_of_name);
+    let media_type = media_type.unwrap_or("application/octet-stream");
+    let url = format!("data:{media_type};base64,{data}");
+    (media_type.to_owned(), url)
+}
+
+fn document_attachment(media_type: String, url: String, name: Option<&str>) -> Attachment {
     Attachment {
         kind: (!media_type.is_empty()).then_some(media_type),
         title: name.map(str::to_owned),
@@ -190,8 +225,9 @@ fn image_type(url: &str) -> String {
 
 /// The media type of a `data:` URL without its parameters.
 fn data_type(url: &str) -> Option<&str> {
-    let rest = url.strip_prefix("data:")?;
-    rest.split([';', ',']).next()
+    let (scheme, rest) = url.split_once(':')?;
+    let is_data = scheme.eq_ignore_ascii_case("data");
+    rest.split([';', ',']).next().filter(|_| is_data)
 }
 
 #[cfg(test)]
@@ -272,6 +308,36 @@ mod tests {
                 (failure.status, failure.param.as_deref()),
                 (400, Some(param))
             );
+        }
+    }
+
+    #[test]
+    fn sound_and_documents_that_are_not_base64_are_refused() {
+        let audio = |data: &str, format: &str| json!({"type": "input_audio", "input_audio": {"data": data, "format": format}});
+        let file =
+            |data: &str| json!({"type": "file", "file": {"file_data": data, "filename": "a.pdf"}});
+        for (part, param) in [
+            (audio("!!!!", "wav"), "input_audio.data"),
+            (audio("QQ==", "wav;base64,QQ==,"), "input_audio.format"),
+            (file("!!!!"), "file.file_data"),
+            (file("https://a.example/b.pdf"), "file.file_data"),
+            (file("data:application/pdf;base64,!!!!"), "file.file_data"),
+            (file("data:application/pdf"), "file.file_data"),
+        ] {
+            let failure = attach("user", &json!([part])).unwrap_err();
+            let param = format!("messages.0.content.0.{param}");
+            assert_eq!(
+                (failure.status, failure.param.as_deref()),
+                (400, Some(param.as_str())),
+                "{part}"
+            );
+        }
+        for part in [
+            audio("QQ", "wav"),
+            file("Q Q\n=="),
+            file("DATA:application/pdf;base64,QQ"),
+        ] {
+            attach("user", &json!([part])).unwrap();
         }
     }
 
