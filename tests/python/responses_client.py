@@ -44,8 +44,14 @@ def creates(client):
     found = client.responses.retrieve(whole.id)
     items = client.responses.input_items.list(whole.id)
     next_response = client.responses.create(model="agent", input="and?", previous_response_id=whole.id)
+    question, more = ({"role": "user", "content": text} for text in ("hello", "and?"))
+    reference = {"type": "item_reference", "id": whole.output[-1].id}
+    referring = lambda: client.responses.create(model="agent", input=[question, reference, more])
+    named = referring()
+    kept = client.responses.input_items.list(named.id, order="asc").data[1]
     client.responses.delete(whole.id)
     return {
+        "named": [named.output_text, kept.content[0].text, missing(referring)],
         "text": whole.output_text,
         "status": whole.status,
         "same": found == whole,
@@ -180,12 +186,17 @@ def converses(client):
         client.responses.create(model="agent", input=text, conversation=conversation.id).output_text
         for text in ("hello", "and?")
     ]
-    items = client.conversations.items.list(conversation.id, order="asc")
+    items = list(client.conversations.items.list(conversation.id, order="asc"))
+    one = client.conversations.items.retrieve(items[-1].id, conversation_id=conversation.id)
+    client.conversations.items.delete(items[-1].id, conversation_id=conversation.id)
+    left = [item.id for item in client.conversations.items.list(conversation.id, order="asc")]
+    gone = missing(lambda: client.conversations.items.retrieve(items[-1].id, conversation_id=conversation.id))
     found = client.conversations.retrieve(conversation.id)
     client.conversations.delete(conversation.id)
     return {
         "texts": texts,
         "items": [f"{item.role}: {item.content[0].text}" for item in items],
+        "item": [one.content[0].text, left == [item.id for item in items[:-1]], gone],
         "metadata": found.metadata,
         "deleted": missing(lambda: client.conversations.retrieve(conversation.id)),
     }

@@ -134,13 +134,11 @@ impl ManifestDirectory {
 
     fn read(&self, path: &Path) -> Result<Arc<Manifest>, String> {
         let text = read_text(path, MAX_MANIFEST_BYTES).map_err(|error| builder_message(&error))?;
-        let document = serde_json::from_str(&text).map_err(|error| {
-            format!(
-                "it is not JSON at line {} column {}",
-                error.line(),
-                error.column()
-            )
-        })?;
+        // Editors of Windows begin files with a byte order mark, which RFC 8259 section 8.1 lets readers ignore.
+        let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
+        // The parser names what it expects, and no value. Its message ends with line and column.
+        let document =
+            serde_json::from_str(text).map_err(|error| format!("it is not JSON: {error}"))?;
         let reading = self
             .reader
             .manifest(document)

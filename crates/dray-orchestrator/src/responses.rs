@@ -14,6 +14,7 @@ use serde_json::{Map, Value, json};
 
 use crate::records::{CallerRecords, ContentRef, RecordError, RecordKind, RevisedRecord};
 
+mod conversation_items;
 mod conversations;
 mod history;
 mod running;
@@ -375,7 +376,8 @@ impl ResponseStore {
     }
 }
 
-fn missing_failure(kind: &str, id: &str) -> RequestFailure {
+/// 404 for an id that is not known, or another caller's.
+pub(crate) fn missing_failure(kind: &str, id: &str) -> RequestFailure {
     let id: String = id
         .chars()
         // The id comes from the client and is shown in terminals and logs.

@@ -24,6 +24,7 @@ use crate::metrics::DeliveryMetrics;
 use crate::platform_cache::PlatformCache;
 use crate::questions::QuestionService;
 use crate::questions::open::OpenQuestionStore;
+use crate::questions::watch::OutcomeWatch;
 use crate::queue::ChatQueues;
 use crate::rate_limit::RateLimiter;
 use crate::receipts::ReceiptService;
@@ -236,6 +237,7 @@ impl<'a> ServiceParts<'a> {
                 accounts: self.accounts.clone(),
                 limiter: Arc::clone(&self.limiter),
                 open: OpenQuestionStore::new(self.platform_cache.keys().clone()),
+                watch: OutcomeWatch::default(),
             },
             tasks: self.cx.tasks.clone(),
             press_permits: Arc::new(Semaphore::new(MAX_BACKGROUND_PRESSES)),

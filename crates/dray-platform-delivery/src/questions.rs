@@ -18,6 +18,7 @@ use dray_types::{Clock, Deadline, Fault, FaultCode};
 
 use self::buttons::{PressedButton, PressedChoice, check_question, shown_question};
 use self::open::{KeptPress, OpenQuestion, OpenQuestionStore, QuestionKind, QuestionText};
+use self::watch::OutcomeWatch;
 use crate::accounts::{AccountRegistry, PlatformAccount};
 use crate::config::Config;
 use crate::rate_limit::RateLimiter;
@@ -28,6 +29,7 @@ mod hosts;
 pub(crate) mod open;
 mod plan;
 mod reconciler;
+pub(crate) mod watch;
 
 pub use self::chats::QuestionChat;
 pub(crate) use self::chats::question_problems;
@@ -66,6 +68,8 @@ pub(crate) struct QuestionService {
     /// Shared with deliveries.
     pub(crate) limiter: Arc<RateLimiter>,
     pub(crate) open: OpenQuestionStore,
+    /// Which of them this replica asks about.
+    pub(crate) watch: OutcomeWatch,
 }
 
 impl QuestionService {

@@ -13,7 +13,8 @@ use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, sleep};
 
 use super::outcome::{
-    earlier_reply, expired_reply, mismatch_reply, recorded_reply, unknown_reply, waiting_reply,
+    add_unused, earlier_reply, expired_reply, mismatch_reply, recorded_reply, unknown_reply,
+    waiting_reply,
 };
 use super::{
     ApprovalDecision, ApprovalRecord, ApprovalStore, Decider, NewApproval, USED_CODE,
@@ -25,6 +26,8 @@ use crate::records::{RecordError, RecordKind, RevisedRecord, unavailable_failure
 const CHAT_OWNER: &str = "questions in chats";
 /// How long the service of chats may take to show a question.
 const ASK_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long a request that waits for a decision may take to use it. The service of chats waits for 5 s.
+const USE_TIMEOUT: Duration = Duration::from_secs(2);
 /// Time between two reads of a record that waits for its decision.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
 /// Attempts to write a record that a person and a turn write for a moment.
@@ -147,7 +150,38 @@ impl ApprovalStore {
         })
     }
 
-    async fn keep_question(
+    /// A reply that says so when no request uses the decision: the process that waited for it may have died. Waits for the
+    /// request that does, which looks every half second.
+    async fn with_use(
+        &self,
+        principal: &str,
+        id: &str,
+        mut reply: DecideInChatReply,
+    ) -> DecideInChatReply {
+        let end = Instant::now() + USE_TIMEOUT;
+        loop {
+            // Without the record the reply stays: nothing is known about the request then.
+            let Ok(Some(record)) = self.get(principal, id).await else {
+                return reply;
+            };
+            if !record.value.waits_for_use() {
+                return reply;
+            }
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                add_unused(&mut reply);
+                return reply;
+            }
+            sleep(left.min(POLL_INTERVAL)).await;
+        }
+    }
+
+    /// Records a question before its chat shows it.
+    ///
+    /// # Errors
+    ///
+    /// 503 while the bus fails.
+    pub(crate) async fn keep_question(
         &self,
         principal: &str,
         approval: &NewApproval,
@@ -310,7 +344,9 @@ impl ApprovalStore {
             };
             // Before the expiry: a decision that was in time stays shown as one.
             if record.value.decision.is_some() {
-                return Ok(earlier_reply(&record.value));
+                return Ok(self
+                    .with_use(&principal, id, earlier_reply(&record.value))
+                    .await);
             }
             if record.value.expires_ms <= self.records.now_ms() {
                 return Ok(expired_reply(&record.value));
@@ -332,7 +368,11 @@ impl ApprovalStore {
             });
             let recorded = self.record_decision(&principal, id, &mut record, decision);
             match recorded.await {
-                Ok(()) => return Ok(recorded_reply(&record.value)),
+                Ok(()) => {
+                    return Ok(self
+                        .with_use(&principal, id, recorded_reply(&record.value))
+                        .await);
+                }
                 // Another person, or the turn; the next look says what.
                 Err(RecordError::Stale) => {}
                 Err(error) => return Err(error.into()),
@@ -380,6 +420,16 @@ impl ChatDecision {
 }
 
 impl ApprovalRecord {
+    /// Whether a request that still runs has to act on the decision. A paused turn, which its token names, acts on it
+    /// when its client continues.
+    fn waits_for_use(&self) -> bool {
+        let is_acted_on = matches!(
+            self.decision,
+            Some(ApprovalDecision::Approved | ApprovalDecision::Answered)
+        );
+        is_acted_on && !self.is_used && self.token.is_empty()
+    }
+
     /// The answer of a chat to what the tool asks; `None` while it has given none.
     pub(crate) fn chat_answers(&self) -> Option<AnswerMap> {
         let answer = self.answer.as_ref()?;

@@ -4,6 +4,10 @@ use dray_proto::v1::DecideInChatReply;
 
 use super::{ApprovalDecision, ApprovalRecord, Decider};
 
+/// Said of a decision that no request has used yet.
+const NOT_USED: &str =
+    "The request that asked has not used this yet. If it has ended, the call is not made.";
+
 /// What the chat shows about a decision.
 fn outcome_text(record: &ApprovalRecord) -> String {
     let decided_ms = record.decided_ms.unwrap_or_default();
@@ -91,6 +95,14 @@ pub(super) fn mismatch_reply() -> DecideInChatReply {
 
 pub(super) fn unknown_reply() -> DecideInChatReply {
     notice("This question does not exist any more; your answer changes nothing.")
+}
+
+/// Adds that no request has used the decision yet.
+pub(super) fn add_unused(reply: &mut DecideInChatReply) {
+    for text in [&mut reply.notice, &mut reply.outcome] {
+        text.push(' ');
+        text.push_str(NOT_USED);
+    }
 }
 
 /// A reply that leaves the message as it is.

@@ -45,6 +45,7 @@ pub(super) fn client_state_routes() -> Router<Arc<HttpSurface>> {
         .post(conversations::update_conversation)
         .delete(conversations::delete_conversation);
     let items = get(conversations::list_items).post(conversations::add_items);
+    let item = get(conversations::get_item).delete(conversations::delete_item);
     Router::new()
         .route(CALLBACK_PATH, get(sign_in::get_callback))
         .route("/v1/files", get(files::list_files).post(files::upload_file))
@@ -80,4 +81,5 @@ pub(super) fn client_state_routes() -> Router<Arc<HttpSurface>> {
         )
         .route("/v1/conversations/{id}", conversation)
         .route("/v1/conversations/{id}/items", items)
+        .route("/v1/conversations/{id}/items/{item}", item)
 }

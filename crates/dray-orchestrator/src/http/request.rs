@@ -333,9 +333,16 @@ fn integer_member(
     match value.as_i64().filter(|number| range.contains(number)) {
         Some(number) => Ok(Some(number)),
         // The limits of the number type mean nothing to a client.
-        None if *range.end() == i64::MAX => {
-            invalid_structure(key, "Input should be a whole number within its range")
+        None if *range.end() == i64::MAX && *range.start() == i64::MIN => {
+            invalid_structure(key, "Input should be a whole number")
         }
+        None if *range.end() == i64::MAX => invalid_structure(
+            key,
+            format!(
+                "Input should be a whole number of at least {}",
+                range.start()
+            ),
+        ),
         None => invalid_structure(
             key,
             format!(

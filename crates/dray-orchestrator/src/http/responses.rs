@@ -2,6 +2,7 @@
 //!
 //! - `request`, `items`: a request becomes one of chat completions.
 //! - `approval_items`: questions on approval and their answers.
+//! - `references`: ids of items, and items that a request names by them.
 //! - `writer`, `open_item`: events of the turn become items and events of the response.
 //! - `create`: from a request to a response that runs; `driver`: the task that runs it, with its client or without.
 //! - `takeover`: a response whose process is gone.
@@ -28,6 +29,7 @@ mod items;
 mod mcp_items;
 mod open_item;
 mod parameters;
+mod references;
 mod request;
 mod takeover;
 mod writer;

@@ -50,13 +50,29 @@ fn bad_manifests_are_reported_and_the_others_stay() {
         (broken.status, broken.message.as_str()),
         (
             400,
-            "The manifest 'broken' is refused: it is not JSON at line 1 column 1"
+            "The manifest 'broken' is refused: it is not JSON: EOF while parsing an object at line 1 column 1"
         )
     );
     let wrong = manifests.get("wrong").unwrap_err();
     assert!(wrong.message.contains("orchestrator"), "{}", wrong.message);
     assert!(wrong.message.contains("tool_sets"), "{}", wrong.message);
     assert!(manifests.get("none").unwrap().is_none());
+}
+
+#[test]
+fn a_byte_order_mark_is_skipped_and_a_fault_of_json_is_named() {
+    let marked = format!("\u{feff}{VALID_MANIFEST}");
+    let folder = folder(&[
+        ("marked.json", &marked),
+        ("comma.json", "{\"contexts\": [],\n}"),
+    ]);
+    let manifests = open(&folder);
+    assert!(manifests.get("marked").unwrap().is_some());
+    let comma = manifests.get("comma").unwrap_err();
+    assert_eq!(
+        comma.message,
+        "The manifest 'comma' is refused: it is not JSON: trailing comma at line 2 column 1"
+    );
 }
 
 #[test]

@@ -16,7 +16,7 @@ pub(crate) struct ConversationRecord {
     pub(super) metadata: Value,
     pub(super) history: Vec<HistoryEntry>,
     created_ms: u64,
-    expires_ms: u64,
+    pub(super) expires_ms: u64,
 }
 
 impl ConversationRecord {

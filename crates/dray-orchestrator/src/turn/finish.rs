@@ -327,6 +327,12 @@ impl OpenTurn {
         let Some(text) = self.setup.issues.text() else {
             return Ok(());
         };
+        // For the operator: clients that know no stages show nothing of it.
+        tracing::warn!(
+            agent = self.agents.current(),
+            issues = text,
+            "an agent begins without a part of what its manifest names"
+        );
         let stage = sink.open(Some(issues::STAGE_NAME.to_owned())).await?;
         stage.content(text).await?;
         stage

@@ -152,6 +152,10 @@ impl<'a> AnswerRelay<'a> {
     pub(super) async fn finish(mut self) -> Result<ModelAnswer, ClientGone> {
         self.close_stages(StageStatus::Completed).await?;
         self.answer.calls = with_call_ids(self.calls);
+        // Some services end an answer of text with this reason. A client would look for calls, and find none.
+        if self.answer.calls.is_empty() && self.answer.reason == Some(FinishReason::ToolCalls) {
+            self.answer.reason = Some(FinishReason::Stop);
+        }
         Ok(self.answer)
     }
 
@@ -271,6 +275,10 @@ fn with_call_ids(mut calls: Vec<(u32, ToolCall)>) -> Vec<ToolCall> {
     let mut known = HashSet::new();
     let mut identified = Vec::with_capacity(calls.len());
     for (position, (_, mut call)) in calls.into_iter().enumerate() {
+        // Services send no text for a call without arguments; clients and other models parse it as JSON.
+        if call.function.arguments.trim().is_empty() {
+            call.function.arguments = "{}".to_owned();
+        }
         if call.id.is_empty() || known.contains(&call.id) {
             // A digest instead of a random id: equal answers give equal bytes (quickapps 44.4 R16).
             let text = format!(

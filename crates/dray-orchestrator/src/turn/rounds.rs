@@ -147,9 +147,13 @@ impl ToolLoop<'_> {
                     handoff: None,
                 });
             }
-            let end = self.call_round(calls, messages, tally).await?;
+            let mut end = self.call_round(calls, messages, tally).await?;
             if end.waits() {
                 tally.note_files(&speech.finish(self.sink).await?);
+                // The client must learn that the last call of its own may be cut off.
+                if reason == FinishReason::Length && !end.pending.is_empty() {
+                    end.reason = reason;
+                }
                 return Ok(LoopEnd {
                     has_text: speech.has_sent_text(),
                     ..end

@@ -231,6 +231,33 @@ async fn reasoning_refusals_and_log_probabilities_are_passed_on() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn the_reason_of_an_answer_agrees_with_its_calls() {
+    const TEXT: &str = r#"{"index":0,"delta":{"content":"Hi."},"finish_reason":"tool_calls"}"#;
+    const CUT_OFF: &str = r#"{"index":0,"delta":{"tool_calls":[{"index":0,"id":"c","function":{"name":"weather","arguments":"{\"ci"}}]},"finish_reason":"length"}"#;
+    const BARE: &str = r#"{"index":0,"delta":{"tool_calls":[{"index":0,"id":"c","function":{"name":"weather","arguments":""}}]},"finish_reason":"stop"}"#;
+    let replies: [(fn() -> Reply, _, &[&str]); 3] = [
+        (|| streamed(&[TEXT]), "stop", &[]),
+        (|| streamed(&[CUT_OFF]), "length", &[r#"{"ci"#]),
+        (|| streamed(&[BARE]), "tool_calls", &["{}"]),
+    ];
+    for (reply, reason, arguments) in replies {
+        let model = fixed_model(reply).await;
+        let fixture = with_model(&model).await;
+        let tool = json!({"type": "function", "function": {"name": "weather", "parameters": {"type": "object"}}});
+        let body = json!({"messages": [user("x")], "tools": [tool]});
+        let (_, whole) = fixture.whole(body).await;
+        let choice = &whole["choices"][0];
+        assert_eq!(choice["finish_reason"], reason);
+        let calls = choice["message"]["tool_calls"].as_array();
+        let found = calls.into_iter().flatten();
+        let found: Vec<_> = found
+            .map(|call| call["function"]["arguments"].as_str().unwrap())
+            .collect();
+        assert_eq!(found, arguments);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_rate_limit_of_the_model_is_one_of_the_agent_with_its_time() {
     let model = fixed_model(|| {
         let body = json!({"error": {"message": "slow", "code": "rate_limit_exceeded"}});

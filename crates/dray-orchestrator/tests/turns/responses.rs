@@ -112,6 +112,7 @@ async fn the_openai_package_uses_responses_files_and_conversations() {
             "creates": {
                 "text": "Hello there.", "status": "completed", "same": true, "counted": true, "metadata": {"a": "b"},
                 "items": ["hello"], "next": "Second.", "deleted": true,
+                "named": ["Second.", "Hello there.", true],
             },
             "streams": {
                 "kinds": [
@@ -137,7 +138,7 @@ async fn the_openai_package_uses_responses_files_and_conversations() {
                 "items": [
                     "user: before", "user: hello", "assistant: Second.", "user: and?", "assistant: Third.",
                 ],
-                "metadata": {"topic": "demo"}, "deleted": true,
+                "item": ["Third.", true, true], "metadata": {"topic": "demo"}, "deleted": true,
             },
             "calls_mcp": {
                 "kinds": [

@@ -18,6 +18,8 @@ const MAX_DOUBLINGS: u32 = 6;
 const MAX_ATTEMPTS: u32 = 12;
 /// How long the end of a question is left to the process that has its press, which takes 25 s at most.
 const PRESS_GRACE_MS: u64 = 30_000;
+/// How long after its expiry the outcome of a call is read: a press just before it may be on its way.
+pub(super) const SETTLE_GRACE_MS: u64 = 1_000;
 /// How long after its expiry a question whose outcome cannot be learned is shown as ended.
 const UNKNOWN_GRACE_MS: u64 = 3_600_000;
 
@@ -151,8 +153,7 @@ fn call_step(question: &OpenQuestion, now_ms: u64) -> Option<QuestionStep> {
         let expires_ms = question.expires_ms;
         return Some(QuestionStep::ShowAgain { id, expires_ms });
     }
-    // A press just before the expiry may be on its way.
-    if question.expires_ms.saturating_add(1_000) > now_ms {
+    if question.expires_ms.saturating_add(SETTLE_GRACE_MS) > now_ms {
         return None;
     }
     // It may be visible, and where is not known.

@@ -17,8 +17,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::buttons::shown_question;
 use super::hosts::{HostQuestionList, shown_host_question};
-use super::open::{KeptPress, QuestionText};
-use super::plan::{QuestionStep, ended_outcome, is_unknown, plan_steps};
+use super::open::{KeptPress, OpenQuestion, QuestionKind, QuestionText, RevisedQuestions};
+use super::plan::{QuestionStep, SETTLE_GRACE_MS, ended_outcome, is_unknown, plan_steps};
 use super::{
     DECIDE_TIMEOUT, QuestionChat, QuestionService, REPLY_TIMEOUT, log_key_failure, silent_platform,
 };
@@ -94,6 +94,7 @@ impl QuestionService {
         // Before the questions are listed: what is answered in between makes the claim stale, and is not shown again.
         let mut record = self.open.read(access.name).await?;
         let hosts = self.host_list(access).await;
+        self.end_decided(access, &mut record).await;
         let now_ms = self.clock.now_ms();
         // Nothing is claimed that cannot be sent: another replica may have room in its rate.
         let can_send = self.takes_message(access);
@@ -121,6 +122,34 @@ impl QuestionService {
         }
         let ids: Vec<_> = steps.iter().map(QuestionStep::question_id).collect();
         self.open.release_claims(access.name, &ids, &record).await
+    }
+
+    /// Ends those questions about calls in `record` that were decided without a press, such as by the caller.
+    async fn end_decided(&self, access: &ChatAccess<'_>, record: &mut RevisedQuestions) {
+        let (chat, now_ms) = (access.name, self.clock.now_ms());
+        let waits = |question: &&OpenQuestion| {
+            question.kind == QuestionKind::Call
+                && question.message_id.is_some()
+                && question.press.is_none()
+                && question.due_ms <= now_ms
+                && question.expires_ms > now_ms
+        };
+        let open = record.questions.iter().filter(waits);
+        let open: Vec<_> = open.map(|question| question.id.clone()).collect();
+        for id in self.watch.due_questions(chat, &open, now_ms) {
+            let outcome = self.decision_outcome(access, &id).await;
+            let has_ended = outcome.as_ref().is_some_and(|outcome| !outcome.is_empty());
+            let is_confirmed = self.watch.note_outcome(chat, &id, has_ended, now_ms);
+            let mut questions = record.questions.iter_mut();
+            if is_confirmed && let Some(question) = questions.find(|one| one.id == id) {
+                // Like one that has expired: its outcome is read again, and shown.
+                question.expires_ms = now_ms.saturating_sub(SETTLE_GRACE_MS);
+            }
+            // An orchestrator that is away costs one timeout in a round.
+            if outcome.is_none() {
+                return;
+            }
+        }
     }
 
     fn takes_message(&self, access: &ChatAccess<'_>) -> bool {

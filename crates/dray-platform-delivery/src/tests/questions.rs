@@ -20,6 +20,7 @@ use crate::delivery_service::DeliveryService;
 use crate::inbound::listener;
 
 mod crashes;
+mod ended;
 mod limits;
 mod presses;
 mod tools;

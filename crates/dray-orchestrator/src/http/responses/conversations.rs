@@ -14,7 +14,7 @@ use super::request::{invalid, take_metadata};
 use crate::http::body;
 use crate::http::files::respond;
 use crate::http::routes::HttpSurface;
-use crate::responses::{History, ResponseDocument};
+use crate::responses::{History, ResponseDocument, missing_failure};
 
 /// `POST /v1/conversations`.
 pub(in crate::http) async fn create_conversation(
@@ -125,6 +125,38 @@ pub(in crate::http) async fn add_items(
         }))
     };
     respond(added.await)
+}
+
+/// `GET /v1/conversations/{id}/items/{item}`.
+pub(in crate::http) async fn get_item(
+    State(surface): State<Arc<HttpSurface>>,
+    Path((id, item_id)): Path<(String, String)>,
+    headers: HeaderMap,
+) -> Response {
+    let found = async {
+        let principal = surface.principal(&headers)?;
+        let responses = &surface.state.responses;
+        let history = responses.conversation_history(&principal, &id).await?;
+        let mut items = conversation_items(history).into_iter();
+        let item = items.find(|item| item["id"] == item_id.as_str());
+        item.ok_or_else(|| missing_failure("item", &item_id))
+    };
+    respond(found.await)
+}
+
+/// `DELETE /v1/conversations/{id}/items/{item}`.
+pub(in crate::http) async fn delete_item(
+    State(surface): State<Arc<HttpSurface>>,
+    Path((id, item_id)): Path<(String, String)>,
+    headers: HeaderMap,
+) -> Response {
+    let deleted = async {
+        let principal = surface.principal(&headers)?;
+        let responses = &surface.state.responses;
+        let record = responses.delete_item(&principal, &id, &item_id).await?;
+        Ok(record.object(&id))
+    };
+    respond(deleted.await)
 }
 
 /// All items of a conversation, oldest first.

@@ -13,6 +13,7 @@ use tokio::sync::mpsc;
 
 use super::driver::{Listener, ResponseDriver};
 use super::items::read_items;
+use super::references::resolve_references;
 use super::request::{ResponseRequest, at_place, read_response_request};
 use super::writer::ResponseWriter;
 use crate::http::contract::{ApprovalForm, ChatRequest, CheckedChatRequest, ManifestSource};
@@ -49,7 +50,10 @@ async fn create(surface: Arc<HttpSurface>, request: Request) -> Result<Response,
     let named = credentials::manifest_source(&headers)?;
     let permit = surface.turn().await?;
     let options = &surface.options;
-    let body = body::read_json(&headers, body, options.max_body, options.body_timeout).await?;
+    let mut body = body::read_json(&headers, body, options.max_body, options.body_timeout).await?;
+    let principal = identity.key();
+    let responses = &surface.state.responses;
+    resolve_references(responses, &principal, &mut body, options.max_body).await?;
     let mut request = read_response_request(body)?;
     let manifest = match named {
         Some(manifest) => manifest,
@@ -58,7 +62,6 @@ async fn create(surface: Arc<HttpSurface>, request: Request) -> Result<Response,
         }
         None => ManifestSource::Named(request.model.clone()),
     };
-    let principal = identity.key();
     let history = history(&surface, &principal, &request).await?;
     let id = random_id("resp_");
     let is_named = matches!(&manifest, ManifestSource::Named(_));

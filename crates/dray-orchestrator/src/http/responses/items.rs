@@ -113,8 +113,7 @@ impl InputItems {
             // What the agent's own tools did comes back with the state.
             "mcp_call" | "mcp_list_tools" => set_id(item, "mcp_"),
             "item_reference" => {
-                let reason =
-                    "items are sent whole, or come with 'previous_response_id' or 'conversation'";
+                let reason = "only the 'input' of a response names items of stored responses";
                 return Err(unsupported_failure(format!("{field}.type"), reason));
             }
             _ => {

@@ -5,7 +5,6 @@ use dray_agent::event::{McpCallEnd, McpCallStart, McpToolList};
 use serde_json::{Value, json};
 
 use super::approval_items::item_id;
-use crate::records::random_id;
 
 /// Kinds of events and their members.
 type ItemEvents = Vec<(&'static str, Value)>;
@@ -23,8 +22,7 @@ struct OpenMcpCall {
 }
 
 /// The item of a list of tools, and the events before the one that ends it.
-pub(super) fn list_item(list: McpToolList, output_index: usize) -> (Value, ItemEvents) {
-    let id = random_id("mcpl_");
+pub(super) fn list_item(id: &str, list: McpToolList, output_index: usize) -> (Value, ItemEvents) {
     let tools: Vec<_> = list
         .tools
         .into_iter()
@@ -64,8 +62,12 @@ impl OpenMcpCalls {
     }
 
     /// Begins a call. Returns its item as it stands in the output, and the events.
-    pub(super) fn begin(&mut self, call: McpCallStart, output_index: usize) -> (Value, ItemEvents) {
-        let id = random_id("mcp_");
+    pub(super) fn begin(
+        &mut self,
+        id: &str,
+        call: McpCallStart,
+        output_index: usize,
+    ) -> (Value, ItemEvents) {
         let approval_id = call.approval_id.as_deref().map(item_id);
         let item = |arguments: &str| {
             json!({
@@ -175,10 +177,10 @@ mod tests {
             ..start("a")
         };
         let mut calls = OpenMcpCalls::default();
-        let (item, events) = calls.begin(approved, 0);
+        let (item, events) = calls.begin("mcp_1", approved, 0);
         assert_eq!(item["approval_request_id"], "mcpr_x_0");
         assert_eq!(events[0].1["item"]["approval_request_id"], "mcpr_x_0");
-        let (item, _) = calls.begin(start("b"), 1);
+        let (item, _) = calls.begin("mcp_2", start("b"), 1);
         assert_eq!(item["approval_request_id"], Value::Null);
     }
 
@@ -193,7 +195,7 @@ mod tests {
             !calls.is_open(&continued),
             "it began in an earlier response"
         );
-        let (item, _) = calls.begin(start("a"), 0);
+        let (item, _) = calls.begin("mcp_1", start("a"), 0);
         assert!(calls.is_open(&continued) && !calls.is_open(&start("a")));
         let mut output = vec![item];
         calls.end(&end("a", false), &mut output);
@@ -205,7 +207,7 @@ mod tests {
     fn concurrent_calls_end_in_any_order_at_their_own_places() {
         let (mut calls, mut output) = (OpenMcpCalls::default(), Vec::new());
         for id in ["a", "b", "c"] {
-            let (item, events) = calls.begin(start(id), output.len());
+            let (item, events) = calls.begin(id, start(id), output.len());
             assert_eq!(events.len(), 4);
             output.push(item);
         }

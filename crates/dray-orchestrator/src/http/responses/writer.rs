@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 use super::approval_items::approval_item;
 use super::mcp_items::{OpenMcpCalls, list_item};
 use super::open_item::{OpenItem, OpenPart};
-use crate::records::random_id;
+use super::references::item_id;
 use crate::turn::question_calls;
 
 /// Writes one response. Events are numbered from 0 in the order in which they are taken.
@@ -20,6 +20,8 @@ pub(super) struct ResponseWriter {
     /// The response without `status`, `output` and the members that are known at its end.
     base: Map<String, Value>,
     sequence: u64,
+    /// Items that were begun.
+    begun: usize,
     events: Vec<Value>,
     output: Vec<Value>,
     open: Option<OpenItem>,
@@ -53,6 +55,7 @@ impl ResponseWriter {
             id: id.to_owned(),
             base,
             sequence: 0,
+            begun: 0,
             events: Vec::new(),
             output: Vec::new(),
             open: None,
@@ -64,6 +67,12 @@ impl ResponseWriter {
             mcp_calls: OpenMcpCalls::default(),
             usage: None,
         }
+    }
+
+    fn new_item_id(&mut self, prefix: &str) -> String {
+        let number = self.begun;
+        self.begun += 1;
+        item_id(prefix, &self.id, number)
     }
 
     /// The response with this status and the output so far.
@@ -114,7 +123,8 @@ impl ResponseWriter {
             Event::ApprovalRequests(requests) => self.approvals.extend(requests),
             Event::McpTools(list) => {
                 self.close("completed");
-                let (item, events) = list_item(list, self.index());
+                let id = self.new_item_id("mcpl_");
+                let (item, events) = list_item(&id, list, self.index());
                 self.emit_all(events);
                 self.finish_item(item);
             }
@@ -124,7 +134,8 @@ impl ResponseWriter {
                     return;
                 }
                 self.close("completed");
-                let (item, events) = self.mcp_calls.begin(call, self.output.len());
+                let id = self.new_item_id("mcp_");
+                let (item, events) = self.mcp_calls.begin(&id, call, self.output.len());
                 self.emit_all(events);
                 self.output.push(item);
             }
@@ -259,7 +270,8 @@ impl ResponseWriter {
 
     fn reasoning(&mut self, text: &str) {
         if !matches!(self.open, Some(OpenItem::Reasoning(_))) {
-            self.open_item(OpenItem::reasoning(random_id("rs_")));
+            let id = self.new_item_id("rs_");
+            self.open_item(OpenItem::reasoning(id));
         }
         self.delta(text);
     }
@@ -267,7 +279,8 @@ impl ResponseWriter {
     /// Opens a message and a part of it, unless they are open.
     fn in_message(&mut self, part: OpenPart) {
         if !matches!(self.open, Some(OpenItem::Message(_))) {
-            self.open_item(OpenItem::message(random_id("msg_")));
+            let id = self.new_item_id("msg_");
+            self.open_item(OpenItem::message(id));
         }
         let index = self.index();
         if let Some(OpenItem::Message(message)) = &mut self.open {
@@ -327,7 +340,7 @@ impl ResponseWriter {
     }
 
     fn call(&mut self, call: &ToolCall) {
-        let (index, id) = (self.index(), random_id("fc_"));
+        let (index, id) = (self.index(), self.new_item_id("fc_"));
         let function = &call.function;
         let item = |arguments: &str, status: &str| {
             json!({

@@ -1,0 +1,141 @@
+//! `item_reference` in the input of a response: clients send back the ids of stored items in place of the items. An id of an
+//! item holds that of its response, so none is looked up in an index.
+
+use dray_agent::failure::RequestFailure;
+use dray_types::ByteSize;
+use serde_json::Value;
+
+use super::request::invalid;
+use crate::responses::ResponseStore;
+
+/// Prefix of the ids of responses.
+const RESPONSE_PREFIX: &str = "resp_";
+/// Hexadecimal digits in the id of a response.
+const RESPONSE_DIGITS: usize = 32;
+/// Most responses that the references of one request lead to. Neighbouring items of one response count once.
+const MAX_RESPONSES: usize = 256;
+
+/// The id of an item of a response, `number` in the order in which they begin.
+pub(super) fn item_id(prefix: &str, response_id: &str, number: usize) -> String {
+    let digits = response_id.strip_prefix(RESPONSE_PREFIX);
+    format!("{prefix}{}{number:04x}", digits.unwrap_or(response_id))
+}
+
+/// The id of the response of an item; `None` for items of requests, whose ids hold none.
+fn response_of(item_id: &str) -> Option<String> {
+    let (_, digits) = item_id.split_once('_')?;
+    let is_hexadecimal = digits.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let response = digits.get(..RESPONSE_DIGITS)?;
+    let has_number = digits.len() > RESPONSE_DIGITS;
+    (is_hexadecimal && has_number).then(|| format!("{RESPONSE_PREFIX}{response}"))
+}
+
+/// Replaces the references in the input of a request by the items of earlier responses of the same caller.
+///
+/// # Errors
+///
+/// 404 for an item that is not stored, or another caller's; 400 for more than [`MAX_RESPONSES`], 413 for items of more than
+/// `limit` together, 503 while the store or the bus fails.
+pub(super) async fn resolve_references(
+    responses: &ResponseStore,
+    principal: &str,
+    body: &mut Value,
+    limit: ByteSize,
+) -> Result<(), RequestFailure> {
+    let Some(Value::Array(items)) = body.get_mut("input") else {
+        return Ok(());
+    };
+    let (mut reads, mut bytes) = (0, 0);
+    // One response at a time, because its items can be large. References to it mostly stand beside each other.
+    let mut read: Option<(String, Vec<Value>)> = None;
+    for (index, item) in items.iter_mut().enumerate() {
+        let Some(id) = referenced_id(item).map(str::to_owned) else {
+            continue;
+        };
+        let field = format!("input.{index}.id");
+        let Some(response) = response_of(&id) else {
+            return Err(missing_item(&field, &id));
+        };
+        if read.as_ref().is_none_or(|(known, _)| *known != response) {
+            reads += 1;
+            if reads > MAX_RESPONSES {
+                let message =
+                    format!("The references lead to more than {MAX_RESPONSES} responses.");
+                return Err(invalid(&field, message));
+            }
+            let found = responses.get(principal, &response).await;
+            let (mut found, _) = found.map_err(|failure| match failure.status {
+                404 => missing_item(&field, &id),
+                _ => failure,
+            })?;
+            let output = found.get_mut("output").map(Value::take);
+            let output = output.and_then(|output| match output {
+                Value::Array(output) => Some(output),
+                _ => None,
+            });
+            read = Some((response, output.unwrap_or_default()));
+        }
+        let (_, output) = read.as_ref().ok_or_else(RequestFailure::unexpected)?;
+        let found = output.iter().find(|found| found["id"] == id.as_str());
+        let found = found.ok_or_else(|| missing_item(&field, &id))?;
+        bytes += found.to_string().len() as u64;
+        if bytes > limit.as_u64() {
+            let message = format!("The items that the input refers to are larger than {limit}.");
+            return Err(RequestFailure::new(413, message));
+        }
+        *item = found.clone();
+    }
+    Ok(())
+}
+
+/// The id in a reference. Clients may leave out its type.
+fn referenced_id(item: &Value) -> Option<&str> {
+    let members = item.as_object()?;
+    let kind = members.get("type").filter(|kind| !kind.is_null());
+    let is_reference = match kind {
+        Some(kind) => kind == "item_reference",
+        None => members.keys().all(|name| name == "id" || name == "type"),
+    };
+    members.get("id")?.as_str().filter(|_| is_reference)
+}
+
+fn missing_item(field: &str, id: &str) -> RequestFailure {
+    let mut failure = crate::responses::missing_failure("item", id);
+    failure.param = Some(field.to_owned().into());
+    failure
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_id_of_an_item_leads_to_its_response_and_other_ids_to_none() {
+        let response = crate::records::random_id(RESPONSE_PREFIX);
+        for number in [0, 300, 70_000] {
+            let id = item_id("msg_", &response, number);
+            assert_eq!(response_of(&id), Some(response.clone()), "{id}");
+        }
+        let of_request = crate::records::random_id("msg_");
+        for id in [of_request.as_str(), "msg_1", "", "apr_x", "msg_é"] {
+            assert_eq!(response_of(id), None, "{id}");
+        }
+    }
+
+    #[test]
+    fn references_are_recognized_with_and_without_their_type() {
+        for (item, id) in [
+            (json!({"type": "item_reference", "id": "a_1"}), Some("a_1")),
+            (json!({"type": null, "id": "a_1"}), Some("a_1")),
+            (json!({"id": "a_1"}), Some("a_1")),
+            (json!({"id": "a_1", "role": "user", "content": "x"}), None),
+            (json!({"type": "message", "id": "a_1"}), None),
+            (json!({"type": "item_reference"}), None),
+            (json!("a_1"), None),
+        ] {
+            assert_eq!(referenced_id(&item), id, "{item}");
+        }
+    }
+}
