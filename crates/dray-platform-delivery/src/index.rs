@@ -225,8 +225,8 @@ impl IndexEntry {
         !self.finished && self.order() < *order && self.is_in(chat, owner)
     }
 
-    /// Whether the delivery is for this chat, given by platform, account and id as from [`chat_of`], and by the only tenant of
-    /// the account, if it has one.
+    /// Whether the delivery is for this chat, given by platform, account and id as from [`chat_of`], and by the only
+    /// tenant of the account, if it has one.
     pub(crate) fn is_in(&self, chat: &str, owner: Option<&TenantId>) -> bool {
         let v1::ChatTarget {
             platform, account, ..

@@ -1,4 +1,4 @@
-//! The service that delivers files of agents to people on chat platforms, and takes messages and files of people in.
+//! The service that delivers files of agents to people on chat platforms, and receives messages and files of people.
 //!
 //! It handles `SendFile` and the related calls, two kinds of outbound work, and one kind of inbound work.
 //! Sandbox-transfer copies files out of sandboxes into the store, where they stay until the platform has confirmed

@@ -20,8 +20,8 @@ impl HeldInput {
         Self { body, held }
     }
 
-    /// Some bytes, at most `most` of them; `None` at the end of the body.
-    pub(super) async fn some(&mut self, most: u64) -> Result<Option<Bytes>, Error> {
+    /// Returns up to `limit` bytes; `None` at the end of the body.
+    pub(super) async fn some(&mut self, limit: u64) -> Result<Option<Bytes>, Error> {
         // A body may yield empty chunks; those are not its end.
         while self.held.is_empty() {
             match self.body.next().await {
@@ -29,9 +29,9 @@ impl HeldInput {
                 None => return Ok(None),
             }
         }
-        let most = usize::try_from(most).unwrap_or(usize::MAX);
-        let cut = self.held.len().min(most);
-        Ok(Some(self.held.split_to(cut)))
+        let limit = usize::try_from(limit).unwrap_or(usize::MAX);
+        let length = self.held.len().min(limit);
+        Ok(Some(self.held.split_to(length)))
     }
 
     /// The next block; `None` when the body ended before it.

@@ -30,7 +30,7 @@ pub struct DialCore {
     state: Arc<Mutex<DialState>>,
 }
 
-/// A fault of one file. It lasts until [`DialCore::behave`] removes it.
+/// A fault of one file. It lasts until [`DialCore::clear_file_fault`] removes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum InjectedFault {
     /// Requests for metadata and content get this status.

@@ -48,8 +48,8 @@ pub struct WorkCompleted {
 }
 
 impl WorkCompleted {
-    /// Work that is done and that `event` reports. An event above [`super::RESULT_LIMIT`] turns the work into a failure:
-    /// large results are passed by claim.
+    /// Work that is done and that `event` reports. An event above [`super::RESULT_LIMIT`] turns the work into a
+    /// failure: large results are passed by claim.
     pub fn event<E: Event>(event: &E) -> Self {
         Self {
             event: RecordedEvent::new(event),

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 /// Bytes within which the media type of a payload must end.
 const MAX_HEAD_BYTES: usize = 256;
 
-/// Removes the target of a link or image that is a `data:` URL, and elsewhere the base64 payload of one.
+/// Removes `data:` URLs that are targets of links or images. Of other `data:` URLs it removes the base64 payload.
 pub(crate) fn without_payloads(text: &str) -> Cow<'_, str> {
     const DATA_SCHEME: &str = "data:";
     const BASE64_MARKER: &str = ";base64,";
