@@ -54,7 +54,7 @@ pub(crate) async fn prepare_uploads(
         // Nothing is visible after an upload, on success or on failure.
         let id = upload_file(api, file, progress)
             .await
-            .map_err(|error| error.at(dray_platform::SendOutcome::NotSent))?;
+            .map_err(|error| error.with_outcome(dray_platform::SendOutcome::NotSent))?;
         prepared.files.push(id);
     }
     serde_json::to_string(&prepared).map_err(|cause| {
@@ -72,7 +72,7 @@ async fn target_channel(api: &SlackApi, send: SendRequest<'_>) -> Result<String,
     let opened = api
         .form("conversations.open", &[("users", chat)])
         .await
-        .map_err(|error| error.at(dray_platform::SendOutcome::NotSent))?;
+        .map_err(|error| error.with_outcome(dray_platform::SendOutcome::NotSent))?;
     let id = opened.pointer("/channel/id").and_then(Value::as_str);
     id.map(str::to_owned)
         .ok_or_else(|| PlatformError::new(ErrorKind::Unknown, "no conversation was opened"))

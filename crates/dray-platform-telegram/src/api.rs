@@ -123,7 +123,11 @@ impl TelegramApi {
         // Expressed as bytes, because `call` derives the timeout from a size.
         let size = wait.as_secs() * BYTES_PER_SECOND;
         let response = self.call(method, form, size, &|_| {}).await;
-        response.map_err(|refused| refused.error.at(dray_platform::SendOutcome::NotSent))
+        response.map_err(|refused| {
+            refused
+                .error
+                .with_outcome(dray_platform::SendOutcome::NotSent)
+        })
     }
 
     /// Opens a file at the path that `getFile` returned.
@@ -143,8 +147,9 @@ impl TelegramApi {
         let path = utf8_percent_encode(path, PATH_SET);
         let url = format!("{}/file/bot{}/{path}", self.base, self.token.expose());
         let response = self.client.get(&url).send(&|_| {}).await;
-        let response = response
-            .map_err(|error| PlatformError::from(error).at(dray_platform::SendOutcome::NotSent))?;
+        let response = response.map_err(|error| {
+            PlatformError::from(error).with_outcome(dray_platform::SendOutcome::NotSent)
+        })?;
         if response.is_success() {
             return Ok(response);
         }
@@ -156,7 +161,7 @@ impl TelegramApi {
             return Err(missing_file.code("404"));
         }
         let error = refusal_error(status, &ResponseEnvelope::default(), retry_after).error;
-        Err(error.at(dray_platform::SendOutcome::NotSent))
+        Err(error.with_outcome(dray_platform::SendOutcome::NotSent))
     }
 }
 

@@ -55,7 +55,7 @@ impl WebhookApi {
             return Ok(response);
         }
         let refusal = status_error(response.status(), response.retry_after());
-        Err(refusal.at(dray_platform::SendOutcome::NotSent))
+        Err(refusal.with_outcome(dray_platform::SendOutcome::NotSent))
     }
 
     /// Checks that attachments may be fetched from an address: its host is configured, and its scheme allowed.
