@@ -43,6 +43,21 @@ fn the_steps_name_the_setting_that_decides_and_where_its_value_comes_from() {
 }
 
 #[test]
+fn a_command_with_the_configuration_of_a_running_service_needs_neither_its_proxy_port_nor_its_key()
+{
+    let home = CliHome::new();
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let listen = format!(
+        "egress-fetcher.proxy.listen={}",
+        taken.local_addr().unwrap()
+    );
+    let url = "https://files.example.org/a.pdf";
+    let enable = "egress-fetcher.enabled=true";
+    let explained = home.run(&["policy", "explain", url, "--set", enable, "--set", &listen]);
+    assert!(explained.status.success(), "{explained:?}");
+}
+
+#[test]
 fn an_app_narrows_the_policy_and_the_fault_equals_that_of_a_fetch() {
     let home = CliHome::new();
     let enable = ["--set", "egress-fetcher.enabled=true"];

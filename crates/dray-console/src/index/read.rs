@@ -273,9 +273,13 @@ fn egress_audit(row: &mut EventRow, audit: &v1::EgressAudit) {
         ("deny", _) => RowOutcome::Refused,
         _ => RowOutcome::Failed,
     };
+    let received_bytes = match audit.proxy_stage.as_str() {
+        "" => audit.stored_bytes,
+        _ => audit.down_bytes,
+    };
     let end = match (audit.code.as_str(), audit.http_status) {
         ("", 0) => String::new(),
-        ("", status) => format!(", status {status}, {}", human_size(audit.stored_bytes)),
+        ("", status) => format!(", status {status}, {}", human_size(received_bytes)),
         (code, _) => format!(": {code} in {}", audit.phase),
     };
     row.summary = format!(
@@ -283,7 +287,11 @@ fn egress_audit(row: &mut EventRow, audit: &v1::EgressAudit) {
         audit.url_scheme, audit.url_host, audit.url_port, audit.verdict
     );
     row.prove("rule", audit.rule.as_str());
+    row.prove("decided by", audit.decided_by.as_str());
+    row.prove("reported by", audit.reported_by.as_str());
     if let Some(hop) = audit.hops.last() {
+        row.prove("DNSSEC", hop.dnssec.as_str());
+        row.prove("HTTP version", hop.http_version.as_str());
         row.prove("pinned address", hop.chosen_address.as_str());
         row.prove("peer address", hop.peer_address.as_str());
         row.prove("upstream proxy", hop.upstream_proxy.as_str());

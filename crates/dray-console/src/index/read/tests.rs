@@ -58,12 +58,29 @@ fn a_refused_fetch_names_its_reason_and_an_allowed_one_its_address() {
     audit.http_status = 200;
     audit.hops.push(v1::AuditHop {
         chosen_address: "203.0.113.7".to_owned(),
+        dnssec: "authenticated".to_owned(),
+        http_version: "HTTP/2.0".to_owned(),
         ..v1::AuditHop::default()
     });
+    audit.decided_by = "analysts/packages (policy.toml:9)".to_owned();
+    audit.reported_by = "trial/uploads (trial.toml:3)".to_owned();
     let allowed = row(subject, &audit);
     assert_eq!(allowed.outcome, RowOutcome::Done);
-    let address = ("pinned address", "203.0.113.7".to_owned());
-    assert!(allowed.proofs.contains(&address), "{allowed:?}");
+    for (name, value) in [
+        ("pinned address", "203.0.113.7"),
+        ("DNSSEC", "authenticated"),
+        ("HTTP version", "HTTP/2.0"),
+        ("decided by", "analysts/packages (policy.toml:9)"),
+        ("reported by", "trial/uploads (trial.toml:3)"),
+    ] {
+        let proof = (name, value.to_owned());
+        assert!(allowed.proofs.contains(&proof), "{name}: {allowed:?}");
+    }
+    let mut connection = audit.clone();
+    connection.proxy_stage = "closed".to_owned();
+    connection.down_bytes = 2048;
+    let summary = row(subject, &connection).summary;
+    assert!(summary.ends_with("allow, status 200, 2.0 KB"), "{summary}");
     audit.code = "timeout".to_owned();
     assert_eq!(row(subject, &audit).outcome, RowOutcome::Failed);
 }
