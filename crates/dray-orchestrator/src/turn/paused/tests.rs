@@ -2,6 +2,7 @@
 
 use dray_agent::message::{FunctionCall, ToolCall};
 use dray_bus::{Bus, Topology};
+use dray_proto::v1::{ApprovalChoice, DecideInChatRequest};
 use dray_store::embedded::EmbeddedS3;
 use dray_tool::{QuestionMap, ToolQuestion, UserQuestion};
 use opentelemetry::metrics::MeterProvider as _;
@@ -9,7 +10,9 @@ use serde_json::{Map, json};
 use tokio_util::task::TaskTracker;
 
 use super::*;
-use crate::approvals::{ApprovalAudits, ApprovalDecision, ChatState, NewApproval, USED_CODE};
+use crate::approvals::{
+    ApprovalAudits, ApprovalDecision, AskedChat, ChatState, NewApproval, USED_CODE,
+};
 use crate::http::ApprovalForm;
 use crate::records::CallerRecords;
 use crate::turn::approval_policy::ApprovalPolicy;
@@ -348,4 +351,57 @@ async fn what_a_chat_declined_or_cancelled_is_used_once() {
         let again = settlement.record(vec![decided()], &mut []).await;
         assert!(again.is_err(), "{again:?}");
     }
+}
+
+#[tokio::test]
+async fn a_chat_learns_that_no_request_uses_its_decision() {
+    let fixture = RecordFixture::start().await;
+    let store = &fixture.approvals;
+    let ask = async || {
+        let mut approval = NewApproval::new("own", &Sha256Digest::of(b"own"));
+        let expires_ms = store.expires_ms();
+        approval.chat = Some(AskedChat {
+            name: "ops".to_owned(),
+            expires_ms,
+        });
+        let kept = store.keep_question("client:a", &approval, expires_ms);
+        kept.await.unwrap();
+        approval.id
+    };
+    let press = async |question_id: &str| {
+        let mut press = DecideInChatRequest {
+            question_id: question_id.to_owned(),
+            chat: "ops".to_owned(),
+            sender: "7".to_owned(),
+            sender_name: "Ada".to_owned(),
+            ..DecideInChatRequest::default()
+        };
+        press.set_choice(ApprovalChoice::Approved);
+        store.decide_in_chat(&press).await.unwrap()
+    };
+    // The process of the request has died during the wait.
+    let id = ask().await;
+    let reply = press(&id).await;
+    assert!(reply.recorded && reply.outcome.starts_with("Approved by Ada (7)"));
+    for text in [&reply.outcome, &reply.notice] {
+        assert!(text.contains("has not used this yet"), "{text}");
+    }
+    let again = press(&id).await;
+    assert!(again.outcome.contains("the call is not made"), "{again:?}");
+    // A request that waits uses the decision.
+    let id = ask().await;
+    let waiting = async {
+        let state = store.wait_for_chat("client:a", &id, Duration::from_secs(30));
+        let Ok(ChatState::Decided(mut record)) = state.await else {
+            panic!("no decision");
+        };
+        let used = store.use_decision("client:a", &id, &mut record);
+        used.await.unwrap();
+    };
+    let (reply, ()) = futures_util::future::join(press(&id), waiting).await;
+    assert!(
+        reply.outcome.starts_with("Approved by Ada (7)"),
+        "{reply:?}"
+    );
+    assert!(!reply.outcome.contains("not used"), "{reply:?}");
 }
