@@ -79,6 +79,25 @@ async fn an_archive_over_a_limit_is_refused_before_its_first_byte() {
 }
 
 #[tokio::test]
+async fn names_that_read_as_others_are_shown_without_what_turns_them() {
+    let fixture = TransferFixture::with_previews().await;
+    let (root, sandbox) = fixture.sandbox("names");
+    // U+202E turns the rest of a line: a browser shows `reportexe.pdf`.
+    let turned = "report\u{202e}fdp.exe";
+    std::fs::create_dir_all(root.join("www/up\u{2066}down")).unwrap();
+    std::fs::write(root.join("www").join(turned), "x").unwrap();
+    let link = fixture.preview(address(&sandbox), "www").await;
+    let listing = link.get("v", "").await.text();
+    assert!(listing.contains(">report?fdp.exe<"), "{listing}");
+    let file = link.get("v", "report%E2%80%AEfdp.exe").await.text();
+    assert!(file.contains("<title>report?fdp.exe</title>"), "{file}");
+    assert!(!listing.contains('\u{202e}'), "{listing}");
+    let directory = link.get("v", "up%E2%81%A6down/").await.text();
+    assert!(directory.contains("<code>up?down</code>"), "{directory}");
+    fixture.end().await;
+}
+
+#[tokio::test]
 async fn no_path_leads_out_of_the_directory() {
     let fixture = TransferFixture::with_previews().await;
     let (root, sandbox) = fixture.sandbox("trap");
