@@ -10,10 +10,12 @@ use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::Response;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
+use percent_encoding::percent_decode_str;
 use url::Url;
 
 use crate::login;
 use crate::oidc;
+use crate::page;
 use crate::respond;
 use crate::state::ConsoleState;
 
@@ -94,6 +96,13 @@ pub(crate) async fn check_request(
             return with_headers(login::login_needed(&state, return_path));
         };
         request.extensions_mut().insert(session);
+    }
+    // No id or page of this console has such bytes, and the extractors of paths would answer with a text of their own.
+    if percent_decode_str(request.uri().path())
+        .decode_utf8()
+        .is_err()
+    {
+        return with_headers(page::missing_page(State(state), request).await);
     }
     with_headers(next.run(request).await)
 }

@@ -20,7 +20,7 @@ use crate::form::FormFields;
 use crate::page::{PageFrame, token_field};
 use crate::session::ConsoleSession;
 use crate::state::ConsoleState;
-use crate::text::{operation_path, shown, time_element};
+use crate::text::{operation_path, shown, time_element, url_part};
 
 pub(crate) use redrive::redrive_selected;
 
@@ -122,7 +122,7 @@ pub(crate) async fn list_page(
                 (letter_table(&session, letters))
                 @if let Some(last) = letters.last().filter(|_| letters.len() == MAX_LETTERS) {
                     p {
-                        a href={ "/letters?state=" (state_name) "&area=" (area) "&from=" (last.sequence + 1) } { "Newer letters" }
+                        a href={ "/letters?state=" (url_part(state_name)) "&area=" (url_part(area)) "&from=" (last.sequence + 1) } { "Newer letters" }
                     }
                 }
             }

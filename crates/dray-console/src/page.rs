@@ -154,15 +154,43 @@ pub(crate) async fn missing_page(State(state): State<ConsoleState>, request: Req
     let Some(session) = request.extensions().get::<ConsoleSession>() else {
         return plain_text(StatusCode::NOT_FOUND, "This console has no such file.");
     };
-    let frame = PageFrame {
-        state: &state,
-        session,
-        section: "",
-        title: "Page not found",
-    };
     let path = shown(request.uri().path());
     let content = html! { p { "This console has no page " code { (path) } "." } };
+    let frame = frame_without_section(&state, session, "Page not found");
     frame.render_as(StatusCode::NOT_FOUND, &content)
+}
+
+/// The answer to a method that a path does not have, such as the `GET` of a browser whose user opens the address of an
+/// action again.
+pub(crate) async fn refused_method(
+    State(state): State<ConsoleState>,
+    request: Request,
+) -> Response {
+    let Some(session) = request.extensions().get::<ConsoleSession>() else {
+        let sentence = "This address cannot be used with this method.";
+        return plain_text(StatusCode::METHOD_NOT_ALLOWED, sentence);
+    };
+    let path = shown(request.uri().path());
+    let method = shown(request.method().as_str());
+    let content = html! {
+        p { "The address " code { (path) } " cannot be used with " code { (method) } ". Addresses of actions work only from "
+            "the forms of their pages." }
+    };
+    let frame = frame_without_section(&state, session, "Not a page");
+    frame.render_as(StatusCode::METHOD_NOT_ALLOWED, &content)
+}
+
+fn frame_without_section<'a>(
+    state: &'a ConsoleState,
+    session: &'a ConsoleSession,
+    title: &'a str,
+) -> PageFrame<'a> {
+    PageFrame {
+        state,
+        session,
+        section: "",
+        title,
+    }
 }
 
 /// A page without navigation, for people who are not logged in.

@@ -25,7 +25,7 @@ use crate::index::{EventIndex, EventSource, follow_events};
 use crate::link::{LinkVerifier, LoginLink};
 use crate::login::LOGIN_PATH;
 use crate::oidc::{self, OidcLogin, OidcProblem, OidcSettings};
-use crate::page::{PAGE_ASSETS, missing_page};
+use crate::page::{PAGE_ASSETS, missing_page, refused_method};
 use crate::playground::agent::AgentClient;
 use crate::playground::conversation::ConversationStore;
 use crate::replay::job::ReplayStore;
@@ -339,6 +339,7 @@ fn router(state: ConsoleState) -> Router {
         );
     }
     router
+        .method_not_allowed_fallback(refused_method)
         .fallback(missing_page)
         .layer(middleware::from_fn_with_state(
             state.clone(),

@@ -12,7 +12,7 @@ use dray_sandbox::metadata::Metadata;
 use dray_sandbox::{Error, ErrorKind, FileKind};
 use dray_transfer_engine::{GetTreeOptions, Sink, TreeFormat};
 use dray_types::Sha256Digest;
-use futures_util::stream;
+use futures_util::{StreamExt as _, stream};
 use http::{Method, StatusCode, header};
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio::task::JoinSet;
@@ -30,7 +30,7 @@ const CLIENT_STALL_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Serves a directory as `NAME.zip`. Links, special files and what policy refuses are left out; `_skipped.txt` in the
 /// archive names them.
-pub(crate) fn serve_archive(
+pub(crate) async fn serve_archive(
     view: &SandboxView,
     method: &Method,
     permit: OwnedSemaphorePermit,
@@ -41,7 +41,7 @@ pub(crate) fn serve_archive(
     }
     let body = match *method {
         Method::HEAD => Body::empty(),
-        _ => archive_body(view.clone(), permit),
+        _ => archive_body(view.clone(), permit).await?,
     };
     let mut response = response(StatusCode::OK, "application/zip", TEXT_POLICY, body);
     let name = format!("{}.zip", clean_name(view.name().as_bytes()));
@@ -54,21 +54,35 @@ pub(crate) fn serve_archive(
     Ok(response)
 }
 
-fn archive_body(view: SandboxView, permit: OwnedSemaphorePermit) -> Body {
-    let (chunks, received) = mpsc::channel(QUEUED_CHUNKS);
+/// The archive as it is made, from its first chunk on.
+async fn archive_body(
+    view: SandboxView,
+    permit: OwnedSemaphorePermit,
+) -> Result<Body, PreviewError> {
+    let (chunks, mut received) = mpsc::channel(QUEUED_CHUNKS);
     let mut archive_task = JoinSet::new();
     archive_task.spawn(async move {
         make_archive(&view, chunks).await;
         drop(permit);
     });
+    // Limits of directories are checked before the first chunk, while the response can still have a status.
+    let first_chunk = match received.recv().await.transpose() {
+        Ok(first_chunk) => first_chunk,
+        Err(error) if error.kind() == ErrorKind::TooLarge => {
+            return Err(PreviewError::DirectoryTooLarge);
+        }
+        Err(error) => return Err(error.into()),
+    };
     // Dropping the set with the response ends the reading in the sandbox.
-    Body::from_stream(stream::unfold(
+    let later_chunks = stream::unfold(
         (received, archive_task),
         |(mut received, archive_task)| async {
             let chunk = received.recv().await?;
             Some((chunk, (received, archive_task)))
         },
-    ))
+    );
+    let first_chunk = stream::iter(first_chunk.map(Ok));
+    Ok(Body::from_stream(first_chunk.chain(later_chunks)))
 }
 
 async fn make_archive(view: &SandboxView, chunks: mpsc::Sender<Result<Bytes, Error>>) {
@@ -88,9 +102,12 @@ async fn make_archive(view: &SandboxView, chunks: mpsc::Sender<Result<Bytes, Err
         .get_tree(path, &options, &mut sink, &(), &CancellationToken::new())
         .await;
     if let Err(failed) = outcome {
-        view.metrics().responded(failed.error.kind().as_str());
-        let preview = &view.found.preview.preview_id;
-        tracing::warn!(error = %failed, preview, "an archive broke off");
+        // Before the first chunk the request fails as a whole, and is counted and logged there.
+        if sink.has_sent {
+            view.metrics().responded(failed.error.kind().as_str());
+            let preview = &view.found.preview.preview_id;
+            tracing::warn!(error = %failed, preview, "an archive broke off");
+        }
         // An error in the stream breaks the connection; without one, half an archive would look complete.
         let _ = timeout(CLIENT_STALL_TIMEOUT, chunks.send(Err(failed.error))).await;
     }

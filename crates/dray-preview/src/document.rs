@@ -176,7 +176,7 @@ fn page(view: &SandboxView, status: StatusCode, content: &Markup) -> Response {
                 meta charset="utf-8";
                 meta name="viewport" content="width=device-width, initial-scale=1";
                 meta name="referrer" content="no-referrer";
-                title { (view.name()) }
+                title { (view.shown_name()) }
                 link rel="stylesheet" href=(STYLE_PATH);
             }
             body { main { (content) } }

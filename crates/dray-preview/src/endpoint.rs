@@ -127,11 +127,13 @@ async fn serve_request(State(service): State<PreviewService>, request: Request) 
             metrics.responded(error.outcome());
             // Never the path of the request, which contains the secret.
             tracing::debug!(%error, outcome = error.outcome(), "a preview was not served");
-            if is_page {
+            let mut response = if is_page {
                 problem_page(&error)
             } else {
                 problem_text(&error)
-            }
+            };
+            set_problem_fields(response.headers_mut(), &error);
+            response
         }
     };
     with_common_headers(response)
@@ -172,7 +174,7 @@ async fn serve_preview(
         UrlArea::Viewer => serve_viewer(&view).await,
         UrlArea::Document if view.kind() == FileKind::File => serve_document(&view, method).await,
         UrlArea::Document => Err(PreviewError::NotDocument),
-        UrlArea::Archive => serve_archive(&view, method, permit),
+        UrlArea::Archive => serve_archive(&view, method, permit).await,
         UrlArea::Content if view.kind() != FileKind::Directory => {
             serve_file(&view, method, headers, permit).await
         }
@@ -204,13 +206,16 @@ fn with_slash(view: &SandboxView) -> Response {
 
 fn problem_text(error: &PreviewError) -> Response {
     let body = Body::from(format!("{}\n", error.sentence()));
-    let mut response = response(
+    response(
         error.status(),
         "text/plain; charset=utf-8",
         TEXT_POLICY,
         body,
-    );
-    let headers = response.headers_mut();
+    )
+}
+
+/// Sets the fields that RFC 9110 wants beside a status: of pages and texts alike.
+fn set_problem_fields(headers: &mut HeaderMap, error: &PreviewError) {
     match error {
         PreviewError::Range(beyond) => {
             set(
@@ -225,7 +230,6 @@ fn problem_text(error: &PreviewError) -> Response {
         }
         _ => {}
     }
-    response
 }
 
 fn asset(path: &str) -> Option<Response> {

@@ -32,6 +32,9 @@ pub enum PreviewError {
     /// The file has no document page; it is shown as it is.
     #[error("files of this type have no page")]
     NotDocument,
+    /// The directory has more entries or bytes than an archive may have.
+    #[error("the directory is over the limits of archives")]
+    DirectoryTooLarge,
     /// The range begins after the end of the content.
     #[error(transparent)]
     Range(#[from] RangeNotSatisfiable),
@@ -70,6 +73,7 @@ impl PreviewError {
             Self::Invalid(_) => StatusCode::BAD_REQUEST,
             Self::TooMany(_) => StatusCode::TOO_MANY_REQUESTS,
             Self::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
+            Self::DirectoryTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             Self::Range(_) => StatusCode::RANGE_NOT_SATISFIABLE,
             Self::PreconditionFailed => StatusCode::PRECONDITION_FAILED,
             Self::NotConfigured
@@ -97,6 +101,9 @@ impl PreviewError {
             Self::NotConfigured => "Previews are not set up here.",
             Self::NotDocument => "Files of this type have no page of their own.",
             Self::MethodNotAllowed => "A preview can only be looked at.",
+            Self::DirectoryTooLarge => {
+                "The directory has more files or bytes than an archive may have. Open a directory in it."
+            }
             Self::Range(_) => "The range begins behind the end of the file.",
             Self::PreconditionFailed => "The file has changed.",
             Self::Busy => "Too many files are being shown. Try again in a moment.",
@@ -118,6 +125,7 @@ impl PreviewError {
             Self::SandboxGone | Self::Opening(_) => "sandbox_unavailable",
             Self::Invalid(_) | Self::MethodNotAllowed | Self::NotDocument => "invalid",
             Self::TooMany(_) | Self::Busy => "busy",
+            Self::DirectoryTooLarge => ErrorKind::TooLarge.as_str(),
             Self::Range(_) | Self::PreconditionFailed => "condition",
             Self::NotConfigured
             | Self::Contended
@@ -203,6 +211,7 @@ impl From<PreviewError> for Fault {
             }
             PreviewError::MethodNotAllowed
             | PreviewError::NotDocument
+            | PreviewError::DirectoryTooLarge
             | PreviewError::Range(_)
             | PreviewError::PreconditionFailed
             | PreviewError::Busy => Self::internal(),

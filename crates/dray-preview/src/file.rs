@@ -4,7 +4,7 @@ use axum::body::Body;
 use axum::response::Response;
 use dray_http_server::inline_disposition;
 use dray_sandbox::{Body as SandboxBody, ErrorKind};
-use dray_service::web::{ByteRange, byte_range, has_etag, text_field};
+use dray_service::web::{ByteRange, byte_range, field_has_etag, text_field};
 use dray_transfer_engine::PinnedPath;
 use futures_util::stream;
 use http::{HeaderMap, Method, StatusCode, header};
@@ -56,17 +56,18 @@ async fn serve_pinned(
 ) -> Result<(Response, Option<SandboxBody>), PreviewError> {
     let size = pinned.metadata.size;
     let etag = etag_of(view, pinned);
-    let condition = |name| text_field(headers, name);
-    if condition("if-match").is_some_and(|list| !has_etag(list, &etag, false)) {
+    if field_has_etag(headers, header::IF_MATCH, &etag, false) == Some(false) {
         return Err(PreviewError::PreconditionFailed);
     }
-    if condition("if-none-match").is_some_and(|list| has_etag(list, &etag, true)) {
+    if field_has_etag(headers, header::IF_NONE_MATCH, &etag, true) == Some(true) {
         let mut response = head_response(view, StatusCode::NOT_MODIFIED, &etag);
         response.headers_mut().remove(header::CONTENT_TYPE);
         return Ok((response, None));
     }
     // The client has a part of another state: it gets the whole file, so that it does not mix two states.
-    let is_same_state = condition("if-range").is_none_or(|tag| has_etag(tag, &etag, false));
+    // One tag, compared strongly: neither a list nor `*` (RFC 9110, section 13.1.5).
+    let is_same_state = text_field(headers, header::IF_RANGE.as_str())
+        .is_none_or(|tag| tag == etag && pinned.is_strong());
     let range = if is_same_state && *method == Method::GET {
         byte_range(headers, size)?
     } else {

@@ -1,5 +1,6 @@
 //! Paths of requests, as names below the directory of a preview.
 
+use dray_presentation::name::shown_text;
 use dray_sandbox::SandboxPath;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 
@@ -9,6 +10,8 @@ const ESCAPED_BYTES: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'.')
     .remove(b'_')
     .remove(b'~');
+/// Most characters of a shown name, which is longer than file systems allow; a longer one is cut.
+pub(crate) const MAX_SHOWN_CHARACTERS: usize = 256;
 /// Deepest path of a request.
 const MAX_DEPTH: usize = 64;
 
@@ -105,12 +108,12 @@ impl Location {
         format!("{}{slash}", names.join("/"))
     }
 
-    /// The path in the form that is shown to people.
+    /// The path in the form that is shown to people, with control and bidi characters replaced.
     pub(crate) fn display_path(&self) -> String {
         let names: Vec<_> = self
             .names
             .iter()
-            .map(|name| String::from_utf8_lossy(name))
+            .map(|name| shown_text(name, MAX_SHOWN_CHARACTERS))
             .collect();
         names.join("/")
     }

@@ -3,12 +3,13 @@
 use std::time::Duration;
 
 use dray_bus::Meta;
+use dray_presentation::name::shown_text;
 use dray_sandbox::{Error, ErrorKind, FileKind, SandboxPath};
 use dray_transfer_engine::PinnedPath;
 use dray_types::Deadline;
 
 use crate::error::PreviewError;
-use crate::location::Location;
+use crate::location::{Location, MAX_SHOWN_CHARACTERS};
 use crate::metrics::PreviewMetrics;
 use crate::service::{FoundPreview, PreviewService};
 use crate::source::OpenSandbox;
@@ -69,10 +70,18 @@ impl SandboxView {
         self.pinned.metadata.kind
     }
 
-    /// The name for people: of the file, or of the directory of the preview.
+    /// The name of the file, or of the directory of the preview, as it is apart from invalid UTF-8.
     pub(crate) fn name(&self) -> String {
-        let name = self.location.name().unwrap_or_else(|| self.path.name());
-        String::from_utf8_lossy(name).into_owned()
+        String::from_utf8_lossy(self.raw_name()).into_owned()
+    }
+
+    /// The name for people, without characters that change how it reads.
+    pub(crate) fn shown_name(&self) -> String {
+        shown_text(self.raw_name(), MAX_SHOWN_CHARACTERS)
+    }
+
+    fn raw_name(&self) -> &[u8] {
+        self.location.name().unwrap_or_else(|| self.path.name())
     }
 
     /// Envelope of a call for this request, with this timeout.

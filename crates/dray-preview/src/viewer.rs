@@ -2,6 +2,7 @@
 
 use axum::body::Body;
 use axum::response::Response;
+use dray_presentation::name::shown_text;
 use dray_presentation::size::human_size;
 use dray_sandbox::metadata::Entry;
 use dray_sandbox::{Error, ErrorKind, FileKind, Listing};
@@ -13,7 +14,7 @@ use crate::document::has_document;
 use crate::error::PreviewError;
 use crate::file::{etag_of, media_type_of};
 use crate::headers::{VIEWER_POLICY, response};
-use crate::location::Location;
+use crate::location::{Location, MAX_SHOWN_CHARACTERS};
 use crate::view::SandboxView;
 
 /// Entries of a directory that are listed.
@@ -72,7 +73,7 @@ pub(crate) async fn serve_viewer(view: &SandboxView) -> Result<Response, Preview
         FileKind::File => file(view).await?,
         kind => return Err(Error::new(ErrorKind::NotRegular, kind.as_str()).into()),
     };
-    Ok(page(StatusCode::OK, &view.name(), &content))
+    Ok(page(StatusCode::OK, &view.shown_name(), &content))
 }
 
 /// The page of a request that is not served.
@@ -122,8 +123,8 @@ fn links(view: &SandboxView) -> Markup {
 
 async fn file(view: &SandboxView) -> Result<Markup, PreviewError> {
     let raw = view.url_path("p", &view.location);
-    let name = view.name();
-    let shown = match ViewerKind::of(media_type_of(&name)) {
+    let name = view.shown_name();
+    let shown = match ViewerKind::of(media_type_of(&view.name())) {
         // The response already has the `sandbox` policy; the same attribute on the frame would disable the PDF viewer.
         ViewerKind::Frame => html! { iframe #content src=(raw) title=(name) {} },
         ViewerKind::Document => {
@@ -194,7 +195,7 @@ fn entry_table(view: &SandboxView, here: &Location, listing: &Listing) -> Markup
 
 fn entry_row(view: &SandboxView, here: &Location, entry: &Entry) -> Markup {
     let name = entry.path.name();
-    let shown = String::from_utf8_lossy(name);
+    let shown = shown_text(name, MAX_SHOWN_CHARACTERS);
     let is_directory = entry.kind == FileKind::Directory;
     // A link is followed when it is opened, and shown only if its target is inside.
     let can_open = matches!(

@@ -2,4 +2,4 @@
 
 mod ranges;
 
-pub use ranges::{ByteRange, RangeNotSatisfiable, byte_range, has_etag, text_field};
+pub use ranges::{ByteRange, RangeNotSatisfiable, byte_range, field_has_etag, text_field};

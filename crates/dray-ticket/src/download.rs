@@ -6,11 +6,11 @@ use axum::body::Body;
 use axum::response::Response;
 use bytes::Bytes;
 use dray_http_server::attachment_disposition;
-use dray_service::web::{ByteRange, byte_range, has_etag, text_field};
+use dray_service::web::{ByteRange, byte_range, field_has_etag, text_field};
 use dray_store::{ArtifactLabel, ArtifactReader};
 use dray_types::{Deadline, Sha256Digest};
 use futures_util::stream;
-use http::{HeaderMap, Method, StatusCode};
+use http::{HeaderMap, Method, StatusCode, header};
 
 use crate::TicketService;
 use crate::fields;
@@ -66,17 +66,16 @@ impl TicketService {
         // Checked again: a fetch may have brought the same bytes since the ticket was made.
         self.check_origin(&tenant, &content, ticket.record.pinned.is_some())
             .await?;
-        let condition = |name| text_field(headers, name);
-        if condition("if-match").is_some_and(|list| !has_etag(list, &etag, false)) {
+        if field_has_etag(headers, header::IF_MATCH, &etag, false) == Some(false) {
             return Err(TicketProblem::PreconditionFailed);
         }
-        if condition("if-none-match").is_some_and(|list| has_etag(list, &etag, true)) {
+        if field_has_etag(headers, header::IF_NONE_MATCH, &etag, true) == Some(true) {
             let mut response = empty_response(StatusCode::NOT_MODIFIED);
             set(response.headers_mut(), "etag", &etag);
             return Ok(response);
         }
         // The client has a part of other content, so it gets the complete content, to avoid a mix of both.
-        let is_same_content = condition("if-range").is_none_or(|tag| tag == etag);
+        let is_same_content = text_field(headers, "if-range").is_none_or(|tag| tag == etag);
         let range = if is_same_content {
             byte_range(headers, content.size)
                 .map_err(|beyond| TicketProblem::RangeNotSatisfiable { size: beyond.size })?

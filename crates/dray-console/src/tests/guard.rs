@@ -33,6 +33,40 @@ async fn paths_that_name_nothing_show_the_navigation() {
 }
 
 #[tokio::test]
+async fn paths_with_invalid_bytes_and_addresses_of_actions_show_the_navigation() {
+    let console = ConsoleFixture::new().await;
+    let login = console.log_in(ConsoleRole::Act).await;
+    for path in [
+        "/letters/%FF",
+        "/operations/a%C0%80",
+        "/files/%FF",
+        "/playground/%FF/events",
+        "/none/%FF",
+    ] {
+        let missing = console.get(path, Some(&login)).await;
+        assert_eq!(missing.status, 404, "{path}");
+        assert!(
+            missing.body.contains("<h1>Page not found</h1>"),
+            "{path}: {missing:?}"
+        );
+        assert_eq!(console.get(path, None).await.status, 401, "{path}");
+    }
+    // The address that a browser shows after an action.
+    let action = console.get("/letters/redrive", Some(&login)).await;
+    assert_eq!(action.status, 405);
+    assert_eq!(action.header("allow"), Some("POST"));
+    assert!(action.body.contains("<h1>Not a page</h1>"), "{action:?}");
+    let posted = console.post("/letters", &login, "").await;
+    assert_eq!(
+        (posted.status, posted.header("allow")),
+        (405, Some("GET,HEAD"))
+    );
+    for page in [action, posted] {
+        assert!(page.body.contains("href=\"/deliveries\""), "{page:?}");
+    }
+}
+
+#[tokio::test]
 async fn a_link_logs_in_once_and_every_other_request_requires_the_cookie() {
     let console = ConsoleFixture::new().await;
     for (path, _) in PAGE_TEXTS

@@ -1,15 +1,31 @@
 //! Conditions and byte ranges of requests (RFC 9110, sections 13 and 14).
 
-use http::{HeaderMap, header};
+use http::{HeaderMap, HeaderName, header};
 
 /// The text of a field; `None` if it is missing or not ASCII.
 pub fn text_field<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
     headers.get(name).and_then(|value| value.to_str().ok())
 }
 
-/// Whether a list of entity tags has this one (RFC 9110, section 8.8.3.2). `weak` compares weakly, as `If-None-Match`
-/// does.
-pub fn has_etag(list: &str, etag: &str, weak: bool) -> bool {
+/// Whether the lists of entity tags in all fields of this name have this one; `None` without such a field. Repeated
+/// fields are one list (RFC 9110, section 5.3). `weak` compares weakly, as `If-None-Match` does.
+pub fn field_has_etag(
+    headers: &HeaderMap,
+    name: HeaderName,
+    etag: &str,
+    weak: bool,
+) -> Option<bool> {
+    let lists = headers.get_all(name);
+    let mut is_listed = None;
+    for list in lists {
+        let is_in_list = list.to_str().is_ok_and(|list| has_etag(list, etag, weak));
+        is_listed = Some(is_listed.unwrap_or(false) || is_in_list);
+    }
+    is_listed
+}
+
+/// Whether a list of entity tags has this one (RFC 9110, section 8.8.3.2).
+fn has_etag(list: &str, etag: &str, weak: bool) -> bool {
     let opaque = |tag: &str| tag.strip_prefix("W/").unwrap_or(tag).to_owned();
     list.split(',').map(str::trim).any(|candidate| {
         candidate == "*"
@@ -110,6 +126,20 @@ mod tests {
                 "{outside}"
             );
         }
+    }
+
+    #[test]
+    fn repeated_fields_are_one_list_of_tags() {
+        let found = |lists: &[&'static str]| {
+            let mut headers = HeaderMap::new();
+            for list in lists {
+                headers.append(header::IF_MATCH, HeaderValue::from_static(list));
+            }
+            field_has_etag(&headers, header::IF_MATCH, "\"a\"", false)
+        };
+        assert_eq!(found(&[]), None);
+        assert_eq!(found(&["\"b\"", "\"a\""]), Some(true));
+        assert_eq!(found(&["\"b\"", "\"c\""]), Some(false));
     }
 
     #[test]

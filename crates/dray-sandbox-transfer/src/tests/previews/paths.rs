@@ -51,6 +51,49 @@ async fn a_directory_is_shown_with_its_relative_assets_and_no_more_than_that() {
     );
     let post = link.send("POST", "p", "index.html", &[]).await;
     assert_eq!((post.status, post.field("allow")), (405, Some("GET, HEAD")));
+    let post = link.send("POST", "v", "", &[]).await;
+    assert_eq!((post.status, post.field("allow")), (405, Some("GET, HEAD")));
+    fixture.end().await;
+}
+
+#[tokio::test]
+async fn an_archive_over_a_limit_is_refused_before_its_first_byte() {
+    let limited = [WITH_PREVIEWS[0], ("sandbox-transfer.max_tree_entries", "3")];
+    let fixture = TransferFixture::with(&limited).await;
+    let (root, sandbox) = fixture.sandbox("many");
+    std::fs::create_dir_all(root.join("www/few")).unwrap();
+    for name in ["a", "b", "c", "few/d"] {
+        std::fs::write(root.join("www").join(name), name).unwrap();
+    }
+    let link = fixture.preview(address(&sandbox), "www").await;
+    let refused = link.get("z", "").await;
+    assert_eq!(refused.status, 413, "{}", refused.head);
+    assert!(
+        refused.text().contains("more files or bytes"),
+        "{}",
+        refused.text()
+    );
+    let few = link.get("z", "few/").await;
+    assert!(few.status == 200 && few.is_whole, "{}", few.head);
+    fixture.end().await;
+}
+
+#[tokio::test]
+async fn names_that_read_as_others_are_shown_without_what_turns_them() {
+    let fixture = TransferFixture::with_previews().await;
+    let (root, sandbox) = fixture.sandbox("names");
+    // U+202E turns the rest of a line: a browser shows `reportexe.pdf`.
+    let turned = "report\u{202e}fdp.exe";
+    std::fs::create_dir_all(root.join("www/up\u{2066}down")).unwrap();
+    std::fs::write(root.join("www").join(turned), "x").unwrap();
+    let link = fixture.preview(address(&sandbox), "www").await;
+    let listing = link.get("v", "").await.text();
+    assert!(listing.contains(">report?fdp.exe<"), "{listing}");
+    let file = link.get("v", "report%E2%80%AEfdp.exe").await.text();
+    assert!(file.contains("<title>report?fdp.exe</title>"), "{file}");
+    assert!(!listing.contains('\u{202e}'), "{listing}");
+    let directory = link.get("v", "up%E2%81%A6down/").await.text();
+    assert!(directory.contains("<code>up?down</code>"), "{directory}");
     fixture.end().await;
 }
 
