@@ -1,16 +1,15 @@
-//! Calls over the bus, with refusals of the bus in words that name the missing permission, and the name of a service
-//! that does not run.
+//! Calls over the bus, with refusals of the bus in words that name the missing permission.
 
 use std::time::Duration;
 
 use dray_bus::Meta;
 use dray_bus::error::{CallError, ProbeError, TransportError};
 use dray_proto::{Call, StreamingCall};
-use dray_service::config::ConfigSources;
+use dray_service::config::{ConfigSources, Environment};
 use dray_types::{Fault, FaultCode};
 use tokio::sync::mpsc;
 
-use crate::context::{self, SystemConnection};
+use crate::context::{SystemConnection, all_services_host};
 use crate::outcome::CommandFailure;
 
 /// Timeout for checking what the bus refused, after a call without a reply.
@@ -81,36 +80,36 @@ impl SystemConnection {
                     _ => Fault::from(CallError::Timeout(subject)).into(),
                 }
             }
-            CallError::NoResponder(subject) => absent_service(&subject).into(),
+            CallError::NoResponder(subject) => match service_of_call(&subject) {
+                Some(service) => no_service(&subject, &service).into(),
+                None => Fault::from(CallError::NoResponder(subject)).into(),
+            },
             other => Fault::from(other).into(),
         }
     }
 }
 
-/// Fault for a call that no process answers. Unlike the fault for callers of the bus, it names the service, because the
-/// person at the command line may be able to start it.
-fn absent_service(subject: &str) -> Fault {
-    let fault = Fault::from(CallError::NoResponder(subject.to_owned()));
-    match answering_service(subject) {
-        None => fault,
-        Some(service) => Fault {
-            message: format!("No {service} answers on this bus."),
-            advice: format!(
-                "Start it (`dray up --only {service}`), or name the NATS server that it uses with --nats."
-            ),
-            ..fault
-        },
-    }
+/// The service that answers a call, by the permissions that every service declares.
+fn service_of_call(subject: &str) -> Option<String> {
+    let sources = ConfigSources::new(Environment::default());
+    let identities = all_services_host(sources).identities();
+    identities.into_iter().find_map(|(permissions, _)| {
+        let user = permissions.user();
+        // Only those who answer subscribe in the queue group of their own name.
+        let answers = permissions
+            .subscriptions()
+            .any(|line| line.subject == subject && line.queue.as_deref() == Some(user));
+        answers.then(|| user.to_owned())
+    })
 }
 
-/// The service that answers the calls on `subject`: the queue group of the subscription that its permissions allow.
-fn answering_service(subject: &str) -> Option<String> {
-    let services = context::all_services_host(ConfigSources::default()).identities();
-    let mut subscriptions = services
-        .iter()
-        .flat_map(|(permissions, _)| permissions.subscriptions());
-    let allowed = subscriptions.find(|allowed| allowed.subject == subject);
-    allowed?.queue.clone()
+/// The fault of [`CallError::NoResponder`] for people who run the services: it names the one that is missing.
+fn no_service(subject: &str, service: &str) -> Fault {
+    let mut fault = Fault::from(CallError::NoResponder(subject.to_owned()));
+    fault.message = format!("No {service} answers `{subject}` on this server.");
+    fault.advice(format!(
+        "Start it (`dray up --only {service}`), or wait until it is connected to the server again."
+    ))
 }
 
 fn refusal_fault(message: String, advice: String) -> Fault {
@@ -149,23 +148,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_call_without_a_running_service_names_the_service() {
+    fn a_call_without_a_responder_names_the_service_to_start() {
         for (subject, service) in [
             ("dray.delivery.v1.receipts", "platform-delivery"),
+            ("dray.session.v1.show", "sandbox-transfer"),
             ("dray.egress.v1.fetch", "egress-fetcher"),
-            ("dray.sandbox.v1.list", "sandbox-transfer"),
+            ("dray.reading.v1.read-attachment", "file-resolver"),
         ] {
-            let fault = absent_service(subject);
-            assert_eq!(fault.detail, "no_responder");
-            assert_eq!(fault.message, format!("No {service} answers on this bus."));
-            assert!(
-                fault.advice.contains(&format!("--only {service}")),
-                "{fault:?}"
-            );
+            assert_eq!(service_of_call(subject).as_deref(), Some(service));
         }
-        let unknown = absent_service("dray.unknown.v1.call");
-        assert_eq!(unknown.detail, "no_responder");
-        assert!(!unknown.advice.contains("--only"), "{unknown:?}");
+        assert_eq!(service_of_call("dray.unknown.v1.call"), None);
+        let fault = no_service("dray.delivery.v1.receipts", "platform-delivery");
+        assert_eq!(fault.detail, "no_responder");
+        assert!(fault.message.contains("No platform-delivery answers"));
+        assert!(fault.advice.contains("`dray up --only platform-delivery`"));
     }
 
     #[test]
