@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 
 use self::server::AccountsServer;
-use self::table::{AccountIdentity, admits, example, identities};
+use self::table::{AccountIdentity, EAVESDROPPING_SUBJECTS, admits, example, identities};
 use self::wire::WireClient;
 
 mod product;
@@ -149,36 +149,6 @@ const DANGEROUS_SUBJECTS: &[(&str, &[&str])] = &[
         &["console", "console-operator"],
     ),
     ("$JS.API.DIRECT.GET.KV_dray_sessions", &[]),
-];
-
-/// Subscriptions with which another user could read messages.
-const EAVESDROPPING_SUBJECTS: &[(&str, Option<&str>)] = &[
-    (">", None),
-    ("*", None),
-    ("dray.>", None),
-    ("dray.>", Some("egress-fetcher")),
-    ("dray.egress.v1.*", None),
-    ("dray.egress.v1.fetch", None),
-    ("dray.egress.v1.fetch", Some("spy")),
-    ("dray.file.v1.*", None),
-    ("dray.file.v1.resolve", Some("spy")),
-    ("dray.work.>", None),
-    ("dray.work.toolcall.v1.resolve.acme", None),
-    ("dray.event.>", None),
-    ("dray.event.toolcall.v1.*.*", None),
-    ("dray.event.toolcall.v1.*.other-tenant", None),
-    ("dray.audit.>", None),
-    ("dray.dead.>", None),
-    ("_INBOX.>", None),
-    ("_INBOX_nobody.>", None),
-    ("*.any", None),
-    ("$KV.>", None),
-    ("$KV.dray_ledger.>", None),
-    ("$JS.>", None),
-    ("$JS.API.>", None),
-    ("$JS.ACK.>", None),
-    ("$JS.EVENT.ADVISORY.>", None),
-    ("$SYS.>", None),
 ];
 
 /// Every subject on which each identity tries to publish.

@@ -3,6 +3,36 @@
 
 use super::super::read;
 
+/// Subscriptions with which another user could read messages.
+pub(super) const EAVESDROPPING_SUBJECTS: &[(&str, Option<&str>)] = &[
+    (">", None),
+    ("*", None),
+    ("dray.>", None),
+    ("dray.>", Some("egress-fetcher")),
+    ("dray.egress.v1.*", None),
+    ("dray.egress.v1.fetch", None),
+    ("dray.egress.v1.fetch", Some("spy")),
+    ("dray.file.v1.*", None),
+    ("dray.file.v1.resolve", Some("spy")),
+    ("dray.work.>", None),
+    ("dray.work.toolcall.v1.resolve.acme", None),
+    ("dray.event.>", None),
+    ("dray.event.toolcall.v1.*.*", None),
+    ("dray.event.toolcall.v1.*.other-tenant", None),
+    ("dray.audit.>", None),
+    ("dray.dead.>", None),
+    ("_INBOX.>", None),
+    ("_INBOX_nobody.>", None),
+    ("*.any", None),
+    ("$KV.>", None),
+    ("$KV.dray_ledger.>", None),
+    ("$JS.>", None),
+    ("$JS.API.>", None),
+    ("$JS.ACK.>", None),
+    ("$JS.EVENT.ADVISORY.>", None),
+    ("$SYS.>", None),
+];
+
 /// One identity with all of its permissions.
 pub(super) struct AccountIdentity {
     pub(super) user: String,
