@@ -394,7 +394,7 @@ fn dray_up_binds_the_sandbox_of_its_options_before_the_first_request() {
     std::fs::write(Path::new(&sandbox).join("a.txt"), "bound by an option\n").unwrap();
     let (address, roots) = (
         format!("local:{sandbox}"),
-        format!("sandbox-transfer.local.roots=['{sandbox}']"),
+        format!("sandbox-transfer.local.roots={sandbox}"),
     );
     let server = start_up(&fixture, &["--mcp-sandbox", &address, "--set", &roots]);
     let body = json!({
