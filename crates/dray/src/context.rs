@@ -324,6 +324,7 @@ impl SystemConnection {
         let sources = sources
             .set("http.listen", "")
             .set("grpc.listen", "")
+            .set("egress-fetcher.proxy.listen", "")
             .set("limits.free_disk_percent", "0")
             .set("store.wait_for_server", "0s");
         let started = all_services_host(sources)

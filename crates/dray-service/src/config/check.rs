@@ -278,10 +278,11 @@ fn self_and_parents(key: &str) -> impl Iterator<Item = &str> {
 }
 
 /// Formats a value for an error, without secrets.
-fn display_value(value: &Value, secret: bool) -> String {
+pub(super) fn display_value(value: &Value, secret: bool) -> String {
     match value {
         // An empty secret may be shown as such: it reveals no secret and explains the error.
         Value::String(text) if text.is_empty() => String::new(),
+        Value::Null => String::new(),
         _ if secret => "***".to_owned(),
         Value::String(text) => text.clone(),
         other => other.to_string(),

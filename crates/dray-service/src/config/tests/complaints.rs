@@ -55,6 +55,17 @@ fn an_error_names_the_key_the_value_the_source_and_the_valid_values() {
 }
 
 #[test]
+fn a_value_that_is_not_set_is_shown_as_empty_also_a_secret() {
+    use crate::config::check::display_value;
+    for secret in [true, false] {
+        for value in [serde_json::Value::Null, "".into()] {
+            assert_eq!(display_value(&value, secret), "", "{secret} {value}");
+        }
+    }
+    assert_eq!(display_value(&"hunter2".into(), true), "***");
+}
+
+#[test]
 fn a_value_that_its_type_cannot_read_is_reported_with_its_field() {
     let problems = config_problems(&[("DRAY_EGRESS_FETCHER__MAX_BYTES", "ten")]);
     assert!(
