@@ -43,17 +43,17 @@ fn the_steps_name_the_setting_that_decides_and_where_its_value_comes_from() {
 }
 
 #[test]
-fn a_command_with_the_configuration_of_a_running_service_needs_neither_its_proxy_port_nor_its_key()
-{
+fn a_command_with_the_configuration_of_a_running_service_does_not_need_its_proxy_port() {
     let home = CliHome::new();
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let listen = format!(
-        "egress-fetcher.proxy.listen={}",
-        taken.local_addr().unwrap()
-    );
+    let listen = taken.local_addr().unwrap();
+    let listen = format!("egress-fetcher.proxy.listen={listen}");
     let url = "https://files.example.org/a.pdf";
     let enable = "egress-fetcher.enabled=true";
-    let explained = home.run(&["policy", "explain", url, "--set", enable, "--set", &listen]);
+    let mut command = home.dray(&["policy", "explain", url, "--set", enable, "--set", &listen]);
+    let key = "a key of at least thirty-two bytes";
+    command.env("DRAY_EGRESS_FETCHER__PROXY__TOKEN_KEY", key);
+    let explained = command.output().unwrap();
     assert!(explained.status.success(), "{explained:?}");
 }
 
