@@ -149,7 +149,7 @@ async fn a_program_ends_at_its_time_limit_with_its_children() {
 
 /// Sends a signal to the command as soon as its program runs; when the command has ended, no process of the program may
 /// run.
-async fn check_end_by(signal: &str) {
+async fn check_end_by(signal: &str, code: i32) {
     let fixture = ExecFixture::new();
     let (mut child, pids) = fixture.start_children(&[]).await;
     let kill_status = Command::new("kill")
@@ -157,7 +157,7 @@ async fn check_end_by(signal: &str) {
         .status();
     assert!(kill_status.unwrap().success());
     let status = eventually("the end of the command", async || child.try_wait().unwrap()).await;
-    assert_eq!(status.code(), Some(1), "{status}");
+    assert_eq!(status.code(), Some(code), "{status}");
     // The command ends only after both processes.
     for pid in &pids {
         assert!(has_ended(pid), "{pid} runs");
@@ -166,12 +166,12 @@ async fn check_end_by(signal: &str) {
 
 #[tokio::test]
 async fn a_program_ends_when_its_command_is_interrupted() {
-    check_end_by("-INT").await;
+    check_end_by("-INT", 130).await;
 }
 
 #[tokio::test]
 async fn a_program_ends_when_its_command_is_terminated() {
-    check_end_by("-TERM").await;
+    check_end_by("-TERM", 143).await;
 }
 
 #[tokio::test]

@@ -51,6 +51,21 @@ fn send_signal(signal: &str, child: &Child) {
     assert!(sent.unwrap().success());
 }
 
+/// The same command, started by another program, which replaces itself by it.
+fn started_by(starter: &[&str], dray: &Command) -> Command {
+    let mut command = Command::new(starter[0]);
+    command
+        .args(&starter[1..])
+        .arg(dray.get_program())
+        .args(dray.get_args())
+        .env_clear()
+        .stdin(Stdio::null());
+    for (name, value) in dray.get_envs() {
+        command.env(name, value.unwrap_or_default());
+    }
+    command
+}
+
 async fn end_by(signal: &str, child: &mut Child) -> Option<i32> {
     send_signal(signal, child);
     exit_code(child).await
@@ -63,7 +78,7 @@ async fn exit_code(child: &mut Child) -> Option<i32> {
 
 #[tokio::test]
 async fn an_interrupted_delivery_leaves_no_private_store() {
-    for (signal, code) in [("-INT", 130), ("-TERM", 143)] {
+    for (signal, code) in [("-INT", 130), ("-TERM", 143), ("-HUP", 129)] {
         let home = CliHome::new();
         let temporary = home.0.path().join("temporary");
         let chat = home.0.path().join("chat");
@@ -72,7 +87,9 @@ async fn an_interrupted_delivery_leaves_no_private_store() {
         let long = home.0.path().join("long.bin");
         File::create(&long).unwrap().set_len(LONG_BYTES).unwrap();
         let target = format!("cli:{}", chat.display());
-        let mut command = home.dray(&["deliver", long.to_str().unwrap(), "--to", &target]);
+        // The tests may run under `nohup`, whose ignored signal a command keeps.
+        let dray = home.dray(&["deliver", long.to_str().unwrap(), "--to", &target]);
+        let mut command = started_by(&["env", "--default-signal=HUP"], &dray);
         command.env("TMPDIR", &temporary);
         let mut child = command.stderr(Stdio::null()).spawn().unwrap();
         let staged = async || stages_upload(&temporary).then_some(());
@@ -182,4 +199,22 @@ async fn signals_end_commands_that_read_all_of_their_input() {
         assert_eq!(end_by(signal, &mut child).await, Some(code));
         drop(input);
     }
+}
+
+#[tokio::test]
+async fn a_command_under_nohup_outlives_its_terminal() {
+    let home = CliHome::new();
+    let dray = home.dray(&["resolve", "--arguments", "-"]);
+    let mut command = started_by(&["nohup"], &dray);
+    let command = command.stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = command.stderr(Stdio::null()).spawn().unwrap();
+    let mut input = child.stdin.take().unwrap();
+    // More than a pipe holds, so the command has begun to read when this returns.
+    input.write_all(&vec![b' '; INPUT_BYTES]).unwrap();
+    send_signal("-HUP", &child);
+    input.write_all(b"{}").unwrap();
+    drop(input);
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert!(!output.stdout.is_empty());
 }

@@ -5,10 +5,11 @@ use std::time::Duration;
 use dray_bus::Meta;
 use dray_bus::error::{CallError, ProbeError, TransportError};
 use dray_proto::{Call, StreamingCall};
+use dray_service::config::{ConfigSources, Environment};
 use dray_types::{Fault, FaultCode};
 use tokio::sync::mpsc;
 
-use crate::context::SystemConnection;
+use crate::context::{SystemConnection, all_services_host};
 use crate::outcome::CommandFailure;
 
 /// Timeout for checking what the bus refused, after a call without a reply.
@@ -79,9 +80,36 @@ impl SystemConnection {
                     _ => Fault::from(CallError::Timeout(subject)).into(),
                 }
             }
+            CallError::NoResponder(subject) => match service_of_call(&subject) {
+                Some(service) => no_service(&subject, &service).into(),
+                None => Fault::from(CallError::NoResponder(subject)).into(),
+            },
             other => Fault::from(other).into(),
         }
     }
+}
+
+/// The service that answers a call, by the permissions that every service declares.
+fn service_of_call(subject: &str) -> Option<String> {
+    let sources = ConfigSources::new(Environment::default());
+    let identities = all_services_host(sources).identities();
+    identities.into_iter().find_map(|(permissions, _)| {
+        let user = permissions.user();
+        // Only those who answer subscribe in the queue group of their own name.
+        let answers = permissions
+            .subscriptions()
+            .any(|line| line.subject == subject && line.queue.as_deref() == Some(user));
+        answers.then(|| user.to_owned())
+    })
+}
+
+/// The fault of [`CallError::NoResponder`] for people who run the services: it names the one that is missing.
+fn no_service(subject: &str, service: &str) -> Fault {
+    let mut fault = Fault::from(CallError::NoResponder(subject.to_owned()));
+    fault.message = format!("No {service} answers `{subject}` on this server.");
+    fault.advice(format!(
+        "Start it (`dray up --only {service}`), or wait until it is connected to the server again."
+    ))
 }
 
 fn refusal_fault(message: String, advice: String) -> Fault {
@@ -118,6 +146,23 @@ fn cannot_receive(requested: &str, refused_subject: &str) -> Fault {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_call_without_a_responder_names_the_service_to_start() {
+        for (subject, service) in [
+            ("dray.delivery.v1.receipts", "platform-delivery"),
+            ("dray.session.v1.show", "sandbox-transfer"),
+            ("dray.egress.v1.fetch", "egress-fetcher"),
+            ("dray.reading.v1.read-attachment", "file-resolver"),
+        ] {
+            assert_eq!(service_of_call(subject).as_deref(), Some(service));
+        }
+        assert_eq!(service_of_call("dray.unknown.v1.call"), None);
+        let fault = no_service("dray.delivery.v1.receipts", "platform-delivery");
+        assert_eq!(fault.detail, "no_responder");
+        assert!(fault.message.contains("No platform-delivery answers"));
+        assert!(fault.advice.contains("`dray up --only platform-delivery`"));
+    }
 
     #[test]
     fn a_refusal_names_the_subject_and_what_to_do() {

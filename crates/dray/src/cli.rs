@@ -71,7 +71,8 @@ Exit codes:
   2   the command line is wrong
   69  the bus or the store cannot be reached
   78  the configuration is wrong
-  130 ended by Ctrl-C (SIGINT), 143 by SIGTERM; what was staged is removed
+  129 ended by a closed terminal (SIGHUP), 130 by Ctrl-C (SIGINT), 143 by SIGTERM; what was staged
+      is removed
 
 Configuration comes from compiled defaults, one TOML file (--config), the environment (DRAY_<SECTION>__<FIELD>)
 and --set, in this order; `dray config show` prints the result and where each value came from.";

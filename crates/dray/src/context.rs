@@ -16,7 +16,7 @@ use dray_platform_delivery::PlatformDelivery;
 use dray_sandbox_transfer::SandboxTransfer;
 use dray_service::config::{ConfigSources, Environment, FieldOverride, LoadedConfig};
 use dray_service::host::{ErrorChain, HostError};
-use dray_service::settings::{BusMode, BusSection, StoreMode, StoreSection};
+use dray_service::settings::{BusMode, BusSection, ShutdownSection, StoreMode, StoreSection};
 use dray_service::{Host, RunningHost, Settings, SweeperService};
 use dray_store::Store;
 use dray_ticket::TicketServer;
@@ -28,7 +28,7 @@ use self::home::is_default_state;
 pub(crate) use self::home::{home_directory, with_home};
 use crate::cli::GlobalOptions;
 use crate::console_section::ConsoleSection;
-use crate::interruption::{CleanupHold, StagingFolder};
+use crate::interruption::{self, CleanupHold, StagingFolder};
 use crate::outcome::CommandFailure;
 
 /// Setting of the address of previews.
@@ -337,6 +337,10 @@ impl SystemConnection {
             }
             other => OpenError::Failed(start_failure(&other)),
         })?;
+        if let Ok(shutdown) = running.config().section::<ShutdownSection>("shutdown") {
+            let stop = shutdown.grace.as_duration() + shutdown.flush.as_duration();
+            interruption::set_stop_timeout(stop);
+        }
         if tokio::time::timeout(READY_TIMEOUT, running.ready())
             .await
             .is_err()

@@ -1,24 +1,29 @@
-//! SIGINT and SIGTERM in commands that end by themselves: the command is dropped, what it staged is removed, and the
-//! exit code tells the signal.
+//! SIGINT, SIGTERM and SIGHUP in commands that end by themselves: the command is dropped, what it staged is removed, and
+//! the exit code tells the signal.
 
 use std::path::Path;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use tempfile::TempDir;
-use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::signal::unix::{SignalKind, signal};
 
 use crate::CommandFuture;
 use crate::outcome::CommandFailure;
+use crate::stop_signals::{self, StopSignals};
 
-/// How long a command with a [`CleanupHold`] may take to end after a signal: longer than services take to stop in order
-/// with the defaults of `shutdown.grace` and `shutdown.flush`.
-const CLEANUP_TIMEOUT: Duration = Duration::from_secs(50);
+/// How long a command with a [`CleanupHold`] may take to end after a signal, beyond what its services may take to stop
+/// in order.
+const CLEANUP_MARGIN: Duration = Duration::from_secs(5);
+/// The same for a command that has started no services yet.
+const MIN_CLEANUP_TIMEOUT: Duration = Duration::from_secs(50);
 /// How long tasks of a command that was dropped may take to end.
 pub(crate) const TASK_TIMEOUT: Duration = Duration::from_secs(1);
 
+/// How long the services of this command may take to stop in order, in milliseconds.
+static SERVICE_STOP_MS: AtomicU64 = AtomicU64::new(0);
 /// How many [`CleanupHold`]s there are.
 static HOLDS: AtomicUsize = AtomicUsize::new(0);
 /// Directories that are removed when no task runs that could write into them.
@@ -39,6 +44,18 @@ impl Drop for CleanupHold {
     fn drop(&mut self) {
         HOLDS.fetch_sub(1, Ordering::Relaxed);
     }
+}
+
+/// Keeps how long services that this command starts may take to stop: `shutdown.grace` and `shutdown.flush`.
+pub(crate) fn set_stop_timeout(timeout: Duration) {
+    let millis = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX);
+    SERVICE_STOP_MS.fetch_max(millis, Ordering::Relaxed);
+}
+
+/// How long a command with a [`CleanupHold`] may take to end after a signal.
+fn cleanup_timeout() -> Duration {
+    let stop = Duration::from_millis(SERVICE_STOP_MS.load(Ordering::Relaxed));
+    MIN_CLEANUP_TIMEOUT.max(stop.saturating_add(CLEANUP_MARGIN))
 }
 
 /// A temporary directory of services that run during a command. When it is dropped before [`StagingFolder::remove`],
@@ -76,28 +93,9 @@ pub(crate) fn remove_folders() {
     drop(folders);
 }
 
-/// The signals with which people and systems end a command.
-pub(crate) struct StopSignals {
-    interrupt: Signal,
-    terminate: Signal,
-}
-
-impl StopSignals {
-    pub(crate) fn listen() -> Result<Self, CommandFailure> {
-        let listen = |kind| signal(kind).map_err(CommandFailure::local("cannot handle signals"));
-        Ok(Self {
-            interrupt: listen(SignalKind::interrupt())?,
-            terminate: listen(SignalKind::terminate())?,
-        })
-    }
-
-    /// Waits for the next signal and returns its exit code: 128 + its number, as shells have it.
-    pub(crate) async fn next(&mut self) -> u8 {
-        tokio::select! {
-            _ = self.interrupt.recv() => 130,
-            _ = self.terminate.recv() => 143,
-        }
-    }
+/// Listens to the signals with which people and systems end a command.
+pub(crate) fn listen_to_signals() -> Result<StopSignals, CommandFailure> {
+    StopSignals::listen().map_err(CommandFailure::local("cannot handle signals"))
 }
 
 /// Runs a command until a signal comes. A second signal does not wait for a [`CleanupHold`].
@@ -105,7 +103,7 @@ pub(crate) async fn run_command(
     mut command: CommandFuture<'_>,
     as_json: bool,
 ) -> Result<(), CommandFailure> {
-    let mut signals = StopSignals::listen()?;
+    let mut signals = listen_to_signals()?;
     let status = tokio::select! {
         // The command first: parts of it react to the same signal.
         biased;
@@ -128,21 +126,23 @@ pub(crate) async fn run_command(
                 Err(failure) => failure.report(as_json),
             },
             _ = signals.next() => {}
-            () = tokio::time::sleep(CLEANUP_TIMEOUT) => {}
+            () = tokio::time::sleep(cleanup_timeout()) => {}
         }
     }
     Err(CommandFailure::Interrupted(status))
 }
 
-/// Runs a command that reacts to SIGINT itself until SIGTERM comes, which drops it.
+/// Runs a command that reacts to SIGINT itself until SIGTERM or SIGHUP comes, which drops it.
 pub(crate) async fn run_until_terminated(command: CommandFuture<'_>) -> Result<(), CommandFailure> {
     // SIGINT keeps its default action until the command listens to it.
-    let mut terminate =
-        signal(SignalKind::terminate()).map_err(CommandFailure::local("cannot handle signals"))?;
+    let failed = || CommandFailure::local("cannot handle signals");
+    let mut terminate = signal(SignalKind::terminate()).map_err(failed())?;
+    let mut hangup = stop_signals::listen_to_hangup().map_err(failed())?;
     tokio::select! {
         biased;
         ended = command => ended,
         _ = terminate.recv() => Err(CommandFailure::Interrupted(143)),
+        () = stop_signals::next_hangup(&mut hangup) => Err(CommandFailure::Interrupted(129)),
     }
 }
 
@@ -150,7 +150,7 @@ pub(crate) async fn run_until_terminated(command: CommandFuture<'_>) -> Result<(
 pub(crate) async fn until_interrupted<T>(
     work: impl Future<Output = Result<T, CommandFailure>>,
 ) -> Result<T, CommandFailure> {
-    until_signal(&mut StopSignals::listen()?, work).await
+    until_signal(&mut listen_to_signals()?, work).await
 }
 
 /// The same with signals that are listened to since before the work, so that none is missed in between.
@@ -162,5 +162,22 @@ pub(crate) async fn until_signal<T>(
         biased;
         done = work => done,
         status = signals.next() => Err(CommandFailure::Interrupted(status)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_longer_grace_of_services_lengthens_the_time_for_cleaning_up() {
+        assert_eq!(cleanup_timeout(), MIN_CLEANUP_TIMEOUT);
+        set_stop_timeout(Duration::from_secs(45));
+        assert_eq!(cleanup_timeout(), MIN_CLEANUP_TIMEOUT);
+        set_stop_timeout(Duration::from_secs(125));
+        assert_eq!(cleanup_timeout(), Duration::from_secs(130));
+        // Services of one command that stop sooner do not shorten the time of others.
+        set_stop_timeout(Duration::from_secs(1));
+        assert_eq!(cleanup_timeout(), Duration::from_secs(130));
     }
 }

@@ -16,9 +16,10 @@ use prost::Message as _;
 use crate::cli::{DeliverArgs, DeliveryOptions, GlobalOptions, ResendArgs, SendArgs};
 use crate::commands::{dry_run, reach, receipts, sandbox, shown, upload};
 use crate::context::SystemConnection;
-use crate::interruption::{self, CleanupHold, StopSignals};
+use crate::interruption::{self, CleanupHold};
 use crate::outcome::{CommandFailure, print_line, print_note};
 use crate::progress;
+use crate::stop_signals::StopSignals;
 
 /// Services that a delivery needs.
 const DELIVERY_SERVICES: [&str; 2] = ["platform-delivery", sandbox::SANDBOX_SERVICE];
@@ -125,7 +126,7 @@ pub(crate) async fn resend_delivery(
     };
     // Before the request, as in `submit_request`.
     let _hold = CleanupHold::new();
-    let mut signals = StopSignals::listen()?;
+    let mut signals = interruption::listen_to_signals()?;
     let accepted = interruption::until_signal(&mut signals, system.call(&meta, &request)).await;
     let outcome = match accepted {
         Ok(accepted) => {
@@ -210,7 +211,7 @@ async fn submit_request(
     }
     // Before the request: its services may send before it is answered, and a signal must not cut that off.
     let _hold = CleanupHold::new();
-    let mut signals = StopSignals::listen()?;
+    let mut signals = interruption::listen_to_signals()?;
     let accepted = interruption::until_signal(&mut signals, system.call(&meta, &request)).await?;
     if accepted.duplicate {
         print_note("This delivery was asked for before; waiting for its end.");

@@ -12,13 +12,13 @@ use dray_proto::v1;
 use dray_service::config::LoadedConfig;
 use dray_service::host::ErrorChain;
 use dray_types::{Period, TenantId};
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::cli::{GlobalOptions, McpArgs, McpCommand};
 use crate::commands::{deliver, mcp_install, reach, ticket_serve};
 use crate::context::{self, SystemConnection};
+use crate::interruption;
 use crate::outcome::{CommandFailure, print_note};
 
 /// Services behind the tools.
@@ -227,15 +227,10 @@ async fn serve_http(endpoint: HttpEndpoint, server: McpServer) -> Result<(), Com
     ended
 }
 
-/// Waits for SIGINT or SIGTERM.
+/// Waits for a signal to stop.
 pub(super) async fn termination() -> Result<(), CommandFailure> {
-    let failed = || CommandFailure::local("cannot wait for signals");
-    let mut terminate = signal(SignalKind::terminate()).map_err(failed())?;
-    let mut interrupt = signal(SignalKind::interrupt()).map_err(failed())?;
-    tokio::select! {
-        _ = terminate.recv() => Ok(()),
-        _ = interrupt.recv() => Ok(()),
-    }
+    interruption::listen_to_signals()?.next().await;
+    Ok(())
 }
 
 /// Binds the sandbox and the chat that the options name. Both belong to the user who starts the server; a client can

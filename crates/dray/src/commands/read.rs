@@ -33,7 +33,7 @@ use self::view::refusal_fault;
 use crate::cli::{ClassifyArgs, GlobalOptions, ReadArgs, ReadLimitArgs, ReadLocation};
 use crate::commands::artifact;
 use crate::context::{self, SystemConnection};
-use crate::interruption::{CleanupHold, StopSignals};
+use crate::interruption::{self, CleanupHold};
 use crate::outcome::{CommandFailure, print_line, print_note};
 use crate::progress;
 
@@ -458,12 +458,12 @@ async fn external_document(
     Ok((url.to_owned(), spool_content(system, content, most).await?))
 }
 
-/// A token that the first SIGINT or SIGTERM cancels.
+/// A token that the first signal to stop cancels.
 fn cancelled_by_signal(tasks: &mut JoinSet<()>) -> CancellationToken {
     let cancel = CancellationToken::new();
     let token = cancel.clone();
     tasks.spawn(async move {
-        if let Ok(mut signals) = StopSignals::listen() {
+        if let Ok(mut signals) = interruption::listen_to_signals() {
             signals.next().await;
             token.cancel();
         }

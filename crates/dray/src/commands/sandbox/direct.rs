@@ -19,7 +19,7 @@ use super::{MAX_SHOWN_CHARACTERS, free_name_in, path_bytes};
 use crate::cli::{GlobalOptions, SandboxGet, SandboxPut};
 use crate::commands::reach::absolute_address;
 use crate::commands::upload;
-use crate::interruption::{CleanupHold, StopSignals};
+use crate::interruption::{self, CleanupHold};
 use crate::outcome::{CommandFailure, print_note};
 use crate::{context, progress};
 
@@ -188,7 +188,7 @@ fn hold_input() -> std::io::Result<(std::fs::File, u64)> {
     Ok((held, size))
 }
 
-/// Waits for the work until it ends, until its time is over, or until SIGINT or SIGTERM. In the last two cases partial
+/// Waits for the work until it ends, until its time is over, or until a signal. In the last two cases partial
 /// files are removed before this returns, unless a later command can continue with them.
 pub(super) async fn run_until<T>(
     time: Duration,
@@ -196,7 +196,7 @@ pub(super) async fn run_until<T>(
     work: impl Future<Output = Result<T, CommandFailure>>,
 ) -> Result<T, CommandFailure> {
     let _hold = CleanupHold::new();
-    let mut signals = StopSignals::listen()?;
+    let mut signals = interruption::listen_to_signals()?;
     let mut work = std::pin::pin!(work);
     let mut failure = tokio::select! {
         done = &mut work => return done,

@@ -12,16 +12,16 @@ use dray_proto::v1::{self, SandboxCommandState};
 use dray_proto::v1::{exec_sandbox_event::Event, sandbox_ref::Sandbox};
 use dray_store::ArtifactLabel;
 use dray_types::hex::hex_digits;
-use dray_types::{ByteSize, Fault, FaultCode};
+use dray_types::{ByteSize, Fault};
 use serde_json::{Value, json};
 use tokio::io::AsyncReadExt as _;
-use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
 
 use super::{explain_failure, path_bytes, sandbox_ref};
 use crate::cli::{GlobalOptions, SandboxExec};
 use crate::commands::{reach, upload};
 use crate::context::SystemConnection;
+use crate::interruption;
 use crate::outcome::{CommandFailure, print_line, print_note};
 
 /// Most bytes of input inside of a request; more is stored.
@@ -70,13 +70,11 @@ async fn try_run(
     }
     let meta = system.meta(time + CALL_MARGIN);
     // Before the call: a signal that comes as soon as the program runs must find the handler.
-    let mut interruption = Interruption::listen()?;
+    let mut signals = interruption::listen_to_signals()?;
     let reply = tokio::select! {
         reply = run_program(global, system, &meta, request) => reply?,
         // The service is notified of the dropped call and ends the program.
-        () = interruption.wait() => {
-            return Err(Fault::new(FaultCode::Unavailable, "Interrupted.").into());
-        }
+        status = signals.next() => return Err(CommandFailure::Interrupted(status)),
     };
     if global.json {
         print_line(&reply_json(&reply).to_string());
@@ -94,32 +92,6 @@ async fn try_run(
         _ => Err(CommandFailure::Program(
             u8::try_from(reply.exit_code).unwrap_or(1),
         )),
-    }
-}
-
-/// The signals with which people and systems end a command, after which its program must end too.
-struct Interruption {
-    interrupt: Signal,
-    terminate: Signal,
-    hangup: Signal,
-}
-
-impl Interruption {
-    fn listen() -> Result<Self, CommandFailure> {
-        let listen = |kind| signal(kind).map_err(CommandFailure::local("cannot handle signals"));
-        Ok(Self {
-            interrupt: listen(SignalKind::interrupt())?,
-            terminate: listen(SignalKind::terminate())?,
-            hangup: listen(SignalKind::hangup())?,
-        })
-    }
-
-    async fn wait(&mut self) {
-        tokio::select! {
-            _ = self.interrupt.recv() => {}
-            _ = self.terminate.recv() => {}
-            _ = self.hangup.recv() => {}
-        }
     }
 }
 
