@@ -6,13 +6,13 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use dray_service::stop_signals::{self, StopSignals};
 use futures_util::FutureExt as _;
 use tempfile::TempDir;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::CommandFuture;
 use crate::outcome::CommandFailure;
-use crate::stop_signals::{self, StopSignals};
 
 /// How long a command with a [`CleanupHold`] may take to end after a signal, beyond what its services may take to stop
 /// in order.

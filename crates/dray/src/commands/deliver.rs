@@ -8,6 +8,7 @@ use dray_platform::DeliveryTarget;
 use dray_presentation::name;
 use dray_presentation::size::human_size;
 use dray_proto::v1;
+use dray_service::stop_signals::StopSignals;
 use dray_store::MAX_OBJECT;
 use dray_types::{Claim, Fault, FaultCode, OperationId};
 use indicatif::ProgressBar;
@@ -19,7 +20,6 @@ use crate::context::SystemConnection;
 use crate::interruption::{self, CleanupHold};
 use crate::outcome::{CommandFailure, print_line, print_note};
 use crate::progress;
-use crate::stop_signals::StopSignals;
 
 /// Services that a delivery needs.
 const DELIVERY_SERVICES: [&str; 2] = ["platform-delivery", sandbox::SANDBOX_SERVICE];

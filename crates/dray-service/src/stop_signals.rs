@@ -9,7 +9,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 /// SIGHUP comes when a terminal or an SSH session closes. Where the process was started to outlive its terminal
 /// (`nohup`), SIGHUP stays ignored.
 #[derive(Debug)]
-pub(crate) struct StopSignals {
+pub struct StopSignals {
     interrupt: Signal,
     terminate: Signal,
     hangup: Option<Signal>,
@@ -21,7 +21,7 @@ impl StopSignals {
     /// # Errors
     ///
     /// Those of the operating system.
-    pub(crate) fn listen() -> io::Result<Self> {
+    pub fn listen() -> io::Result<Self> {
         Ok(Self {
             interrupt: signal(SignalKind::interrupt())?,
             terminate: signal(SignalKind::terminate())?,
@@ -30,7 +30,7 @@ impl StopSignals {
     }
 
     /// Waits for the next signal and returns its exit code: 128 + its number, as shells have it.
-    pub(crate) async fn next(&mut self) -> u8 {
+    pub async fn next(&mut self) -> u8 {
         tokio::select! {
             _ = self.interrupt.recv() => 130,
             _ = self.terminate.recv() => 143,
@@ -49,7 +49,7 @@ impl StopSignals {
 /// # Errors
 ///
 /// Those of the operating system.
-pub(crate) fn listen_to_hangup() -> io::Result<Option<Signal>> {
+pub fn listen_to_hangup() -> io::Result<Option<Signal>> {
     // A handler would replace the ignored action that `nohup` gave to the process. Handlers that this process has
     // installed itself are listed as caught, not as ignored.
     let ignored = std::fs::read_to_string("/proc/self/status")
@@ -62,7 +62,7 @@ pub(crate) fn listen_to_hangup() -> io::Result<Option<Signal>> {
 }
 
 /// Waits for SIGHUP, without end if there is no receiver.
-pub(crate) async fn next_hangup(hangup: &mut Option<Signal>) {
+pub async fn next_hangup(hangup: &mut Option<Signal>) {
     match hangup {
         Some(hangup) => {
             hangup.recv().await;
