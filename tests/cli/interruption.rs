@@ -10,6 +10,7 @@ use std::time::Duration;
 use dray_testkit::eventually;
 
 use super::CliHome;
+use crate::support::up::UpServer;
 
 /// Larger than the parts in which content is stored, and than a pipe.
 const STAGED_BYTES: usize = 24 << 20;
@@ -217,4 +218,11 @@ async fn a_command_under_nohup_outlives_its_terminal() {
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     assert!(!output.stdout.is_empty());
+}
+
+#[test]
+fn a_closed_terminal_stops_the_services_in_order() {
+    let home = CliHome::new();
+    let server = UpServer::start(home.0.path(), &["--no-console"], "chat completions: ");
+    server.end_by("HUP");
 }

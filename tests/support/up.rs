@@ -17,7 +17,10 @@ impl UpServer {
     /// Starts the process and waits until it prints the line that begins with `label`, for instance `MCP: `. Its state
     /// is below `home`.
     pub(crate) fn start(home: &Path, options: &[&str], label: &str) -> Self {
-        let mut process = Command::new(super::dray())
+        // Tests may run under `nohup`, whose ignored SIGHUP the process would keep. `env` replaces itself by it.
+        let mut process = Command::new("env")
+            .arg("--default-signal=HUP")
+            .arg(super::dray())
             .args(["up", "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0"])
             .args(["--chat", "127.0.0.1:0"])
             .args(options)
@@ -49,8 +52,13 @@ impl UpServer {
     }
 
     /// Stops the process with SIGTERM, and checks that it succeeds.
-    pub(crate) fn end(mut self) {
-        let kill = format!("kill -TERM {}", self.process.id());
+    pub(crate) fn end(self) {
+        self.end_by("TERM");
+    }
+
+    /// Stops the process with a signal, and checks that it succeeds.
+    pub(crate) fn end_by(mut self, signal: &str) {
+        let kill = format!("kill -{signal} {}", self.process.id());
         assert!(
             Command::new("sh")
                 .args(["-c", &kill])

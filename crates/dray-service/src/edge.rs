@@ -4,10 +4,10 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Parser;
-use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::config::{ConfigSources, Environment, FieldOverride};
 use crate::host::{ErrorChain, Host, HostError, RunningHost};
+use crate::stop_signals::StopSignals;
 use crate::{Service, Settings};
 
 /// How a process ended, as its exit status (see [`Self::code`]).
@@ -80,8 +80,8 @@ struct ServiceArguments {
     check: bool,
 }
 
-/// The complete `main` of a service: reads arguments, environment and file, runs the service until SIGTERM or SIGINT
-/// and stops it in order. A second signal ends the process immediately. See [`ExitStatus`].
+/// The complete `main` of a service: reads arguments, environment and file, runs the service until SIGTERM, SIGINT
+/// or SIGHUP and stops it in order. A second signal ends the process immediately. See [`ExitStatus`].
 pub fn main<S: Service>() -> ExitCode {
     let arguments = match ServiceArguments::try_parse() {
         Ok(arguments) => arguments,
@@ -160,7 +160,7 @@ fn print_error(error: &HostError) {
     eprintln!("error: {}", ErrorChain(error));
 }
 
-/// Starts a host, waits for SIGTERM or SIGINT, and stops it in order. A second signal returns immediately; the caller
+/// Starts a host, waits for SIGTERM, SIGINT or SIGHUP, and stops it in order. A second signal returns immediately; the caller
 /// is expected to exit then.
 pub async fn serve_until_signal(host: Host) -> Result<ExitStatus, HostError> {
     serve_with(host, |_| ()).await
@@ -172,18 +172,18 @@ pub async fn serve_with(
     started: impl FnOnce(&RunningHost),
 ) -> Result<ExitStatus, HostError> {
     // Before the start, which can take minutes: the default action of a signal would kill the process half way.
-    let mut signals = StopSignals::new()?;
+    let mut signals = StopSignals::listen().map_err(HostError::Signal)?;
     let running = tokio::select! {
         running = host.start() => running?,
         // Dropping the start closes all that it had opened.
-        () = signals.next() => return Ok(ExitStatus::Failure),
+        _ = signals.next() => return Ok(ExitStatus::Failure),
     };
     started(&running);
     signals.next().await;
     // The second signal is caught, too, so that the exit status shows that the stop did not complete.
     tokio::select! {
         status = stop_host(running) => Ok(status),
-        () = signals.next() => {
+        _ = signals.next() => {
             tracing::warn!("second signal; ending immediately");
             Ok(ExitStatus::Failure)
         }
@@ -195,28 +195,6 @@ async fn stop_host(running: RunningHost) -> ExitStatus {
         ExitStatus::Failure
     } else {
         ExitStatus::Success
-    }
-}
-
-/// Receivers of the two signals that request the end of a process: SIGTERM and SIGINT.
-struct StopSignals {
-    terminate: Signal,
-    interrupt: Signal,
-}
-
-impl StopSignals {
-    fn new() -> Result<Self, HostError> {
-        Ok(Self {
-            terminate: signal(SignalKind::terminate()).map_err(HostError::Signal)?,
-            interrupt: signal(SignalKind::interrupt()).map_err(HostError::Signal)?,
-        })
-    }
-
-    async fn next(&mut self) {
-        tokio::select! {
-            _ = self.terminate.recv() => {}
-            _ = self.interrupt.recv() => {}
-        }
     }
 }
 

@@ -56,6 +56,7 @@ pub mod provision;
 pub mod router;
 mod service;
 pub mod settings;
+pub mod stop_signals;
 mod sweeper;
 pub mod telemetry;
 #[cfg(test)]

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use dray_service::stop_signals::{self, StopSignals};
 use futures_util::FutureExt as _;
 use tempfile::TempDir;
 use tokio::signal::unix::{SignalKind, signal};

@@ -8,6 +8,7 @@ use dray_platform::DeliveryTarget;
 use dray_presentation::name;
 use dray_presentation::size::human_size;
 use dray_proto::v1;
+use dray_service::stop_signals::StopSignals;
 use dray_store::MAX_OBJECT;
 use dray_types::{Claim, Fault, FaultCode, OperationId};
 use indicatif::ProgressBar;
