@@ -13,7 +13,6 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::CommandFuture;
 use crate::outcome::CommandFailure;
-use crate::stop_signals::{self, StopSignals};
 
 /// How long a command with a [`CleanupHold`] may take to end after a signal, beyond what its services may take to stop
 /// in order.

@@ -19,7 +19,6 @@ mod demo;
 mod interruption;
 mod outcome;
 mod progress;
-mod stop_signals;
 
 use cli::{Cli, DrayCommand, SandboxCommand};
 use outcome::CommandFailure;

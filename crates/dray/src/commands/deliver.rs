@@ -20,7 +20,6 @@ use crate::context::SystemConnection;
 use crate::interruption::{self, CleanupHold};
 use crate::outcome::{CommandFailure, print_line, print_note};
 use crate::progress;
-use crate::stop_signals::StopSignals;
 
 /// Services that a delivery needs.
 const DELIVERY_SERVICES: [&str; 2] = ["platform-delivery", sandbox::SANDBOX_SERVICE];
