@@ -39,6 +39,8 @@ pub(super) fn cell_span(tag: &Tag, name: &[u8]) -> usize {
 }
 
 /// Whether an element declares that it is hidden.
+///
+/// `opacity:0` does not count: many pages hide their content with it until a script shows it.
 pub(super) fn is_hidden(tag: &Tag) -> bool {
     // `hidden=until-found` content is meant to be found by a search in the page, so it counts as visible.
     if attribute_value(tag, b"hidden")
@@ -46,17 +48,64 @@ pub(super) fn is_hidden(tag: &Tag) -> bool {
     {
         return true;
     }
-    attribute_value(tag, b"style").is_some_and(|style| {
-        style.split(';').any(|rule| {
-            rule.split_once(':').is_some_and(|(property, value)| {
-                property.trim().eq_ignore_ascii_case("display")
-                    && value
-                        .split(|c: char| c.is_whitespace() || c == '!')
-                        .find(|word| !word.is_empty())
-                        .is_some_and(|word| word.eq_ignore_ascii_case("none"))
-            })
-        })
+    let style = attribute_value(tag, b"style").unwrap_or_default();
+    declarations(&style).any(|(property, mut words)| {
+        let value = words.next().unwrap_or_default();
+        match property.as_str() {
+            "display" => value == "none",
+            "visibility" => matches!(&*value, "hidden" | "collapse"),
+            _ => false,
+        }
     })
+}
+
+/// Whether the inline style of an element makes text smaller than one point, too small to be read, or not; `None` if it
+/// does not say, so that the size of the surrounding text counts.
+pub(super) fn has_unreadable_size(tag: &Tag) -> Option<bool> {
+    let style = attribute_value(tag, b"style")?;
+    let sizes = declarations(&style).filter_map(|(property, mut words)| match property.as_str() {
+        "font-size" => is_below_one_point(&words.next()?),
+        // The size is before the height of the line: `font: bold 0/0 serif`.
+        "font" => words.find_map(|word| is_below_one_point(word.split('/').next()?)),
+        _ => None,
+    });
+    // The last declaration counts.
+    sizes.last()
+}
+
+/// The declarations of an inline style, in lower case, each with the words of its value.
+fn declarations(style: &str) -> impl Iterator<Item = (String, impl Iterator<Item = String>)> {
+    style.split(';').filter_map(|rule| {
+        let (property, value) = rule.split_once(':')?;
+        let words = value.split(|c: char| c.is_whitespace() || c == '!');
+        let words = words.filter(|word| !word.is_empty());
+        let words = words.map(str::to_ascii_lowercase);
+        Some((property.trim().to_ascii_lowercase(), words))
+    })
+}
+
+/// Whether a length is below one point; `None` for text that is no length, and for a factor of the surrounding size.
+fn is_below_one_point(text: &str) -> Option<bool> {
+    let unit_start = text
+        .find(|c: char| c.is_ascii_alphabetic() || c == '%')
+        .unwrap_or(text.len());
+    let (number, unit) = text.split_at(unit_start);
+    let number: f64 = number.parse().ok()?;
+    // CSS Values and Units: a point is 4/3 of a pixel; the usual size of text is 16 pixels.
+    let points = match unit {
+        "" if number.abs() < f64::EPSILON => 0.0,
+        "" => return None,
+        "pt" => number,
+        "px" => number * 0.75,
+        "rem" => number * 12.0,
+        "em" | "%" => {
+            let factor = if unit == "%" { number / 100.0 } else { number };
+            return (factor * 12.0 < 1.0).then_some(true);
+        }
+        _ if number > 0.0 => return Some(false),
+        _ => 0.0,
+    };
+    Some(points < 1.0)
 }
 
 /// The language of code, from `class="language-x"` or `class="lang-x"`.

@@ -1,6 +1,8 @@
 //! Handles the begin and the end of each element.
 
-use super::attributes::{Tag, attribute_value, cell_span, code_language, item_number};
+use super::attributes::{
+    Tag, attribute_value, cell_span, code_language, has_unreadable_size, item_number,
+};
 use super::kinds::Kind;
 use super::table;
 use super::walker::{Code, Walker};
@@ -21,7 +23,9 @@ impl Walker<'_> {
                 Some(_) => {}
                 None => self.formats.code += 1,
             },
-            Kind::Anchor if self.code.is_none() => self.begin_link(attribute_value(tag, b"href")),
+            Kind::Anchor if self.code.is_none() => {
+                self.begin_link(attribute_value(tag, b"href"), has_unreadable_size(tag));
+            }
             Kind::Marks => self.text("\"")?,
             Kind::Break => self.line_break()?,
             Kind::Rule if self.code.is_none() => {

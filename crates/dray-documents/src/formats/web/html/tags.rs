@@ -1,6 +1,6 @@
 //! Tags: the elements that they open, and those that they close.
 
-use super::attributes::{Tag, is_hidden};
+use super::attributes::{Tag, has_unreadable_size, is_hidden};
 use super::kinds::Kind;
 use super::walker::{OpenElement, Walker};
 use crate::limits::Limit;
@@ -21,9 +21,13 @@ impl Walker<'_> {
         }
         let is_closed = self.xml() && tag.self_closing;
         let is_metadata = matches!(kind, Kind::Dropped | Kind::Head | Kind::Title);
-        let concealed = !is_metadata && is_hidden(&tag);
+        let has_unreadable_size = has_unreadable_size(&tag);
+        // The content of a format is text alone, but for a link, which often has a picture.
+        let is_unreadable =
+            has_unreadable_size == Some(true) && kind.is_format() && kind != Kind::Anchor;
+        let concealed = !is_metadata && (is_unreadable || is_hidden(&tag));
         // If it is left out, its characters are counted instead, as they arrive.
-        if concealed && self.out.shows_hidden() {
+        if (concealed || has_unreadable_size == Some(true)) && self.out.shows_hidden() {
             self.out.count_hidden("element", 1);
         }
         let hidden = is_metadata || (concealed && !self.out.shows_hidden());
@@ -55,7 +59,15 @@ impl Walker<'_> {
                 self.flush()
             };
         }
-        self.begin_element(kind, tag)
+        let depth = self.open.len();
+        self.begin_element(kind, tag)?;
+        if let Some(is_unreadable) = has_unreadable_size
+            && self.open.len() > depth
+            && let Some(open) = self.open.last_mut()
+        {
+            open.is_unreadable = is_unreadable;
+        }
+        Ok(())
     }
 
     /// An end tag: closes its element with all that is open inside.
@@ -159,6 +171,7 @@ impl Walker<'_> {
             kind,
             hidden,
             concealed,
+            is_unreadable: self.has_unreadable_text(),
             container: false,
             number: None,
             beyond: std::mem::take(&mut self.beyond),

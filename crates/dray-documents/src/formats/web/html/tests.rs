@@ -111,6 +111,59 @@ fn hidden_content_and_markup_that_is_not_text_are_left_out() {
 }
 
 #[test]
+fn text_that_a_style_hides_or_makes_unreadable_is_left_out() {
+    for (source, shown, dropped) in [
+        ("<p>a<span style='visibility:hidden'>bc</span>d", "ad", 2),
+        (
+            "<p>a<span style='Visibility: collapse !important'>bc</span>d",
+            "ad",
+            2,
+        ),
+        ("<p>a<span style='font-size:0'>bc</span>d", "ad", 2),
+        ("<p>a<b style='font-size:0px'>bc</b>d", "ad", 2),
+        (
+            "<p>a<span style='font-size:1px;color:#fff'>bc</span>d",
+            "ad",
+            2,
+        ),
+        ("<p>a<span style='font-size:0.01em'>bc</span>d", "ad", 2),
+        ("<p>a<span style='font: bold 0/0 serif'>bc</span>d", "ad", 2),
+        // The size of an inner element counts, and a factor of nothing is nothing.
+        (
+            "<div style='font-size:0'>x<p style='font-size:14px'>a</p> <p style='font-size:2em'>y</p></div>",
+            "a",
+            2,
+        ),
+        (
+            "<a href=u style='font-size:0'>bc<span style='font-size:1em'>d</span><span style='font-size:12px'>a</span></a>",
+            "[a](u)",
+            3,
+        ),
+        (
+            "<a href='https://a.example/' style='font-size:0'><img src='i' alt='a'></a>",
+            "[![a](i)](https://a.example/)",
+            0,
+        ),
+        (
+            "<p style='font-size:9pt'>a<span style='opacity:0'>b</span>",
+            "ab",
+            0,
+        ),
+        ("<p style='font: 400 12px/0 serif'>a", "a", 0),
+        ("<p style='font-size:large'>a", "a", 0),
+    ] {
+        let (written, result) = within(source, Limits::default(), Selection::All);
+        assert_eq!(result, Ok(()));
+        assert_eq!(written.markdown.trim(), shown, "{source}");
+        let expected = match dropped {
+            0 => Vec::new(),
+            count => vec![format!("hidden content dropped: {count} characters")],
+        };
+        assert_eq!(written.warnings, expected, "{source}");
+    }
+}
+
+#[test]
 fn links_and_images() {
     for (source, text) in [
         ("<a href='/x y'>z</a>", "[z](</x y>)"),

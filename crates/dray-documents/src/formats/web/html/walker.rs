@@ -16,6 +16,8 @@ pub(super) struct OpenElement {
     pub(super) hidden: bool,
     /// Whether its author hid it; elements such as scripts are never shown.
     pub(super) concealed: bool,
+    /// Whether its text is too small to be read.
+    pub(super) is_unreadable: bool,
     /// Whether the element opened a container of the writer.
     pub(super) container: bool,
     /// For a list: the number of the next item; `None` for bullets.
@@ -60,6 +62,10 @@ pub(super) struct Link {
     begun: bool,
     /// Whether the link had text in this line or in an earlier one.
     shown: bool,
+    /// The number of elements that were open when it began.
+    depth: usize,
+    /// Whether its text is too small to be read, if its style says so or says otherwise.
+    is_unreadable: Option<bool>,
 }
 
 /// Converts a page: a stack of open elements and the content that is collected in them.
@@ -154,6 +160,11 @@ impl<'o> Walker<'o> {
         if self.hidden > 0 || self.muted {
             return Ok(());
         }
+        // White space separates words of the readable text around it.
+        if self.has_unreadable_text() && !self.out.shows_hidden() && !text.trim().is_empty() {
+            self.out.count_hidden("character", visible_characters(text));
+            return Ok(());
+        }
         if let Some(code) = &mut self.code {
             code.text.push_str(text);
             return self.count(text.len());
@@ -170,6 +181,19 @@ impl<'o> Walker<'o> {
         self.count(text.len())
     }
 
+    /// Whether text here is too small to be read.
+    pub(super) fn has_unreadable_text(&self) -> bool {
+        // A link is not an open element, so that blocks may be inside it; elements inside it inherit from it.
+        let of_link = self
+            .link
+            .as_ref()
+            .filter(|link| link.depth == self.open.len());
+        let of_element = || self.open.last().is_some_and(|open| open.is_unreadable);
+        of_link
+            .and_then(|link| link.is_unreadable)
+            .unwrap_or_else(of_element)
+    }
+
     /// Begins the open link in this line, now that it has something to show.
     pub(super) fn show_link(&mut self) {
         if let Some(link) = &mut self.link
@@ -182,12 +206,14 @@ impl<'o> Walker<'o> {
     }
 
     /// Opens a link; one that is open ends.
-    pub(super) fn begin_link(&mut self, url: Option<String>) {
+    pub(super) fn begin_link(&mut self, url: Option<String>, is_unreadable: Option<bool>) {
         self.end_link();
         self.link = url.map(|url| Link {
             url,
             begun: false,
             shown: false,
+            depth: self.open.len(),
+            is_unreadable,
         });
     }
 
