@@ -1,13 +1,19 @@
 //! `dray completions` and `dray man`: completion scripts and manual pages, generated from the same definitions as
 //! `--help`.
 
+use std::fmt::Write as _;
+use std::io;
 use std::path::Path;
 
-use clap::CommandFactory as _;
+use clap::{Command, CommandFactory as _};
 use clap_complete::Shell;
+use clap_mangen::Man;
 
 use crate::cli::Cli;
 use crate::outcome::{CommandFailure, print_text};
+
+/// Date of the manual pages. That of the build would make each build another one.
+const PAGE_DATE: &str = "2026-11-28";
 
 /// Prints the completion script of `shell` to standard output.
 pub(crate) fn print_completions(shell: Shell) {
@@ -21,5 +27,74 @@ pub(crate) fn print_completions(shell: Shell) {
 pub(crate) fn write_pages(directory: &Path) -> Result<(), CommandFailure> {
     let cannot = || CommandFailure::local(format!("cannot write into {}", directory.display()));
     std::fs::create_dir_all(directory).map_err(cannot())?;
-    clap_mangen::generate_to(Cli::command(), directory).map_err(cannot())
+    let mut program = Cli::command().disable_help_subcommand(true);
+    program.build();
+    write_page(&program, directory).map_err(cannot())
+}
+
+/// Writes the page of a command and those of its subcommands.
+fn write_page(command: &Command, directory: &Path) -> io::Result<()> {
+    for subcommand in command.get_subcommands() {
+        if !subcommand.is_hide_set() {
+            write_page(subcommand, directory)?;
+        }
+    }
+    let page = Man::new(command.clone())
+        // A subcommand has no version, and without a date its name would be read as one.
+        .date(PAGE_DATE)
+        .source(concat!("Drayage ", env!("CARGO_PKG_VERSION")))
+        .manual("Drayage Manual");
+    let mut text = Vec::new();
+    page.render(&mut text)?;
+    let text = escape_non_ascii(&String::from_utf8_lossy(&text));
+    std::fs::write(directory.join(page.get_filename()), text)
+}
+
+/// Writes all characters that are not ASCII as escapes (`groff_char(7)`): troff reads pages as Latin-1.
+fn escape_non_ascii(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for character in text.chars() {
+        if character.is_ascii() {
+            escaped.push(character);
+        } else {
+            // Writing to a string cannot fail.
+            let _ = write!(escaped, "\\[u{:04X}]", u32::from(character));
+        }
+    }
+    escaped
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_page_has_a_title_a_date_and_a_version_and_is_ascii() {
+        let directory = tempfile::tempdir().unwrap();
+        write_pages(directory.path()).unwrap();
+        let mut names = Vec::new();
+        for entry in std::fs::read_dir(directory.path()).unwrap() {
+            let path = entry.unwrap().path();
+            let name = path.file_stem().unwrap().to_str().unwrap().to_owned();
+            let text = std::fs::read_to_string(&path).unwrap();
+            assert!(text.is_ascii(), "{name}");
+            let title = text.lines().find(|line| line.starts_with(".TH ")).unwrap();
+            let start = format!(
+                ".TH {name} 1 {PAGE_DATE} \"Drayage {}\"",
+                env!("CARGO_PKG_VERSION")
+            );
+            assert!(title.starts_with(&start), "{title}");
+            names.push(name);
+        }
+        assert!(names.len() > 60, "{names:?}");
+        assert!(names.iter().any(|name| name == "dray-sandbox-get"));
+    }
+
+    #[test]
+    fn characters_that_are_not_ascii_become_escapes() {
+        assert_eq!(
+            escape_non_ascii("a\u{2026}\u{1f600}"),
+            "a\\[u2026]\\[u1F600]"
+        );
+    }
 }
