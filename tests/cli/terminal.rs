@@ -73,7 +73,15 @@ fn the_advice_names_a_port_in_use_and_a_state_directory_without_permission() {
     let home = CliHome::new();
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
-    let busy = home.run(&["up", "--http", &address, "--chat", "127.0.0.1:0"]);
+    let busy = home.run(&[
+        "up",
+        "--http",
+        &address,
+        "--chat",
+        "127.0.0.1:0",
+        "--console",
+        "127.0.0.1:0",
+    ]);
     let text = String::from_utf8_lossy(&busy.stderr);
     assert!(
         text.contains("End the program that uses the address"),
