@@ -38,4 +38,4 @@ pub use body::{BodyError, RequestBody, body_failure_status};
 pub use connections::{ConnectionLimits, DrainOutcome, serve};
 pub use disposition::{attachment_disposition, extended_attachment, inline_disposition};
 pub use html::escape_html;
-pub use path::with_text_paths;
+pub use path::{TextPaths, with_text_paths};

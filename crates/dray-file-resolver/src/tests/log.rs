@@ -51,9 +51,8 @@ async fn r8_logs_hold_no_contents_queries_or_credentials() {
     fixture.core.add_key("call-credential", "b");
     fixture.core.put("b/a", "file-contents", "text/plain");
     fixture.core.put("b/bad", "file-contents", "text/plain");
-    fixture
-        .core
-        .inject_file_fault("b/bad", InjectedFault::Truncated);
+    let truncated = InjectedFault::Truncated;
+    fixture.core.inject_file_fault("b/bad", truncated);
     let mut asked = request(
         r#"{"a":"file:text::files/b/a?query-secret","b":"file:base64::files/b/a","p":"plain-argument",
             "u":"file:url::https://user-info:x@h.example/?query-secret"}"#,
@@ -71,9 +70,8 @@ async fn r8_logs_hold_no_contents_queries_or_credentials() {
         .await;
     let other = "https://h.example/b?query-secret";
     fixture.egress.answer(other, Err(Fault::internal()));
-    fixture
-        .fault(&format!(r#"{{"a":"file:text::{other}"}}"#))
-        .await;
+    let reference = format!(r#"{{"a":"file:text::{other}"}}"#);
+    fixture.fault(&reference).await;
     fixture
         .fault(r#"{"a":"file:text::files/b/bad?query-secret"}"#)
         .await;

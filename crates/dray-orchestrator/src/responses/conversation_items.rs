@@ -121,7 +121,7 @@ fn remove_text(message: &mut Value) {
 mod tests {
     use super::*;
 
-    fn document(output: Value) -> ResponseDocument {
+    fn document(output: &Value) -> ResponseDocument {
         ResponseDocument {
             response: Some(json!({ "output": output })),
             input: vec![json!({"id": "msg_1", "type": "message"})],
@@ -140,7 +140,7 @@ mod tests {
     fn the_text_of_a_removed_message_is_not_in_the_answer_any_more() {
         let output =
             json!([{"id": "rs_2", "type": "reasoning"}, {"id": "msg_2", "type": "message"}]);
-        let mut one = document(output);
+        let mut one = document(&output);
         assert!(!one.remove_item("msg_3").unwrap());
         assert!(one.remove_item("msg_2").unwrap());
         let answer = one.answer.unwrap();
@@ -160,11 +160,11 @@ mod tests {
     fn parts_of_an_answer_that_belong_together_are_not_removed_alone() {
         let output =
             json!([{"id": "fc_1", "type": "function_call"}, {"id": "msg_2", "type": "message"}]);
-        let failure = document(output).remove_item("fc_1").unwrap_err();
+        let failure = document(&output).remove_item("fc_1").unwrap_err();
         assert_eq!(failure.status, 400);
         let output =
             json!([{"id": "msg_2", "type": "message"}, {"id": "msg_3", "type": "message"}]);
-        let mut one = document(output);
+        let mut one = document(&output);
         assert_eq!(one.remove_item("msg_3").unwrap_err().status, 400);
         assert!(one.remove_item("msg_1").unwrap());
         assert!(one.input.is_empty());

@@ -277,7 +277,7 @@ fn with_call_ids(mut calls: Vec<(u32, ToolCall)>) -> Vec<ToolCall> {
     for (position, (_, mut call)) in calls.into_iter().enumerate() {
         // Services send no text for a call without arguments; clients and other models parse it as JSON.
         if call.function.arguments.trim().is_empty() {
-            call.function.arguments = "{}".to_owned();
+            "{}".clone_into(&mut call.function.arguments);
         }
         if call.id.is_empty() || known.contains(&call.id) {
             // A digest instead of a random id: equal answers give equal bytes (quickapps 44.4 R16).

@@ -235,7 +235,9 @@ async fn the_reason_of_an_answer_agrees_with_its_calls() {
     const TEXT: &str = r#"{"index":0,"delta":{"content":"Hi."},"finish_reason":"tool_calls"}"#;
     const CUT_OFF: &str = r#"{"index":0,"delta":{"tool_calls":[{"index":0,"id":"c","function":{"name":"weather","arguments":"{\"ci"}}]},"finish_reason":"length"}"#;
     const BARE: &str = r#"{"index":0,"delta":{"tool_calls":[{"index":0,"id":"c","function":{"name":"weather","arguments":""}}]},"finish_reason":"stop"}"#;
-    let replies: [(fn() -> Reply, _, &[&str]); 3] = [
+    /// Makes the response of the model, the expected reason, and the arguments of the expected calls.
+    type ReplyCase = (fn() -> Reply, &'static str, &'static [&'static str]);
+    let replies: [ReplyCase; 3] = [
         (|| streamed(&[TEXT]), "stop", &[]),
         (|| streamed(&[CUT_OFF]), "length", &[r#"{"ci"#]),
         (|| streamed(&[BARE]), "tool_calls", &["{}"]),

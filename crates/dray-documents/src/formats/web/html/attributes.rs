@@ -59,14 +59,24 @@ pub(super) fn is_hidden(tag: &Tag) -> bool {
     })
 }
 
-/// Whether the inline style of an element makes text smaller than one point, too small to be read, or not; `None` if it
-/// does not say, so that the size of the surrounding text counts.
-pub(super) fn has_unreadable_size(tag: &Tag) -> Option<bool> {
+/// Whether text can be read, by its size.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum TextSize {
+    /// One point or more, or not declared.
+    #[default]
+    Readable,
+    /// Below one point.
+    TooSmall,
+}
+
+/// The size of text by the inline style of an element; `None` if it declares none, or one that is a factor of the
+/// surrounding size, which then counts.
+pub(super) fn declared_size(tag: &Tag) -> Option<TextSize> {
     let style = attribute_value(tag, b"style")?;
     let sizes = declarations(&style).filter_map(|(property, mut words)| match property.as_str() {
-        "font-size" => is_below_one_point(&words.next()?),
+        "font-size" => size_of_length(&words.next()?),
         // The size is before the height of the line: `font: bold 0/0 serif`.
-        "font" => words.find_map(|word| is_below_one_point(word.split('/').next()?)),
+        "font" => words.find_map(|word| size_of_length(word.split('/').next()?)),
         _ => None,
     });
     // The last declaration counts.
@@ -84,14 +94,14 @@ fn declarations(style: &str) -> impl Iterator<Item = (String, impl Iterator<Item
     })
 }
 
-/// Whether a length is below one point; `None` for text that is no length, and for a factor of the surrounding size.
-fn is_below_one_point(text: &str) -> Option<bool> {
+/// The size of a length; `None` for text that is no length, and for a factor of the surrounding size.
+fn size_of_length(text: &str) -> Option<TextSize> {
     let unit_start = text
         .find(|c: char| c.is_ascii_alphabetic() || c == '%')
         .unwrap_or(text.len());
     let (number, unit) = text.split_at(unit_start);
     let number: f64 = number.parse().ok()?;
-    // CSS Values and Units: a point is 4/3 of a pixel; the usual size of text is 16 pixels.
+    // CSS Values and Units: a point is 4/3 of a pixel; the usual size of text is 16 pixels, which are 12 points.
     let points = match unit {
         "" if number.abs() < f64::EPSILON => 0.0,
         "" => return None,
@@ -100,12 +110,16 @@ fn is_below_one_point(text: &str) -> Option<bool> {
         "rem" => number * 12.0,
         "em" | "%" => {
             let factor = if unit == "%" { number / 100.0 } else { number };
-            return (factor * 12.0 < 1.0).then_some(true);
+            return (factor * 12.0 < 1.0).then_some(TextSize::TooSmall);
         }
-        _ if number > 0.0 => return Some(false),
+        _ if number > 0.0 => return Some(TextSize::Readable),
         _ => 0.0,
     };
-    Some(points < 1.0)
+    Some(if points < 1.0 {
+        TextSize::TooSmall
+    } else {
+        TextSize::Readable
+    })
 }
 
 /// The language of code, from `class="language-x"` or `class="lang-x"`.

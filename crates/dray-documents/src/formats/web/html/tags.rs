@@ -1,6 +1,6 @@
 //! Tags: the elements that they open, and those that they close.
 
-use super::attributes::{Tag, has_unreadable_size, is_hidden};
+use super::attributes::{Tag, TextSize, declared_size, is_hidden};
 use super::kinds::Kind;
 use super::walker::{OpenElement, Walker};
 use crate::limits::Limit;
@@ -21,13 +21,13 @@ impl Walker<'_> {
         }
         let is_closed = self.xml() && tag.self_closing;
         let is_metadata = matches!(kind, Kind::Dropped | Kind::Head | Kind::Title);
-        let has_unreadable_size = has_unreadable_size(&tag);
+        let size = declared_size(&tag);
+        let is_too_small = size == Some(TextSize::TooSmall);
         // The content of a format is text alone, but for a link, which often has a picture.
-        let is_unreadable =
-            has_unreadable_size == Some(true) && kind.is_format() && kind != Kind::Anchor;
-        let concealed = !is_metadata && (is_unreadable || is_hidden(&tag));
+        let hides_format = is_too_small && kind.is_format() && kind != Kind::Anchor;
+        let concealed = !is_metadata && (hides_format || is_hidden(&tag));
         // If it is left out, its characters are counted instead, as they arrive.
-        if (concealed || has_unreadable_size == Some(true)) && self.out.shows_hidden() {
+        if (concealed || is_too_small) && self.out.shows_hidden() {
             self.out.count_hidden("element", 1);
         }
         let hidden = is_metadata || (concealed && !self.out.shows_hidden());
@@ -61,11 +61,11 @@ impl Walker<'_> {
         }
         let depth = self.open.len();
         self.begin_element(kind, tag)?;
-        if let Some(is_unreadable) = has_unreadable_size
+        if let Some(size) = size
             && self.open.len() > depth
             && let Some(open) = self.open.last_mut()
         {
-            open.is_unreadable = is_unreadable;
+            open.text_size = size;
         }
         Ok(())
     }
@@ -171,7 +171,7 @@ impl Walker<'_> {
             kind,
             hidden,
             concealed,
-            is_unreadable: self.has_unreadable_text(),
+            text_size: self.text_size(),
             container: false,
             number: None,
             beyond: std::mem::take(&mut self.beyond),

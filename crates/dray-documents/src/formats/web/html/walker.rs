@@ -1,5 +1,6 @@
 //! The state of the conversion of a page: the open elements, and the collected content.
 
+use super::attributes::TextSize;
 use super::kinds::Kind;
 use super::table;
 use crate::limits::Limit;
@@ -16,8 +17,8 @@ pub(super) struct OpenElement {
     pub(super) hidden: bool,
     /// Whether its author hid it; elements such as scripts are never shown.
     pub(super) concealed: bool,
-    /// Whether its text is too small to be read.
-    pub(super) is_unreadable: bool,
+    /// The size of its text.
+    pub(super) text_size: TextSize,
     /// Whether the element opened a container of the writer.
     pub(super) container: bool,
     /// For a list: the number of the next item; `None` for bullets.
@@ -64,8 +65,8 @@ pub(super) struct Link {
     shown: bool,
     /// The number of elements that were open when it began.
     depth: usize,
-    /// Whether its text is too small to be read, if its style says so or says otherwise.
-    is_unreadable: Option<bool>,
+    /// The size of its text, if its style declares one.
+    text_size: Option<TextSize>,
 }
 
 /// Converts a page: a stack of open elements and the content that is collected in them.
@@ -161,7 +162,10 @@ impl<'o> Walker<'o> {
             return Ok(());
         }
         // White space separates words of the readable text around it.
-        if self.has_unreadable_text() && !self.out.shows_hidden() && !text.trim().is_empty() {
+        if self.text_size() == TextSize::TooSmall
+            && !self.out.shows_hidden()
+            && !text.trim().is_empty()
+        {
             self.out.count_hidden("character", visible_characters(text));
             return Ok(());
         }
@@ -181,17 +185,18 @@ impl<'o> Walker<'o> {
         self.count(text.len())
     }
 
-    /// Whether text here is too small to be read.
-    pub(super) fn has_unreadable_text(&self) -> bool {
+    /// The size of text here.
+    pub(super) fn text_size(&self) -> TextSize {
         // A link is not an open element, so that blocks may be inside it; elements inside it inherit from it.
         let of_link = self
             .link
             .as_ref()
             .filter(|link| link.depth == self.open.len());
-        let of_element = || self.open.last().is_some_and(|open| open.is_unreadable);
+        let of_element = self.open.last().map(|open| open.text_size);
         of_link
-            .and_then(|link| link.is_unreadable)
-            .unwrap_or_else(of_element)
+            .and_then(|link| link.text_size)
+            .or(of_element)
+            .unwrap_or_default()
     }
 
     /// Begins the open link in this line, now that it has something to show.
@@ -206,14 +211,14 @@ impl<'o> Walker<'o> {
     }
 
     /// Opens a link; one that is open ends.
-    pub(super) fn begin_link(&mut self, url: Option<String>, is_unreadable: Option<bool>) {
+    pub(super) fn begin_link(&mut self, url: Option<String>, text_size: Option<TextSize>) {
         self.end_link();
         self.link = url.map(|url| Link {
             url,
             begun: false,
             shown: false,
             depth: self.open.len(),
-            is_unreadable,
+            text_size,
         });
     }
 
