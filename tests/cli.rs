@@ -5,6 +5,7 @@ use std::process::{Command, Output, Stdio};
 use serde_json::Value;
 
 use crate::support;
+mod bench;
 mod copies;
 mod doctor;
 mod egress;

@@ -1,5 +1,6 @@
 //! The command line. The help texts here are the reference; `docs/cli.md` is generated from them.
 
+mod bench;
 mod chat;
 mod console;
 mod dlq;
@@ -21,6 +22,7 @@ use clap::builder::RangedU64ValueParser;
 use clap::{Args, Parser, Subcommand};
 use dray_types::{ByteSize, TenantId};
 
+pub(crate) use bench::BenchArgs;
 pub(crate) use chat::ChatArgs;
 pub(crate) use console::{
     ConsoleArgs, ConsoleCommand, ConsoleLinkArgs, ConsoleLinkCommand, DEFAULT_CONSOLE,
@@ -179,6 +181,14 @@ pub(crate) enum DrayCommand {
     /// Checks versions, clock, limits, configuration, state directory, reading of documents, name servers, and with
     /// --nats and --s3 the bus, its streams, the services and the store. Exit code 1 when there is a problem.
     Doctor(DoctorArgs),
+    /// Measure copies, fetches and reading on this machine, each beside the program that does the same without Drayage.
+    ///
+    /// Every time is that of a whole process. Both programs run in turn, and the ratio is that of their medians: below 1,
+    /// dray is faster. Without options, files are copied into a local directory and out of it. Exit code 1 when a run of
+    /// dray failed.
+    ///
+    /// Example: `dray bench --sandbox docker:web --document report.pdf --svg plots`
+    Bench(Box<BenchArgs>),
     /// Ask a running service whether it is ready; for container health checks.
     Healthcheck(HealthcheckArgs),
     /// Print a completion script for a shell.

@@ -154,6 +154,7 @@ fn command_future(cli: &Cli) -> CommandFuture<'_> {
         DrayCommand::Events(events) => Box::pin(commands::events::run(global, events)),
         DrayCommand::Dlq(dlq) => Box::pin(commands::dlq::run(global, dlq)),
         DrayCommand::Config(config) => Box::pin(ready(commands::config::run(global, config))),
+        DrayCommand::Bench(bench) => Box::pin(commands::bench::run(global, bench)),
         DrayCommand::Doctor(doctor) => Box::pin(commands::doctor::run(global, doctor)),
         DrayCommand::Healthcheck(healthcheck) => {
             Box::pin(commands::healthcheck::run(global, healthcheck))

@@ -3,6 +3,7 @@
 pub(crate) mod artifact;
 mod asyncapi;
 mod asyncapi_schema;
+pub(crate) mod bench;
 pub(crate) mod chat;
 pub(crate) mod config;
 pub(crate) mod console;

@@ -1,0 +1,457 @@
+//! `dray bench`: times of whole commands on this machine, each beside the program that does the same task without Drayage.
+//!
+//! A figure is the time of a process from its start to its end, as a person at a terminal has it. Both programs run in
+//! turn, and the ratio is that of their medians. `cargo xtask bench` measures the parts inside, with servers of its own.
+
+mod pair;
+mod plot;
+
+use std::ffi::OsString;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use dray_presentation::size::human_size;
+use dray_types::ByteSize;
+use serde_json::{Value, json};
+
+use self::pair::{CallsOfRuns, PairTimes, ProgramCall, millis, time_call, time_pair};
+use crate::cli::{BenchArgs, GlobalOptions};
+use crate::interruption::{self, CleanupHold, StagingFolder};
+use crate::outcome::{CommandFailure, print_line, print_note};
+
+/// Rows of the same kind.
+#[derive(Debug)]
+struct BenchGroup {
+    title: String,
+    rows: Vec<BenchRow>,
+}
+
+/// A task and its times.
+#[derive(Debug)]
+struct BenchRow {
+    name: String,
+    /// The other program, as people call it.
+    peer: &'static str,
+    times: PairTimes,
+}
+
+/// The program that copies files of a kind of sandbox without Drayage.
+#[derive(Clone, Debug)]
+struct CopyPeer {
+    name: &'static str,
+    words: &'static [&'static str],
+    /// What comes before a path in the sandbox: its name and a colon.
+    prefix: String,
+}
+
+/// Measures, and prints each row as soon as it is known.
+pub(crate) async fn run(global: &GlobalOptions, bench: &BenchArgs) -> Result<(), CommandFailure> {
+    let mut signals = interruption::listen_to_signals()?;
+    // After a signal too, the copies in sandboxes are removed.
+    let _hold = CleanupHold::new();
+    let staging =
+        StagingFolder::new().map_err(CommandFailure::local("cannot make a temporary directory"))?;
+    let mut session = BenchSession::new(global, bench, staging.path())?;
+    let measured = interruption::until_signal(&mut signals, session.measure()).await;
+    session.remove_copies().await;
+    staging.remove();
+    let groups = measured?;
+    if let Some(directory) = &bench.svg {
+        plot::write_plots(directory, &groups)?;
+    }
+    let mut rows = groups.iter().flat_map(|group| &group.rows);
+    if rows.any(|row| row.times.ours.is_err()) {
+        return Err(CommandFailure::Reported);
+    }
+    Ok(())
+}
+
+/// One call of the command.
+struct BenchSession<'a> {
+    bench: &'a BenchArgs,
+    as_json: bool,
+    /// This program, and the global options that its commands get too.
+    program: OsString,
+    options: Vec<OsString>,
+    directory: &'a Path,
+    /// Directories with copies: the sandbox and the path in it.
+    copies: Vec<(String, String)>,
+}
+
+impl<'a> BenchSession<'a> {
+    fn new(
+        global: &GlobalOptions,
+        bench: &'a BenchArgs,
+        directory: &'a Path,
+    ) -> Result<Self, CommandFailure> {
+        let program = std::env::current_exe()
+            .map_err(CommandFailure::local("cannot find this program"))?
+            .into_os_string();
+        Ok(Self {
+            bench,
+            as_json: global.json,
+            program,
+            options: passed_options(global),
+            directory,
+            copies: Vec::new(),
+        })
+    }
+
+    async fn measure(&mut self) -> Result<Vec<BenchGroup>, CommandFailure> {
+        let mut groups = Vec::new();
+        let local = self.directory.join("sandbox");
+        std::fs::create_dir(&local).map_err(CommandFailure::local("cannot make a directory"))?;
+        let local = format!("local:{}", local.display());
+        for sandbox in std::iter::once(&local).chain(&self.bench.sandboxes) {
+            groups.push(self.measure_copies(sandbox, sandbox == &local).await?);
+        }
+        if !self.bench.urls.is_empty() {
+            groups.push(self.measure_fetches().await);
+        }
+        if !self.bench.documents.is_empty() {
+            groups.push(self.measure_readings().await);
+        }
+        Ok(groups)
+    }
+
+    /// Copies of each size into a sandbox and out of it.
+    async fn measure_copies(
+        &mut self,
+        sandbox: &str,
+        is_own: bool,
+    ) -> Result<BenchGroup, CommandFailure> {
+        let shown = if is_own { "a local directory" } else { sandbox };
+        let mut group = self.begin_group(format!("Copy into and out of {shown}"));
+        let working = self.working_directory(sandbox).await?;
+        let directory = format!("{working}/dray-bench-{}", std::process::id());
+        self.copies.push((sandbox.to_owned(), directory.clone()));
+        for size in &self.bench.sizes {
+            let name = size.as_u64().to_string();
+            let source = self.directory.join(&name);
+            write_source(&source, *size)
+                .map_err(CommandFailure::local("cannot write a file to copy"))?;
+            let task = CopyTask {
+                sandbox: sandbox.to_owned(),
+                directory: directory.clone(),
+                name,
+                source,
+                output: self.directory.join("output"),
+                peer: CopyPeer::of(sandbox),
+            };
+            let peer = task.peer.as_ref();
+            let size = human_size(size.as_u64());
+            for (way, ours, theirs) in [
+                ("in", self.calls(task.our_put()), task.their_put()),
+                ("out", self.calls(task.our_get()), task.their_get()),
+            ] {
+                let row = format!("{way}, {size}");
+                self.add_row(&mut group, row, peer, &ours, theirs.as_ref())
+                    .await;
+            }
+        }
+        Ok(group)
+    }
+
+    async fn measure_fetches(&self) -> BenchGroup {
+        let mut group = self.begin_group("Fetch URLs".to_owned());
+        for url in &self.bench.urls {
+            let output = self.directory.join("output").into_os_string();
+            let (ours_url, ours_output) = (url.clone(), output.clone());
+            let ours = self.calls(move |_| {
+                let fetch = ["fetch".into(), ours_url.clone().into()];
+                fetch
+                    .into_iter()
+                    .chain(["-o".into(), ours_output.clone()])
+                    .collect()
+            });
+            let peer = CopyPeer::plain("curl", &["curl", "-sSfL", "-o"]);
+            let (curl, url_text) = (peer.clone(), url.clone());
+            let theirs: CallsOfRuns =
+                Box::new(move |_| curl.call([output.clone(), url_text.clone().into()]));
+            self.add_row(&mut group, url.clone(), Some(&peer), &ours, Some(&theirs))
+                .await;
+        }
+        group
+    }
+
+    async fn measure_readings(&self) -> BenchGroup {
+        let mut group = self.begin_group("Read documents".to_owned());
+        for document in &self.bench.documents {
+            let path = document.clone().into_os_string();
+            let ours = self.calls({
+                let path = path.clone();
+                move |_| vec!["read".into(), "--".into(), path.clone()]
+            });
+            let peer = CopyPeer::plain("markitdown", &["markitdown"]);
+            let program = peer.clone();
+            let theirs: CallsOfRuns = Box::new(move |_| program.call([path.clone()]));
+            let name = document.display().to_string();
+            self.add_row(&mut group, name, Some(&peer), &ours, Some(&theirs))
+                .await;
+        }
+        group
+    }
+
+    /// Calls of this program with the passed options.
+    fn calls(&self, arguments: impl Fn(u32) -> Vec<OsString> + 'static) -> CallsOfRuns {
+        let (program, options) = (self.program.clone(), self.options.clone());
+        Box::new(move |run| ProgramCall {
+            program: program.clone(),
+            arguments: options.iter().cloned().chain(arguments(run)).collect(),
+        })
+    }
+
+    fn begin_group(&self, title: String) -> BenchGroup {
+        if !self.as_json {
+            print_line(&title);
+        }
+        BenchGroup {
+            title,
+            rows: Vec::new(),
+        }
+    }
+
+    async fn add_row(
+        &self,
+        group: &mut BenchGroup,
+        name: String,
+        peer: Option<&CopyPeer>,
+        ours: &CallsOfRuns,
+        theirs: Option<&CallsOfRuns>,
+    ) {
+        let row = BenchRow {
+            name,
+            peer: peer.map_or("", |peer| peer.name),
+            times: time_pair(self.bench.runs, ours, theirs).await,
+        };
+        let line = if self.as_json {
+            row.to_json(&group.title).to_string()
+        } else {
+            row.to_text()
+        };
+        print_line(&line);
+        group.rows.push(row);
+    }
+
+    /// The directory of a sandbox into which files without a path go.
+    async fn working_directory(&self, sandbox: &str) -> Result<String, CommandFailure> {
+        let output = tokio::process::Command::new(&self.program)
+            .args(&self.options)
+            .args(["sandbox", "probe", sandbox, "--json"])
+            .kill_on_drop(true)
+            .output()
+            .await
+            .map_err(CommandFailure::local("cannot start this program"))?;
+        let probe: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
+        let text = |path| probe.pointer(path).and_then(Value::as_str);
+        if let Some(directory) = text("/working_directory") {
+            return Ok(directory.trim_end_matches('/').to_owned());
+        }
+        let reason = text("/fault/message").unwrap_or("it cannot be examined");
+        Err(CommandFailure::Usage(format!(
+            "sandbox {sandbox}: {reason}"
+        )))
+    }
+
+    /// Removes the copies. A failure is reported and ends nothing: the sandbox may be the reason why there are none.
+    async fn remove_copies(&mut self) {
+        for (sandbox, directory) in std::mem::take(&mut self.copies) {
+            let words = ["sandbox", "rm", "--recursive", &sandbox, &directory].map(OsString::from);
+            let removal = ProgramCall {
+                program: self.program.clone(),
+                arguments: self.options.iter().cloned().chain(words).collect(),
+            };
+            if let Err(error) = time_call(&removal).await {
+                print_note(&format!("{directory} may be left in {sandbox}: {error}"));
+            }
+        }
+    }
+}
+
+/// The copies of one file into a sandbox and out of it.
+struct CopyTask {
+    sandbox: String,
+    /// The directory in the sandbox, made by the first copy.
+    directory: String,
+    name: String,
+    source: PathBuf,
+    output: PathBuf,
+    peer: Option<CopyPeer>,
+}
+
+impl CopyTask {
+    /// A put under a new name for each run: the same file would be found in place.
+    fn our_put(&self) -> impl Fn(u32) -> Vec<OsString> + 'static {
+        let (source, sandbox) = (self.source.clone(), self.sandbox.clone());
+        let (directory, name) = (self.directory.clone(), self.name.clone());
+        move |run| {
+            let name = format!("{name}-ours{run}");
+            vec![
+                "sandbox".into(),
+                "put".into(),
+                source.clone().into(),
+                sandbox.clone().into(),
+                directory.clone().into(),
+                "--name".into(),
+                name.into(),
+            ]
+        }
+    }
+
+    fn their_put(&self) -> Option<CallsOfRuns> {
+        let (peer, source) = (self.peer.clone()?, self.source.clone());
+        let target = format!("{}{}/{}-peer", peer.prefix, self.directory, self.name);
+        Some(Box::new(move |run| {
+            let target = format!("{target}{run}");
+            peer.call([source.clone().into(), target.into()])
+        }))
+    }
+
+    /// A get of the first copy.
+    fn our_get(&self) -> impl Fn(u32) -> Vec<OsString> + 'static {
+        let (sandbox, output) = (self.sandbox.clone(), self.output.clone());
+        let copied = format!("{}/{}-ours0", self.directory, self.name);
+        move |_| {
+            vec![
+                "sandbox".into(),
+                "get".into(),
+                sandbox.clone().into(),
+                copied.clone().into(),
+                "-o".into(),
+                output.clone().into(),
+            ]
+        }
+    }
+
+    fn their_get(&self) -> Option<CallsOfRuns> {
+        let (peer, output) = (self.peer.clone()?, self.output.clone());
+        let copied = format!("{}{}/{}-ours0", peer.prefix, self.directory, self.name);
+        Some(Box::new(move |_| {
+            peer.call([copied.clone().into(), output.clone().into()])
+        }))
+    }
+}
+
+impl CopyPeer {
+    /// The program for a sandbox; `None` for kinds without a program of their own for copies.
+    fn of(sandbox: &str) -> Option<Self> {
+        let (kind, name) = sandbox.split_once(':')?;
+        match kind {
+            "local" => Some(Self::plain("cp", &["cp"])),
+            "docker" => Some(Self {
+                name: "docker cp",
+                words: &["docker", "cp"],
+                prefix: format!("{name}:"),
+            }),
+            // Without questions for a password, which would wait for a terminal.
+            "ssh" => Some(Self {
+                name: "scp",
+                words: &["scp", "-q", "-B"],
+                prefix: format!("{name}:"),
+            }),
+            _ => None,
+        }
+    }
+
+    fn plain(name: &'static str, words: &'static [&'static str]) -> Self {
+        Self {
+            name,
+            words,
+            prefix: String::new(),
+        }
+    }
+
+    fn call(&self, arguments: impl IntoIterator<Item = OsString>) -> ProgramCall {
+        let mut words = self.words.iter().map(OsString::from);
+        ProgramCall {
+            program: words.next().unwrap_or_default(),
+            arguments: words.chain(arguments).collect(),
+        }
+    }
+}
+
+impl BenchRow {
+    fn to_text(&self) -> String {
+        let part = |name: &str, times: &Result<pair::RunTimes, String>| match times {
+            Ok(times) => format!("{name} {:>10}", time_text(times.median())),
+            Err(error) => error.clone(),
+        };
+        let mut text = format!("  {:<24} {}", self.name, part("dray", &self.times.ours));
+        if let Some(peer) = &self.times.peer {
+            text.push_str("   ");
+            text.push_str(&part(self.peer, peer));
+        }
+        if let Some(ratio) = self.times.ratio() {
+            // Writing to a string cannot fail.
+            let _ = write!(text, "   ratio {ratio:.2}");
+        }
+        text
+    }
+
+    fn to_json(&self, group: &str) -> Value {
+        let times = |times: &Result<pair::RunTimes, String>| match times {
+            Ok(times) => times.to_json(),
+            Err(error) => json!({ "error": error }),
+        };
+        let peer = self.times.peer.as_ref().map(times);
+        json!({
+            "group": group,
+            "name": self.name,
+            "dray_ms": times(&self.times.ours),
+            "peer": peer.as_ref().map(|_| self.peer),
+            "peer_ms": peer,
+            "ratio": self.times.ratio(),
+        })
+    }
+}
+
+/// A time for people, in milliseconds or seconds.
+fn time_text(time: Duration) -> String {
+    if time < Duration::from_secs(10) {
+        format!("{:.1} ms", millis(time))
+    } else {
+        format!("{:.1} s", time.as_secs_f64())
+    }
+}
+
+/// The global options, as this program's own commands get them.
+fn passed_options(global: &GlobalOptions) -> Vec<OsString> {
+    let mut options: Vec<OsString> = Vec::new();
+    let mut add = |name: &str, value: OsString| options.extend([name.into(), value]);
+    if let Some(config) = &global.config {
+        add("--config", config.into());
+    }
+    for value in &global.overrides {
+        add("--set", value.into());
+    }
+    if let Some(nats) = &global.nats {
+        add("--nats", nats.into());
+    }
+    if let Some(s3) = &global.s3 {
+        add("--s3", s3.into());
+    }
+    if let Some(state) = &global.state {
+        add("--state", state.into());
+    }
+    add("--tenant", (&global.tenant).into());
+    options
+}
+
+/// Writes a file whose bytes do not compress, since some ways of copying would profit from that.
+fn write_source(path: &Path, size: ByteSize) -> std::io::Result<()> {
+    let mut file = std::io::BufWriter::new(std::fs::File::create(path)?);
+    let mut state = 0x9E37_79B9_7F4A_7C15_u64;
+    let mut left = size.as_u64();
+    while left > 0 {
+        // Xorshift (Marsaglia, 2003).
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        let word = state.to_le_bytes();
+        let count = usize::try_from(left).map_or(word.len(), |left| left.min(word.len()));
+        std::io::Write::write_all(&mut file, word.get(..count).unwrap_or_default())?;
+        left -= count as u64;
+    }
+    std::io::Write::flush(&mut file)
+}
