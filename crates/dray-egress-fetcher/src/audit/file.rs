@@ -191,15 +191,23 @@ impl RotatedFile {
         // As for the first one: other processes find it under its name before this write is complete.
         let _ = next.lock();
         // From the oldest on, so that each name is free when the next file takes it.
-        for number in (1..self.max_files).rev() {
-            let from = match number {
-                1 => self.path.clone(),
-                number => self.numbered(number - 1),
-            };
-            match fs::rename(from, self.numbered(number)) {
+        for number in (2..self.max_files).rev() {
+            match fs::rename(self.numbered(number - 1), self.numbered(number)) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
                 _ => {}
             }
+        }
+        let first = self.numbered(1);
+        match fs::remove_file(&first) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        // A link, so that the name is never absent: another process would create a file there, which the rename replaces
+        // with its lines.
+        match fs::hard_link(&self.path, &first) {
+            // An operator has moved the file away meanwhile.
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
         }
         fs::rename(next_path, &self.path)?;
         (self.file, self.size) = (next, 0);

@@ -271,8 +271,9 @@ where
             tracing::debug!(%error, "a target sent no valid response");
             return if was_used && !error.is_parse() {
                 KeptOutcome::Unanswered {
-                    // hyper cancels a request only when it has written nothing of it.
-                    is_repeatable: is_idempotent || error.is_canceled(),
+                    // hyper cancels a request only when it has written nothing of it, and takes none for a connection that
+                    // is closed.
+                    is_repeatable: is_idempotent || error.is_canceled() || error.is_closed(),
                 }
             } else {
                 KeptOutcome::Refused(ProxyRefusal::Response)
