@@ -51,36 +51,122 @@ pub(super) fn is_hidden(tag: &Tag) -> bool {
     let style = attribute_value(tag, b"style").unwrap_or_default();
     declarations(&style).any(|(property, mut words)| {
         let value = words.next().unwrap_or_default();
-        match property.as_str() {
-            "display" => value == "none",
-            "visibility" => matches!(&*value, "hidden" | "collapse"),
-            _ => false,
-        }
+        property == "display" && value == "none"
     })
 }
 
-/// Whether text can be read, by its size.
+/// What keeps text from being read. Both are inherited, and an inner element may show its own text again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum TextSize {
-    /// One point or more, or not declared.
-    #[default]
-    Readable,
-    /// Below one point.
-    TooSmall,
+pub(super) struct TextStyle {
+    /// `visibility` is `hidden` or `collapse`.
+    is_invisible: bool,
+    /// The size is below one point.
+    is_too_small: bool,
 }
 
-/// The size of text by the inline style of an element; `None` if it declares none, or one that is a factor of the
-/// surrounding size, which then counts.
-pub(super) fn declared_size(tag: &Tag) -> Option<TextSize> {
-    let style = attribute_value(tag, b"style")?;
-    let sizes = declarations(&style).filter_map(|(property, mut words)| match property.as_str() {
-        "font-size" => size_of_length(&words.next()?),
-        // The size is before the height of the line: `font: bold 0/0 serif`.
-        "font" => words.find_map(|word| size_of_length(word.split('/').next()?)),
-        _ => None,
-    });
-    // The last declaration counts.
-    sizes.last()
+/// What an element declares of its [`TextStyle`]; the rest is inherited.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct DeclaredTextStyle {
+    is_invisible: Option<bool>,
+    is_too_small: Option<bool>,
+}
+
+impl TextStyle {
+    /// The style inside an element.
+    pub(super) fn with(self, declared: DeclaredTextStyle) -> Self {
+        Self {
+            is_invisible: declared.is_invisible.unwrap_or(self.is_invisible),
+            is_too_small: declared.is_too_small.unwrap_or(self.is_too_small),
+        }
+    }
+
+    pub(super) const fn hides_text(self) -> bool {
+        self.is_invisible || self.is_too_small
+    }
+}
+
+impl DeclaredTextStyle {
+    /// Reads the inline style of an element. Of several declarations of a property the last one counts.
+    pub(super) fn of(tag: &Tag) -> Self {
+        let mut declared = Self::default();
+        let style = attribute_value(tag, b"style").unwrap_or_default();
+        for (property, mut words) in declarations(&style) {
+            match property.as_str() {
+                "visibility" => match words.next().as_deref() {
+                    Some("hidden" | "collapse") => declared.is_invisible = Some(true),
+                    Some("visible") => declared.is_invisible = Some(false),
+                    _ => {}
+                },
+                "font-size" => {
+                    let word = words.next().unwrap_or_default();
+                    let size =
+                        FontSize::parse(&word).map_or_else(|| keyword_size(&word), declared_size);
+                    declared.is_too_small = size.or(declared.is_too_small);
+                }
+                "font" => {
+                    // The size is the first length, before the height of the line: `font: bold 0/0 serif`.
+                    let size = words.find_map(|word| FontSize::parse(word.split('/').next()?));
+                    let size = size.and_then(declared_size);
+                    declared.is_too_small = size.or(declared.is_too_small);
+                }
+                _ => {}
+            }
+        }
+        declared
+    }
+
+    pub(super) fn hides_text(self) -> bool {
+        TextStyle::default().with(self).hides_text()
+    }
+}
+
+/// A size of text.
+#[derive(Clone, Copy)]
+enum FontSize {
+    /// In points (CSS Values and Units).
+    Points(f64),
+    /// A factor of the surrounding size.
+    Factor(f64),
+}
+
+impl FontSize {
+    /// Reads a length or a percentage. `None` for keywords, functions, angles, and negative sizes, which browsers ignore.
+    fn parse(text: &str) -> Option<Self> {
+        let unit_start = text
+            .find(|c: char| c.is_ascii_alphabetic() || c == '%')
+            .unwrap_or(text.len());
+        let (number, unit) = text.split_at(unit_start);
+        let number: f64 = number.parse().ok().filter(|number| *number >= 0.0)?;
+        Some(match unit {
+            "pt" => Self::Points(number),
+            "px" => Self::Points(number * 0.75),
+            // By the usual size of text, which is 12 points.
+            "rem" => Self::Points(number * 12.0),
+            "em" => Self::Factor(number),
+            "%" => Self::Factor(number / 100.0),
+            // Units of a millimetre and more, and of the window.
+            "pc" | "in" | "cm" | "mm" | "q" | "vw" | "vh" | "vmin" | "vmax" | "ch" | "ex" => {
+                Self::Points(number * 12.0)
+            }
+            "" if number.abs() < f64::EPSILON => Self::Points(0.0),
+            _ => return None,
+        })
+    }
+}
+
+/// Whether a size is below one point; `None` for a factor that leaves this to the surrounding text.
+fn declared_size(size: FontSize) -> Option<bool> {
+    match size {
+        FontSize::Points(points) => Some(points < 1.0),
+        FontSize::Factor(factor) => (factor * 12.0 < 1.0).then_some(true),
+    }
+}
+
+/// The same for a size that is not a length: keywords such as `medium` and functions such as `calc()` can be read.
+fn keyword_size(word: &str) -> Option<bool> {
+    let is_relative =
+        matches!(word, "" | "inherit" | "unset" | "smaller" | "larger") || word.starts_with('-');
+    (!is_relative).then_some(false)
 }
 
 /// The declarations of an inline style, in lower case, each with the words of its value.
@@ -91,34 +177,6 @@ fn declarations(style: &str) -> impl Iterator<Item = (String, impl Iterator<Item
         let words = words.filter(|word| !word.is_empty());
         let words = words.map(str::to_ascii_lowercase);
         Some((property.trim().to_ascii_lowercase(), words))
-    })
-}
-
-/// The size of a length; `None` for text that is no length, and for a factor of the surrounding size.
-fn size_of_length(text: &str) -> Option<TextSize> {
-    let unit_start = text
-        .find(|c: char| c.is_ascii_alphabetic() || c == '%')
-        .unwrap_or(text.len());
-    let (number, unit) = text.split_at(unit_start);
-    let number: f64 = number.parse().ok()?;
-    // CSS Values and Units: a point is 4/3 of a pixel; the usual size of text is 16 pixels, which are 12 points.
-    let points = match unit {
-        "" if number.abs() < f64::EPSILON => 0.0,
-        "" => return None,
-        "pt" => number,
-        "px" => number * 0.75,
-        "rem" => number * 12.0,
-        "em" | "%" => {
-            let factor = if unit == "%" { number / 100.0 } else { number };
-            return (factor * 12.0 < 1.0).then_some(TextSize::TooSmall);
-        }
-        _ if number > 0.0 => return Some(TextSize::Readable),
-        _ => 0.0,
-    };
-    Some(if points < 1.0 {
-        TextSize::TooSmall
-    } else {
-        TextSize::Readable
     })
 }
 

@@ -1,7 +1,7 @@
 //! Handles the begin and the end of each element.
 
 use super::attributes::{
-    Tag, attribute_value, cell_span, code_language, declared_size, item_number,
+    DeclaredTextStyle, Tag, attribute_value, cell_span, code_language, item_number,
 };
 use super::kinds::Kind;
 use super::table;
@@ -24,7 +24,7 @@ impl Walker<'_> {
                 None => self.formats.code += 1,
             },
             Kind::Anchor if self.code.is_none() => {
-                self.begin_link(attribute_value(tag, b"href"), declared_size(tag));
+                self.begin_link(attribute_value(tag, b"href"), DeclaredTextStyle::of(tag));
             }
             Kind::Marks => self.text("\"")?,
             Kind::Break => self.line_break()?,

@@ -1,6 +1,6 @@
 //! Tags: the elements that they open, and those that they close.
 
-use super::attributes::{Tag, TextSize, declared_size, is_hidden};
+use super::attributes::{DeclaredTextStyle, Tag, is_hidden};
 use super::kinds::Kind;
 use super::walker::{OpenElement, Walker};
 use crate::limits::Limit;
@@ -21,13 +21,10 @@ impl Walker<'_> {
         }
         let is_closed = self.xml() && tag.self_closing;
         let is_metadata = matches!(kind, Kind::Dropped | Kind::Head | Kind::Title);
-        let size = declared_size(&tag);
-        let is_too_small = size == Some(TextSize::TooSmall);
-        // The content of a format is text alone, but for a link, which often has a picture.
-        let hides_format = is_too_small && kind.is_format() && kind != Kind::Anchor;
-        let concealed = !is_metadata && (hides_format || is_hidden(&tag));
+        let text_style = DeclaredTextStyle::of(&tag);
+        let concealed = !is_metadata && is_hidden(&tag);
         // If it is left out, its characters are counted instead, as they arrive.
-        if (concealed || is_too_small) && self.out.shows_hidden() {
+        if (concealed || text_style.hides_text()) && self.out.shows_hidden() {
             self.out.count_hidden("element", 1);
         }
         let hidden = is_metadata || (concealed && !self.out.shows_hidden());
@@ -40,6 +37,12 @@ impl Walker<'_> {
                 self.push(tag.name.into(), kind, hidden);
             }
             return Ok(());
+        }
+        // A format is counted and not opened. One that hides text is opened, and so are those of its name inside it, whose
+        // end tags would otherwise end it.
+        let is_opened = text_style.hides_text() || self.has_open_inline(&tag.name);
+        if kind.is_format() && kind != Kind::Anchor && is_opened && !is_closed && !self.is_deep() {
+            kind = Kind::Inline;
         }
         if kind.is_format() || kind.is_void() {
             self.begin_inline(kind, &tag)?;
@@ -61,11 +64,10 @@ impl Walker<'_> {
         }
         let depth = self.open.len();
         self.begin_element(kind, tag)?;
-        if let Some(size) = size
-            && self.open.len() > depth
+        if self.open.len() > depth
             && let Some(open) = self.open.last_mut()
         {
-            open.text_size = size;
+            open.text_style = open.text_style.with(text_style);
         }
         Ok(())
     }
@@ -82,7 +84,7 @@ impl Walker<'_> {
         if self.top() == Some(Kind::Head) && kind != Kind::Head {
             return Ok(());
         }
-        if kind.is_format() && self.hidden == 0 {
+        if kind.is_format() && self.hidden == 0 && !self.has_open_inline(name) {
             self.end_format(kind);
             return Ok(());
         }
@@ -139,6 +141,16 @@ impl Walker<'_> {
         None
     }
 
+    /// Whether an element of this name is open within the innermost block.
+    fn has_open_inline(&self, name: &[u8]) -> bool {
+        let mut inline = self
+            .open
+            .iter()
+            .rev()
+            .take_while(|open| open.kind.is_inline());
+        inline.any(|open| open.name == name)
+    }
+
     /// The innermost open element.
     pub(super) fn top(&self) -> Option<Kind> {
         self.open.last().map(|open| open.kind)
@@ -171,7 +183,7 @@ impl Walker<'_> {
             kind,
             hidden,
             concealed,
-            text_size: self.text_size(),
+            text_style: self.text_style(),
             container: false,
             number: None,
             beyond: std::mem::take(&mut self.beyond),

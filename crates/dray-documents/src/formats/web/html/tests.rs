@@ -128,7 +128,7 @@ fn text_that_a_style_hides_or_makes_unreadable_is_left_out() {
         ),
         ("<p>a<span style='font-size:0.01em'>bc</span>d", "ad", 2),
         ("<p>a<span style='font: bold 0/0 serif'>bc</span>d", "ad", 2),
-        // The size of an inner element counts, and a factor of nothing is nothing.
+        // The size of an inner element counts; a factor of size 0 is size 0.
         (
             "<div style='font-size:0'>x<p style='font-size:14px'>a</p> <p style='font-size:2em'>y</p></div>",
             "a",
@@ -151,6 +151,31 @@ fn text_that_a_style_hides_or_makes_unreadable_is_left_out() {
         ),
         ("<p style='font: 400 12px/0 serif'>a", "a", 0),
         ("<p style='font-size:large'>a", "a", 0),
+        // Text that an inner element shows again.
+        (
+            "<div style='visibility:hidden'>bc<p style='visibility:visible'>a",
+            "a",
+            2,
+        ),
+        (
+            "<p><b style='font-size:0'>bc<span style='font-size:14px'>a</span></b>",
+            "a",
+            2,
+        ),
+        ("<p><b style='font-size:0'><b>b</b>c</b>a", "a", 2),
+        (
+            "<p><b style='font-size:0'><img src=i alt=a></b>",
+            "![a](i)",
+            0,
+        ),
+        (
+            "<div style='font-size:0'><p style='font-size:medium'>a<p style='font-size:calc(1em + 1px)'>b",
+            "a\n\nb",
+            0,
+        ),
+        ("<p style='font: 1em / 0px serif'>a", "a", 0),
+        ("<p style='font: oblique 0deg 16px x'>a", "a", 0),
+        ("<p style='font-size:-1px'>a", "a", 0),
     ] {
         let (written, result) = within(source, Limits::default(), Selection::All);
         assert_eq!(result, Ok(()));

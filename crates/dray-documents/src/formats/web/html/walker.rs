@@ -1,6 +1,6 @@
 //! The state of the conversion of a page: the open elements, and the collected content.
 
-use super::attributes::TextSize;
+use super::attributes::{DeclaredTextStyle, TextStyle};
 use super::kinds::Kind;
 use super::table;
 use crate::limits::Limit;
@@ -17,8 +17,8 @@ pub(super) struct OpenElement {
     pub(super) hidden: bool,
     /// Whether its author hid it; elements such as scripts are never shown.
     pub(super) concealed: bool,
-    /// The size of its text.
-    pub(super) text_size: TextSize,
+    /// Whether its text can be read.
+    pub(super) text_style: TextStyle,
     /// Whether the element opened a container of the writer.
     pub(super) container: bool,
     /// For a list: the number of the next item; `None` for bullets.
@@ -65,8 +65,8 @@ pub(super) struct Link {
     shown: bool,
     /// The number of elements that were open when it began.
     depth: usize,
-    /// The size of its text, if its style declares one.
-    text_size: Option<TextSize>,
+    /// What its style declares about its text.
+    text_style: DeclaredTextStyle,
 }
 
 /// Converts a page: a stack of open elements and the content that is collected in them.
@@ -162,10 +162,7 @@ impl<'o> Walker<'o> {
             return Ok(());
         }
         // White space separates words of the readable text around it.
-        if self.text_size() == TextSize::TooSmall
-            && !self.out.shows_hidden()
-            && !text.trim().is_empty()
-        {
+        if self.text_style().hides_text() && !self.out.shows_hidden() && !text.trim().is_empty() {
             self.out.count_hidden("character", visible_characters(text));
             return Ok(());
         }
@@ -185,18 +182,15 @@ impl<'o> Walker<'o> {
         self.count(text.len())
     }
 
-    /// The size of text here.
-    pub(super) fn text_size(&self) -> TextSize {
+    /// Whether text here can be read.
+    pub(super) fn text_style(&self) -> TextStyle {
+        let of_element = self.open.last().map(|open| open.text_style);
+        let of_element = of_element.unwrap_or_default();
         // A link is not an open element, so that blocks may be inside it; elements inside it inherit from it.
-        let of_link = self
-            .link
-            .as_ref()
-            .filter(|link| link.depth == self.open.len());
-        let of_element = self.open.last().map(|open| open.text_size);
-        of_link
-            .and_then(|link| link.text_size)
-            .or(of_element)
-            .unwrap_or_default()
+        match &self.link {
+            Some(link) if link.depth == self.open.len() => of_element.with(link.text_style),
+            _ => of_element,
+        }
     }
 
     /// Begins the open link in this line, now that it has something to show.
@@ -211,14 +205,14 @@ impl<'o> Walker<'o> {
     }
 
     /// Opens a link; one that is open ends.
-    pub(super) fn begin_link(&mut self, url: Option<String>, text_size: Option<TextSize>) {
+    pub(super) fn begin_link(&mut self, url: Option<String>, text_style: DeclaredTextStyle) {
         self.end_link();
         self.link = url.map(|url| Link {
             url,
             begun: false,
             shown: false,
             depth: self.open.len(),
-            text_size,
+            text_style,
         });
     }
 
