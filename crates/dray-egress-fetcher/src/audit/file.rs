@@ -18,7 +18,7 @@ use crate::metrics::{AuditDestination, EgressMetrics};
 const MAX_TORN_BYTES: u64 = 1 << 20;
 /// Mode of the files: their events are about people.
 const FILE_MODE: u32 = 0o600;
-/// How often a file is opened again that other processes replace.
+/// Most attempts to open a file that other processes replace.
 const MAX_REOPENS: u32 = 16;
 
 impl AuditQueue {
@@ -97,7 +97,7 @@ impl RotatedFile {
         Ok(opened)
     }
 
-    /// Writes while no other process does.
+    /// Runs `write` under the lock of the file.
     fn with_lock<T>(&mut self, write: impl FnOnce(&mut Self) -> io::Result<T>) -> io::Result<T> {
         self.lock_current()?;
         let written = write(self);
@@ -115,13 +115,20 @@ impl RotatedFile {
             let is_current = fs::metadata(&self.path)
                 .is_ok_and(|named| (named.dev(), named.ino()) == (own.dev(), own.ino()));
             if is_current {
-                self.size = own.len();
+                let size = own.len();
+                // Another process may have been killed in the middle of a line, to which the next one would be added.
+                let is_own_end = size == self.size;
+                self.size = if is_own_end {
+                    size
+                } else {
+                    end_last_line(&mut self.file, &self.path, size)?
+                };
                 return Ok(());
             }
             (self.file, self.size) = open_private(&self.path)?;
         }
         Err(io::Error::other(
-            "another program replaces the file again and again",
+            "other programs replaced the file in every attempt to open it",
         ))
     }
 
@@ -228,15 +235,22 @@ impl RotatedFile {
 /// Removes the last line if its process was killed while it wrote it, so that every line can be read; the size afterwards.
 /// A file with another last line, or with a whole event there, gets a line end and loses nothing.
 fn end_last_line(file: &mut File, path: &Path, size: u64) -> io::Result<u64> {
-    let start = size.saturating_sub(MAX_TORN_BYTES);
-    let mut tail = Vec::new();
+    let Some(last) = size.checked_sub(1) else {
+        return Ok(size);
+    };
     // `file` can only append.
     let mut reader = File::open(path)?;
-    reader.seek(SeekFrom::Start(start))?;
-    reader.take(size - start).read_to_end(&mut tail)?;
-    if tail.is_empty() || tail.ends_with(b"\n") {
+    // The last byte first: it nearly always ends a line, and each process checks it after the writes of another one.
+    let mut last_byte = [0];
+    reader.seek(SeekFrom::Start(last))?;
+    reader.read_exact(&mut last_byte)?;
+    if last_byte == *b"\n" {
         return Ok(size);
     }
+    let start = size.saturating_sub(MAX_TORN_BYTES);
+    let mut tail = Vec::new();
+    reader.seek(SeekFrom::Start(start))?;
+    reader.take(size - start).read_to_end(&mut tail)?;
     let last_line = match tail.iter().rposition(|byte| *byte == b'\n') {
         Some(end) => tail.get(end + 1..).unwrap_or_default(),
         None if start == 0 => &tail,

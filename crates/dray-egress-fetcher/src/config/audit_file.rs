@@ -12,7 +12,7 @@ use super::compile::ProblemCollector;
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct AuditFileConfig {
-    /// The file, an absolute path; absent for none. Processes of one machine can share it. It has mode 0600.
+    /// The file, an absolute path; absent for none. Processes of one user on a machine can share it. It has mode 0600.
     pub path: Option<PathBuf>,
     /// `json`: one event in a line, as in the log. `ocsf`: HTTP Activity and Network Activity of OCSF 1.3.0.
     pub format: AuditFormat,

@@ -441,6 +441,21 @@ fn two_processes_write_and_rotate_the_same_file_without_a_lost_line() {
 }
 
 #[test]
+fn the_torn_line_of_another_process_is_removed_before_the_next_line() {
+    use std::io::Write as _;
+    let fixture = FileFixture::new();
+    let file = fixture.open(&fixture.settings()).unwrap();
+    record(&file, &event("one", "allow"));
+    let _ = file.flush().blocking_recv();
+    let mut other = fs::OpenOptions::new();
+    let mut other = other.append(true).open(&fixture.path).unwrap();
+    other.write_all(b"{\"operation_id\": \"torn").unwrap();
+    record(&file, &event("two", "allow"));
+    let _ = file.flush().blocking_recv();
+    assert_eq!(operations(&fixture, "audit.jsonl"), ["one", "two"]);
+}
+
+#[test]
 fn a_file_that_an_operator_moved_away_is_made_again() {
     let fixture = FileFixture::new();
     let file = fixture.open(&fixture.settings()).unwrap();
