@@ -9,14 +9,22 @@ use super::conversations::ConversationRecord;
 use super::{HistoryEntry, MAX_ATTEMPTS, ResponseDocument, ResponseStore, missing_failure};
 use crate::records::{RecordError, RecordKind};
 
+/// Types of items that a following response needs together: a call without its result is refused, and so is a result
+/// without its call.
+const PAIRED_TYPES: [&str; 4] = [
+    "function_call",
+    "function_call_output",
+    "mcp_approval_request",
+    "mcp_approval_response",
+];
+
 impl ResponseStore {
-    /// Removes an item from a conversation: the model does not see it in the following responses. An item that only
-    /// makes sense with another one, such as the result of a call, is removed alone.
+    /// Removes an item from a conversation: the model does not see it in the following responses.
     ///
     /// # Errors
     ///
-    /// As [`ResponseStore::conversation_history`]; 404 for an item that is not there, 400 for one that is a part of an
-    /// answer and cannot be removed alone.
+    /// As [`ResponseStore::conversation_history`]; 404 for an item that is not there, 400 for one that belongs to another
+    /// item or is a part of an answer.
     pub(crate) async fn delete_item(
         &self,
         principal: &str,
@@ -61,9 +69,12 @@ impl ResponseStore {
 impl ResponseDocument {
     /// Removes an item; `false` when the document does not hold it.
     fn remove_item(&mut self, id: &str) -> Result<bool, RequestFailure> {
-        let count = self.input.len();
-        self.input.retain(|item| !has_id(item, id));
-        if self.input.len() != count {
+        if let Some(position) = self.input.iter().position(|item| has_id(item, id)) {
+            let item = self.input.remove(position);
+            let kind = item.get("type").and_then(Value::as_str);
+            if kind.is_some_and(|kind| PAIRED_TYPES.contains(&kind)) {
+                return Err(inseparable_failure());
+            }
             return Ok(true);
         }
         let response = self.response.as_mut();
@@ -78,12 +89,7 @@ impl ResponseDocument {
         let messages = output.iter().filter(|item| is_message(item)).count();
         // The model sees one text for all messages of an answer, and calls only together with their results.
         if messages != 1 || !output.get(position).is_some_and(is_message) {
-            let message = "The item is a part of an answer and cannot be deleted alone.";
-            return Err(RequestFailure::of_parameter(
-                "item_id",
-                "unsupported_parameter",
-                message,
-            ));
+            return Err(inseparable_failure());
         }
         output.remove(position);
         if let Some(answer) = &mut self.answer {
@@ -91,6 +97,11 @@ impl ResponseDocument {
         }
         Ok(true)
     }
+}
+
+fn inseparable_failure() -> RequestFailure {
+    let message = "The item belongs to other items and cannot be deleted alone.";
+    RequestFailure::of_parameter("item_id", "unsupported_parameter", message)
 }
 
 fn has_id(item: &Value, id: &str) -> bool {
@@ -154,6 +165,16 @@ mod tests {
             json!([{"id": "rs_2", "type": "reasoning"}])
         );
         assert_eq!(one.input.len(), 1);
+    }
+
+    #[test]
+    fn calls_results_and_approvals_of_requests_are_not_removed_alone() {
+        for kind in PAIRED_TYPES {
+            let mut one = document(&json!([]));
+            one.input.push(json!({"id": "x_1", "type": kind}));
+            let failure = one.remove_item("x_1").unwrap_err();
+            assert_eq!(failure.status, 400, "{kind}");
+        }
     }
 
     #[test]

@@ -10,7 +10,7 @@ use crate::http::plain_request::unsupported_failure;
 use crate::records::random_id;
 
 /// Most items of one request.
-const MAX_ITEMS: usize = 2_000;
+pub(super) const MAX_ITEMS: usize = 2_000;
 
 /// The items that a request adds to a conversation.
 #[derive(Clone, Debug, Default)]

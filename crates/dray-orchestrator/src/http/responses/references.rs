@@ -5,6 +5,7 @@ use dray_agent::failure::RequestFailure;
 use dray_types::ByteSize;
 use serde_json::Value;
 
+use super::items::MAX_ITEMS;
 use super::request::invalid;
 use crate::responses::ResponseStore;
 
@@ -13,7 +14,7 @@ const RESPONSE_PREFIX: &str = "resp_";
 /// Hexadecimal digits in the id of a response.
 const RESPONSE_DIGITS: usize = 32;
 /// Most responses that the references of one request lead to. Neighbouring items of one response count once.
-const MAX_RESPONSES: usize = 256;
+const MAX_RESPONSES: usize = 64;
 
 /// The id of an item of a response, `number` in the order in which they begin.
 pub(super) fn item_id(prefix: &str, response_id: &str, number: usize) -> String {
@@ -45,6 +46,13 @@ pub(super) async fn resolve_references(
     let Some(Value::Array(items)) = body.get_mut("input") else {
         return Ok(());
     };
+    // Checked before any item is read; more items would be refused afterwards in any case.
+    if items.len() > MAX_ITEMS {
+        return Err(invalid(
+            "input",
+            format!("It has more than {MAX_ITEMS} items."),
+        ));
+    }
     let (mut reads, mut bytes) = (0, 0);
     // One response at a time, because its items can be large. References to it mostly stand beside each other.
     let mut read: Option<(String, Vec<Value>)> = None;
