@@ -5,8 +5,8 @@ use dray_proto::v1::DecideInChatReply;
 use super::{ApprovalDecision, ApprovalRecord, Decider};
 
 /// Said of a decision that no request has used yet.
-const NOT_USED: &str =
-    "The request that asked has not used this yet. If it has ended, the call is not made.";
+const NOT_USED: &str = "When this was decided, no request had used the decision. It may run other calls first; if it has ended, the call \
+     is not made.";
 
 /// What the chat shows about a decision.
 fn outcome_text(record: &ApprovalRecord) -> String {

@@ -151,7 +151,8 @@ impl<'a> AnswerRelay<'a> {
     /// The complete answer, after its last chunk.
     pub(super) async fn finish(mut self) -> Result<ModelAnswer, ClientGone> {
         self.close_stages(StageStatus::Completed).await?;
-        self.answer.calls = with_call_ids(self.calls);
+        let is_cut_off = self.answer.reason == Some(FinishReason::Length);
+        self.answer.calls = with_call_ids(self.calls, is_cut_off);
         // Some services end an answer of text with this reason. A client would look for calls, and find none.
         if self.answer.calls.is_empty() && self.answer.reason == Some(FinishReason::ToolCalls) {
             self.answer.reason = Some(FinishReason::Stop);
@@ -268,15 +269,19 @@ fn empty_call() -> ToolCall {
     }
 }
 
-/// The calls in the order of their numbers, each with an id of its own: results name calls by it.
-fn with_call_ids(mut calls: Vec<(u32, ToolCall)>) -> Vec<ToolCall> {
+/// The calls in the order of their numbers, each with an id of its own: results name calls by it. With `is_cut_off`, the
+/// model's limit ended the last one.
+fn with_call_ids(mut calls: Vec<(u32, ToolCall)>, is_cut_off: bool) -> Vec<ToolCall> {
     // A stable sort: calls that share a number stay in their order of arrival.
     calls.sort_by_key(|(index, _)| *index);
     let mut known = HashSet::new();
     let mut identified = Vec::with_capacity(calls.len());
+    let last = calls.len().saturating_sub(1);
     for (position, (_, mut call)) in calls.into_iter().enumerate() {
-        // Services send no text for a call without arguments; clients and other models parse it as JSON.
-        if call.function.arguments.trim().is_empty() {
+        // Services send no text for a call without arguments; clients and other models parse it as JSON. A call that was
+        // cut off before its arguments must not look complete.
+        let may_miss_arguments = is_cut_off && position == last;
+        if call.function.arguments.trim().is_empty() && !may_miss_arguments {
             "{}".clone_into(&mut call.function.arguments);
         }
         if call.id.is_empty() || known.contains(&call.id) {

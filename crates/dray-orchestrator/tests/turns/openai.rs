@@ -232,15 +232,16 @@ async fn reasoning_refusals_and_log_probabilities_are_passed_on() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_reason_of_an_answer_agrees_with_its_calls() {
-    const TEXT: &str = r#"{"index":0,"delta":{"content":"Hi."},"finish_reason":"tool_calls"}"#;
-    const CUT_OFF: &str = r#"{"index":0,"delta":{"tool_calls":[{"index":0,"id":"c","function":{"name":"weather","arguments":"{\"ci"}}]},"finish_reason":"length"}"#;
-    const BARE: &str = r#"{"index":0,"delta":{"tool_calls":[{"index":0,"id":"c","function":{"name":"weather","arguments":""}}]},"finish_reason":"stop"}"#;
+    const TEXT_CHOICE: &str =
+        r#"{"index":0,"delta":{"content":"Hi."},"finish_reason":"tool_calls"}"#;
+    const CUT_OFF_CHOICE: &str = r#"{"index":0,"delta":{"tool_calls":[{"index":0,"id":"c","function":{"name":"weather","arguments":"{\"ci"}}]},"finish_reason":"length"}"#;
+    const BARE_CALL_CHOICE: &str = r#"{"index":0,"delta":{"tool_calls":[{"index":0,"id":"c","function":{"name":"weather","arguments":""}}]},"finish_reason":"stop"}"#;
     /// Makes the response of the model, the expected reason, and the arguments of the expected calls.
     type ReplyCase = (fn() -> Reply, &'static str, &'static [&'static str]);
     let replies: [ReplyCase; 3] = [
-        (|| streamed(&[TEXT]), "stop", &[]),
-        (|| streamed(&[CUT_OFF]), "length", &[r#"{"ci"#]),
-        (|| streamed(&[BARE]), "tool_calls", &["{}"]),
+        (|| streamed(&[TEXT_CHOICE]), "stop", &[]),
+        (|| streamed(&[CUT_OFF_CHOICE]), "length", &[r#"{"ci"#]),
+        (|| streamed(&[BARE_CALL_CHOICE]), "tool_calls", &["{}"]),
     ];
     for (reply, reason, arguments) in replies {
         let model = fixed_model(reply).await;

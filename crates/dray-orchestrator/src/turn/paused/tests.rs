@@ -384,7 +384,7 @@ async fn a_chat_learns_that_no_request_uses_its_decision() {
     let reply = press(&id).await;
     assert!(reply.recorded && reply.outcome.starts_with("Approved by Ada (7)"));
     for text in [&reply.outcome, &reply.notice] {
-        assert!(text.contains("has not used this yet"), "{text}");
+        assert!(text.contains("no request had used the decision"), "{text}");
     }
     let again = press(&id).await;
     assert!(again.outcome.contains("the call is not made"), "{again:?}");
@@ -403,5 +403,5 @@ async fn a_chat_learns_that_no_request_uses_its_decision() {
         reply.outcome.starts_with("Approved by Ada (7)"),
         "{reply:?}"
     );
-    assert!(!reply.outcome.contains("not used"), "{reply:?}");
+    assert!(!reply.outcome.contains("had used"), "{reply:?}");
 }
