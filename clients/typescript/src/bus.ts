@@ -182,6 +182,8 @@ export class Publisher {
       inboxPrefix: `_INBOX_${user}`,
       // By default the library closes the connection for good after ten attempts, which take 20 seconds.
       maxReconnectAttempts: -1,
+      // By default it closes after two refusals, which a server causes that loads its accounts after its start.
+      ignoreAuthErrorAbort: true,
       ...login,
       ...settings.nats,
     });
@@ -432,14 +434,17 @@ function isLostReply(error: unknown): boolean {
   );
 }
 
+/** Longest time of one attempt to connect: the default of the library. */
+const MAX_CONNECT_MS = 20_000;
+
 /** Connects within the attempts and the time of the options. */
 async function connectWithin(options: CallOptions, settings: NodeConnectionOptions): Promise<NatsConnection> {
   const deadline = new Deadline(timeoutOf(options), options.signal);
   try {
     for (let attempt = 1; ; attempt++) {
-      deadline.remainingMs();
+      const timeout = Math.max(1, Math.min(MAX_CONNECT_MS, deadline.remainingMs()));
       try {
-        return await connect(settings);
+        return await connect({ timeout, ...settings });
       } catch (failure) {
         deadline.signal.throwIfAborted();
         const error = connectError(failure);

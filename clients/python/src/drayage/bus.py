@@ -329,12 +329,18 @@ async def _connect(servers: str | list[str], settings: dict[str, Any], options: 
 async def _connect_once(servers: str | list[str], settings: dict[str, Any]) -> Any:
     connection = Client()
     is_open = False
+    failures = 0
     report = settings.get("error_cb")
 
     async def handle_error(error: Exception) -> None:
+        nonlocal failures
         if not is_open:
-            # Ends the attempt: without an exception the library would continue.
-            raise error
+            failures += 1
+            is_refusal = not _connect_error(error).fault.retryable
+            if is_refusal or failures >= len(connection.servers):
+                # Ends the attempt: without an exception the library would continue with the first server again.
+                raise error
+            return
         if report is not None:
             await report(error)
         else:
