@@ -89,11 +89,11 @@ pub(super) async fn connect_client(
     if servers.is_empty() {
         return Err(unusable_option("servers", &"at least one server is needed"));
     }
-    let has_identity = !options.user.is_empty()
-        || !options.nkey_seed.is_empty()
-        || options.credentials_file.is_some();
     // The client would ignore them and be refused. URLs also appear in logs, so they are not a place for a password.
-    if !has_identity && servers.iter().any(async_nats::ServerAddr::has_user_pass) {
+    if servers
+        .iter()
+        .any(|server| server.username().is_some() || server.password().is_some())
+    {
         let reason = "a URL contains a user or a password, which are not read from it; set `bus.nats.user` and \
                       `bus.nats.password`";
         return Err(unusable_option("servers", &reason));
