@@ -61,7 +61,7 @@ pub fn listen_to_hangup() -> io::Result<Option<Signal>> {
     }
 }
 
-/// Waits for SIGHUP, without end if there is no receiver.
+/// Waits for SIGHUP. Without a receiver it never returns.
 pub async fn next_hangup(hangup: &mut Option<Signal>) {
     match hangup {
         Some(hangup) => {

@@ -95,7 +95,7 @@ pub(super) async fn time_pair(
     }
     let counted = |times: Result<Vec<Duration>, String>| {
         let times = RunTimes::new(times?);
-        times.ok_or_else(|| "there was no run".to_owned())
+        times.ok_or_else(|| "no run was counted".to_owned())
     };
     PairTimes {
         ours: counted(our_times),

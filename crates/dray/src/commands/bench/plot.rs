@@ -8,7 +8,7 @@ use dray_http_server::escape_html;
 use super::{BenchGroup, BenchRow};
 use crate::outcome::CommandFailure;
 
-const WIDTH: u32 = 720;
+const PLOT_WIDTH: u32 = 720;
 /// Where bars begin; names of rows are before that.
 const BAR_START: u32 = 200;
 const MAX_BAR_WIDTH: f64 = 360.0;
@@ -40,7 +40,7 @@ fn plot(group: &BenchGroup) -> String {
     let height = rows.saturating_mul(ROW_HEIGHT).saturating_add(HEAD_HEIGHT);
     let title = escape_html(&group.title);
     let mut svg = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{WIDTH}\" height=\"{height}\" role=\"img\" \
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{PLOT_WIDTH}\" height=\"{height}\" role=\"img\" \
          font-family=\"sans-serif\" font-size=\"13\"><title>{title}</title>\
          <rect width=\"100%\" height=\"100%\" fill=\"#ffffff\"/>\
          <text x=\"12\" y=\"26\" font-size=\"16\" font-weight=\"bold\">{title}</text>\n"
