@@ -55,6 +55,16 @@ class Publishing(unittest.TestCase):
             asyncio.run(outcome(None)).arguments()
         self.assertEqual(caught.exception.fault.detail, "claim_not_opened")
 
+    def test_a_server_that_is_away_leaves_the_next_one(self):
+        async def connect():
+            servers = ["nats://127.0.0.1:1", STORY["servers"]]
+            options = CallOptions(retry=RetryPolicy(max_attempts=1))
+            settings = {**LOGIN, "options": options, "dont_randomize": True}
+            async with await AsyncPublisher.connect(servers, **settings):
+                pass
+
+        asyncio.run(connect())
+
     def test_missed_outcomes_are_returned_once(self):
         async def story():
             async with await AsyncPublisher.connect(STORY["servers"], **LOGIN) as publisher:

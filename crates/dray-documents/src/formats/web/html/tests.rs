@@ -110,9 +110,24 @@ fn hidden_content_and_markup_that_is_not_text_are_left_out() {
     assert_eq!(written.warnings, ["hidden content dropped: 7 characters"]);
 }
 
+/// Converts each source, and compares the text and the number of hidden characters.
+#[track_caller]
+fn check_hidden(cases: &[(&str, &str, u32)]) {
+    for &(source, shown, dropped) in cases {
+        let (written, result) = within(source, Limits::default(), Selection::All);
+        assert_eq!(result, Ok(()));
+        assert_eq!(written.markdown.trim(), shown, "{source}");
+        let expected = match dropped {
+            0 => Vec::new(),
+            count => vec![format!("hidden content dropped: {count} characters")],
+        };
+        assert_eq!(written.warnings, expected, "{source}");
+    }
+}
+
 #[test]
 fn text_that_a_style_hides_or_makes_unreadable_is_left_out() {
-    for (source, shown, dropped) in [
+    check_hidden(&[
         ("<p>a<span style='visibility:hidden'>bc</span>d", "ad", 2),
         (
             "<p>a<span style='Visibility: collapse !important'>bc</span>d",
@@ -151,7 +166,12 @@ fn text_that_a_style_hides_or_makes_unreadable_is_left_out() {
         ),
         ("<p style='font: 400 12px/0 serif'>a", "a", 0),
         ("<p style='font-size:large'>a", "a", 0),
-        // Text that an inner element shows again.
+    ]);
+}
+
+#[test]
+fn text_that_an_inner_element_shows_again_is_kept() {
+    check_hidden(&[
         (
             "<div style='visibility:hidden'>bc<p style='visibility:visible'>a",
             "a",
@@ -176,16 +196,7 @@ fn text_that_a_style_hides_or_makes_unreadable_is_left_out() {
         ("<p style='font: 1em / 0px serif'>a", "a", 0),
         ("<p style='font: oblique 0deg 16px x'>a", "a", 0),
         ("<p style='font-size:-1px'>a", "a", 0),
-    ] {
-        let (written, result) = within(source, Limits::default(), Selection::All);
-        assert_eq!(result, Ok(()));
-        assert_eq!(written.markdown.trim(), shown, "{source}");
-        let expected = match dropped {
-            0 => Vec::new(),
-            count => vec![format!("hidden content dropped: {count} characters")],
-        };
-        assert_eq!(written.warnings, expected, "{source}");
-    }
+    ]);
 }
 
 #[test]
