@@ -1,7 +1,8 @@
 //! The uploads that run in this process. A request for the offset waits for an upload that lost its connection.
 //!
 //! Without this wait, a client that reconnects before the end of its old connection is noticed would get an offset that
-//! lacks the bytes in memory, and would send these bytes again.
+//! lacks the bytes in memory, and would send these bytes again. A request is registered before its lease is recorded, so
+//! that a recorded lease always has an upload to wait for in the process that holds it.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,9 +15,10 @@ pub(crate) const HANDOVER_GRACE: Duration = Duration::from_secs(1);
 /// Longest time for which a request for the offset waits.
 const HANDOVER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The uploads at work, by the keys of their tickets. Cheap to clone.
+/// The uploads at work, by the keys of their tickets. A ticket has more than one while a request takes over from an
+/// earlier one, or is about to be refused. Cheap to clone.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct ActiveUploads(Arc<Mutex<HashMap<String, ActiveUpload>>>);
+pub(crate) struct ActiveUploads(Arc<Mutex<HashMap<String, Vec<ActiveUpload>>>>);
 
 #[derive(Clone, Debug, Default)]
 struct ActiveUpload {
@@ -37,14 +39,17 @@ pub(crate) struct ActiveGuard {
 }
 
 impl ActiveUploads {
-    /// Registers an upload. An upload that is already registered under the key loses its ticket to this one.
+    /// Registers an upload beside those that are already registered under the key.
     pub(crate) fn register(&self, key: &str) -> ActiveGuard {
         let upload = ActiveUpload {
             number: rand::random(),
             ..ActiveUpload::default()
         };
         let mut uploads = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        uploads.insert(key.to_owned(), upload.clone());
+        uploads
+            .entry(key.to_owned())
+            .or_default()
+            .push(upload.clone());
         ActiveGuard {
             uploads: self.clone(),
             key: key.to_owned(),
@@ -52,17 +57,22 @@ impl ActiveUploads {
         }
     }
 
-    /// Waits until the upload of a ticket ended or continues, within limits.
+    /// Waits until the uploads of a ticket ended, within limits.
     pub(crate) async fn settle(&self, key: &str) {
-        let upload = {
+        let registered = {
             let uploads = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-            uploads.get(key).cloned()
+            uploads.get(key).cloned().unwrap_or_default()
         };
-        if let Some(upload) = upload {
+        for upload in &registered {
             upload.handover_requested.cancel();
-            // An upload whose bytes keep coming is alive: the offset is then the recorded one.
-            let _ = tokio::time::timeout(HANDOVER_TIMEOUT, upload.ended.cancelled()).await;
         }
+        let all_ended = async {
+            for upload in &registered {
+                upload.ended.cancelled().await;
+            }
+        };
+        // An upload whose bytes keep coming is alive: the offset is then the recorded one.
+        let _ = tokio::time::timeout(HANDOVER_TIMEOUT, all_ended).await;
     }
 }
 
@@ -81,12 +91,11 @@ impl Drop for ActiveGuard {
             .0
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        // A later request of the same ticket keeps its own entry.
-        if uploads
-            .get(&self.key)
-            .is_some_and(|upload| upload.number == self.upload.number)
-        {
-            uploads.remove(&self.key);
+        if let Some(registered) = uploads.get_mut(&self.key) {
+            registered.retain(|upload| upload.number != self.upload.number);
+            if registered.is_empty() {
+                uploads.remove(&self.key);
+            }
         }
         drop(uploads);
         self.upload.ended.cancel();

@@ -75,8 +75,8 @@ impl TicketService {
                 (record.announced, record.announced_sha256.clone())
             }
         };
-        let ticket = self.lease_upload(ticket, &request).await?;
         let active = self.inner.active.register(&ticket.key);
+        let ticket = self.lease_upload(ticket, &request).await?;
         let mut receiver = BodyReceiver {
             service: self,
             first_segment: ticket.record.segments.len(),

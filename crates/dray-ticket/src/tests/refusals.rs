@@ -1,8 +1,16 @@
 //! Refusals are the same in every protocol: a problem document, nothing stored, and no partial content visible.
 
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
+use std::task::Poll;
+
+use axum::body::Body;
 use dray_types::Sha256Digest;
+use http::header::CONTENT_LENGTH;
+use http::{HeaderMap, HeaderValue, Method};
 
 use super::{TestEndpoint, TestResponse, break_after, noise};
+use crate::protocol::UploadRequest;
 use crate::{Principal, TicketLimits, TicketRequest};
 
 /// The protocols in which a client sends a whole file.
@@ -154,4 +162,31 @@ async fn the_offset_after_a_broken_connection_counts_every_byte_that_arrived() {
         let expected = bytes.len().to_string();
         assert_eq!(offset.field("upload-offset"), Some(expected.as_str()));
     }
+}
+
+#[tokio::test]
+async fn a_recorded_lease_always_has_an_upload_to_wait_for() {
+    let fixture = TestEndpoint::new().await;
+    let url = fixture.issue(TicketRequest::upload(100)).await;
+    let secret = url.rsplit('/').next().unwrap();
+    let ticket = fixture.service.find(secret).await.unwrap();
+    let key = ticket.key.clone();
+    let headers = HeaderMap::from_iter([(CONTENT_LENGTH, HeaderValue::from_static("4"))]);
+    let request = UploadRequest::read(&Method::PUT, &headers).unwrap();
+    let mut receiving = pin!(fixture.service.receive(ticket, request, Body::from("text")));
+    // The request stands still where its first write begins, and the write completes meanwhile.
+    assert!(poll_once(receiving.as_mut()).await.is_pending());
+    super::wait_until(|| async {
+        let ticket = fixture.service.find(secret).await.unwrap();
+        ticket.record.lease.is_some()
+    })
+    .await;
+    let mut settling = pin!(fixture.service.inner.active.settle(&key));
+    assert!(poll_once(settling.as_mut()).await.is_pending());
+    assert!(receiving.await.unwrap().complete);
+    settling.await;
+}
+
+async fn poll_once<F: Future>(mut future: Pin<&mut F>) -> Poll<F::Output> {
+    poll_fn(|context| Poll::Ready(future.as_mut().poll(context))).await
 }
