@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use dray_platform::{ErrorKind, SendOutcome};
 
+use dray_types::whole_millis;
 use crate::machine::{MAX_LOST_RESPONSES, MAX_VISIBLE_ATTEMPTS, SendingStep};
 
 /// Longest time that a worker waits without parking the delivery (platform-delivery 10.2).
@@ -88,7 +89,7 @@ pub fn decide_not_found(step: &SendingStep, is_own_request: bool, now_ms: u64) -
     {
         return NotFoundAction::LeaveUnknown;
     }
-    let lifetime = u64::try_from(REQUEST_LIFETIME.as_millis()).unwrap_or(u64::MAX);
+    let lifetime = whole_millis(REQUEST_LIFETIME);
     let settled_ms = step.since_ms().saturating_add(lifetime);
     if is_own_request || now_ms >= settled_ms {
         NotFoundAction::SendAgain

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use dray_bus::{KeyError, KeyValue};
-use dray_types::{Clock, Sha256Digest};
+use dray_types::{Clock, Sha256Digest, whole_millis};
 use serde::{Deserialize, Serialize};
 use tokio::sync::Mutex;
 
@@ -173,7 +173,7 @@ impl ChatOrder {
 
     fn times(&self) -> (u64, u64) {
         let now_ms = self.clock.now_ms();
-        let timeout = u64::try_from(self.timeout.as_millis()).unwrap_or(u64::MAX);
+        let timeout = whole_millis(self.timeout);
         (now_ms, now_ms.saturating_add(timeout))
     }
 

@@ -8,6 +8,7 @@ use dray_agent::failure;
 use dray_agent::manifest::feature::StageLevel;
 use dray_agent::message::{Attachment, CustomContent, Message, Role};
 use dray_types::ErrorChain;
+use dray_types::{ErrorChain, whole_millis};
 use dray_types::fault::invalid_parameter_message;
 use serde_json::{Map, Value};
 use thiserror::Error;
@@ -226,7 +227,7 @@ impl RunningCall<'_> {
             usage: output.usage,
             content_type: output.content_type,
             failed: false,
-            milliseconds: elapsed_ms(elapsed),
+            milliseconds: whole_millis(elapsed),
             question: output.question,
         })
     }
@@ -264,7 +265,7 @@ impl RunningCall<'_> {
         call_stage.failed(&failure, &text, elapsed).await?;
         match decision {
             fallback::FallbackDecision::Tell(content) => Ok(CompletedCall {
-                milliseconds: elapsed_ms(elapsed),
+                milliseconds: whole_millis(elapsed),
                 ..failed_call(self.id, content)
             }),
             fallback::FallbackDecision::Stop => Err(RequestEnd::Stopped {
@@ -290,7 +291,7 @@ impl RunningCall<'_> {
         self.log(elapsed, Some(&failure));
         call_stage.failed(&failure, &text, elapsed).await?;
         Ok(CompletedCall {
-            milliseconds: elapsed_ms(elapsed),
+            milliseconds: whole_millis(elapsed),
             ..failed_call(self.id, text)
         })
     }
@@ -298,7 +299,7 @@ impl RunningCall<'_> {
     /// Writes one line per call, with the time limit that applied to it (R13).
     fn log(&self, elapsed: Duration, failure: Option<&ToolFailure>) {
         let (tool, limit) = (self.name, self.limit.as_secs_f64());
-        let elapsed = elapsed_ms(elapsed);
+        let elapsed = whole_millis(elapsed);
         let Some(failure) = failure else {
             tracing::info!(
                 tool,
@@ -348,8 +349,4 @@ fn failed_call(id: &str, text: String) -> CompletedCall {
         milliseconds: 0,
         question: None,
     }
-}
-
-fn elapsed_ms(elapsed: Duration) -> u64 {
-    u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX)
 }

@@ -6,6 +6,7 @@ use bytes::Bytes;
 use dray_bus::KeyError;
 use dray_platform::ErrorKind;
 use serde::{Deserialize, Serialize};
+use dray_types::whole_millis;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -127,7 +128,7 @@ impl DurableInboundSink {
         if current.is_some_and(|lease| lease.owner != instance && lease.until_ms > now_ms) {
             return Ok(false);
         }
-        let lifetime = u64::try_from(lifetime.as_millis()).unwrap_or(u64::MAX);
+        let lifetime = whole_millis(lifetime);
         let lease = PollLease {
             owner: instance.to_owned(),
             until_ms: now_ms.saturating_add(lifetime),
