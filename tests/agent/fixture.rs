@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use dray_bus::{Bus, Meta, NatsOptions, Topology};
+use dray_bus::{Bus, Meta, test_bus};
 use dray_egress_fetcher::{EgressFetcher, NetworkAccess};
 use dray_file_resolver::FileResolver;
 use dray_http::{HttpClient, HttpTimeouts, RequestBuilder};
@@ -184,7 +184,7 @@ impl AgentSetup {
             sources = sources.set("orchestrator.sandbox", address);
         }
         if let Some(nats) = &self.nats {
-            provision(nats).await;
+            drop(test_bus::connect_provisioned(&nats.url()).await);
             sources = sources
                 .set("bus.mode", "nats")
                 .set("bus.nats.servers", nats.url());
@@ -438,20 +438,4 @@ fn text(path: &Path) -> &str {
 /// A configured list of one path.
 fn list(path: &Path) -> String {
     json!([text(path)]).to_string()
-}
-
-async fn provision(nats: &NatsServer) {
-    let meter = opentelemetry::metrics::MeterProvider::meter(
-        &opentelemetry::metrics::noop::NoopMeterProvider::new(),
-        "tests",
-    );
-    let options = NatsOptions::at(nats.url());
-    let bus = Bus::connect(&options, Clock::system(), &meter)
-        .await
-        .unwrap();
-    let mismatches = bus
-        .apply_topology(&Topology::new(1, 256 << 20))
-        .await
-        .unwrap();
-    assert!(mismatches.is_empty(), "{mismatches:?}");
 }

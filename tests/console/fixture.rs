@@ -4,14 +4,13 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use bytes::Bytes;
-use dray_bus::{Bus, Meta, NatsOptions, Topology};
+use dray_bus::{Bus, Meta, test_bus};
 use dray_proto::contract::{schema_name, work_subject};
 use dray_proto::v1;
 use dray_testkit::eventually;
 use dray_testkit::nats::NatsServer;
 use dray_testkit::rehearsal::{RehearsalServer, Script};
 use dray_types::{Clock, Deadline, SessionId, TenantId};
-use opentelemetry::metrics::MeterProvider as _;
 use serde_json::json;
 
 use crate::support::{self, up::UpServer};
@@ -40,16 +39,7 @@ impl ConsoleFixture {
     pub(crate) async fn start() -> Self {
         let directory = tempfile::tempdir().unwrap();
         let nats = NatsServer::start();
-        let meter = opentelemetry::metrics::noop::NoopMeterProvider::new().meter("test");
-        let options = NatsOptions::at(nats.url());
-        let bus = Bus::connect(&options, Clock::system(), &meter)
-            .await
-            .unwrap();
-        let mismatches = bus
-            .apply_topology(&Topology::new(1, 256 << 20))
-            .await
-            .unwrap();
-        assert!(mismatches.is_empty(), "{mismatches:?}");
+        let bus = test_bus::connect_provisioned(&nats.url()).await;
         let model =
             RehearsalServer::start(playground_script(&directory.path().join("box/report.txt")))
                 .await

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use dray_bus::{Bus, Topology};
+use dray_bus::test_bus;
 use dray_http::{HttpClient, HttpTimeouts, RequestBuilder};
 use dray_orchestrator::{Config, Orchestrator};
 use dray_service::{Service as _, ServiceContext};
@@ -11,7 +11,6 @@ use dray_store::Store;
 use dray_store::embedded::EmbeddedS3;
 use dray_testkit::rehearsal::{RehearsalServer, Script};
 use dray_types::Clock;
-use opentelemetry::metrics::MeterProvider as _;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -289,13 +288,9 @@ impl Drop for TurnFixture {
 
 async fn context(folder: &Path) -> (ServiceContext, EmbeddedS3) {
     let clock = Clock::system();
-    let meter = opentelemetry::metrics::noop::NoopMeterProvider::new().meter("test");
     let (s3, options) = EmbeddedS3::start(folder).await.unwrap();
     let store = Store::open(&options, clock.clone()).await.unwrap();
-    let bus = Bus::in_process(clock.clone(), &meter);
-    bus.apply_topology(&Topology::new(1, 1 << 30))
-        .await
-        .unwrap();
+    let bus = test_bus::in_process(&clock).await;
     (ServiceContext::new(bus, store, clock), s3)
 }
 

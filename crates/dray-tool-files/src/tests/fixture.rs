@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use dray_agent::caller::Caller;
 use dray_agent::message::{Attachment, CustomContent, Message, Role};
-use dray_bus::{Bus, Meta, Topology};
+use dray_bus::{Meta, test_bus};
 use dray_dial::DialPort;
 use dray_dial::fake::FakeDial;
 use dray_proto::contract::call_subject;
@@ -16,7 +16,6 @@ use dray_store::embedded::EmbeddedS3;
 use dray_store::{ArtifactLabel, Store};
 use dray_tool::{StageWriter, Tool, ToolCall, ToolFailure, ToolOutput, Turn};
 use dray_types::{ByteSize, Claim, Clock, Fault, Secret, Sha256Digest, TenantId};
-use opentelemetry::metrics::MeterProvider as _;
 use serde_json::{Map, Value};
 use tempfile::TempDir;
 use tokio::task::JoinSet;
@@ -48,13 +47,9 @@ impl FilesFixture {
     pub(super) async fn with(config: Config) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let clock = Clock::system();
-        let meter = opentelemetry::metrics::noop::NoopMeterProvider::new().meter("test");
         let (s3, options) = EmbeddedS3::start(folder.path()).await.unwrap();
         let store = Store::open(&options, clock.clone()).await.unwrap();
-        let bus = Bus::in_process(clock.clone(), &meter);
-        bus.apply_topology(&Topology::new(1, 1 << 30))
-            .await
-            .unwrap();
+        let bus = test_bus::in_process(&clock).await;
         Self {
             services: FileServices::new(bus, store, clock, TenantId::default(), config),
             tasks: JoinSet::new(),
