@@ -7,6 +7,7 @@ use bytes::Bytes;
 use dray_bus::{Bus, Meta, test_bus};
 use dray_proto::contract::{schema_name, work_subject};
 use dray_proto::v1;
+use dray_testkit::agent::{agent_manifest, write_manifests};
 use dray_testkit::eventually;
 use dray_testkit::nats::NatsServer;
 use dray_testkit::rehearsal::{RehearsalServer, Script};
@@ -67,19 +68,10 @@ impl ConsoleFixture {
         );
         let url = self.nats.url();
         let sandbox = format!("orchestrator.sandbox=local:{}", self.directory("box"));
-        let agents = self.directory("agents");
-        let agent = json!({
-            "orchestrator": {
-                "deployment": { "deployment_id": "lead" },
-                "system_prompt": { "type": "custom", "content": "You help." },
-            },
-            "contexts": [],
-            "tool_sets": [],
-            "features": { "timestamp": null },
-        });
-        // The smallest manifest that uses the model of the test.
-        std::fs::write(Path::new(&agents).join("clerk.json"), agent.to_string()).unwrap();
-        let policy = Path::new(&agents).with_file_name("policy.toml");
+        let agent = agent_manifest(&json!([]));
+        let agents = write_manifests(self.directory.path(), &[("clerk", &agent)]).unwrap();
+        let agents = agents.to_str().unwrap();
+        let policy = self.directory.path().join("policy.toml");
         let rule = "[[role]]\nname = \"all\"\n[[role.rule]]\nname = \"asked\"\noutcome = \"ask\"\n";
         let text = format!("default = \"allow\"\n{rule}hosts = [\"{ASKED_HOST}\"]\n");
         std::fs::write(&policy, text).unwrap();
