@@ -156,15 +156,7 @@ impl Store {
         let mut objects = Vec::new();
         let mut continuation = None;
         loop {
-            let request = inner
-                .clients
-                .inside
-                .list_objects_v2()
-                .bucket(&inner.options.bucket)
-                .prefix(CACHE_PREFIX)
-                .set_continuation_token(continuation)
-                .send();
-            let page = inner.request(None, Box::pin(request)).await?;
+            let page = object::list_page(&self.inner, CACHE_PREFIX, continuation).await?;
             for object in page.contents() {
                 let Some(key) = object.key() else { continue };
                 let bytes = u64::try_from(object.size().unwrap_or_default()).unwrap_or_default();
