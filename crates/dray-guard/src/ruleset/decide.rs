@@ -171,7 +171,7 @@ impl RuleDecision {
 /// The decision depends on a part that was not recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the decision depends on a part of the request that was not recorded")]
-pub struct Undecided;
+pub struct UnrecordedPart;
 
 /// The rules that are considered in a judgement.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -190,7 +190,7 @@ impl RuleSet {
     pub fn decide(&self, caller: &Caller, request: &RequestView<'_>) -> RuleDecision {
         // No part is unrecorded here; if one were, the result would be a refusal (I-4).
         self.decide_recorded(caller, request)
-            .unwrap_or_else(|Undecided| RuleDecision {
+            .unwrap_or_else(|UnrecordedPart| RuleDecision {
                 rule: Arc::clone(&self.defaults.rule),
                 reported: None,
                 outcome: RuleOutcome::Deny,
@@ -201,12 +201,12 @@ impl RuleSet {
     /// Decides about a request of which some parts may not be recorded.
     ///
     /// # Errors
-    /// [`Undecided`] when the decision depends on such a part.
+    /// [`UnrecordedPart`] when the decision depends on such a part.
     pub fn decide_recorded(
         &self,
         caller: &Caller,
         request: &RequestView<'_>,
-    ) -> Result<RuleDecision, Undecided> {
+    ) -> Result<RuleDecision, UnrecordedPart> {
         let (outcome, rule) = self.first_match(caller, request, JudgedRules::Enforced)?;
         let reported = if outcome == RuleOutcome::Allow && self.has_trial {
             let (outcome, rule) = self.first_match(caller, request, JudgedRules::WithTrial)?;
@@ -231,7 +231,7 @@ impl RuleSet {
         caller: &Caller,
         request: &RequestView<'_>,
         judged: JudgedRules,
-    ) -> Result<FirstMatch<'_>, Undecided> {
+    ) -> Result<FirstMatch<'_>, UnrecordedPart> {
         let roles = self.roles.iter().filter(|role| role.has_member(caller));
         let rules = self.deny.iter().chain(roles.flat_map(|role| &role.rules));
         for rule in rules {
@@ -269,7 +269,7 @@ const fn approval_outcome(request: &RequestView<'_>) -> RuleOutcome {
 }
 
 impl CompiledRule {
-    fn matches(&self, request: &RequestView<'_>) -> Result<bool, Undecided> {
+    fn matches(&self, request: &RequestView<'_>) -> Result<bool, UnrecordedPart> {
         let denies = self.effect != RuleEffect::Allow;
         let hosts = self.hosts.as_ref();
         // A rule that denies a name also matches it with a root dot; no rule that allows does.
@@ -299,7 +299,7 @@ impl CompiledRule {
         match (method_result, path_result) {
             (Some(false), _) | (_, Some(false)) => Ok(false),
             (Some(true), Some(true)) => Ok(true),
-            _ => Err(Undecided),
+            _ => Err(UnrecordedPart),
         }
     }
 }

@@ -26,7 +26,7 @@ use crate::{Config, FileServices, TurnFiles, TurnStart, tools};
 pub(super) const PDF_BYTES: &[u8] = b"%PDF-1.7\n1 0 obj\n<< /Type /Catalog >>\nendobj\n%%EOF\n";
 
 /// The requests to one service.
-pub(super) type Asked<C> = Arc<Mutex<Vec<(Meta, C)>>>;
+pub(super) type ReceivedCalls<C> = Arc<Mutex<Vec<(Meta, C)>>>;
 
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -72,11 +72,11 @@ impl FilesFixture {
     pub(super) async fn serve<C>(
         &mut self,
         answer: impl Fn(&C) -> Result<C::Reply, Fault> + Send + 'static,
-    ) -> Asked<C>
+    ) -> ReceivedCalls<C>
     where
         C: Call + Clone,
     {
-        let asked: Asked<C> = Arc::default();
+        let asked: ReceivedCalls<C> = Arc::default();
         let seen = Arc::clone(&asked);
         let subject = call_subject::<C>();
         let mut responder = self
@@ -97,7 +97,7 @@ impl FilesFixture {
     }
 
     /// The session `s` has a sandbox, and a chat when requested.
-    pub(super) async fn bind(&mut self, chat: bool) -> Asked<v1::ShowSessionRequest> {
+    pub(super) async fn bind(&mut self, chat: bool) -> ReceivedCalls<v1::ShowSessionRequest> {
         self.serve(move |request: &v1::ShowSessionRequest| {
             Ok(v1::Session {
                 session: request.session.clone(),
@@ -116,7 +116,7 @@ impl FilesFixture {
         path: &'static str,
         bytes: &'static [u8],
         bend: fn(&mut v1::TransferReceipt),
-    ) -> Asked<v1::GetSandboxFileRequest> {
+    ) -> ReceivedCalls<v1::GetSandboxFileRequest> {
         self.serve(move |request: &v1::StatSandboxRequest| {
             if request.path != path.as_bytes() {
                 return Err(Fault::new(
@@ -157,7 +157,7 @@ impl FilesFixture {
         &mut self,
         bytes: &[u8],
         media_type: &'static str,
-    ) -> Asked<v1::FetchRequest> {
+    ) -> ReceivedCalls<v1::FetchRequest> {
         let claim = self.put("", bytes).await;
         self.serve(move |request: &v1::FetchRequest| {
             Ok(v1::FetchReply {
