@@ -82,7 +82,7 @@ impl ConsoleFixture {
             ["--console", "127.0.0.1:0"],
             ["--set", roots.as_str()],
             ["--set", sandbox.as_str()],
-            ["--manifests", agents.as_str()],
+            ["--manifests", agents],
             ["--model-url", model.as_str()],
             ["--set", "platform-delivery.cli=true"],
             ["--set", "platform-delivery.allow_targets=true"],
