@@ -92,9 +92,9 @@ fn check_playground(report: &Value) {
     assert_eq!(chat["cancelled"], "cancelled", "{chat}");
 }
 
-/// Checks the live page under more events than it shows: every row arrived once, no change of the page has more rows than
-/// one message, and neither the heap nor the document grows with the number of events. The rate depends on the machine:
-/// `cargo xtask bench console` measures it.
+/// Checks the live page under more events than it shows: every row arrived once, no change of the page has more rows
+/// than one message, and neither the heap nor the document grows with the number of events. The rate depends on the
+/// machine: `cargo xtask bench console` measures it.
 fn check_flood(report: &Value) {
     let flood = &report["flood"];
     assert_eq!(flood["lost"], 0, "{flood}");

@@ -1,10 +1,11 @@
-//! What to do after a visible request failed, and how long to wait (platform-delivery 10, messaging-reliability 12).
+//! What to do after a visible request failed, above all after an ambiguous outcome, and how long to wait
+//! (platform-delivery 10, messaging-reliability 12).
 
 use std::time::Duration;
 
 use dray_platform::{ErrorKind, SendOutcome};
-
 use dray_types::whole_millis;
+
 use crate::machine::{MAX_LOST_RESPONSES, MAX_VISIBLE_ATTEMPTS, SendingStep};
 
 /// Longest time that a worker waits without parking the delivery (platform-delivery 10.2).

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use crate::verifier::TokenError;
 
-/// Accepted difference between the clocks of two servers.
+/// Accepted difference between the clocks of two servers (clock skew).
 pub const CLOCK_LEEWAY: Duration = Duration::from_mins(1);
 
 const INVALID_TOKEN: TokenError = TokenError::Invalid("the token is not valid");

@@ -1,4 +1,4 @@
-//! The public keys of an issuer, cached.
+//! The public keys of an issuer, cached across key rotation.
 //!
 //! Keys are loaded again when they are ten minutes old, and when a token has an unknown key id: at most once in thirty
 //! seconds, so that invented ids cause no load. While the issuer cannot be reached, known keys are valid

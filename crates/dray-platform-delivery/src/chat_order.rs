@@ -2,8 +2,9 @@
 //!
 //! A delivery takes its place when it is requested, before its files are copied out of the sandbox. It is shown when no
 //! earlier place is open, on any replica and for any duration of the copies. A place is open until the delivery ends or
-//! waits for its platform, and no longer than the timeout, so that a delivery that hangs cannot block its chat. Places
-//! are written by compare-and-set; a later place always has a larger number, even if the clocks of replicas differ.
+//! waits for its platform, and no longer than the timeout, so that a delivery that hangs cannot block its chat
+//! (head-of-line blocking). Places are written by compare-and-set; a later place always has a larger number, even if
+//! the clocks of replicas differ.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -30,7 +30,7 @@ pub struct IndexEntry {
     pub revision: u64,
     /// Its id.
     pub delivery: String,
-    /// Its session.
+    /// Session of the agent that requested it.
     pub session: String,
     /// Its platform, account and chat, as requested.
     pub target: v1::ChatTarget,

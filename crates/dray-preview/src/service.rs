@@ -85,7 +85,7 @@ pub(crate) struct ServiceParts {
 /// The request for a preview.
 #[derive(Clone, Debug)]
 pub struct NewPreview {
-    /// The sandbox.
+    /// The sandbox that has the file, by session or by address.
     pub sandbox: v1::SandboxRef,
     /// A file or a directory, as the caller wrote it.
     pub path: Vec<u8>,

@@ -1,4 +1,4 @@
-//! Files in sandboxes of providers that offer an HTTP API (sandbox-transfer 8 and 9).
+//! Files in sandboxes of hosted providers: companies that offer sandboxes by an HTTP API (sandbox-transfer 8 and 9).
 //!
 //! - [`Provider`]: what differs between providers: requests, the state of a sandbox, the texts of errors.
 //! - [`HostedSandbox`]: what all providers share, as [`dray_sandbox::Sandbox`].

@@ -18,7 +18,7 @@ use crate::handle::{Address, Handle};
 use crate::metadata::{FileState, Fingerprint, Listing, Metadata, Probe, Transport};
 use crate::path::SandboxPath;
 
-/// The result of [`Backend::check`]: whether the backend can be used.
+/// The result of a backend check ([`Backend::check`]): whether hosts and credentials can be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BackendCheck {
     /// The host or provider responded and accepted the credentials; the text names what responded.

@@ -41,7 +41,7 @@ pub(crate) struct ArtifactLocation {
     pub(crate) area: ObjectArea,
 }
 
-/// An object of the cache.
+/// An object under the prefix of the cache, as its key describes it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct CachedObject {
     /// Key of the object in the bucket.
@@ -152,7 +152,6 @@ impl Store {
     /// # Errors
     /// The store could not be reached, so the content of the cache is unknown.
     pub async fn cached(&self) -> Result<Vec<CachedObject>, RequestError> {
-        let inner = &self.inner;
         let mut objects = Vec::new();
         let mut continuation = None;
         loop {

@@ -38,8 +38,8 @@ pub(crate) struct ObjectHead {
     pub(crate) version: Option<String>,
 }
 
-/// One page of the objects under `prefix`, at most 1,000. `continuation` is the token of the page before it; `None` asks
-/// for the first one.
+/// One page of the objects under `prefix`, at most 1,000. `continuation` is the token of the page before it; `None`
+/// asks for the first one.
 pub(crate) fn list_page<'a>(
     inner: &'a StoreInner,
     prefix: &'a str,

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-/// An agent whose model `lead` has these tool sets and a short system prompt. Without the timestamps of messages, so that
-/// a test can compare requests with a fixed text.
+/// An agent whose model `lead` has these tool sets and a short system prompt. Without the timestamps of messages, so
+/// that a test can compare requests with a fixed text.
 pub fn agent_manifest(tool_sets: &Value) -> Value {
     json!({
         "orchestrator": {

@@ -7,9 +7,8 @@ use dray_agent::event::ModelUsage;
 use dray_agent::failure;
 use dray_agent::manifest::feature::StageLevel;
 use dray_agent::message::{Attachment, CustomContent, Message, Role};
-use dray_types::ErrorChain;
-use dray_types::{ErrorChain, whole_millis};
 use dray_types::fault::invalid_parameter_message;
+use dray_types::{ErrorChain, whole_millis};
 use serde_json::{Map, Value};
 use thiserror::Error;
 use tokio::time::Instant;
@@ -71,7 +70,7 @@ pub struct CompletedCall {
     pub usage: Vec<ModelUsage>,
     /// MIME type of the text.
     pub content_type: String,
-    /// Whether the call failed.
+    /// Whether the call failed, so that its message is an error for the model.
     pub failed: bool,
     /// Duration of the call.
     pub milliseconds: u64,

@@ -17,11 +17,11 @@ use crate::robots::RobotsMode;
 /// The caller of a request. A part that is unknown is empty, and matches only the pattern `*`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Caller {
-    /// The tenant.
+    /// Tenant that owns the request.
     pub tenant: String,
     /// The session of a conversation or sandbox.
     pub session: String,
-    /// The app.
+    /// Application on whose behalf the request is made.
     pub app: String,
 }
 
@@ -45,9 +45,9 @@ pub struct RequestView<'a> {
     pub host: &'a Host,
     /// Whether the host was written with a root dot, which no pattern that allows matches (H-3).
     pub root_dot: bool,
-    /// The port.
+    /// Port that would be connected to: that of the URL, or that of its scheme.
     pub port: u16,
-    /// The method.
+    /// HTTP method as it was sent; methods are compared without case.
     pub method: ObservedPart<&'a str>,
     /// The path without percent-encoding.
     pub path: ObservedPart<String>,

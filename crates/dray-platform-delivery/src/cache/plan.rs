@@ -9,7 +9,7 @@ use super::need::{ObjectUse, ObjectUses};
 /// needs to get into a record.
 pub(crate) const PROTECTED_MS: u64 = 15 * 60 * 1000;
 
-/// The conditions of one sweep.
+/// The state of the service at the time of one sweep, by which objects are kept or evicted.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SweepConditions {
     /// Unix milliseconds of the sweep.

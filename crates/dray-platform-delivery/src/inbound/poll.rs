@@ -1,12 +1,13 @@
-//! Polls platforms that do not push messages. For each account, only the replica with the lease in the bus polls.
+//! Polls platforms that do not push messages. For each account, only the replica with the lease in the bus polls
+//! (leader election by a lease).
 
 use std::time::Duration;
 
 use bytes::Bytes;
 use dray_bus::KeyError;
 use dray_platform::ErrorKind;
-use serde::{Deserialize, Serialize};
 use dray_types::whole_millis;
+use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
