@@ -92,13 +92,14 @@ fn check_playground(report: &Value) {
     assert_eq!(chat["cancelled"], "cancelled", "{chat}");
 }
 
-/// Checks the live page under more events than it shows: every row arrived once, at a rate of at least 10,000 a minute,
-/// and neither the heap nor the document grows with the number of events.
+/// Checks the live page under more events than it shows: every row arrived once, no change of the page has more rows
+/// than one message, and neither the heap nor the document grows with the number of events. The rate depends on the
+/// machine: `cargo xtask bench console` measures it.
 fn check_flood(report: &Value) {
     let flood = &report["flood"];
     assert_eq!(flood["lost"], 0, "{flood}");
     assert!(flood["rows"].as_u64().unwrap() <= 500, "{flood}");
-    assert!(flood["perMinute"].as_f64().unwrap() >= 10_000.0, "{flood}");
+    assert!(flood["largestBatch"].as_u64().unwrap() <= 250, "{flood}");
     let bytes = |name: &str| flood[name].as_f64().unwrap();
     assert!(
         bytes("heapAfter") <= bytes("heapBetween") * 1.25 + 1e6,

@@ -16,6 +16,7 @@ use serde_json::json;
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _};
 
 use crate::bus::noop_meter;
+use crate::harness::verdict_text;
 use crate::print_line;
 
 /// Events of the measured minute.
@@ -168,12 +169,11 @@ fn browser_directory() -> anyhow::Result<PathBuf> {
 }
 
 fn print_report(report: &PageReport) {
-    let verdict = |is_met: bool| if is_met { "met" } else { "MISSED" };
     let paint = percentile(&report.paint_ms, 50);
     print_line(&format!(
         "(s) console: first paint {paint:.0} ms, median of {} loads, aim at most {MAX_PAINT_MS:.0} ms: {}",
         report.paint_ms.len(),
-        verdict(paint <= MAX_PAINT_MS)
+        verdict_text(paint <= MAX_PAINT_MS)
     ));
     let expected = WARMUP_COUNT + EVENT_COUNT;
     let rows = u64::try_from(report.latency_ms.len()).unwrap_or(u64::MAX);
@@ -182,7 +182,7 @@ fn print_report(report: &PageReport) {
         "(s) live page, {EVENT_COUNT} events in {:.0} s: {lost} rows lost and {} repeated, aim 0: {}",
         (EVENT_INTERVAL * u32::try_from(EVENT_COUNT).unwrap_or(u32::MAX)).as_secs_f64(),
         report.repeated,
-        verdict(lost == 0 && report.repeated == 0)
+        verdict_text(lost == 0 && report.repeated == 0)
     ));
     print_line(&format!(
         "    from publication to row: median {:.0} ms, p95 {:.0} ms, p99 {:.0} ms, longest {:.0} ms",
@@ -199,7 +199,7 @@ fn print_report(report: &PageReport) {
         report.heap_after / 1e6,
         report.nodes_before,
         report.nodes_after,
-        verdict(is_steady)
+        verdict_text(is_steady)
     ));
 }
 

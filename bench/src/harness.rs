@@ -105,15 +105,17 @@ impl fmt::Display for BenchComparison {
                 format!("throughput ratio {:.2}, aim at least {least}", self.ratio())
             }
         };
-        writeln!(
-            f,
-            "  {result}: {}",
-            if self.meets() { "met" } else { "MISSED" }
-        )
+        writeln!(f, "  {result}: {}", verdict_text(self.meets()))
     }
 }
 
-fn to_millis(time: Duration) -> f64 {
+/// Last word of each line that has a target: capitals for a missed one, which a reader searches for.
+pub(crate) const fn verdict_text(is_met: bool) -> &'static str {
+    if is_met { "met" } else { "MISSED" }
+}
+
+/// Milliseconds with their fraction. A float, so that differences of two times can be negative.
+pub(crate) fn to_millis(time: Duration) -> f64 {
     time.as_secs_f64() * 1_000.0
 }
 

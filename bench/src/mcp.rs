@@ -15,7 +15,7 @@ use anyhow::Context as _;
 use serde_json::{Value, json};
 
 use self::stdio::StdioServer;
-use crate::harness::SampleSet;
+use crate::harness::{SampleSet, to_millis, verdict_text};
 use crate::print_line;
 
 /// Number of starts that are measured.
@@ -63,7 +63,7 @@ fn measure_stdio(dray: &Path, directory: &Path) -> anyhow::Result<()> {
     let mut server = stdio_server(dray, directory)?;
     let listed = server.request("tools/list", &with_meta(json!({})))?;
     let tokens = listed["result"]["tools"].to_string().len() / BYTES_PER_TOKEN;
-    let verdict = verdict(tokens <= MAX_LIST_TOKENS);
+    let verdict = verdict_text(tokens <= MAX_LIST_TOKENS);
     print_line(&format!(
         "  {:<40} {tokens:>9} tokens, aim at most {MAX_LIST_TOKENS}: {verdict}",
         "the list of tools"
@@ -83,15 +83,11 @@ fn measure_stdio(dray: &Path, directory: &Path) -> anyhow::Result<()> {
 }
 
 fn report_time(name: &str, times: Vec<Duration>, target_ms: f64) {
-    let median_ms = SampleSet::new(name, times).median().as_secs_f64() * 1_000.0;
-    let verdict = verdict(median_ms <= target_ms);
+    let median_ms = to_millis(SampleSet::new(name, times).median());
+    let verdict = verdict_text(median_ms <= target_ms);
     print_line(&format!(
         "  {name:<40} {median_ms:>9.3} ms, aim at most {target_ms}: {verdict}"
     ));
-}
-
-const fn verdict(is_met: bool) -> &'static str {
-    if is_met { "met" } else { "MISSED" }
 }
 
 /// The parameters of a request of 2026-07-28.
@@ -142,7 +138,7 @@ fn measure_http(dray: &Path, directory: &Path) -> anyhow::Result<()> {
     #[expect(clippy::cast_precision_loss, reason = "a few thousand calls")]
     let calls = (CONNECTION_COUNT * CALLS_PER_CONNECTION) as f64;
     let rate = calls / start.elapsed().as_secs_f64();
-    let verdict = verdict(rate >= MIN_CALLS_PER_SECOND);
+    let verdict = verdict_text(rate >= MIN_CALLS_PER_SECOND);
     print_line(&format!(
         "  {:<40} {rate:>9.0} calls/s, aim at least {MIN_CALLS_PER_SECOND}: {verdict}",
         "`list` over HTTP, 8 connections"

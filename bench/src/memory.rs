@@ -5,6 +5,7 @@ use anyhow::Context as _;
 use dray_types::ByteSize;
 
 use crate::fixture::BenchFixture;
+use crate::harness::verdict_text;
 use crate::print_line;
 
 const FILE_BYTES: u64 = 1 << 30;
@@ -41,11 +42,7 @@ pub(crate) async fn fetch_once(size: u64) -> anyhow::Result<()> {
         peak >> 10,
         above_idle >> 10
     ));
-    let verdict = if above_idle <= MAX_MEMORY_BYTES {
-        "met"
-    } else {
-        "MISSED"
-    };
+    let verdict = verdict_text(above_idle <= MAX_MEMORY_BYTES);
     print_line(&format!(
         "  server, fetcher and embedded S3 in one process, aim at most {} above idle: {verdict}",
         ByteSize::bytes(MAX_MEMORY_BYTES)

@@ -11,8 +11,6 @@ mod latency;
 mod memory;
 mod relay;
 
-use std::time::Duration;
-
 use fixture::OrchestratorFixture;
 
 /// Measures memory, latency and crowds, in this order.
@@ -26,11 +24,6 @@ pub(crate) async fn run() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Milliseconds as a float, so that differences can be negative.
-fn signed_millis(time: Duration) -> f64 {
-    time.as_secs_f64() * 1_000.0
-}
-
 /// The percentile of the values; 0 without values.
 fn percentile_of(values: &mut [f64], percent: usize) -> f64 {
     values.sort_unstable_by(f64::total_cmp);
@@ -38,11 +31,6 @@ fn percentile_of(values: &mut [f64], percent: usize) -> f64 {
     // The hundredth percentile would be one beyond the end.
     let index = (values.len() * percent / 100).min(last);
     values.get(index).copied().unwrap_or_default()
-}
-
-/// Text for whether a target was met.
-const fn verdict_text(is_met: bool) -> &'static str {
-    if is_met { "met" } else { "MISSED" }
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ mod preview;
 mod ssh;
 
 use dray_testkit::docker::{ContainerOptions, DockerEngine};
-use dray_testkit::sshd::{Options, Sshd};
+use dray_testkit::sshd::{Sshd, SshdOptions};
 
 pub(crate) use fixture::write_random_file;
 use fixture::{IntegrityCheck, TransferFixture};
@@ -39,7 +39,7 @@ pub(crate) async fn run(parts: &[String]) -> anyhow::Result<()> {
     let is_selected =
         |part: &str| parts.is_empty() || parts.iter().any(|selected| selected == part);
     let engine = DockerEngine::start();
-    let sshd = Sshd::start(&Options::default());
+    let sshd = Sshd::start(&SshdOptions::default());
     for proof in [IntegrityCheck::Digest, IntegrityCheck::State] {
         // A separate system for each kind of proof, because it is a setting of the service.
         let fixture = TransferFixture::start(&engine, &sshd, proof).await?;

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use dray_bus::{Bus, Meta, NatsOptions, Topology};
+use dray_bus::{Bus, Meta, test_bus};
 use dray_egress_fetcher::{EgressFetcher, NetworkAccess};
 use dray_file_resolver::FileResolver;
 use dray_http::{HttpClient, HttpTimeouts, RequestBuilder};
@@ -16,6 +16,7 @@ use dray_sandbox_transfer::SandboxTransfer;
 use dray_service::config::{ConfigSources, Environment};
 use dray_service::{Host, RunningHost, Settings, SweeperService};
 use dray_store::embedded::EmbeddedS3;
+use dray_testkit::agent::{agent_manifest, write_manifests};
 use dray_testkit::dial::DialCore;
 use dray_testkit::nats::NatsServer;
 use dray_testkit::rehearsal::{RehearsalServer, Script};
@@ -78,15 +79,7 @@ impl AgentSetup {
     #[expect(clippy::needless_pass_by_value, reason = "callers write it in place")]
     pub(crate) fn new(tool_sets: Value, rules: Value) -> Self {
         Self {
-            manifest: json!({
-                "orchestrator": {
-                    "deployment": {"deployment_id": "lead"},
-                    "system_prompt": {"type": "custom", "content": "You help."},
-                },
-                "contexts": [],
-                "tool_sets": tool_sets,
-                "features": {"timestamp": null},
-            }),
+            manifest: agent_manifest(&tool_sets),
             others: Vec::new(),
             rules,
             settings: Vec::new(),
@@ -159,12 +152,9 @@ impl AgentSetup {
         let telegram = Telegram::start().await.unwrap();
         let script = Script::from_json(&json!({ "rules": self.rules }).to_string()).unwrap();
         let model = RehearsalServer::start(script).await.unwrap();
-        let manifests = create_directory(directory.path(), "manifests");
-        std::fs::write(manifests.join("agent.json"), self.manifest.to_string()).unwrap();
-        for (name, manifest) in &self.others {
-            let path = manifests.join(format!("{name}.json"));
-            std::fs::write(path, manifest.to_string()).unwrap();
-        }
+        let mut agents = vec![("agent", &self.manifest)];
+        agents.extend(self.others.iter().map(|(name, manifest)| (*name, manifest)));
+        let manifests = write_manifests(directory.path(), &agents).unwrap();
         let sandbox = create_directory(directory.path(), "sandbox");
         let account = "platform-delivery.accounts.port.telegram";
         let mut sources = common(directory.path(), &dial)
@@ -184,7 +174,7 @@ impl AgentSetup {
             sources = sources.set("orchestrator.sandbox", address);
         }
         if let Some(nats) = &self.nats {
-            provision(nats).await;
+            drop(test_bus::connect_provisioned(&nats.url()).await);
             sources = sources
                 .set("bus.mode", "nats")
                 .set("bus.nats.servers", nats.url());
@@ -438,20 +428,4 @@ fn text(path: &Path) -> &str {
 /// A configured list of one path.
 fn list(path: &Path) -> String {
     json!([text(path)]).to_string()
-}
-
-async fn provision(nats: &NatsServer) {
-    let meter = opentelemetry::metrics::MeterProvider::meter(
-        &opentelemetry::metrics::noop::NoopMeterProvider::new(),
-        "tests",
-    );
-    let options = NatsOptions::at(nats.url());
-    let bus = Bus::connect(&options, Clock::system(), &meter)
-        .await
-        .unwrap();
-    let mismatches = bus
-        .apply_topology(&Topology::new(1, 256 << 20))
-        .await
-        .unwrap();
-    assert!(mismatches.is_empty(), "{mismatches:?}");
 }

@@ -2,11 +2,10 @@
 
 use std::time::Duration;
 
-use dray_bus::{Bus, Meta, NatsOptions, Topology};
+use dray_bus::{Meta, test_bus};
 use dray_proto::v1;
 use dray_testkit::nats::NatsServer;
 use dray_types::{Clock, Deadline, TenantId};
-use opentelemetry::metrics::MeterProvider as _;
 use serde_json::Value;
 
 use super::{CliHome, check, line};
@@ -179,14 +178,7 @@ fn a_table_of_expectations_decides_the_exit_code() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_difference_of_two_policies_is_read_from_the_audit_stream() {
     let nats = NatsServer::start();
-    let meter = opentelemetry::metrics::noop::NoopMeterProvider::new().meter("test");
-    let options = NatsOptions::at(nats.url());
-    let bus = Bus::connect(&options, Clock::system(), &meter)
-        .await
-        .unwrap();
-    bus.apply_topology(&Topology::new(1, 256 << 20))
-        .await
-        .unwrap();
+    let bus = test_bus::connect_provisioned(&nats.url()).await;
     let deadline = Deadline::after(Clock::system().now_ms(), Duration::from_secs(30));
     let meta = Meta::new(TenantId::new("acme").unwrap(), deadline);
     for (host, app) in [

@@ -4,14 +4,14 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use bytes::Bytes;
-use dray_bus::{Bus, Meta, NatsOptions, Topology};
+use dray_bus::{Bus, Meta, test_bus};
 use dray_proto::contract::{schema_name, work_subject};
 use dray_proto::v1;
+use dray_testkit::agent::{agent_manifest, write_manifests};
 use dray_testkit::eventually;
 use dray_testkit::nats::NatsServer;
 use dray_testkit::rehearsal::{RehearsalServer, Script};
 use dray_types::{Clock, Deadline, SessionId, TenantId};
-use opentelemetry::metrics::MeterProvider as _;
 use serde_json::json;
 
 use crate::support::{self, up::UpServer};
@@ -40,16 +40,7 @@ impl ConsoleFixture {
     pub(crate) async fn start() -> Self {
         let directory = tempfile::tempdir().unwrap();
         let nats = NatsServer::start();
-        let meter = opentelemetry::metrics::noop::NoopMeterProvider::new().meter("test");
-        let options = NatsOptions::at(nats.url());
-        let bus = Bus::connect(&options, Clock::system(), &meter)
-            .await
-            .unwrap();
-        let mismatches = bus
-            .apply_topology(&Topology::new(1, 256 << 20))
-            .await
-            .unwrap();
-        assert!(mismatches.is_empty(), "{mismatches:?}");
+        let bus = test_bus::connect_provisioned(&nats.url()).await;
         let model =
             RehearsalServer::start(playground_script(&directory.path().join("box/report.txt")))
                 .await
@@ -77,19 +68,10 @@ impl ConsoleFixture {
         );
         let url = self.nats.url();
         let sandbox = format!("orchestrator.sandbox=local:{}", self.directory("box"));
-        let agents = self.directory("agents");
-        let agent = json!({
-            "orchestrator": {
-                "deployment": { "deployment_id": "lead" },
-                "system_prompt": { "type": "custom", "content": "You help." },
-            },
-            "contexts": [],
-            "tool_sets": [],
-            "features": { "timestamp": null },
-        });
-        // The smallest manifest that uses the model of the test.
-        std::fs::write(Path::new(&agents).join("clerk.json"), agent.to_string()).unwrap();
-        let policy = Path::new(&agents).with_file_name("policy.toml");
+        let agent = agent_manifest(&json!([]));
+        let agents = write_manifests(self.directory.path(), &[("clerk", &agent)]).unwrap();
+        let agents = agents.to_str().unwrap();
+        let policy = self.directory.path().join("policy.toml");
         let rule = "[[role]]\nname = \"all\"\n[[role.rule]]\nname = \"asked\"\noutcome = \"ask\"\n";
         let text = format!("default = \"allow\"\n{rule}hosts = [\"{ASKED_HOST}\"]\n");
         std::fs::write(&policy, text).unwrap();
@@ -100,7 +82,7 @@ impl ConsoleFixture {
             ["--console", "127.0.0.1:0"],
             ["--set", roots.as_str()],
             ["--set", sandbox.as_str()],
-            ["--manifests", agents.as_str()],
+            ["--manifests", agents],
             ["--model-url", model.as_str()],
             ["--set", "platform-delivery.cli=true"],
             ["--set", "platform-delivery.allow_targets=true"],

@@ -8,6 +8,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use dray_http::{HttpClient, HttpTimeouts};
 use dray_platform_telegram::fake_server::{FakeTelegram as Telegram, UserFile};
+use dray_testkit::agent::{agent_manifest, write_manifests};
 use dray_testkit::eventually;
 use dray_testkit::rehearsal::{RehearsalServer, Script};
 use serde_json::{Value, json};
@@ -54,12 +55,10 @@ impl DeployedSystem {
         .await
         .unwrap();
         let sandbox = system.directory().join("box");
-        let manifests = system.directory().join("manifests");
-        for directory in [&sandbox, &manifests] {
-            std::fs::create_dir(directory).unwrap();
-        }
+        std::fs::create_dir(&sandbox).unwrap();
         let sandbox = sandbox.canonicalize().unwrap();
-        std::fs::write(manifests.join("agent.json"), manifest().to_string()).unwrap();
+        let agent = agent_manifest(&json!([]));
+        let manifests = write_manifests(system.directory(), &[("agent", &agent)]).unwrap();
         system.configure(&format!(
             "[platform-delivery]\nallow_targets = true\n\
              [platform-delivery.accounts.tg.telegram]\ntoken = '{}'\nbase_url = '{}'\npoll_wait = '2s'\n\
@@ -166,18 +165,6 @@ impl DeployedSystem {
             assert!(replica.is("ready"), "{}", replica.page("ready"));
         }
     }
-}
-
-fn manifest() -> Value {
-    json!({
-        "orchestrator": {
-            "deployment": {"deployment_id": "lead"},
-            "system_prompt": {"type": "custom", "content": "You help."},
-        },
-        "contexts": [],
-        "tool_sets": [],
-        "features": {"timestamp": null},
-    })
 }
 
 /// A model that reads an attachment, lists the sandbox, writes a file and sends it.

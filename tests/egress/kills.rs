@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use dray_bus::{Bus, EventFilter, Meta, NatsOptions, Topology};
+use dray_bus::{Bus, EventFilter, Meta, NatsOptions, Topology, test_bus};
 use dray_guard::proxy_token::{ProxyIdentity, TokenKeys};
 use dray_proto::convert::ContentSource;
 use dray_proto::v1;
@@ -77,15 +77,8 @@ impl KillFixture {
         std::fs::write(home.path().join("roots.pem"), authority.pem()).unwrap();
         create_proxy_authority(home.path());
         let nats = NatsServer::start();
-        let meter = opentelemetry::metrics::noop::NoopMeterProvider::new();
-        let meter = opentelemetry::metrics::MeterProvider::meter(&meter, "tests");
-        let options = NatsOptions::at(nats.url());
-        let bus = Bus::connect(&options, Clock::system(), &meter)
-            .await
-            .unwrap();
-        bus.apply_topology(&Topology::new(1, STORE_BYTES))
-            .await
-            .unwrap();
+        let bus = test_bus::connect(&NatsOptions::at(nats.url())).await;
+        test_bus::provision(&bus, &Topology::new(1, STORE_BYTES)).await;
         let (s3, options) = EmbeddedS3::start(home.path()).await.unwrap();
         let store = Store::open_in_process(&s3, &options, Clock::system())
             .await

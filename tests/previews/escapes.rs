@@ -1,7 +1,7 @@
 //! Tests that no path leads out of the directory of a preview, with a real container engine and a real SSH server.
 
 use dray_testkit::docker::{ContainerOptions, DockerEngine};
-use dray_testkit::sshd::{Options, Sshd};
+use dray_testkit::sshd::{Sshd, SshdOptions};
 
 use super::PreviewProcess;
 
@@ -105,7 +105,7 @@ fn files_outside_the_directory_are_not_shown_over_docker() {
 
 #[test]
 fn files_outside_the_directory_are_not_shown_over_ssh() {
-    let server = Sshd::start(&Options::default());
+    let server = Sshd::start(&SshdOptions::default());
     let control = tempfile::tempdir_in("/tmp").unwrap();
     let work = tempfile::tempdir().unwrap();
     let root = work.path().canonicalize().unwrap();

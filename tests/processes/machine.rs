@@ -6,7 +6,7 @@ use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
 use bytes::Bytes;
-use dray_bus::{Bus, EventFilter, EventStream, Meta, NatsOptions, Topology};
+use dray_bus::{Bus, EventFilter, EventStream, Meta, NatsOptions, Topology, test_bus};
 use dray_proto::convert::ContentSource;
 use dray_proto::{Event, v1};
 use dray_store::embedded::EmbeddedS3;
@@ -46,9 +46,7 @@ impl ProcessFixture {
         let store = FaultyS3::start(s3.address()).await.unwrap();
         let dial = DialCore::start().await.unwrap();
         dial.add_key(TENANT_KEY, "acme");
-        let bus = Bus::connect(&NatsOptions::at(nats.url()), Clock::system(), &meter())
-            .await
-            .unwrap();
+        let bus = test_bus::connect(&NatsOptions::at(nats.url())).await;
         let machine = Self {
             nats,
             store,
@@ -271,11 +269,4 @@ impl ProcessFixture {
 fn meta(time: Duration) -> Meta {
     let deadline = Deadline::after(Clock::system().now_ms(), time);
     Meta::new(TenantId::new("acme").unwrap(), deadline)
-}
-
-fn meter() -> opentelemetry::metrics::Meter {
-    opentelemetry::metrics::MeterProvider::meter(
-        &opentelemetry::metrics::noop::NoopMeterProvider::new(),
-        "tests",
-    )
 }

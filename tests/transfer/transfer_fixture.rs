@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
-use dray_bus::{Bus, Meta, NatsOptions, Topology};
+use dray_bus::{Bus, Meta, NatsOptions, Topology, test_bus};
 use dray_proto::v1;
 use dray_store::embedded::EmbeddedS3;
 use dray_testkit::nats::NatsServer;
@@ -45,9 +45,7 @@ impl TransferFixture {
             .await
             .unwrap();
         let store = FaultyS3::start(s3.address()).await.unwrap();
-        let bus = Bus::connect(&NatsOptions::at(nats.url()), Clock::system(), &meter())
-            .await
-            .unwrap();
+        let bus = test_bus::connect(&NatsOptions::at(nats.url())).await;
         let fixture = Self {
             nats,
             store,
@@ -309,12 +307,5 @@ fn meta(timeout: Duration) -> Meta {
     Meta::new(
         TenantId::default(),
         Deadline::after(Clock::system().now_ms(), timeout),
-    )
-}
-
-fn meter() -> opentelemetry::metrics::Meter {
-    opentelemetry::metrics::MeterProvider::meter(
-        &opentelemetry::metrics::noop::NoopMeterProvider::new(),
-        "tests",
     )
 }

@@ -7,7 +7,7 @@ use anyhow::Context as _;
 use serde::Deserialize;
 
 use super::MAX_PRIVATE_BYTES;
-use crate::harness::{BenchComparison, RatioTarget, SampleSet};
+use crate::harness::{BenchComparison, RatioTarget, SampleSet, verdict_text};
 use crate::print_line;
 
 /// Runs a command and prints the resources that it used.
@@ -74,11 +74,7 @@ impl BenchPair<'_> {
             ours: SampleSet::new(side_label(&self.ours.name, ours), wall_times(ours)),
             target: RatioTarget::TimeAtMost(self.target),
         };
-        let verdict = if private_bytes <= MAX_PRIVATE_BYTES {
-            "met"
-        } else {
-            "MISSED"
-        };
+        let verdict = verdict_text(private_bytes <= MAX_PRIVATE_BYTES);
         let mib = |bytes: u64| bytes >> 20;
         print_line(comparison.to_string().trim_end());
         print_line(&format!(

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use dray_testkit::sshd::{Options, Sshd};
+use dray_testkit::sshd::{Sshd, SshdOptions};
 
 use super::pair::{BenchPair, BenchSide, to_words};
 use super::{IntegrityCheck, SIZES_AND_ROUNDS, path_text, wait_until_settled};
@@ -36,7 +36,7 @@ struct SshFixture<'a> {
 pub(super) fn run(dray: &Path) -> anyhow::Result<()> {
     let fixture = SshFixture {
         dray: path_text(dray)?,
-        sshd: Sshd::start(&Options::default()),
+        sshd: Sshd::start(&SshdOptions::default()),
         directory: tempfile::tempdir()?,
     };
     for (size, rounds) in SIZES_AND_ROUNDS {

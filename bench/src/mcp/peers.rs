@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::stdio::StdioServer;
 use super::{BYTES_PER_TOKEN, READ_COUNT, SMALL_FILE};
-use crate::harness::SampleSet;
+use crate::harness::{SampleSet, to_millis};
 use crate::print_line;
 
 /// Number of measured starts. Interpreters take seconds, so there are fewer starts than of `dray`.
@@ -63,10 +63,7 @@ fn measure(peer: &PeerServer) -> anyhow::Result<()> {
         reads.push(start.elapsed());
         anyhow::ensure!(result["result"]["isError"] != true, "{result}");
     }
-    let median_ms = |name: &str, times| {
-        let median = SampleSet::new(name, times).median();
-        median.as_secs_f64() * 1_000.0
-    };
+    let median_ms = |name: &str, times| to_millis(SampleSet::new(name, times).median());
     let start_ms = median_ms("start", starts);
     let read = if reads.is_empty() {
         "no local files".to_owned()

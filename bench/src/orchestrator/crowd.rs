@@ -6,8 +6,9 @@ use futures_util::future::join_all;
 use serde_json::Value;
 
 use super::fixture::{OrchestratorFixture, question_body};
+use super::percentile_of;
 use super::relay::RelayProcess;
-use super::{percentile_of, signed_millis, verdict_text};
+use crate::harness::{to_millis, verdict_text};
 use crate::print_line;
 
 /// Concurrent chats, and turns of each.
@@ -72,10 +73,10 @@ async fn measure_side(
     let mut times: Vec<f64> = successes
         .iter()
         .flatten()
-        .map(|timing| signed_millis(timing.whole))
+        .map(|timing| to_millis(timing.whole))
         .collect();
-    let rate = 1_000.0 * f64::from(u32::try_from(times.len()).unwrap_or(u32::MAX))
-        / signed_millis(elapsed);
+    let rate =
+        1_000.0 * f64::from(u32::try_from(times.len()).unwrap_or(u32::MAX)) / to_millis(elapsed);
     print_line(&format!(
         "  {chats:>3} chats  {name:<13} {rate:>8.0} turns/s, p50 {:>8.3} ms, p99 {:>8.3} ms, {} failed: {}",
         percentile_of(&mut times, 50),

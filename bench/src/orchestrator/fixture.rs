@@ -12,6 +12,7 @@ use dray_orchestrator::{Config, Orchestrator};
 use dray_service::{Service as _, ServiceContext};
 use dray_store::Store;
 use dray_store::embedded::EmbeddedS3;
+use dray_testkit::agent::{agent_manifest, write_manifests};
 use dray_testkit::rehearsal::{RehearsalServer, Script};
 use dray_types::Clock;
 use futures_util::future::BoxFuture;
@@ -43,10 +44,8 @@ impl OrchestratorFixture {
     pub(super) async fn start() -> anyhow::Result<Self> {
         let directory = tempfile::tempdir()?;
         let tool = FakeServer::start((), tool_response).await?;
-        let manifests = directory.path().join("manifests");
-        std::fs::create_dir(&manifests)?;
-        let manifest = agent_manifest(&tool.shared().url());
-        std::fs::write(manifests.join("agent.json"), manifest.to_string())?;
+        let manifest = agent_manifest(&find_tool_sets(&tool.shared().url()));
+        let manifests = write_manifests(directory.path(), &[("agent", &manifest)])?;
         let model = RehearsalServer::start(model_script(0)?).await?;
         let mut config = Config {
             listen: "127.0.0.1:0".parse()?,
@@ -185,7 +184,7 @@ fn tool_response(
     Box::pin(async move { Ok(fake_server::bytes_reply(200, "application/json", body)) })
 }
 
-fn agent_manifest(tool: &str) -> Value {
+fn find_tool_sets(tool: &str) -> Value {
     let find = json!({
         "type": "restapi-tool",
         "open_ai_tool": {"function": {"name": "find", "parameters": {"properties": {
@@ -193,13 +192,5 @@ fn agent_manifest(tool: &str) -> Value {
         }}}},
         "rest_api_method_info": {"method_url": format!("{tool}/find"), "method_type": "get"},
     });
-    json!({
-        "orchestrator": {
-            "deployment": {"deployment_id": "lead"},
-            "system_prompt": {"type": "custom", "content": "You help."},
-        },
-        "contexts": [],
-        "tool_sets": [{"type": "rest-api", "name": "shop", "tools": [find]}],
-        "features": {"timestamp": null},
-    })
+    json!([{"type": "rest-api", "name": "shop", "tools": [find]}])
 }

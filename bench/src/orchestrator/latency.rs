@@ -2,7 +2,8 @@
 //! other.
 
 use super::fixture::{OrchestratorFixture, TurnTiming, answered_body, question_body};
-use super::{percentile_of, signed_millis, verdict_text};
+use super::percentile_of;
+use crate::harness::{to_millis, verdict_text};
 use crate::print_line;
 
 /// Measured rounds.
@@ -43,8 +44,8 @@ async fn measure_turns(fixture: &OrchestratorFixture) -> anyhow::Result<()> {
     print_line(&format!(
         "(k) time that the orchestrator adds, over {ROUND_COUNT} chats one after the other"
     ));
-    let first = |timing: &TurnTiming| signed_millis(timing.first);
-    let whole = |timing: &TurnTiming| signed_millis(timing.whole);
+    let first = |timing: &TurnTiming| to_millis(timing.first);
+    let whole = |timing: &TurnTiming| to_millis(timing.whole);
     let added = print_row("first token", &timings, first);
     print_line(&format!(
         "    aim at most {FIRST_TOKEN_TARGET} ms at p50: {}",
@@ -89,7 +90,7 @@ async fn measure_tools(fixture: &OrchestratorFixture) -> anyhow::Result<()> {
         let final_call = fixture.run_turn(&direct, &after).await?.whole;
         let turn = fixture.run_turn(&ours, &through).await?.whole;
         if round >= WARM_UP_ROUNDS {
-            added.push(signed_millis(turn) - signed_millis(first_call + tool + final_call));
+            added.push(to_millis(turn) - to_millis(first_call + tool + final_call));
         }
     }
     fixture.model.forget();

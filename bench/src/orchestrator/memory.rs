@@ -8,7 +8,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
 use super::fixture::{OrchestratorFixture, model_script, question_body};
-use super::verdict_text;
+use crate::harness::verdict_text;
 use crate::memory::process_status;
 use crate::print_line;
 

@@ -10,6 +10,7 @@ use tokio::net::TcpStream;
 use super::ProxySizes;
 use super::client::{ClientProtocol, ProxyRoute, exchange_echo};
 use super::fixture::ProxyFixture;
+use crate::harness::verdict_text;
 use crate::print_line;
 
 /// Most resident memory of one tunnel.
@@ -109,11 +110,7 @@ async fn open_tunnels(route: &ProxyRoute, count: usize) -> anyhow::Result<Vec<Tc
 
 fn print_memory(label: &str, count: usize, before: u64, with_tunnels: u64) {
     let per_tunnel = with_tunnels.saturating_sub(before) / count as u64;
-    let verdict = if per_tunnel <= MAX_TUNNEL_BYTES {
-        "met"
-    } else {
-        "MISSED"
-    };
+    let verdict = verdict_text(per_tunnel <= MAX_TUNNEL_BYTES);
     print_line(&format!(
         "(v) {count} {label} tunnels in one process: {} KiB, before {} KiB; {:.1} KiB each, aim at most {} KiB: {verdict}\n",
         with_tunnels >> 10,

@@ -6,6 +6,7 @@ use dray_testkit::docker::{Container, ContainerOptions};
 use futures_util::future::join_all;
 
 use super::fixture::{TransferFixture, path_text, write_random_file};
+use crate::harness::verdict_text;
 use crate::print_line;
 
 /// Transfers that are started together, from one task.
@@ -88,7 +89,7 @@ fn print_report(
         print_line(&format!("  failed: {error:#}"));
     }
     let mib = (TRANSFER_COUNT as u64 * FILE_BYTES) >> 20;
-    let verdict = if failed.is_empty() { "met" } else { "MISSED" };
+    let verdict = verdict_text(failed.is_empty());
     print_line(&format!(
         "  {} failed, {mib} MiB in {:.1} s, aim 0 failed: {verdict}\n",
         failed.len(),

@@ -12,6 +12,7 @@ use dray_types::ByteSize;
 use serde::{Deserialize, Serialize};
 
 use super::fixture::{self, TransferFixture};
+use crate::harness::verdict_text;
 use crate::memory::process_status;
 use crate::print_line;
 
@@ -84,11 +85,7 @@ pub(crate) async fn transfer_once(order: &str) -> anyhow::Result<()> {
     let before = process_status("VmRSS:")?;
     transfer_step(&running, &sandbox, "large", FILE_BYTES, large).await?;
     let above = process_status("VmHWM:")?.saturating_sub(before);
-    let verdict = if above <= MAX_MEMORY_BYTES {
-        "met"
-    } else {
-        "MISSED"
-    };
+    let verdict = verdict_text(above <= MAX_MEMORY_BYTES);
     let direction = if order.put { "put into" } else { "get from" };
     print_line(&format!(
         "(i) memory of one {direction} a container of {}: {} KiB above {} KiB, aim at most {}: {verdict}",

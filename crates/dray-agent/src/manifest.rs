@@ -1,4 +1,4 @@
-//! The manifest of an agent (quickapps 6): typed, published as JSON schema, refused with a list of all problems.
+//! The agent manifest (quickapps 6): typed, published as JSON schema, refused with a list of all problems.
 //!
 //! Unknown keys are ignored and listed in the warnings, because manifests are used with several releases. The types
 //! contain the values of the manifest; values with a default in the service's configuration stay `None`.

@@ -103,7 +103,7 @@ pub enum Content {
     Parts(Vec<Map<String, Value>>),
 }
 
-/// One call of a tool.
+/// A call that the model requests in an assistant message; a later tool message names its id with the result.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ToolCall {
     /// The id its result names.

@@ -16,7 +16,7 @@ pub use header::is_header;
 /// Bytes of one block. Headers and padded content are multiples of it.
 pub const BLOCK_BYTES: usize = 512;
 
-/// One block.
+/// A header, or 512 bytes of padded content.
 pub type Block = [u8; BLOCK_BYTES];
 
 /// The two blocks of zeros that end an archive.

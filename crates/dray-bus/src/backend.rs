@@ -54,7 +54,7 @@ pub(crate) struct StreamAck {
     pub(crate) duplicate: bool,
 }
 
-/// A message as it is stored.
+/// A message of a stream, with the sequence and the time (Unix milliseconds) that the stream gave it.
 #[derive(Clone, Debug)]
 pub(crate) struct StoredMessage {
     pub(crate) sequence: u64,

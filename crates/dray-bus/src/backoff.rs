@@ -1,4 +1,5 @@
-//! Waiting with jitter, and how many retries a dependency may get.
+//! Waiting with jitter, so that callers that failed together do not return together (thundering herd), and how many
+//! retries a dependency may get (retry budget).
 
 use std::collections::VecDeque;
 use std::time::Duration;

@@ -17,7 +17,7 @@ use crate::bus_core::Bus;
 use crate::health::ConnectionHealth;
 use crate::key_value::{KeyError, KeyValue};
 
-/// The bucket of the ledger.
+/// Bucket of the ledger: one record for each operation, until the record's retention ends.
 pub const LEDGER_BUCKET: &str = "dray_ledger";
 
 /// Most attempts of one write whose outcome is unknown.

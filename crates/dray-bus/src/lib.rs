@@ -59,6 +59,8 @@ mod responder;
 pub mod rules;
 mod subject;
 mod sweeper;
+#[cfg(feature = "test-bus")]
+pub mod test_bus;
 pub mod topology;
 pub mod trace;
 pub mod work;

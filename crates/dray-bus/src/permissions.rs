@@ -1,4 +1,4 @@
-//! The subjects that an identity may publish and subscribe to, derived from its role.
+//! The subjects that an identity may publish and subscribe to, derived from its role (least privilege).
 //!
 //! A service declares the calls, work, events and keys that it uses with their types. The subjects, the JetStream
 //! requests and the part of the topology that it relies on follow from the contracts and from [`Topology`], so that

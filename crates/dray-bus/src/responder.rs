@@ -293,7 +293,7 @@ impl IncomingRequest {
     }
 
     /// Sends a heartbeat: the request is still being handled (C-8). For callers that want heartbeats.
-    pub async fn alive(&self) {
+    pub async fn send_heartbeat(&self) {
         self.progress(&()).await;
     }
 

@@ -22,7 +22,7 @@ use crate::error::TransportError;
 pub const WORK_STREAM: &str = "DRAY_WORK";
 /// Stream of result and progress events.
 pub const EVENT_STREAM: &str = "DRAY_EVENT";
-/// Stream of dead letters.
+/// Stream of messages that no attempt could handle, each with its cause.
 pub const DEAD_LETTER_STREAM: &str = "DRAY_DEAD";
 /// Stream of audit events.
 pub const AUDIT_STREAM: &str = "DRAY_AUDIT";

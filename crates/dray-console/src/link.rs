@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use dray_types::TenantId;
+use dray_types::{TenantId, whole_millis};
 use ring::hmac;
 
 use crate::settings::ConsoleRole;
@@ -160,11 +160,6 @@ impl LinkVerifier {
         used.insert(link.nonce, expires_ms);
         Ok(link.role)
     }
-}
-
-/// A time in milliseconds, as records and tokens have it; the most for one that does not fit.
-pub(crate) fn whole_millis(time: Duration) -> u64 {
-    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use dray_platform::RateLimits;
+use dray_types::whole_millis;
 
 /// Number of buckets above which full ones are removed.
 const MAX_BUCKETS: usize = 10_000;
@@ -62,7 +63,7 @@ impl RateBuckets {
 
     /// Records that the platform accepts no request for this chat for `delay`.
     pub fn hold(&mut self, account: &str, chat: &str, delay: Duration, now_ms: u64) {
-        let delay = u64::try_from(delay.as_millis()).unwrap_or(u64::MAX);
+        let delay = whole_millis(delay);
         let until = now_ms.saturating_add(delay);
         let held = self
             .held_until_ms

@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use dray_types::whole_millis;
 use serde::{Deserialize, Serialize};
 
 /// The stored form of a lease.
@@ -19,7 +20,7 @@ pub struct LeaseRecord {
 impl LeaseRecord {
     /// A lease of this holder from `now_ms` on.
     pub fn lasting(holder: &str, now_ms: u64, lifetime: Duration) -> Self {
-        let lifetime = u64::try_from(lifetime.as_millis()).unwrap_or(u64::MAX);
+        let lifetime = whole_millis(lifetime);
         Self {
             holder: holder.to_owned(),
             until_ms: now_ms.saturating_add(lifetime),

@@ -1,8 +1,10 @@
-//! What to do after a visible request failed, and how long to wait (platform-delivery 10, messaging-reliability 12).
+//! What to do after a visible request failed, above all after an ambiguous outcome, and how long to wait
+//! (platform-delivery 10, messaging-reliability 12).
 
 use std::time::Duration;
 
 use dray_platform::{ErrorKind, SendOutcome};
+use dray_types::whole_millis;
 
 use crate::machine::{MAX_LOST_RESPONSES, MAX_VISIBLE_ATTEMPTS, SendingStep};
 
@@ -88,7 +90,7 @@ pub fn decide_not_found(step: &SendingStep, is_own_request: bool, now_ms: u64) -
     {
         return NotFoundAction::LeaveUnknown;
     }
-    let lifetime = u64::try_from(REQUEST_LIFETIME.as_millis()).unwrap_or(u64::MAX);
+    let lifetime = whole_millis(REQUEST_LIFETIME);
     let settled_ms = step.since_ms().saturating_add(lifetime);
     if is_own_request || now_ms >= settled_ms {
         NotFoundAction::SendAgain

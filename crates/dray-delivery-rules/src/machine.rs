@@ -1,7 +1,7 @@
 //! The state machine of one visible request (messaging-reliability 12), without I/O.
 //!
 //! `READY → SENDING → DONE | UNKNOWN | FAILED`. `SENDING` is stored before the first byte of the visible request is
-//! sent, so that a later worker knows that something may be visible.
+//! sent, so that a later worker knows that something may be visible (write-ahead).
 //!
 //! Each state is a type and each transition consumes the step, so that a transition that is not allowed does not
 //! compile. A step that was not sent cannot be confirmed:

@@ -58,7 +58,7 @@ pub struct FileMetadata {
 }
 
 impl FileMetadata {
-    /// Whether it is a folder.
+    /// Whether DIAL reports a folder, whose URL ends with `/`.
     pub fn is_folder(&self) -> bool {
         self.node_type == "FOLDER"
     }
@@ -90,7 +90,7 @@ pub struct FolderListing {
     pub is_truncated: bool,
 }
 
-/// The condition of an upload.
+/// When an upload may take place (`If-Match`, `If-None-Match`: RFC 9110, section 13.1).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum UploadCondition {
     /// In any case; existing content is replaced.

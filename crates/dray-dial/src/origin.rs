@@ -21,7 +21,7 @@ const PERCENT_ENCODED: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'_')
     .remove(b'~');
 
-/// The class of a URL.
+/// Who serves a URL, which decides whether DIAL's key may go with a request for it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum UrlClass {
     /// A file of DIAL.

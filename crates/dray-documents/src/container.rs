@@ -180,7 +180,7 @@ pub(crate) fn read_zip_entry(
 /// Unpacked bytes below which the ratio does not matter.
 const RATIO_FREE_BYTES: u64 = 1 << 20;
 
-/// Whether this many unpacked bytes from this many packed bytes are a decompression bomb.
+/// Whether this many unpacked bytes from this many packed bytes are a decompression bomb (zip bomb).
 pub(crate) fn exceeds_ratio(unpacked: u64, packed: u64, max_ratio: u64) -> bool {
     // Tables of one repeated value have ratios of hundreds; below a megabyte this is harmless.
     unpacked > RATIO_FREE_BYTES && unpacked / packed.max(1) > max_ratio

@@ -1,4 +1,4 @@
-//! Receives a body: counts, decodes and passes it on, chunk by chunk (egress-security 13).
+//! Receives a response body: counts, decodes and passes it on, chunk by chunk (egress-security 13).
 //!
 //! Every bound is checked at every chunk, not at the end (B-1, I-7). The [`ByteSink`] decides where the bytes go, and
 //! computes their digest.
@@ -28,7 +28,7 @@ pub struct BodyLimits {
     pub limit: u64,
     /// Longest wait for the next chunk (B-8).
     pub idle: Duration,
-    /// Least bytes per second over the whole body, once the grace is over; 0 for none (B-8).
+    /// The slow-peer limit: least bytes per second over the whole body, once the grace is over; 0 for none (B-8).
     pub floor: u64,
     /// Time before the floor counts (B-8).
     pub grace: Duration,

@@ -28,7 +28,7 @@ impl TimeBudget {
         self.end
     }
 
-    /// The time that is left.
+    /// Time until the end of the whole fetch; zero afterwards.
     pub fn left(&self) -> Duration {
         self.end.saturating_duration_since(Instant::now())
     }

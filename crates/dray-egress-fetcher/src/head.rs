@@ -60,7 +60,8 @@ pub enum BodyFraming {
 
 /// Judges a head. `limit` is the most bytes that the body may have.
 pub fn judge_head(parts: &Parts, limit: u64) -> Result<HeadDecision, Code> {
-    // Before the status: ambiguous framing is refused with every status.
+    // Before the status: ambiguous framing is refused with every status, as in request smuggling one of two parsers
+    // would end the body elsewhere.
     let framing = body_framing(parts.version, &parts.headers)?;
     let status = parts.status.as_u16();
     let (framing, whole) = match status {

@@ -23,7 +23,7 @@ mod list;
 
 use self::list::ListStarts;
 
-/// The bucket of questions.
+/// Bucket of the questions about hosts and of their answers, one record for each session.
 pub const QUESTION_BUCKET: &str = "dray_egress_questions";
 /// Most attempts at a change that others keep overtaking.
 const MAX_ATTEMPTS: usize = 8;
@@ -206,7 +206,7 @@ pub(crate) struct GivenAnswer {
 }
 
 impl GivenAnswer {
-    /// Reads the answer of a request.
+    /// Checks the answer in a request: one that is neither allow nor deny is refused.
     pub(crate) fn of_request(
         body: &v1::AnswerEgressQuestionRequest,
     ) -> Result<Self, QuestionError> {

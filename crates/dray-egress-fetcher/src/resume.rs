@@ -1,4 +1,5 @@
-//! The data for requesting the rest of an interrupted body (RFC 9110, sections 13.1.5 and 14).
+//! The data for the range request of the rest of an interrupted body (`Range`, `If-Range`: RFC 9110, sections 13.1.5
+//! and 14).
 //!
 //! Only a strong validator proves that the rest belongs to the part that is stored already.
 

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::model::{AgentInputFile, FileType};
 
-/// The turn of a file.
+/// Whether a file came before the current message or with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum FileTurn {

@@ -237,7 +237,7 @@ impl From<ReminderLayout> for &'static str {
     }
 }
 
-/// An unknown name.
+/// A name that the closed list of its kind does not have; the message lists the known ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("no such {what}; there are: {known}")]
 pub struct UnknownName {

@@ -168,7 +168,7 @@ impl ChatItem {
     }
 }
 
-/// A part of a message.
+/// Text or a file, in the order in which the message has them.
 #[derive(Clone, Debug, PartialEq)]
 pub enum MessagePart {
     /// Text, as its author wrote it.

@@ -13,7 +13,7 @@ use crate::model::{ChatItem, MessageRole};
 /// How often a running engine checks whether it was stopped.
 pub const STOP_POLL: Duration = Duration::from_millis(200);
 
-/// The prompt of one call.
+/// The text of the current message, which an engine gets as its prompt.
 pub fn call_prompt(built: &BuiltContext) -> String {
     built.current_user_message.text()
 }

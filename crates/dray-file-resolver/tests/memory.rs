@@ -9,9 +9,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::future::try_join_all;
-use opentelemetry::metrics::MeterProvider as _;
 
-use dray_bus::{Bus, Meta, Topology};
+use dray_bus::{Meta, test_bus};
 use dray_file_resolver::FileResolver;
 use dray_proto::convert::ContentSource;
 use dray_proto::v1;
@@ -38,13 +37,9 @@ fn status(name: &str) -> u64 {
 async fn r7_parallel_base64_of_large_files_is_bounded() {
     let folder = tempfile::tempdir().unwrap();
     let clock = Clock::system();
-    let meter = opentelemetry::metrics::noop::NoopMeterProvider::new().meter("test");
     let (_s3, options) = EmbeddedS3::start(&folder.path().join("s3")).await.unwrap();
     let store = Store::open(&options, clock.clone()).await.unwrap();
-    let bus = Bus::in_process(clock.clone(), &meter);
-    bus.apply_topology(&Topology::new(1, 1 << 30))
-        .await
-        .unwrap();
+    let bus = test_bus::in_process(&clock).await;
     let core = DialCore::start().await.unwrap();
     core.add_key("key", "b");
     core.put(

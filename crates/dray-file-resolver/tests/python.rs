@@ -6,14 +6,13 @@
 use std::path::Path;
 use std::process::{Command, Output};
 
-use dray_bus::{Bus, NatsOptions, Topology};
+use dray_bus::{Bus, NatsOptions, Topology, test_bus};
 use dray_file_resolver::FileResolver;
 use dray_service::{Host, RunningHost, Settings};
 use dray_testkit::dial::DialCore;
 use dray_testkit::nats::{NatsServer, NatsServerOptions};
 use dray_testkit::python::interpreter;
-use dray_types::{Clock, Secret, TenantId};
-use opentelemetry::metrics::MeterProvider as _;
+use dray_types::{Secret, TenantId};
 use prost::Message as _;
 
 fn root() -> &'static Path {
@@ -56,10 +55,7 @@ async fn connect(nats: &NatsServer, user: &str) -> Bus {
         password: Secret::new(TEST_PASSWORD),
         ..NatsOptions::at(nats.url()).named(user)
     };
-    let meter = opentelemetry::metrics::noop::NoopMeterProvider::new().meter("test");
-    Bus::connect(&options, Clock::system(), &meter)
-        .await
-        .unwrap()
+    test_bus::connect(&options).await
 }
 
 struct PublisherFixture {

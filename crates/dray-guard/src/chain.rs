@@ -176,7 +176,8 @@ impl Chain {
             target: None,
         };
         let reference = single_location(locations).ok_or(refuse(Code::RedirectInvalid))?;
-        // The limit counts redirects, so five allow six requests.
+        // The limit counts redirects, so five allow six requests. It also ends redirect loops, so no target is
+        // remembered.
         if self.followed >= self.policy.admin().max_redirects.get() {
             return Err(refuse(Code::RedirectLimit));
         }

@@ -27,7 +27,7 @@ pub struct HostPattern {
     wildcard: bool,
 }
 
-/// A set of patterns; order, case, duplicates and root dots of the text do not matter (H-4).
+/// The hosts of an allow list or a deny list; order, case, duplicates and root dots of the text do not matter (H-4).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HostPatterns(BTreeSet<HostPattern>);
 

@@ -96,9 +96,9 @@ impl RequestKind {
 /// The rules of the policy files, for one caller. They apply to a whole chain, even if the files change (C-4).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CallerRules {
-    /// The rules.
+    /// The compiled rules, as they were when the fetch began.
     pub rules: Arc<RuleSet>,
-    /// The caller.
+    /// The caller by whom roles are chosen.
     pub caller: Caller,
     /// The kind of the request.
     pub kind: RequestKind,

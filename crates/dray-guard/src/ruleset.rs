@@ -50,7 +50,7 @@ pub mod replay;
 pub mod source;
 
 pub use compile::{PolicyFileProblem, RoleLimits};
-pub use decide::{Caller, ObservedPart, RequestView, RuleDecision, Undecided};
+pub use decide::{Caller, ObservedPart, RequestView, RuleDecision, UnrecordedPart};
 pub use source::{MAX_POLICY_BYTES, PolicyText};
 
 use compile::{CompiledRole, CompiledRule, InterceptRule};

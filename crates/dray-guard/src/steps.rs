@@ -72,7 +72,7 @@ pub enum RuleOwner {
 /// A step that was judged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct JudgedStep {
-    /// The step.
+    /// The check, in the order in which a policy makes them.
     pub step: PolicyStep,
     /// The owner of the rule that decided it.
     pub owner: RuleOwner,

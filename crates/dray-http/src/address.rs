@@ -1,4 +1,4 @@
-//! The part of a URL that identifies the receiver of a request.
+//! Base URLs of configurations, and the part of a URL that identifies the receiver of a request.
 
 use reqwest::Url;
 
@@ -12,9 +12,56 @@ pub fn url_authority(url: &Url) -> Option<String> {
     })
 }
 
+/// The rest of a sentence about a setting that [`parse_base_url`] refuses.
+pub const BASE_URL_RULE: &str = "must be an http or https URL without user, query and fragment";
+
+/// Parses a configured URL to which paths are appended; `None` for one that breaks [`BASE_URL_RULE`].
+pub fn parse_base_url(text: &str) -> Option<Url> {
+    // The parser would remove white space at both ends and escape it elsewhere; a setting with it is a mistake.
+    if text.contains(char::is_whitespace) {
+        return None;
+    }
+    let url = Url::parse(text).ok()?;
+    let is_base = matches!(url.scheme(), "http" | "https")
+        && url.has_host()
+        // Credentials in a URL would end up in logs.
+        && url.username().is_empty()
+        && url.password().is_none()
+        // A query or a fragment would be in the middle of the requested URL.
+        && url.query().is_none()
+        && url.fragment().is_none();
+    is_base.then_some(url)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_base_url_is_http_and_has_nothing_that_an_appended_path_would_displace() {
+        for text in [
+            "https://app.daytona.io/api",
+            "http://[::1]:80/",
+            "HTTPS://h",
+        ] {
+            assert!(parse_base_url(text).is_some(), "{text}");
+        }
+        for text in [
+            "",
+            "host",
+            "ftp://host",
+            "https://",
+            "http://user@host",
+            "http://:word@host",
+            "http://host?a=b",
+            "http://host/#part",
+            " http://host",
+            "http://host/a b",
+            "data:text/plain,a",
+        ] {
+            assert!(parse_base_url(text).is_none(), "{text}");
+        }
+    }
 
     #[test]
     fn a_port_is_named_where_it_is_not_the_schemes_own() {

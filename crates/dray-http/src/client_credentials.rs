@@ -23,9 +23,9 @@ const MAX_LIFETIME_SECONDS: f64 = 365.0 * 86_400.0;
 pub struct ClientCredentials<'a> {
     /// URL of the token endpoint.
     pub token_url: &'a str,
-    /// Id of the client.
+    /// `client_id` of RFC 6749, section 2.2, as the authorization server registered it.
     pub client_id: &'a str,
-    /// Secret of the client.
+    /// `client_secret` of RFC 6749, section 2.3.1: sent in the body, and in the header where the server refuses that.
     pub client_secret: &'a Secret,
     /// Scopes of the token, separated by spaces; without them the server decides.
     pub scope: Option<&'a str>,
@@ -36,7 +36,7 @@ pub struct ClientCredentials<'a> {
 /// A token that can be the value of a header.
 #[derive(Clone, Debug)]
 pub struct AccessToken {
-    /// The token.
+    /// The bearer token (RFC 6750), valid as the value of a header.
     pub secret: Secret,
     /// How long it is valid, where the server says it in a readable form.
     pub lifetime: Option<Duration>,

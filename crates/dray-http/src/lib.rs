@@ -48,7 +48,7 @@ use std::pin::Pin;
 use bytes::Bytes;
 use futures_util::Stream;
 
-pub use address::url_authority;
+pub use address::{BASE_URL_RULE, parse_base_url, url_authority};
 pub use client::{HttpClient, HttpTimeouts, TrustedAuthorities};
 pub use client_credentials::{AccessToken, ClientCredentials, TokenError};
 pub use error::{FailureKind, HttpError, RequestProgress};

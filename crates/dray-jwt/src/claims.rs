@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
+use dray_types::whole_millis;
 use serde_json::{Map, Value};
 
 use crate::verifier::TokenError;
 
-/// Accepted difference between the clocks of two servers.
+/// Accepted difference between the clocks of two servers (clock skew).
 pub const CLOCK_LEEWAY: Duration = Duration::from_mins(1);
 
 const INVALID_TOKEN: TokenError = TokenError::Invalid("the token is not valid");
@@ -137,7 +138,7 @@ fn date_ms(value: &Value) -> Result<u64, TokenError> {
 }
 
 fn leeway_ms() -> u64 {
-    u64::try_from(CLOCK_LEEWAY.as_millis()).unwrap_or(u64::MAX)
+    whole_millis(CLOCK_LEEWAY)
 }
 
 #[cfg(test)]

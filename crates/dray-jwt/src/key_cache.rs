@@ -1,4 +1,4 @@
-//! The public keys of an issuer, cached.
+//! The public keys of an issuer, cached across key rotation.
 //!
 //! Keys are loaded again when they are ten minutes old, and when a token has an unknown key id: at most once in thirty
 //! seconds, so that invented ids cause no load. While the issuer cannot be reached, known keys are valid
@@ -8,7 +8,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use dray_types::Clock;
+use dray_types::{Clock, whole_millis};
 use futures_util::future::BoxFuture;
 use jsonwebtoken::{Algorithm, DecodingKey};
 use tokio::task::JoinSet;
@@ -128,7 +128,7 @@ impl KeyState {
     fn is_older_than(&self, age: Duration) -> bool {
         let now = self.clock.now_ms();
         let fetched = self.cached().fetched_at_ms;
-        fetched.is_none_or(|time| now.saturating_sub(time) >= millis(age))
+        fetched.is_none_or(|time| now.saturating_sub(time) >= whole_millis(age))
     }
 
     fn find_cached_key(&self, id: Option<&str>, algorithm: Algorithm) -> Option<DecodingKey> {
@@ -145,7 +145,7 @@ impl KeyState {
         let mut cached = self.cached();
         let is_due = cached
             .attempted_at_ms
-            .is_none_or(|time| now.saturating_sub(time) >= millis(MIN_FETCH_INTERVAL));
+            .is_none_or(|time| now.saturating_sub(time) >= whole_millis(MIN_FETCH_INTERVAL));
         if is_due {
             cached.attempted_at_ms = Some(now);
         }
@@ -176,8 +176,4 @@ enum RefreshError {
     Source(LoadCause),
     #[error(transparent)]
     Content(#[from] KeySetError),
-}
-
-fn millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }

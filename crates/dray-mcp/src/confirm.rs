@@ -28,7 +28,7 @@ const CONFIRM_KEY: &str = "confirm";
 pub struct OfferedChat {
     /// Its displayed name, as `PLATFORM:CHAT`.
     pub name: String,
-    /// The chat.
+    /// The chat as a delivery names it.
     pub target: v1::ChatTarget,
 }
 

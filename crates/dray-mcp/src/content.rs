@@ -23,7 +23,7 @@ const CHUNK_BYTES: usize = 256 * 1024;
 /// Label of content of unknown type.
 const UNKNOWN_TYPE: &str = "application/octet-stream";
 
-/// A file that is in the store.
+/// Content that a tool placed in the store, with the type that its bytes have.
 #[derive(Clone, Debug)]
 pub(crate) struct StoredFile {
     pub(crate) claim: Claim,

@@ -90,7 +90,7 @@ pub enum InstallAction {
 /// One change of one configuration.
 #[derive(Clone, Debug)]
 pub struct InstallOptions {
-    /// The client.
+    /// The client whose configuration changes.
     pub client: Client,
     /// The scope; `None` uses [`Client::default_scope`].
     pub scope: Option<InstallScope>,
@@ -98,7 +98,7 @@ pub struct InstallOptions {
     pub name: String,
     /// How the client reaches the server. Not used when the entry is removed.
     pub server: ServerLaunch,
-    /// The action.
+    /// What happens to the entry.
     pub action: InstallAction,
     /// Reports what would happen, and writes nothing.
     pub print_only: bool,

@@ -132,13 +132,13 @@ impl Default for FileLimits {
 /// The ticket endpoint of a server, through whose URLs files bypass the model.
 #[derive(Clone, Debug)]
 pub struct TicketAccess {
-    /// Creates the tickets.
+    /// Creates the tickets and keeps their records.
     pub service: TicketService,
     /// Base of their URLs, such as `http://127.0.0.1:7340`.
     pub base_url: String,
 }
 
-/// The options of a server.
+/// What a server offers to its clients, and how far its tools may reach.
 #[derive(Clone, Debug, Default)]
 pub struct ServerOptions {
     /// The tools to offer; `None` offers all that the permissions allow.

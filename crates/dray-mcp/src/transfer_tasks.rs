@@ -61,7 +61,7 @@ pub(crate) fn is_transfer_id(id: &str) -> bool {
     id.starts_with(record::ID_PREFIX)
 }
 
-/// A new id of a transfer.
+/// A random id that [`is_transfer_id`] recognises.
 pub(crate) fn new_id() -> OperationId {
     record::new_id()
 }

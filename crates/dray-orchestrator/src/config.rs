@@ -5,6 +5,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
 use dray_agent::approval::ApprovalRule;
+use dray_http::{BASE_URL_RULE, parse_base_url};
 use dray_service::config::{ConfigProblem, Section, VariableAlias};
 use dray_types::{ByteSize, Period, Secret};
 use schemars::JsonSchema;
@@ -412,12 +413,10 @@ impl Config {
         // Only the text is checked: a name that does not resolve yet must not stop the start.
         let invalid = endpoints.into_iter().filter(|(_, url)| {
             let url = url.as_deref();
-            url.is_some_and(|url| !is_base_url(url))
+            url.is_some_and(|url| parse_base_url(url).is_none())
         });
         invalid
-            .map(|(field, _)| {
-                ConfigProblem::new(field, "must be an http or https URL without user and query")
-            })
+            .map(|(field, _)| ConfigProblem::new(field, BASE_URL_RULE))
             .collect()
     }
 
@@ -483,15 +482,5 @@ fn is_loopback_url(url: &str) -> bool {
             || address
                 .parse::<std::net::IpAddr>()
                 .is_ok_and(|address| address.is_loopback())
-    })
-}
-
-fn is_base_url(url: &str) -> bool {
-    url.parse::<http::Uri>().is_ok_and(|url| {
-        let authority = url.authority().map(http::uri::Authority::as_str);
-        matches!(url.scheme_str(), Some("http" | "https"))
-            && authority.is_some_and(|authority| !authority.contains('@'))
-            // Paths are appended to a base URL, so a query would be in the middle.
-            && url.query().is_none()
     })
 }

@@ -43,7 +43,7 @@ pub struct ListedManifest {
     pub modified: u64,
 }
 
-/// The manifests of a directory.
+/// Reads agent manifests from the operator's directory, and again when a file changes.
 #[derive(Debug)]
 pub struct ManifestDirectory {
     folder: Option<PathBuf>,

@@ -137,7 +137,8 @@ impl OrchestratorMetrics {
         }
     }
 
-    /// The labels of a turn.
+    /// Agent and client as metric labels. Names beyond a bounded number share one label, so that callers cannot create
+    /// series.
     pub(crate) fn turn_labels(&self, agent: &str, client: &str) -> [KeyValue; 2] {
         [
             KeyValue::new("agent", bounded(&self.names.agents, agent)),

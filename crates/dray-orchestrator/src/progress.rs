@@ -20,7 +20,7 @@ struct ProgressRecord {
 /// A run of a response in the background.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ResponseRun {
-    /// Id of the response.
+    /// Id of the response, as the API shows it.
     pub(crate) id: String,
     /// Number of times that a replica has taken it over.
     pub(crate) takeovers: u32,

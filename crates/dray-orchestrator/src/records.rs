@@ -14,7 +14,7 @@ use dray_types::{Artifact, ByteSize, Claim, Clock, Deadline, OperationId, Sha256
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-/// Bucket of the records.
+/// Bucket of what clients store over the public API: responses, conversations, files, approvals and their indexes.
 pub(crate) const RECORD_BUCKET: &str = "dray_client_state";
 /// Longest time for a write to the store, and for a read from it.
 pub(crate) const STORE_TIMEOUT: Duration = Duration::from_secs(30);

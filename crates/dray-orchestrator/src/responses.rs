@@ -113,7 +113,7 @@ struct HistoryEntry {
     stored_ms: u64,
 }
 
-/// The record of a response.
+/// The stored form of one response of `/v1/responses`, which names its document in the store.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct ResponseRecord {
     pub(crate) status: ResponseStatus,

@@ -19,6 +19,7 @@ use dray_tool_mcp::{
     CallbackRefusal, ConfirmedSignIn, PendingSignIn, RenewalLease, SignInKeeper, SignInOwner,
     SignInStoreError,
 };
+use dray_types::whole_millis;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use url::Url;
@@ -219,7 +220,7 @@ impl StoredSignIns {
     ) -> Result<SealedRecord, RequestFailure> {
         let value = serde_json::to_vec(value).map_err(|_| RequestFailure::unexpected())?;
         let sealed = self.seal.seal(&associated_data(kind, principal, id), value);
-        let lifetime_ms = u64::try_from(lifetime.as_millis()).unwrap_or(u64::MAX);
+        let lifetime_ms = whole_millis(lifetime);
         Ok(SealedRecord {
             expires_ms: self.records.now_ms().saturating_add(lifetime_ms),
             sealed: sealed.ok_or_else(RequestFailure::unexpected)?,

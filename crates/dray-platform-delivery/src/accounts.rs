@@ -12,7 +12,7 @@ use crate::error::DeliveryError;
 /// Concurrent uploads of one account (platform-delivery 10.4).
 const MAX_CONCURRENT_UPLOADS: usize = 3;
 
-/// One account on one platform.
+/// A configured account with its connection to the platform, and the tenant that may use it.
 #[derive(Clone, Debug)]
 pub struct PlatformAccount {
     /// Name of the account in the configuration.

@@ -2,15 +2,16 @@
 //!
 //! A delivery takes its place when it is requested, before its files are copied out of the sandbox. It is shown when no
 //! earlier place is open, on any replica and for any duration of the copies. A place is open until the delivery ends or
-//! waits for its platform, and no longer than the timeout, so that a delivery that hangs cannot block its chat. Places
-//! are written by compare-and-set; a later place always has a larger number, even if the clocks of replicas differ.
+//! waits for its platform, and no longer than the timeout, so that a delivery that hangs cannot block its chat
+//! (head-of-line blocking). Places are written by compare-and-set; a later place always has a larger number, even if
+//! the clocks of replicas differ.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use dray_bus::{KeyError, KeyValue};
-use dray_types::{Clock, Sha256Digest};
+use dray_types::{Clock, Sha256Digest, whole_millis};
 use serde::{Deserialize, Serialize};
 use tokio::sync::Mutex;
 
@@ -173,7 +174,7 @@ impl ChatOrder {
 
     fn times(&self) -> (u64, u64) {
         let now_ms = self.clock.now_ms();
-        let timeout = u64::try_from(self.timeout.as_millis()).unwrap_or(u64::MAX);
+        let timeout = whole_millis(self.timeout);
         (now_ms, now_ms.saturating_add(timeout))
     }
 

@@ -9,7 +9,7 @@ use dray_bus::KeyError;
 use dray_proto::v1;
 use dray_types::{Period, TenantId};
 
-use crate::cache::{ObjectNeeds, Uses};
+use crate::cache::{ObjectNeeds, ObjectUses};
 use crate::chat_positions::chat_of;
 use crate::queue::Order;
 use crate::record::{DeliveryRecord, WaitingReason};
@@ -30,7 +30,7 @@ pub struct IndexEntry {
     pub revision: u64,
     /// Its id.
     pub delivery: String,
-    /// Its session.
+    /// Session of the agent that requested it.
     pub session: String,
     /// Its platform, account and chat, as requested.
     pub target: v1::ChatTarget,
@@ -122,7 +122,7 @@ impl DeliveryIndex {
     }
 
     /// The cached objects that deliveries need, as far as records were read.
-    pub(crate) fn uses(&self, now_ms: u64, lifetime: Period) -> Uses {
+    pub(crate) fn uses(&self, now_ms: u64, lifetime: Period) -> ObjectUses {
         self.lock().needs.uses(now_ms, lifetime)
     }
 

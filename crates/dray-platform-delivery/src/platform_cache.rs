@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use dray_bus::{Bus, KeyError, KeyValue};
 use dray_platform::Route;
-use dray_types::{Clock, Sha256Digest, TenantId};
+use dray_types::{Clock, Sha256Digest, TenantId, whole_millis};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -271,7 +271,7 @@ impl PlatformCache {
         lifetime: Duration,
         revision: u64,
     ) -> Result<(), KeyError> {
-        let lifetime = u64::try_from(lifetime.as_millis()).unwrap_or(u64::MAX);
+        let lifetime = whole_millis(lifetime);
         let expiring = ExpiringValue {
             until_ms: self.clock.now_ms().saturating_add(lifetime),
             value,

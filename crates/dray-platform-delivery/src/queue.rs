@@ -12,7 +12,7 @@ pub const MAX_WAITING_DELIVERIES: usize = 2;
 /// When a delivery was requested, and its id.
 pub type Order = (u64, String);
 
-/// The queues of all chats.
+/// The deliveries that wait for their turn, by chat. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub struct ChatQueues {
     queues: Arc<Mutex<HashMap<String, ChatQueue>>>,

@@ -1,4 +1,6 @@
 //! The records of deliveries in the bucket `dray_deliveries`, changed only by compare-and-set.
+//!
+//! A record holds the delivery proof of each file: the platform's own ids of its messages.
 
 use std::time::Duration;
 
@@ -27,7 +29,7 @@ pub struct RecordStore {
 /// A record with its revision, which the next write must name.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RevisionedRecord {
-    /// The record.
+    /// The record as it is stored at that revision.
     pub record: DeliveryRecord,
     /// Its revision; 0 while it is not stored.
     pub revision: u64,

@@ -4,6 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use dray_http::{HttpClient, HttpResponse, RequestBuilder, url_authority};
+use dray_platform::http::parse_base_url;
 use dray_platform::{ErrorKind, PlatformError, SendOutcome};
 use dray_types::Secret;
 use serde::Deserialize;
@@ -43,11 +44,7 @@ impl DiscordApi {
         if options.token.is_empty() {
             return Err(option_error("the token is missing"));
         }
-        if !options.base_url.starts_with("https://") && !options.base_url.starts_with("http://") {
-            return Err(option_error("base_url must be http or https"));
-        }
-        let base = Url::parse(&options.base_url)
-            .map_err(|cause| option_error("base_url is not a URL").caused_by(cause))?;
+        let base = parse_base_url("base_url", &options.base_url)?;
         let timeouts = dray_http::HttpTimeouts {
             connect: options.connect_timeout.as_duration(),
             idle: options.idle_timeout.as_duration(),
@@ -55,7 +52,7 @@ impl DiscordApi {
         };
         Ok(Self {
             client: HttpClient::new(timeouts, options.ca_file.as_deref())?,
-            base: options.base_url.trim_end_matches('/').to_owned(),
+            base: base.as_str().trim_end_matches('/').to_owned(),
             own_host: url_authority(&base).ok_or_else(|| option_error("base_url names no host"))?,
             file_hosts: options.file_hosts.clone(),
             gateway_hosts: options.gateway_hosts.clone(),

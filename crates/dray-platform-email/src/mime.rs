@@ -18,7 +18,7 @@ use crate::options::EmailOptions;
 /// Bytes in one line of base64: 76 characters (RFC 2045, 6.8).
 const BASE64_LINE_BYTES: usize = 57;
 
-/// One chunk of a mail.
+/// A piece of a mail in the order in which it is written.
 #[derive(Debug)]
 pub(crate) enum MailChunk<'a> {
     /// Headers, boundaries or encoded text, written unchanged.

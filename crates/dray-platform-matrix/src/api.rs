@@ -4,6 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use dray_http::{HttpClient, HttpResponse, RequestBuilder};
+use dray_platform::http::parse_base_url;
 use dray_platform::{ByteStream, ErrorKind, PlatformError, SendOutcome, http};
 use dray_types::Secret;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
@@ -64,10 +65,7 @@ impl MatrixApi {
         if options.token.is_empty() {
             return Err(invalid_option("the token is missing"));
         }
-        let base = options.homeserver.trim_end_matches('/');
-        if !base.starts_with("https://") && !base.starts_with("http://") {
-            return Err(invalid_option("homeserver must be http or https"));
-        }
+        let base = parse_base_url("homeserver", &options.homeserver)?;
         let timeouts = dray_http::HttpTimeouts {
             connect: options.connect_timeout.as_duration(),
             idle: options.idle_timeout.as_duration(),
@@ -75,7 +73,7 @@ impl MatrixApi {
         };
         Ok(Self {
             client: HttpClient::new(timeouts, options.ca_file.as_deref())?,
-            base: base.to_owned(),
+            base: base.as_str().trim_end_matches('/').to_owned(),
             token: options.token.clone(),
         })
     }

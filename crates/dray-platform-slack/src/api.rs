@@ -4,6 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use dray_http::{HttpClient, HttpResponse, url_authority};
+use dray_platform::http::parse_base_url;
 use dray_platform::{ByteStream, ErrorKind, PlatformError, SendOutcome, http};
 use dray_types::Secret;
 use serde_json::Value;
@@ -28,8 +29,7 @@ impl SlackApi {
         if options.token.is_empty() {
             return Err(invalid_option("the token is missing"));
         }
-        let base = Url::parse(&options.base_url)
-            .map_err(|cause| invalid_option("base_url is not a URL").caused_by(cause))?;
+        let base = parse_base_url("base_url", &options.base_url)?;
         let mut hosts = options.file_hosts.clone();
         // The API's own host serves files too, as the fake server does.
         hosts.extend(url_authority(&base));

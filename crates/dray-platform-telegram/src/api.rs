@@ -4,11 +4,11 @@ use std::fmt;
 use std::time::Duration;
 
 use dray_http::{HttpClient, MultipartForm};
+use dray_platform::http::parse_base_url;
 use dray_platform::{ErrorKind, PlatformError};
 use dray_types::{Period, Secret};
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use serde_json::Value;
-use url::Url;
 
 use crate::options::TelegramOptions;
 use crate::refusal::{ApiError, ResponseEnvelope, refusal_error};
@@ -50,18 +50,7 @@ impl TelegramApi {
         if !is_token {
             return Err(invalid_option("the token of the bot is missing or invalid"));
         }
-        let base = Url::parse(&options.base_url)
-            .map_err(|cause| invalid_option("base_url is not a URL").caused_by(cause))?;
-        // A user name, a query or a fragment would be lost or misplaced when the method is appended.
-        let is_plain = matches!(base.scheme(), "http" | "https")
-            && base.username().is_empty()
-            && base.query().is_none()
-            && base.fragment().is_none();
-        if !is_plain {
-            return Err(invalid_option(
-                "base_url must be http or https, without more",
-            ));
-        }
+        let base = parse_base_url("base_url", &options.base_url)?;
         let timeouts = dray_http::HttpTimeouts {
             connect: options.connect_timeout.as_duration(),
             idle: options.idle_timeout.as_duration(),

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use dray_http::{HttpClient, HttpResponse};
+use dray_platform::http::parse_base_url;
 use dray_platform::{
     AccountCheck, AccountOptions, ByteStream, ChatLimits, ConfirmedFile, DeliveryTarget,
     DuplicateProtection, ErrorKind, FilePermission, InboundAttachment, InboundMessage, InboundSink,
@@ -27,7 +28,6 @@ use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt as _;
 use tokio_util::io::ReaderStream;
 use tokio_util::sync::CancellationToken;
-use url::Url;
 
 use crate::kinds;
 use message::BridgeMessage;
@@ -97,8 +97,7 @@ impl BridgePlatform {
         if !options.folder.is_absolute() {
             return Err(invalid_option("folder must be an absolute path"));
         }
-        let url = Url::parse(&options.base_url)
-            .map_err(|cause| invalid_option("base_url is not a URL").caused_by(cause))?;
+        let url = parse_base_url("base_url", &options.base_url)?;
         // The token and the paths of files are not encrypted, so they must not leave this machine.
         let is_local = match url.host() {
             Some(url::Host::Ipv4(address)) => address.is_loopback(),

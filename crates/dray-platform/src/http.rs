@@ -2,9 +2,21 @@
 
 use dray_http::{FailureKind, RequestProgress};
 use futures_util::StreamExt as _;
+use url::Url;
 
 use crate::delivery::ByteStream;
 use crate::error::{ErrorKind, PlatformError};
+
+/// Parses an option that is the base URL of a platform's API.
+///
+/// # Errors
+/// [`ErrorKind::BadFormat`] with the name of the option, for a URL that breaks [`dray_http::BASE_URL_RULE`].
+pub fn parse_base_url(option: &str, text: &str) -> Result<Url, PlatformError> {
+    dray_http::parse_base_url(text).ok_or_else(|| {
+        let rule = dray_http::BASE_URL_RULE;
+        PlatformError::new(ErrorKind::BadFormat, format!("{option} {rule}"))
+    })
+}
 
 /// The stream as a request body. Its error becomes [`ErrorKind::Source`].
 pub fn request_body(stream: ByteStream) -> dray_http::ByteStream {
@@ -67,6 +79,17 @@ mod tests {
 
     use super::*;
     use crate::error::SendOutcome;
+
+    #[test]
+    fn a_base_url_that_requests_cannot_extend_is_refused_with_the_name_of_its_option() {
+        assert_eq!(
+            parse_base_url("base_url", "https://h/api").unwrap().path(),
+            "/api"
+        );
+        let error = parse_base_url("base_url", "https://h/api?v=1").unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::BadFormat);
+        assert!(error.to_string().contains("base_url must be"), "{error}");
+    }
 
     #[test]
     fn a_send_that_may_have_arrived_is_ambiguous() {

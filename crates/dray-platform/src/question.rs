@@ -24,7 +24,7 @@ pub struct ChatQuestion {
     pub buttons: Vec<QuestionButton>,
 }
 
-/// A button of a question.
+/// One answer that a person can give by a press.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QuestionButton {
     /// Text on the button.

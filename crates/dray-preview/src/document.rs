@@ -18,9 +18,9 @@ use crate::view::SandboxView;
 
 /// Longest Markdown that is shown, in bytes, also of the reader's; the rest is left out.
 const MAX_SHOWN_MARKDOWN_BYTES: usize = 512 << 10;
-/// Path of the style.
+/// Path of the stylesheet of documents, relative to the origin of previews.
 pub(crate) const STYLE_PATH: &str = "/assets/document.css";
-/// The style.
+/// Content of the stylesheet of documents, part of the executable.
 pub(crate) const STYLE: &str = include_str!("../assets/document.css");
 
 /// How a file is made into a page.

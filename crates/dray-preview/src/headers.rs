@@ -1,4 +1,5 @@
-//! Header fields of every response, and the content policies.
+//! Header fields of every response, and the content security policies: pages of agents run scripts, and must not reach
+//! other previews or the user's logins with them (cross-site scripting).
 
 use axum::body::Body;
 use axum::response::Response;

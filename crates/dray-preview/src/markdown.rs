@@ -22,7 +22,7 @@ pub(crate) trait MarkdownLinks {
     fn picture(&self, target: &str) -> Option<String>;
 }
 
-/// The target of a link.
+/// Where a link of a document leads, which decides whether the page may follow it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum LinkTarget {
     /// A heading of the same document, with its `#`.

@@ -12,7 +12,7 @@ use dray_sandbox::{FileKind, Handle, SandboxPath};
 use dray_sandbox_tree as tree;
 use dray_store::Store;
 use dray_transfer_engine::policy::expand;
-use dray_types::{Clock, Deadline, TenantId};
+use dray_types::{Clock, Deadline, TenantId, whole_millis};
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
@@ -85,7 +85,7 @@ pub(crate) struct ServiceParts {
 /// The request for a preview.
 #[derive(Clone, Debug)]
 pub struct NewPreview {
-    /// The sandbox.
+    /// The sandbox that has the file, by session or by address.
     pub sandbox: v1::SandboxRef,
     /// A file or a directory, as the caller wrote it.
     pub path: Vec<u8>,
@@ -144,7 +144,7 @@ impl PreviewService {
             .lifetime
             .unwrap_or_else(|| system.config.lifetime.as_duration());
         preview.created_at_ms = now_ms;
-        let lifetime_ms = u64::try_from(lifetime.min(max_lifetime).as_millis()).unwrap_or(u64::MAX);
+        let lifetime_ms = whole_millis(lifetime.min(max_lifetime));
         preview.expires_at_ms = now_ms.saturating_add(lifetime_ms);
         let record = v1::PreviewRecord {
             preview: Some(preview.clone()),

@@ -21,13 +21,13 @@ use crate::view::SandboxView;
 const MAX_LISTED_ENTRIES: usize = 1000;
 /// Longest text that is shown, in bytes; the rest is left out.
 const MAX_SHOWN_TEXT_BYTES: u64 = 1 << 20;
-/// Path of the style.
+/// Path of the stylesheet of the viewer, relative to the origin of previews.
 pub(crate) const STYLE_PATH: &str = "/assets/viewer.css";
-/// Path of the script.
+/// Path of the viewer's script, relative to the origin of previews.
 pub(crate) const SCRIPT_PATH: &str = "/assets/viewer.js";
-/// The style.
+/// Content of the viewer's stylesheet, part of the executable.
 pub(crate) const STYLE: &str = include_str!("../assets/viewer.css");
-/// The script.
+/// Content of the viewer's script, part of the executable.
 pub(crate) const VIEWER_SCRIPT: &str = include_str!("../assets/viewer.js");
 
 /// How a file is shown.

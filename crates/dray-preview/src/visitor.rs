@@ -1,4 +1,4 @@
-//! The visitor of a link: a person, or a program that names itself.
+//! The visitor of a link: a person, or a link scanner that names itself.
 //!
 //! Chat platforms and mail gateways fetch links of messages. Those that say so in `User-Agent` are counted apart; a
 //! scanner that calls itself a browser cannot be, and counts as a person.

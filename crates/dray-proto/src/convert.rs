@@ -3,7 +3,9 @@
 
 use std::time::Duration;
 
-use dray_types::{Artifact, Claim, Fault, FaultCode, RetryAdvice, Sha256Digest, TenantId};
+use dray_types::{
+    Artifact, Claim, Fault, FaultCode, RetryAdvice, Sha256Digest, TenantId, whole_millis,
+};
 
 use crate::v1;
 
@@ -90,7 +92,7 @@ impl From<Fault> for v1::Fault {
             RetryAdvice::Never => (false, 0),
             RetryAdvice::After(delay) => {
                 // Fractions of a millisecond are dropped, so the delay is at most 1 ms too short.
-                (true, u64::try_from(delay.as_millis()).unwrap_or(u64::MAX))
+                (true, whole_millis(delay))
             }
         };
         Self {

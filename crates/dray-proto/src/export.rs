@@ -36,7 +36,7 @@ impl TreeFormat {
 /// A file or directory to copy out of a sandbox into the artifact store.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Export {
-    /// The sandbox.
+    /// Sandbox from which the file or directory is copied.
     pub sandbox: v1::SandboxRef,
     /// Absolute, `~/…`, or relative to the session's working directory. Links are followed.
     pub path: Vec<u8>,

@@ -9,7 +9,7 @@ use dray_types::PlatformKind;
 use crate::contract::{PLATFORM_AREA, Work};
 use crate::v1;
 
-/// One queue of work.
+/// A durable consumer of one area of the work stream, with its limits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WorkQueue {
     /// Name of the durable consumer: the name of the service that pulls from it, or another name that the service

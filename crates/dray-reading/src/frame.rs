@@ -1,5 +1,5 @@
-//! The frame that says «data, not instructions», closed by a marker that the file's author cannot know
-//! (read-attachment 11.1, 11.2).
+//! The frame around untrusted content that says «data, not instructions», closed by a marker that the file's author
+//! cannot know (prompt injection; read-attachment 11.1, 11.2).
 
 use dray_types::hex::hex_digits;
 use rand::TryRngCore as _;

@@ -2,6 +2,7 @@
 
 use dray_documents::classify::Kind;
 use dray_documents::limits::Limits;
+use dray_types::whole_millis;
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
@@ -107,9 +108,7 @@ impl Policy {
     /// The limits of one conversion.
     pub fn limits(&self) -> Limits {
         let wall = std::time::Duration::try_from_secs_f64(self.convert_wall_clock_seconds);
-        let wall_ms = wall.map_or(15_000, |wall| {
-            u64::try_from(wall.as_millis()).unwrap_or(u64::MAX).max(1)
-        });
+        let wall_ms = wall.map_or(15_000, |wall| whole_millis(wall).max(1));
         Limits {
             max_elements: self.convert_max_elements,
             max_text_bytes: self.convert_max_decompressed_bytes,

@@ -92,15 +92,15 @@ async fn silence_ends_with_the_limit_of_time_and_the_whole_group_is_gone() {
         .await;
     assert_eq!(worked, WorkerOutcome::Stopped(Limit::Time));
     let pid = std::fs::read_to_string(folder.path().join("pid")).unwrap();
-    let alive = || {
+    let is_running = || {
         std::fs::read_to_string(format!("/proc/{}/stat", pid.trim()))
             .is_ok_and(|stat| !stat.contains(") Z "))
     };
     let until = std::time::Instant::now() + std::time::Duration::from_secs(10);
-    while alive() && std::time::Instant::now() < until {
+    while is_running() && std::time::Instant::now() < until {
         tokio::task::yield_now().await;
     }
-    assert!(!alive());
+    assert!(!is_running());
 }
 
 #[tokio::test]

@@ -11,7 +11,7 @@ use dray_sandbox::metadata::{Metadata, Transport};
 use dray_sandbox::path::SandboxPath;
 use futures_util::stream;
 
-use crate::{Fixture, Traits};
+use crate::{Fixture, SandboxTraits};
 
 /// The sandbox and the directory of one case.
 #[derive(Debug)]
@@ -23,7 +23,7 @@ pub struct CaseContext<'f> {
     /// The directory of this case, without links in it; empty.
     pub directory: SandboxPath,
     /// Capabilities of the sandbox.
-    pub traits: Traits,
+    pub traits: SandboxTraits,
 }
 
 impl<'f> CaseContext<'f> {
@@ -69,7 +69,7 @@ impl<'f> CaseContext<'f> {
     }
 
     /// Skips the case unless the sandbox has this capability.
-    pub(super) fn needs(&self, has: impl Fn(&Traits) -> bool) -> Result<(), CaseEnd> {
+    pub(super) fn needs(&self, has: impl Fn(&SandboxTraits) -> bool) -> Result<(), CaseEnd> {
         if has(&self.traits) {
             return Ok(());
         }

@@ -67,8 +67,8 @@ pub trait Fixture: Debug + Send + Sync {
     async fn sh(&self, directory: &SandboxPath, script: &str) -> Option<String>;
 
     /// The capabilities of this sandbox.
-    fn traits(&self) -> Traits {
-        Traits::default()
+    fn traits(&self) -> SandboxTraits {
+        SandboxTraits::default()
     }
 
     /// Ends the sandbox and starts another that has the same address and an empty workspace. `false` when it cannot.
@@ -84,7 +84,7 @@ pub trait Fixture: Debug + Send + Sync {
     reason = "each is an independent property of a sandbox"
 )]
 #[derive(Clone, Copy, Debug)]
-pub struct Traits {
+pub struct SandboxTraits {
     /// Names that are not UTF-8 are supported; otherwise they give `invalid_name`.
     pub byte_names: bool,
     /// Symbolic links exist and are distinguished from their targets.
@@ -107,7 +107,7 @@ pub struct Traits {
     pub live_output: bool,
 }
 
-impl Default for Traits {
+impl Default for SandboxTraits {
     fn default() -> Self {
         Self {
             byte_names: true,
@@ -216,7 +216,7 @@ pub const CONFORMANCE_CASES: &[(&str, Case)] = case_list![
     handles::a_replaced_sandbox_is_gone,
 ];
 
-/// Cases of programs that a caller runs, which a sandbox without [`Traits::commands`] skips.
+/// Cases of programs that a caller runs, which a sandbox without [`SandboxTraits::commands`] skips.
 pub const PROGRAM_CASES: &[&str] = &[
     "a_program_ends_with_its_status",
     "a_signal_is_part_of_the_status",
@@ -242,7 +242,7 @@ pub const PROGRAM_CASES: &[&str] = &[
     "a_program_whose_reader_is_gone_ends_with_its_children",
 ];
 
-/// Cases that a sandbox without [`Traits::live_output`] skips.
+/// Cases that a sandbox without [`SandboxTraits::live_output`] skips.
 pub const LIVE_OUTPUT_CASES: &[&str] = &[
     "output_comes_while_the_program_runs",
     "a_program_whose_reader_is_gone_ends_with_its_children",

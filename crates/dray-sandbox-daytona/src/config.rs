@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use dray_sandbox_hosted::is_base_url;
+use dray_http::parse_base_url;
 use dray_types::{Period, Secret};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -59,13 +59,13 @@ pub enum ConfigError {
 impl Config {
     /// Checks both URLs: ids are appended to them, and the key is sent to them.
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
-        if !is_base_url(&self.api_url) {
+        if parse_base_url(&self.api_url).is_none() {
             return Err(ConfigError::Address("api_url"));
         }
         if self
             .toolbox_url
             .as_deref()
-            .is_some_and(|url| !is_base_url(url))
+            .is_some_and(|url| parse_base_url(url).is_none())
         {
             return Err(ConfigError::Address("toolbox_url"));
         }

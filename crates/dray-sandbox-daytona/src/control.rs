@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use dray_http::HttpClient;
+use dray_http::{HttpClient, parse_base_url};
 use dray_sandbox::{Error, ErrorKind};
-use dray_sandbox_hosted::{MessageRefusal, http_client, is_base_url, refused, unanswered};
+use dray_sandbox_hosted::{MessageRefusal, http_client, refused, unanswered};
 use dray_types::Clock;
 use jiff::Timestamp;
 use serde::de::Error as _;
@@ -141,13 +141,12 @@ impl ControlClient {
     pub(crate) fn toolbox(&self, info: &SandboxInfo) -> Result<String, Error> {
         let url = &info.toolbox_proxy_url;
         let base = self.config.toolbox_url.as_ref().unwrap_or(url);
-        if !is_base_url(base) {
-            return Err(Error::new(ErrorKind::Protocol, "no address of a toolbox"));
-        }
+        let parsed = parse_base_url(base)
+            .ok_or_else(|| Error::new(ErrorKind::Protocol, "no address of a toolbox"))?;
         // The key is sent to this URL, so a response must not make the client send the key without TLS.
         if self.config.toolbox_url.is_none()
-            && base.starts_with("http://")
-            && self.config.api_url.starts_with("https://")
+            && parsed.scheme() == "http"
+            && parse_base_url(&self.config.api_url).is_some_and(|api| api.scheme() == "https")
         {
             return Err(Error::new(ErrorKind::Protocol, "a toolbox without TLS"));
         }
@@ -203,7 +202,7 @@ mod tests {
         let control = ControlClient::new(&Config::default(), Clock::system()).unwrap();
         let toolbox = |url| control.toolbox(&info("started", url));
         assert_eq!(toolbox("https://p/t/").unwrap(), "https://p/t/i1");
-        for url in ["http://p/t", "", "https://u:p@host"] {
+        for url in ["http://p/t", "HTTP://p/t", "", "https://u:p@host"] {
             assert_eq!(toolbox(url).unwrap_err().kind(), ErrorKind::Protocol);
         }
     }

@@ -14,7 +14,7 @@ use dray_http::fake_server::{
     ConnectionClosed, FakeServer, ReceivedRequest, Reply, SharedState, json_reply, with_header,
 };
 use dray_sandbox_hosted::fake_server::{FaultQueue, ProviderFault};
-use dray_types::{Clock, Secret};
+use dray_types::{Clock, Secret, whole_millis};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -108,7 +108,7 @@ impl FakeDaytona {
 
     /// Sets the remaining lifetime of a sandbox.
     pub fn destroy_in(&self, name: &str, life: Duration) {
-        let life = u64::try_from(life.as_millis()).unwrap_or(u64::MAX);
+        let life = whole_millis(life);
         let end = self.clock.now_ms().saturating_add(life);
         let mut state = self.server.shared().lock();
         if let Some(machine) = state.machines.get_mut(name) {

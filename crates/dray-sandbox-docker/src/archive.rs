@@ -9,7 +9,6 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 use serde::Deserialize;
 
 use crate::client::Client;
-use crate::fault;
 use crate::wire::{Connection, EngineResponse, RequestBody, empty, outgoing};
 
 /// Header in which the engine describes a path.
@@ -132,19 +131,13 @@ impl Client {
         container: &str,
         path: &[u8],
     ) -> Result<(PathStat, Body), Error> {
-        const DOWNLOAD_CONTEXT: &str = "downloading from a container";
         let request = self.archive(Method::GET, container, path).await?;
         let mut connection = self.connect().await?;
         let response = self.head(connection.send(request)).await?;
         let reply = EngineResponse::new(connection, response);
-        if !reply.status.is_success() {
-            let status = reply.status.as_u16();
-            return Err(fault::refused(
-                DOWNLOAD_CONTEXT,
-                status,
-                &reply.message().await?,
-            ));
-        }
+        let reply = reply
+            .require_success("downloading from a container")
+            .await?;
         let encoding = reply.headers.get(CONTENT_ENCODING);
         // The engine may compress the tar itself, and so may a proxy in between.
         if encoding.is_some_and(|encoding| !encoding.as_bytes().eq_ignore_ascii_case(b"identity")) {
@@ -170,12 +163,8 @@ impl Client {
         // Without a time limit: the response comes after the last byte, and the owner of the body checks its rate.
         let response = connection.send(request).await?;
         let reply = EngineResponse::new(connection, response);
-        if reply.status.is_success() {
-            return Ok(());
-        }
-        let status = reply.status.as_u16();
-        let message = reply.message().await?;
-        Err(fault::refused("uploading to a container", status, &message))
+        reply.require_success("uploading to a container").await?;
+        Ok(())
     }
 
     async fn archive(

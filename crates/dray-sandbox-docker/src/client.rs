@@ -135,14 +135,7 @@ impl Client {
         let mut connection = self.connect().await?;
         let response = self.head(connection.send(request)).await?;
         let reply = EngineResponse::new(connection, response);
-        if !reply.status.is_success() {
-            let status = reply.status.as_u16();
-            return Err(fault::refused(
-                ACTIVITY_NAME,
-                status,
-                &reply.message().await?,
-            ));
-        }
+        let reply = reply.require_success(ACTIVITY_NAME).await?;
         let api_version = reply.headers.get("api-version");
         let api_version = api_version.and_then(|version| version.to_str().ok());
         let version = api_version.and_then(parse).ok_or_else(|| {

@@ -7,8 +7,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bollard::models::ContainerInspectResponse;
 use dray_sandbox::{
-    Body, CommandRequest, Error, ErrorKind, FileKind, Fingerprint, Follow, Handle, Listing,
-    Metadata, Probe, Read, ReadDigest, Sandbox, SandboxCommand, SandboxPath, State, Transport,
+    Body, CommandRequest, Error, ErrorKind, FileKind, FileState, Fingerprint, Follow, Handle,
+    Listing, Metadata, Probe, Read, ReadDigest, Sandbox, SandboxCommand, SandboxPath, Transport,
     Write,
 };
 use dray_sandbox_exec::ExecFiles;
@@ -414,7 +414,7 @@ impl Sandbox for DockerSandbox {
         self.record_outcome(self.commands.fingerprint(path).await)
     }
 
-    async fn state(&self, path: &SandboxPath) -> Result<State, Error> {
+    async fn state(&self, path: &SandboxPath) -> Result<FileState, Error> {
         self.request(self.commands.state(path)).await
     }
 

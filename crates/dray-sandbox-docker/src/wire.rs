@@ -181,8 +181,18 @@ impl EngineResponse {
         }
     }
 
+    /// Passes a success on. Any other status becomes the refusal of what `context` names, with the engine's message.
+    pub(crate) async fn require_success(self, context: &'static str) -> Result<Self, Error> {
+        if self.status.is_success() {
+            return Ok(self);
+        }
+        let status = self.status.as_u16();
+        let message = self.message().await?;
+        Err(fault::refused(context, status, &message))
+    }
+
     /// Reads the message of a refusal; text that is not JSON counts as the message.
-    pub(crate) async fn message(self) -> Result<String, Error> {
+    async fn message(self) -> Result<String, Error> {
         let (text, _) = self.text().await?;
         Ok(serde_json::from_slice::<RefusalBody>(&text).map_or_else(
             |_| String::from_utf8_lossy(&text).into_owned(),

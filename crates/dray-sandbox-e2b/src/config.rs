@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use dray_sandbox_hosted::is_base_url;
+use dray_http::parse_base_url;
 use dray_types::{Period, Secret};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -78,7 +78,10 @@ impl Config {
     /// Checks addresses, domain and user, which become parts of URLs and headers.
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
         for (name, url) in [("api_url", &self.api_url), ("envd_url", &self.envd_url)] {
-            if url.as_deref().is_some_and(|url| !is_base_url(url)) {
+            if url
+                .as_deref()
+                .is_some_and(|url| parse_base_url(url).is_none())
+            {
                 return Err(ConfigError::Address(name));
             }
         }

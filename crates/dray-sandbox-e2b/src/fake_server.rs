@@ -18,7 +18,7 @@ use dray_http::fake_server::{
     with_header,
 };
 use dray_sandbox_hosted::fake_server::{FaultQueue, ProviderFault};
-use dray_types::{Clock, Secret};
+use dray_types::{Clock, Secret, whole_millis};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -141,7 +141,7 @@ impl FakeE2b {
 
     /// Sets the longest lifetime that the plan allows.
     pub fn allow(&self, life: Duration) {
-        self.server.shared().lock().longest_life = milliseconds(life);
+        self.server.shared().lock().longest_life = whole_millis(life);
     }
 
     /// Injects a fault. It happens once.
@@ -158,10 +158,6 @@ impl FakeE2b {
     pub fn requests(&self) -> Vec<String> {
         self.server.shared().lock().requests.clone()
     }
-}
-
-fn milliseconds(life: Duration) -> u64 {
-    u64::try_from(life.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// A refusal in the form of the control API, the edge and `/files`.

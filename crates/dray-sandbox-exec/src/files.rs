@@ -5,7 +5,7 @@ use std::sync::Arc;
 use dray_sandbox::backend::Follow;
 use dray_sandbox::body::Body;
 use dray_sandbox::error::{Error, ErrorKind};
-use dray_sandbox::metadata::{FileKind, Fingerprint, Metadata, State, Transport};
+use dray_sandbox::metadata::{FileKind, FileState, Fingerprint, Metadata, Transport};
 use dray_sandbox::path::SandboxPath;
 use dray_types::Sha256Digest;
 use futures_util::FutureExt as _;
@@ -188,7 +188,7 @@ impl<E: Exec + 'static> ExecFiles<E> {
 
     /// See [`dray_sandbox::Sandbox::state`]. Only for file systems that this kernel writes itself: a file that another
     /// machine or a program serves may change while its times stay.
-    pub async fn state(&self, path: &SandboxPath) -> Result<State, Error> {
+    pub async fn state(&self, path: &SandboxPath) -> Result<FileState, Error> {
         let reply = self
             .run_script(STATE_SCRIPT, &[path.as_bytes()], None)
             .await?;

@@ -1,6 +1,6 @@
 //! Parses the output of `stat` and `ls` into metadata.
 
-use dray_sandbox::metadata::{FileKind, State};
+use dray_sandbox::metadata::{FileKind, FileState};
 
 /// File systems of this kernel, on disk or in memory, that update the times at every write: ext, XFS, Btrfs, overlay,
 /// tmpfs, ramfs, F2FS, ZFS, bcachefs.
@@ -160,14 +160,14 @@ pub(super) fn keeps_times(magic: &str) -> bool {
 }
 
 /// Reads `%f %d:%i %s %Y %Z %y %z`, with the time of the sandbox in seconds.
-pub(super) fn state_of(line: &str, now: Option<i64>) -> Option<State> {
+pub(super) fn state_of(line: &str, now: Option<i64>) -> Option<FileState> {
     let mut words = line.split_whitespace();
     let st_mode = u32::from_str_radix(words.next()?, 16).ok()?;
     let (device, inode) = words.next()?.split_once(':')?;
     let size = words.next()?.parse().ok()?;
     let modified: i128 = words.next()?.parse().ok()?;
     let changed_s = words.next()?.parse().ok()?;
-    Some(State {
+    Some(FileState {
         kind: FileKind::from_st_mode(st_mode),
         identity: (device.parse().ok()?, inode.parse().ok()?),
         size,

@@ -9,7 +9,7 @@ use dray_sandbox::body::Body;
 use dray_sandbox::command::{CommandRequest, SandboxCommand};
 use dray_sandbox::error::Error;
 use dray_sandbox::handle::Handle;
-use dray_sandbox::metadata::{Fingerprint, Listing, Metadata, Probe, State, Transport};
+use dray_sandbox::metadata::{FileState, Fingerprint, Listing, Metadata, Probe, Transport};
 use dray_sandbox::path::SandboxPath;
 
 use super::channel::{Channel, Exec, RunningCommand};
@@ -148,7 +148,7 @@ impl<E: Exec + 'static> Sandbox for ExecSandbox<E> {
         self.files.write_with_digest(write, body).await
     }
 
-    async fn state(&self, path: &SandboxPath) -> Result<State, Error> {
+    async fn state(&self, path: &SandboxPath) -> Result<FileState, Error> {
         self.files.state(path).await
     }
 

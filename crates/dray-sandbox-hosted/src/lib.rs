@@ -1,9 +1,9 @@
-//! Files in sandboxes of providers that offer an HTTP API (sandbox-transfer 8 and 9).
+//! Files in sandboxes of hosted providers: companies that offer sandboxes by an HTTP API (sandbox-transfer 8 and 9).
 //!
 //! - [`Provider`]: what differs between providers: requests, the state of a sandbox, the texts of errors.
 //! - [`HostedSandbox`]: what all providers share, as [`dray_sandbox::Sandbox`].
 //! - [`unanswered`], [`refused`], [`kind_of_status`]: failures of HTTP as kinds of failure.
-//! - [`http_client`], [`is_base_url`]: settings that all providers have.
+//! - [`http_client`]: settings that all providers have.
 //! - `fake_server` and `provider_suite` (features of the same names with hyphens): for the tests of providers.
 //!
 //! The file calls of such providers run with more rights than the sandbox user, follow links, make missing parents and
@@ -37,4 +37,4 @@ pub use fault::{MessageRefusal, Refusal, kind_of_status, kind_of_words, refused,
 pub use files::OCTET_STREAM;
 pub use provider::Provider;
 pub use sandbox::HostedSandbox;
-pub use settings::{http_client, is_base_url};
+pub use settings::http_client;

@@ -14,7 +14,7 @@ use dray_sandbox::{
     Address, Backend, Body, Error, Metadata, Read, Sandbox, SandboxPath, Transport, Write,
 };
 pub use dray_sandbox_conformance::LIVE_OUTPUT_CASES;
-use dray_sandbox_conformance::{Fixture, Traits};
+use dray_sandbox_conformance::{Fixture, SandboxTraits};
 
 use crate::fake_server::ProviderFault;
 
@@ -151,12 +151,12 @@ impl<F: ProviderFixture> Fixture for ProviderSandbox<F> {
         Some(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
-    fn traits(&self) -> Traits {
-        Traits {
+    fn traits(&self) -> SandboxTraits {
+        SandboxTraits {
             // JSON carries text only.
             byte_names: false,
             live_output: self.fixture.has_live_output(),
-            ..Traits::default()
+            ..SandboxTraits::default()
         }
     }
 

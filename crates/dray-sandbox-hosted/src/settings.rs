@@ -22,25 +22,3 @@ pub fn http_client(
     };
     HttpClient::new(timeouts, ca_file)
 }
-
-/// Whether a text is an HTTP or HTTPS URL to which paths can be appended: without credentials, query and fragment.
-pub fn is_base_url(url: &str) -> bool {
-    let rest = url
-        .strip_prefix("https://")
-        .or_else(|| url.strip_prefix("http://"));
-    // No `@`: credentials in a URL would end up in logs. Paths and ids are appended, so no query either.
-    rest.is_some_and(|rest| !rest.is_empty() && !rest.contains(['@', '?', '#', ' ']))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_base_url_has_a_scheme_and_a_host_and_no_credentials() {
-        assert!(is_base_url("https://app.daytona.io/api"));
-        for url in ["", "ftp://host", "https://", "http://user:pw@host", "host"] {
-            assert!(!is_base_url(url), "{url}");
-        }
-    }
-}

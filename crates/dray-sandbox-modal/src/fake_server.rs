@@ -25,7 +25,7 @@ use tonic::transport::server::TcpIncoming;
 use tonic::transport::{Identity, ServerTlsConfig};
 
 use command::FakeCommand;
-pub use fault::Fault;
+pub use fault::InjectedFault;
 
 /// Id of the only token that the server accepts.
 pub const TOKEN_ID: &str = "ak-fake";
@@ -41,12 +41,12 @@ struct FakeTask {
 
 /// State of the server.
 #[derive(Debug)]
-struct State {
+struct FakeState {
     root: PathBuf,
     url: String,
     sandboxes: Mutex<HashMap<String, FakeTask>>,
     commands: Mutex<HashMap<String, Arc<FakeCommand>>>,
-    faults: Mutex<Vec<Fault>>,
+    faults: Mutex<Vec<InjectedFault>>,
     calls: Mutex<Vec<String>>,
     /// Number of the credential that is accepted; older ones have expired.
     credential: AtomicU64,
@@ -59,12 +59,12 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// The fake server. On drop it ends, with all commands that run in it.
 #[derive(Debug)]
-pub struct Server {
-    state: Arc<State>,
+pub struct FakeServer {
+    state: Arc<FakeState>,
     _serving: JoinSet<()>,
 }
 
-impl Server {
+impl FakeServer {
     /// Starts the server on a free loopback port. Commands run in `root`.
     ///
     /// # Errors
@@ -91,7 +91,7 @@ impl Server {
 
     async fn listen(root: PathBuf, tls: Option<ServerTlsConfig>) -> io::Result<Self> {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
-        let state = Arc::new(State {
+        let state = Arc::new(FakeState {
             root,
             url: match &tls {
                 // By name, because the certificate of the test names `localhost`.
@@ -155,7 +155,7 @@ impl Server {
     }
 
     /// Adds a fault; it applies to the first matching call.
-    pub fn arm(&self, fault: Fault) {
+    pub fn arm(&self, fault: InjectedFault) {
         lock(&self.state.faults).push(fault);
     }
 
@@ -183,7 +183,7 @@ impl Server {
     }
 }
 
-impl Drop for Server {
+impl Drop for FakeServer {
     fn drop(&mut self) {
         for task in lock(&self.state.sandboxes).values() {
             task.ended.cancel();
@@ -191,7 +191,7 @@ impl Drop for Server {
     }
 }
 
-impl State {
+impl FakeState {
     /// Records a call, and fails it where a fault is set.
     fn admit(&self, method: &str) -> Result<(), Status> {
         lock(&self.calls).push(method.to_owned());

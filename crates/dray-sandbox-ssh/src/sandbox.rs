@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use dray_sandbox::{
-    Body, CommandRequest, Error, ErrorKind, Fingerprint, Follow, Handle, Listing, Metadata, Probe,
-    Read, ReadDigest, Sandbox, SandboxCommand, SandboxPath, State, Transport, Write,
+    Body, CommandRequest, Error, ErrorKind, FileState, Fingerprint, Follow, Handle, Listing,
+    Metadata, Probe, Read, ReadDigest, Sandbox, SandboxCommand, SandboxPath, Transport, Write,
 };
 use dray_sandbox_exec::ExecFiles;
 use tokio::sync::{Mutex, oneshot};
@@ -255,7 +255,7 @@ impl Sandbox for SshSandbox {
         self.read_back(&file).await
     }
 
-    async fn state(&self, path: &SandboxPath) -> Result<State, Error> {
+    async fn state(&self, path: &SandboxPath) -> Result<FileState, Error> {
         self.exec().await?.state(path).await
     }
 

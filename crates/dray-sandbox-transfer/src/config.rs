@@ -89,7 +89,7 @@ pub struct Config {
 /// The reason for which a backend cannot be used as configured.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
-pub struct Unusable(String);
+pub struct UnusableBackend(String);
 
 /// Sandboxes that are directories of this host.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -239,18 +239,24 @@ impl Config {
     ///
     /// # Errors
     ///
-    /// [`Unusable`] for settings that a backend cannot work with.
-    pub fn backends(&self, clock: &Clock) -> Result<Vec<Arc<dyn Backend>>, Unusable> {
+    /// [`UnusableBackend`] for settings that a backend cannot work with.
+    pub fn backends(&self, clock: &Clock) -> Result<Vec<Arc<dyn Backend>>, UnusableBackend> {
         self.kinds
             .iter()
             .map(|name| match BackendKind::from_name(name) {
                 Some(kind) => self.backend(kind, clock),
-                None => Err(Unusable(format!("the backend `{name}` does not exist"))),
+                None => Err(UnusableBackend(format!(
+                    "the backend `{name}` does not exist"
+                ))),
             })
             .collect()
     }
 
-    fn backend(&self, kind: BackendKind, clock: &Clock) -> Result<Arc<dyn Backend>, Unusable> {
+    fn backend(
+        &self,
+        kind: BackendKind,
+        clock: &Clock,
+    ) -> Result<Arc<dyn Backend>, UnusableBackend> {
         Ok(match kind {
             BackendKind::Apptainer => Arc::new(ApptainerBackend::new(self.apptainer.clone())),
             BackendKind::Docker => {
@@ -291,8 +297,8 @@ fn known_kind(name: &str) -> Result<BackendKind, ConfigProblem> {
     })
 }
 
-fn unusable(error: impl std::error::Error) -> Unusable {
-    Unusable(error.to_string())
+fn unusable(error: impl std::error::Error) -> UnusableBackend {
+    UnusableBackend(error.to_string())
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The sandbox and the chat of each session: records in the bucket `dray_sessions`, by tenant.
+//! The session binding: the sandbox and the chat of each session, records in the bucket `dray_sessions`, by tenant.
 //!
 //! Keys hold digests of names, so that no name that a user chose becomes part of a key. Every change is a
 //! compare-and-set.

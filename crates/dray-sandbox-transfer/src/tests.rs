@@ -14,13 +14,12 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use bytes::Bytes;
-use dray_bus::{Bus, Meta, Topology};
+use dray_bus::{Bus, Meta, test_bus};
 use dray_proto::{Call, v1};
 use dray_service::{Host, RunningHost, Settings};
 use dray_store::embedded::EmbeddedS3;
 use dray_store::{ArtifactLabel, Store};
 use dray_types::{ByteSize, Claim, Clock, Deadline, Fault, OperationId, TenantId};
-use opentelemetry::metrics::MeterProvider as _;
 use tempfile::TempDir;
 
 use crate::SandboxTransfer;
@@ -42,13 +41,9 @@ impl TransferFixture {
     async fn with(settings: &[(&str, &str)]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let clock = Clock::system();
-        let meter = opentelemetry::metrics::noop::NoopMeterProvider::new().meter("test");
         let (s3, options) = EmbeddedS3::start(&folder.path().join("s3")).await.unwrap();
         let store = Store::open(&options, clock.clone()).await.unwrap();
-        let bus = Bus::in_process(clock.clone(), &meter);
-        bus.apply_topology(&Topology::new(1, 1 << 30))
-            .await
-            .unwrap();
+        let bus = test_bus::in_process(&clock).await;
         let boxes = folder.path().join("boxes");
         std::fs::create_dir(&boxes).unwrap();
         let roots = format!("[{:?}]", boxes.to_str().unwrap());

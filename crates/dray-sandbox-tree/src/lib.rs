@@ -33,7 +33,7 @@ use bytes::Bytes;
 
 pub use entries::TarEntries;
 pub use reader::Reader;
-pub use report::{Report, Skipped, Why};
+pub use report::{Report, SkipReason, SkippedMember};
 pub use walk::Walk;
 pub use writer::{Owner, tar};
 pub use zip::zip;

@@ -10,11 +10,11 @@ use dray_sandbox::path::MAX_NAME_BYTES;
 use icu_normalizer::{ComposingNormalizerBorrowed, DecomposingNormalizerBorrowed};
 use sha2::{Digest as _, Sha256};
 
-use super::Why;
+use super::SkipReason;
 
 /// The parts of a name; none for the directory itself (`.`, `./`).
-pub(super) fn parts(name: &[u8]) -> Result<Vec<&[u8]>, Why> {
-    safe_parts(name).map_err(|UnsafeName| Why::Name)
+pub(super) fn parts(name: &[u8]) -> Result<Vec<&[u8]>, SkipReason> {
+    safe_parts(name).map_err(|UnsafeName| SkipReason::Name)
 }
 
 /// Enough of a digest to distinguish names; a collision gains an attacker nothing.

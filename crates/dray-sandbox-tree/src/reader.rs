@@ -10,7 +10,7 @@ use dray_sandbox::error::{Error, ErrorKind};
 
 use super::entries::{TarEntries, TarItem};
 use super::names::{self, UniqueNames};
-use super::{Filter, Kind, Limits, Member, Members, Report, Why};
+use super::{Filter, Kind, Limits, Member, Members, Report, SkipReason};
 
 /// Bytes read after the end of the archive, so that its producer can finish.
 const MAX_END_BYTES: u64 = 1 << 20;
@@ -62,7 +62,7 @@ impl Reader {
         }
     }
 
-    /// Takes only members whose name the filter allows; the others are [`Why::Denied`].
+    /// Takes only members whose name the filter allows; the others are [`SkipReason::Denied`].
     #[must_use]
     pub fn filtered(mut self, filter: Filter) -> Self {
         self.filter = filter;
@@ -87,7 +87,7 @@ impl Reader {
                 TarItem::Global(name) => {
                     self.count_entry()?;
                     if let Some(name) = name {
-                        self.report.skip(&name, Why::GlobalHeader);
+                        self.report.skip(&name, SkipReason::GlobalHeader);
                     }
                 }
             }
@@ -102,23 +102,25 @@ impl Reader {
         let (name, size) = (&entry.name, entry.size);
         if size > self.limits.file && self.total.saturating_add(size) > self.limits.total {
             // A caller that can read files one by one skips this one without its bytes.
-            self.report.skip(name, Why::TooLarge);
+            self.report.skip(name, SkipReason::TooLarge);
         }
         // Skipped content counts as well: its bytes are read and dropped, and that work must be bounded too.
         self.count_bytes(size)?;
         let kind = match entry.kind {
             // Old tars mark directories with a slash at the end of the name; a file of that name cannot be created.
-            EntryKind::File if name.ends_with(b"/") => return Ok(self.skip(name, Why::Name)),
+            EntryKind::File if name.ends_with(b"/") => return Ok(self.skip(name, SkipReason::Name)),
             EntryKind::File => Kind::File,
             EntryKind::Directory => Kind::Directory,
-            EntryKind::Sparse => return Ok(self.skip(name, Why::Sparse)),
+            EntryKind::Sparse => return Ok(self.skip(name, SkipReason::Sparse)),
             // A link could point out of the tree, and a later member could be written through it.
-            EntryKind::HardLink | EntryKind::Symlink => return Ok(self.skip(name, Why::Link)),
+            EntryKind::HardLink | EntryKind::Symlink => {
+                return Ok(self.skip(name, SkipReason::Link));
+            }
             EntryKind::CharDevice
             | EntryKind::BlockDevice
             | EntryKind::Fifo
             | EntryKind::Contiguous
-            | EntryKind::Other(_) => return Ok(self.skip(name, Why::Special)),
+            | EntryKind::Other(_) => return Ok(self.skip(name, SkipReason::Special)),
         };
         match self.accept(name, kind, size) {
             Ok(unique_name) => {
@@ -139,29 +141,34 @@ impl Reader {
         }
     }
 
-    fn skip(&self, name: &[u8], why: Why) -> Option<Member> {
+    fn skip(&self, name: &[u8], why: SkipReason) -> Option<Member> {
         self.report.skip(name, why);
         None
     }
 
     /// The name for a member; `None` for a directory that was already listed.
-    fn accept(&mut self, name: &[u8], kind: Kind, size: u64) -> Result<Option<Vec<u8>>, Why> {
+    fn accept(
+        &mut self,
+        name: &[u8],
+        kind: Kind,
+        size: u64,
+    ) -> Result<Option<Vec<u8>>, SkipReason> {
         let parts = names::parts(name)?;
         if parts.is_empty() {
             return match kind {
                 Kind::Directory => Ok(None),
-                Kind::File => Err(Why::Name),
+                Kind::File => Err(SkipReason::Name),
             };
         }
         if parts.len() > self.limits.depth {
-            return Err(Why::TooDeep);
+            return Err(SkipReason::TooDeep);
         }
         if size > self.limits.file {
-            return Err(Why::TooLarge);
+            return Err(SkipReason::TooLarge);
         }
         // After the normalisation of the name, so that `./x` is judged as `x`.
         if !(self.filter)(&parts.join(&b'/')) {
-            return Err(Why::Denied);
+            return Err(SkipReason::Denied);
         }
         Ok(match kind {
             Kind::File => Some(self.unique.file(&parts)),
@@ -217,7 +224,7 @@ impl Reader {
             }
         }
         if !zeros {
-            self.report.skip(b"(unnamed)", Why::AfterEnd);
+            self.report.skip(b"(unnamed)", SkipReason::AfterEnd);
         }
         Ok(())
     }

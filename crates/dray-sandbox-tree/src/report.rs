@@ -10,7 +10,7 @@ const MAX_NAME_CHARACTERS: usize = 200;
 
 /// The reason for which a member was left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Why {
+pub enum SkipReason {
     /// A symbolic or hard link.
     Link,
     /// A device, pipe or socket, or a kind of tar entry that is not supported.
@@ -33,7 +33,7 @@ pub enum Why {
     AfterEnd,
 }
 
-impl Why {
+impl SkipReason {
     /// The word for receipts and logs.
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -69,16 +69,16 @@ impl Why {
 
 /// One member that was left out.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Skipped {
+pub struct SkippedMember {
     /// Its name made printable: control characters and broken encoding escaped, shortened.
     pub name: String,
     /// The reason for which it was left out.
-    pub why: Why,
+    pub why: SkipReason,
 }
 
 #[derive(Debug, Default)]
 struct ReportState {
-    first: Vec<Skipped>,
+    first: Vec<SkippedMember>,
     more: u64,
 }
 
@@ -88,11 +88,11 @@ pub struct Report(Arc<Mutex<ReportState>>);
 
 impl Report {
     /// Records a member that was left out. After the first thousand only their number grows.
-    pub fn skip(&self, name: &[u8], why: Why) {
+    pub fn skip(&self, name: &[u8], why: SkipReason) {
         let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if inner.first.len() < MAX_LINES {
             let name = printable(name);
-            inner.first.push(Skipped { name, why });
+            inner.first.push(SkippedMember { name, why });
         } else {
             // A hostile archive may hold millions of refused members; the report must not grow with them.
             inner.more += 1;
@@ -100,7 +100,7 @@ impl Report {
     }
 
     /// The first thousand lines, in their order.
-    pub fn skipped(&self) -> Vec<Skipped> {
+    pub fn skipped(&self) -> Vec<SkippedMember> {
         let inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         inner.first.clone()
     }

@@ -12,7 +12,7 @@ use dray_sandbox::body::Body;
 use dray_sandbox::error::{Error, ErrorKind};
 use futures_util::stream;
 
-use super::{Kind, Limits, Member, Members, Reader, Report, Why};
+use super::{Kind, Limits, Member, Members, Reader, Report, SkipReason};
 
 /// A tar with any header that a test needs.
 #[derive(Clone, Debug, Default)]
@@ -152,7 +152,7 @@ pub(super) async fn names(tar: &[u8]) -> Vec<String> {
     found.into_iter().map(|(name, _)| name).collect()
 }
 
-pub(super) async fn skipped(tar: &[u8]) -> Vec<(String, Why)> {
+pub(super) async fn skipped(tar: &[u8]) -> Vec<(String, SkipReason)> {
     let (_, report) = read(tar).await.unwrap();
     let skipped = report.skipped().into_iter();
     skipped.map(|skipped| (skipped.name, skipped.why)).collect()

@@ -12,7 +12,7 @@ use dray_sandbox::metadata::{Entry, FileKind};
 use dray_sandbox::path::SandboxPath;
 
 use super::names::{self, UniqueNames};
-use super::{Filter, Kind, Limits, Member, Members, Report, Why};
+use super::{Filter, Kind, Limits, Member, Members, Report, SkipReason};
 
 /// Members of a directory that is walked.
 pub struct Walk {
@@ -71,7 +71,7 @@ impl Walk {
         })
     }
 
-    /// Takes only members whose name the filter allows; the others are [`Why::Denied`].
+    /// Takes only members whose name the filter allows; the others are [`SkipReason::Denied`].
     #[must_use]
     pub fn filtered(mut self, filter: Filter) -> Self {
         self.filter = filter;
@@ -88,19 +88,19 @@ impl Walk {
         let kind = match entry.kind {
             FileKind::File => Kind::File,
             FileKind::Directory => Kind::Directory,
-            FileKind::Symlink => return Ok(self.skip(name, Why::Link)),
-            _ => return Ok(self.skip(name, Why::Special)),
+            FileKind::Symlink => return Ok(self.skip(name, SkipReason::Link)),
+            _ => return Ok(self.skip(name, SkipReason::Special)),
         };
         let parts = match names::parts(name) {
             Ok(parts) if parts.is_empty() => return Ok(None),
             Ok(parts) if parts.len() > self.limits.depth => {
-                return Ok(self.skip(name, Why::TooDeep));
+                return Ok(self.skip(name, SkipReason::TooDeep));
             }
             Ok(parts) => parts,
             Err(why) => return Ok(self.skip(name, why)),
         };
         if !(self.filter)(name) {
-            return Ok(self.skip(name, Why::Denied));
+            return Ok(self.skip(name, SkipReason::Denied));
         }
         let mut size = 0;
         if kind == Kind::File {
@@ -135,15 +135,15 @@ impl Walk {
     }
 
     /// Starts to read a file; returns its size, or the reason for which it is skipped.
-    async fn begin(&mut self, path: &SandboxPath) -> Result<Result<u64, Why>, Error> {
+    async fn begin(&mut self, path: &SandboxPath) -> Result<Result<u64, SkipReason>, Error> {
         // `stat` again, although the listing has the file: it may be a link by now.
         let file = match self.sandbox.stat(path, Follow::No).await {
             Ok(file) if file.kind == FileKind::File => file,
-            Ok(_) => return Ok(Err(Why::Unreadable)),
+            Ok(_) => return Ok(Err(SkipReason::Unreadable)),
             Err(error) => return unreadable(error),
         };
         if file.size > self.limits.file {
-            return Ok(Err(Why::TooLarge));
+            return Ok(Err(SkipReason::TooLarge));
         }
         self.total = self.total.saturating_add(file.size);
         if self.total > self.limits.total {
@@ -151,7 +151,7 @@ impl Walk {
         }
         let transports = self.sandbox.transports(&file.real_path);
         let Some(transport) = transports.first().copied() else {
-            return Ok(Err(Why::Unreadable));
+            return Ok(Err(SkipReason::Unreadable));
         };
         let read = Read {
             transport,
@@ -165,16 +165,16 @@ impl Walk {
         Ok(Ok(file.size))
     }
 
-    fn skip(&self, name: &[u8], why: Why) -> Option<Member> {
+    fn skip(&self, name: &[u8], why: SkipReason) -> Option<Member> {
         self.report.skip(name, why);
         None
     }
 }
 
 /// Skips a file for failures that concern it alone; others end the walk.
-fn unreadable(error: Error) -> Result<Result<u64, Why>, Error> {
+fn unreadable(error: Error) -> Result<Result<u64, SkipReason>, Error> {
     match error.kind() {
-        ErrorKind::DeniedPath | ErrorKind::OutsideRoot => Ok(Err(Why::Denied)),
+        ErrorKind::DeniedPath | ErrorKind::OutsideRoot => Ok(Err(SkipReason::Denied)),
         ErrorKind::NotFound
         | ErrorKind::IsDirectory
         | ErrorKind::NotDirectory
@@ -182,7 +182,7 @@ fn unreadable(error: Error) -> Result<Result<u64, Why>, Error> {
         | ErrorKind::PermissionDenied
         | ErrorKind::Loop
         | ErrorKind::InvalidName
-        | ErrorKind::ChangedDuringTransfer => Ok(Err(Why::Unreadable)),
+        | ErrorKind::ChangedDuringTransfer => Ok(Err(SkipReason::Unreadable)),
         _ => Err(error),
     }
 }

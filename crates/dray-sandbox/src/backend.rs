@@ -15,10 +15,10 @@ use crate::body::Body;
 use crate::command::{CommandRequest, SandboxCommand};
 use crate::error::{Error, ErrorKind};
 use crate::handle::{Address, Handle};
-use crate::metadata::{Fingerprint, Listing, Metadata, Probe, State, Transport};
+use crate::metadata::{FileState, Fingerprint, Listing, Metadata, Probe, Transport};
 use crate::path::SandboxPath;
 
-/// The result of [`Backend::check`]: whether the backend can be used.
+/// The result of a backend check ([`Backend::check`]): whether hosts and credentials can be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BackendCheck {
     /// The host or provider responded and accepted the credentials; the text names what responded.
@@ -204,9 +204,9 @@ pub trait Sandbox: Debug + Send + Sync {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::ToolMissing`] where the sandbox cannot report it, or only without the fields of [`State`]; then
+    /// [`ErrorKind::ToolMissing`] where the sandbox cannot report it, or only without the fields of [`FileState`]; then
     /// digests decide. [`ErrorKind::PermissionDenied`] when the sandbox user may not read the file.
-    async fn state(&self, _path: &SandboxPath) -> Result<State, Error> {
+    async fn state(&self, _path: &SandboxPath) -> Result<FileState, Error> {
         Err(Error::new(
             ErrorKind::ToolMissing,
             "the sandbox cannot report the state of a file",

@@ -36,7 +36,7 @@ pub enum ErrorKind {
     Loop,
     /// NUL, empty, `.`, `..`, over 255 bytes, or not representable on this wire.
     InvalidName,
-    /// Size or digest differs before and after.
+    /// Size or digest differs before and after: another process changed the file between check and use (TOCTOU).
     ChangedDuringTransfer,
     /// Bytes arrived, but digest or length is wrong while the source is stable.
     Corrupted,

@@ -38,7 +38,7 @@ pub use command::{CommandEnd, CommandInput, CommandRequest, SandboxCommand};
 pub use error::{Again, Error, ErrorKind};
 pub use handle::{Address, Handle};
 pub use metadata::{
-    Entry, FileKind, Fingerprint, Integrity, Listing, Metadata, Probe, State, Transport,
+    Entry, FileKind, FileState, Fingerprint, Integrity, Listing, Metadata, Probe, Transport,
 };
 pub use path::SandboxPath;
 pub use path_walk::PathWalk;

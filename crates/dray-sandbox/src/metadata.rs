@@ -163,14 +163,15 @@ impl Transport {
         }
     }
 
-    /// Whether a truncated or damaged stream is always noticed, in a sandbox that offers a [`State`]: bytes are counted
-    /// against the announced size, and no decoder skips what it does not understand.
+    /// Whether a truncated or damaged stream is always noticed, in a sandbox that offers a [`FileState`]: bytes are
+    /// counted against the announced size, and no decoder skips what it does not understand.
     pub const fn is_sound(self) -> bool {
         matches!(self, Self::Archive | Self::Sftp | Self::ExecRaw)
     }
 }
 
-/// The evidence that the bytes that arrived are those of the source, weakest first (sandbox-transfer 12).
+/// The integrity proof of a copy: the evidence that the bytes that arrived are those of the source, weakest first
+/// (sandbox-transfer 12).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Integrity {
@@ -208,9 +209,9 @@ const SETTLED_S: i64 = 2;
 /// Nanoseconds in a second.
 const SECOND_NS: i128 = 1_000_000_000;
 
-/// Data about a regular file that changes whenever its content does, known without reading the file.
+/// The metadata witness of a regular file: data that changes whenever its content does, known without reading the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct State {
+pub struct FileState {
     /// Kind of the file; only regular files have states.
     pub kind: FileKind,
     /// Device and inode, which a replacement of the file changes.
@@ -228,7 +229,7 @@ pub struct State {
     pub text: String,
 }
 
-impl State {
+impl FileState {
     /// Whether every write from now on changes this state: both times are clearly past.
     pub fn is_settled(&self) -> bool {
         // A second write within one tick of the file system's clock would leave the same times behind.

@@ -1,4 +1,7 @@
 //! Absolute paths inside a sandbox, as bytes.
+//!
+//! A path is normal, so path traversal by `..` ends here. Links are the sandbox's: the policy checks the path that the
+//! sandbox reports after it resolved them.
 
 use std::fmt;
 

@@ -25,7 +25,7 @@ const ACK_SAVE_DELAY: VirtualTime = 100_000;
 /// Sequence of a message in the stream.
 pub(crate) type MessageId = u64;
 
-/// A message of work.
+/// A message of the modelled work stream, with its deliveries so far.
 pub(crate) struct WorkMessage {
     pub(crate) hold: Rc<OperationHold>,
     pub(crate) round: u32,
@@ -73,7 +73,7 @@ struct WorkQueue {
     max_pending: usize,
 }
 
-/// The stream of work.
+/// The modelled work stream: its queues, its messages, and those that are not on disk yet.
 #[derive(Default)]
 pub(crate) struct WorkStream {
     messages: HashMap<MessageId, WorkMessage>,

@@ -16,7 +16,7 @@ use dray_delivery_rules::machine::{
     decide_resume,
 };
 use dray_platform::Route;
-use dray_types::{Deadline, Fault, FaultCode};
+use dray_types::{Deadline, Fault, FaultCode, whole_millis};
 
 use crate::background::continue_later;
 use crate::executor::micros;
@@ -122,7 +122,7 @@ async fn deliver_round(
         .count(RequestKind::ChatOrder, ORDER_REQUESTS);
     context.simulation.count(RequestKind::IndexRead, 2);
     let Some(lease) = run.take_lease().await? else {
-        let due = context.now_ms() + millis(LEASE_RETRY_DELAY);
+        let due = context.now_ms() + whole_millis(LEASE_RETRY_DELAY);
         run.park(due).await?;
         return Ok(None);
     };
@@ -472,8 +472,4 @@ impl<'a> DeliveryRun<'a> {
         self.save().await?;
         Ok(StepFlow::Next)
     }
-}
-
-fn millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }

@@ -41,7 +41,7 @@ pub(crate) struct ArtifactLocation {
     pub(crate) area: ObjectArea,
 }
 
-/// An object of the cache.
+/// An object under the prefix of the cache, as its key describes it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct CachedObject {
     /// Key of the object in the bucket.
@@ -152,19 +152,10 @@ impl Store {
     /// # Errors
     /// The store could not be reached, so the content of the cache is unknown.
     pub async fn cached(&self) -> Result<Vec<CachedObject>, RequestError> {
-        let inner = &self.inner;
         let mut objects = Vec::new();
         let mut continuation = None;
         loop {
-            let request = inner
-                .clients
-                .inside
-                .list_objects_v2()
-                .bucket(&inner.options.bucket)
-                .prefix(CACHE_PREFIX)
-                .set_continuation_token(continuation)
-                .send();
-            let page = inner.request(None, Box::pin(request)).await?;
+            let page = object::list_page(&self.inner, CACHE_PREFIX, continuation).await?;
             for object in page.contents() {
                 let Some(key) = object.key() else { continue };
                 let bytes = u64::try_from(object.size().unwrap_or_default()).unwrap_or_default();

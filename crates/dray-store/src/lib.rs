@@ -1,4 +1,4 @@
-//! The artifact store: finished content named by its SHA-256, kept behind the S3 API.
+//! The artifact store: content addressing (finished content is named by its SHA-256) behind the S3 API.
 //!
 //! It streams uploads and downloads, checks their length and digest, creates presigned URLs and removes expired
 //! objects. Every object belongs to one tenant; two tenants never share an object. [`embedded`] is an S3 endpoint

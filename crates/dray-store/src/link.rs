@@ -6,7 +6,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use aws_sdk_s3::presigning::PresigningConfig;
 use dray_http_server::extended_attachment;
-use dray_types::{Claim, Secret, TenantId};
+use dray_types::{Claim, Secret, TenantId, whole_millis};
 
 use crate::cache::ObjectArea;
 use crate::error::PresignError;
@@ -119,7 +119,7 @@ pub(crate) fn link_lifetime(
         .expires_in(lifetime)
         .build()
         .map_err(|error| PresignError::Signing(RequestError::InvalidResponse(error.to_string())))?;
-    let lifetime_ms = u64::try_from(lifetime.as_millis()).unwrap_or(u64::MAX);
+    let lifetime_ms = whole_millis(lifetime);
     Ok((config, start_ms.saturating_add(lifetime_ms)))
 }
 

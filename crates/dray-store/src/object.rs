@@ -1,6 +1,7 @@
 //! Single requests on single objects: head, conditional create, copy, delete. They work on keys and checksums, not on
 //! artifacts; `commit` combines them and documents the guarantees.
 
+use aws_sdk_s3::operation::list_objects_v2::ListObjectsV2Output;
 use aws_sdk_s3::primitives::ByteStream;
 use aws_sdk_s3::types::{ChecksumAlgorithm, ChecksumMode, MetadataDirective};
 use bytes::Bytes;
@@ -35,6 +36,26 @@ pub(crate) struct ObjectHead {
     pub(crate) tag: Option<String>,
     /// Version, if the bucket has versioning.
     pub(crate) version: Option<String>,
+}
+
+/// One page of the objects under `prefix`, at most 1,000. `continuation` is the token of the page before it; `None`
+/// asks for the first one.
+pub(crate) fn list_page<'a>(
+    inner: &'a StoreInner,
+    prefix: &'a str,
+    continuation: Option<String>,
+) -> BoxFuture<'a, Result<ListObjectsV2Output, RequestError>> {
+    Box::pin(async move {
+        let request = inner
+            .clients
+            .inside
+            .list_objects_v2()
+            .bucket(&inner.options.bucket)
+            .prefix(prefix)
+            .set_continuation_token(continuation)
+            .send();
+        inner.request(None, Box::pin(request)).await
+    })
 }
 
 /// Puts an object with `If-None-Match: *` and a checksum that the store verifies. The payload itself is not signed:

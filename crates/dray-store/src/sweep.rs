@@ -63,15 +63,7 @@ async fn remove_old(
     let (mut count, mut bytes) = (0, 0);
     let mut continuation = None;
     loop {
-        let request = inner
-            .clients
-            .inside
-            .list_objects_v2()
-            .bucket(&inner.options.bucket)
-            .prefix(prefix)
-            .set_continuation_token(continuation)
-            .send();
-        let page = inner.request(None, Box::pin(request)).await?;
+        let page = object::list_page(inner, prefix, continuation).await?;
         for object in page.contents() {
             let (Some(key), Some(modified)) = (object.key(), object.last_modified()) else {
                 continue;

@@ -21,7 +21,7 @@ use http::HeaderMap;
 
 use crate::listen::{ConnectionServer, serve_http};
 
-pub use api::{Api, ApiFault, Grant};
+pub use api::{AccessGrant, ApiFault, ApiState};
 
 /// The server. It and its connections end when it is dropped.
 #[derive(Debug)]
@@ -105,7 +105,7 @@ struct DialState {
     files: BTreeMap<String, StoredFile>,
     file_faults: HashMap<String, InjectedFault>,
     requests: Vec<ReceivedRequest>,
-    api: Api,
+    api: ApiState,
 }
 
 impl DialCore {

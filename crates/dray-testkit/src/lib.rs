@@ -2,6 +2,7 @@
 //!
 //! - Servers with scripts: [`http::FakeHttpServer`], [`dns::FakeDnsServer`], [`dial::DialCore`] for DIAL's files API,
 //!   [`rehearsal::RehearsalServer`] for a model. Each records its requests.
+//! - Manifests of agents: [`agent::agent_manifest`], [`agent::write_manifests`].
 //! - A collector of OpenTelemetry: [`otlp::SpanCollector`].
 //! - A proxy with faults: [`s3::FaultyS3`].
 //! - Real programs with their own data and ports: [`nats::NatsServer`], [`sshd::Sshd`], [`docker::DockerEngine`].
@@ -23,6 +24,7 @@
 //! # }
 //! ```
 
+pub mod agent;
 pub mod dial;
 pub mod dns;
 pub mod docker;

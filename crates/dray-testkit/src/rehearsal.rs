@@ -20,7 +20,10 @@ use serde_json::Value;
 
 use crate::listen::{ConnectionServer, serve_http};
 
-pub use script::{Call, Fail, Reply, Rule, Script, Stage, Usage, When};
+pub use script::{
+    RuleCondition, Script, ScriptRule, ScriptedCall, ScriptedFailure, ScriptedReply, ScriptedStage,
+    ScriptedUsage,
+};
 
 /// The server. It and its connections end when it is dropped.
 #[derive(Debug)]

@@ -26,7 +26,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// How the server offers SFTP.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Sftp {
+pub enum SftpOffer {
     /// Inside the server; no shell is involved.
     #[default]
     Internal,
@@ -38,17 +38,17 @@ pub enum Sftp {
 
 /// The options of a server.
 #[derive(Clone, Debug, Default)]
-pub struct Options {
-    sftp: Sftp,
+pub struct SshdOptions {
+    sftp: SftpOffer,
     has_no_shell: bool,
     start_file: String,
     lines: String,
 }
 
-impl Options {
+impl SshdOptions {
     /// Sets how the server offers SFTP.
     #[must_use]
-    pub fn sftp(mut self, sftp: Sftp) -> Self {
+    pub fn sftp(mut self, sftp: SftpOffer) -> Self {
         self.sftp = sftp;
         self
     }
@@ -91,7 +91,7 @@ pub struct Sshd {
 
 impl Sshd {
     /// Starts a server and waits until it accepts connections.
-    pub fn start(options: &Options) -> Self {
+    pub fn start(options: &SshdOptions) -> Self {
         let directory = tempfile::tempdir().expect("a directory for the server");
         let path = directory.path();
         for key in ["host", "user", "stranger"] {
@@ -214,12 +214,12 @@ impl Drop for Sshd {
     }
 }
 
-fn server_config(options: &Options, directory: &Path, port: u16) -> String {
+fn server_config(options: &SshdOptions, directory: &Path, port: u16) -> String {
     let path = directory.display();
     let sftp = match options.sftp {
-        Sftp::Internal => format!("Subsystem sftp internal-sftp -d {path}/home\n"),
-        Sftp::Program => "Subsystem sftp /usr/lib/openssh/sftp-server\n".to_owned(),
-        Sftp::None => String::new(),
+        SftpOffer::Internal => format!("Subsystem sftp internal-sftp -d {path}/home\n"),
+        SftpOffer::Program => "Subsystem sftp /usr/lib/openssh/sftp-server\n".to_owned(),
+        SftpOffer::None => String::new(),
     };
     let mut text = format!(
         // `StrictModes no`: the temporary directory may be writable for others, which sshd would refuse.
@@ -388,7 +388,7 @@ mod tests {
 
     #[test]
     fn accepts_only_the_user_of_the_tests() {
-        let server = Options::default().start();
+        let server = SshdOptions::default().start();
         let output = run(&server, &server.key(), "echo $HOME");
         assert_eq!(
             String::from_utf8_lossy(&output.stdout).trim(),
@@ -401,10 +401,12 @@ mod tests {
 
     #[test]
     fn start_files_and_forced_sftp_take_effect() {
-        let noisy = Options::default().start_file("echo hello from rc").start();
+        let noisy = SshdOptions::default()
+            .start_file("echo hello from rc")
+            .start();
         let output = run(&noisy, &noisy.key(), "true");
         assert_eq!(output.stdout, b"hello from rc\n");
-        let forced = Options::default().without_shell().start();
+        let forced = SshdOptions::default().without_shell().start();
         let output = run(&forced, &forced.key(), "echo from-a-shell");
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         assert!(text.contains("sftp connections only"), "{text}");
@@ -412,7 +414,7 @@ mod tests {
 
     #[test]
     fn restarts_on_the_same_port_with_another_key() {
-        let mut server = Options::default().start();
+        let mut server = SshdOptions::default().start();
         let port = server.port();
         assert!(run(&server, &server.key(), "true").status.success());
         server.restart();

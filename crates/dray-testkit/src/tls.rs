@@ -31,9 +31,9 @@ pub struct IssuedCertificate {
     pub private_key: String,
 }
 
-/// The certificate and the protocols of a server; [`Offer::default`] is a valid certificate over TLS 1.3 and 1.2.
+/// The certificate and the protocols of a server; [`TlsOffer::default`] is a valid certificate over TLS 1.3 and 1.2.
 #[derive(Clone, Debug)]
-pub struct Offer {
+pub struct TlsOffer {
     /// Whether the certificate expired long ago.
     pub expired: bool,
     /// Protocol versions that the server speaks.
@@ -42,7 +42,7 @@ pub struct Offer {
     pub alpn: Vec<Vec<u8>>,
 }
 
-impl Default for Offer {
+impl Default for TlsOffer {
     fn default() -> Self {
         Self {
             expired: false,
@@ -107,11 +107,11 @@ impl Authority {
 
     /// An acceptor with a valid certificate for `name`, a host name or an address.
     pub fn acceptor(&self, name: &str) -> Result<TlsAcceptor, TlsError> {
-        self.acceptor_with(name, Offer::default())
+        self.acceptor_with(name, TlsOffer::default())
     }
 
     /// An acceptor with a certificate for `name` and the properties of `offer`.
-    pub fn acceptor_with(&self, name: &str, offer: Offer) -> Result<TlsAcceptor, TlsError> {
+    pub fn acceptor_with(&self, name: &str, offer: TlsOffer) -> Result<TlsAcceptor, TlsError> {
         let mut params = CertificateParams::new(vec![name.to_owned()])?;
         if offer.expired {
             params.not_before = date_time_ymd(2000, 1, 1);

@@ -5,7 +5,9 @@ use std::time::Duration;
 use dray_bus::{Bus, Meta, Permissions};
 use dray_proto::{NamedCode as _, v1};
 use dray_store::ArtifactLabel;
-use dray_types::{Claim, Deadline, Fault, FaultCode, SessionId, Sha256Digest, TenantId};
+use dray_types::{
+    Claim, Deadline, Fault, FaultCode, SessionId, Sha256Digest, TenantId, whole_millis,
+};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -239,7 +241,7 @@ impl DestinationCall<'_> {
         let accepted = self.bus.call(&meta, &request).await?;
         let request = v1::DeliveryOutcomeRequest {
             delivery_id: accepted.delivery_id,
-            wait_ms: u64::try_from(OUTCOME_WAIT.as_millis()).unwrap_or(u64::MAX),
+            wait_ms: whole_millis(OUTCOME_WAIT),
         };
         meta.deadline = Deadline::after(now_ms, ACCEPT_TIMEOUT.saturating_add(OUTCOME_WAIT));
         let report = self.bus.call(&meta, &request).await?;

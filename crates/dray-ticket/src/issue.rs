@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dray_types::Sha256Digest;
+use dray_types::{Sha256Digest, whole_millis};
 
 use crate::destination::TicketDestination;
 use crate::problem::TicketProblem;
@@ -109,7 +109,7 @@ impl TicketRequest {
 
     /// Unix milliseconds at which a ticket ends that is made now.
     pub(crate) fn expiry(&self, now_ms: u64) -> u64 {
-        let lifetime_ms = u64::try_from(self.lifetime.as_millis()).unwrap_or(u64::MAX);
+        let lifetime_ms = whole_millis(self.lifetime);
         now_ms.saturating_add(lifetime_ms)
     }
 

@@ -13,7 +13,7 @@ const PARTIAL_UPLOAD: &str = "application/partial-upload";
 /// Media type of a part in tus.
 const TUS_PART: &str = "application/offset+octet-stream";
 
-/// A protocol of uploads.
+/// How a client sends and continues an upload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum UploadProtocol {
     /// One request with the complete content.

@@ -6,7 +6,7 @@ use axum::body::Body;
 use bytes::{Bytes, BytesMut};
 use dray_presentation::name::clean_name;
 use dray_store::MAX_SEGMENT_BYTES;
-use dray_types::Sha256Digest;
+use dray_types::{Sha256Digest, whole_millis};
 use http::HeaderMap;
 use http_body_util::BodyExt as _;
 use sha2::{Digest as _, Sha256};
@@ -376,7 +376,7 @@ pub(crate) fn renew_lease(record: &mut TicketRecord, now_ms: u64) {
 }
 
 fn lease_end(now_ms: u64) -> u64 {
-    let lease_ms = u64::try_from(LEASE_TIME.as_millis()).unwrap_or(u64::MAX);
+    let lease_ms = whole_millis(LEASE_TIME);
     now_ms.saturating_add(lease_ms)
 }
 

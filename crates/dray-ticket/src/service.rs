@@ -26,7 +26,7 @@ const SECRET_BYTES: usize = 32;
 /// Attempts to change a record that others change too.
 const MAX_CHANGE_ATTEMPTS: u32 = 16;
 
-/// The limits on tickets.
+/// The operator's limits on lifetime, size and number of tickets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TicketLimits {
     /// Most bytes of one ticket.

@@ -82,7 +82,7 @@ impl ConversationCatalog {
             .map(|entry| entry.id.clone())
     }
 
-    /// The catalog as JSON.
+    /// The catalog as JSON for the file resolver; empty until a context was built.
     pub(super) fn json(&self) -> Bytes {
         let catalog = self.catalog.lock().unwrap_or_else(PoisonError::into_inner);
         catalog.as_ref().map_or_else(Bytes::new, FileCatalog::json)

@@ -1,4 +1,4 @@
-//! What the model gets for a `data:` URL that is refused (quickapps 25.3).
+//! The sentences for the model about a data URL (RFC 2397) that is refused (quickapps 25.3).
 
 use dray_dial::InvalidDataUrl;
 

@@ -6,7 +6,7 @@ use dray_guard::Code;
 use dray_proto::convert::ContentSource;
 use dray_proto::v1;
 use dray_tool::ToolFailure;
-use dray_types::{Claim, Fault, RedactedUrl, Sha256Digest};
+use dray_types::{Claim, Fault, RedactedUrl, Sha256Digest, whole_millis};
 use percent_encoding::percent_decode_str;
 
 use super::ask::{CallFailure, PeerService};
@@ -39,7 +39,7 @@ pub(super) async fn fetch(
         url: url.to_owned(),
         app_policy: scope.policy(),
         size_limit_bytes: limit,
-        tool_timeout_ms: u64::try_from(time.as_millis()).unwrap_or(u64::MAX),
+        tool_timeout_ms: whole_millis(time),
         sink: v1::Sink::ClaimOnly.into(),
     };
     let meta = scope.meta(time);

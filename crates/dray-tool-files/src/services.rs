@@ -28,7 +28,7 @@ pub struct FileServices {
     pub store: Store,
     /// Wall clock of deadlines.
     pub clock: Clock,
-    /// Tenant of all files.
+    /// The tenant under which all files of this process are stored.
     pub tenant: TenantId,
     /// The operator's configuration.
     pub config: Arc<Config>,

@@ -202,7 +202,7 @@ pub(super) fn tool_declaration(
     }
 }
 
-/// Returns a required argument.
+/// Returns an argument, or the sentence for the model that it is missing.
 pub(super) fn required_argument<'a>(
     call: &'a ToolCall,
     name: &str,

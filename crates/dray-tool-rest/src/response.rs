@@ -19,7 +19,7 @@ const MAX_REFUSAL_BYTES: usize = 64 << 10;
 /// to the model, to the client and back again.
 const MAX_INLINE_BYTES: usize = 256 << 10;
 
-/// The rules for responses.
+/// How a response becomes the result of a tool: as text up to a limit, or as a file with a name.
 #[derive(Clone, Debug)]
 pub(crate) struct ResponseRules {
     /// Name of the function; the files of its responses are called after it.

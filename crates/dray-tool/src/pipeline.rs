@@ -7,8 +7,8 @@ use dray_agent::event::ModelUsage;
 use dray_agent::failure;
 use dray_agent::manifest::feature::StageLevel;
 use dray_agent::message::{Attachment, CustomContent, Message, Role};
-use dray_types::ErrorChain;
 use dray_types::fault::invalid_parameter_message;
+use dray_types::{ErrorChain, whole_millis};
 use serde_json::{Map, Value};
 use thiserror::Error;
 use tokio::time::Instant;
@@ -70,7 +70,7 @@ pub struct CompletedCall {
     pub usage: Vec<ModelUsage>,
     /// MIME type of the text.
     pub content_type: String,
-    /// Whether the call failed.
+    /// Whether the call failed, so that its message is an error for the model.
     pub failed: bool,
     /// Duration of the call.
     pub milliseconds: u64,
@@ -226,7 +226,7 @@ impl RunningCall<'_> {
             usage: output.usage,
             content_type: output.content_type,
             failed: false,
-            milliseconds: elapsed_ms(elapsed),
+            milliseconds: whole_millis(elapsed),
             question: output.question,
         })
     }
@@ -264,7 +264,7 @@ impl RunningCall<'_> {
         call_stage.failed(&failure, &text, elapsed).await?;
         match decision {
             fallback::FallbackDecision::Tell(content) => Ok(CompletedCall {
-                milliseconds: elapsed_ms(elapsed),
+                milliseconds: whole_millis(elapsed),
                 ..failed_call(self.id, content)
             }),
             fallback::FallbackDecision::Stop => Err(RequestEnd::Stopped {
@@ -290,7 +290,7 @@ impl RunningCall<'_> {
         self.log(elapsed, Some(&failure));
         call_stage.failed(&failure, &text, elapsed).await?;
         Ok(CompletedCall {
-            milliseconds: elapsed_ms(elapsed),
+            milliseconds: whole_millis(elapsed),
             ..failed_call(self.id, text)
         })
     }
@@ -298,7 +298,7 @@ impl RunningCall<'_> {
     /// Writes one line per call, with the time limit that applied to it (R13).
     fn log(&self, elapsed: Duration, failure: Option<&ToolFailure>) {
         let (tool, limit) = (self.name, self.limit.as_secs_f64());
-        let elapsed = elapsed_ms(elapsed);
+        let elapsed = whole_millis(elapsed);
         let Some(failure) = failure else {
             tracing::info!(
                 tool,
@@ -348,8 +348,4 @@ fn failed_call(id: &str, text: String) -> CompletedCall {
         milliseconds: 0,
         question: None,
     }
-}
-
-fn elapsed_ms(elapsed: Duration) -> u64 {
-    u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX)
 }

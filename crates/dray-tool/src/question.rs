@@ -11,7 +11,7 @@ pub type QuestionMap = BTreeMap<String, UserQuestion>;
 /// Answers, by the keys of the questions.
 pub type AnswerMap = BTreeMap<String, UserAnswer>;
 
-/// A question to the user.
+/// What an MCP server asks the user during a call (elicitation).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "mode", rename_all = "lowercase")]
 pub enum UserQuestion {
@@ -31,7 +31,7 @@ pub enum UserQuestion {
     },
 }
 
-/// The answer of a user.
+/// What the user did with a question: accept, decline or cancel (MCP elicitation).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "action", content = "content", rename_all = "lowercase")]
 pub enum UserAnswer {

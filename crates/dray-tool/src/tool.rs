@@ -84,7 +84,7 @@ pub struct CallRules {
     pub hidden: bool,
 }
 
-/// One call of a tool.
+/// A call as its tool gets it: references are resolved, and it has a stage and a time limit.
 #[derive(Clone, Debug)]
 pub struct ToolCall {
     /// Id by the model.

@@ -15,7 +15,7 @@ use tokio_util::task::TaskTracker;
 
 use super::options::{EngineOptions, ListOptions};
 use crate::policy::{Places, Policy, PolicyOptions, TransferDirection};
-use crate::receipt::Skipped;
+use crate::receipt::SkippedTransport;
 
 /// Moves files for one opened incarnation. Callers keep one engine for its lifetime: the engine remembers what the
 /// sandbox offers and which transports failed, and it limits how many transfers run concurrently.
@@ -281,7 +281,7 @@ impl Engine {
         &self,
         direction: TransferDirection,
         mut usable: Vec<Transport>,
-        skipped: &mut Vec<Skipped>,
+        skipped: &mut Vec<SkippedTransport>,
     ) -> Option<Transport> {
         // A transport that this transfer skipped is not used again, even when no other transport is left.
         usable.retain(|transport| {
@@ -295,7 +295,7 @@ impl Engine {
                 .given_up
                 .get(&(direction == TransferDirection::Outbound, transport))
                 .copied();
-            reason.map(|reason| Skipped { transport, reason })
+            reason.map(|reason| SkippedTransport { transport, reason })
         };
         let best = usable
             .iter()
@@ -316,7 +316,7 @@ impl Engine {
     }
 
     /// Gives a transport up for this incarnation, in one direction.
-    pub(super) fn give_up(&self, direction: TransferDirection, skipped: Skipped) {
+    pub(super) fn give_up(&self, direction: TransferDirection, skipped: SkippedTransport) {
         let key = (direction == TransferDirection::Outbound, skipped.transport);
         self.history().given_up.insert(key, skipped.reason);
     }

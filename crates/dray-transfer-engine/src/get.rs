@@ -10,6 +10,7 @@ use dray_sandbox::body::Body;
 use dray_sandbox::error::{Error, ErrorKind};
 use dray_sandbox::metadata::{FileKind, Fingerprint, Integrity, Metadata, Transport};
 use dray_sandbox::path::SandboxPath;
+use dray_types::whole_millis;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
@@ -156,7 +157,7 @@ pub(super) fn cancelled() -> Error {
 }
 
 pub(super) fn milliseconds(started: Instant) -> u64 {
-    u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX)
+    whole_millis(started.elapsed())
 }
 
 /// State of one get.

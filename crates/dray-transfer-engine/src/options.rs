@@ -52,7 +52,7 @@ impl Default for EngineOptions {
     }
 }
 
-/// Options of a get.
+/// What a caller may choose for a copy out of a sandbox.
 #[derive(Clone, Copy, Debug)]
 pub struct GetOptions<'a> {
     /// Paths that may be read.
@@ -61,7 +61,7 @@ pub struct GetOptions<'a> {
     pub max_bytes: u64,
 }
 
-/// Options of a put.
+/// What a caller may choose for a copy into a sandbox.
 #[derive(Clone, Copy, Debug)]
 pub struct PutOptions<'a> {
     /// Paths that may be written.
@@ -101,7 +101,7 @@ impl Collision {
     }
 }
 
-/// Options of a listing.
+/// What a caller may choose for a listing of a directory.
 #[derive(Clone, Copy, Debug)]
 pub struct ListOptions<'a> {
     /// Directories that may be listed, and the entries that are shown.

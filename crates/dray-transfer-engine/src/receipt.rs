@@ -15,7 +15,7 @@ pub struct Receipt {
     pub attempts: u32,
     /// Transports that were not used any more, after failures in this transfer or an earlier one with the same
     /// incarnation.
-    pub skipped: Vec<Skipped>,
+    pub skipped: Vec<SkippedTransport>,
     /// Size of the file in bytes; after a failure the bytes that arrived in the last attempt.
     pub bytes: u64,
     /// Digest of the file; `None` unless the transfer succeeded.
@@ -33,7 +33,7 @@ pub struct Receipt {
 
 /// A transport that is not used any more, with the reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Skipped {
+pub struct SkippedTransport {
     /// The transport that is not tried any more.
     pub transport: Transport,
     /// The kind of the failure that ended it.
@@ -71,7 +71,7 @@ mod tests {
         let receipt = Receipt {
             transport: Some(Transport::ExecRaw),
             attempts: 2,
-            skipped: vec![Skipped {
+            skipped: vec![SkippedTransport {
                 transport: Transport::Archive,
                 reason: ErrorKind::ToolMissing,
             }],

@@ -9,7 +9,7 @@ use tokio::time::sleep;
 
 use super::engine::Engine;
 use crate::policy::{Refusal, TransferDirection};
-use crate::receipt::{Receipt, Skipped};
+use crate::receipt::{Receipt, SkippedTransport};
 
 /// Largest back-off between two attempts.
 const MAX_DELAY: Duration = Duration::from_secs(30);
@@ -164,7 +164,7 @@ impl<'a> Schedule<'a> {
     }
 
     fn give_up(&mut self, transport: Transport, error: Error, receipt: &mut Receipt) {
-        let skipped = Skipped {
+        let skipped = SkippedTransport {
             transport,
             reason: error.kind(),
         };

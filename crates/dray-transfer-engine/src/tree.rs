@@ -29,7 +29,7 @@ use dray_sandbox::body::Body;
 use dray_sandbox::error::{Error, ErrorKind};
 use dray_sandbox::metadata::{FileKind, Integrity, Metadata};
 use dray_sandbox::path::SandboxPath;
-use dray_sandbox_tree::{self as tree, Filter, Members, Owner, Reader, Walk, Why};
+use dray_sandbox_tree::{self as tree, Filter, Members, Owner, Reader, SkipReason, Walk};
 use screen::{ScreenTally, ScreenedMembers};
 
 /// Options of a get of a directory.
@@ -229,7 +229,7 @@ impl GetOperation<'_> {
         let skipped = self.skipped.iter().flat_map(tree::Report::skipped);
         skipped
             .into_iter()
-            .any(|skipped| skipped.why == Why::TooLarge)
+            .any(|skipped| skipped.why == SkipReason::TooLarge)
     }
 
     /// Opens the members of the directory, from a tar or by walking.

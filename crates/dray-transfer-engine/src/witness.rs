@@ -5,7 +5,7 @@
 //! transfer are equal, and the transport loses nothing, the received bytes are the content of the file.
 
 use dray_sandbox::error::{Error, ErrorKind};
-use dray_sandbox::metadata::{FileKind, Fingerprint, Metadata, State, Transport};
+use dray_sandbox::metadata::{FileKind, FileState, Fingerprint, Metadata, Transport};
 use dray_sandbox::path::SandboxPath;
 
 use super::engine::Engine;
@@ -20,9 +20,9 @@ pub(super) enum IntegrityBaseline {
     /// A digest that is known; `None` where none could be computed, or none was wanted.
     Digest(Option<Fingerprint>),
     /// The state of a file that has settled; an equal state afterwards proves that it did not change.
-    Unchanged(State),
+    Unchanged(FileState),
     /// The state of a settled file, with a digest that is computed while the copy runs.
-    UnchangedWithDigest(State, Option<Fingerprint>),
+    UnchangedWithDigest(FileState, Option<Fingerprint>),
 }
 
 impl IntegrityBaseline {
@@ -91,7 +91,7 @@ impl Engine {
     }
 
     /// The state of the file with this metadata, if it has settled.
-    async fn settled_state(&self, file: &Metadata) -> Result<Option<State>, Error> {
+    async fn settled_state(&self, file: &Metadata) -> Result<Option<FileState>, Error> {
         let state = match self
             .with_response_timeout(self.sandbox.state(&file.real_path))
             .await
@@ -112,7 +112,7 @@ impl Engine {
     pub(super) async fn unchanged(
         &self,
         path: &SandboxPath,
-        before: &State,
+        before: &FileState,
     ) -> Result<bool, Error> {
         let after = self.with_response_timeout(self.sandbox.state(path)).await?;
         Ok(before.is_same(&after))
@@ -129,7 +129,7 @@ impl Engine {
 }
 
 /// Whether the state belongs to the file with this metadata. Backends without fractions of a second report zero.
-fn describes(state: &State, file: &Metadata) -> bool {
+fn describes(state: &FileState, file: &Metadata) -> bool {
     let same_time = |modified: i128| {
         let exact = modified.rem_euclid(SECOND_NS) != 0;
         let unit = if exact { 1 } else { SECOND_NS };

@@ -30,7 +30,8 @@ impl Artifact {
 
 /// An artifact with the data that a reader needs to fetch and verify it (messaging-reliability K-2).
 ///
-/// A claim is data, not a URL: the reader maps `store` to its own endpoint and credentials.
+/// Messages carry it in place of the content (the claim check pattern). It is data, not a URL: the reader maps `store`
+/// to its own endpoint and credentials.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claim {
     /// What was stored.

@@ -4,6 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use crate::period::whole_millis;
+
 /// Wall-clock time as a value, so that tests can move it.
 ///
 /// Cheap to clone. Clones of a manual clock move together.
@@ -37,19 +39,14 @@ impl Clock {
                 // A clock before 1970 reads as zero: deadlines are then far in the future, and no call fails because of
                 // the clock.
                 .duration_since(UNIX_EPOCH)
-                .map_or(0, |elapsed| {
-                    u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX)
-                }),
+                .map_or(0, |elapsed| whole_millis(elapsed)),
         }
     }
 
     /// Moves a manual clock forward; the system clock cannot be moved and stays as it is.
     pub fn advance(&self, by: Duration) {
         if let Some(manual) = &self.manual {
-            manual.fetch_add(
-                u64::try_from(by.as_millis()).unwrap_or(u64::MAX),
-                Ordering::SeqCst,
-            );
+            manual.fetch_add(whole_millis(by), Ordering::SeqCst);
         }
     }
 }

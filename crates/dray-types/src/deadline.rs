@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::period::whole_millis;
+
 /// An absolute instant in Unix milliseconds, carried in `Dray-Deadline` and passed on unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Deadline(u64);
@@ -15,7 +17,7 @@ impl Deadline {
     /// The deadline `after` from `now_ms` (Unix milliseconds).
     pub fn after(now_ms: u64, after: Duration) -> Self {
         // Saturating: a duration of centuries means no limit and must not wrap into the past.
-        Self(now_ms.saturating_add(u64::try_from(after.as_millis()).unwrap_or(u64::MAX)))
+        Self(now_ms.saturating_add(whole_millis(after)))
     }
 
     /// The instant in Unix milliseconds.
@@ -38,10 +40,7 @@ impl Deadline {
     /// C-3).
     #[must_use]
     pub fn earlier(self, by: Duration) -> Self {
-        Self(
-            self.0
-                .saturating_sub(u64::try_from(by.as_millis()).unwrap_or(u64::MAX)),
-        )
+        Self(self.0.saturating_sub(whole_millis(by)))
     }
 }
 

@@ -6,6 +6,8 @@ use std::time::Duration;
 use serde::ser::SerializeStruct as _;
 use serde::{Serialize, Serializer};
 
+use crate::period::whole_millis;
+
 /// The closed set of failure codes. New reasons are *details*, not codes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum FaultCode {
@@ -102,7 +104,7 @@ impl Serialize for Fault {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let retry_after_ms = match self.retry {
             RetryAdvice::Never => None,
-            RetryAdvice::After(delay) => Some(u64::try_from(delay.as_millis()).unwrap_or(u64::MAX)),
+            RetryAdvice::After(delay) => Some(whole_millis(delay)),
         };
         let mut members = serializer.serialize_struct("Fault", 7)?;
         members.serialize_field("code", self.code.as_str())?;

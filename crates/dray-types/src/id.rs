@@ -77,7 +77,8 @@ macro_rules! identifier {
 }
 
 identifier!(
-    /// The owner of data. Everything that is stored, published or counted belongs to one tenant.
+    /// The owner of data. Everything that is stored, published or counted belongs to one tenant (tenant isolation): the
+    /// id is part of subjects, store keys and ledger keys.
     TenantId,
     "a tenant"
 );
@@ -92,8 +93,8 @@ identifier!(
     "an app id"
 );
 identifier!(
-    /// The id of one piece of work. The service that accepts the work creates the id; all later messages about it carry
-    /// it.
+    /// The id of one piece of work, its idempotency key: the same id is the same work and has its effects once. The
+    /// service that accepts the work creates the id; all later messages about it carry it.
     OperationId,
     "an operation id"
 );

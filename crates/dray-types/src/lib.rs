@@ -4,7 +4,7 @@
 //! Main types: [`Fault`] for every failure that leaves a service, [`Artifact`] and [`Claim`] for stored bytes,
 //! [`TenantId`] and [`OperationId`] for the owner and identity of work, [`Deadline`] and [`Clock`] for time, [`Secret`]
 //! and [`RedactedUrl`] for values that logs must not show completely, [`ByteSize`] and [`Period`] for configuration,
-//! [`ErrorChain`] for an error with its causes in a log.
+//! [`whole_millis`] for durations on the wire, [`ErrorChain`] for an error with its causes in a log.
 //!
 //! Pure values: no async runtime, no NATS, no protobuf, no I/O. What is checked here once is carried in the type and
 //! never checked again. Wire forms are in `dray-proto`.
@@ -45,7 +45,7 @@ pub use error_chain::ErrorChain;
 pub use fault::{Fault, FaultCode, RetryAdvice};
 pub use id::{AppId, OperationId, SessionId, TenantId};
 pub use kind::{BackendKind, PlatformKind};
-pub use period::Period;
+pub use period::{Period, whole_millis};
 pub use redact::{RedactedUrl, Secret};
 pub use reference::FileReference;
 pub use size::ByteSize;

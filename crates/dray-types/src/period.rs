@@ -44,14 +44,20 @@ impl Period {
 
     /// The length in whole milliseconds; fractions are cut.
     pub fn as_millis(self) -> u64 {
-        u64::try_from(self.0.as_millis()).unwrap_or(u64::MAX)
+        whole_millis(self.0)
     }
+}
+
+/// A duration as wire forms and records carry it: whole milliseconds. Fractions are cut; a duration of more than
+/// 584 million years counts as `u64::MAX`, so that "no limit" never wraps to a short time.
+pub fn whole_millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
 impl From<Duration> for Period {
     /// Cuts fractions of a millisecond.
     fn from(duration: Duration) -> Self {
-        Self::millis(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX))
+        Self::millis(whole_millis(duration))
     }
 }
 

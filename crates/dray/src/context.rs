@@ -402,6 +402,12 @@ impl SystemConnection {
         self.running.as_ref().map(RunningHost::config)
     }
 
+    /// Address of the orchestrator that runs here; `None` with a running system or without one.
+    pub(crate) fn chat_address(&self) -> Option<SocketAddr> {
+        let running = self.running.as_ref()?;
+        running.context().listen_addresses.find("chat")
+    }
+
     /// The tenant whose data the command is about.
     pub(crate) fn tenant(&self) -> &TenantId {
         &self.tenant

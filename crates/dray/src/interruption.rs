@@ -7,6 +7,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use dray_service::stop_signals::{self, StopSignals};
+use dray_types::whole_millis;
 use futures_util::FutureExt as _;
 use tempfile::TempDir;
 use tokio::signal::unix::{SignalKind, signal};
@@ -48,7 +49,7 @@ impl Drop for CleanupHold {
 
 /// Keeps how long services that this command starts may take to stop: `shutdown.grace` and `shutdown.flush`.
 pub(crate) fn set_stop_timeout(timeout: Duration) {
-    let millis = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX);
+    let millis = whole_millis(timeout);
     SERVICE_STOP_MS.fetch_max(millis, Ordering::Relaxed);
 }
 

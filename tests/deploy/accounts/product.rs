@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use dray_bus::{
     Bus, EventFilter, Meta, NatsOptions, Topology, WorkCompleted, WorkDelivery, WorkFailure,
-    WorkHandler, WorkSettings, WorkSweeper,
+    WorkHandler, WorkSettings, WorkSweeper, test_bus,
 };
 use dray_egress_fetcher::EgressFetcher;
 use dray_file_resolver::FileResolver;
@@ -15,7 +15,6 @@ use dray_sandbox_transfer::SandboxTransfer;
 use dray_service::config::ConfigSources;
 use dray_service::{Host, Settings};
 use dray_types::{Clock, Deadline, Fault, FaultCode, Secret, TenantId};
-use opentelemetry::metrics::MeterProvider as _;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -28,10 +27,7 @@ async fn bus(server: &AccountsServer, user: &str) -> Bus {
         password: Secret::new(password(user)),
         ..NatsOptions::at(format!("nats://{}", server.address())).named(user)
     };
-    let meter = opentelemetry::metrics::noop::NoopMeterProvider::new().meter("test");
-    Bus::connect(&options, Clock::system(), &meter)
-        .await
-        .unwrap()
+    test_bus::connect(&options).await
 }
 
 /// A server with the standard topology, which the provisioner created.

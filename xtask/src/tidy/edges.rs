@@ -100,7 +100,7 @@ const ALLOWED_EDGES: &[(&str, &[&str])] = &[
             "dray-http",
         ],
     ),
-    ("dray-delivery-rules", &["dray-platform"]),
+    ("dray-delivery-rules", &["dray-types", "dray-platform"]),
     (
         "dray-simulation",
         &[

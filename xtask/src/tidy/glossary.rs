@@ -1,7 +1,8 @@
-//! Checks that everything that `docs/glossary.md` refers to exists.
+//! Checks that everything that `docs/glossary.md` refers to exists, and that a search for a term finds its code.
 //!
 //! The last column of each row names crates, and after a crate its types, modules and files. A type that is renamed
-//! would otherwise stay in the glossary under its old name.
+//! would otherwise stay in the glossary under its old name. The first column is the term, which must be in the text of
+//! one of these crates: readers search the code for the field's word before they know our names.
 
 use std::path::Path;
 
@@ -13,7 +14,45 @@ use super::source::SourceFile;
 pub(crate) fn violations(root: &Path, sources: &[SourceFile]) -> anyhow::Result<Vec<String>> {
     let text = std::fs::read_to_string(root.join("docs/glossary.md"))
         .context("cannot read docs/glossary.md")?;
-    Ok(missing_references(&text, sources))
+    let mut violations = missing_references(&text, sources);
+    violations.extend(untraceable_terms(&text, sources));
+    Ok(violations)
+}
+
+/// Terms whose crates do not contain them. Case, backticks and the joint of several words (space, hyphen, underscore)
+/// do not matter.
+fn untraceable_terms(glossary: &str, sources: &[SourceFile]) -> Vec<String> {
+    let normalize = |text: &str| {
+        let text = text.to_lowercase().replace('`', "");
+        text.replace(['-', '_'], " ")
+    };
+    let mut violations = Vec::new();
+    for (index, line) in glossary.lines().enumerate() {
+        let Some((term, location)) = first_column(line).zip(last_column(line)) else {
+            continue;
+        };
+        let crates: Vec<_> = backticked_parts(location)
+            .filter(|name| name.starts_with("dray") && !name.contains(' '))
+            .map(|name| format!("crates/{name}/src/"))
+            .collect();
+        let wanted = normalize(term);
+        let is_found = sources
+            .iter()
+            .filter(|source| crates.iter().any(|path| source.path.starts_with(path)))
+            .any(|source| normalize(&source.text).contains(&wanted));
+        if !crates.is_empty() && !is_found {
+            violations.push(format!(
+                "docs/glossary.md:{}: no source of the crates contains the term `{term}`; name it where the thing is",
+                index + 1
+            ));
+        }
+    }
+    violations
+}
+
+fn first_column(line: &str) -> Option<&str> {
+    let columns = line.strip_prefix('|')?;
+    columns.split('|').next().map(str::trim)
 }
 
 fn missing_references(glossary: &str, sources: &[SourceFile]) -> Vec<String> {
@@ -84,6 +123,32 @@ fn exists(crate_name: &str, name: &str, sources: &[SourceFile]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn reports_terms_that_a_search_does_not_find_in_their_crates() {
+        let source = |path: &str, text: &str| SourceFile {
+            path: path.to_owned(),
+            text: text.to_owned(),
+        };
+        let sources = [
+            source(
+                "crates/dray-a/src/lib.rs",
+                "//! Back-pressure.\nlet claim_check = 1;",
+            ),
+            source("crates/dray-b/src/lib.rs", "//! `MEDIA:` tags."),
+        ];
+        let glossary = "| Term | Where |\n\
+            | back-pressure | `dray-a` |\n\
+            | claim check | `dray-b`, `dray-a` |\n\
+            | `MEDIA:` tag | `dray-b` |\n\
+            | claim check | `dray-b` |\n";
+        assert_eq!(
+            untraceable_terms(glossary, &sources),
+            [
+                "docs/glossary.md:5: no source of the crates contains the term `claim check`; name it where the thing is"
+            ]
+        );
+    }
 
     #[test]
     fn reports_types_and_files_that_are_not_in_their_crate() {

@@ -43,7 +43,7 @@ async fn fixture() -> CallTest {
 async fn send_heartbeats(incoming: &IncomingRequest, time: Duration) {
     let until = Instant::now() + time;
     while Instant::now() < until {
-        incoming.alive().await;
+        incoming.send_heartbeat().await;
         // paused clock
         tokio::time::sleep(HEARTBEAT_INTERVAL).await;
     }

@@ -78,7 +78,7 @@ async fn replies_of_a_stream_arrive_in_order(fixture: BusFixture) {
     let (calling, mut events) = call(&fixture.bus, meta_within(&fixture, 20_000));
     let serving = async {
         let mut replies = next_stream(&mut responder).await;
-        replies.alive().await.unwrap();
+        replies.send_heartbeat().await.unwrap();
         for number in 0..MANY_REPLIES {
             replies.send(encoded(number)).await.unwrap();
         }
@@ -190,7 +190,7 @@ async fn a_caller_whose_connection_ended_is_gone() {
     backend.close().await;
     wait_soon("the end of the caller", async {
         // The first heartbeat may still reach a connection that is being closed.
-        while replies.alive().await.is_ok() {
+        while replies.send_heartbeat().await.is_ok() {
             let gone = tokio::time::timeout(Duration::from_millis(50), replies.caller_gone()).await;
             if gone.is_ok() {
                 break;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use dray_proto::v1::{self, LedgerState, TerminalState};
-use dray_types::Fault;
+use dray_types::{Fault, whole_millis};
 
 /// Who claims, when, and for how long.
 #[derive(Clone, Copy, Debug)]
@@ -240,7 +240,7 @@ pub fn is_terminal(record: &v1::LedgerRecord) -> bool {
 }
 
 fn lease_end(now_ms: u64, lease: Duration) -> u64 {
-    now_ms.saturating_add(u64::try_from(lease.as_millis()).unwrap_or(u64::MAX))
+    now_ms.saturating_add(whole_millis(lease))
 }
 
 #[cfg(test)]

@@ -61,7 +61,7 @@ impl ReplyStream {
     ///
     /// # Errors
     /// The caller is gone.
-    pub async fn alive(&self) -> Result<(), CallerGone> {
+    pub async fn send_heartbeat(&self) -> Result<(), CallerGone> {
         if self.acknowledged < self.sent {
             return Ok(());
         }

@@ -27,8 +27,8 @@ pub struct WorkDelivery<W> {
     pub meta: Meta,
     /// The decoded message.
     pub work: W,
-    /// Rises with every take-over; part of staging keys. Above 1, and after a redrive, the trace in
-    /// `meta` is linked, not continued (messaging-reliability 17).
+    /// The dispatch epoch, a fencing token: rises with every take-over; part of staging keys. Above 1, and after a
+    /// redrive, the trace in `meta` is linked, not continued (messaging-reliability 17).
     pub epoch: u64,
     /// Real attempts so far, this one included.
     pub attempt: u32,

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use dray_jwt::{CLOCK_LEEWAY, TokenClaims};
+use dray_types::whole_millis;
 use serde_json::Value;
 
 use super::error::OidcError;
 use super::settings::OidcSettings;
-use crate::link::whole_millis;
 use crate::session::ConsolePerson;
 use crate::settings::ConsoleRole;
 use crate::text;

@@ -12,7 +12,8 @@ const PLACEHOLDER_ORIGIN: &str = "http://console.invalid";
 pub(crate) struct OwnPath(String);
 
 impl OwnPath {
-    /// The path if it stays on the origin of the console (RFC 9700 section 4.11), otherwise the first page.
+    /// The path if it stays on the origin of the console, otherwise the first page: no login is an open redirect (RFC
+    /// 9700 section 4.11).
     pub(crate) fn parse(text: &str) -> Self {
         Self::checked(text).unwrap_or_else(|| Self("/".to_owned()))
     }

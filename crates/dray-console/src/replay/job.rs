@@ -34,7 +34,7 @@ const CHECK_EVENTS: u64 = 64;
 #[derive(Debug, Default)]
 pub(crate) struct ReplayStore(Mutex<HashMap<String, Arc<ReplayJob>>>);
 
-/// One replay.
+/// A replay of recorded requests under a second policy, which runs beside the page that started it.
 #[derive(Debug)]
 pub(super) struct ReplayJob {
     /// SHA-256 of the second policy, as `dray policy test` names it.

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use dray_bus::work::{WorkDelivery, WorkFailure, WorkHandler, WorkSettings};
-use dray_bus::{EventFilter, EventStream, Meta, WorkCompleted};
+use dray_bus::{EventFilter, EventStream, Meta, WorkCompleted, test_bus};
 use dray_proto::v1::{self, ConsoleAction, ConsoleStage};
 use dray_types::FaultCode;
 
@@ -141,9 +141,8 @@ async fn a_resend_is_recorded_before_and_after_and_leads_to_the_new_delivery() {
 #[tokio::test]
 async fn an_action_that_cannot_be_recorded_is_not_done() {
     let clock = Clock::system();
-    let meter = opentelemetry::metrics::noop::NoopMeterProvider::new().meter("test");
     // Without streams: calls work, and no audit event can be stored.
-    let bus_without_streams = Bus::in_process(clock, &meter);
+    let bus_without_streams = test_bus::without_streams(&clock);
     let mut console = ConsoleFixture::start_on(bus_without_streams, ConsoleFixture::acting()).await;
     let resend_count = Arc::new(Mutex::new(0));
     let count = Arc::clone(&resend_count);

@@ -17,13 +17,12 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use bytes::Bytes;
-use dray_bus::{Bus, Topology};
+use dray_bus::{Bus, test_bus};
 use dray_proto::Call;
 use dray_proto::contract::call_subject;
 use dray_store::Store;
 use dray_store::embedded::EmbeddedS3;
 use dray_types::{Clock, Deadline, Fault, TenantId};
-use opentelemetry::metrics::MeterProvider as _;
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -291,10 +290,7 @@ impl ConsoleFixture {
 
 /// An in-process bus with all streams.
 async fn empty_bus() -> Bus {
-    let meter = opentelemetry::metrics::noop::NoopMeterProvider::new().meter("test");
-    let bus = Bus::in_process(Clock::system(), &meter);
-    bus.apply_topology(&Topology::default()).await.unwrap();
-    bus
+    test_bus::in_process(&Clock::system()).await
 }
 
 /// A form with fields and files (name and content), as a browser sends it.

@@ -1,12 +1,13 @@
 //! Tests of pages during and after an outage of the bus or the store.
 
+use dray_bus::Topology;
+
 use super::*;
 
 #[tokio::test]
 async fn every_page_warns_while_the_bus_lacks_its_streams() {
     let clock = Clock::system();
-    let meter = opentelemetry::metrics::noop::NoopMeterProvider::new().meter("test");
-    let bare = Bus::in_process(clock, &meter);
+    let bare = test_bus::without_streams(&clock);
     let console = ConsoleFixture::start_on(bare, ConsoleFixture::acting()).await;
     let login = console.log_in(ConsoleRole::Look).await;
     console
@@ -23,11 +24,7 @@ async fn every_page_warns_while_the_bus_lacks_its_streams() {
         "{letters:?}"
     );
     assert!(!letters.body.contains("No dead letters."));
-    console
-        .bus
-        .apply_topology(&Topology::default())
-        .await
-        .unwrap();
+    test_bus::provision(&console.bus, &Topology::default()).await;
     console
         .wait_for("/status", &login, "The system works.")
         .await;

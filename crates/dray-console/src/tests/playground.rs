@@ -141,10 +141,7 @@ struct Playground {
 
 impl Playground {
     async fn new() -> Self {
-        let meter = opentelemetry::metrics::noop::NoopMeterProvider::new().meter("test");
-        let bus = Bus::in_process(Clock::system(), &meter);
-        bus.apply_topology(&Topology::default()).await.unwrap();
-        Self::start_on(bus).await
+        Self::start_on(empty_bus().await).await
     }
 
     async fn start_on(bus: Bus) -> Self {
@@ -417,9 +414,8 @@ async fn a_refusal_and_a_broken_response_are_shown_with_their_reason() {
 
 #[tokio::test]
 async fn a_turn_that_cannot_be_recorded_is_not_sent() {
-    let meter = opentelemetry::metrics::noop::NoopMeterProvider::new().meter("test");
     // Without streams no audit event can be stored.
-    let playground = Playground::start_on(Bus::in_process(Clock::system(), &meter)).await;
+    let playground = Playground::start_on(test_bus::without_streams(&Clock::system())).await;
     let login = playground.console.log_in(ConsoleRole::Act).await;
     let refused = playground
         .send_message("/playground", &login, "spend", &[])

@@ -119,7 +119,7 @@ pub trait HostApprovals: Send + Sync + 'static {
 /// Which questions a request may ask.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct AskScope<'a> {
-    /// Whether it may ask at all.
+    /// Whether a person may be asked; otherwise a rule that asks refuses.
     pub(super) may_ask: bool,
     /// Ports beyond which it is refused in any case; `None` for no further limit.
     pub(super) ports: Option<&'a AllowedPorts>,

@@ -17,7 +17,7 @@ fn sizes() -> AdmissionLimits {
     }
 }
 
-type Waiting = Pin<Box<dyn Future<Output = Result<FetchSlot, QueueFull>>>>;
+type PendingSlot = Pin<Box<dyn Future<Output = Result<FetchSlot, QueueFull>>>>;
 
 /// Asks for a slot; the second value is the slot, or nothing while it waits.
 fn ask(
@@ -25,10 +25,10 @@ fn ask(
     tenant: &str,
     app: &str,
     host: &str,
-) -> (Waiting, Option<FetchSlot>) {
+) -> (PendingSlot, Option<FetchSlot>) {
     let (limits, turn) = (limits.clone(), limits.next_turn());
     let request = request(turn, tenant, app, host);
-    let mut asking: Waiting = Box::pin(async move { limits.slot(request).await });
+    let mut asking: PendingSlot = Box::pin(async move { limits.slot(request).await });
     let now = asking.as_mut().now_or_never().map(Result::unwrap);
     (asking, now)
 }
@@ -43,7 +43,7 @@ fn request(turn: u64, tenant: &str, app: &str, host: &str) -> SlotRequest {
     }
 }
 
-fn is_granted(waiting: &mut Waiting) -> Option<FetchSlot> {
+fn is_granted(waiting: &mut PendingSlot) -> Option<FetchSlot> {
     waiting.as_mut().now_or_never().map(Result::unwrap)
 }
 

@@ -78,7 +78,7 @@ enum ClientRequest {
 }
 
 /// Why a client was not identified: the refusal and the last bytes for it. `None` for a client that is gone.
-type Unserved = Option<(ProxyRefusal, Vec<u8>)>;
+type IdentificationFailure = Option<(ProxyRefusal, Vec<u8>)>;
 
 impl ForwardProxy {
     /// A proxy over the pipeline of `fetcher`, whose policy holds for it too. `audit_required`: no byte passes without
@@ -205,7 +205,10 @@ impl ForwardProxy {
     }
 
     /// Reads up to the request, which is complete and from an identified client.
-    async fn identify<S>(&self, client: &mut ClientStream<S>) -> Result<IdentifiedClient, Unserved>
+    async fn identify<S>(
+        &self,
+        client: &mut ClientStream<S>,
+    ) -> Result<IdentifiedClient, IdentificationFailure>
     where
         S: AsyncRead + AsyncWrite + Send + Unpin,
     {
@@ -244,7 +247,7 @@ impl ForwardProxy {
     async fn identify_socks<S>(
         &self,
         client: &mut ClientStream<S>,
-    ) -> Result<IdentifiedClient, Unserved>
+    ) -> Result<IdentifiedClient, IdentificationFailure>
     where
         S: AsyncRead + AsyncWrite + Send + Unpin,
     {
@@ -440,7 +443,7 @@ where
     Ok(request)
 }
 
-async fn send<S>(client: &mut ClientStream<S>, bytes: &[u8]) -> Result<(), Unserved>
+async fn send<S>(client: &mut ClientStream<S>, bytes: &[u8]) -> Result<(), IdentificationFailure>
 where
     S: AsyncRead + AsyncWrite + Send + Unpin,
 {

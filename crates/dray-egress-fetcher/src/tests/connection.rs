@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use dray_testkit::http::{ResponseScript, ResponseStep, ScriptedResponder};
-use dray_testkit::tls::{Authority, Offer};
+use dray_testkit::tls::{Authority, TlsOffer};
 use rustls::version::{TLS12, TLS13};
 use tokio::time::Instant;
 
@@ -15,7 +15,7 @@ fn hello() -> ScriptedResponder {
 }
 
 /// A fixture whose `files.example.org` has TLS with the settings of `offer` and a certificate for `name`.
-fn secured(name: &str, offer: Offer, script: ResponseScript) -> FetcherFixture {
+fn secured(name: &str, offer: TlsOffer, script: ResponseScript) -> FetcherFixture {
     let authority = Authority::new().unwrap();
     let fixture = FetcherFixture {
         bundle: Some(authority.pem()),
@@ -210,10 +210,10 @@ async fn t_4_every_hop_has_a_connection_of_its_own() {
 #[tokio::test(start_paused = true)]
 async fn t_5_tls_1_2_and_1_3_with_a_certificate_for_the_url_host() {
     for version in [&TLS12, &TLS13] {
-        let offer = Offer {
+        let offer = TlsOffer {
             versions: vec![version],
             alpn: vec![b"h2".to_vec(), b"http/1.1".to_vec()],
-            ..Offer::default()
+            ..TlsOffer::default()
         };
         let fixture = FetcherFixture {
             // The fake server has HTTP/1.1 alone, although it offers HTTP/2 too.
@@ -236,16 +236,16 @@ async fn t_5_tls_1_2_and_1_3_with_a_certificate_for_the_url_host() {
 async fn t_5_a_wrong_expired_or_unknown_certificate_is_refused() {
     let other = secured(
         "other.example.org",
-        Offer::default(),
+        TlsOffer::default(),
         ResponseScript::ok("x"),
     );
     assert_eq!(
         other.fetch("https://files.example.org/").await.end(),
         ("tls_error", "tls")
     );
-    let expired = Offer {
+    let expired = TlsOffer {
         expired: true,
-        ..Offer::default()
+        ..TlsOffer::default()
     };
     let expired = secured("files.example.org", expired, ResponseScript::ok("x"));
     assert_eq!(
@@ -254,7 +254,7 @@ async fn t_5_a_wrong_expired_or_unknown_certificate_is_refused() {
     );
     let mut unknown = secured(
         "files.example.org",
-        Offer::default(),
+        TlsOffer::default(),
         ResponseScript::ok("x"),
     );
     unknown.bundle = None;
@@ -268,14 +268,14 @@ async fn t_5_a_wrong_expired_or_unknown_certificate_is_refused() {
 async fn t_5_a_literal_address_needs_a_certificate_for_the_address() {
     let named = secured(
         "files.example.org",
-        Offer::default(),
+        TlsOffer::default(),
         ResponseScript::ok("x"),
     );
     assert_eq!(
         named.fetch("https://93.184.215.14/").await.code(),
         "tls_error"
     );
-    let literal = secured(PUBLIC_ADDRESS, Offer::default(), ResponseScript::ok("x"));
+    let literal = secured(PUBLIC_ADDRESS, TlsOffer::default(), ResponseScript::ok("x"));
     assert_eq!(literal.fetch("https://93.184.215.14/").await.code(), "ok");
 }
 
@@ -283,7 +283,7 @@ async fn t_5_a_literal_address_needs_a_certificate_for_the_address() {
 async fn t_5_the_root_dot_is_neither_sent_nor_verified() {
     let fixture = secured(
         "files.example.org",
-        Offer::default(),
+        TlsOffer::default(),
         ResponseScript::ok("x"),
     );
     assert_eq!(
@@ -312,14 +312,18 @@ async fn b_3_a_close_delimited_body_over_tls_needs_close_notify() {
     let body = "HTTP/1.1 200 OK\r\n\r\nhalf of the body";
     let fixture = secured(
         "files.example.org",
-        Offer::default(),
+        TlsOffer::default(),
         ResponseScript::raw(body),
     );
     let outcome = fixture.fetch("https://files.example.org/").await;
     assert_eq!(outcome.code(), "ok");
     assert!(outcome.result.unwrap().length_verified);
     let without_close_notify = ResponseScript::raw(body).then(ResponseStep::Drop);
-    let fixture = secured("files.example.org", Offer::default(), without_close_notify);
+    let fixture = secured(
+        "files.example.org",
+        TlsOffer::default(),
+        without_close_notify,
+    );
     assert_eq!(
         fixture.fetch("https://files.example.org/").await.end(),
         ("truncated", "body")

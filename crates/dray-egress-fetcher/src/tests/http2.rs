@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use dray_testkit::http::{ResponseScript, ScriptedResponder, serve_request};
-use dray_testkit::tls::{Authority, Offer};
+use dray_testkit::tls::{Authority, TlsOffer};
 use h2::Reason;
 use http::{HeaderMap, Response, Version};
 use tokio::task::JoinSet;
@@ -41,9 +41,9 @@ impl Http2Fixture {
     /// The server answers its connections with these replies, in order, and all further ones with the last.
     fn start(replies: Vec<Http2Reply>) -> Self {
         let authority = Authority::new().unwrap();
-        let offer = Offer {
+        let offer = TlsOffer {
             alpn: vec![b"h2".to_vec(), b"http/1.1".to_vec()],
-            ..Offer::default()
+            ..TlsOffer::default()
         };
         let acceptor = authority.acceptor_with("files.example.org", offer).unwrap();
         let fetcher = FetcherFixture {

@@ -1,7 +1,7 @@
 //! Tests of trust and sessions below the pipeline. `tests/connection.rs` tests handshakes over the pipeline.
 
 use dray_guard::CanonicalUrl;
-use dray_testkit::tls::{Authority, Offer};
+use dray_testkit::tls::{Authority, TlsOffer};
 use rustls::version::TLS13;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
@@ -33,10 +33,10 @@ fn t_5_a_bundle_must_hold_certificates() {
 #[tokio::test]
 async fn t_5_sessions_are_not_resumed_and_http_1_1_is_the_only_protocol() {
     let authority = Authority::new().unwrap();
-    let offer = Offer {
+    let offer = TlsOffer {
         versions: vec![&TLS13],
         alpn: vec![b"h2".to_vec(), b"http/1.1".to_vec()],
-        ..Offer::default()
+        ..TlsOffer::default()
     };
     let acceptor = authority.acceptor_with("files.example.org", offer).unwrap();
     // The proxy and DNS use `handshake`, which keeps its protocol although fetches may use HTTP/2.
@@ -64,9 +64,9 @@ async fn t_5_sessions_are_not_resumed_and_http_1_1_is_the_only_protocol() {
 #[tokio::test]
 async fn t_4_a_fetch_offers_http_2_where_it_is_on() {
     let authority = Authority::new().unwrap();
-    let offer = Offer {
+    let offer = TlsOffer {
         alpn: vec![b"http/1.1".to_vec(), b"h2".to_vec()],
-        ..Offer::default()
+        ..TlsOffer::default()
     };
     for (server_protocols, is_on, expected) in [
         (offer.alpn.clone(), true, Some(b"http/1.1".as_slice())),
@@ -75,9 +75,9 @@ async fn t_4_a_fetch_offers_http_2_where_it_is_on() {
         (Vec::new(), true, None),
         (offer.alpn.clone(), false, Some(b"http/1.1")),
     ] {
-        let offer = Offer {
+        let offer = TlsOffer {
             alpn: server_protocols,
-            ..Offer::default()
+            ..TlsOffer::default()
         };
         let acceptor = authority.acceptor_with("files.example.org", offer).unwrap();
         let tls = TlsClient::new(Some(&authority.pem())).unwrap();

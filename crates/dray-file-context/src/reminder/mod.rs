@@ -39,7 +39,7 @@ pub struct ReminderLine {
     pub unavailable: bool,
 }
 
-/// A skill in the sandbox.
+/// A skill whose directory was written into the sandbox, so that the model can read its files there.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SandboxSkill {
     /// Name of the skill for the model.

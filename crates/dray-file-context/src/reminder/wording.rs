@@ -17,7 +17,7 @@ pub enum ReminderLanguage {
 }
 
 impl ReminderLanguage {
-    /// The words of the language.
+    /// The fixed sentences of all layouts in this language.
     pub(super) fn words(self) -> &'static LayoutTexts {
         match self {
             Self::English => &ENGLISH_WORDS,

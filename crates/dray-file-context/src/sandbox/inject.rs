@@ -20,13 +20,13 @@ pub struct InjectionPlan {
     pub folders: Vec<String>,
 }
 
-/// One file to write.
+/// An instruction to write one file of the conversation into the sandbox.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct FileInjection {
     /// The file to download. If it has a key, read it by its key and not by its URL.
     pub file: AgentInputFile,
-    /// Path to write it to.
+    /// Absolute path of the new file in the sandbox.
     pub path: String,
     /// The path relative to the working directory, for the model.
     pub sandbox_path: String,

@@ -160,9 +160,9 @@ fn entry_key(key: &DownloadKey) -> String {
 mod tests {
     use std::sync::atomic::{AtomicU32, Ordering};
 
+    use dray_bus::test_bus;
     use dray_store::embedded::EmbeddedS3;
     use dray_types::{ByteSize, Clock, Deadline, Period, Secret, TenantId};
-    use opentelemetry::metrics::MeterProvider as _;
 
     use super::*;
     use crate::dial::CallerCredentials;
@@ -189,10 +189,7 @@ mod tests {
                 .await
                 .unwrap();
             let store = Store::open(&options, clock.clone()).await.unwrap();
-            let meter = opentelemetry::metrics::noop::NoopMeterProvider::new().meter("test");
-            let bus = Bus::in_process(clock.clone(), &meter);
-            let topology = dray_bus::Topology::new(1, 1 << 30);
-            assert_eq!(bus.apply_topology(&topology).await.unwrap(), []);
+            let bus = test_bus::in_process(&clock).await;
             let limits = DownloadLimits {
                 lifetime: LINK_LIFETIME,
                 max_entries: 9,

@@ -19,7 +19,7 @@ pub(crate) struct PlannedSlot {
     pub(crate) filling: SlotContent,
 }
 
-/// The content that a slot gets.
+/// What replaces a reference in the arguments.
 #[derive(Clone, Debug)]
 pub(crate) enum SlotContent {
     /// The named text itself, as a JSON string.

@@ -7,11 +7,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use opentelemetry::metrics::MeterProvider as _;
 use tempfile::TempDir;
 use tokio::task::JoinSet;
 
-use dray_bus::{Bus, Meta, Topology};
+use dray_bus::{Bus, Meta, test_bus};
 use dray_proto::contract::call_subject;
 use dray_proto::convert::ContentSource;
 use dray_proto::v1;
@@ -74,14 +73,10 @@ impl ResolverFixture {
     async fn build(core: DialCore, settings: &[(&str, &str)], capacity: u64) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let clock = Clock::system();
-        let meter = opentelemetry::metrics::noop::NoopMeterProvider::new().meter("test");
         let place = folder.path().join("s3");
         let (s3, options) = EmbeddedS3::with_capacity(&place, capacity).await.unwrap();
         let store = Store::open(&options, clock.clone()).await.unwrap();
-        let bus = Bus::in_process(clock.clone(), &meter);
-        bus.apply_topology(&Topology::new(1, 1 << 30))
-            .await
-            .unwrap();
+        let bus = test_bus::in_process(&clock).await;
         core.add_key("key", "b");
         let mut all = Settings::embedded(folder.path())
             .set("limits.free_disk_percent", "0")

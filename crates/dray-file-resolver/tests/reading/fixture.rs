@@ -7,11 +7,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use opentelemetry::metrics::MeterProvider as _;
 use tempfile::TempDir;
 use tokio::task::JoinSet;
 
-use dray_bus::{Bus, Meta, Topology};
+use dray_bus::{Bus, Meta, test_bus};
 use dray_file_resolver::FileResolver;
 use dray_proto::contract::{Call, call_subject};
 use dray_proto::convert::ContentSource;
@@ -62,15 +61,11 @@ impl ReadingFixture {
         core.add_key("key", "b");
         let folder = tempfile::tempdir().unwrap();
         let clock = Clock::system();
-        let meter = opentelemetry::metrics::noop::NoopMeterProvider::new().meter("test");
         let (s3, options) = EmbeddedS3::with_capacity(&folder.path().join("s3"), u64::MAX)
             .await
             .unwrap();
         let store = Store::open(&options, clock.clone()).await.unwrap();
-        let bus = Bus::in_process(clock.clone(), &meter);
-        bus.apply_topology(&Topology::new(1, 1 << 30))
-            .await
-            .unwrap();
+        let bus = test_bus::in_process(&clock).await;
         let workspace = folder.path().join("workspace");
         std::fs::create_dir(&workspace).unwrap();
         let mut all = Settings::embedded(folder.path())

@@ -17,11 +17,11 @@ use crate::robots::RobotsMode;
 /// The caller of a request. A part that is unknown is empty, and matches only the pattern `*`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Caller {
-    /// The tenant.
+    /// Tenant that owns the request.
     pub tenant: String,
     /// The session of a conversation or sandbox.
     pub session: String,
-    /// The app.
+    /// Application on whose behalf the request is made.
     pub app: String,
 }
 
@@ -45,9 +45,9 @@ pub struct RequestView<'a> {
     pub host: &'a Host,
     /// Whether the host was written with a root dot, which no pattern that allows matches (H-3).
     pub root_dot: bool,
-    /// The port.
+    /// Port that would be connected to: that of the URL, or that of its scheme.
     pub port: u16,
-    /// The method.
+    /// HTTP method as it was sent; methods are compared without case.
     pub method: ObservedPart<&'a str>,
     /// The path without percent-encoding.
     pub path: ObservedPart<String>,
@@ -171,7 +171,7 @@ impl RuleDecision {
 /// The decision depends on a part that was not recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the decision depends on a part of the request that was not recorded")]
-pub struct Undecided;
+pub struct UnrecordedPart;
 
 /// The rules that are considered in a judgement.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -190,7 +190,7 @@ impl RuleSet {
     pub fn decide(&self, caller: &Caller, request: &RequestView<'_>) -> RuleDecision {
         // No part is unrecorded here; if one were, the result would be a refusal (I-4).
         self.decide_recorded(caller, request)
-            .unwrap_or_else(|Undecided| RuleDecision {
+            .unwrap_or_else(|UnrecordedPart| RuleDecision {
                 rule: Arc::clone(&self.defaults.rule),
                 reported: None,
                 outcome: RuleOutcome::Deny,
@@ -201,12 +201,12 @@ impl RuleSet {
     /// Decides about a request of which some parts may not be recorded.
     ///
     /// # Errors
-    /// [`Undecided`] when the decision depends on such a part.
+    /// [`UnrecordedPart`] when the decision depends on such a part.
     pub fn decide_recorded(
         &self,
         caller: &Caller,
         request: &RequestView<'_>,
-    ) -> Result<RuleDecision, Undecided> {
+    ) -> Result<RuleDecision, UnrecordedPart> {
         let (outcome, rule) = self.first_match(caller, request, JudgedRules::Enforced)?;
         let reported = if outcome == RuleOutcome::Allow && self.has_trial {
             let (outcome, rule) = self.first_match(caller, request, JudgedRules::WithTrial)?;
@@ -231,7 +231,7 @@ impl RuleSet {
         caller: &Caller,
         request: &RequestView<'_>,
         judged: JudgedRules,
-    ) -> Result<FirstMatch<'_>, Undecided> {
+    ) -> Result<FirstMatch<'_>, UnrecordedPart> {
         let roles = self.roles.iter().filter(|role| role.has_member(caller));
         let rules = self.deny.iter().chain(roles.flat_map(|role| &role.rules));
         for rule in rules {
@@ -269,7 +269,7 @@ const fn approval_outcome(request: &RequestView<'_>) -> RuleOutcome {
 }
 
 impl CompiledRule {
-    fn matches(&self, request: &RequestView<'_>) -> Result<bool, Undecided> {
+    fn matches(&self, request: &RequestView<'_>) -> Result<bool, UnrecordedPart> {
         let denies = self.effect != RuleEffect::Allow;
         let hosts = self.hosts.as_ref();
         // A rule that denies a name also matches it with a root dot; no rule that allows does.
@@ -299,7 +299,7 @@ impl CompiledRule {
         match (method_result, path_result) {
             (Some(false), _) | (_, Some(false)) => Ok(false),
             (Some(true), Some(true)) => Ok(true),
-            _ => Err(Undecided),
+            _ => Err(UnrecordedPart),
         }
     }
 }

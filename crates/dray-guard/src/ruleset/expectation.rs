@@ -49,9 +49,9 @@ struct ExpectationFile {
 /// The result for one request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExpectationResult {
-    /// Line of the expectation.
+    /// Line of the file that has the expectation, from 1.
     pub line: usize,
-    /// The URL.
+    /// URL of the request, as the file writes it.
     pub url: String,
     /// What was expected, as `outcome` or `outcome by rule`.
     pub expected: String,

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::decide::{Caller, ObservedPart, RequestView, RuleDecision, Undecided};
+use super::decide::{Caller, ObservedPart, RequestView, RuleDecision, UnrecordedPart};
 use super::{RuleName, RuleSet};
 use crate::RequestKind;
 use crate::canon::CanonicalUrl;
@@ -302,7 +302,7 @@ impl PolicyReplay {
 fn outcome(
     rules: Option<&RuleSet>,
     recorded: &RecordedRequest<'_>,
-) -> Result<(ReplayOutcome, Arc<RuleName>), Undecided> {
+) -> Result<(ReplayOutcome, Arc<RuleName>), UnrecordedPart> {
     let Some(rules) = rules else {
         let name = RuleName {
             name: NO_POLICY.to_owned(),

@@ -19,12 +19,11 @@ mod tools;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::process::ExitCode;
 
-use dray_bus::Bus;
+use dray_bus::test_bus;
 use dray_mcp::{AuthOptions, HttpEndpoint, HttpOptions, McpServer, ServerOptions, ServiceClient};
 use dray_store::Store;
 use dray_store::embedded::EmbeddedS3;
 use dray_types::{Clock, SessionId, TenantId};
-use opentelemetry::metrics::MeterProvider as _;
 use tokio_util::sync::CancellationToken;
 
 use handler::ConformanceServer;
@@ -46,10 +45,9 @@ async fn main() -> ExitCode {
 async fn serve() -> Result<(), StartError> {
     let directory = tempfile::tempdir()?;
     let clock = Clock::system();
-    let meter = opentelemetry::metrics::noop::NoopMeterProvider::new().meter("conformance");
     let (_s3, store_options) = EmbeddedS3::start(directory.path()).await?;
     let client = ServiceClient {
-        bus: Bus::in_process(clock.clone(), &meter),
+        bus: test_bus::without_streams(&clock),
         store: Store::open(&store_options, clock.clone()).await?,
         clock,
         tenant: TenantId::default(),

@@ -69,7 +69,7 @@ impl FromStr for Scope {
     }
 }
 
-/// A set of scopes.
+/// The scopes of a token or a login, one bit for each [`Scope`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ScopeSet(u8);
 

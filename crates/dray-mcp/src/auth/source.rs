@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use dray_proto::v1;
-use dray_types::ByteSize;
+use dray_types::{ByteSize, whole_millis};
 
 use super::keys::KeyLocation;
 use crate::ServiceClient;
@@ -58,7 +58,7 @@ async fn fetch(url: &str, client: &ServiceClient) -> Result<String, SourceError>
     let request = v1::FetchRequest {
         url: url.to_owned(),
         size_limit_bytes: MAX_KEYS_BYTES.as_u64(),
-        tool_timeout_ms: u64::try_from(FETCH_TIMEOUT.as_millis()).unwrap_or(u64::MAX),
+        tool_timeout_ms: whole_millis(FETCH_TIMEOUT),
         ..v1::FetchRequest::default()
     };
     let reply = client.call_once(FETCH_TIMEOUT, &request).await;

@@ -143,7 +143,7 @@ pub fn describe_bundle(path: &Path) -> Result<Bundle, PackageError> {
     })
 }
 
-/// The manifest of a bundle.
+/// The `manifest.json` of a bundle (MCPB), by which clients show, configure and start the server.
 pub fn bundle_manifest(options: &BundleOptions) -> Value {
     let entry_point = entry_point(options.system);
     json!({

@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use super::client::ConfigFormat;
 use super::{json, toml, yaml};
 
-/// The change of the entry.
+/// What an edit of a configuration file does to the server's entry.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum EntryChange<'a> {
     /// The entry has this value afterwards.

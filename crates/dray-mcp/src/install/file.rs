@@ -27,7 +27,7 @@ pub(super) struct ConfigFile {
     metadata: Option<Metadata>,
 }
 
-/// The outcome of a write.
+/// Whether the new content is in the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WriteOutcome {
     Done,

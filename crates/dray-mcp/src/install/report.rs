@@ -30,7 +30,7 @@ pub enum FileChange {
 /// The outcome for one client. It is printed as sentences, or serialized for scripts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct InstallReport {
-    /// The client.
+    /// The client whose configuration was read or written.
     pub client: Client,
     /// The scope of the file.
     pub scope: InstallScope,

@@ -4,13 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use dray_bus::Bus;
+use dray_bus::{Bus, test_bus};
 use dray_proto::contract::call_subject;
 use dray_proto::v1;
 use dray_store::Store;
 use dray_store::embedded::EmbeddedS3;
 use dray_types::{Clock, SessionId, TenantId};
-use opentelemetry::metrics::MeterProvider as _;
 use rmcp::model::{CallToolRequest, CallToolResult, ClientRequest, JsonObject};
 use rmcp::service::{NotificationContext, PeerRequestOptions, RoleClient, RunningService};
 use rmcp::{ClientHandler, ServiceExt as _};
@@ -93,10 +92,9 @@ impl<C: ClientHandler> ServerFixture<C> {
 /// A bus to which no service listens, and a store in this directory.
 async fn services_without_peers(directory: &std::path::Path) -> (ServiceClient, EmbeddedS3) {
     let clock = Clock::system();
-    let meter = opentelemetry::metrics::noop::NoopMeterProvider::new().meter("test");
     let (s3, store_options) = EmbeddedS3::start(directory).await.unwrap();
     let services = ServiceClient {
-        bus: Bus::in_process(clock.clone(), &meter),
+        bus: test_bus::without_streams(&clock),
         store: Store::open(&store_options, clock.clone()).await.unwrap(),
         clock,
         tenant: TenantId::default(),

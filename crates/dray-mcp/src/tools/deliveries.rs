@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use dray_proto::{NamedCode as _, v1};
-use dray_types::{Fault, FaultCode, OperationId};
+use dray_types::{Fault, FaultCode, OperationId, whole_millis};
 use rmcp::model::CallToolResult;
 use serde_json::{Value, json};
 
@@ -173,7 +173,7 @@ pub(crate) async fn outcome(
 ) -> Result<v1::DeliveryReport, Fault> {
     let request = v1::DeliveryOutcomeRequest {
         delivery_id: delivery_id.to_owned(),
-        wait_ms: u64::try_from(wait.as_millis()).unwrap_or(u64::MAX),
+        wait_ms: whole_millis(wait),
     };
     let report = client.call(SHORT_TIMEOUT, &request).await?;
     // Before its files are stored, a delivery has no record and no session, and its report contains only its id.

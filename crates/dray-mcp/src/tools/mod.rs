@@ -21,7 +21,7 @@ use crate::progress::ProgressReporter;
 
 pub(crate) use deliveries::{outcome, report_json, report_result};
 
-/// One call of a tool.
+/// What a tool needs for one call: content, options, progress, and the client's abilities.
 pub(crate) struct ToolCall<'a> {
     pub(crate) access: &'a ContentAccess,
     pub(crate) options: &'a ServerOptions,

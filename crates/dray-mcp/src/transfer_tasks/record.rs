@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use dray_bus::{KeyError, KeyValue};
 use dray_ticket::TICKET_BUCKET;
-use dray_types::{Fault, FaultCode, OperationId};
+use dray_types::{Fault, FaultCode, OperationId, whole_millis};
 use rmcp::model::JsonObject;
 use serde::{Deserialize, Serialize};
 
@@ -78,7 +78,7 @@ fn record_key(client: &ServiceClient, id: &OperationId) -> String {
 }
 
 fn lease_end(client: &ServiceClient) -> u64 {
-    let lease_ms = u64::try_from(LEASE_LIFETIME.as_millis()).unwrap_or(u64::MAX);
+    let lease_ms = whole_millis(LEASE_LIFETIME);
     client.clock.now_ms().saturating_add(lease_ms)
 }
 

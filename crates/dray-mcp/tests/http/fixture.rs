@@ -3,7 +3,7 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-use dray_bus::Bus;
+use dray_bus::{Bus, test_bus};
 use dray_mcp::{
     AuthOptions, BearerToken, Caller, HttpEndpoint, HttpOptions, KeyLocation, LocalRoot, McpServer,
     OAuthOptions, Permissions, ScopeSet, ServerOptions, ServiceClient, StaticToken,
@@ -11,7 +11,6 @@ use dray_mcp::{
 use dray_store::Store;
 use dray_store::embedded::EmbeddedS3;
 use dray_types::{Clock, SessionId, TenantId};
-use opentelemetry::metrics::MeterProvider as _;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -48,10 +47,9 @@ impl HttpFixture {
         // Apart from the clock of tokens and of the bus, so that a test can let the cache of keys grow old. An hour
         // ahead, so that no deadline passes while a test runs.
         let clock = Clock::manual(Clock::system().now_ms() + 3_600_000);
-        let meter = opentelemetry::metrics::noop::NoopMeterProvider::new().meter("test");
         let (s3, store) = EmbeddedS3::start(&folder.path().join("s3")).await.unwrap();
         let client = ServiceClient {
-            bus: Bus::in_process(Clock::system(), &meter),
+            bus: test_bus::without_streams(&Clock::system()),
             store: Store::open(&store, clock.clone()).await.unwrap(),
             clock: clock.clone(),
             tenant: TenantId::new("own").unwrap(),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dray_bus::Topology;
+use dray_bus::{Topology, test_bus};
 use dray_mcp::{KeyLocation, ServerOptions};
 use dray_proto::contract::call_subject;
 use dray_proto::v1;
@@ -42,7 +42,7 @@ impl TransferFixture {
     async fn new() -> Self {
         let keys = KeyLocation::Url(JWKS_URL.to_owned());
         let http = HttpFixture::with(keys, ServerOptions::default()).await;
-        http.bus.apply_topology(&Topology::default()).await.unwrap();
+        test_bus::provision(&http.bus, &Topology::default()).await;
         let subject = call_subject::<v1::PutSandboxFileRequest>();
         let mut service = http.bus.respond_to(&subject, "fake").await.unwrap();
         let (sender, events) = mpsc::unbounded_channel();

@@ -1,4 +1,4 @@
-//! Detects the type of a file by its bytes (platform-delivery 4).
+//! Detects the type of a file by its bytes (sniffing; platform-delivery 4).
 //!
 //! The bytes determine how a file is sent. The name only selects among kinds with the same bytes: types of text, old
 //! Office documents. A name that claims another type is only reported ([`DetectedKind::disagrees`]).

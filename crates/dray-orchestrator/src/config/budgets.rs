@@ -26,7 +26,7 @@ pub struct Budgets {
 }
 
 impl Budgets {
-    /// Whether any limit is on cost.
+    /// Whether any limit is on cost, which needs a price for every model.
     pub fn limits_cost(&self) -> bool {
         let turn = &self.turn.limits;
         let shared = [turn, &self.conversation, &self.caller];

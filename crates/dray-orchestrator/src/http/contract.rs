@@ -59,7 +59,7 @@ pub trait Agent: Send + Sync + 'static {
     async fn template(&self, caller: &Caller, deployment: &str) -> Result<Value, RequestFailure>;
 }
 
-/// One chat request, read and checked.
+/// A chat request whose body, caller and manifest source are known and valid.
 #[derive(Clone, Debug)]
 pub struct CheckedChatRequest {
     /// The body, read and checked.

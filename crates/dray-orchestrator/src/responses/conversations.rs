@@ -10,7 +10,7 @@ use super::{
 };
 use crate::records::{RecordError, RecordKind, RevisedRecord, random_id};
 
-/// The record of a conversation.
+/// The stored form of one conversation of `/v1/conversations`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct ConversationRecord {
     pub(super) metadata: Value,

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use dray_agent::failure::RequestFailure;
 use dray_tool_mcp::{RENEWAL_LEASE_LIFETIME, RenewalLease};
+use dray_types::whole_millis;
 use serde::{Deserialize, Serialize};
 
 use crate::records::{CallerRecords, RecordError, RecordKind, RevisedRecord};
@@ -48,7 +49,7 @@ async fn try_take(records: &CallerRecords, principal: &str, id: &str) -> Result<
         .get::<LeaseRecord>(LEASE_RECORD_KIND, principal, id)
         .await;
     let now_ms = records.now_ms();
-    let lifetime_ms = u64::try_from(RENEWAL_LEASE_LIFETIME.as_millis()).unwrap_or(u64::MAX);
+    let lifetime_ms = whole_millis(RENEWAL_LEASE_LIFETIME);
     let value = LeaseRecord {
         expires_ms: now_ms.saturating_add(lifetime_ms),
     };

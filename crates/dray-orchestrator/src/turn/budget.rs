@@ -63,7 +63,7 @@ impl TurnTime {
     }
 }
 
-/// The budgets of one turn.
+/// The budgets of a turn, its conversation and its caller, to which every call of a model is charged together.
 #[derive(Debug)]
 pub(super) struct TurnBudget {
     scopes: Mutex<Vec<ScopedBudget>>,

@@ -40,7 +40,7 @@ pub(super) const WAITS_FOR_OTHERS: &str = "The conversation was not handed over,
 /// A handoff that a round requested.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct HandoffRequest {
-    /// Id of the call.
+    /// Id of the tool call that requested it, which its result names.
     pub(super) call_id: String,
     /// The agent that answers next.
     pub(super) agent: String,

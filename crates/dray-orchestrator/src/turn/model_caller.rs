@@ -7,6 +7,7 @@ use dray_agent::failure::RequestFailure;
 use dray_agent::message::{Content, CustomContent, Message, Role};
 use dray_dial::chat::{ChatClient, ChatError};
 use dray_tool::{ClientGone, EventSink};
+use dray_types::whole_millis;
 use tracing::Instrument as _;
 
 use super::ModelEndpoint;
@@ -105,7 +106,7 @@ impl ModelCaller<'_> {
         let answer = answered?;
         tracing::info!(
             model = self.deployment,
-            milliseconds = u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX),
+            milliseconds = whole_millis(elapsed),
             calls = answer.calls.len(),
             "model call completed"
         );

@@ -104,7 +104,7 @@ impl SetupReport {
     }
 }
 
-/// The tools of a turn.
+/// Everything that can be called in a turn, and the rules for its calls.
 pub(super) struct TurnTools {
     /// The tools that the model sees.
     pub(super) offered: Vec<Arc<dyn Tool>>,

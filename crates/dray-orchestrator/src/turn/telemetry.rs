@@ -87,7 +87,7 @@ impl TurnTelemetry {
         }
     }
 
-    /// The span of the turn.
+    /// Begins the span `invoke_agent` of the OpenTelemetry conventions for generative AI; its calls are its children.
     pub(super) fn agent_span(&self) -> Span {
         let name = format!("invoke_agent {}", self.agent);
         let span = tracing::info_span!("invoke_agent", otel.name = name, otel.kind = "internal");

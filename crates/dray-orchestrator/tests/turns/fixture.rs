@@ -3,15 +3,15 @@
 use std::path::Path;
 use std::time::Duration;
 
-use dray_bus::{Bus, Topology};
+use dray_bus::test_bus;
 use dray_http::{HttpClient, HttpTimeouts, RequestBuilder};
 use dray_orchestrator::{Config, Orchestrator};
 use dray_service::{Service as _, ServiceContext};
 use dray_store::Store;
 use dray_store::embedded::EmbeddedS3;
+use dray_testkit::agent::{agent_manifest, write_manifests};
 use dray_testkit::rehearsal::{RehearsalServer, Script};
 use dray_types::Clock;
-use opentelemetry::metrics::MeterProvider as _;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -140,9 +140,7 @@ impl TurnFixture {
         change: impl FnOnce(&mut Config),
     ) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let manifests = folder.path().join("manifests");
-        std::fs::create_dir(&manifests).unwrap();
-        std::fs::write(manifests.join("agent.json"), manifest.to_string()).unwrap();
+        let manifests = write_manifests(folder.path(), &[("agent", manifest)]).unwrap();
         let model = RehearsalServer::start(Script::from_json(script).unwrap())
             .await
             .unwrap();
@@ -289,28 +287,18 @@ impl Drop for TurnFixture {
 
 async fn context(folder: &Path) -> (ServiceContext, EmbeddedS3) {
     let clock = Clock::system();
-    let meter = opentelemetry::metrics::noop::NoopMeterProvider::new().meter("test");
     let (s3, options) = EmbeddedS3::start(folder).await.unwrap();
     let store = Store::open(&options, clock.clone()).await.unwrap();
-    let bus = Bus::in_process(clock.clone(), &meter);
-    bus.apply_topology(&Topology::new(1, 1 << 30))
-        .await
-        .unwrap();
+    let bus = test_bus::in_process(&clock).await;
     (ServiceContext::new(bus, store, clock), s3)
 }
 
 /// A manifest with these tool sets and no timestamps.
 #[expect(clippy::needless_pass_by_value, reason = "callers make it in place")]
 pub(crate) fn manifest(tool_sets: Value) -> Value {
-    json!({
-        "orchestrator": {
-            "deployment": {"deployment_id": "lead", "parameters": {"temperature": 0.5}},
-            "system_prompt": {"type": "custom", "content": "You help."},
-        },
-        "contexts": [],
-        "tool_sets": tool_sets,
-        "features": {"timestamp": null},
-    })
+    let mut manifest = agent_manifest(&tool_sets);
+    manifest["orchestrator"]["deployment"]["parameters"] = json!({"temperature": 0.5});
+    manifest
 }
 
 /// A set of REST endpoints, one for each path, all GET with an argument `q`.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use dray_bus::{KeyError, KeyValue};
-use dray_types::{Clock, Sha256Digest};
+use dray_types::{Clock, Sha256Digest, whole_millis};
 use serde::{Deserialize, Serialize};
 
 /// Number of keys over which deliveries are spread: enough that writers seldom conflict, and few enough to read them
@@ -43,7 +43,7 @@ impl GatheringNotes {
     /// The bus failed; whether the note is there is unknown.
     pub(crate) async fn begin(&self, delivery: &str, lifetime: Duration) -> Result<(), KeyError> {
         let now_ms = self.clock.now_ms();
-        let lifetime = u64::try_from(lifetime.as_millis()).unwrap_or(u64::MAX);
+        let lifetime = whole_millis(lifetime);
         self.change(delivery, |notes| {
             let since_ms = notes
                 .get(delivery)

@@ -27,7 +27,7 @@ pub(crate) use self::claims::{ClaimFailure, ClaimKeeper};
 use self::clock_jump::ClockJumpDetector;
 pub(crate) use self::gathering::GatheringNotes;
 pub(crate) use self::metrics::CacheMetrics;
-pub(crate) use self::need::{ObjectNeeds, Uses};
+pub(crate) use self::need::{ObjectNeeds, ObjectUses};
 use self::plan::{SweepConditions, plan_sweep};
 use crate::index::DeliveryIndex;
 use crate::lease::LeaseStore;

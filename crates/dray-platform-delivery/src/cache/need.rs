@@ -33,7 +33,7 @@ pub(crate) struct ObjectUse {
 }
 
 /// Uses of objects, by the key of the object.
-pub(crate) type Uses = BTreeMap<String, ObjectUse>;
+pub(crate) type ObjectUses = BTreeMap<String, ObjectUse>;
 
 impl ObjectNeeds {
     /// Replaces the needs of a delivery by those of its current record.
@@ -52,13 +52,13 @@ impl ObjectNeeds {
     }
 
     /// All objects that are needed, or were used within `lifetime`. Other needs are removed.
-    pub(crate) fn uses(&mut self, now_ms: u64, lifetime: Period) -> Uses {
+    pub(crate) fn uses(&mut self, now_ms: u64, lifetime: Period) -> ObjectUses {
         let is_relevant = |need: &ObjectNeed| {
             need.until_ms > now_ms || need.used_ms.saturating_add(lifetime.as_millis()) > now_ms
         };
         self.by_delivery
             .retain(|_, needs| needs.iter().any(is_relevant));
-        let mut uses = Uses::new();
+        let mut uses = ObjectUses::new();
         for need in self.by_delivery.values().flatten() {
             let object_use = uses.entry(need.object.clone()).or_default();
             object_use.until_ms = object_use.until_ms.max(need.until_ms);

@@ -3,13 +3,13 @@
 use dray_store::CachedObject;
 use dray_types::{ByteSize, Period};
 
-use super::need::{ObjectUse, Uses};
+use super::need::{ObjectUse, ObjectUses};
 
 /// How long an object always stays after it accepts no new claims, in milliseconds: longer than a copy out of a sandbox
 /// needs to get into a record.
 pub(crate) const PROTECTED_MS: u64 = 15 * 60 * 1000;
 
-/// The conditions of one sweep.
+/// The state of the service at the time of one sweep, by which objects are kept or evicted.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SweepConditions {
     /// Unix milliseconds of the sweep.
@@ -40,7 +40,7 @@ pub(crate) struct SweepPlan {
 /// Decides about all objects in the cache.
 pub(crate) fn plan_sweep(
     objects: Vec<CachedObject>,
-    uses: &Uses,
+    uses: &ObjectUses,
     now: SweepConditions,
 ) -> SweepPlan {
     let mut plan = SweepPlan::default();
@@ -121,7 +121,7 @@ mod tests {
     #[test]
     fn an_object_that_is_unused_for_its_lifetime_expires() {
         let objects = vec![object("old", 60, 1), object("young", 59, 1)];
-        let planned = plan_sweep(objects, &Uses::new(), now(100));
+        let planned = plan_sweep(objects, &ObjectUses::new(), now(100));
         assert_eq!(names(&planned.expired), "old");
         assert_eq!((planned.bytes, planned.held, planned.objects), (1, 0, 1));
     }
@@ -132,7 +132,7 @@ mod tests {
             until_ms: 0,
             used_ms: NOW_MS - 59 * MINUTE_MS,
         };
-        let uses = Uses::from([("used".to_owned(), recent)]);
+        let uses = ObjectUses::from([("used".to_owned(), recent)]);
         let objects = vec![object("used", 300, 1), object("unused", 300, 1)];
         assert_eq!(
             names(&plan_sweep(objects, &uses, now(100)).expired),
@@ -146,7 +146,7 @@ mod tests {
             until_ms: 0,
             used_ms: NOW_MS - MINUTE_MS,
         };
-        let uses = Uses::from([("used".to_owned(), recent)]);
+        let uses = ObjectUses::from([("used".to_owned(), recent)]);
         let objects = vec![
             object("b", 30, 10),
             object("used", 50, 10),
@@ -160,7 +160,7 @@ mod tests {
 
     #[test]
     fn needed_and_young_objects_stay_even_above_the_size() {
-        let uses = Uses::from([
+        let uses = ObjectUses::from([
             ("delivery".to_owned(), needed_until(u64::MAX)),
             ("link".to_owned(), needed_until(NOW_MS + 1)),
             ("ended".to_owned(), needed_until(NOW_MS)),
@@ -185,7 +185,7 @@ mod tests {
             gathering_since_ms: NOW_MS - 65 * MINUTE_MS,
             ..now(0)
         };
-        let planned = plan_sweep(objects, &Uses::new(), gathering);
+        let planned = plan_sweep(objects, &ObjectUses::new(), gathering);
         assert_eq!(
             (names(&planned.expired), planned.held),
             ("before".to_owned(), 1)
@@ -196,7 +196,7 @@ mod tests {
     fn a_clock_that_was_set_back_removes_nothing() {
         let mut ahead = object("ahead", 0, 1);
         ahead.closed_at_ms = NOW_MS + 900 * MINUTE_MS;
-        let planned = plan_sweep(vec![ahead], &Uses::new(), now(0));
+        let planned = plan_sweep(vec![ahead], &ObjectUses::new(), now(0));
         assert_eq!(planned.held, 1);
     }
 
@@ -206,7 +206,7 @@ mod tests {
             ages in prop::collection::vec((0..120_u64, 0..50_u64, any::<bool>()), 0..40),
             size in 0..1_000_u64,
         ) {
-            let mut uses = Uses::new();
+            let mut uses = ObjectUses::new();
             let mut objects = Vec::new();
             for (number, (age, bytes, needed)) in ages.iter().enumerate() {
                 let name = format!("{number}");

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dray_bus::Bus;
+use dray_bus::{Bus, test_bus};
 use dray_platform::{DuplicateProtection, ErrorKind};
 use dray_proto::v1;
 use dray_service::ServiceContext;
@@ -437,11 +437,7 @@ async fn nothing_is_removed_while_the_needs_are_unknown() {
     fixture.deliver(&work("d", &[&claim])).await.unwrap();
     fixture.clock.advance(ONE_MINUTE * 90);
     // A bus without the records bucket.
-    let meter = opentelemetry::metrics::MeterProvider::meter(
-        &opentelemetry::metrics::noop::NoopMeterProvider::new(),
-        "test",
-    );
-    let empty_bus = Bus::in_process(fixture.clock.clone(), &meter);
+    let empty_bus = test_bus::without_streams(&fixture.clock);
     let replica_without_records = replica_over(&empty_bus, fixture.store.clone(), &fixture.clock);
     let swept = replica_without_records.sweeper.sweep_cache().await;
     assert!(matches!(swept, Err(SweepError::Records(_))), "{swept:?}");

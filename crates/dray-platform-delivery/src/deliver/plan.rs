@@ -9,7 +9,7 @@ use dray_platform::{
     ChatLimits, ErrorKind, OutgoingDelivery, OutgoingFile, PlatformError, Route, SendFlags,
 };
 use dray_proto::v1;
-use dray_types::{Claim, Sha256Digest};
+use dray_types::{Claim, Sha256Digest, whole_millis};
 
 use super::run::{DeliveryRun, OpenDelivery, StepFlow};
 use super::target_of;
@@ -132,7 +132,7 @@ impl DeliveryRun<'_> {
 
     /// The flow that parks the delivery for this delay.
     pub(super) fn park_after(&self, delay: std::time::Duration, why: WaitingReason) -> StepFlow {
-        let delay = u64::try_from(delay.as_millis()).unwrap_or(u64::MAX);
+        let delay = whole_millis(delay);
         StepFlow::Park(self.context.clock.now_ms().saturating_add(delay), why)
     }
 

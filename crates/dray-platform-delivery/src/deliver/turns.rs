@@ -23,7 +23,7 @@ const EARLIER_GRACE: Duration = Duration::from_secs(1);
 /// Interval between two checks for earlier deliveries whose files are still being copied.
 const EARLIER_POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// The turns of all chats.
+/// Gives deliveries of one chat their turns in the order of their requests, on this replica and among replicas.
 #[derive(Debug)]
 pub(crate) struct ChatTurns {
     pub(crate) places: ChatPositions,

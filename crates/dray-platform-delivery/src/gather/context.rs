@@ -120,7 +120,7 @@ impl RequestContext {
     }
 }
 
-/// Progress of one request.
+/// The event that reports one step of gathering one file.
 pub(super) fn progress_report(
     gather_request: &GatherRequest<'_>,
     stage: DeliveryStage,

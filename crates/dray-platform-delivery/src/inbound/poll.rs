@@ -1,10 +1,12 @@
-//! Polls platforms that do not push messages. For each account, only the replica with the lease in the bus polls.
+//! Polls platforms that do not push messages. For each account, only the replica with the lease in the bus polls
+//! (leader election by a lease).
 
 use std::time::Duration;
 
 use bytes::Bytes;
 use dray_bus::KeyError;
 use dray_platform::ErrorKind;
+use dray_types::whole_millis;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -127,7 +129,7 @@ impl DurableInboundSink {
         if current.is_some_and(|lease| lease.owner != instance && lease.until_ms > now_ms) {
             return Ok(false);
         }
-        let lifetime = u64::try_from(lifetime.as_millis()).unwrap_or(u64::MAX);
+        let lifetime = whole_millis(lifetime);
         let lease = PollLease {
             owner: instance.to_owned(),
             until_ms: now_ms.saturating_add(lifetime),

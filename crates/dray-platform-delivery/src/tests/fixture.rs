@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use dray_bus::{Bus, EventFilter, Meta, Topology};
+use dray_bus::{Bus, EventFilter, Meta, test_bus};
 use dray_platform::DuplicateProtection;
 use dray_proto::codes::DeliveryTask;
 use dray_proto::contract::call_subject;
@@ -15,7 +15,6 @@ use dray_store::embedded::EmbeddedS3;
 use dray_store::{ArtifactLabel, Store};
 use dray_types::{Claim, Clock, Deadline, Fault, FaultCode, OperationId, TenantId};
 use futures_util::FutureExt as _;
-use opentelemetry::metrics::MeterProvider as _;
 use tempfile::TempDir;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -44,12 +43,7 @@ pub(crate) async fn in_process() -> (Bus, Clock) {
 }
 
 pub(crate) async fn provisioned(clock: &Clock) -> Bus {
-    let meter = opentelemetry::metrics::noop::NoopMeterProvider::new().meter("test");
-    let bus = Bus::in_process(clock.clone(), &meter);
-    bus.apply_topology(&Topology::new(1, 1 << 30))
-        .await
-        .unwrap();
-    bus
+    test_bus::in_process(clock).await
 }
 
 pub(crate) struct DeliveryFixture {

@@ -6,14 +6,13 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use dray_bus::{Bus, EventFilter, NatsOptions, Topology};
+use dray_bus::{Bus, EventFilter, NatsOptions, Topology, test_bus};
 use dray_platform::{DuplicateProtection, Route};
 use dray_proto::codes::DeliveryTask;
 use dray_proto::v1;
 use dray_testkit::eventually;
 use dray_testkit::nats::NatsServer;
 use dray_types::{Clock, OperationId};
-use opentelemetry::metrics::MeterProvider as _;
 use prost::Message as _;
 use tokio_util::sync::CancellationToken;
 
@@ -50,15 +49,14 @@ fn old_work(name: &str) -> v1::DeliverFiles {
 /// A fixture on this server, with the files of the old records.
 pub(super) async fn fixture_on(server: &NatsServer) -> DeliveryFixture {
     let clock = Clock::manual(NOW_MS);
-    let meter = opentelemetry::metrics::noop::NoopMeterProvider::new().meter("test");
     let options = NatsOptions {
         servers: vec![server.url()],
         ..NatsOptions::default()
     };
-    let bus = Bus::connect(&options, clock.clone(), &meter).await.unwrap();
-    bus.apply_topology(&Topology::new(1, 1 << 30))
+    let bus = Bus::connect(&options, clock.clone(), &test_bus::noop_meter())
         .await
         .unwrap();
+    test_bus::provision(&bus, &Topology::new(1, 1 << 30)).await;
     let fixture = DeliveryFixture::start_on(bus, clock, DuplicateProtection::Unknown, |_| {}).await;
     for (name, bytes) in [
         ("a.txt", &b"abc"[..]),

@@ -13,7 +13,7 @@ pub(crate) struct UntaggedResponse {
     pub(crate) line: String,
 }
 
-/// One response of a server.
+/// A response line of an IMAP server (RFC 3501, section 7).
 #[derive(Debug)]
 pub(super) enum ServerResponse {
     Untagged(UntaggedResponse),

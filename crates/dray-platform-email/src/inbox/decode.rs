@@ -17,7 +17,7 @@ const LENIENT_BASE64: GeneralPurpose = GeneralPurpose::new(
 /// Longest line that is buffered in quoted-printable, in bytes; the standard allows 76.
 const MAX_LINE_BYTES: usize = 64 * 1024;
 
-/// A decoder of one part.
+/// Decodes the transfer encoding of one MIME part (RFC 2045, section 6), chunk by chunk.
 #[derive(Debug)]
 pub(super) enum PartDecoder {
     /// `7bit`, `8bit`, `binary` and unknown encodings.

@@ -8,7 +8,7 @@ use dray_http::fake_server::{
     ConnectionClosed, ContentDigest, ReceivedRequest, Reply, SharedState, bytes_reply, cut_reply,
     json_reply, with_header,
 };
-use dray_types::Sha256Digest;
+use dray_types::{Sha256Digest, whole_millis};
 use percent_encoding::percent_decode_str;
 use serde_json::{Map, Value, json};
 
@@ -210,7 +210,7 @@ fn send_event(
     });
     match fault {
         Some(InjectedFault::RateLimit(wait)) => {
-            let wait = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
+            let wait = whole_millis(wait);
             let body_json =
                 json!({ "errcode": "M_LIMIT_EXCEEDED", "error": "slow", "retry_after_ms": wait });
             return Ok(json_reply(429, &body_json));

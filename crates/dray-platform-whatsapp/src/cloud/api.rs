@@ -4,6 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use dray_http::{HttpClient, HttpResponse, RequestBuilder, url_authority};
+use dray_platform::http::parse_base_url;
 use dray_platform::{ErrorKind, PlatformError, SendOutcome};
 use dray_types::Secret;
 use serde::Deserialize;
@@ -49,8 +50,7 @@ impl CloudApi {
         if number.is_empty() || !number.bytes().all(|byte| byte.is_ascii_digit()) {
             return Err(invalid_option("phone_number_id is not a number"));
         }
-        let base = Url::parse(&options.base_url)
-            .map_err(|cause| invalid_option("base_url is not a URL").caused_by(cause))?;
+        let base = parse_base_url("base_url", &options.base_url)?;
         let mut hosts = options.file_hosts.clone();
         // The API's own host serves media too, as the fake server does.
         hosts.extend(url_authority(&base));

@@ -11,7 +11,7 @@ pub struct FileLine<'text> {
     pub outcome: UploadOutcome<'text>,
 }
 
-/// The outcome of a file.
+/// Whether an upload is in the sandbox, and where.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UploadOutcome<'text> {
     /// The file is at this path.

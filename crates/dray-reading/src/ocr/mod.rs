@@ -19,6 +19,7 @@ use std::time::Duration;
 use dray_documents::formats::{Converted, OcrHint, is_picture, recognized_markdown};
 use dray_documents::limits::{Limit, Limits};
 use dray_documents::markdown::Picture;
+use dray_types::whole_millis;
 use futures_util::{StreamExt as _, stream};
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncRead, AsyncReadExt as _};
@@ -143,7 +144,7 @@ impl Ocr {
             program: program.clone(),
             languages: self.settings.languages.clone(),
             limits: Limits {
-                wall_ms: u64::try_from(self.settings.timeout.as_millis()).unwrap_or(u64::MAX),
+                wall_ms: whole_millis(self.settings.timeout),
                 ..limits.clone()
             },
         };

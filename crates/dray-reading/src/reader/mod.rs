@@ -16,6 +16,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use dray_documents::classify::{Class, Kind};
+use dray_types::whole_millis;
 use futures_util::FutureExt as _;
 use tokio_util::sync::CancellationToken;
 
@@ -361,7 +362,7 @@ impl Reader {
         // Shared state is behind locks that ignore poison, so it stays usable after a panic.
         let done = AssertUnwindSafe(work).catch_unwind().await;
         let mut record = done.unwrap_or_else(|_| internal(display_path));
-        record.elapsed_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
+        record.elapsed_ms = whole_millis(started.elapsed());
         // Callers are promised a text without NUL, which C programs would take for its end.
         if record.output.contains('\0') {
             record.output = record.output.replace('\0', "");

@@ -297,9 +297,9 @@ fn an_excerpt_has_the_outline_both_ends_and_what_was_left_out() {
 
 #[tokio::test]
 async fn an_open_ai_endpoint_is_called_without_tools_and_its_faults_are_named() {
-    type Seen = Vec<(String, Option<String>, serde_json::Value)>;
+    type SeenRequests = Vec<(String, Option<String>, serde_json::Value)>;
     fn answer(
-        shared: Arc<fake_server::SharedState<Seen>>,
+        shared: Arc<fake_server::SharedState<SeenRequests>>,
         received: fake_server::ReceivedRequest,
     ) -> BoxFuture<'static, Result<fake_server::Reply, fake_server::ConnectionClosed>> {
         Box::pin(async move {
@@ -319,7 +319,7 @@ async fn an_open_ai_endpoint_is_called_without_tools_and_its_faults_are_named() 
             })
         })
     }
-    let server = fake_server::FakeServer::start(Seen::new(), answer)
+    let server = fake_server::FakeServer::start(SeenRequests::new(), answer)
         .await
         .unwrap();
     let asking = |model: &str| {

@@ -17,7 +17,7 @@ use std::path::{Component, Path, PathBuf};
 use crate::message;
 use crate::record::{Code, Refusal};
 
-pub use open::Opened;
+pub use open::OpenedFile;
 use resolve::ResolvedPath;
 
 /// Longest path in bytes, `PATH_MAX` of Linux; a longer one is refused in step 1.
@@ -122,7 +122,7 @@ impl Roots {
     /// # Errors
     ///
     /// The refusal of the first step that fails.
-    pub fn open(&self, file_path: Option<&str>) -> Result<Opened, Refusal> {
+    pub fn open(&self, file_path: Option<&str>) -> Result<OpenedFile, Refusal> {
         self.open_with(file_path, &mut |_| {})
     }
 
@@ -131,7 +131,7 @@ impl Roots {
         &self,
         file_path: Option<&str>,
         between: &mut dyn FnMut(OpenStep),
-    ) -> Result<Opened, Refusal> {
+    ) -> Result<OpenedFile, Refusal> {
         let display_path = check(file_path)?;
         let resolved = self.resolve_path(display_path)?;
         between(OpenStep::Resolved);

@@ -15,7 +15,7 @@ use crate::record::{Code, Refusal};
 
 /// An open regular file.
 #[derive(Debug)]
-pub struct Opened {
+pub struct OpenedFile {
     /// The handle through which everything is read.
     pub file: File,
     /// Its size in bytes, from the open handle.
@@ -52,7 +52,7 @@ pub(super) fn open(
     display_path: &str,
     resolved: &ResolvedPath,
     on_step: &mut dyn FnMut(OpenStep),
-) -> Result<Opened, Refusal> {
+) -> Result<OpenedFile, Refusal> {
     let changed = || refuse(display_path, Code::Unreadable, CHANGED_MESSAGE);
     let parent = ParentDirectory::open_of(resolved).map_err(|error| match error {
         // The path was free of links when it was resolved.
@@ -92,7 +92,7 @@ pub(super) fn open(
     }
     // A directory that was renamed meanwhile may have moved the open file out of its root.
     require_inside_root(roots, display_path, file.as_fd())?;
-    Ok(Opened {
+    Ok(OpenedFile {
         file: File::from(file),
         // A file of size 0 is read up to the limit, so a false size does not hide content.
         size: u64::try_from(opened_status.st_size).unwrap_or(0),

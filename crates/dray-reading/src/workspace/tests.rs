@@ -53,7 +53,7 @@ impl WorkspaceFixture {
     }
 }
 
-fn read(opened: Opened) -> String {
+fn read(opened: OpenedFile) -> String {
     std::io::read_to_string(opened.file).unwrap()
 }
 

@@ -10,7 +10,7 @@ use dray_sandbox::command::{CommandRequest, SandboxCommand};
 use dray_sandbox::error::{Error, ErrorKind};
 use dray_sandbox::handle::Handle;
 use dray_sandbox::metadata::{
-    Entry, FileKind, Fingerprint, Listing, Metadata, Probe, State, Transport,
+    Entry, FileKind, FileState, Fingerprint, Listing, Metadata, Probe, Transport,
 };
 use dray_sandbox::path::SandboxPath;
 use dray_sandbox_tree::{self as tree, Kind, Limits, Members as _, Owner, Reader, Walk};
@@ -175,7 +175,7 @@ impl Sandbox for Fake {
         }
     }
 
-    async fn state(&self, path: &SandboxPath) -> Result<State, Error> {
+    async fn state(&self, path: &SandboxPath) -> Result<FileState, Error> {
         let fault = self.call(Call::State, Some(path)).await?;
         let state = self.state();
         let Some(settled) = state.settled else {
@@ -191,7 +191,7 @@ impl Sandbox for Fake {
             Fault::Size(size) => size,
             _ => node.content.len() as u64,
         };
-        Ok(State {
+        Ok(FileState {
             kind: node.kind,
             identity: (1, node.inode),
             size,

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use dray_sandbox::{Address, Backend, SandboxPath};
-use dray_sandbox_conformance::{CONFORMANCE_CASES, Case, Fixture, Traits, run_cases};
+use dray_sandbox_conformance::{CONFORMANCE_CASES, Case, Fixture, SandboxTraits, run_cases};
 use dray_sandbox_docker::DockerBackend;
 use dray_testkit::docker::{Container, ContainerOptions, DockerEngine};
 
@@ -17,11 +17,11 @@ struct DockerFixture {
     options: ContainerOptions,
     container: Mutex<Option<Container>>,
     workspace: &'static str,
-    traits: Traits,
+    traits: SandboxTraits,
 }
 
 impl DockerFixture {
-    fn new(options: ContainerOptions, workspace: &'static str, traits: Traits) -> Self {
+    fn new(options: ContainerOptions, workspace: &'static str, traits: SandboxTraits) -> Self {
         Self::on(DockerEngine::shared(), options, workspace, traits)
     }
 
@@ -29,7 +29,7 @@ impl DockerFixture {
         engine: DockerEngine,
         options: ContainerOptions,
         workspace: &'static str,
-        traits: Traits,
+        traits: SandboxTraits,
     ) -> Self {
         let container = engine.container(options.clone());
         let options = ContainerOptions {
@@ -77,7 +77,7 @@ impl Fixture for DockerFixture {
         Some(said)
     }
 
-    fn traits(&self) -> Traits {
+    fn traits(&self) -> SandboxTraits {
         self.traits
     }
 
@@ -151,13 +151,13 @@ async fn files(number: usize) {
 }
 
 /// Traits of a directory in the container's own file system.
-fn image_traits() -> Traits {
-    Traits {
+fn image_traits() -> SandboxTraits {
+    SandboxTraits {
         // The engine reads and writes with rights of its own.
         permissions: false,
         // It reports no inode, so a command cannot compare it; files that it reads itself are compared by time.
         identity: false,
-        ..Traits::default()
+        ..SandboxTraits::default()
     }
 }
 
@@ -174,7 +174,7 @@ async fn r_17_memory_passes_what_is_asked_of_commands() {
         tmpfs: vec![("/memory".into(), "mode=1777".into())],
         ..ContainerOptions::default()
     };
-    let fixture = DockerFixture::new(options, "/memory", Traits::default());
+    let fixture = DockerFixture::new(options, "/memory", SandboxTraits::default());
     let cases: Vec<_> = CONFORMANCE_CASES
         .iter()
         .filter(|(name, _)| COMMAND_CASES.contains(name))

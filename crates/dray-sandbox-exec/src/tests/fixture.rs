@@ -15,7 +15,7 @@ use dray_sandbox::error::Error;
 use dray_sandbox::handle::Address;
 use dray_sandbox::metadata::Transport;
 use dray_sandbox::path::SandboxPath;
-use dray_sandbox_conformance::{Fixture, Traits};
+use dray_sandbox_conformance::{Fixture, SandboxTraits};
 use futures_util::stream;
 use rand::RngCore as _;
 use tempfile::TempDir;
@@ -277,10 +277,10 @@ impl Fixture for ExecFixture {
         "exec:box".parse().unwrap()
     }
 
-    fn traits(&self) -> Traits {
-        Traits {
+    fn traits(&self) -> SandboxTraits {
+        SandboxTraits {
             live_output: self.way.has_live_output(),
-            ..Traits::default()
+            ..SandboxTraits::default()
         }
     }
 

@@ -13,11 +13,11 @@ use futures_util::{FutureExt as _, StreamExt as _, future, stream};
 use crate::{Channel, CommandExit, Exec, LocalExec, RunningCommand};
 
 /// A scripted response: `@@N` becomes the mark of the call.
-pub(super) type Answer = Box<dyn Fn(&str) -> Vec<Result<Vec<u8>, Error>> + Send + Sync>;
+pub(super) type ScriptedOutput = Box<dyn Fn(&str) -> Vec<Result<Vec<u8>, Error>> + Send + Sync>;
 
 /// Gives every command the same response.
 pub(super) struct ScriptedExec {
-    pub(super) response: Answer,
+    pub(super) response: ScriptedOutput,
     pub(super) status: i32,
     pub(super) stderr: &'static str,
     /// Whether the response never ends by itself.

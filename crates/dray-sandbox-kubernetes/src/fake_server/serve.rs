@@ -15,11 +15,11 @@ use super::exec::{self, FakeCommand};
 use super::objects::FakePod;
 use super::{FakeState, InjectedFault, fault};
 
-type Whole = Arc<SharedState<FakeState>>;
+type SharedFake = Arc<SharedState<FakeState>>;
 
 /// Answers one request.
 pub(super) fn answer(
-    state: Whole,
+    state: SharedFake,
     request: ReceivedRequest,
 ) -> BoxFuture<'static, Result<Reply, ConnectionClosed>> {
     route(state, request).boxed()
@@ -48,7 +48,7 @@ fn reason(code: u16) -> &'static str {
     }
 }
 
-async fn route(state: Whole, request: ReceivedRequest) -> Result<Reply, ConnectionClosed> {
+async fn route(state: SharedFake, request: ReceivedRequest) -> Result<Reply, ConnectionClosed> {
     // `+` is a space only in query strings, and percent decoding leaves it.
     let query = request.query.replace('+', "%20");
     let query = percent_decode_str(&query).decode_utf8_lossy().into_owned();
@@ -111,7 +111,7 @@ async fn route(state: Whole, request: ReceivedRequest) -> Result<Reply, Connecti
 }
 
 /// Answers a `SelfSubjectAccessReview`: every right is granted unless a test took it away.
-fn judge_access(state: &Whole, mut review: Value) -> Reply {
+fn judge_access(state: &SharedFake, mut review: Value) -> Reply {
     let right = |name: &str| {
         let container_ref = format!("/spec/resourceAttributes/{name}");
         let text = review.pointer(&container_ref).and_then(Value::as_str);
@@ -131,7 +131,7 @@ fn judge_access(state: &Whole, mut review: Value) -> Reply {
 }
 
 /// Answers the discovery that clients do before their first request.
-fn discover(state: &Whole, parts: &[&str]) -> Reply {
+fn discover(state: &SharedFake, parts: &[&str]) -> Reply {
     let object = match parts {
         ["api"] => versions(state),
         ["apis"] => json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": []}),
@@ -147,7 +147,7 @@ fn discover(state: &Whole, parts: &[&str]) -> Reply {
 }
 
 /// Returns a pod in its present state, and then applies the change that was planned for this request.
-fn look_up(state: &Whole, name: &str, request: &str) -> Option<FakePod> {
+fn look_up(state: &SharedFake, name: &str, request: &str) -> Option<FakePod> {
     let mut state = state.lock();
     let found = state.pods.get(name).cloned()?;
     let due = state
@@ -163,7 +163,7 @@ fn look_up(state: &Whole, name: &str, request: &str) -> Option<FakePod> {
     Some(found)
 }
 
-fn versions(state: &Whole) -> Value {
+fn versions(state: &SharedFake) -> Value {
     let address = state.url().replace("http://", "");
     json!({
         "kind": "APIVersions", "versions": ["v1"],
@@ -184,7 +184,7 @@ fn resources() -> Value {
 
 /// Opens the stream of a command and runs the command.
 fn start(
-    state: &Whole,
+    state: &SharedFake,
     pod: &FakePod,
     request: ReceivedRequest,
     planned: Option<InjectedFault>,

@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use dray_sandbox::Address;
 use dray_sandbox::Backend;
-use dray_sandbox_conformance::{CONFORMANCE_CASES, Fixture, PROGRAM_CASES, Traits, run_cases};
+use dray_sandbox_conformance::{
+    CONFORMANCE_CASES, Fixture, PROGRAM_CASES, SandboxTraits, run_cases,
+};
 use dray_sandbox_exec::LocalExec;
 use tempfile::TempDir;
 
@@ -91,10 +93,10 @@ impl Fixture for RootedFixture {
     }
 
     /// The helper sees only the files of the container and cannot run its programs.
-    fn traits(&self) -> Traits {
-        Traits {
+    fn traits(&self) -> SandboxTraits {
+        SandboxTraits {
             commands: false,
-            ..Traits::default()
+            ..SandboxTraits::default()
         }
     }
 }

@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use dray_sandbox::{
     Address, Backend, Error, ErrorKind, Follow, Handle, Read, Sandbox, SandboxPath,
 };
-use dray_sandbox_conformance::{Fixture, Traits};
+use dray_sandbox_conformance::{Fixture, SandboxTraits};
 use dray_types::Period;
 
 use crate::fake_server::{ApiServer, FakeContainer};
@@ -164,8 +164,8 @@ impl Fixture for PodFixture {
         Some(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
-    fn traits(&self) -> Traits {
-        Traits::default()
+    fn traits(&self) -> SandboxTraits {
+        SandboxTraits::default()
     }
 
     async fn replace(&self) -> bool {

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use dray_sandbox::{Backend as _, ErrorKind};
-use dray_testkit::tls::{Authority, Offer};
+use dray_testkit::tls::{Authority, TlsOffer};
 use tokio::io::copy_bidirectional;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
@@ -24,7 +24,7 @@ impl TlsFront {
         clippy::disallowed_methods,
         reason = "the address is that of the fake server"
     )]
-    async fn new(fixture: &PodFixture, authority: &Authority, offer: Offer) -> Self {
+    async fn new(fixture: &PodFixture, authority: &Authority, offer: TlsOffer) -> Self {
         let acceptor = authority.acceptor_with("127.0.0.1", offer).unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -74,7 +74,7 @@ async fn commands_and_tokens_travel_over_tls() {
     let fixture = PodFixture::new().await;
     fixture.server.require("first");
     let authority = Authority::new().unwrap();
-    let front = TlsFront::new(&fixture, &authority, Offer::default()).await;
+    let front = TlsFront::new(&fixture, &authority, TlsOffer::default()).await;
     let backend = front.backend(&fixture, &authority);
     let bytes = vec![b'x'; 200_000];
     let path = fixture.file("a", &bytes);
@@ -89,11 +89,11 @@ async fn a_server_that_cannot_prove_itself_gets_no_token() {
     let authority = Authority::new().unwrap();
     let other = Authority::new().unwrap();
     let address = "kubernetes:agents/box".parse().unwrap();
-    let expired = Offer {
+    let expired = TlsOffer {
         expired: true,
-        ..Offer::default()
+        ..TlsOffer::default()
     };
-    for (offer, trusted) in [(Offer::default(), &other), (expired, &authority)] {
+    for (offer, trusted) in [(TlsOffer::default(), &other), (expired, &authority)] {
         let front = TlsFront::new(&fixture, &authority, offer).await;
         let backend = front.backend(&fixture, trusted);
         assert_eq!(kind(backend.resolve(&address).await), ErrorKind::Auth);

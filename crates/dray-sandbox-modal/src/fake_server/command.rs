@@ -12,7 +12,7 @@ use tokio_stream::wrappers::UnboundedReceiverStream;
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
-use super::fault::Fault;
+use super::fault::InjectedFault;
 use super::lock;
 use super::tool::{self, ToolResult};
 use crate::wire::{ExecStartRequest, ExitStatus};
@@ -49,7 +49,7 @@ impl FakeCommand {
     pub(super) fn start(
         root: &Path,
         start: ExecStartRequest,
-        faults: &[Fault],
+        faults: &[InjectedFault],
         ended: CancellationToken,
     ) -> Arc<Self> {
         let (chunks, receiver) = mpsc::unbounded_channel();
@@ -205,17 +205,19 @@ pub(super) fn input_closed() -> Status {
 }
 
 /// The result of a call of the file tool, as far as it is known before it runs.
-fn file_tool_result(argv: Vec<String>, faults: &[Fault]) -> ToolResult {
-    let has = |fault: fn(&Fault) -> bool| faults.iter().any(fault);
+fn file_tool_result(argv: Vec<String>, faults: &[InjectedFault]) -> ToolResult {
+    let has = |fault: fn(&InjectedFault) -> bool| faults.iter().any(fault);
     let missing = || ToolResult::Failed(127, "not found\n".to_owned());
     match argv.as_slice() {
         [program, argument] if program == tool::PROGRAM_PATH => {
-            if has(|fault| matches!(fault, Fault::NoTool)) {
+            if has(|fault| matches!(fault, InjectedFault::NoTool)) {
                 return missing();
             }
             tool::answer(argument)
         }
-        [program, ..] if program == "sh" && has(|fault| matches!(fault, Fault::NoShell)) => {
+        [program, ..]
+            if program == "sh" && has(|fault| matches!(fault, InjectedFault::NoShell)) =>
+        {
             missing()
         }
         _ => ToolResult::Run(argv.into_iter().map(String::into_bytes).collect()),

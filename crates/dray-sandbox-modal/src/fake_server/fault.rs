@@ -8,7 +8,7 @@ use crate::wire::{RetryPolicy, RpcStatus, StatusDetail};
 
 /// A fault in one or more calls.
 #[derive(Clone, Debug)]
-pub enum Fault {
+pub enum InjectedFault {
     /// Calls of a method are refused.
     Refuse {
         /// Name of the method without the service.
@@ -47,14 +47,16 @@ pub enum Fault {
 }
 
 /// The status with which a call is refused now, if one is set.
-pub(super) fn refusal(faults: &mut Vec<Fault>, called: &str) -> Option<Status> {
+pub(super) fn refusal(faults: &mut Vec<InjectedFault>, called: &str) -> Option<Status> {
     let at = faults.iter().position(|fault| match fault {
-        Fault::Refuse { method, .. } | Fault::Throttle { method, .. } => *method == called,
+        InjectedFault::Refuse { method, .. } | InjectedFault::Throttle { method, .. } => {
+            *method == called
+        }
         _ => false,
     })?;
     let fault = faults.get_mut(at)?;
     match fault {
-        Fault::Refuse { code, times, .. } => {
+        InjectedFault::Refuse { code, times, .. } => {
             let code = *code;
             *times = times.saturating_sub(1);
             if *times == 0 {
@@ -62,7 +64,7 @@ pub(super) fn refusal(faults: &mut Vec<Fault>, called: &str) -> Option<Status> {
             }
             Some(Status::new(code, "refused by a test"))
         }
-        Fault::Throttle { seconds, .. } => {
+        InjectedFault::Throttle { seconds, .. } => {
             let status = throttled(*seconds);
             faults.remove(at);
             Some(status)
@@ -72,7 +74,10 @@ pub(super) fn refusal(faults: &mut Vec<Fault>, called: &str) -> Option<Status> {
 }
 
 /// Takes the first fault for which `wanted` returns something.
-pub(super) fn take<T>(faults: &mut Vec<Fault>, wanted: impl Fn(&Fault) -> Option<T>) -> Option<T> {
+pub(super) fn take<T>(
+    faults: &mut Vec<InjectedFault>,
+    wanted: impl Fn(&InjectedFault) -> Option<T>,
+) -> Option<T> {
     let (at, found) = faults
         .iter()
         .enumerate()

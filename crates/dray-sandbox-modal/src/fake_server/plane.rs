@@ -11,9 +11,9 @@ use tonic::metadata::MetadataMap;
 use tonic::server::NamedService;
 use tonic::{Request, Status};
 
-use super::fault::Fault;
-use super::serve::{Answer, Called, method, unary, unknown};
-use super::{State, TOKEN_ID, TOKEN_SECRET, header, lock};
+use super::fault::InjectedFault;
+use super::serve::{GrpcCall, GrpcResponse, method, unary, unknown};
+use super::{FakeState, TOKEN_ID, TOKEN_SECRET, header, lock};
 use crate::wire::{
     AuthToken, EmptyMessage, GenericResult, GetTaskId, RouterAccess, SandboxAccess, TaskAccess,
     TaskId,
@@ -37,28 +37,28 @@ struct WaitResponse {
 
 /// The service `modal.client.ModalClient`, as a tower service.
 #[derive(Clone, Debug)]
-pub(super) struct ControlPlane(pub(super) Arc<State>);
+pub(super) struct ControlPlane(pub(super) Arc<FakeState>);
 
 impl NamedService for ControlPlane {
     const NAME: &'static str = "modal.client.ModalClient";
 }
 
-impl tower::Service<Called> for ControlPlane {
-    type Response = Answer;
+impl tower::Service<GrpcCall> for ControlPlane {
+    type Response = GrpcResponse;
     type Error = Infallible;
-    type Future = BoxFuture<'static, Result<Answer, Infallible>>;
+    type Future = BoxFuture<'static, Result<GrpcResponse, Infallible>>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, call: Called) -> Self::Future {
+    fn call(&mut self, call: GrpcCall) -> Self::Future {
         let state = Arc::clone(&self.0);
         async move { Ok(answer(&state, call).await) }.boxed()
     }
 }
 
-async fn answer(state: &State, call: Called) -> Answer {
+async fn answer(state: &FakeState, call: GrpcCall) -> GrpcResponse {
     let called = method(&call);
     let called = called.as_str();
     match called {
@@ -114,7 +114,7 @@ async fn answer(state: &State, call: Called) -> Answer {
     }
 }
 
-impl State {
+impl FakeState {
     fn auth_token(&self) -> String {
         format!("auth-{}", self.jwt())
     }
@@ -158,7 +158,7 @@ impl State {
         let faults = lock(&self.faults);
         let plain = faults
             .iter()
-            .any(|fault| matches!(fault, Fault::PlainRouter));
+            .any(|fault| matches!(fault, InjectedFault::PlainRouter));
         Ok(RouterAccess {
             jwt: self.jwt(),
             url: if plain {

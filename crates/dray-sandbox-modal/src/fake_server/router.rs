@@ -13,9 +13,9 @@ use tonic::server::NamedService;
 use tonic::{Request, Status, Streaming};
 
 use super::command::{FakeCommand, input_closed};
-use super::fault::{Fault, take};
-use super::serve::{Answer, Called, client_stream, method, server_stream, unary, unknown};
-use super::{State, header, lock};
+use super::fault::{InjectedFault, take};
+use super::serve::{GrpcCall, GrpcResponse, client_stream, method, server_stream, unary, unknown};
+use super::{FakeState, header, lock};
 use crate::wire::{
     EmptyMessage, ExecRequest, ExecStartRequest, ExecWaitResponse, STDOUT, StdinChunk, StdinStatus,
     StdinWrite, StdioChunk, StdioRead, StreamPayload,
@@ -23,28 +23,28 @@ use crate::wire::{
 
 /// The service of the command router.
 #[derive(Clone, Debug)]
-pub(super) struct RouterService(pub(super) Arc<State>);
+pub(super) struct RouterService(pub(super) Arc<FakeState>);
 
 impl NamedService for RouterService {
     const NAME: &'static str = "modal.task_command_router.TaskCommandRouter";
 }
 
-impl tower::Service<Called> for RouterService {
-    type Response = Answer;
+impl tower::Service<GrpcCall> for RouterService {
+    type Response = GrpcResponse;
     type Error = Infallible;
-    type Future = BoxFuture<'static, Result<Answer, Infallible>>;
+    type Future = BoxFuture<'static, Result<GrpcResponse, Infallible>>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, call: Called) -> Self::Future {
+    fn call(&mut self, call: GrpcCall) -> Self::Future {
         let state = Arc::clone(&self.0);
         async move { Ok(answer(&state, call).await) }.boxed()
     }
 }
 
-async fn answer(state: &Arc<State>, call: Called) -> Answer {
+async fn answer(state: &Arc<FakeState>, call: GrpcCall) -> GrpcResponse {
     let called = method(&call);
     let called = called.as_str();
     match called {
@@ -68,7 +68,7 @@ async fn answer(state: &Arc<State>, call: Called) -> Answer {
                 let which = request.get_ref();
                 let command = state.command(&which.task_id, &which.exec_id)?;
                 let delay_fault = take(&mut lock(&state.faults), |fault| {
-                    matches!(fault, Fault::LateExit).then_some(())
+                    matches!(fault, InjectedFault::LateExit).then_some(())
                 });
                 Ok(ExecWaitResponse {
                     exit_status: command.exit().filter(|_| delay_fault.is_none()),
@@ -103,7 +103,7 @@ async fn answer(state: &Arc<State>, call: Called) -> Answer {
     }
 }
 
-async fn streams(state: &Arc<State>, call: Called) -> Answer {
+async fn streams(state: &Arc<FakeState>, call: GrpcCall) -> GrpcResponse {
     let called = method(&call);
     let called = called.as_str();
     match called {
@@ -125,7 +125,7 @@ async fn streams(state: &Arc<State>, call: Called) -> Answer {
     }
 }
 
-impl State {
+impl FakeState {
     fn bearer(&self, called: &str, metadata: &MetadataMap) -> Result<(), Status> {
         self.admit(called)?;
         if header(metadata, "authorization") != format!("Bearer {}", self.jwt()) {
@@ -175,7 +175,7 @@ impl State {
                 Some(StreamPayload::Data(data)) => {
                     let after = offset + data.len() as u64;
                     let cut = take(&mut lock(&self.faults), |fault| match fault {
-                        Fault::CutInput(at) if *at <= after => Some(*at),
+                        InjectedFault::CutInput(at) if *at <= after => Some(*at),
                         _ => None,
                     });
                     if let Some(at) = cut {
@@ -190,8 +190,10 @@ impl State {
                 Some(StreamPayload::End(EmptyMessage {})) => {
                     command.write(Some(stream), offset, &Bytes::new(), true)?;
                     let refusal = take(&mut lock(&self.faults), |fault| match fault {
-                        Fault::LoseInputAnswer => Some(Status::unavailable("lost by a test")),
-                        Fault::ClosedInput => Some(input_closed()),
+                        InjectedFault::LoseInputAnswer => {
+                            Some(Status::unavailable("lost by a test"))
+                        }
+                        InjectedFault::ClosedInput => Some(input_closed()),
                         _ => None,
                     });
                     return refusal.map_or(Ok(EmptyMessage {}), Err);
@@ -230,7 +232,7 @@ impl State {
 
 /// One stream of output of a command.
 struct OutputRead {
-    state: Arc<State>,
+    state: Arc<FakeState>,
     command: Arc<FakeCommand>,
     offset: u64,
     stdout: bool,
@@ -247,8 +249,8 @@ impl OutputRead {
         if self.stdout {
             let offset = self.offset;
             let cut = take(&mut lock(&self.state.faults), |fault| match fault {
-                Fault::CutOutput(at) if *at == offset => Some(None),
-                Fault::ShortOutput(at) if *at == offset => Some(Some(())),
+                InjectedFault::CutOutput(at) if *at == offset => Some(None),
+                InjectedFault::ShortOutput(at) if *at == offset => Some(Some(())),
                 _ => None,
             });
             match cut {
@@ -260,7 +262,7 @@ impl OutputRead {
             let next = lock(&self.state.faults)
                 .iter()
                 .filter_map(|fault| match fault {
-                    Fault::CutOutput(at) | Fault::ShortOutput(at)
+                    InjectedFault::CutOutput(at) | InjectedFault::ShortOutput(at)
                         if *at > offset && *at < after =>
                     {
                         usize::try_from(at - offset).ok()

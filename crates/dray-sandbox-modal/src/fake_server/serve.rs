@@ -10,18 +10,18 @@ use tonic::{Request, Response, Status, Streaming};
 use tonic_prost::ProstCodec;
 
 /// A call as it arrives over HTTP/2.
-pub(super) type Called = http::Request<Body>;
+pub(super) type GrpcCall = http::Request<Body>;
 /// The response to a call.
-pub(super) type Answer = http::Response<Body>;
+pub(super) type GrpcResponse = http::Response<Body>;
 
 /// Name of the method without the service.
-pub(super) fn method(call: &Called) -> String {
+pub(super) fn method(call: &GrpcCall) -> String {
     let path = call.uri().path();
     path.rsplit('/').next().unwrap_or_default().to_owned()
 }
 
 /// Receives one message and sends one.
-pub(super) async fn unary<Q, A, F, R>(call: Called, mut handle: F) -> Answer
+pub(super) async fn unary<Q, A, F, R>(call: GrpcCall, mut handle: F) -> GrpcResponse
 where
     Q: Message + Default + 'static,
     A: Message + 'static,
@@ -37,7 +37,7 @@ where
 }
 
 /// Receives one message and sends a stream.
-pub(super) async fn server_stream<Q, A, F, S>(call: Called, mut handle: F) -> Answer
+pub(super) async fn server_stream<Q, A, F, S>(call: GrpcCall, mut handle: F) -> GrpcResponse
 where
     Q: Message + Default + 'static,
     A: Message + 'static,
@@ -51,7 +51,7 @@ where
 }
 
 /// Receives a stream and sends one message.
-pub(super) async fn client_stream<Q, A, F, R>(call: Called, mut handle: F) -> Answer
+pub(super) async fn client_stream<Q, A, F, R>(call: GrpcCall, mut handle: F) -> GrpcResponse
 where
     Q: Message + Default + 'static,
     A: Message + 'static,
@@ -67,6 +67,6 @@ where
 }
 
 /// The response to a method that does not exist.
-pub(super) fn unknown() -> Answer {
+pub(super) fn unknown() -> GrpcResponse {
     Status::unimplemented("no such method").into_http()
 }

@@ -9,7 +9,7 @@ use dray_sandbox::{
     Backend as _, BackendCheck, Body, ErrorKind, Follow, Read, SandboxPath, Transport, Write,
 };
 use dray_sandbox_conformance::Fixture as _;
-use dray_sandbox_modal::fake_server::{Fault, Server};
+use dray_sandbox_modal::fake_server::{FakeServer, InjectedFault};
 use dray_sandbox_modal::{Config, ModalBackend};
 use dray_types::{Clock, Secret};
 use futures_util::stream::{self, StreamExt as _};
@@ -32,7 +32,7 @@ async fn every_refusal_has_its_kind() {
         (Code::Unavailable, ErrorKind::Unavailable),
     ] {
         let times = 6;
-        fixture.server.arm(Fault::Refuse {
+        fixture.server.arm(InjectedFault::Refuse {
             method: "TaskExecStart",
             code,
             times,
@@ -65,7 +65,7 @@ async fn a_short_wait_is_waited_and_a_long_one_is_reported() {
     let fixture = ModalFixture::new().await;
     std::fs::write(fixture.root().join("f"), "x").unwrap();
     let sandbox = fixture.open().await;
-    let throttle = |seconds| Fault::Throttle {
+    let throttle = |seconds| InjectedFault::Throttle {
         method: "TaskExecStart",
         seconds,
     };
@@ -125,7 +125,7 @@ async fn a_wrong_token_is_refused_and_never_shown() {
 #[tokio::test]
 async fn a_closed_port_is_unavailable() {
     let root = tempfile::tempdir().unwrap();
-    let server = Server::start(root.path()).await.unwrap();
+    let server = FakeServer::start(root.path()).await.unwrap();
     let url = server.url().to_owned();
     drop(server);
     let fixture = ModalFixture::new().await;
@@ -170,7 +170,7 @@ async fn over_tls_only_the_named_authority_is_trusted_and_no_router_without_tls(
     let directory = tempfile::tempdir().unwrap();
     let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
     let (certificate, key) = (made.cert.pem(), made.signing_key.serialize_pem());
-    let server = Server::start_tls(directory.path(), &certificate, &key)
+    let server = FakeServer::start_tls(directory.path(), &certificate, &key)
         .await
         .unwrap();
     server.run(SANDBOX_ID);
@@ -189,7 +189,7 @@ async fn over_tls_only_the_named_authority_is_trusted_and_no_router_without_tls(
     let public = ModalBackend::new(&config(server.url()), Clock::system()).unwrap();
     let refused = public.resolve(&address_of(SANDBOX_ID)).await.unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Unavailable);
-    server.arm(Fault::PlainRouter);
+    server.arm(InjectedFault::PlainRouter);
     let calls = server.calls("TaskExecStart");
     let refused = backend.open(&handle).await.unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Protocol);

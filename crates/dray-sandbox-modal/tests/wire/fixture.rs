@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use dray_sandbox::{Address, Backend, Sandbox, SandboxPath};
-use dray_sandbox_conformance::{Fixture, Traits};
-use dray_sandbox_modal::fake_server::{Server, TOKEN_ID, TOKEN_SECRET};
+use dray_sandbox_conformance::{Fixture, SandboxTraits};
+use dray_sandbox_modal::fake_server::{FakeServer, TOKEN_ID, TOKEN_SECRET};
 use dray_sandbox_modal::{Config, ModalBackend};
 use dray_types::{Clock, Secret};
 
@@ -16,7 +16,7 @@ pub(crate) const SANDBOX_ID: &str = "sb-0123456789abcdefghijKL";
 
 #[derive(Debug)]
 pub(crate) struct ModalFixture {
-    pub(crate) server: Server,
+    pub(crate) server: FakeServer,
     directory: tempfile::TempDir,
     backend: Arc<ModalBackend>,
 }
@@ -24,7 +24,7 @@ pub(crate) struct ModalFixture {
 impl ModalFixture {
     pub(crate) async fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
-        let server = Server::start(directory.path().canonicalize().unwrap())
+        let server = FakeServer::start(directory.path().canonicalize().unwrap())
             .await
             .unwrap();
         server.run(SANDBOX_ID);
@@ -95,11 +95,11 @@ impl Fixture for ModalFixture {
         Some(said)
     }
 
-    fn traits(&self) -> Traits {
-        Traits {
+    fn traits(&self) -> SandboxTraits {
+        SandboxTraits {
             // Arguments are text.
             byte_names: false,
-            ..Traits::default()
+            ..SandboxTraits::default()
         }
     }
 

@@ -9,7 +9,7 @@ mod resume;
 
 use dray_sandbox::{Body, ErrorKind, FileKind, Fingerprint, Follow, Read, Transport, Write};
 use dray_sandbox_conformance::{CONFORMANCE_CASES, Fixture as _, run_cases};
-use dray_sandbox_modal::fake_server::Fault;
+use dray_sandbox_modal::fake_server::InjectedFault;
 use dray_types::Sha256Digest;
 use fixture::{ModalFixture, address_of};
 
@@ -92,7 +92,7 @@ async fn a_sandbox_of_the_second_version_is_reached_with_its_own_calls() {
 #[tokio::test]
 async fn without_a_shell_the_file_tool_performs_the_operations() {
     let fixture = ModalFixture::new().await;
-    fixture.server.arm(Fault::NoShell);
+    fixture.server.arm(InjectedFault::NoShell);
     let sandbox = fixture.open().await;
     let path = fixture.path("new.txt");
     let write = Write {
@@ -146,7 +146,7 @@ async fn without_a_shell_the_file_tool_performs_the_operations() {
 #[tokio::test]
 async fn without_a_shell_links_are_resolved_part_by_part() {
     let fixture = ModalFixture::new().await;
-    fixture.server.arm(Fault::NoShell);
+    fixture.server.arm(InjectedFault::NoShell);
     let root = fixture.root();
     std::fs::create_dir_all(root.join("real/deep")).unwrap();
     std::fs::write(root.join("real/deep/f"), "12").unwrap();
@@ -192,7 +192,7 @@ async fn without_a_shell_links_are_resolved_part_by_part() {
 #[tokio::test]
 async fn without_the_file_tool_commands_are_used() {
     let fixture = ModalFixture::new().await;
-    fixture.server.arm(Fault::NoTool);
+    fixture.server.arm(InjectedFault::NoTool);
     std::fs::write(fixture.root().join("f"), "hello").unwrap();
     let sandbox = fixture.open().await;
     let file = sandbox.stat(&fixture.path("f"), Follow::Yes).await.unwrap();

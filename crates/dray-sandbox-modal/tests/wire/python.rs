@@ -1,6 +1,6 @@
 //! Runs the provider's own client with the fake server, to check that the fake server behaves like the real one.
 
-use dray_sandbox_modal::fake_server::{Fault, TOKEN_ID, TOKEN_SECRET};
+use dray_sandbox_modal::fake_server::{InjectedFault, TOKEN_ID, TOKEN_SECRET};
 use dray_testkit::python;
 use dray_types::Sha256Digest;
 use serde_json::json;
@@ -15,8 +15,8 @@ async fn the_client_of_the_provider_accepts_the_fake_server() {
     std::fs::write(directory.join("ours.bin"), vec![9; 300_000]).unwrap();
     std::os::unix::fs::symlink("ours.bin", directory.join("link")).unwrap();
     // The client must resume after both faults.
-    fixture.server.arm(Fault::CutOutput(123_456));
-    fixture.server.arm(Fault::CutInput(200_000));
+    fixture.server.arm(InjectedFault::CutOutput(123_456));
+    fixture.server.arm(InjectedFault::CutInput(200_000));
     let mut client = python::script_command("modal_client.py", "modal");
     client
         .args([SANDBOX_ID, directory.to_str().unwrap()])

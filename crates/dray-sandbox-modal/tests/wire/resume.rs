@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use dray_sandbox::{Body, Error, ErrorKind, Follow, Read, Transport, Write};
-use dray_sandbox_modal::fake_server::Fault;
+use dray_sandbox_modal::fake_server::InjectedFault;
 use futures_util::stream;
 use tonic::Code;
 
@@ -61,7 +61,7 @@ async fn r_10_a_read_continues_where_its_stream_was_cut() {
         let started = fixture.server.calls("TaskExecStart");
         // Other output of a command is shorter than this, so the cut is always in the content.
         for at in [200_001, 1 << 20, 2_500_000] {
-            fixture.server.arm(Fault::CutOutput(at));
+            fixture.server.arm(InjectedFault::CutOutput(at));
         }
         assert_eq!(
             read(&fixture, transport).await.unwrap(),
@@ -81,7 +81,7 @@ async fn r_10_a_write_continues_where_its_stream_was_cut() {
     let content = bytes(3 << 20);
     for transport in [Transport::Files, Transport::ExecRaw, Transport::ExecBase64] {
         for at in [1, 300_000, 2_000_003] {
-            fixture.server.arm(Fault::CutInput(at));
+            fixture.server.arm(InjectedFault::CutInput(at));
         }
         let asked = fixture.server.calls("TaskExecStdinStatus");
         write(&fixture, transport, &content).await.unwrap();
@@ -98,7 +98,7 @@ async fn r_10_a_write_continues_where_its_stream_was_cut() {
 #[tokio::test]
 async fn r_10_a_lost_response_to_a_complete_input_is_no_failure() {
     let fixture = ModalFixture::new().await;
-    fixture.server.arm(Fault::LoseInputAnswer);
+    fixture.server.arm(InjectedFault::LoseInputAnswer);
     write(&fixture, Transport::Files, b"hello").await.unwrap();
     assert_eq!(std::fs::read(fixture.root().join("f")).unwrap(), b"hello");
 }
@@ -106,8 +106,8 @@ async fn r_10_a_lost_response_to_a_complete_input_is_no_failure() {
 #[tokio::test]
 async fn r_10_an_input_that_was_closed_before_the_exit_is_known_is_no_failure() {
     let fixture = ModalFixture::new().await;
-    fixture.server.arm(Fault::ClosedInput);
-    fixture.server.arm(Fault::LateExit);
+    fixture.server.arm(InjectedFault::ClosedInput);
+    fixture.server.arm(InjectedFault::LateExit);
     write(&fixture, Transport::ExecRaw, b"hello").await.unwrap();
     assert_eq!(std::fs::read(fixture.root().join("f")).unwrap(), b"hello");
 }
@@ -121,7 +121,7 @@ async fn r_10_a_start_whose_response_was_lost_starts_once() {
         ("TaskExecWait", 3),
         ("TaskExecStdioRead", 2),
     ] {
-        fixture.server.arm(Fault::Refuse {
+        fixture.server.arm(InjectedFault::Refuse {
             method,
             code: Code::Unavailable,
             times,
@@ -141,7 +141,7 @@ async fn r_10_an_expired_credential_is_renewed_in_the_middle() {
     std::fs::write(fixture.root().join("f"), &content).unwrap();
     let sandbox = fixture.open().await;
     let file = sandbox.stat(&fixture.path("f"), Follow::Yes).await.unwrap();
-    fixture.server.arm(Fault::CutOutput(500_000));
+    fixture.server.arm(InjectedFault::CutOutput(500_000));
     let read = Read {
         transport: Transport::ExecRaw,
         file: &file,
@@ -159,10 +159,10 @@ async fn r_10_an_expired_credential_is_renewed_in_the_middle() {
 async fn an_output_that_ends_too_early_is_truncated() {
     let fixture = ModalFixture::new().await;
     std::fs::write(fixture.root().join("f"), bytes(400_000)).unwrap();
-    fixture.server.arm(Fault::ShortOutput(300_000));
+    fixture.server.arm(InjectedFault::ShortOutput(300_000));
     let short = read(&fixture, Transport::Files).await.unwrap_err();
     assert_eq!(short.kind(), ErrorKind::Truncated);
-    fixture.server.arm(Fault::ShortOutput(300_000));
+    fixture.server.arm(InjectedFault::ShortOutput(300_000));
     let short = read(&fixture, Transport::ExecRaw).await.unwrap_err();
     assert_eq!(short.kind(), ErrorKind::Truncated);
 }
@@ -172,7 +172,7 @@ async fn a_stream_that_always_breaks_is_a_failure() {
     let fixture = ModalFixture::new().await;
     std::fs::write(fixture.root().join("f"), bytes(400_000)).unwrap();
     for _ in 0..10 {
-        fixture.server.arm(Fault::CutOutput(300_000));
+        fixture.server.arm(InjectedFault::CutOutput(300_000));
     }
     let broken = read(&fixture, Transport::Files).await.unwrap_err();
     assert_eq!(broken.kind(), ErrorKind::Unavailable);

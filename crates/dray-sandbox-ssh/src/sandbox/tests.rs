@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use dray_testkit::sshd::{Options, Sshd};
+use dray_testkit::sshd::{Sshd, SshdOptions};
 use futures_util::stream;
 use tokio::sync::oneshot;
 
@@ -14,7 +14,7 @@ use crate::target::Target;
 
 /// A server and its opened home directory.
 async fn opened() -> (Sshd, tempfile::TempDir, SshSandbox) {
-    let server = Sshd::start(&Options::default());
+    let server = Sshd::start(&SshdOptions::default());
     let control = tempfile::tempdir_in("/tmp").unwrap();
     let settings = Settings::new(Config {
         control_directory: Some(control.path().join("c")),

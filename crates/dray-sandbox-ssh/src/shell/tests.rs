@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use dray_testkit::eventually;
-use dray_testkit::sshd::{Options, Sshd};
+use dray_testkit::sshd::{Sshd, SshdOptions};
 use futures_util::{FutureExt as _, stream};
 
 use super::*;
@@ -20,7 +20,7 @@ struct ShellFixture {
     control: tempfile::TempDir,
 }
 
-async fn host(options: &Options) -> ShellFixture {
+async fn host(options: &SshdOptions) -> ShellFixture {
     let server = Sshd::start(options);
     let control = tempfile::tempdir_in("/tmp").unwrap();
     let settings = Settings::new(Config {
@@ -62,7 +62,7 @@ fn is_running(word: &str) -> bool {
 #[tokio::test]
 async fn the_output_of_start_files_is_left_out_of_that_of_a_command() {
     let noise = "echo hello; printf '@@0 1 no end'; echo trouble >&2";
-    let host = host(&Options::default().start_file(noise)).await;
+    let host = host(&SshdOptions::default().start_file(noise)).await;
     let script = "printf 'a\\nb\\0'; echo problem >&2; exit 3";
     let running = sh(&host.shell, script, None).await.unwrap();
     assert_eq!(running.stdout.read_all(100).await.unwrap(), b"a\nb\0");
@@ -73,7 +73,7 @@ async fn the_output_of_start_files_is_left_out_of_that_of_a_command() {
 
 #[tokio::test]
 async fn r_16_arguments_are_passed_as_they_are() {
-    let host = host(&Options::default()).await;
+    let host = host(&SshdOptions::default()).await;
     let every: Vec<u8> = (1..=255).collect();
     let words: [&[u8]; 7] = [
         b"",
@@ -96,7 +96,7 @@ async fn r_16_arguments_are_passed_as_they_are() {
 
 #[tokio::test]
 async fn bytes_pass_unchanged_in_both_directions() {
-    let host = host(&Options::default()).await;
+    let host = host(&SshdOptions::default()).await;
     let bytes: Vec<u8> = (0..3_000_000_u32)
         .map(|index| (index % 253) as u8)
         .collect();
@@ -108,7 +108,7 @@ async fn bytes_pass_unchanged_in_both_directions() {
 
 #[tokio::test]
 async fn a_command_that_reads_only_part_of_its_input_succeeds() {
-    let host = host(&Options::default()).await;
+    let host = host(&SshdOptions::default()).await;
     let body = Body::from_bytes(vec![b'x'; 5_000_000]);
     let running = sh(&host.shell, "head -c 3; exec <&-", Some(body))
         .await
@@ -119,7 +119,7 @@ async fn a_command_that_reads_only_part_of_its_input_succeeds() {
 
 #[tokio::test]
 async fn a_command_whose_input_fails_is_killed_and_reports_the_error_of_the_input() {
-    let host = host(&Options::default()).await;
+    let host = host(&SshdOptions::default()).await;
     let chunks = [
         Ok(Bytes::from_static(b"half")),
         Err(Error::new(ErrorKind::Corrupted, "the source broke")),
@@ -133,7 +133,7 @@ async fn a_command_whose_input_fails_is_killed_and_reports_the_error_of_the_inpu
 
 #[tokio::test]
 async fn a_command_killed_by_a_signal_has_the_exit_status_of_a_shell() {
-    let host = host(&Options::default()).await;
+    let host = host(&SshdOptions::default()).await;
     let running = sh(&host.shell, "kill -9 $$", None).await.unwrap();
     assert_eq!(running.stdout.read_all(10).await.unwrap(), b"");
     assert_eq!(running.end.await.unwrap().status, 137);
@@ -141,7 +141,7 @@ async fn a_command_killed_by_a_signal_has_the_exit_status_of_a_shell() {
 
 #[tokio::test]
 async fn a_command_may_exit_with_the_status_that_ssh_has_for_a_broken_connection() {
-    let host = host(&Options::default()).await;
+    let host = host(&SshdOptions::default()).await;
     let running = sh(&host.shell, "echo begun; exit 255", None).await.unwrap();
     assert_eq!(running.stdout.read_all(10).await.unwrap(), b"begun\n");
     assert_eq!(running.end.await.unwrap().status, 255);
@@ -149,7 +149,7 @@ async fn a_command_may_exit_with_the_status_that_ssh_has_for_a_broken_connection
 
 #[tokio::test]
 async fn dropping_the_output_or_the_end_of_a_command_kills_its_processes() {
-    let host = host(&Options::default()).await;
+    let host = host(&SshdOptions::default()).await;
     for (index, word) in ["1000000.25", "1000000.5"].iter().enumerate() {
         // A grandchild that holds no pipe.
         let script = format!("echo begun; (sleep {word} >/dev/null </dev/null); true");
@@ -177,7 +177,7 @@ async fn dropping_the_output_or_the_end_of_a_command_kills_its_processes() {
 /// immediately.
 #[tokio::test]
 async fn dropping_a_command_before_it_begins_kills_its_login_shell() {
-    let host = host(&Options::default()).await;
+    let host = host(&SshdOptions::default()).await;
     let home = host.server.home();
     let wait = format!(
         "mkdir {} 2>/dev/null && sleep infinity",
@@ -207,7 +207,7 @@ async fn dropping_a_command_before_it_begins_kills_its_login_shell() {
 
 #[tokio::test]
 async fn a_kill_command_that_is_given_up_is_not_killed_itself() {
-    let host = host(&Options::default()).await;
+    let host = host(&SshdOptions::default()).await;
     let waits = host.server.home().join("waits");
     let wait = format!("mkdir {} && exec sleep infinity", waits.display());
     std::fs::write(host.server.home().join(".bashrc"), wait).unwrap();
@@ -321,7 +321,7 @@ fn a_command_does_not_begin_when_its_first_line_has_no_reader() {
 
 #[tokio::test]
 async fn a_command_on_a_broken_connection_never_counts_as_ended() {
-    let host = host(&Options::default()).await;
+    let host = host(&SshdOptions::default()).await;
     let mut running = sh(&host.shell, "echo begun; exec sleep 1000000.75", None)
         .await
         .unwrap();
@@ -343,7 +343,7 @@ async fn a_command_on_a_broken_connection_never_counts_as_ended() {
 
 #[tokio::test]
 async fn a_host_without_a_shell_is_missing_a_tool() {
-    let host = host(&Options::default().without_shell()).await;
+    let host = host(&SshdOptions::default().without_shell()).await;
     for stdin in [None, Some(Body::from_bytes("never read"))] {
         let refused = sh(&host.shell, "true", stdin).await.unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::ToolMissing, "{refused}");
@@ -352,7 +352,7 @@ async fn a_host_without_a_shell_is_missing_a_tool() {
 
 #[tokio::test]
 async fn a_command_that_is_too_long_or_has_nul_is_refused_before_it_is_sent() {
-    let host = host(&Options::default()).await;
+    let host = host(&SshdOptions::default()).await;
     let long = host
         .shell
         .run(argv(&[b"echo", &vec![b'x'; MAX_COMMAND_BYTES]]), None)
@@ -364,7 +364,7 @@ async fn a_command_that_is_too_long_or_has_nul_is_refused_before_it_is_sent() {
 
 #[tokio::test]
 async fn r_2_an_sftp_server_that_hangs_in_a_fifo_is_released() {
-    let host = host(&Options::default()).await;
+    let host = host(&SshdOptions::default()).await;
     let path = host.server.home().join("pipe");
     let made = std::process::Command::new("mkfifo")
         .arg(&path)
@@ -389,7 +389,7 @@ async fn r_2_an_sftp_server_that_hangs_in_a_fifo_is_released() {
 
 #[tokio::test]
 async fn a_message_of_an_ssh_client_on_the_host_does_not_repeat_a_command() {
-    let host = host(&Options::default()).await;
+    let host = host(&SshdOptions::default()).await;
     let runs = host.server.home().join("runs");
     let forward = format!(
         "echo run >>{}; echo 'mux_client_request_session: read from master failed' >&2; exit 255",
@@ -408,7 +408,7 @@ async fn a_message_of_an_ssh_client_on_the_host_does_not_repeat_a_command() {
 #[tokio::test]
 async fn a_command_whose_start_is_uncertain_is_not_run_a_second_time() {
     let kill = "if [ -e ~/master ]; then kill -9 $(cat ~/master); rm ~/master; fi";
-    let host = host(&Options::default().start_file(kill)).await;
+    let host = host(&SshdOptions::default().start_file(kill)).await;
     host.shell.link.fingerprint().await.unwrap();
     let sockets = std::fs::read_dir(host.control.path().join("c")).unwrap();
     let mut sockets = sockets.map(|entry| entry.unwrap().path());

@@ -7,17 +7,17 @@ use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use dray_sandbox::{Address, Backend, SandboxPath};
-use dray_sandbox_conformance::{Fixture, PROGRAM_CASES, Traits, run_all};
-use dray_testkit::sshd::{Options, Sftp};
+use dray_sandbox_conformance::{Fixture, PROGRAM_CASES, SandboxTraits, run_all};
+use dray_testkit::sshd::{SftpOffer, SshdOptions};
 
 use crate::SshFixture;
 
 /// A host with version 3 of SFTP without extensions, and without a shell.
-pub(crate) fn without_extensions() -> Options {
+pub(crate) fn without_extensions() -> SshdOptions {
     let server =
         "sftp internal-sftp -P posix-rename,hardlink,fsync,statvfs,limits,lsetstat,copy-data";
-    Options::default()
-        .sftp(Sftp::None)
+    SshdOptions::default()
+        .sftp(SftpOffer::None)
         .line(&format!("Subsystem {server}"))
         .line(&format!("ForceCommand {}", server.replacen("sftp ", "", 1)))
 }
@@ -34,7 +34,7 @@ struct HostCases {
 }
 
 impl HostCases {
-    fn start(options: &Options) -> Self {
+    fn start(options: &SshdOptions) -> Self {
         let host = SshFixture::start(options);
         Self {
             backend: Arc::new(host.backend()),
@@ -72,14 +72,14 @@ impl Fixture for HostCases {
         Some(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
-    fn traits(&self) -> Traits {
-        Traits {
+    fn traits(&self) -> SandboxTraits {
+        SandboxTraits {
             // The server runs as the user of the tests, and permissions do not bind the superuser. Version 3 of SFTP
             // reports no inode, so a file of the same size, owner, mode and second counts as the same.
             identity: false,
             permissions: !rustix::process::geteuid().is_root(),
             commands: self.commands,
-            ..Traits::default()
+            ..SandboxTraits::default()
         }
     }
 
@@ -98,12 +98,12 @@ impl Fixture for HostCases {
 /// Needs `ctime` or the inode, which SFTP alone does not report.
 const MARKER_CASE: &str = "a_modification_time_that_was_set_back_changes_the_marker";
 
-async fn run_suite(options: &Options) {
+async fn run_suite(options: &SshdOptions) {
     run_suite_with_skipped(HostCases::start(options), &[]).await;
 }
 
 /// Runs the suite on a host that has SFTP and no commands.
-async fn run_suite_without_commands(options: &Options) {
+async fn run_suite_without_commands(options: &SshdOptions) {
     let mut cases = HostCases::start(options);
     cases.commands = false;
     run_suite_with_skipped(cases, &[&[MARKER_CASE], PROGRAM_CASES].concat()).await;
@@ -124,23 +124,28 @@ async fn run_suite_with_skipped(cases: HostCases, also_skipped: &[&'static str])
 
 #[tokio::test]
 async fn sftp_and_commands_pass_the_suite() {
-    run_suite(&Options::default()).await;
+    run_suite(&SshdOptions::default()).await;
 }
 
 #[tokio::test]
 async fn commands_alone_pass_the_suite() {
-    run_suite(&Options::default().sftp(Sftp::None)).await;
+    run_suite(&SshdOptions::default().sftp(SftpOffer::None)).await;
 }
 
 #[tokio::test]
 async fn sftp_without_a_shell_passes_the_suite() {
-    run_suite_without_commands(&Options::default().without_shell()).await;
+    run_suite_without_commands(&SshdOptions::default().without_shell()).await;
 }
 
 #[tokio::test]
 async fn commands_pass_the_suite_where_start_files_print() {
     let noise = "echo 'Welcome!'; printf 'no line end'; echo oops >&2";
-    run_suite(&Options::default().sftp(Sftp::Program).start_file(noise)).await;
+    run_suite(
+        &SshdOptions::default()
+            .sftp(SftpOffer::Program)
+            .start_file(noise),
+    )
+    .await;
 }
 
 #[tokio::test]

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use dray_sandbox::{Integrity, Transport};
 use dray_testkit::eventually;
-use dray_testkit::sshd::{Options, Sftp};
+use dray_testkit::sshd::{SftpOffer, SshdOptions};
 use dray_transfer_engine::{
     BytesSource, Collision, EngineOptions, GetOptions, Progress, PutOptions, VecSink,
 };
@@ -82,9 +82,12 @@ fn entry_count(host: &SshFixture) -> usize {
 #[tokio::test]
 async fn r_14_a_receipt_has_the_transport_the_proof_and_the_attempts() {
     for (options, transport) in [
-        (Options::default(), Transport::Sftp),
-        (Options::default().without_shell(), Transport::Sftp),
-        (Options::default().sftp(Sftp::None), Transport::ExecRaw),
+        (SshdOptions::default(), Transport::Sftp),
+        (SshdOptions::default().without_shell(), Transport::Sftp),
+        (
+            SshdOptions::default().sftp(SftpOffer::None),
+            Transport::ExecRaw,
+        ),
     ] {
         let host = SshFixture::start(&options);
         let engine = engine(&host).await;
@@ -130,7 +133,7 @@ async fn r_14_a_receipt_has_the_transport_the_proof_and_the_attempts() {
 
 #[tokio::test]
 async fn r_10_a_cut_transfer_continues_where_it_broke_off() {
-    let host = SshFixture::start(&Options::default());
+    let host = SshFixture::start(&SshdOptions::default());
     let engine = engine(&host).await;
     let policy = Policy::beneath([host.root()]);
     let (bytes, cancel) = (bytes(), CancellationToken::new());
@@ -171,7 +174,10 @@ async fn r_10_a_cut_transfer_continues_where_it_broke_off() {
 
 #[tokio::test]
 async fn r_13_a_cancelled_put_leaves_no_file() {
-    for options in [Options::default(), Options::default().sftp(Sftp::None)] {
+    for options in [
+        SshdOptions::default(),
+        SshdOptions::default().sftp(SftpOffer::None),
+    ] {
         let host = SshFixture::start(&options);
         let engine = engine(&host).await;
         let policy = Policy::beneath([host.root()]);
@@ -196,7 +202,10 @@ async fn r_13_a_cancelled_put_leaves_no_file() {
 
 #[tokio::test]
 async fn r_8_times_prove_an_unchanged_file_and_reveal_a_rewrite_that_sets_them_back() {
-    for options in [Options::default(), Options::default().sftp(Sftp::None)] {
+    for options in [
+        SshdOptions::default(),
+        SshdOptions::default().sftp(SftpOffer::None),
+    ] {
         let host = SshFixture::start(&options);
         let options = EngineOptions {
             digest_always_up_to: 1 << 20,

@@ -1,12 +1,12 @@
 //! Tests of the fallbacks for hosts that do not offer everything (sandbox-transfer 2, 5.5).
 
 use dray_sandbox::{Transport, Write};
-use dray_testkit::sshd::{Options, Sftp};
+use dray_testkit::sshd::{SftpOffer, SshdOptions};
 
 use crate::{SshFixture, read, write};
 
 /// Checks that files can be written and read on a host with these options. Returns its transports.
-async fn usable_transports(options: &Options) -> (SshFixture, Vec<Transport>) {
+async fn usable_transports(options: &SshdOptions) -> (SshFixture, Vec<Transport>) {
     let host = SshFixture::start(options);
     let sandbox = host.open().await;
     let path = host.path("file");
@@ -23,7 +23,7 @@ const COMMAND_TRANSPORTS: [Transport; 2] = [Transport::ExecRaw, Transport::ExecB
 
 #[tokio::test]
 async fn sftp_is_preferred_to_commands() {
-    let (_host, found) = usable_transports(&Options::default()).await;
+    let (_host, found) = usable_transports(&SshdOptions::default()).await;
     assert_eq!(
         found,
         [&[Transport::Sftp], &COMMAND_TRANSPORTS[..]].concat()
@@ -32,31 +32,31 @@ async fn sftp_is_preferred_to_commands() {
 
 #[tokio::test]
 async fn a_host_without_sftp_is_used_through_commands() {
-    let (_host, found) = usable_transports(&Options::default().sftp(Sftp::None)).await;
+    let (_host, found) = usable_transports(&SshdOptions::default().sftp(SftpOffer::None)).await;
     assert_eq!(found, COMMAND_TRANSPORTS);
 }
 
 #[tokio::test]
 async fn a_host_without_a_shell_is_used_through_sftp() {
-    let (_host, found) = usable_transports(&Options::default().without_shell()).await;
+    let (_host, found) = usable_transports(&SshdOptions::default().without_shell()).await;
     assert_eq!(found, [Transport::Sftp]);
 }
 
 #[tokio::test]
 async fn a_host_whose_start_files_print_into_sftp_is_used_through_commands() {
-    let noisy = Options::default()
-        .sftp(Sftp::Program)
+    let noisy = SshdOptions::default()
+        .sftp(SftpOffer::Program)
         .start_file("echo Welcome");
     let (_host, found) = usable_transports(&noisy).await;
     assert_eq!(found, COMMAND_TRANSPORTS);
-    let quiet = Options::default().sftp(Sftp::Program);
+    let quiet = SshdOptions::default().sftp(SftpOffer::Program);
     let (_host, found) = usable_transports(&quiet).await;
     assert_eq!(found[0], Transport::Sftp);
 }
 
 #[tokio::test]
 async fn r_10_a_write_continues_after_the_connection_was_lost() {
-    let mut host = SshFixture::start(&Options::default());
+    let mut host = SshFixture::start(&SshdOptions::default());
     let sandbox = host.open().await;
     let path = host.make("part", "first ");
     host.server.restart();
@@ -77,7 +77,7 @@ async fn r_10_a_write_continues_after_the_connection_was_lost() {
 
 #[tokio::test]
 async fn a_tree_is_read_and_written_as_tar_but_never_into_a_home_directory() {
-    let host = SshFixture::start(&Options::default());
+    let host = SshFixture::start(&SshdOptions::default());
     let sandbox = host.open().await;
     std::fs::create_dir(host.session().join("from")).unwrap();
     std::fs::write(host.session().join("from/a"), "text").unwrap();

@@ -7,7 +7,7 @@ use dray_sandbox::{
     Write,
 };
 use dray_sandbox_ssh::{Config, SshBackend};
-use dray_testkit::sshd::Options;
+use dray_testkit::sshd::SshdOptions;
 use dray_types::{Period, Sha256Digest};
 use futures_util::stream;
 
@@ -23,7 +23,7 @@ fn as_file(found: Metadata) -> Metadata {
 
 #[tokio::test]
 async fn r_2_reading_a_fifo_or_a_directory_fails_without_blocking() {
-    let host = SshFixture::start(&Options::default());
+    let host = SshFixture::start(&SshdOptions::default());
     let sandbox = host.open().await;
     let made = std::process::Command::new("mkfifo")
         .arg(host.session().join("pipe"))
@@ -50,7 +50,7 @@ async fn r_2_reading_a_fifo_or_a_directory_fails_without_blocking() {
 
 #[tokio::test]
 async fn a_link_that_took_the_place_of_a_file_is_not_followed() {
-    let host = SshFixture::start(&Options::default());
+    let host = SshFixture::start(&SshdOptions::default());
     let sandbox = host.open().await;
     let path = host.make("file", "text");
     host.make("other", "text");
@@ -70,7 +70,7 @@ async fn a_link_that_took_the_place_of_a_file_is_not_followed() {
 
 #[tokio::test]
 async fn a_rename_claims_or_replaces_a_name_atomically() {
-    let host = SshFixture::start(&Options::default());
+    let host = SshFixture::start(&SshdOptions::default());
     let sandbox = host.open().await;
     let (from, to) = (host.make("from", "new"), host.make("to", "old"));
     assert_eq!(
@@ -128,7 +128,7 @@ async fn a_rename_on_a_server_without_extensions_reports_that_it_is_not_atomic()
 
 #[tokio::test]
 async fn a_host_that_is_killed_during_a_transfer_is_unavailable_until_it_runs_again() {
-    let mut host = SshFixture::start(&Options::default());
+    let mut host = SshFixture::start(&SshdOptions::default());
     let sandbox = host.open().await;
     let bytes: Vec<u8> = (0..=250).cycle().take(32 << 20).collect();
     let path = host.make("large", &bytes);
@@ -167,7 +167,7 @@ async fn a_host_that_is_killed_during_a_transfer_is_unavailable_until_it_runs_ag
 
 #[tokio::test]
 async fn a_body_that_fails_leaves_a_partial_file_and_an_error() {
-    let host = SshFixture::start(&Options::default());
+    let host = SshFixture::start(&SshdOptions::default());
     let sandbox = host.open().await;
     let path = host.path("part");
     let chunks = [
@@ -188,7 +188,7 @@ async fn a_body_that_fails_leaves_a_partial_file_and_an_error() {
 
 #[tokio::test]
 async fn a_loop_or_a_file_in_a_path_is_distinguished_from_a_missing_entry() {
-    let host = SshFixture::start(&Options::default());
+    let host = SshFixture::start(&SshdOptions::default());
     let sandbox = host.open().await;
     host.make("file", "text");
     let link = |target: &str, name: &str| {
@@ -216,7 +216,10 @@ async fn a_loop_or_a_file_in_a_path_is_distinguished_from_a_missing_entry() {
 
 #[tokio::test]
 async fn a_host_with_or_without_a_shell_gives_the_same_digest() {
-    for options in [Options::default(), Options::default().without_shell()] {
+    for options in [
+        SshdOptions::default(),
+        SshdOptions::default().without_shell(),
+    ] {
         let host = SshFixture::start(&options);
         let sandbox = host.open().await;
         let path = host.make("file", "text");
@@ -228,7 +231,7 @@ async fn a_host_with_or_without_a_shell_gives_the_same_digest() {
 #[tokio::test]
 async fn slow_start_files_delay_commands_and_not_sftp() {
     // These requests wait for a file that only the end of the test creates.
-    let host = SshFixture::start(&Options::default());
+    let host = SshFixture::start(&SshdOptions::default());
     let sandbox = host.open().await;
     let path = host.make("file", "text");
     let go = host.control.path().join("go");
@@ -248,7 +251,7 @@ async fn slow_start_files_delay_commands_and_not_sftp() {
 
 #[tokio::test]
 async fn an_existing_file_is_never_overwritten() {
-    let host = SshFixture::start(&Options::default());
+    let host = SshFixture::start(&SshdOptions::default());
     let sandbox = host.open().await;
     let path = host.make("file", "text");
     assert_eq!(
@@ -260,7 +263,7 @@ async fn an_existing_file_is_never_overwritten() {
 
 #[tokio::test]
 async fn a_paused_host_is_given_up_and_used_again_when_it_continues() {
-    let host = SshFixture::start(&Options::default());
+    let host = SshFixture::start(&SshdOptions::default());
     let backend = SshBackend::new(Config {
         idle_timeout: Period::millis(500),
         ..host.config()
@@ -279,7 +282,7 @@ async fn a_paused_host_is_given_up_and_used_again_when_it_continues() {
 
 #[tokio::test]
 async fn a_port_without_an_ssh_server_is_unavailable() {
-    let host = SshFixture::start(&Options::default());
+    let host = SshFixture::start(&SshdOptions::default());
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let backend = SshBackend::new(Config {
         connect_timeout: Period::secs(1),

@@ -2,13 +2,13 @@
 
 use dray_sandbox::{Address, Again, Backend as _, BackendCheck, ErrorKind};
 use dray_sandbox_ssh::{Config, HostKeys, SshBackend};
-use dray_testkit::sshd::Options;
+use dray_testkit::sshd::SshdOptions;
 
 use crate::{SshFixture, kind, open, read, write};
 
 #[tokio::test]
 async fn a_host_that_does_not_listen_is_unavailable() {
-    let mut host = SshFixture::start(&Options::default());
+    let mut host = SshFixture::start(&SshdOptions::default());
     host.server.kill9();
     let refused = host.backend().resolve(&host.address()).await.unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Unavailable);
@@ -21,7 +21,7 @@ async fn a_host_that_does_not_listen_is_unavailable() {
 
 #[tokio::test]
 async fn a_key_that_the_host_does_not_accept_is_an_auth_error() {
-    let host = SshFixture::start(&Options::default());
+    let host = SshFixture::start(&SshdOptions::default());
     let backend = SshBackend::new(Config {
         identity_file: Some(host.server.strange_key()),
         ..host.config()
@@ -33,7 +33,7 @@ async fn a_key_that_the_host_does_not_accept_is_an_auth_error() {
 
 #[tokio::test]
 async fn a_caller_without_a_key_cannot_use_the_connection_of_a_caller_with_a_key() {
-    let host = SshFixture::start(&Options::default());
+    let host = SshFixture::start(&SshdOptions::default());
     let _open = host.open().await;
     let backend = SshBackend::new(Config {
         identity_file: Some(host.server.strange_key()),
@@ -48,7 +48,7 @@ async fn a_caller_without_a_key_cannot_use_the_connection_of_a_caller_with_a_key
 
 #[tokio::test]
 async fn a_changed_host_key_is_an_auth_error_and_not_retried() {
-    let mut host = SshFixture::start(&Options::default());
+    let mut host = SshFixture::start(&SshdOptions::default());
     let backend = host.backend();
     let handle = backend.resolve(&host.address()).await.unwrap();
     let sandbox = backend.open(&handle).await.unwrap();
@@ -71,7 +71,7 @@ async fn a_changed_host_key_is_an_auth_error_and_not_retried() {
 
 #[tokio::test]
 async fn strict_mode_accepts_only_known_hosts() {
-    let host = SshFixture::start(&Options::default());
+    let host = SshFixture::start(&SshdOptions::default());
     let known_hosts = host.control.path().join("known");
     let config = Config {
         host_keys: HostKeys::Strict,
@@ -90,7 +90,7 @@ async fn strict_mode_accepts_only_known_hosts() {
 
 #[tokio::test]
 async fn r_1_a_rebuilt_host_is_another_incarnation() {
-    let mut host = SshFixture::start(&Options::default());
+    let mut host = SshFixture::start(&SshdOptions::default());
     let backend = host.backend();
     let handle = backend.resolve(&host.address()).await.unwrap();
     host.server.change_host_key();
@@ -104,7 +104,7 @@ async fn r_1_a_rebuilt_host_is_another_incarnation() {
 
 #[tokio::test]
 async fn r_1_a_session_directory_that_was_recreated_is_another_incarnation() {
-    let host = SshFixture::start(&Options::default());
+    let host = SshFixture::start(&SshdOptions::default());
     let backend = host.backend();
     let handle = backend.resolve(&host.address()).await.unwrap();
     let address = host.address();
@@ -122,7 +122,7 @@ async fn r_1_a_session_directory_that_was_recreated_is_another_incarnation() {
 
 #[tokio::test]
 async fn r_1_after_a_new_connection_the_session_directory_is_checked_again() {
-    let mut host = SshFixture::start(&Options::default());
+    let mut host = SshFixture::start(&SshdOptions::default());
     let sandbox = host.open().await;
     let path = host.make("file", "text");
     assert_eq!(read(&*sandbox, &path).await.unwrap(), b"text");
@@ -141,7 +141,7 @@ async fn r_1_after_a_new_connection_the_session_directory_is_checked_again() {
 
 #[tokio::test]
 async fn an_alias_in_the_configuration_of_ssh_can_be_an_address() {
-    let host = SshFixture::start(&Options::default());
+    let host = SshFixture::start(&SshdOptions::default());
     let file = host.control.path().join("config");
     let text = format!(
         "Host box\n HostName 127.0.0.1\n Port {}\n User {}\n IdentityFile {}\n",
@@ -169,7 +169,7 @@ async fn an_alias_in_the_configuration_of_ssh_can_be_an_address() {
 
 #[tokio::test]
 async fn no_configuration_file_weakens_the_required_options() {
-    let mut host = SshFixture::start(&Options::default());
+    let mut host = SshFixture::start(&SshdOptions::default());
     let file = host.control.path().join("config");
     let ran = host.control.path().join("ran");
     let text = format!(
@@ -198,7 +198,7 @@ async fn no_configuration_file_weakens_the_required_options() {
 
 #[tokio::test]
 async fn invalid_addresses_are_refused_before_anything_runs() {
-    let host = SshFixture::start(&Options::default());
+    let host = SshFixture::start(&SshdOptions::default());
     for address in ["ssh:-oProxyCommand=touch x", "ssh:a b", "docker:box"] {
         let refused = host.backend().resolve(&address.parse().unwrap()).await;
         assert_eq!(kind(refused), ErrorKind::InvalidName, "{address}");
@@ -208,7 +208,7 @@ async fn invalid_addresses_are_refused_before_anything_runs() {
 
 #[tokio::test]
 async fn a_check_reports_the_client_program_and_connects_to_no_host() {
-    let host = SshFixture::start(&Options::default());
+    let host = SshFixture::start(&SshdOptions::default());
     let found = host.backend().check().await.unwrap();
     assert!(
         matches!(&found, BackendCheck::Unverified(text) if text.contains("OpenSSH")),

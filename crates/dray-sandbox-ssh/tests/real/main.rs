@@ -24,7 +24,7 @@ use dray_sandbox::{
     Write,
 };
 use dray_sandbox_ssh::{Config, HostKeys, SshBackend};
-use dray_testkit::sshd::{Options, Sshd};
+use dray_testkit::sshd::{Sshd, SshdOptions};
 
 /// A server, a directory on it, and a backend that may log in.
 #[derive(Debug)]
@@ -35,7 +35,7 @@ struct SshFixture {
 }
 
 impl SshFixture {
-    fn start(options: &Options) -> Self {
+    fn start(options: &SshdOptions) -> Self {
         Self {
             server: Sshd::start(options),
             control: tempfile::tempdir_in("/tmp").unwrap(),

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use dray_sandbox::{Follow, Transport};
-use dray_testkit::sshd::{Options, Sftp};
+use dray_testkit::sshd::{SftpOffer, SshdOptions};
 
 use crate::{SshFixture, read, write};
 
@@ -85,7 +85,10 @@ fn names() -> Vec<Vec<u8>> {
 async fn r_16_every_name_is_kept_and_none_is_run() {
     let names = names();
     assert!(names.len() >= 60);
-    for options in [Options::default(), Options::default().sftp(Sftp::None)] {
+    for options in [
+        SshdOptions::default(),
+        SshdOptions::default().sftp(SftpOffer::None),
+    ] {
         let host = SshFixture::start(&options);
         let sandbox = host.open().await;
         for name in &names {
@@ -117,7 +120,7 @@ async fn r_16_every_name_is_kept_and_none_is_run() {
 
 #[tokio::test]
 async fn what_no_file_can_be_called_is_refused_by_the_host_too() {
-    let host = SshFixture::start(&Options::default());
+    let host = SshFixture::start(&SshdOptions::default());
     let sandbox = host.open().await;
     // Each name is short enough, but the whole path is too long for the host.
     let deep = (0..15).fold(host.path("d"), |path, _| {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use dray_sandbox::{Backend as _, ErrorKind, Fingerprint, Follow, Integrity, Transport};
 use dray_sandbox_ssh::{Config, SshBackend};
 use dray_testkit::eventually;
-use dray_testkit::sshd::{Options, Sftp};
+use dray_testkit::sshd::{SftpOffer, SshdOptions};
 use dray_transfer_engine::{Engine, EngineOptions, GetOptions, Policy, VecSink};
 use tokio_util::sync::CancellationToken;
 
@@ -50,7 +50,7 @@ fn kill_masters(host: &SshFixture) {
 
 #[tokio::test]
 async fn all_callers_share_one_connection() {
-    let host = SshFixture::start(&Options::default());
+    let host = SshFixture::start(&SshdOptions::default());
     let path = host.make("file", "text");
     for _ in 0..2 {
         // A new backend, as in another process.
@@ -73,7 +73,7 @@ async fn all_callers_share_one_connection() {
 
 #[tokio::test]
 async fn backends_that_connect_concurrently_make_one_connection() {
-    let host = SshFixture::start(&Options::default());
+    let host = SshFixture::start(&SshdOptions::default());
     let (one, other) = (host.backend(), host.backend());
     let address = host.address();
     let (one, other) = tokio::join!(one.resolve(&address), other.resolve(&address));
@@ -83,7 +83,7 @@ async fn backends_that_connect_concurrently_make_one_connection() {
 
 #[tokio::test]
 async fn disconnecting_ends_the_connection() {
-    let host = SshFixture::start(&Options::default());
+    let host = SshFixture::start(&SshdOptions::default());
     let backend = host.backend();
     backend.resolve(&host.address()).await.unwrap();
     backend.disconnect(&host.address()).await.unwrap();
@@ -96,7 +96,7 @@ async fn disconnecting_ends_the_connection() {
 
 #[tokio::test]
 async fn a_stale_socket_is_removed() {
-    let host = SshFixture::start(&Options::default());
+    let host = SshFixture::start(&SshdOptions::default());
     let sandbox = host.open().await;
     let path = host.make("file", "text");
     kill_masters(&host);
@@ -119,7 +119,7 @@ async fn a_stale_socket_is_removed() {
 
 #[tokio::test]
 async fn a_master_killed_in_the_middle_is_unavailable_and_the_next_call_connects_again() {
-    let host = SshFixture::start(&Options::default());
+    let host = SshFixture::start(&SshdOptions::default());
     let sandbox = host.open().await;
     let bytes = vec![7; 64 << 20];
     let path = host.make("large", &bytes);
@@ -151,7 +151,7 @@ async fn a_master_killed_in_the_middle_is_unavailable_and_the_next_call_connects
 
 #[tokio::test]
 async fn a_full_connection_is_followed_by_another_one() {
-    let host = SshFixture::start(&Options::default().line("MaxSessions 2"));
+    let host = SshFixture::start(&SshdOptions::default().line("MaxSessions 2"));
     let sandbox = host.open().await;
     let path = host.make("file", vec![1; 8 << 20]);
     let mut bodies = Vec::new();
@@ -169,7 +169,7 @@ async fn a_full_connection_is_followed_by_another_one() {
 
 #[tokio::test]
 async fn a_host_whose_connections_are_all_full_is_unavailable_until_a_channel_closes() {
-    let host = SshFixture::start(&Options::default().line("MaxSessions 1"));
+    let host = SshFixture::start(&SshdOptions::default().line("MaxSessions 1"));
     let backend = SshBackend::new(Config {
         connections: 1,
         ..host.config()
@@ -191,7 +191,10 @@ async fn a_host_whose_connections_are_all_full_is_unavailable_until_a_channel_cl
 
 #[tokio::test]
 async fn a_transfer_that_is_dropped_leaves_nothing_running() {
-    for options in [Options::default(), Options::default().sftp(Sftp::None)] {
+    for options in [
+        SshdOptions::default(),
+        SshdOptions::default().sftp(SftpOffer::None),
+    ] {
         let host = SshFixture::start(&options);
         let sandbox = host.open().await;
         let path = host.make("large", vec![7; 64 << 20]);
@@ -226,7 +229,7 @@ esac";
 #[tokio::test]
 async fn a_small_transfer_over_a_shared_connection_opens_its_sessions_concurrently_without_clients()
 {
-    let host = SshFixture::start(&Options::default().sftp(Sftp::Program));
+    let host = SshFixture::start(&SshdOptions::default().sftp(SftpOffer::Program));
     let path = host.make("file", [7; 1024]);
     host.backend().resolve(&host.address()).await.unwrap();
     let directory = tempfile::tempdir().unwrap();
@@ -284,7 +287,7 @@ exec ssh "$@"
 
 #[tokio::test]
 async fn a_host_is_examined_while_its_configuration_is_read() {
-    let host = SshFixture::start(&Options::default());
+    let host = SshFixture::start(&SshdOptions::default());
     let directory = tempfile::tempdir().unwrap();
     let program = directory.path().join("ssh");
     let backend = || {
@@ -313,7 +316,7 @@ async fn a_host_is_examined_while_its_configuration_is_read() {
 
 #[tokio::test]
 async fn r_1_a_remembered_connection_is_not_used_after_its_name_changed() {
-    let host = SshFixture::start(&Options::default());
+    let host = SshFixture::start(&SshdOptions::default());
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("config");
     let backend = || {
@@ -343,7 +346,7 @@ async fn r_1_a_remembered_connection_is_not_used_after_its_name_changed() {
 
 #[tokio::test]
 async fn an_idle_shell_is_closed_for_sftp_when_a_host_allows_one_channel() {
-    let host = SshFixture::start(&Options::default().line("MaxSessions 1"));
+    let host = SshFixture::start(&SshdOptions::default().line("MaxSessions 1"));
     let backend = SshBackend::new(Config {
         connections: 1,
         ..host.config()

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use dray_sandbox::{Body, ErrorKind, Sandbox, SandboxPath, Transport, Write};
-use dray_testkit::sshd::Options;
+use dray_testkit::sshd::SshdOptions;
 
 use crate::{SshFixture, kind, write};
 
@@ -45,7 +45,7 @@ async fn put(sandbox: &dyn Sandbox, path: &SandboxPath, bytes: &[u8]) -> ErrorKi
 
 #[tokio::test]
 async fn a_full_disk_is_reported_before_and_while_writing() {
-    let host = SshFixture::start(&Options::default());
+    let host = SshFixture::start(&SshdOptions::default());
     let sandbox = host.open().await;
     let small = host.session().join("small");
     let Some(_mount) = MemoryMount::new(&small, "size=1m") else {
@@ -80,7 +80,7 @@ async fn a_full_disk_is_reported_before_and_while_writing() {
 
 #[tokio::test]
 async fn a_read_only_file_system_is_reported() {
-    let host = SshFixture::start(&Options::default());
+    let host = SshFixture::start(&SshdOptions::default());
     let sandbox = host.open().await;
     let Some(_mount) = MemoryMount::new(&host.session().join("fixed"), "ro") else {
         return;

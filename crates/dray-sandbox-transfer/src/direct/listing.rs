@@ -3,7 +3,7 @@
 use dray_presentation::name;
 use dray_proto::v1;
 use dray_sandbox::{Error as SandboxError, ErrorKind, FileKind, Follow, SandboxPath};
-use dray_sandbox_tree::Why;
+use dray_sandbox_tree::SkipReason;
 use dray_transfer_engine::policy::TransferDirection;
 use dray_types::Fault;
 
@@ -106,7 +106,7 @@ impl DirectSandbox {
                     .check(&entry.path, TransferDirection::Outbound)
                     .is_err() =>
                 {
-                    Why::Denied
+                    SkipReason::Denied
                 }
                 FileKind::Directory => {
                     tree.directories.push(relative_name);
@@ -120,8 +120,8 @@ impl DirectSandbox {
                     });
                     continue;
                 }
-                FileKind::Symlink => Why::Link,
-                _ => Why::Special,
+                FileKind::Symlink => SkipReason::Link,
+                _ => SkipReason::Special,
             };
             let relative_name = name::shown_text(&relative_name, MAX_SHOWN_CHARACTERS);
             tree.skipped

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use super::{Found, GivenMembers, body, directory, file, read};
 use crate::writer::header;
-use crate::{Limits, Owner, Reader, Why, tar};
+use crate::{Limits, Owner, Reader, SkipReason, tar};
 
 pub(super) fn run(program: &str, arguments: &[&str], directory: &Path) -> Vec<u8> {
     let output = Command::new(program)
@@ -66,7 +66,10 @@ async fn every_format_of_gnu_tar_is_read() {
         let mut whys: Vec<_> = report.skipped().into_iter().map(|one| one.why).collect();
         whys.sort();
         // One of the two hard links is written as a file.
-        assert_eq!(whys, [Why::Link, Why::Link, Why::Special]);
+        assert_eq!(
+            whys,
+            [SkipReason::Link, SkipReason::Link, SkipReason::Special]
+        );
         assert_eq!(*expected.get_or_insert_with(|| found.clone()), found);
     }
 }
@@ -84,7 +87,7 @@ async fn sparse_files_of_gnu_tar_are_skipped_without_losing_the_rest() {
             let tar = run("tar", &arguments, zoo.path());
             let (found, report) = read(&tar).await.unwrap();
             assert_eq!(found, [("small".to_owned(), b"small".to_vec())]);
-            assert_eq!(report.skipped()[0].why, Why::Sparse);
+            assert_eq!(report.skipped()[0].why, SkipReason::Sparse);
         }
     }
 }

@@ -4,7 +4,7 @@ use dray_sandbox::body::Body;
 use dray_sandbox::error::{Error, ErrorKind};
 
 use super::{ScriptedTar, all, body, names, read, refusal, skipped};
-use crate::{Limits, Members as _, Reader, Why};
+use crate::{Limits, Members as _, Reader, SkipReason};
 
 #[tokio::test]
 async fn files_and_directories_come_out_as_they_are() {
@@ -55,8 +55,8 @@ async fn links_devices_and_pipes_are_skipped_and_reported() {
     assert_eq!(names(&tar).await, ["soft/inside"]);
     let skipped = skipped(&tar).await;
     let kinds: Vec<_> = skipped.iter().map(|(_, why)| *why).collect();
-    assert_eq!(kinds[..2], [Why::Link; 2]);
-    assert_eq!(kinds[2..], [Why::Special; 8]);
+    assert_eq!(kinds[..2], [SkipReason::Link; 2]);
+    assert_eq!(kinds[2..], [SkipReason::Special; 8]);
     assert_eq!(skipped[0].0, "hard");
 }
 
@@ -111,7 +111,10 @@ async fn content_where_none_can_be_is_refused_because_readers_differ() {
     let tar = ScriptedTar::default()
         .member(b'0', b"file/", b"content")
         .ended();
-    assert_eq!(skipped(&tar).await, [("file/".to_owned(), Why::Name)]);
+    assert_eq!(
+        skipped(&tar).await,
+        [("file/".to_owned(), SkipReason::Name)]
+    );
     let tar = ScriptedTar::default()
         .member(b'0', b"directory/", b"")
         .ended();
@@ -134,7 +137,7 @@ async fn names_that_lead_elsewhere_are_skipped_wherever_they_stand() {
     assert_eq!(names(&tar).await, ["good"]);
     let skipped = skipped(&tar).await;
     assert_eq!(skipped.len(), 3 * evil.len() + 1);
-    assert!(skipped.iter().all(|(_, why)| *why == Why::Name));
+    assert!(skipped.iter().all(|(_, why)| *why == SkipReason::Name));
 }
 
 #[tokio::test]
@@ -149,7 +152,10 @@ async fn a_prefix_is_part_of_the_name_in_posix_headers_only() {
         .changed(257, b"ustar  \0")
         .ended();
     assert_eq!(names(&tar).await, ["deep/name", "gnu"]);
-    assert_eq!(skipped(&tar).await, [("../../name".to_owned(), Why::Name)]);
+    assert_eq!(
+        skipped(&tar).await,
+        [("../../name".to_owned(), SkipReason::Name)]
+    );
 }
 
 #[tokio::test]
@@ -191,7 +197,7 @@ async fn files_with_holes_are_skipped_with_their_maps() {
         .into_iter()
         .map(|(_, why)| why)
         .collect();
-    assert_eq!(whys, [Why::Sparse; 2]);
+    assert_eq!(whys, [SkipReason::Sparse; 2]);
 }
 
 #[tokio::test]
@@ -202,7 +208,7 @@ async fn global_headers_rename_nothing_and_resize_nothing() {
         .file("own", b"x")
         .ended();
     assert_eq!(names(&tar).await, ["own"]);
-    let expected = [("everything".to_owned(), Why::GlobalHeader)];
+    let expected = [("everything".to_owned(), SkipReason::GlobalHeader)];
     assert_eq!(skipped(&tar).await, expected);
     let tar = ScriptedTar::default()
         .pax(b'g', &[("size", "0")])
@@ -270,7 +276,7 @@ async fn what_follows_the_end_is_reported_and_not_read() {
         .into_iter()
         .map(|(_, why)| why)
         .collect();
-    assert_eq!(whys, [Why::AfterEnd]);
+    assert_eq!(whys, [SkipReason::AfterEnd]);
 }
 
 #[tokio::test]

@@ -3,9 +3,9 @@
 use dray_sandbox::error::{Error, ErrorKind};
 
 use super::{Found, ScriptedTar, all, body};
-use crate::{Limits, Reader, Why};
+use crate::{Limits, Reader, SkipReason};
 
-async fn within(limits: Limits, tar: ScriptedTar) -> Result<(Found, Vec<Why>), Error> {
+async fn within(limits: Limits, tar: ScriptedTar) -> Result<(Found, Vec<SkipReason>), Error> {
     let mut reader = Reader::new(body(&tar.ended(), 4096), limits);
     let found = all(&mut reader).await?;
     let skipped = reader.report().skipped();
@@ -57,7 +57,7 @@ async fn bytes_are_counted_before_they_come() {
     assert_eq!(too_large(limits, two.file("c", b"x")).await, (1001, 1000));
     let large = ScriptedTar::default().file("a", &[0; 601]).file("b", b"x");
     let (found, skipped) = within(limits, large).await.unwrap();
-    assert_eq!((found.len(), skipped), (1, vec![Why::TooLarge]));
+    assert_eq!((found.len(), skipped), (1, vec![SkipReason::TooLarge]));
     // The declared size counts; no content follows.
     let bomb = ScriptedTar::default().sized(b'0', b"bomb", u64::MAX);
     assert_eq!(too_large(limits, bomb).await, (u64::MAX, 1000));
@@ -80,7 +80,7 @@ async fn entries_below_the_depth_limit_are_skipped() {
     let names: Vec<_> = found.into_iter().map(|(name, _)| name).collect();
     assert_eq!(
         (names, skipped),
-        (vec!["a/b".into(), "d".into()], vec![Why::TooDeep])
+        (vec!["a/b".into(), "d".into()], vec![SkipReason::TooDeep])
     );
 }
 

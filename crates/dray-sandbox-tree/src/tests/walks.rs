@@ -10,7 +10,7 @@ use dray_sandbox::path::SandboxPath;
 use dray_sandbox_local::{LocalBackend, LocalOptions};
 
 use super::all;
-use crate::{Limits, Members as _, Walk, Why};
+use crate::{Limits, Members as _, SkipReason, Walk};
 
 struct WalkFixture {
     directory: tempfile::TempDir,
@@ -80,7 +80,7 @@ async fn a_walk_gives_what_a_tar_would() {
         .into_iter()
         .map(|one| one.why)
         .collect();
-    assert_eq!(whys, [Why::Link, Why::Special]);
+    assert_eq!(whys, [SkipReason::Link, SkipReason::Special]);
 }
 
 #[tokio::test]
@@ -109,7 +109,7 @@ async fn a_walk_has_the_limits_of_a_tar() {
         .into_iter()
         .map(|one| one.why)
         .collect();
-    assert_eq!(whys, [Why::TooDeep, Why::TooLarge]);
+    assert_eq!(whys, [SkipReason::TooDeep, SkipReason::TooLarge]);
 
     let fewer = Limits {
         entries: 6,
@@ -150,5 +150,5 @@ async fn files_that_vanish_before_their_turn_are_reported() {
         .into_iter()
         .map(|one| one.why)
         .collect();
-    assert_eq!(whys, [Why::Unreadable, Why::Denied]);
+    assert_eq!(whys, [SkipReason::Unreadable, SkipReason::Denied]);
 }

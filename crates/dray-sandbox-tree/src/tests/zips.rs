@@ -5,7 +5,7 @@ use dray_sandbox::error::ErrorKind;
 use super::archives::{run, there};
 use super::{GivenMembers, ScriptedTar, body, directory, file};
 use crate::zip::zip_with;
-use crate::{Limits, Member, Reader, Why, zip};
+use crate::{Limits, Member, Reader, SkipReason, zip};
 
 /// Prints what Python sees: name, mode, time, sizes, flags and content of each member.
 const LIST_SCRIPT: &str = "\
@@ -178,16 +178,16 @@ async fn r_12_no_piece_is_large_for_any_file() {
 #[test]
 fn every_reason_has_words_of_its_own() {
     let all = [
-        Why::Link,
-        Why::Special,
-        Why::Sparse,
-        Why::Name,
-        Why::TooDeep,
-        Why::TooLarge,
-        Why::Denied,
-        Why::Unreadable,
-        Why::GlobalHeader,
-        Why::AfterEnd,
+        SkipReason::Link,
+        SkipReason::Special,
+        SkipReason::Sparse,
+        SkipReason::Name,
+        SkipReason::TooDeep,
+        SkipReason::TooLarge,
+        SkipReason::Denied,
+        SkipReason::Unreadable,
+        SkipReason::GlobalHeader,
+        SkipReason::AfterEnd,
     ];
     let words: std::collections::BTreeSet<_> = all.iter().map(|why| why.as_str()).collect();
     let sentences: std::collections::BTreeSet<_> = all.iter().map(|why| why.sentence()).collect();

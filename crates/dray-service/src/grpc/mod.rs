@@ -23,6 +23,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use dray_bus::Meta;
 use dray_types::{Clock, Period, TenantId};
 use http::HeaderMap;
 use tokio::net::TcpListener;
@@ -241,15 +242,7 @@ async fn answer_call(
     known_tenant: Option<TenantId>,
     request: tonic::Request<Bytes>,
 ) -> Result<tonic::Response<Bytes>, tonic::Status> {
-    let (metadata, _, payload) = request.into_parts();
-    let now = endpoint.clock.now_ms();
-    let meta = match envelope::read_meta(&metadata, now, endpoint.default_timeout, known_tenant) {
-        Ok(meta) => meta,
-        Err(fault) => {
-            call.refused_request("envelope");
-            return Err(status_of(&fault));
-        }
-    };
+    let (meta, payload) = read_call(&call, &endpoint, known_tenant, request)?;
     // When the caller disconnects, this future and the handler are dropped.
     let admitted = call
         .admit(
@@ -272,6 +265,23 @@ async fn answer_call(
         Ok(reply) => Ok(tonic::Response::new(reply)),
         Err(fault) => Err(status_of(&fault)),
     }
+}
+
+/// Splits a request into its envelope and its message. Counts an envelope that is not valid as a refused request.
+fn read_call(
+    call: &BoundCall,
+    endpoint: &GrpcEndpoint,
+    known_tenant: Option<TenantId>,
+    request: tonic::Request<Bytes>,
+) -> Result<(Meta, Bytes), tonic::Status> {
+    let (metadata, _, payload) = request.into_parts();
+    let now = endpoint.clock.now_ms();
+    let meta = envelope::read_meta(&metadata, now, endpoint.default_timeout, known_tenant);
+    let meta = meta.map_err(|fault| {
+        call.refused_request("envelope");
+        status_of(&fault)
+    })?;
+    Ok((meta, payload))
 }
 
 /// The names in the client certificate of a request's connection.

@@ -9,7 +9,7 @@ use futures_util::{Stream, stream};
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::{GrpcEndpoint, envelope, status_of};
+use super::{GrpcEndpoint, read_call, status_of};
 use crate::router::{BoundCall, CallTransport, chunk_channel, stopping_fault};
 
 type ReplyStream = Pin<Box<dyn Stream<Item = Result<Bytes, tonic::Status>> + Send>>;
@@ -30,15 +30,7 @@ pub(super) fn answer_stream(
     known_tenant: Option<TenantId>,
     request: tonic::Request<Bytes>,
 ) -> Result<tonic::Response<ReplyStream>, tonic::Status> {
-    let (metadata, _, payload) = request.into_parts();
-    let now = endpoint.clock.now_ms();
-    let meta = match envelope::read_meta(&metadata, now, endpoint.default_timeout, known_tenant) {
-        Ok(meta) => meta,
-        Err(fault) => {
-            call.refused_request("envelope");
-            return Err(status_of(&fault));
-        }
-    };
+    let (meta, payload) = read_call(call, endpoint, known_tenant, request)?;
     let (sender, chunks) = chunk_channel();
     let cancel = CancellationToken::new();
     let admitted = call

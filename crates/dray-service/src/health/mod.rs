@@ -1,4 +1,4 @@
-//! The health of a process: liveness, startup and readiness, and the pages that report them.
+//! The health checks of a process: liveness, startup and readiness, and the pages that report them.
 //!
 //! Liveness depends only on this process, readiness also on its dependencies (messaging-reliability 16). The host and
 //! the load balancer read the result; this module does not control traffic.

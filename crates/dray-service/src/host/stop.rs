@@ -1,4 +1,4 @@
-//! The orderly stop (messaging-reliability 15), step by step.
+//! The graceful shutdown (messaging-reliability 15), step by step.
 
 use std::time::Duration;
 

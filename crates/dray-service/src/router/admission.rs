@@ -1,5 +1,5 @@
-//! Bounds how many calls are handled concurrently, in all and for one tenant, and how many may wait
-//! (messaging-reliability C-5). It decides immediately; a reader of a subscription never waits here.
+//! Load shedding: bounds how many calls are handled concurrently, in all and for one tenant (bulkhead), and how many
+//! may wait (messaging-reliability C-5). It decides immediately; a reader of a subscription never waits here.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

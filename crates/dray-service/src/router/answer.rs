@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use dray_bus::Meta;
-use dray_types::{Clock, Deadline, Fault, FaultCode, Period};
+use dray_types::{Clock, Deadline, Fault, FaultCode, Period, whole_millis};
 use futures_util::FutureExt as _;
 use tokio::sync::{oneshot, watch};
 use tokio_util::sync::CancellationToken;
@@ -294,7 +294,7 @@ impl BoundCall {
             outcome = code,
             detail,
             trace_id = trace,
-            milliseconds = u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
+            milliseconds = whole_millis(took),
             "call answered"
         );
     }

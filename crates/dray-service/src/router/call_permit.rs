@@ -1,4 +1,4 @@
-//! The permit of a running call, which the call gives back while it waits for another service.
+//! The call permit of a running call (`limits.calls`), which the call gives back while it waits for another service.
 //!
 //! A call that waits for a slow host uses no processor and little memory. If it kept its permit, calls of other tenants
 //! would queue behind hosts that they do not use.

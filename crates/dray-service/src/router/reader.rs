@@ -104,7 +104,7 @@ async fn send_heartbeats(incoming: &IncomingRequest) -> Infallible {
         return std::future::pending().await;
     }
     loop {
-        incoming.alive().await;
+        incoming.send_heartbeat().await;
         tokio::time::sleep(HEARTBEAT_INTERVAL).await;
     }
 }

@@ -152,7 +152,7 @@ async fn forward_chunks(
                 None => is_open = false,
             },
             () = ended.cancelled(), if !is_open => return Ok(()),
-            _ = heartbeat.tick() => replies.alive().await?,
+            _ = heartbeat.tick() => replies.send_heartbeat().await?,
             () = replies.caller_gone() => return Err(CallerGone),
         }
     }

@@ -9,8 +9,9 @@ use dray_delivery_rules::failure::{
 };
 use dray_delivery_rules::machine::{MAX_VISIBLE_ATTEMPTS, ReadyStep, SendingStep};
 use dray_platform::{DuplicateProtection, ErrorKind};
+use dray_types::whole_millis;
 
-use super::{DeliveryError, DeliveryRun, RETRY_UNIT, StepFlow, millis};
+use super::{DeliveryError, DeliveryRun, RETRY_UNIT, StepFlow};
 use crate::handler::HandlerContext;
 use crate::operation::OperationProblem;
 use crate::options::BrokenRule;
@@ -55,7 +56,7 @@ impl DeliveryRun<'_> {
             })
             .unwrap_or_default();
         if wait > MAX_INLINE_WAIT {
-            return Some(StepFlow::Park(now_ms + millis(wait)));
+            return Some(StepFlow::Park(now_ms + whole_millis(wait)));
         }
         self.pause(wait).await;
         None
@@ -151,7 +152,7 @@ impl DeliveryRun<'_> {
         let left = self.limit().remaining(self.context.now_ms());
         match decide_wait(delay, left, RETRY_UNIT) {
             WaitAction::GiveUp => self.give_up(step).await,
-            WaitAction::Park => Ok(StepFlow::Park(self.context.now_ms() + millis(delay))),
+            WaitAction::Park => Ok(StepFlow::Park(self.context.now_ms() + whole_millis(delay))),
             WaitAction::Wait => {
                 self.pause(delay).await;
                 Ok(StepFlow::Again)

@@ -10,7 +10,7 @@ use super::error::DirectoryError;
 use super::layout;
 use super::record::ObjectRecord;
 
-/// An object in a list.
+/// One object of a page of `ListObjectsV2`.
 #[derive(Debug)]
 pub(super) struct ListedObject {
     pub(super) key: String,

@@ -34,7 +34,7 @@ pub enum ApiFault {
 
 /// A permission that was granted.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Grant {
+pub struct AccessGrant {
     /// Key of the owner that granted.
     pub key: String,
     /// URLs as they were sent.
@@ -45,12 +45,12 @@ pub struct Grant {
 
 /// Requests and their responses.
 #[derive(Debug, Default)]
-pub struct Api {
+pub struct ApiState {
     pub(super) faults: HashMap<String, ApiFault>,
     pub(super) page: Option<usize>,
     documents: HashMap<String, Value>,
     receivers: HashMap<String, String>,
-    grants: Vec<Grant>,
+    grants: Vec<AccessGrant>,
     sign_ins: HashMap<String, Value>,
     interpreter: HashMap<String, VecDeque<(u16, Value)>>,
     chats: HashMap<String, VecDeque<Vec<Value>>>,
@@ -84,7 +84,7 @@ impl DialCore {
     }
 
     /// All permissions that were granted.
-    pub fn grants(&self) -> Vec<Grant> {
+    pub fn grants(&self) -> Vec<AccessGrant> {
         self.lock().api.grants.clone()
     }
 
@@ -230,7 +230,7 @@ fn grant_access(
         urls.push(url.to_owned());
     }
     let (key, receiver) = (key.to_owned(), receiver.to_owned());
-    state.api.grants.push(Grant {
+    state.api.grants.push(AccessGrant {
         key,
         urls,
         receiver,

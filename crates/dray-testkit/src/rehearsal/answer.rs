@@ -2,7 +2,10 @@
 
 use serde_json::{Map, Value, json};
 
-use super::script::{Call, Reply, Stage, Usage, last_user, newest_result, request_messages};
+use super::script::{
+    ScriptedCall, ScriptedReply, ScriptedStage, ScriptedUsage, last_user, newest_result,
+    request_messages,
+};
 
 /// A response in chunks.
 pub(super) struct RehearsalResponse {
@@ -17,7 +20,7 @@ pub(super) struct RehearsalResponse {
 }
 
 /// Builds the response of a rule to a request.
-pub(super) fn build_response(reply: &Reply, body: &Value) -> RehearsalResponse {
+pub(super) fn build_response(reply: &ScriptedReply, body: &Value) -> RehearsalResponse {
     let messages = request_messages(body);
     let text = reply
         .say
@@ -51,7 +54,7 @@ pub(super) fn build_response(reply: &Reply, body: &Value) -> RehearsalResponse {
     } else {
         "tool_calls"
     };
-    let usage = reply.usage.unwrap_or_else(|| Usage {
+    let usage = reply.usage.unwrap_or_else(|| ScriptedUsage {
         prompt: word_count(
             &body
                 .get("messages")
@@ -80,7 +83,7 @@ fn word_count(text: &str) -> u64 {
 }
 
 /// The deltas of a call as models stream it: first its name, then its arguments.
-fn call_deltas(message_count: usize, index: usize, call: &Call) -> [Value; 2] {
+fn call_deltas(message_count: usize, index: usize, call: &ScriptedCall) -> [Value; 2] {
     let arguments = match &call.arguments {
         Value::String(text) => text.clone(),
         Value::Null => "{}".to_owned(),
@@ -94,7 +97,7 @@ fn call_deltas(message_count: usize, index: usize, call: &Call) -> [Value; 2] {
     [first, rest].map(|call| json!({ "tool_calls": [call] }))
 }
 
-fn stage_deltas(index: usize, stage: &Stage) -> Vec<Value> {
+fn stage_deltas(index: usize, stage: &ScriptedStage) -> Vec<Value> {
     let delta = |stage: Value| json!({ "custom_content": { "stages": [stage] } });
     let mut deltas = vec![delta(
         json!({ "index": index, "name": stage.name, "status": null }),

@@ -8,18 +8,18 @@ use serde_json::Value;
 #[serde(deny_unknown_fields)]
 pub struct Script {
     /// In order of precedence.
-    pub rules: Vec<Rule>,
+    pub rules: Vec<ScriptRule>,
 }
 
 /// An answer and when it is given.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Rule {
+pub struct ScriptRule {
     /// Requests that it answers; all by default.
     #[serde(default)]
-    pub when: When,
+    pub when: RuleCondition,
     /// The answer to a request that matches the rule.
-    pub reply: Reply,
+    pub reply: ScriptedReply,
     /// Number of times it answers; unlimited by default.
     #[serde(default)]
     pub times: Option<u32>,
@@ -28,7 +28,7 @@ pub struct Rule {
 /// Conditions on a request; all set ones must be true.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct When {
+pub struct RuleCondition {
     /// The last message of the user contains this.
     pub last_user_contains: Option<String>,
     /// The newest calls, which all have results, include one of this tool, and no message follows them.
@@ -44,13 +44,13 @@ pub struct When {
 /// An answer: stages, text, files, state and calls, in this order.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Reply {
+pub struct ScriptedReply {
     /// Text; `{user}` is replaced by the last message of the user, `{result}` by the newest result of a tool.
     pub say: String,
     /// Calls of tools, in order; they come after the text.
-    pub call: Vec<Call>,
+    pub call: Vec<ScriptedCall>,
     /// Stages, as deployments of DIAL show them.
-    pub stages: Vec<Stage>,
+    pub stages: Vec<ScriptedStage>,
     /// Files, as in `custom_content.attachments`.
     pub attachments: Vec<Value>,
     /// The state of the model.
@@ -58,9 +58,9 @@ pub struct Reply {
     /// The finish reason; by default it follows from the calls.
     pub finish_reason: Option<String>,
     /// Tokens; by default counted by words.
-    pub usage: Option<Usage>,
+    pub usage: Option<ScriptedUsage>,
     /// A failure instead of an answer.
-    pub fail: Option<Fail>,
+    pub fail: Option<ScriptedFailure>,
     /// The connection breaks after this many chunks.
     pub cut_after: Option<usize>,
     /// Wait before each chunk, in milliseconds.
@@ -72,7 +72,7 @@ pub struct Reply {
 /// A call of a tool.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Call {
+pub struct ScriptedCall {
     /// Name of the tool, offered or not.
     pub name: String,
     /// Arguments; a text is used unchanged, even if it is malformed.
@@ -83,7 +83,7 @@ pub struct Call {
 /// A stage of a deployment, as `custom_content.stages` shows it.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Stage {
+pub struct ScriptedStage {
     /// Name that the chat shows for it.
     pub name: String,
     /// Markdown below the name; may be empty.
@@ -97,7 +97,7 @@ pub struct Stage {
 /// Token counts that the answer reports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Usage {
+pub struct ScriptedUsage {
     /// Tokens of the request's messages.
     pub prompt: u64,
     /// Tokens of the answer's text.
@@ -107,7 +107,7 @@ pub struct Usage {
 /// An HTTP failure in place of an answer.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Fail {
+pub struct ScriptedFailure {
     /// HTTP status of the response.
     pub status: u16,
     /// The complete body; by default an error with `message`.
@@ -122,12 +122,12 @@ impl Script {
     /// A script with a constant answer.
     pub fn saying(text: &str) -> Self {
         Self {
-            rules: vec![Rule {
-                reply: Reply {
+            rules: vec![ScriptRule {
+                reply: ScriptedReply {
                     say: text.to_owned(),
-                    ..Reply::default()
+                    ..ScriptedReply::default()
                 },
-                ..Rule::default()
+                ..ScriptRule::default()
             }],
         }
     }
@@ -142,7 +142,7 @@ impl Script {
     }
 }
 
-impl When {
+impl RuleCondition {
     /// Whether a request meets the conditions.
     pub(super) fn matches(&self, model: &str, body: &Value) -> bool {
         let messages = request_messages(body);

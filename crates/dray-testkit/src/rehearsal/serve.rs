@@ -14,7 +14,7 @@ use hyper::body::{Frame, Incoming};
 use serde_json::{Value, json};
 
 use super::answer::{RehearsalResponse, build_response};
-use super::script::{Fail, Reply};
+use super::script::{ScriptedFailure, ScriptedReply};
 use super::{RehearsalState, RehearsedRequest, lock_state};
 
 /// The error that breaks the connection if the script requires it.
@@ -86,7 +86,7 @@ fn requested_model(path: &str, body: &Value) -> Option<(String, bool)> {
 }
 
 /// The reply of the first rule that matches and is not used up.
-fn choose_reply(state: &Mutex<RehearsalState>, model: &str, body: &Value) -> Option<Reply> {
+fn choose_reply(state: &Mutex<RehearsalState>, model: &str, body: &Value) -> Option<ScriptedReply> {
     let mut state = lock_state(state);
     let RehearsalState {
         script, use_counts, ..
@@ -100,7 +100,7 @@ fn choose_reply(state: &Mutex<RehearsalState>, model: &str, body: &Value) -> Opt
     Some(rule.reply.clone())
 }
 
-async fn pause_reply(reply: &Reply) {
+async fn pause_reply(reply: &ScriptedReply) {
     if reply.delay_ms > 0 {
         tokio::time::sleep(Duration::from_millis(reply.delay_ms)).await;
     }
@@ -128,7 +128,7 @@ fn failed_response(status: u16, message: &str) -> Response<Body> {
     http_response(status, "application/json", full_body(body.to_string()))
 }
 
-fn scripted_failure(fail: &Fail) -> Response<Body> {
+fn scripted_failure(fail: &ScriptedFailure) -> Response<Body> {
     match &fail.body {
         Some(body) => http_response(fail.status, "application/json", full_body(body.to_string())),
         None => failed_response(fail.status, &fail.message),
@@ -143,7 +143,7 @@ fn whole_response(response: &RehearsalResponse, model: &str) -> Response<Body> {
     )
 }
 
-fn streamed_response(reply: &Reply, chunks: &[Value]) -> Response<Body> {
+fn streamed_response(reply: &ScriptedReply, chunks: &[Value]) -> Response<Body> {
     let sent_chunks = reply.cut_after.unwrap_or(usize::MAX);
     let mut frames: Vec<_> = chunks
         .iter()

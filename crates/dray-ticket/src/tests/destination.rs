@@ -2,12 +2,11 @@
 
 use std::sync::{Arc, Mutex};
 
-use dray_bus::Bus;
+use dray_bus::{Bus, test_bus};
 use dray_proto::contract::call_subject;
 use dray_proto::{Call, v1};
 use dray_store::ArtifactLabel;
 use dray_types::{Fault, FaultCode, OperationId};
-use opentelemetry::metrics::MeterProvider as _;
 
 use super::{TestEndpoint, TestResponse, noise, send_raw};
 use crate::{Principal, TicketDestination, TicketRequest};
@@ -24,8 +23,7 @@ type ReceivedRequests<C> = Arc<Mutex<Vec<(String, C)>>>;
 impl DestinationFixture {
     async fn new() -> Self {
         let clock = dray_types::Clock::system();
-        let meter = opentelemetry::metrics::noop::NoopMeterProvider::new().meter("test");
-        let bus = Bus::in_process(clock, &meter);
+        let bus = test_bus::without_streams(&clock);
         let fixture = TestEndpoint::with_bus(bus.clone()).await;
         Self { fixture, bus }
     }

@@ -3,9 +3,8 @@
 use std::os::unix::fs::PermissionsExt as _;
 
 use bytes::Bytes;
-use dray_bus::{Bus, Topology};
+use dray_bus::test_bus;
 use dray_types::Clock;
-use opentelemetry::metrics::MeterProvider as _;
 
 use crate::records::{RecordError, TicketRecords};
 
@@ -45,9 +44,7 @@ async fn a_directory_compares_and_sets() {
 
 #[tokio::test]
 async fn a_bucket_compares_and_sets() {
-    let meter = opentelemetry::metrics::noop::NoopMeterProvider::new().meter("test");
-    let bus = Bus::in_process(Clock::system(), &meter);
-    bus.apply_topology(&Topology::default()).await.unwrap();
+    let bus = test_bus::in_process(&Clock::system()).await;
     check_records(&TicketRecords::key_value(bus.key_value("dray_sessions"))).await;
 }
 

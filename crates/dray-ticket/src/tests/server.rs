@@ -2,12 +2,11 @@
 
 use std::sync::Arc;
 
-use dray_bus::{Bus, Meta};
+use dray_bus::{Meta, test_bus};
 use dray_proto::v1;
 use dray_proto::v1::TicketAction::{Completed, Issued, Refused, Revoked};
 use dray_service::{Request, Service as _, ServiceContext};
 use dray_types::{Deadline, Fault, FaultCode, Sha256Digest, TenantId};
-use opentelemetry::metrics::MeterProvider as _;
 
 use super::{TestEndpoint, noise};
 use crate::{TicketConfig, TicketServer};
@@ -21,8 +20,7 @@ struct ServerFixture {
 impl ServerFixture {
     async fn new(url: &str) -> Self {
         let fixture = TestEndpoint::new().await;
-        let meter = opentelemetry::metrics::noop::NoopMeterProvider::new().meter("test");
-        let bus = Bus::in_process(fixture.clock.clone(), &meter);
+        let bus = test_bus::without_streams(&fixture.clock);
         let context = ServiceContext::new(bus, fixture.store.clone(), fixture.clock.clone());
         let config = TicketConfig {
             url: url.to_owned(),
@@ -204,11 +202,7 @@ async fn a_request_for_an_invalid_ticket_is_refused() {
 
 #[tokio::test]
 async fn the_audit_has_every_action_on_a_ticket_and_never_its_url() {
-    let meter = opentelemetry::metrics::noop::NoopMeterProvider::new().meter("test");
-    let bus = Bus::in_process(dray_types::Clock::system(), &meter);
-    bus.apply_topology(&dray_bus::Topology::default())
-        .await
-        .unwrap();
+    let bus = test_bus::in_process(&dray_types::Clock::system()).await;
     let fixture = TestEndpoint::with_bus(bus.clone()).await;
     let filter = dray_bus::EventFilter::new("dray.audit.ticket.>").from_start();
     let mut events = bus.events(filter).await.unwrap();

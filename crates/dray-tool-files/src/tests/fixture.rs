@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use dray_agent::caller::Caller;
 use dray_agent::message::{Attachment, CustomContent, Message, Role};
-use dray_bus::{Bus, Meta, Topology};
+use dray_bus::{Meta, test_bus};
 use dray_dial::DialPort;
 use dray_dial::fake::FakeDial;
 use dray_proto::contract::call_subject;
@@ -16,7 +16,6 @@ use dray_store::embedded::EmbeddedS3;
 use dray_store::{ArtifactLabel, Store};
 use dray_tool::{StageWriter, Tool, ToolCall, ToolFailure, ToolOutput, Turn};
 use dray_types::{ByteSize, Claim, Clock, Fault, Secret, Sha256Digest, TenantId};
-use opentelemetry::metrics::MeterProvider as _;
 use serde_json::{Map, Value};
 use tempfile::TempDir;
 use tokio::task::JoinSet;
@@ -27,7 +26,7 @@ use crate::{Config, FileServices, TurnFiles, TurnStart, tools};
 pub(super) const PDF_BYTES: &[u8] = b"%PDF-1.7\n1 0 obj\n<< /Type /Catalog >>\nendobj\n%%EOF\n";
 
 /// The requests to one service.
-pub(super) type Asked<C> = Arc<Mutex<Vec<(Meta, C)>>>;
+pub(super) type ReceivedCalls<C> = Arc<Mutex<Vec<(Meta, C)>>>;
 
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -48,13 +47,9 @@ impl FilesFixture {
     pub(super) async fn with(config: Config) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let clock = Clock::system();
-        let meter = opentelemetry::metrics::noop::NoopMeterProvider::new().meter("test");
         let (s3, options) = EmbeddedS3::start(folder.path()).await.unwrap();
         let store = Store::open(&options, clock.clone()).await.unwrap();
-        let bus = Bus::in_process(clock.clone(), &meter);
-        bus.apply_topology(&Topology::new(1, 1 << 30))
-            .await
-            .unwrap();
+        let bus = test_bus::in_process(&clock).await;
         Self {
             services: FileServices::new(bus, store, clock, TenantId::default(), config),
             tasks: JoinSet::new(),
@@ -77,11 +72,11 @@ impl FilesFixture {
     pub(super) async fn serve<C>(
         &mut self,
         answer: impl Fn(&C) -> Result<C::Reply, Fault> + Send + 'static,
-    ) -> Asked<C>
+    ) -> ReceivedCalls<C>
     where
         C: Call + Clone,
     {
-        let asked: Asked<C> = Arc::default();
+        let asked: ReceivedCalls<C> = Arc::default();
         let seen = Arc::clone(&asked);
         let subject = call_subject::<C>();
         let mut responder = self
@@ -102,7 +97,7 @@ impl FilesFixture {
     }
 
     /// The session `s` has a sandbox, and a chat when requested.
-    pub(super) async fn bind(&mut self, chat: bool) -> Asked<v1::ShowSessionRequest> {
+    pub(super) async fn bind(&mut self, chat: bool) -> ReceivedCalls<v1::ShowSessionRequest> {
         self.serve(move |request: &v1::ShowSessionRequest| {
             Ok(v1::Session {
                 session: request.session.clone(),
@@ -121,7 +116,7 @@ impl FilesFixture {
         path: &'static str,
         bytes: &'static [u8],
         bend: fn(&mut v1::TransferReceipt),
-    ) -> Asked<v1::GetSandboxFileRequest> {
+    ) -> ReceivedCalls<v1::GetSandboxFileRequest> {
         self.serve(move |request: &v1::StatSandboxRequest| {
             if request.path != path.as_bytes() {
                 return Err(Fault::new(
@@ -162,7 +157,7 @@ impl FilesFixture {
         &mut self,
         bytes: &[u8],
         media_type: &'static str,
-    ) -> Asked<v1::FetchRequest> {
+    ) -> ReceivedCalls<v1::FetchRequest> {
         let claim = self.put("", bytes).await;
         self.serve(move |request: &v1::FetchRequest| {
             Ok(v1::FetchReply {

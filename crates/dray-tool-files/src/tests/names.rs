@@ -9,7 +9,7 @@ use dray_tool::{FileStorage as _, ToolFailure};
 use dray_types::{Clock, Fault, FaultCode, Secret, Sha256Digest, TenantId};
 use serde_json::{Value, json};
 
-use super::fixture::{Asked, FilesFixture, call, lock, message, named};
+use super::fixture::{FilesFixture, ReceivedCalls, call, lock, message, named};
 use crate::{Config, FileServices, TurnFiles, TurnStart};
 
 /// A turn of a conversation.
@@ -107,13 +107,13 @@ async fn a_foreign_name_and_a_bare_digest_look_like_a_missing_file_to_the_model(
 }
 
 /// Records the conversations of requests and returns an empty context.
-async fn conversations(fixture: &mut FilesFixture) -> Asked<v1::BuildContextRequest> {
+async fn conversations(fixture: &mut FilesFixture) -> ReceivedCalls<v1::BuildContextRequest> {
     fixture
         .serve(|_: &v1::BuildContextRequest| Err(Fault::new(FaultCode::Internal, "no")))
         .await
 }
 
-fn conversation(asked: &Asked<v1::BuildContextRequest>) -> Value {
+fn conversation(asked: &ReceivedCalls<v1::BuildContextRequest>) -> Value {
     let request = lock(asked)[0].1.request.clone().unwrap();
     let Ok(ContentSource::Inline(bytes)) = ContentSource::try_from(request) else {
         panic!("not inline")

@@ -32,7 +32,7 @@ fn delivered(id: &str, bytes: &[u8]) -> v1::DeliveryReport {
 async fn platform(
     fixture: &mut FilesFixture,
     report: fn(&str) -> v1::DeliveryReport,
-) -> super::fixture::Asked<v1::SendFileRequested> {
+) -> super::fixture::ReceivedCalls<v1::SendFileRequested> {
     let asked = fixture
         .serve(|_: &v1::SendFileRequested| {
             Ok(v1::DeliveryAccepted {

@@ -16,7 +16,9 @@ pub(super) fn inline(text: impl Into<String>) -> v1::Content {
 }
 
 /// A reader that gives every file of the current message an id.
-async fn contexts(fixture: &mut FilesFixture) -> super::fixture::Asked<v1::BuildContextRequest> {
+async fn contexts(
+    fixture: &mut FilesFixture,
+) -> super::fixture::ReceivedCalls<v1::BuildContextRequest> {
     fixture
         .serve(|request: &v1::BuildContextRequest| {
             let Ok(ContentSource::Inline(bytes)) = ContentSource::try_from(request.request.clone().unwrap()) else {
@@ -88,7 +90,7 @@ async fn files_of_a_conversation_get_ids_that_the_model_sees_and_readers_are_off
 /// A reader that signs a link of its own for each request, and keeps it out of the reminder when it is asked to.
 async fn signing_contexts(
     fixture: &mut FilesFixture,
-) -> super::fixture::Asked<v1::BuildContextRequest> {
+) -> super::fixture::ReceivedCalls<v1::BuildContextRequest> {
     let signed = std::sync::atomic::AtomicUsize::new(0);
     fixture
         .serve(move |request: &v1::BuildContextRequest| {

@@ -13,7 +13,7 @@ use crate::{Config, tools};
 async fn takes(
     fixture: &mut FilesFixture,
     bend: fn(&mut v1::PlacedFile),
-) -> super::fixture::Asked<v1::PutSandboxFileRequest> {
+) -> super::fixture::ReceivedCalls<v1::PutSandboxFileRequest> {
     fixture
         .serve(move |request: &v1::PutSandboxFileRequest| {
             let artifact = request.claim.clone().unwrap().artifact.unwrap();

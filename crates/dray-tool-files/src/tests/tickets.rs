@@ -4,7 +4,7 @@ use dray_proto::v1::{self, ticket_destination::Destination};
 use dray_types::{Fault, FaultCode};
 use serde_json::json;
 
-use super::fixture::{Asked, FilesFixture, call, lock};
+use super::fixture::{FilesFixture, ReceivedCalls, call, lock};
 use crate::{Config, tools};
 
 const TICKET_URL: &str = "https://files.example/t/secret";
@@ -20,7 +20,7 @@ async fn allowed() -> FilesFixture {
     fixture
 }
 
-async fn issues(fixture: &mut FilesFixture) -> Asked<v1::IssueTicketRequest> {
+async fn issues(fixture: &mut FilesFixture) -> ReceivedCalls<v1::IssueTicketRequest> {
     fixture
         .serve(|request: &v1::IssueTicketRequest| {
             Ok(v1::IssuedTicket {

@@ -7,7 +7,7 @@ use dray_sandbox_conformance::fake::{Call, Change, Digests, Fault};
 use tokio::time::Instant;
 
 use super::*;
-use crate::receipt::Skipped;
+use crate::receipt::SkippedTransport;
 
 const CHANGED_FILE: ErrorKind = ErrorKind::ChangedDuringTransfer;
 
@@ -196,7 +196,7 @@ async fn damage_is_noticed_and_a_transport_that_damages_twice_is_left() {
     fixture
         .fake
         .script(Call::Read, [Fault::Flip(1), Fault::Flip(2)]);
-    let skipped = vec![Skipped {
+    let skipped = vec![SkippedTransport {
         transport: Transport::Archive,
         reason: ErrorKind::Corrupted,
     }];

@@ -2,7 +2,7 @@
 
 use dray_sandbox::metadata::{FileKind, Integrity, Transport};
 use dray_sandbox_conformance::fake::{Call, Fault};
-use dray_sandbox_tree::{self as tree, Kind, Members as _, Reader, Why};
+use dray_sandbox_tree::{self as tree, Kind, Members as _, Reader, SkipReason};
 
 use super::*;
 use crate::policy::Finding;
@@ -110,19 +110,19 @@ async fn files_that_policy_refuses_are_left_out_and_reported() {
         let (got, sink) = get(&fixture, "/work/out", TreeFormat::Tar).await;
         let got = got.unwrap();
         assert_eq!((got.files, got.warning), (4, Some(Finding::Token("AWS"))));
-        let whys = |got: &GotTree| -> Vec<(String, Why)> {
+        let whys = |got: &GotTree| -> Vec<(String, SkipReason)> {
             let skipped = got.skipped.skipped().into_iter();
             let mut whys: Vec<_> = skipped.map(|skipped| (skipped.name, skipped.why)).collect();
             whys.sort();
             whys
         };
-        assert!(whys(&got).contains(&(".env".to_owned(), Why::Denied)));
-        assert!(whys(&got).contains(&("server.pem".to_owned(), Why::Denied)));
+        assert!(whys(&got).contains(&(".env".to_owned(), SkipReason::Denied)));
+        assert!(whys(&got).contains(&("server.pem".to_owned(), SkipReason::Denied)));
         let text = String::from_utf8_lossy(&sink.bytes).into_owned();
         assert!(!text.contains("KEY=1") && !text.contains("PRIVATE"));
         fixture.policy = fixture.policy.with_content(ContentAction::Block);
         let got = get(&fixture, "/work/out", TreeFormat::Tar).await.0.unwrap();
-        assert!(whys(&got).contains(&("notes.txt".to_owned(), Why::Denied)));
+        assert!(whys(&got).contains(&("notes.txt".to_owned(), SkipReason::Denied)));
     }
 }
 
@@ -319,5 +319,5 @@ async fn only_the_file_above_the_total_limit_is_left_out() {
         .into_iter()
         .map(|left| (left.name, left.why))
         .collect();
-    assert_eq!(whys, [("sparse.img".to_owned(), Why::TooLarge)]);
+    assert_eq!(whys, [("sparse.img".to_owned(), SkipReason::TooLarge)]);
 }

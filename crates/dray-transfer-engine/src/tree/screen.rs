@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use async_trait::async_trait;
 use bytes::Bytes;
 use dray_sandbox::error::{Error, ErrorKind};
-use dray_sandbox_tree::{Kind, Member, Members, Report, Why};
+use dray_sandbox_tree::{Kind, Member, Members, Report, SkipReason};
 use tokio::time::timeout;
 
 use super::MemberScreen;
@@ -113,7 +113,7 @@ impl Members for ScreenedMembers {
                 self.tally.count(warning);
                 return Ok(Some(member));
             }
-            self.report().skip(&member.name, Why::Denied);
+            self.report().skip(&member.name, SkipReason::Denied);
         }
     }
 

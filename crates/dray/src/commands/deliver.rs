@@ -10,7 +10,7 @@ use dray_presentation::size::human_size;
 use dray_proto::v1;
 use dray_service::stop_signals::StopSignals;
 use dray_store::MAX_OBJECT;
-use dray_types::{Claim, Fault, FaultCode, OperationId};
+use dray_types::{Claim, Fault, FaultCode, OperationId, whole_millis};
 use indicatif::ProgressBar;
 use prost::Message as _;
 
@@ -312,7 +312,7 @@ async fn poll_until_ended(
         let meta: Meta = system.meta(OUTCOME_WAIT * 2);
         let request = v1::DeliveryOutcomeRequest {
             delivery_id: delivery_id.to_owned(),
-            wait_ms: u64::try_from(OUTCOME_WAIT.as_millis()).unwrap_or(u64::MAX),
+            wait_ms: whole_millis(OUTCOME_WAIT),
         };
         let report = system.call(&meta, &request).await?;
         if report.finished {

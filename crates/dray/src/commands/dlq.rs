@@ -93,7 +93,7 @@ async fn find_letters(
 ) -> Result<Vec<DeadLetterSummary>, CommandFailure> {
     let now_ms = system.clock.now_ms();
     let ago = |period: dray_types::Period| {
-        let millis = u64::try_from(period.as_duration().as_millis()).unwrap_or(u64::MAX);
+        let millis = period.as_millis();
         now_ms.saturating_sub(millis)
     };
     let filter = LetterFilter {

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
+use dray_types::whole_millis;
 use tokio::time::Instant;
 
 use super::super::{OutgoingMessage, StoredMessage, StreamAck};
@@ -153,7 +154,7 @@ impl StreamLog {
 
     /// Drops messages that are older than the maximum age of the stream.
     pub(super) fn expire(&mut self, now_ms: u64) {
-        let age = u64::try_from(self.spec.max_age.as_millis()).unwrap_or(u64::MAX);
+        let age = whole_millis(self.spec.max_age);
         while let Some((&sequence, stored)) = self.messages.first_key_value() {
             if now_ms.saturating_sub(stored.time_ms) < age {
                 break;

@@ -4,7 +4,7 @@ use std::fs;
 use std::io::ErrorKind;
 
 use dray_testkit::http::{ResponseScript, ScriptedResponder};
-use dray_testkit::tls::{Authority, Offer};
+use dray_testkit::tls::{Authority, TlsOffer};
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, KeyUsagePurpose,
 };
@@ -98,10 +98,10 @@ impl InterceptingProxy {
 
     /// Serves `script` with a certificate for `files.example.org`.
     pub(super) fn serve(&self, script: ResponseScript) -> ScriptedResponder {
-        self.serve_as(NAME, Offer::default(), script)
+        self.serve_as(NAME, TlsOffer::default(), script)
     }
 
-    fn serve_as(&self, name: &str, offer: Offer, script: ResponseScript) -> ScriptedResponder {
+    fn serve_as(&self, name: &str, offer: TlsOffer, script: ResponseScript) -> ScriptedResponder {
         let responder = ScriptedResponder::always(script);
         let acceptor = self.origin.acceptor_with(name, offer).unwrap();
         let peer = FakePeer::Tls(acceptor, responder.clone());
@@ -349,9 +349,9 @@ async fn a_second_request_in_the_same_tunnel_reaches_nothing() {
 #[tokio::test]
 async fn t_5_a_target_that_cannot_prove_its_name_gets_no_request() {
     let mut fixture = InterceptingProxy::start(&[]).await;
-    let expired = Offer {
+    let expired = TlsOffer {
         expired: true,
-        ..Offer::default()
+        ..TlsOffer::default()
     };
     let foreign = Authority::new().unwrap().acceptor(NAME).unwrap();
     let script = ScriptedResponder::always(table());

@@ -1,7 +1,7 @@
 //! Tests of the DNSSEC status: the AD bit of a server counts only where it cannot be forged on the path.
 
 use dray_guard::DnssecStatus;
-use dray_testkit::tls::{Authority, Offer};
+use dray_testkit::tls::{Authority, TlsOffer};
 
 use super::*;
 
@@ -97,9 +97,9 @@ async fn dnssec_needs_every_step_of_an_alias() {
 async fn dnssec_counts_over_tls_and_https() {
     for (scheme, alpn) in [("tls", b"dot".to_vec()), ("https", b"h2".to_vec())] {
         let authority = Authority::new().unwrap();
-        let offer = Offer {
+        let offer = TlsOffer {
             alpn: vec![alpn],
-            ..Offer::default()
+            ..TlsOffer::default()
         };
         let acceptor = authority.acceptor_with("127.0.0.1", offer).unwrap();
         let server = match scheme {

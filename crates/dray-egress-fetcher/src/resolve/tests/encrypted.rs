@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use dray_testkit::tls::{Authority, Offer};
+use dray_testkit::tls::{Authority, TlsOffer};
 use hickory_resolver::proto::op::Message;
 use hickory_resolver::proto::rr::{Name, Record};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -23,10 +23,10 @@ fn acceptor(authority: &Authority, scheme: &str, name: &str, expired: bool) -> T
         "tls" => b"dot".to_vec(),
         _ => b"h2".to_vec(),
     };
-    let offer = Offer {
+    let offer = TlsOffer {
         expired,
         alpn: vec![alpn],
-        ..Offer::default()
+        ..TlsOffer::default()
     };
     authority.acceptor_with(name, offer).unwrap()
 }

@@ -25,11 +25,10 @@ impl TransferFixture {
     async fn new(tools: Option<Vec<ToolName>>) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let clock = Clock::system();
-        let meter = opentelemetry::metrics::noop::NoopMeterProvider::new().meter("test");
         let (s3, options) = EmbeddedS3::start(&folder.path().join("s3")).await.unwrap();
         let store = Store::open(&options, clock.clone()).await.unwrap();
         let services = ServiceClient {
-            bus: Bus::in_process(clock.clone(), &meter),
+            bus: test_bus::without_streams(&clock),
             store: store.clone(),
             clock: clock.clone(),
             tenant: TenantId::default(),

@@ -17,7 +17,7 @@ pub(super) const MAX_ITEMS: usize = 2_000;
 pub(super) struct InputItems {
     /// The items as listed and stored, each with an id.
     pub(super) items: Vec<Value>,
-    /// The items as messages.
+    /// The same conversation as chat messages, for the model.
     pub(super) messages: Vec<InputMessage>,
 }
 

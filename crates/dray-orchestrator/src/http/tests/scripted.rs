@@ -13,12 +13,11 @@ use dray_agent::event::{AnswerEnd, Event, TokenUsage};
 use dray_agent::failure::RequestFailure;
 use dray_agent::layer::LayerSet;
 use dray_agent::manifest::{Manifest, ManifestReader, ManifestSettings};
-use dray_bus::{Bus, Topology};
+use dray_bus::{Bus, test_bus};
 use dray_store::embedded::EmbeddedS3;
 use dray_store::{Store, StoreOptions};
 use dray_tool::EventSink;
 use dray_types::{ByteSize, Clock, Period, Secret, TenantId};
-use opentelemetry::metrics::MeterProvider as _;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::sync::Mutex;
@@ -191,11 +190,8 @@ impl SharedState {
     pub(super) async fn start(folder: &Path) -> Self {
         // The clock of the machine, because the store compares times with its own clock.
         let clock = Clock::manual(Clock::system().now_ms());
-        let meter = opentelemetry::metrics::noop::NoopMeterProvider::new().meter("test");
         let (s3, options) = EmbeddedS3::start(folder).await.unwrap();
-        let bus = Bus::in_process(clock.clone(), &meter);
-        let topology = Topology::new(1, 1 << 30);
-        bus.apply_topology(&topology).await.unwrap();
+        let bus = test_bus::in_process(&clock).await;
         Self {
             clock,
             bus,

@@ -1,11 +1,10 @@
 //! Records, the ids that lead to them, and conversations that bring them back.
 
 use dray_agent::message::{FunctionCall, ToolCall};
-use dray_bus::{Bus, Topology};
+use dray_bus::test_bus;
 use dray_proto::v1::{ApprovalChoice, DecideInChatRequest};
 use dray_store::embedded::EmbeddedS3;
 use dray_tool::{QuestionMap, ToolQuestion, UserQuestion};
-use opentelemetry::metrics::MeterProvider as _;
 use serde_json::{Map, json};
 use tokio_util::task::TaskTracker;
 
@@ -38,11 +37,7 @@ impl RecordFixture {
         let now_ms = clock.now_ms();
         let store = Store::open(&options, clock).await.unwrap();
         let clock = Clock::manual(now_ms);
-        let meter = opentelemetry::metrics::noop::NoopMeterProvider::new().meter("test");
-        let bus = Bus::in_process(clock.clone(), &meter);
-        bus.apply_topology(&Topology::new(1, 1 << 30))
-            .await
-            .unwrap();
+        let bus = test_bus::in_process(&clock).await;
         let tenant = TenantId::default();
         let records = CallerRecords::new(&bus, store.clone(), tenant.clone(), clock.clone());
         let audits = ApprovalAudits::new(bus, tenant, clock);

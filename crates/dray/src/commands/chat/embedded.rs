@@ -1,6 +1,6 @@
 //! All services in this process, with an orchestrator on a free loopback port.
 
-use std::net::{Ipv4Addr, TcpListener};
+use std::io::ErrorKind;
 use std::path::Path;
 
 use dray_dial::DialOrigin;
@@ -59,9 +59,9 @@ impl EmbeddedServices {
         if let Some(folder) = &chat.manifests {
             set("manifests", &folder.to_string_lossy());
         }
-        // Chosen here, because the URL must be known before the services start.
-        let listen = free_port().map_err(CommandFailure::local("no port is free"))?;
-        set("listen", &listen);
+        // The orchestrator binds a free port itself and reports it: a port that is chosen here first could be taken by
+        // another program in between, which would then get the chat and its key.
+        set("listen", "127.0.0.1:0");
         let config = orchestrator_config(&global)?;
         let mut manifest = config.default_manifest.clone();
         let mut stand_in = None;
@@ -78,8 +78,12 @@ impl EmbeddedServices {
         }
         let system = SystemConnection::open(&global, &AGENT_SERVICES).await?;
         let store = store_origin(&system);
+        let address = system.chat_address().ok_or_else(|| {
+            let error = ErrorKind::AddrNotAvailable.into();
+            CommandFailure::local("the orchestrator does not listen for chats")(error)
+        })?;
         Ok(Self {
-            url: format!("http://{listen}"),
+            url: format!("http://{address}"),
             key: config.clients.values().next().cloned(),
             manifest,
             store,
@@ -139,12 +143,6 @@ fn plain_manifest(
     let file = folder.path().join(format!("{DEFAULT_MANIFEST}.json"));
     std::fs::write(file, manifest.to_string()).map_err(temporary_directory_error())?;
     Ok(folder)
-}
-
-/// A loopback address that has no listener at this moment. Another program may take it before the orchestrator does.
-fn free_port() -> std::io::Result<String> {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
-    Ok(listener.local_addr()?.to_string())
 }
 
 /// The origin of the store's links; `None` if it cannot be determined.
