@@ -3,6 +3,7 @@
 mod approvals;
 mod chat;
 mod chat_buttons;
+mod chat_decisions;
 mod crashes;
 mod dial;
 mod faults;

@@ -95,6 +95,12 @@ impl AgentSetup {
         self
     }
 
+    /// With these rules of the model.
+    pub(crate) fn with_script(mut self, rules: Value) -> Self {
+        self.rules = rules;
+        self
+    }
+
     /// Sets a member of the manifest's features.
     pub(crate) fn feature(mut self, name: &str, value: Value) -> Self {
         self.manifest["features"][name] = value;

@@ -22,6 +22,15 @@ pub const ORCHESTRATOR_KEY: &str = "orchestrator_state";
 /// Key of the Python interpreter's session.
 pub const INTERPRETER_KEY: &str = "py_interpreter_state";
 
+/// Key of the mark of an answer whose texts were deleted, in its message and in the record of its paused turn.
+pub const TEXTS_DELETED_KEY: &str = "texts_deleted";
+
+/// What stands in place of a deleted text: models require text in each message.
+pub const DELETED_TEXT: &str = " ";
+
+/// Members of a message of the model with text beside its content.
+pub const TEXT_MEMBERS: [&str; 3] = ["refusal", "reasoning_content", "reasoning"];
+
 /// The older spelling of the Python interpreter's session: the id itself.
 const OLD_INTERPRETER: &str = "py_interpreter_session_id";
 
@@ -98,6 +107,32 @@ fn is_answered(round: &Message, after: &[Message]) -> bool {
         .calls()
         .iter()
         .all(|call| answered.contains(&call.id.as_str()))
+}
+
+/// Removes what the model said between its calls of tools from a state. Calls, results and the rest of the state stay.
+pub fn remove_texts(state: &mut Value) {
+    let rounds = state.get_mut(HISTORY_KEY).and_then(Value::as_array_mut);
+    for round in rounds.into_iter().flatten() {
+        if round.get("role").is_some_and(|role| role == "assistant") {
+            remove_text(round);
+            if let Some(custom) = round
+                .get_mut("custom_content")
+                .and_then(Value::as_object_mut)
+            {
+                custom.shift_remove("attachments");
+            }
+        }
+    }
+}
+
+/// Removes the text of one message of the model.
+pub fn remove_text(message: &mut Value) {
+    if let Some(members) = message.as_object_mut() {
+        members.insert("content".to_owned(), DELETED_TEXT.into());
+        for name in TEXT_MEMBERS {
+            members.shift_remove(name);
+        }
+    }
 }
 
 /// The value without object members that are `null`; values under `state` are not changed.

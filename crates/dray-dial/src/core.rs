@@ -17,6 +17,9 @@ use crate::retry::RetryPolicy;
 /// Default of [`DialOptions::max_json_bytes`] (R3).
 const MAX_JSON_BYTES: usize = 4 << 20;
 
+/// How long what DIAL Core says about a user is used: a role that was taken away permits tools for this long.
+const MAX_USER_AGE: Duration = Duration::from_secs(30);
+
 /// Default of [`DialOptions::read_retries`].
 pub(crate) const READ_RETRIES: u32 = 2;
 
@@ -116,6 +119,8 @@ struct CoreInner {
     http: HttpClient,
     chat: ChatClient,
     cache: MetadataCache,
+    /// What is known about users, which their rights depend on.
+    users: MetadataCache,
     retry: RetryPolicy,
     max_json_bytes: usize,
     interpreter: Option<InterpreterEndpoint>,
@@ -157,6 +162,7 @@ impl DialClient {
             http,
             chat,
             cache: MetadataCache::new(options.metadata_age),
+            users: MetadataCache::new(options.metadata_age.min(MAX_USER_AGE)),
             retry,
             max_json_bytes: options.max_json_bytes,
             interpreter: options.interpreter,
@@ -224,6 +230,10 @@ impl DialClient {
         };
         let response = self.send(request.json(body)).await?;
         self.json_body(response).await
+    }
+
+    pub(crate) fn users(&self) -> &MetadataCache {
+        &self.inner.users
     }
 
     pub(crate) fn cache(&self) -> &MetadataCache {

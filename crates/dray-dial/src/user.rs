@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 
 use dray_agent::caller::Caller;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
 use crate::core::DialClient;
 use crate::error::Error;
-use crate::files::from_json;
+use crate::files::{Bucket, from_json};
 
 /// A user, as `GET /v1/user/info` describes it. DIAL Core reports claims of users with a token, and none of users with
 /// a key of a project.
@@ -24,13 +25,32 @@ pub struct UserInfo {
 }
 
 impl DialClient {
-    /// The roles and claims of the caller's user. Never cached.
+    /// The roles and claims of the caller's user, at most 30 s old.
     ///
     /// # Errors
     ///
-    /// As every request to DIAL Core.
+    /// As every request to DIAL Core. Failures are not kept.
     pub async fn user_info(&self, caller: &Caller) -> Result<UserInfo, Error> {
-        from_json(self.get_json(caller, "v1/user/info").await?)
+        self.recent(caller, "v1/user/info").await
+    }
+
+    /// As [`Self::bucket`], at most 30 s old.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::user_info`].
+    pub async fn user_bucket(&self, caller: &Caller) -> Result<Bucket, Error> {
+        self.recent(caller, "v1/bucket").await
+    }
+
+    async fn recent<T: DeserializeOwned>(&self, caller: &Caller, path: &str) -> Result<T, Error> {
+        if let Some(known) = self.users().get(caller, path) {
+            return from_json(known);
+        }
+        let value = self.get_json(caller, path).await?;
+        let read = from_json(value.clone())?;
+        self.users().put(caller, path, &value);
+        Ok(read)
     }
 }
 

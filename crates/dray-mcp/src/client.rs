@@ -8,14 +8,15 @@ use dray_proto::convert::ContentSource;
 use dray_proto::v1;
 use dray_store::Store;
 use dray_ticket::TICKET_BUCKET;
-use dray_types::{ByteSize, Clock, Deadline, Fault, OperationId, SessionId, TenantId};
+use dray_types::{ByteSize, Clock, Deadline, Fault, OperationId, RetryAdvice, SessionId, TenantId};
+use tokio::time::{Instant, sleep};
 
 /// Timeout of calls that move no content.
 pub(crate) const SHORT_TIMEOUT: Duration = Duration::from_secs(30);
 /// Timeout of calls that move or convert content.
 pub(crate) const TRANSFER_TIMEOUT: Duration = Duration::from_mins(10);
 
-/// Interval between two attempts at a service that is busy.
+/// Shortest time between two attempts at a service that is busy.
 const BUSY_RETRY_INTERVAL: Duration = Duration::from_millis(200);
 /// Longest wait for a place in a service that is busy.
 const MAX_BUSY_WAIT: Duration = Duration::from_secs(20);
@@ -94,7 +95,8 @@ impl ServiceClient {
         Ok(self.bus.call_once(&self.meta(timeout), request).await?)
     }
 
-    /// As [`Self::call_once`], and waits for a place where the service has none: it has not begun such a call.
+    /// As [`Self::call_once`], and waits for a place where the service has none: it has not begun such a call. The time
+    /// between two attempts is the one that the service names.
     ///
     /// Agents make many calls concurrently, and a model would not try again.
     pub(crate) async fn call_in_turn<C: Call>(
@@ -102,15 +104,21 @@ impl ServiceClient {
         timeout: Duration,
         request: &C,
     ) -> Result<C::Reply, Fault> {
-        let mut waited = Duration::ZERO;
+        let end = Instant::now() + MAX_BUSY_WAIT;
         loop {
-            match self.call_once(timeout, request).await {
-                Err(fault) if fault.detail == "overloaded" && waited < MAX_BUSY_WAIT => {
-                    tokio::time::sleep(BUSY_RETRY_INTERVAL).await;
-                    waited += BUSY_RETRY_INTERVAL;
-                }
+            let fault = match self.call_once(timeout, request).await {
+                Err(fault) if fault.detail == "overloaded" => fault,
                 outcome => return outcome,
+            };
+            let delay = match fault.retry {
+                RetryAdvice::After(delay) => delay.max(BUSY_RETRY_INTERVAL),
+                RetryAdvice::Never => BUSY_RETRY_INTERVAL,
+            };
+            // The service has no place within the time that the call may wait for one.
+            if delay > end.saturating_duration_since(Instant::now()) {
+                return Err(fault);
             }
+            sleep(delay).await;
         }
     }
 

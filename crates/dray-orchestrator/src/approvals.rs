@@ -111,6 +111,9 @@ pub(crate) struct ApprovalRecord {
     /// Of a record that a chat may decide: whether the turn has acted on the decision.
     #[serde(default)]
     is_used: bool,
+    /// Whether a chat decided it and no request used the decision in time.
+    #[serde(default)]
+    is_lapsed: bool,
 }
 
 /// A person of a chat who decided.
@@ -139,6 +142,7 @@ impl ApprovalRecord {
             options: approval.options.clone(),
             answer: None,
             is_used: false,
+            is_lapsed: false,
         }
     }
 
@@ -370,7 +374,9 @@ impl ApprovalStore {
         id: &str,
     ) -> Result<Message, RequestFailure> {
         let record = self.get(principal, id).await?.map(|record| record.value);
-        let text = match record.as_ref().and_then(|record| record.decision.as_ref()) {
+        let is_lapsed = record.as_ref().is_some_and(|record| record.is_lapsed);
+        let decision = record.as_ref().and_then(|record| record.decision.as_ref());
+        let text = match decision.filter(|_| !is_lapsed) {
             Some(ApprovalDecision::Refused { reason }) => refusal_text(reason.as_deref()),
             Some(decision) => {
                 let is_approved = *decision == ApprovalDecision::Approved;

@@ -14,7 +14,7 @@ const FILE_ID_PREFIX: &str = "file-";
 /// Most files of one caller that are read for a list.
 const MAX_LISTED_FILES: usize = 10_000;
 /// Purpose of files that the agent made.
-const OUTPUT_PURPOSE: &str = "assistants_output";
+pub(crate) const OUTPUT_PURPOSE: &str = "assistants_output";
 
 /// A file of one caller.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -31,7 +31,7 @@ mod uploads;
 pub use client_state::{BackgroundTasks, ClientState};
 pub(crate) use contract::{APPROVAL_TOOL, INPUT_TOOL};
 pub use contract::{Agent, ApprovalForm, ChatRequest, CheckedChatRequest, ManifestSource};
-pub(crate) use parts::{FILE_ID_FIELD, PART_FIELD};
+pub(crate) use parts::{DETAIL_FIELD, FILE_ID_FIELD, PART_FIELD};
 pub(crate) use plain_request::unsupported_failure;
 pub use routes::{HttpSurface, SurfaceOptions};
 pub use serve::serve_until;

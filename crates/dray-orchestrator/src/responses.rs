@@ -39,6 +39,8 @@ const RENEWAL_AGE_MS: u64 = 24 * 3600 * 1000;
 const RENEWALS_PER_LEASE: u32 = 6;
 /// Attempts to change a record that others change as well.
 const MAX_ATTEMPTS: usize = 16;
+/// Most characters of an id of the client in a message. Ids of questions about approvals have about 115.
+const MAX_SHOWN_ID_CHARS: usize = 128;
 /// What is reported about a response whose process is gone.
 const INTERRUPTED_MESSAGE: &str = "The process that made this response ended before the response did. What the agent's tools have \
      done is done, and no tool was called again.";
@@ -382,7 +384,7 @@ pub(crate) fn missing_failure(kind: &str, id: &str) -> RequestFailure {
         .chars()
         // The id comes from the client and is shown in terminals and logs.
         .filter(|one| !one.is_control())
-        .take(64)
+        .take(MAX_SHOWN_ID_CHARS)
         .collect();
     let mut failure = RequestFailure::new(404, format!("No {kind} has the id '{id}'."));
     failure.param = Some(format!("{kind}_id").into());

@@ -27,6 +27,7 @@ mod approval_policy;
 mod body;
 mod budget;
 mod chat_approvals;
+mod chat_calls;
 mod chat_questions;
 mod checkpoint;
 mod client_tools;

@@ -116,6 +116,16 @@ impl ChunkDelta {
                 arguments: function_arguments(function),
             }
         });
+        // The form before `tool_calls`, with one call and no id (OpenAI, "Create chat completion", deprecated).
+        let function = delta.get("function_call").filter(|one| one.is_object());
+        if let (Some(function), true) = (function, read.tool_calls.is_empty()) {
+            read.tool_calls.push(CallDelta {
+                index: 0,
+                id: None,
+                name: text_member(function, "name"),
+                arguments: function_arguments(function),
+            });
+        }
         if let Some(custom) = delta.get("custom_content") {
             read.attachments = delta_attachments(custom);
             read.stages = with_index(custom.get("stages"), stage_delta);
@@ -202,4 +212,30 @@ fn list_items(list: Option<&Value>) -> impl Iterator<Item = &Value> {
 
 fn text_member(holder: &Value, name: &str) -> Option<String> {
     holder.get(name)?.as_str().map(ToOwned::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_call_of_the_older_form_is_a_call_of_a_tool() {
+        let call = json!({"name": "f", "arguments": "{}"});
+        let expected = CallDelta {
+            name: Some("f".to_owned()),
+            arguments: Some("{}".to_owned()),
+            ..CallDelta::default()
+        };
+        for member in ["delta", "message"] {
+            let chunk = json!({"choices": [{"finish_reason": "function_call",
+                member: {"content": null, "function_call": call}}]});
+            assert_eq!(ChunkDelta::read(&chunk).tool_calls, [expected.clone()]);
+        }
+        let both = json!({"choices": [{"delta": {
+            "function_call": call, "tool_calls": [{"id": "a", "function": {"name": "g"}}]}}]});
+        let read = ChunkDelta::read(&both).tool_calls;
+        assert_eq!((read.len(), read[0].id.as_deref()), (1, Some("a")));
+    }
 }

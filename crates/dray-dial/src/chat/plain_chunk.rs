@@ -151,7 +151,7 @@ impl ObjectMembers for PlainDelta {
             "tool_calls" => {
                 self.tool_calls = members.next_value::<Option<_>>()?.unwrap_or_default();
             }
-            "custom_content" => return read_null(members),
+            "custom_content" | "function_call" => return read_null(members),
             _ => return ignore_value(members),
         }
         Ok(())
@@ -273,6 +273,7 @@ mod tests {
             json!({"choices": [{"delta": ["x"]}]}),
             json!({"choices": [{"delta": {"content": [{"type": "text", "text": "x"}]}}]}),
             json!({"choices": [{"delta": {"custom_content": {"state": 1}}}]}),
+            json!({"choices": [{"delta": {"function_call": {"name": "f"}}}]}),
             json!({"choices": [{"delta": {"tool_calls": [{"function": {"arguments": {}}}]}}]}),
             json!({"choices": [{"message": {"content": "x"}}]}),
             json!({"choices": [choice], "usage": {"prompt_tokens": 1}}),
@@ -293,7 +294,7 @@ mod tests {
     }
 
     fn any_value() -> impl Strategy<Value = Value> {
-        let names = "model|choices|error|usage|index|delta|message|finish_reason|logprobs|content|reasoning|tool_calls|custom_content|id|function|name|arguments|x";
+        let names = "model|choices|error|usage|index|delta|message|finish_reason|logprobs|content|reasoning|tool_calls|function_call|custom_content|id|function|name|arguments|x";
         let leaf = prop_oneof![
             Just(Value::Null),
             any::<bool>().prop_map(Value::from),

@@ -54,6 +54,9 @@ impl SplitPairs {
                 self.join_text(name.to_owned(), text);
             }
         }
+        if let Some(Value::String(text)) = delta.pointer_mut("/function_call/arguments") {
+            self.join_text("function_call".to_owned(), text);
+        }
         let calls = delta.get_mut("tool_calls").and_then(Value::as_array_mut);
         for call in calls.into_iter().flatten() {
             let key = format!("call {}", call.get("index").unwrap_or(&Value::Null));

@@ -372,6 +372,32 @@ async fn a_read_waits_while_the_service_is_busy() {
 }
 
 #[tokio::test]
+async fn a_read_is_not_repeated_before_the_time_that_a_busy_service_names() {
+    let fixture = ServerFixture::new(ServerOptions::default()).await;
+    let subject = call_subject::<v1::ReadAttachmentRequest>();
+    let mut reads = fixture
+        .bus
+        .respond_to(&subject, "file-resolver")
+        .await
+        .unwrap();
+    let repeated = async {
+        let busy = dray_types::Fault::new(dray_types::FaultCode::RateLimited, "Busy.");
+        let busy = busy
+            .detail("overloaded")
+            .retry_after(Duration::from_hours(1));
+        let request = reads.next().await.unwrap();
+        request.answer::<v1::ReadAttachmentReply>(Err(busy)).await;
+        reads.next().await.is_some()
+    };
+    let call = fixture.call("read", json!({"path": "a.txt"}));
+    let result = tokio::select! {
+        result = call => result,
+        is_repeated = repeated => panic!("a second request: {is_repeated}"),
+    };
+    assert_eq!(result.is_error, Some(true), "{result:?}");
+}
+
+#[tokio::test]
 async fn a_listing_of_long_names_stays_within_the_limit_and_names_the_next_part() {
     let fixture = ServerFixture::new(ServerOptions::default()).await;
     let names: Vec<String> = (0..300)

@@ -2,6 +2,7 @@
 //! always finds it. An answer is recorded by whichever replica gets it; the turn, which waits or is paused, reads the record
 //! and uses the decision once.
 
+use std::pin::pin;
 use std::time::Duration;
 
 use dray_agent::failure::RequestFailure;
@@ -13,8 +14,7 @@ use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, sleep};
 
 use super::outcome::{
-    add_unused, earlier_reply, expired_reply, mismatch_reply, recorded_reply, unknown_reply,
-    waiting_reply,
+    decided_reply, expired_reply, mismatch_reply, unknown_reply, unused_reply, waiting_reply,
 };
 use super::{
     ApprovalDecision, ApprovalRecord, ApprovalStore, Decider, NewApproval, USED_CODE,
@@ -26,8 +26,11 @@ use crate::records::{RecordError, RecordKind, RevisedRecord, unavailable_failure
 const CHAT_OWNER: &str = "questions in chats";
 /// How long the service of chats may take to show a question.
 const ASK_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long a request that waits for a decision may take to use it. The service of chats waits for 5 s.
-const USE_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long the reply to a press waits for the request that uses the decision. The service of chats waits for 5 s.
+const USE_WAIT: Duration = Duration::from_secs(2);
+/// How long after a decision a request can use it. A request that runs looks every [`POLL_INTERVAL`], so its process is
+/// gone by then.
+const USE_PERIOD_MS: u64 = 30_000;
 /// Time between two reads of a record that waits for its decision.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
 /// Attempts to write a record that a person and a turn write for a moment.
@@ -79,7 +82,7 @@ pub(crate) enum ChatState {
     Waiting(RevisedRecord<ApprovalRecord>),
     /// It was decided, and the turn has not acted on it yet.
     Decided(RevisedRecord<ApprovalRecord>),
-    /// It has expired without a decision.
+    /// It has expired without a decision, or no request used its decision in time.
     Expired(RevisedRecord<ApprovalRecord>),
     /// The turn has acted on the decision.
     Used,
@@ -87,10 +90,12 @@ pub(crate) enum ChatState {
 
 impl ApprovalStore {
     /// Asks the chat of an approval. After a failure the question may be visible, but no answer to it is accepted. A lost
-    /// reply is not a failure: the question waits for its answer or its expiry.
+    /// reply is not a failure: the question waits for its answer or its expiry. `token` names the checkpoint with which
+    /// another process continues the turn; it is empty without one.
     pub(crate) async fn ask_in_chat(
         &self,
         principal: &str,
+        token: &str,
         approval: &NewApproval,
         call: ShownCall,
     ) -> Result<(), AskFailure> {
@@ -98,7 +103,7 @@ impl ApprovalStore {
             return Err(AskFailure::Unreachable);
         };
         let kept = self
-            .keep_question(principal, approval, chat.expires_ms)
+            .keep_question(principal, token, approval, chat.expires_ms)
             .await;
         // Nothing was shown, so nothing has to be withdrawn.
         if let Err(failure) = kept {
@@ -120,7 +125,7 @@ impl ApprovalStore {
         let meta = self.audits.meta(ASK_TIMEOUT);
         // Not repeated here: it would be shown twice.
         let asking = self.audits.bus().call_once(&meta, &request);
-        let decided = self.wait_for_chat(principal, &approval.id, ASK_TIMEOUT);
+        let decided = self.wait_for_chat(principal, &approval.id, sleep(ASK_TIMEOUT));
         let reply = tokio::select! {
             reply = asking => reply,
             // A person may answer before the reply, and in the place of one that never comes.
@@ -150,30 +155,56 @@ impl ApprovalStore {
         })
     }
 
-    /// A reply that says so when no request uses the decision: the process that waited for it may have died. Waits for the
-    /// request that does, which looks every half second.
-    async fn with_use(
+    /// The reply about a decision, once its request has used it or cannot use it any more; before that, a reply that leaves
+    /// the message of the question open. Waits for the request at most `max_wait`.
+    async fn reply_after_use(
         &self,
         principal: &str,
         id: &str,
-        mut reply: DecideInChatReply,
+        is_new: bool,
+        max_wait: Duration,
     ) -> DecideInChatReply {
-        let end = Instant::now() + USE_TIMEOUT;
+        let end = Instant::now() + max_wait;
         loop {
-            // Without the record the reply stays: nothing is known about the request then.
-            let Ok(Some(record)) = self.get(principal, id).await else {
-                return reply;
+            // Whether the request uses a decision that cannot be read is asked later.
+            let Ok(Some(mut record)) = self.get(principal, id).await else {
+                return unused_reply(is_new);
             };
             if !record.value.waits_for_use() {
-                return reply;
+                return decided_reply(&record.value, is_new);
+            }
+            let decided_ms = record.value.decided_ms.unwrap_or_default();
+            if decided_ms.saturating_add(USE_PERIOD_MS) <= self.records.now_ms() {
+                match self.lapse(principal, id, &mut record).await {
+                    // The request was faster, or another replica: the next look shows which.
+                    Ok(()) | Err(RecordError::Stale) => continue,
+                    Err(RecordError::Failed(_)) => return unused_reply(is_new),
+                }
             }
             let left = end.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                add_unused(&mut reply);
-                return reply;
+                return unused_reply(is_new);
             }
             sleep(left.min(POLL_INTERVAL)).await;
         }
+    }
+
+    /// Ends a decision that no request has used. No request can use it from then on.
+    async fn lapse(
+        &self,
+        principal: &str,
+        id: &str,
+        record: &mut RevisedRecord<ApprovalRecord>,
+    ) -> Result<(), RecordError> {
+        record.value.is_lapsed = true;
+        // Read by replicas of an earlier version, which do not know the other field.
+        record.value.is_used = true;
+        self.update(principal, id, record).await?;
+        tracing::warn!(
+            id,
+            "a decision of a chat was not used: its request has ended"
+        );
+        Ok(())
     }
 
     /// Records a question before its chat shows it.
@@ -184,11 +215,12 @@ impl ApprovalStore {
     pub(crate) async fn keep_question(
         &self,
         principal: &str,
+        token: &str,
         approval: &NewApproval,
         expires_ms: u64,
     ) -> Result<(), RequestFailure> {
         // First, so that an answer that finds its owner finds the record too.
-        let record = ApprovalRecord::new("", 1, approval, expires_ms);
+        let record = ApprovalRecord::new(token, 1, approval, expires_ms);
         let (records, id) = (&self.records, &approval.id);
         records
             .create(RecordKind::Approval, principal, id, &record)
@@ -238,6 +270,7 @@ impl ApprovalStore {
         let record = self.get(principal, id).await?;
         let record = record.ok_or_else(expired_failure)?;
         Ok(match &record.value.decision {
+            Some(_) if record.value.is_lapsed => ChatState::Expired(record),
             Some(_) if record.value.is_used => ChatState::Used,
             Some(_) => ChatState::Decided(record),
             None if record.value.expires_ms <= self.records.now_ms() => ChatState::Expired(record),
@@ -245,7 +278,7 @@ impl ApprovalStore {
         })
     }
 
-    /// The same, once it does not wait any more or `max_wait` is over.
+    /// The same, once it does not wait any more or `stop` is ready.
     ///
     /// # Errors
     ///
@@ -254,9 +287,9 @@ impl ApprovalStore {
         &self,
         principal: &str,
         id: &str,
-        max_wait: Duration,
+        stop: impl Future<Output = ()>,
     ) -> Result<ChatState, RequestFailure> {
-        let end = Instant::now() + max_wait;
+        let mut stop = pin!(stop);
         loop {
             let state = self.chat_state(principal, id).await;
             // A bus that fails for a moment costs no one the answer.
@@ -264,12 +297,15 @@ impl ApprovalStore {
                 Ok(state) => matches!(state, ChatState::Waiting(_)),
                 Err(failure) => failure.status == 503,
             };
-            let left = end.saturating_duration_since(Instant::now());
-            if !waits || left.is_zero() {
+            if !waits {
                 return state;
             }
             // Another replica may get the answer, so the record is read and not a channel.
-            sleep(left.min(POLL_INTERVAL)).await;
+            tokio::select! {
+                biased;
+                () = &mut stop => return self.chat_state(principal, id).await,
+                () = sleep(POLL_INTERVAL) => {}
+            }
         }
     }
 
@@ -291,16 +327,22 @@ impl ApprovalStore {
         }
     }
 
-    /// Takes a question back that waits: an answer to it changes nothing from now on.
+    /// Takes a question back: an answer to it changes nothing from now on, and an answer that was not used lapses.
     pub(crate) async fn withdraw(&self, principal: &str, id: &str) {
         let withdrawn = async {
-            if let ChatState::Waiting(mut record) = self.chat_state(principal, id).await? {
-                let decision = ApprovalDecision::Refused {
-                    reason: Some(WITHDRAWN.to_owned()),
-                };
-                self.decide(principal, id, &mut record, decision).await?;
+            match self.chat_state(principal, id).await? {
+                ChatState::Waiting(mut record) => {
+                    let decision = ApprovalDecision::Refused {
+                        reason: Some(WITHDRAWN.to_owned()),
+                    };
+                    self.decide(principal, id, &mut record, decision).await
+                }
+                ChatState::Decided(mut record) if record.value.permits() => {
+                    let lapsed = self.lapse(principal, id, &mut record).await;
+                    lapsed.map_err(RequestFailure::from)
+                }
+                ChatState::Decided(_) | ChatState::Expired(_) | ChatState::Used => Ok(()),
             }
-            Ok::<_, RequestFailure>(())
         };
         match withdrawn.await {
             // A person was faster.
@@ -344,9 +386,12 @@ impl ApprovalStore {
             };
             // Before the expiry: a decision that was in time stays shown as one.
             if record.value.decision.is_some() {
-                return Ok(self
-                    .with_use(&principal, id, earlier_reply(&record.value))
-                    .await);
+                // The service of chats asks again by itself; a person who presses waits for the reply.
+                let is_press =
+                    !matches!(ChatDecision::of(request, &record.value), ChatDecision::None);
+                let max_wait = if is_press { USE_WAIT } else { Duration::ZERO };
+                let reply = self.reply_after_use(&principal, id, false, max_wait);
+                return Ok(reply.await);
             }
             if record.value.expires_ms <= self.records.now_ms() {
                 return Ok(expired_reply(&record.value));
@@ -369,9 +414,7 @@ impl ApprovalStore {
             let recorded = self.record_decision(&principal, id, &mut record, decision);
             match recorded.await {
                 Ok(()) => {
-                    return Ok(self
-                        .with_use(&principal, id, recorded_reply(&record.value))
-                        .await);
+                    return Ok(self.reply_after_use(&principal, id, true, USE_WAIT).await);
                 }
                 // Another person, or the turn; the next look says what.
                 Err(RecordError::Stale) => {}
@@ -421,13 +464,21 @@ impl ChatDecision {
 
 impl ApprovalRecord {
     /// Whether a request that still runs has to act on the decision. A paused turn, which its token names, acts on it
-    /// when its client continues.
+    /// when its client continues, and a checkpoint when another process does.
     fn waits_for_use(&self) -> bool {
-        let is_acted_on = matches!(
-            self.decision,
-            Some(ApprovalDecision::Approved | ApprovalDecision::Answered)
-        );
-        is_acted_on && !self.is_used && self.token.is_empty()
+        self.permits() && !self.is_used && self.token.is_empty()
+    }
+
+    /// Whether it was decided so that the call is made or continued.
+    fn permits(&self) -> bool {
+        self.decision
+            .as_ref()
+            .is_some_and(ApprovalDecision::permits)
+    }
+
+    /// Whether a person of the chat decided it, and not the turn.
+    pub(crate) const fn is_decided_in_chat(&self) -> bool {
+        self.decided_by.is_some()
     }
 
     /// The answer of a chat to what the tool asks; `None` while it has given none.

@@ -4,15 +4,29 @@ use dray_proto::v1::DecideInChatReply;
 
 use super::{ApprovalDecision, ApprovalRecord, Decider};
 
-/// Said of a decision that no request has used yet.
-const NOT_USED: &str = "When this was decided, no request had used the decision. It may run other calls first; if it has ended, the call \
-     is not made.";
+/// Said to a person whose press decided.
+const RECORDED: &str = "Your answer is recorded.";
+/// Said to a person whose press came later.
+const DECIDED_BEFORE: &str = "This was decided before; your answer changes nothing.";
+/// Said while no request has used a decision.
+const NOT_USED_YET: &str = "The request has not used the decision yet; the message of the question will show whether it did.";
+/// Said of a decision that no request used.
+const LAPSED: &str = "The request had ended before it used this: the call is not made.";
 
 /// What the chat shows about a decision.
 fn outcome_text(record: &ApprovalRecord) -> String {
     let decided_ms = record.decided_ms.unwrap_or_default();
     let time = minute(decided_ms);
     let by = record.decided_by.as_ref().map(shown_decider);
+    if record.is_lapsed {
+        let word = if record.questions.is_some() {
+            "Answered"
+        } else {
+            "Approved"
+        };
+        let by = by.as_deref().unwrap_or("the caller");
+        return format!("{word} by {by}, {time}. {LAPSED}");
+    }
     if record.questions.is_some() {
         return answer_outcome(record, by.as_deref(), &time);
     }
@@ -60,20 +74,27 @@ fn shown_decider(decider: &Decider) -> String {
     format!("{} ({id})", decider.name).trim().to_owned()
 }
 
-pub(super) fn recorded_reply(record: &ApprovalRecord) -> DecideInChatReply {
+/// The reply about a decision that is used, or needs no use. `is_new` when this press made it.
+pub(super) fn decided_reply(record: &ApprovalRecord, is_new: bool) -> DecideInChatReply {
+    let outcome = outcome_text(record);
+    let notice = match (is_new, record.is_lapsed) {
+        (true, false) => RECORDED.to_owned(),
+        (true, true) => format!("{RECORDED} {LAPSED}"),
+        (false, _) => format!("{DECIDED_BEFORE} {outcome}"),
+    };
     DecideInChatReply {
-        recorded: true,
-        notice: "Your answer is recorded.".to_owned(),
-        outcome: outcome_text(record),
+        recorded: is_new,
+        notice,
+        outcome,
     }
 }
 
-pub(super) fn earlier_reply(record: &ApprovalRecord) -> DecideInChatReply {
-    let outcome = outcome_text(record);
+/// The reply while no request has used a decision. It leaves the message of the question open.
+pub(super) fn unused_reply(is_new: bool) -> DecideInChatReply {
+    let begin = if is_new { RECORDED } else { DECIDED_BEFORE };
     DecideInChatReply {
-        recorded: false,
-        notice: format!("This was decided before; your answer changes nothing. {outcome}"),
-        outcome,
+        recorded: is_new,
+        ..notice(&format!("{begin} {NOT_USED_YET}"))
     }
 }
 
@@ -95,14 +116,6 @@ pub(super) fn mismatch_reply() -> DecideInChatReply {
 
 pub(super) fn unknown_reply() -> DecideInChatReply {
     notice("This question does not exist any more; your answer changes nothing.")
-}
-
-/// Adds that no request has used the decision yet.
-pub(super) fn add_unused(reply: &mut DecideInChatReply) {
-    for text in [&mut reply.notice, &mut reply.outcome] {
-        text.push(' ');
-        text.push_str(NOT_USED);
-    }
 }
 
 /// A reply that leaves the message as it is.

@@ -44,6 +44,7 @@ pub(super) async fn list_files(
     let listed = async {
         let page = PageQuery::of(&uri);
         let principal = surface.principal(&headers)?;
+        upload::check_listed_purpose(page.purpose.as_deref())?;
         let mut files = surface.state.files.list(&principal).await?;
         files.retain(|(_, file)| {
             page.purpose

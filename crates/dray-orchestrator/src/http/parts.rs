@@ -18,6 +18,9 @@ pub(crate) const PART_FIELD: &str = "part";
 /// replaces it by the file.
 pub(crate) const FILE_ID_FIELD: &str = "dray_file";
 
+/// Field of a picture: how closely the model looks at it (OpenAI, "Images and vision").
+pub(crate) const DETAIL_FIELD: &str = "detail";
+
 /// Adds the files in the parts of a message to its attachments. `index` is its place in the request. With `has_dial`,
 /// pictures may be files of DIAL (`files/…`).
 ///
@@ -94,7 +97,13 @@ fn part_attachment(
         ("file", Role::User) => {
             if let Some(id) = text("file", "file_id") {
                 let field = format!("{path}.file.file_id");
-                return Ok(Some(named_attachment(id, &field, text("file", "filename"))));
+                let mut attachment = named_attachment(id, &field, text("file", "filename"));
+                if let Some(detail) = text("file", DETAIL_FIELD) {
+                    attachment
+                        .rest
+                        .insert(DETAIL_FIELD.to_owned(), Value::from(detail));
+                }
+                return Ok(Some(attachment));
             }
             let data = text("file", "file_data").ok_or_else(|| missing("file.file_data"))?;
             let (media_type, url) = document_url(data, text("file", "filename"));

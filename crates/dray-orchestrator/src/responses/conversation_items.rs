@@ -36,20 +36,22 @@ impl ResponseStore {
             let history = record.value.history.clone();
             let history = self.history("conversation_id", history).await?;
             let (mut entries, documents) = (history.entries, history.documents);
-            let mut found = None;
+            let mut changed = Vec::new();
+            // A reference puts a copy with the same id into a later document.
             for (entry, mut document) in entries.iter_mut().zip(documents) {
                 if document.remove_item(item_id)? {
-                    found = Some((entry, document));
-                    break;
+                    changed.push((entry, document));
                 }
             }
-            let Some((entry, document)) = found else {
+            if changed.is_empty() {
                 return Err(missing_failure("item", item_id));
-            };
-            *entry = HistoryEntry {
-                content: self.store(&document).await?,
-                stored_ms: self.records.now_ms(),
-            };
+            }
+            for (entry, document) in changed {
+                *entry = HistoryEntry {
+                    content: self.store(&document).await?,
+                    stored_ms: self.records.now_ms(),
+                };
+            }
             record.value.history = entries;
             record.value.expires_ms = self.expires_ms();
             let updated = self
@@ -69,21 +71,24 @@ impl ResponseStore {
 impl ResponseDocument {
     /// Removes an item; `false` when the document does not hold it.
     fn remove_item(&mut self, id: &str) -> Result<bool, RequestFailure> {
-        if let Some(position) = self.input.iter().position(|item| has_id(item, id)) {
-            let item = self.input.remove(position);
+        let is_paired = |item: &&Value| {
             let kind = item.get("type").and_then(Value::as_str);
-            if kind.is_some_and(|kind| PAIRED_TYPES.contains(&kind)) {
-                return Err(inseparable_failure());
-            }
-            return Ok(true);
+            kind.is_some_and(|kind| PAIRED_TYPES.contains(&kind))
+        };
+        let mut named = self.input.iter().filter(|item| has_id(item, id));
+        if named.any(|item| is_paired(&item)) {
+            return Err(inseparable_failure());
         }
+        let count = self.input.len();
+        self.input.retain(|item| !has_id(item, id));
+        let is_in_input = self.input.len() != count;
         let response = self.response.as_mut();
         let output = response.and_then(|response| response.get_mut("output")?.as_array_mut());
         let Some(output) = output else {
-            return Ok(false);
+            return Ok(is_in_input);
         };
         let Some(position) = output.iter().position(|item| has_id(item, id)) else {
-            return Ok(false);
+            return Ok(is_in_input);
         };
         let is_message = |item: &Value| item["type"] == "message";
         let messages = output.iter().filter(|item| is_message(item)).count();
@@ -108,23 +113,31 @@ fn has_id(item: &Value, id: &str) -> bool {
     item.get("id").and_then(Value::as_str) == Some(id)
 }
 
-/// Removes what an answer says, also between its calls of tools. Calls, results and the rest of the state stay.
+/// Removes what an answer says and its files, also between its calls of tools. Calls, results and the rest of the state
+/// stay.
 fn remove_texts(answer: &mut Value) {
-    let rounds = answer.pointer_mut(&format!("/custom_content/state/{}", state::HISTORY_KEY));
-    for round in rounds.and_then(Value::as_array_mut).into_iter().flatten() {
-        if round["role"] == "assistant" {
-            remove_text(round);
+    if let Some(custom) = answer.get_mut("custom_content") {
+        if let Some(state) = custom.get_mut("state") {
+            state::remove_texts(state);
+        }
+        if let Some(custom) = custom.as_object_mut() {
+            custom.shift_remove("attachments");
         }
     }
-    remove_text(answer);
+    if answer.get("tool_calls").is_some() {
+        mark_deleted(answer);
+    }
+    state::remove_text(answer);
 }
 
-fn remove_text(message: &mut Value) {
-    if let Some(members) = message.as_object_mut() {
-        // Models require text in each message.
-        members.insert("content".to_owned(), json!(" "));
-        members.shift_remove("refusal");
-        members.shift_remove("reasoning_content");
+/// Says in an answer whose calls may name the record of a paused turn that the texts in that record are deleted, too.
+fn mark_deleted(answer: &mut Value) {
+    let members = answer.as_object_mut();
+    let custom = members.map(|members| members.entry("custom_content").or_insert(json!({})));
+    let custom = custom.and_then(Value::as_object_mut);
+    let state = custom.map(|custom| custom.entry("state").or_insert(json!({})));
+    if let Some(state) = state.and_then(Value::as_object_mut) {
+        state.insert(state::TEXTS_DELETED_KEY.to_owned(), json!(true));
     }
 }
 
@@ -138,7 +151,7 @@ mod tests {
             input: vec![json!({"id": "msg_1", "type": "message"})],
             answer: Some(json!({
                 "role": "assistant", "content": "secret", "refusal": "secret",
-                "custom_content": {"state": {"session": "s", (state::HISTORY_KEY): [
+                "custom_content": {"attachments": [{"title": "secret"}], "state": {"session": "s", (state::HISTORY_KEY): [
                     {"role": "assistant", "content": "secret", "tool_calls": []},
                     {"role": "tool", "content": "result"},
                 ]}},
@@ -165,6 +178,29 @@ mod tests {
             json!([{"id": "rs_2", "type": "reasoning"}])
         );
         assert_eq!(one.input.len(), 1);
+    }
+
+    #[test]
+    fn the_texts_of_a_paused_answer_are_marked_as_deleted() {
+        let output =
+            json!([{"id": "msg_2", "type": "message"}, {"id": "fc_2", "type": "function_call"}]);
+        let mut one = document(&output);
+        one.answer = Some(json!({"role": "assistant", "content": "secret", "tool_calls": []}));
+        assert!(one.remove_item("msg_2").unwrap());
+        let answer = one.answer.unwrap();
+        let state = &answer["custom_content"]["state"];
+        assert_eq!(state[state::TEXTS_DELETED_KEY], true, "{answer}");
+        assert!(!answer.to_string().contains("secret"), "{answer}");
+    }
+
+    #[test]
+    fn each_copy_of_an_item_is_removed() {
+        let mut one = document(&json!([{"id": "msg_1", "type": "message"}]));
+        one.input.push(json!({"id": "msg_1", "type": "message"}));
+        one.input.push(json!({"id": "msg_4", "type": "message"}));
+        assert!(one.remove_item("msg_1").unwrap());
+        assert_eq!(one.input, [json!({"id": "msg_4", "type": "message"})]);
+        assert_eq!(one.response.unwrap()["output"], json!([]));
     }
 
     #[test]

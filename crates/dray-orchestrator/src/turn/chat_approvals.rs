@@ -1,24 +1,21 @@
-//! Calls about which the people of a chat decide, and questions of tools that they answer: the chat is asked, and the request
-//! waits for a while. What is not decided by then waits with the paused turn.
+//! Calls about which the people of a chat decide, and questions of tools that they answer: the chat is asked, and its decision
+//! is used once. How the calls of a round wait beside each other is in [`super::chat_calls`].
 
 use std::time::Duration;
 
 use dray_agent::approval::call_digest;
 use dray_agent::canonical_json::canonical_json;
 use dray_agent::failure::RequestFailure;
-use dray_agent::message::{Message, ToolCall};
-use dray_tool::pipeline::{CompletedCall, parse_arguments};
+use dray_agent::message::ToolCall;
+use dray_tool::pipeline::parse_arguments;
 use dray_tool::{AnswerMap, UserAnswer};
 use futures_util::future::{join_all, try_join_all};
 use serde_json::Value;
+use tokio::time::sleep;
 
 use super::approval_forms::{chat_question, visible_text};
 use super::approval_policy::{ApprovalPolicy, TOO_LARGE};
-use super::rounds::{LoopError, ToolLoop};
-use super::settle::DueCall;
-use super::tally::TurnTally;
-use super::tool_runner::ToolRunner;
-use super::waiting::{WaitingCall, waiting_or_ran};
+use super::waiting::WaitingCall;
 use crate::approvals::{
     ApprovalDecision, ApprovalRecord, ApprovalStore, AskFailure, AskedChat, ChatState, NewApproval,
     ShownCall, used_failure,
@@ -47,7 +44,7 @@ pub(super) struct ChatApprovals<'a> {
 /// A call about which a chat was asked in this request. Dropped before the turn is paused, it takes the question back.
 #[derive(Debug)]
 pub(super) struct OpenQuestion<'a> {
-    waiting: WaitingCall,
+    pub(super) waiting: WaitingCall,
     chats: ChatApprovals<'a>,
     is_open: bool,
 }
@@ -95,42 +92,44 @@ pub(super) enum ChatOutcome {
 }
 
 impl<'a> ChatApprovals<'a> {
-    /// Asks about calls concurrently. Those that cannot be asked about come back with what the model gets.
-    pub(super) async fn ask(
-        self,
-        calls: Vec<(ToolCall, String)>,
-    ) -> Vec<Result<OpenQuestion<'a>, (ToolCall, &'static str)>> {
-        join_all(
-            calls
-                .into_iter()
-                .map(|(call, chat)| self.ask_one(call, chat)),
-        )
-        .await
-    }
-
-    async fn ask_one(
-        self,
-        call: ToolCall,
-        chat: String,
-    ) -> Result<OpenQuestion<'a>, (ToolCall, &'static str)> {
-        let name = call.function.name.clone();
+    /// A call about which a chat is asked next.
+    pub(super) fn prepare(self, call: ToolCall, chat: String) -> WaitingCall {
+        let name = &call.function.name;
         // Calls whose arguments are not an object never need approval.
         let arguments = parse_arguments(&call.function.arguments).unwrap_or_default();
-        let expires_ms = self.store.expires_ms();
-        let mut approval = NewApproval::new(&name, &call_digest(&name, &arguments));
+        let mut approval = NewApproval::new(name, &call_digest(name, &arguments));
         approval.chat = Some(AskedChat {
             name: chat,
-            expires_ms,
+            expires_ms: self.store.expires_ms(),
         });
+        WaitingCall::in_chat(call, approval)
+    }
+
+    /// Asks a chat about a prepared call. `token` names the checkpoint with the call, if there is one.
+    ///
+    /// # Errors
+    ///
+    /// The chat cannot be asked: the call, and what the model gets.
+    pub(super) async fn ask(
+        self,
+        waiting: WaitingCall,
+        token: &str,
+    ) -> Result<OpenQuestion<'a>, (ToolCall, &'static str)> {
+        let Some(approval) = waiting.in_chat.clone() else {
+            return Err((waiting.call, UNREACHABLE));
+        };
+        let name = &waiting.call.function.name;
+        let arguments = parse_arguments(&waiting.call.function.arguments).unwrap_or_default();
+        let expires_ms = approval.chat.as_ref().map_or(0, |chat| chat.expires_ms);
         let shown = ShownCall {
-            text: chat_question(self.policy.source(&name), &name, self.principal, expires_ms),
+            text: chat_question(self.policy.source(name), name, self.principal, expires_ms),
             detail: visible_text(&canonical_json(&Value::Object(arguments))),
         };
         // Before the question is sent: a turn that is dropped in the middle takes it back.
-        let question = OpenQuestion::new(WaitingCall::in_chat(call, approval.clone()), self);
+        let question = OpenQuestion::new(waiting, self);
         match self
             .store
-            .ask_in_chat(self.principal, &approval, shown)
+            .ask_in_chat(self.principal, token, &approval, shown)
             .await
         {
             Ok(()) => Ok(question),
@@ -144,11 +143,11 @@ impl<'a> ChatApprovals<'a> {
         }
     }
 
-    /// Waits for the decisions about calls of which a chat was asked, and uses them.
+    /// Waits for the decisions about calls of an earlier request of which a chat was asked, and uses them.
     ///
     /// # Errors
     ///
-    /// 400 for a decision that another request has used, 503 while the bus fails.
+    /// 400 for a decision that another request has used, 503 while the bus fails and no decision was used.
     pub(super) async fn settle(
         self,
         calls: &[&WaitingCall],
@@ -159,19 +158,59 @@ impl<'a> ChatApprovals<'a> {
         } else {
             Duration::ZERO
         };
-        try_join_all(calls.iter().map(|call| self.settle_one(call, max_wait))).await
+        // All waits end before the first use, so that a process that dies during them loses no decision: the client
+        // continues the turn once more.
+        let waits = calls
+            .iter()
+            .map(|call| self.wait_for(call, sleep(max_wait)));
+        let states = try_join_all(waits).await?;
+        let uses = calls.iter().zip(states);
+        let uses = uses.map(|(call, state)| self.use_state(call, state));
+        let outcomes = join_all(uses).await.into_iter();
+        let outcomes = outcomes.map(|outcome| match outcome {
+            // The call waits again, and the others are made.
+            Err(failure) if failure.status == 503 => Ok(ChatOutcome::Waiting),
+            outcome => outcome,
+        });
+        outcomes.collect()
     }
 
-    async fn settle_one(
+    /// Waits for the decision about one call until `stop` is ready, and uses it. Must run to its end once the decision is
+    /// there: a decision holds for one use.
+    ///
+    /// # Errors
+    ///
+    /// As of [`Self::settle`].
+    pub(super) async fn settle_one(
         self,
         waiting: &WaitingCall,
-        max_wait: Duration,
+        stop: impl Future<Output = ()>,
     ) -> Result<ChatOutcome, RequestFailure> {
+        let state = self.wait_for(waiting, stop).await?;
+        self.use_state(waiting, state).await
+    }
+
+    async fn wait_for(
+        self,
+        waiting: &WaitingCall,
+        stop: impl Future<Output = ()>,
+    ) -> Result<Option<ChatState>, RequestFailure> {
         let Some(approval) = &waiting.in_chat else {
+            return Ok(None);
+        };
+        let state = self.store.wait_for_chat(self.principal, &approval.id, stop);
+        state.await.map(Some)
+    }
+
+    async fn use_state(
+        self,
+        waiting: &WaitingCall,
+        state: Option<ChatState>,
+    ) -> Result<ChatOutcome, RequestFailure> {
+        let (Some(approval), Some(state)) = (&waiting.in_chat, state) else {
             return Ok(ChatOutcome::Waiting);
         };
         let (store, id) = (self.store, &approval.id);
-        let state = store.wait_for_chat(self.principal, id, max_wait).await?;
         if let Some(question) = &waiting.question {
             let cancelled = question.asked.answered(&UserAnswer::Cancelled).answers;
             return self.use_answer(id, state, cancelled).await;
@@ -184,7 +223,13 @@ impl<'a> ChatApprovals<'a> {
             ChatState::Decided(record)
                 if record.value.decision != Some(ApprovalDecision::Approved) =>
             {
-                Ok(ChatOutcome::Refused(REFUSED_IN_CHAT))
+                let is_refused = record.value.is_decided_in_chat();
+                Ok(ChatOutcome::Refused(if is_refused {
+                    REFUSED_IN_CHAT
+                } else {
+                    // The process that asked has taken it back.
+                    NOT_DECIDED
+                }))
             }
             ChatState::Decided(mut record) => {
                 store.use_decision(self.principal, id, &mut record).await?;
@@ -214,112 +259,5 @@ impl<'a> ChatApprovals<'a> {
                 Ok(ChatOutcome::Answered(answers, Some(Box::new(record))))
             }
         }
-    }
-}
-
-/// Calls that chats decided about in this request. The caller takes the results out after each wait, so that a failure
-/// loses none.
-#[derive(Debug, Default)]
-pub(super) struct DecidedCalls {
-    /// The ends of those that were made or continued.
-    pub(super) ran: Vec<(ToolCall, CompletedCall)>,
-    /// Those that are not made, with what the model gets.
-    pub(super) refused: Vec<(ToolCall, &'static str)>,
-    /// Those that still wait.
-    pub(super) waiting: Vec<WaitingCall>,
-}
-
-impl<'a> ToolLoop<'a> {
-    /// Makes those calls of a round that the people of chats approve within the time of the request, and continues those
-    /// whose questions they answer. Returns those that still wait.
-    pub(super) async fn call_approved(
-        &self,
-        asked: Vec<Result<OpenQuestion<'a>, (ToolCall, &'static str)>>,
-        may_wait: bool,
-        messages: &mut Vec<Message>,
-        tally: &mut TurnTally,
-    ) -> Result<Vec<WaitingCall>, LoopError> {
-        let mut open = Vec::with_capacity(asked.len());
-        for question in asked {
-            match question {
-                Ok(question) => open.push(question),
-                Err((call, text)) => messages.push(ToolRunner::refused(&call, text)),
-            }
-        }
-        let mut decided = DecidedCalls::default();
-        // Ends, because each call may ask only so often (`MAX_QUESTION_ROUNDS`).
-        while !open.is_empty() {
-            let again = self.wait_for_chats(open, may_wait, &mut decided).await;
-            for (call, text) in std::mem::take(&mut decided.refused) {
-                messages.push(ToolRunner::refused(&call, text));
-            }
-            for (_, ran) in std::mem::take(&mut decided.ran) {
-                messages.push(self.take(ran, tally).await?);
-            }
-            open = again?;
-        }
-        Ok(decided.waiting)
-    }
-
-    /// Waits for chats, and makes or continues the calls that they decide about. Returns the questions of tools that
-    /// ask again.
-    ///
-    /// # Errors
-    ///
-    /// Of the first call that ends the request. The results of the other calls are in `decided`.
-    pub(super) async fn wait_for_chats(
-        &self,
-        open: Vec<OpenQuestion<'a>>,
-        may_wait: bool,
-        decided: &mut DecidedCalls,
-    ) -> Result<Vec<OpenQuestion<'a>>, LoopError> {
-        self.announce_tools().await?;
-        // The client must not wait for a chat before it is asked itself.
-        let may_wait = may_wait && decided.waiting.is_empty();
-        let due = self.due_calls(open, may_wait, decided).await?;
-        let ran = join_all(due.iter().map(|due| due.run(self))).await;
-        let mut asking = Vec::new();
-        let mut failed = None;
-        for (due, ran) in due.into_iter().zip(ran) {
-            let round = due.next_round();
-            let call = due.waiting.call;
-            match ran.map(|ran| waiting_or_ran(call.clone(), ran, round)) {
-                Ok(Ok(again)) => asking.push(again),
-                Ok(Err(ran)) => decided.ran.push((call, *ran)),
-                Err(error) => failed = failed.or(Some(error)),
-            }
-        }
-        if let Some(error) = failed {
-            return Err(error);
-        }
-        let (again, of_client) = self.chats.ask_tools(asking).await;
-        decided.waiting.extend(of_client);
-        Ok(again)
-    }
-
-    /// The calls that are made or continued now. The others are added to `decided`.
-    async fn due_calls(
-        &self,
-        open: Vec<OpenQuestion<'a>>,
-        may_wait: bool,
-        decided: &mut DecidedCalls,
-    ) -> Result<Vec<DueCall>, LoopError> {
-        let calls: Vec<_> = open.iter().map(|question| &question.waiting).collect();
-        let outcomes = self.chats.settle(&calls, may_wait).await;
-        let outcomes = outcomes.map_err(LoopError::Failed)?;
-        let mut due = Vec::with_capacity(open.len());
-        // From here on the turn keeps each question, in its result or in the paused round.
-        for (question, outcome) in open.into_iter().zip(outcomes) {
-            let waiting = question.keep();
-            match outcome {
-                ChatOutcome::Approved(_) => due.push(DueCall::new(waiting, None)),
-                ChatOutcome::Answered(answers, _) => {
-                    due.push(DueCall::new(waiting, Some(answers)));
-                }
-                ChatOutcome::Refused(text) => decided.refused.push((waiting.call, text)),
-                ChatOutcome::Waiting => decided.waiting.push(waiting),
-            }
-        }
-        Ok(due)
     }
 }

@@ -43,7 +43,12 @@ impl<'a> ChatApprovals<'a> {
         (open, of_client)
     }
 
-    async fn ask_tool(
+    /// Asks a chat what a tool asks.
+    ///
+    /// # Errors
+    ///
+    /// The call stays with the client.
+    pub(super) async fn ask_tool(
         self,
         mut waiting: WaitingCall,
     ) -> Result<OpenQuestion<'a>, Box<WaitingCall>> {
@@ -64,7 +69,7 @@ impl<'a> ChatApprovals<'a> {
         waiting.in_chat = Some(approval.clone());
         // Before the question is sent: a turn that is dropped in the middle takes it back.
         let open = OpenQuestion::new(waiting, self);
-        let asked = self.store.ask_in_chat(self.principal, &approval, shown);
+        let asked = self.store.ask_in_chat(self.principal, "", &approval, shown);
         let Err(failure) = asked.await else {
             return Ok(open);
         };

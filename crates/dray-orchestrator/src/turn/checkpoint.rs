@@ -12,6 +12,7 @@ use super::finish::StatePacker;
 use super::handoff::TurnAgents;
 use super::paused::{PausedTurn, ResumedRecord};
 use super::prepare::with_stable_names;
+use super::waiting::WaitingCall;
 use crate::progress::ResponseRun;
 
 /// Stores the checkpoints of one response.
@@ -30,8 +31,10 @@ pub(super) struct Checkpoints<'a> {
 }
 
 impl Checkpoints<'_> {
-    /// Called before calls are made. The replica that finishes the response repeats those in `repeated`. With `None`,
-    /// one of them must not be repeated, and the response fails if this process ends.
+    /// Called before calls are made. The replica that finishes the response repeats those in `repeated`, and makes those
+    /// in `in_chats` when their chats permit it: each decision is used once, so a call that was begun is not repeated.
+    /// With `None`, a call must not be repeated, and the response fails if this process ends. Returns the name of the
+    /// checkpoint, which is empty if none was stored.
     ///
     /// # Errors
     ///
@@ -40,17 +43,23 @@ impl Checkpoints<'_> {
         &self,
         messages: &[Message],
         repeated: Option<&[ToolCall]>,
-    ) -> Result<(), RequestFailure> {
+        in_chats: &[WaitingCall],
+    ) -> Result<String, RequestFailure> {
         let Some(repeated) = repeated else {
-            return self.close().await;
+            self.close().await?;
+            return Ok(String::new());
         };
-        self.store(messages, repeated.to_vec()).await;
-        Ok(())
+        let stored = self.store(messages, repeated, in_chats).await;
+        if stored.is_none() && !in_chats.is_empty() {
+            // An earlier checkpoint would ask the model and the chats again, also about a call that was made.
+            self.close().await?;
+        }
+        Ok(stored.unwrap_or_default())
     }
 
     /// Called when all calls of a round have their results.
     pub(super) async fn end_round(&self, messages: &[Message]) {
-        self.store(messages, Vec::new()).await;
+        self.store(messages, &[], &[]).await;
     }
 
     /// From here on the response fails if this process ends.
@@ -65,13 +74,17 @@ impl Checkpoints<'_> {
             .await
     }
 
-    async fn store(&self, messages: &[Message], repeated: Vec<ToolCall>) {
+    /// Returns the name of the checkpoint, if it was stored.
+    async fn store(
+        &self,
+        messages: &[Message],
+        repeated: &[ToolCall],
+        in_chats: &[WaitingCall],
+    ) -> Option<String> {
         let round_index = messages.iter().rposition(|one| !one.calls().is_empty());
-        let Some((round_index, (round, after))) = round_index.and_then(|round_index| {
+        let (round_index, (round, after)) = round_index.and_then(|round_index| {
             Some((round_index, messages.get(round_index..)?.split_first()?))
-        }) else {
-            return;
-        };
+        })?;
         let before = messages
             .get(self.first_index(messages)..round_index)
             .unwrap_or_default();
@@ -83,21 +96,21 @@ impl Checkpoints<'_> {
             results: results.map(with_stable_names).collect(),
             pending: Vec::new(),
             approvals: Vec::new(),
-            later: Vec::new(),
-            repeated,
+            later: in_chats.to_vec(),
+            repeated: repeated.to_vec(),
             replaces: None,
         };
         let stored = async {
             let token = self.records.paused.save(self.principal, &record).await?;
-            self.records
-                .progress
-                .set(self.principal, self.run, Some(&token))
-                .await
+            let progress = &self.records.progress;
+            let set = progress.set(self.principal, self.run, Some(&token));
+            set.await.map(|()| token)
         };
-        if let Err(failure) = stored.await {
+        let stored = stored.await.inspect_err(|failure| {
             // The calls that run now may be repeated, so an earlier checkpoint can stay.
             tracing::warn!(%failure, "a response has no newer checkpoint");
-        }
+        });
+        stored.ok()
     }
 
     fn resumed(&self) -> Option<&ResumedRecord> {

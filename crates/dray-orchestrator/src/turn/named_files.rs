@@ -8,7 +8,7 @@ use dray_types::ByteSize;
 use serde_json::Value;
 
 use crate::client_files::ClientFiles;
-use crate::http::FILE_ID_FIELD;
+use crate::http::{DETAIL_FIELD, FILE_ID_FIELD};
 
 /// Most files that one request names. Each is looked up.
 const MAX_NAMED_FILES: usize = 100;
@@ -49,7 +49,9 @@ pub(super) async fn attach_named_files(
                 ));
             }
             match find_file(client_files, principal, files, &file).await {
-                Ok((found, name)) => {
+                Ok((mut found, name)) => {
+                    let detail = attachment.rest.shift_remove_entry(DETAIL_FIELD);
+                    found.rest.extend(detail);
                     *attachment = found;
                     sources.push(CitationSource::File { id: file.id, name });
                 }

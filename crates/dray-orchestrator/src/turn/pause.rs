@@ -70,6 +70,12 @@ impl OpenTurn {
             .iter()
             .map(|(paused, _)| paused.approval.clone())
             .collect();
+        // Chats may decide before the client is asked; the turn then uses the decision when it continues.
+        let later = record.later.iter();
+        let later: Vec<_> = later.filter_map(|call| call.in_chat.clone()).collect();
+        approvals
+            .open(&self.principal, &token, &later, expires_ms)
+            .await?;
         approvals
             .open(&self.principal, &token, &new, expires_ms)
             .await?;

@@ -26,9 +26,11 @@ use crate::approvals::ApprovalStore;
 use crate::records::{STORE_TIMEOUT, digest_prefix};
 
 mod answers;
+mod deleted;
 mod record;
 
 use answers::{AnsweredQuestions, earlier_outcomes};
+use deleted::remove_deleted_texts;
 pub(super) use record::{DecidedCall, PausedApproval, PausedTurn, ResumedCalls, ResumedRecord};
 
 /// Prefix of the ids of calls that name a record.
@@ -372,6 +374,7 @@ fn rebuilt(messages: Vec<Message>, mut records: HashMap<String, RestoredTurn>) -
         .filter_map(|(record, _)| record.replaces.clone())
         .collect();
     let is_known = |id: &str| id_parts(id).is_some_and(|(token, _)| known.contains(token));
+    remove_deleted_texts(&messages, &mut records);
     let (mut results, mut others) = (HashMap::new(), Vec::with_capacity(messages.len()));
     for message in messages {
         match &message.tool_call_id {

@@ -7,7 +7,7 @@ use dray_types::Clock;
 use serde_json::{Map, Value, json};
 
 use super::tool_search::DeferredTools;
-use crate::http::PART_FIELD;
+use crate::http::{DETAIL_FIELD, PART_FIELD};
 use dray_tool_files::inline::INLINE_KEY;
 
 /// How messages are sent to the model.
@@ -123,7 +123,7 @@ fn by_key(message: &Message) -> Message {
     for attachment in take_attachments(&mut copy) {
         attachment
             .rest
-            .retain(|name, _| name == INLINE_KEY || name == PART_FIELD);
+            .retain(|name, _| [INLINE_KEY, PART_FIELD, DETAIL_FIELD].contains(&name.as_str()));
     }
     copy
 }
@@ -152,7 +152,7 @@ fn to_plain_message(message: &mut Message) {
     parts.extend(
         images
             .into_iter()
-            .map(|url| message_part("image_url", json!({ "url": url }))),
+            .map(|picture| message_part("image_url", picture)),
     );
     message.content = Some(Content::Parts(parts));
 }
@@ -162,13 +162,14 @@ fn strip_private_fields(message: &mut Message) {
     let custom = message.custom_content.as_mut();
     let attachments = custom.and_then(|custom| custom.attachments.as_mut());
     for attachment in attachments.into_iter().flatten() {
-        attachment.rest.shift_remove(INLINE_KEY);
-        attachment.rest.shift_remove(PART_FIELD);
+        for name in [INLINE_KEY, PART_FIELD, DETAIL_FIELD] {
+            attachment.rest.shift_remove(name);
+        }
     }
 }
 
-/// The URL of an image for a model: a `data:` URL, or an address of the web.
-fn image_url(attachment: &Attachment) -> Option<String> {
+/// An image for a model: a `data:` URL, or an address of the web, and how closely the model looks at it.
+fn image_url(attachment: &Attachment) -> Option<Value> {
     let inline = attachment.rest.get(INLINE_KEY).and_then(Value::as_str);
     let url = inline.or_else(|| {
         attachment
@@ -176,7 +177,13 @@ fn image_url(attachment: &Attachment) -> Option<String> {
             .as_deref()
             .filter(|url| url.starts_with("http"))
     });
-    url.map(str::to_owned)
+    let mut picture = json!({ "url": url? });
+    if let (Some(detail), Some(members)) =
+        (attachment.rest.get(DETAIL_FIELD), picture.as_object_mut())
+    {
+        members.insert(DETAIL_FIELD.to_owned(), detail.clone());
+    }
+    Some(picture)
 }
 
 fn message_part(kind: &str, value: Value) -> Map<String, Value> {

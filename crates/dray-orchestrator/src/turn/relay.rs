@@ -318,7 +318,7 @@ fn with_address(mut attachment: Attachment) -> Attachment {
 
 fn finish_reason(reason: &str) -> FinishReason {
     match reason {
-        "tool_calls" => FinishReason::ToolCalls,
+        "tool_calls" | "function_call" => FinishReason::ToolCalls,
         "length" => FinishReason::Length,
         "content_filter" => FinishReason::ContentFilter,
         _ => FinishReason::Stop,

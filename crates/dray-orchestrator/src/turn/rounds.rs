@@ -5,9 +5,11 @@ use dray_agent::failure::RequestFailure;
 use dray_agent::message::{Message, Role, ToolCall};
 use dray_tool::pipeline::CompletedCall;
 use dray_tool::{ClientGone, EventSink};
+use futures_util::future::{join, join_all};
 
 use super::approval_policy::CallGroups;
 use super::chat_approvals::ChatApprovals;
+use super::chat_calls::{ChatCallEnd, ChatGate};
 use super::checkpoint::Checkpoints;
 use super::client_tools::ClientTools;
 use super::handoff::{HandoffRequest, TurnAgents, WAITS_FOR_OTHERS};
@@ -97,7 +99,24 @@ pub(super) async fn stop_with(
     })
 }
 
-impl ToolLoop<'_> {
+/// The calls of a round that this service makes.
+struct PlannedCalls {
+    /// Those that need no decision.
+    own: Vec<ToolCall>,
+    /// Those about which chats are asked.
+    in_chats: Vec<WaitingCall>,
+    /// Whether the client has something to answer in this round.
+    asks: bool,
+}
+
+/// Results, calls whose tools ask the client, and calls whose tools asked a chat.
+type OwnCalls<'a> = (
+    Vec<Result<Box<CompletedCall>, LoopError>>,
+    Vec<WaitingCall>,
+    Vec<ChatCallEnd<'a>>,
+);
+
+impl<'a> ToolLoop<'a> {
     /// Runs until the model requests no more calls. `messages` and `tally` are up to date after an error, too.
     pub(super) async fn run(
         &mut self,
@@ -171,37 +190,33 @@ impl ToolLoop<'_> {
         messages: &mut Vec<Message>,
         tally: &mut TurnTally,
     ) -> Result<LoopEnd, LoopError> {
-        let groups = self
+        let mut groups = self
             .runner
             .approvals
             .group(calls, |name| self.client_tools.has(name));
-        if !groups.own.is_empty() {
+        if !groups.own.is_empty() || !groups.in_chats.is_empty() {
             self.announce_tools().await?;
         }
         for (call, text) in &groups.refused {
             messages.push(ToolRunner::refused(call, text));
         }
         let asks = !groups.client.is_empty() || !groups.questions.is_empty();
-        self.begin_checkpoint(&groups, messages).await?;
-        // People read the question while the other calls are made.
-        let asked = self.chats.ask(groups.in_chats).await;
-        let ran = self.runner.call_all(&groups.own).await;
-        let approvals = groups.questions.into_iter().map(WaitingCall::approval);
-        let mut questions: Vec<_> = approvals.collect();
-        for (call, ran) in groups.own.into_iter().zip(ran) {
-            // Results before the first failure stay in the history, which the state keeps.
-            match waiting_or_ran(call, ran?, 1) {
-                Ok(waiting) => questions.push(waiting),
-                Err(ran) => messages.push(self.take(*ran, tally).await?),
-            }
-        }
-        let (of_tools, mut questions) = self.chats.ask_tools(questions).await;
-        // The client must not wait for a chat before it is informed of its own calls.
-        let may_wait = !asks && questions.is_empty();
-        let asked = asked.into_iter().chain(of_tools.into_iter().map(Ok));
-        let in_chats = self.call_approved(asked.collect(), may_wait, messages, tally);
-        let in_chats = in_chats.await?;
-        questions.extend(in_chats);
+        let in_chats = std::mem::take(&mut groups.in_chats).into_iter();
+        let in_chats: Vec<_> = in_chats
+            .map(|(call, chat)| self.chats.prepare(call, chat))
+            .collect();
+        // Before chats are asked: a decision then finds the process that continues after this one.
+        let token = self.begin_checkpoint(&groups, &in_chats, messages).await?;
+        let approvals = std::mem::take(&mut groups.questions).into_iter();
+        let mut questions: Vec<_> = approvals.map(WaitingCall::approval).collect();
+        let own = std::mem::take(&mut groups.own);
+        let calls = PlannedCalls {
+            own,
+            in_chats,
+            asks,
+        };
+        let waiting = self.make_calls(calls, &token, messages, tally).await?;
+        questions.extend(waiting);
         if asks || !questions.is_empty() {
             self.keep_agent(messages);
         }
@@ -222,6 +237,74 @@ impl ToolLoop<'_> {
         })
     }
 
+    /// Makes the calls of a round, each of a chat as soon as it is permitted, also while the others run. Returns those
+    /// that wait.
+    ///
+    /// # Errors
+    ///
+    /// Of the first call that ends the request. The results of the others stay in the history, which the state keeps.
+    async fn make_calls(
+        &self,
+        calls: PlannedCalls,
+        token: &str,
+        messages: &mut Vec<Message>,
+        tally: &mut TurnTally,
+    ) -> Result<Vec<WaitingCall>, LoopError> {
+        let gate = ChatGate::new(self.chats.max_wait, calls.asks);
+        gate.begin_calls();
+        let in_chats = calls.in_chats.into_iter();
+        let in_chats = in_chats.map(|waiting| self.call_in_chat(waiting, token, &gate));
+        let (own, in_chats) = join(self.call_own(calls.own, &gate), join_all(in_chats)).await;
+        let (ran, mut waiting, of_tools) = own;
+        let (mut open, mut failed) = (Vec::new(), None);
+        for ran in ran {
+            match ran {
+                Ok(ran) => messages.push(self.take(*ran, tally).await?),
+                Err(error) => failed = failed.or(Some(error)),
+            }
+        }
+        for end in in_chats.into_iter().chain(of_tools) {
+            match end {
+                ChatCallEnd::Ran(_, ran) => messages.push(self.take(*ran, tally).await?),
+                ChatCallEnd::Refused(call, text) => messages.push(ToolRunner::refused(&call, text)),
+                ChatCallEnd::Open(question) => open.push(question),
+                ChatCallEnd::OfClient(call) => waiting.push(*call),
+                ChatCallEnd::Failed(error) => failed = failed.or(Some(error)),
+            }
+        }
+        if let Some(error) = failed {
+            return Err(error);
+        }
+        // From here on the paused turn keeps each question.
+        waiting.extend(open.into_iter().map(|question| question.keep()));
+        Ok(waiting)
+    }
+
+    /// Makes the calls that need no decision, and asks chats what their tools ask. Returns the results in the order of the
+    /// calls, the calls whose tools ask the client, and the ends of those whose tools ask a chat.
+    async fn call_own(&self, calls: Vec<ToolCall>, gate: &ChatGate) -> OwnCalls<'a> {
+        let ran = self.runner.call_all(&calls).await;
+        let (mut results, mut asking) = (Vec::new(), Vec::new());
+        for (call, ran) in calls.into_iter().zip(ran) {
+            match ran.map(|ran| waiting_or_ran(call, ran, 1)) {
+                Ok(Ok(waiting)) => asking.push(waiting),
+                Ok(Err(ran)) => results.push(Ok(ran)),
+                Err(error) => {
+                    gate.fail();
+                    results.push(Err(error));
+                }
+            }
+        }
+        let (open, of_client) = self.chats.ask_tools(asking).await;
+        // The client must not wait for a chat before it is asked itself.
+        if !of_client.is_empty() {
+            gate.note_client();
+        }
+        gate.end_calls();
+        let ends = open.into_iter().map(|question| self.follow(question, gate));
+        (results, of_client, join_all(ends).await)
+    }
+
     /// Cancels a handoff, because calls of its round wait and only this agent can continue them.
     pub(super) fn keep_agent(&self, messages: &mut [Message]) {
         if let Some(id) = self.agents.withdraw() {
@@ -229,23 +312,23 @@ impl ToolLoop<'_> {
         }
     }
 
-    /// Stores which calls another replica may repeat if this process ends during them.
+    /// Stores which calls another replica may repeat if this process ends during them, and which wait for chats. Returns
+    /// the name of the checkpoint, which is empty without one.
     async fn begin_checkpoint(
         &self,
         groups: &CallGroups,
+        in_chats: &[WaitingCall],
         messages: &[Message],
-    ) -> Result<(), LoopError> {
+    ) -> Result<String, LoopError> {
         let Some(checkpoints) = &self.checkpoints else {
-            return Ok(());
+            return Ok(String::new());
         };
         let policy = self.runner.approvals;
-        // A round with calls of others is not finished when the calls of this service are.
-        let has_others = !groups.client.is_empty()
-            || !groups.questions.is_empty()
-            || !groups.in_chats.is_empty();
+        // A round with calls of the client is not finished when the calls of this service are.
+        let has_others = !groups.client.is_empty() || !groups.questions.is_empty();
         let may_repeat = !has_others && groups.own.iter().all(|call| policy.is_repeatable(call));
         let repeated = may_repeat.then_some(groups.own.as_slice());
-        let stored = checkpoints.begin_round(messages, repeated).await;
+        let stored = checkpoints.begin_round(messages, repeated, in_chats).await;
         stored.map_err(LoopError::Failed)
     }
 

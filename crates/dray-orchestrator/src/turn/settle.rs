@@ -5,9 +5,11 @@ use std::collections::HashMap;
 use dray_agent::message::{Message, Role, ToolCall};
 use dray_tool::pipeline::CompletedCall;
 use dray_tool::{AnswerMap, AnsweredQuestion, UserAnswer};
+use futures_util::StreamExt as _;
 use futures_util::future::join_all;
 
-use super::chat_approvals::{ChatOutcome, DecidedCalls};
+use super::chat_approvals::ChatOutcome;
+use super::chat_calls::{ChatCallEnd, ChatGate};
 use super::paused::{DecidedCall, ResumedCalls};
 use super::prepare::with_stable_names;
 use super::rounds::{LoopError, ToolLoop};
@@ -90,25 +92,33 @@ impl Settlement<'_> {
             rounds.announce_tools().await?;
         }
         let (again, mut records) = self.make(due, rounds, messages, tally).await?;
-        let (mut open, of_client) = rounds.chats.ask_tools(again).await;
+        let (open, of_client) = rounds.chats.ask_tools(again).await;
         waiting.extend(of_client);
-        let may_wait = waiting.is_empty();
-        let mut decided = DecidedCalls::default();
-        // Ends, because each call may ask only so often (`MAX_QUESTION_ROUNDS`).
-        while !open.is_empty() {
-            let again = rounds.wait_for_chats(open, may_wait, &mut decided).await;
-            let mut kept: Result<(), LoopError> = Ok(());
-            for (call, ran) in std::mem::take(&mut decided.ran) {
-                let record = records.remove(&call.id);
-                let id = call.id;
-                let ended = EndedCall { id, ran, record };
-                let result = self.keep(ended, rounds, messages, tally).await;
-                kept = kept.and(result);
-            }
-            open = again?;
-            kept?;
+        if !open.is_empty() {
+            rounds.announce_tools().await?;
         }
-        waiting.extend(decided.waiting);
+        let gate = ChatGate::new(rounds.chats.max_wait, !waiting.is_empty());
+        let mut kept: Result<(), LoopError> = Ok(());
+        let (mut still_open, mut ends) = (Vec::new(), rounds.follow_all(open, &gate));
+        while let Some(end) = ends.next().await {
+            match end {
+                ChatCallEnd::Ran(call, ran) => {
+                    let record = records.remove(&call.id);
+                    let (id, ran) = (call.id, *ran);
+                    let ended = EndedCall { id, ran, record };
+                    let result = self.keep(ended, rounds, messages, tally).await;
+                    kept = kept.and(result);
+                }
+                ChatCallEnd::Refused(call, text) => {
+                    place_result(messages, &call.id, Message::new(Role::Tool, text));
+                }
+                ChatCallEnd::Open(question) => still_open.push(question),
+                ChatCallEnd::OfClient(call) => waiting.push(*call),
+                ChatCallEnd::Failed(error) => kept = kept.and(Err(error)),
+            }
+        }
+        kept?;
+        waiting.extend(still_open.into_iter().map(|question| question.keep()));
         if !waiting.is_empty() {
             rounds.keep_agent(messages);
         }

@@ -33,7 +33,7 @@ impl CallerAccess {
         if entries.is_empty() {
             return Self::default();
         }
-        // A request to DIAL Core in each turn is spent only where an entry depends on the user.
+        // DIAL Core is asked only where an entry depends on the user.
         let needs_user = entries.iter().any(ToolAccess::needs_user);
         let facts = caller_facts(parts, caller, identity, needs_user).await;
         let decide = |access: &ToolAccess| (access.clone(), access.permits(&facts));
@@ -147,7 +147,7 @@ async fn caller_facts(
     }
     if let (Some(core), true) = (&parts.core, caller.api_key.is_some()) {
         // Behind DIAL, also for a client of the operator: the key in `Api-Key` identifies the user.
-        let (bucket, info) = tokio::join!(core.bucket(caller), core.user_info(caller));
+        let (bucket, info) = tokio::join!(core.user_bucket(caller), core.user_info(caller));
         match bucket {
             Ok(bucket) => facts.user = Some(bucket.bucket),
             Err(error) => tracing::warn!(%error, "DIAL Core did not name the user of a turn"),

@@ -353,3 +353,46 @@ async fn responses_have_approval_items_with_and_without_state() {
     assert!(text.contains("The user says: too dear"), "{text}");
     assert_eq!(endpoint.called(), ["free", "dear", "free"]);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reference_brings_the_question_back_that_the_client_answers() {
+    let endpoint = CountingEndpoint::start().await;
+    let fixture = shop(&endpoint, |_| {}).await;
+    let (_, first) = create(&fixture, &json!({"input": "order"})).await;
+    let item = first["output"].as_array().unwrap().last().unwrap().clone();
+    // As the AI SDK continues: it keeps the ids of stored items, and answers the question beside its reference.
+    let ids = first["output"].as_array().unwrap().iter();
+    let references = ids.map(|item| json!({"type": "item_reference", "id": item["id"]}));
+    let mut input = vec![json!({"role": "user", "content": "order"})];
+    input.extend(references);
+    input.push(json!({"type": "mcp_approval_response", "approval_request_id": item["id"], "approve": true}));
+    let (status, done) = create(&fixture, &json!({ "input": input })).await;
+    assert_eq!(status, 200, "{done}");
+    assert_eq!(
+        done["output"][0]["content"][0]["text"],
+        "Got {\"own\":\"dear\"}."
+    );
+    assert_eq!(endpoint.called(), ["free", "dear"]);
+    let listed = format!(
+        "{}/v1/responses/{}/input_items",
+        fixture.url,
+        done["id"].as_str().unwrap()
+    );
+    let listed = fixture.client.get(&listed).send(&|_| ()).await.unwrap();
+    let listed: Value = listed.json().await.unwrap();
+    assert!(
+        listed["data"].as_array().unwrap().contains(&item),
+        "{listed}"
+    );
+    // Another id of the same response is none of its items.
+    let other = item["id"].as_str().unwrap().replace("_0", "_1");
+    let (status, missing) = create(
+        &fixture,
+        &json!({"input": [{"type": "item_reference", "id": other}]}),
+    )
+    .await;
+    assert_eq!(
+        (status, &missing["error"]["param"]),
+        (404, &json!("input.0.id"))
+    );
+}

@@ -5,6 +5,7 @@ use dray_http::MultipartForm;
 use serde_json::{Value, json};
 
 use crate::fixture::{TurnFixture, manifest};
+use crate::responses::create;
 
 const HELLO_SCRIPT: &str = r#"{"rules": [{"reply": {"say": "Hello."}}]}"#;
 /// A picture of one pixel.
@@ -126,4 +127,37 @@ async fn an_id_that_is_not_text_is_refused_in_the_format_of_the_api() {
     assert_eq!(response.status(), 404);
     let body: Value = response.json().await.unwrap();
     assert_eq!(body["error"]["type"], "invalid_request_error", "{body}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_picture_named_by_its_id_keeps_the_detail_that_the_client_wants() {
+    let fixture = TurnFixture::plain(&manifest(json!([])), HELLO_SCRIPT).await;
+    let picture = upload(&fixture, "dot.png", ONE_PIXEL_PNG).await;
+    let part = json!({"type": "input_image", "file_id": picture, "detail": "low"});
+    let input = json!([{"role": "user", "content": [part]}]);
+    let (status, response) = create(&fixture, &json!({ "input": input })).await;
+    assert_eq!(status, 200, "{response}");
+    let asked = &fixture.asked()[0]["messages"];
+    let user = asked.as_array().unwrap().last().unwrap();
+    let parts = user["content"].as_array().unwrap();
+    let image = parts.iter().find(|part| part["type"] == "image_url");
+    assert_eq!(image.unwrap()["image_url"]["detail"], "low", "{user}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_list_of_files_of_an_unknown_purpose_is_refused() {
+    let fixture = TurnFixture::plain(&manifest(json!([])), HELLO_SCRIPT).await;
+    for (purpose, status) in [
+        ("user_data", 200),
+        ("assistants_output", 200),
+        ("bogus", 400),
+    ] {
+        let url = format!("{}/v1/files?purpose={purpose}", fixture.url);
+        let response = fixture.client.get(&url).send(&|_| ()).await.unwrap();
+        assert_eq!(response.status(), status, "{purpose}");
+        if status == 400 {
+            let body: Value = response.json().await.unwrap();
+            assert_eq!(body["error"]["param"], "purpose", "{body}");
+        }
+    }
 }

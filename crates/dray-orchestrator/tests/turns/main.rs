@@ -11,6 +11,7 @@ mod budgets;
 mod citations;
 mod client_tools;
 mod context;
+mod deletions;
 mod dial;
 mod faults;
 mod files;

@@ -106,7 +106,9 @@ async fn a_tool_of_others_is_neither_shown_nor_called_nor_its_server_reached() {
 async fn roles_and_claims_of_dial_decide_and_a_core_that_fails_permits_nothing() {
     let endpoint = CountingEndpoint::start().await;
     let core = DialCore::start().await.unwrap();
-    core.add_key("key", "bucket-ann");
+    for key in ["key", "key-2", "key-3"] {
+        core.add_key(key, "bucket-ann");
+    }
     core.document(
         "/v1/user/info",
         json!({"roles": ["admin"], "userClaims": {"title": ["cfo"]}}),
@@ -119,21 +121,30 @@ async fn roles_and_claims_of_dial_decide_and_a_core_that_fails_permits_nothing()
         config.tool_access = serde_json::from_value(access).unwrap();
     })
     .await;
-    let ask = || {
+    let ask = |key: &'static str| {
         let url = format!("{}/openai/deployments/agent/chat/completions", fixture.url);
-        let request = fixture.client.post(&url).header("api-key", "key");
+        let request = fixture.client.post(&url).header("api-key", key);
         fixture.send(request.json(&json!({"messages": [user("go")], "stream": true})))
     };
-    let result = ask().await;
+    let result = ask("key").await;
     assert!(result.text().contains("Got {\"own\":\"1\"}."), "{result:?}");
     core.document(
         "/v1/user/info",
         json!({"roles": ["admin"], "userClaims": {"title": ["clerk"]}}),
     );
-    assert!(!ask().await.text().contains("own"));
+    assert!(!ask("key-2").await.text().contains("own"));
     core.document("/v1/user/info", json!("not an object"));
-    assert!(!ask().await.text().contains("own"));
+    assert!(!ask("key-3").await.text().contains("own"));
     assert_eq!(endpoint.called(), ["1"]);
+    // The user of the first key is known for a while, and a failure for no time.
+    for key in ["key", "key-3"] {
+        ask(key).await;
+    }
+    let requests = core.received_requests();
+    let looked_up = requests.iter().filter(|one| one.target == "/v1/user/info");
+    let keys: Vec<_> = looked_up.map(|one| one.header("api-key")).collect();
+    assert_eq!(keys, ["key", "key-2", "key-3", "key-3"]);
+    assert_eq!(endpoint.called(), ["1", "1"]);
 }
 
 /// The model searches, and calls what it found through the other tool.

@@ -13,6 +13,7 @@ use dray_platform::{
 };
 use dray_proto::v1;
 use dray_types::Deadline;
+use futures_util::future::join_all;
 use tokio_util::sync::CancellationToken;
 
 use super::buttons::shown_question;
@@ -42,51 +43,55 @@ struct ChatAccess<'a> {
 }
 
 impl QuestionService {
-    /// Keeps all chats current until `stop`.
+    /// Keeps all chats current until `stop`. Each chat has rounds of its own: one that waits for a platform, or for a
+    /// service that is away, delays no other chat.
     pub(crate) async fn keep_current(&self, stop: CancellationToken) {
-        if self.config.question_chats.is_empty() {
-            return;
-        }
-        loop {
-            tokio::select! {
-                () = stop.cancelled() => return,
-                () = tokio::time::sleep(RECONCILE_INTERVAL) => {}
+        let chats = self.config.question_chats.iter();
+        let chats = chats.map(|(name, chat)| async move {
+            loop {
+                tokio::time::sleep(RECONCILE_INTERVAL).await;
+                self.reconcile_entry(name, chat).await;
             }
-            tokio::select! {
-                () = stop.cancelled() => return,
-                () = self.reconcile() => {}
-            }
+        });
+        tokio::select! {
+            () = stop.cancelled() => {}
+            _ = join_all(chats) => {}
         }
     }
 
-    /// One round.
+    /// One round of all chats, concurrently.
+    #[cfg(test)]
     pub(crate) async fn reconcile(&self) {
-        for (name, chat) in &self.config.question_chats {
-            let Ok(target) = chat.chat.parse::<DeliveryTarget>() else {
-                continue;
-            };
-            // An entry names no tenant, so the account does. The configuration refuses entries with several.
-            let accounts = self.accounts.iter().filter(|account| {
-                account.platform.name() == target.platform
-                    && (target.account.is_empty() || account.name == target.account)
-            });
-            let accounts: Vec<_> = accounts.collect();
-            let [account] = accounts.as_slice() else {
-                continue;
-            };
-            let Some(channel) = account.platform.questions() else {
-                continue;
-            };
-            let access = ChatAccess {
-                name,
-                chat,
-                target,
-                account,
-                channel,
-            };
-            if let Err(error) = self.reconcile_chat(&access).await {
-                log_key_failure(name, &error);
-            }
+        let chats = self.config.question_chats.iter();
+        join_all(chats.map(|(name, chat)| self.reconcile_entry(name, chat))).await;
+    }
+
+    /// One round of the chat of an entry of the configuration.
+    async fn reconcile_entry(&self, name: &str, chat: &QuestionChat) {
+        let Ok(target) = chat.chat.parse::<DeliveryTarget>() else {
+            return;
+        };
+        // An entry names no tenant, so the account does. The configuration refuses entries with several.
+        let accounts = self.accounts.iter().filter(|account| {
+            account.platform.name() == target.platform
+                && (target.account.is_empty() || account.name == target.account)
+        });
+        let accounts: Vec<_> = accounts.collect();
+        let [account] = accounts.as_slice() else {
+            return;
+        };
+        let Some(channel) = account.platform.questions() else {
+            return;
+        };
+        let access = ChatAccess {
+            name,
+            chat,
+            target,
+            account,
+            channel,
+        };
+        if let Err(error) = self.reconcile_chat(&access).await {
+            log_key_failure(name, &error);
         }
     }
 

@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use axum::body::Body;
 use axum::http::Request;
+use dray_bus::IncomingRequest;
 use dray_platform::{ButtonPress, DuplicateProtection, ErrorKind};
+use dray_proto::contract::call_subject;
 use dray_proto::v1::{self, EgressAnswer};
 use dray_testkit::eventually;
 use dray_types::{Fault, FaultCode, Period};
@@ -43,6 +45,8 @@ struct Deciders {
     outcome_requests: Vec<v1::DecideInChatRequest>,
     /// How long each of them takes.
     decision_time: Duration,
+    /// The next request is kept here, and has no reply.
+    unanswered: Option<Vec<IncomingRequest>>,
     /// Answers about hosts fail.
     is_failing: bool,
 }
@@ -97,16 +101,13 @@ impl QuestionFixture {
         )
         .await;
         let (known, clock) = (Arc::clone(&deciders), fixture.clock.clone());
-        serve(bus, &mut tasks, move |request: v1::DecideInChatRequest| {
-            let mut known = known.lock().unwrap();
-            clock.advance(known.decision_time);
-            known.outcome_requests.push(request);
-            Ok(v1::DecideInChatReply {
-                outcome: known.call_outcome.clone(),
-                ..v1::DecideInChatReply::default()
-            })
-        })
-        .await;
+        let subject = call_subject::<v1::DecideInChatRequest>();
+        let mut requests = bus.respond_to(&subject, "orchestrator").await.unwrap();
+        tasks.spawn(async move {
+            while let Some(incoming) = requests.next().await {
+                ended::decide(&known, &clock, incoming).await;
+            }
+        });
         Self {
             fixture,
             deciders,

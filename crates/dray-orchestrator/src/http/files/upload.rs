@@ -12,6 +12,7 @@ use dray_types::{ByteSize, Claim, OperationId, Period};
 use multer::{Field, Multipart};
 use serde_json::Value;
 
+use crate::client_files::OUTPUT_PURPOSE;
 use crate::http::routes::HttpSurface;
 use crate::records::{CallerRecords, store_failure};
 
@@ -255,6 +256,22 @@ async fn with_idle_timeout<T>(
             ))
         }
         Err(_elapsed) => Err(RequestFailure::new(408, "The request body took too long")),
+    }
+}
+
+/// Checks the purpose of a list of files.
+///
+/// # Errors
+///
+/// 400 for a purpose that no file has.
+pub(super) fn check_listed_purpose(purpose: Option<&str>) -> Result<(), RequestFailure> {
+    match purpose {
+        Some(purpose) if purpose != OUTPUT_PURPOSE && !FILE_PURPOSES.contains(&purpose) => {
+            let known = FILE_PURPOSES.join(", ");
+            let message = format!("It must be one of: {known}, {OUTPUT_PURPOSE}.");
+            Err(wrong_field("purpose", message))
+        }
+        _ => Ok(()),
     }
 }
 

@@ -183,6 +183,7 @@ impl BeginningResponse {
         let echo = std::mem::take(&mut self.request.echo);
         let mut writer = ResponseWriter::new(&self.id, created, echo);
         let input = std::mem::take(&mut self.request.input.items);
+        writer.note_input(&input);
         let document = ResponseDocument {
             response: Some(writer.response("in_progress")),
             input: input.clone(),

@@ -5,6 +5,7 @@ use dray_media_type::type_of_name;
 use serde_json::{Value, json};
 
 use super::request::invalid;
+use crate::http::DETAIL_FIELD;
 use crate::http::plain_request::unsupported_failure;
 
 /// A part of a message.
@@ -40,7 +41,10 @@ pub(super) fn read_part(
                 let detail = text("detail").unwrap_or("auto");
                 json!({"type": "image_url", "image_url": {"url": url, "detail": detail}})
             }
-            (None, Some(id)) => json!({"type": "file", "file": {"file_id": id}}),
+            (None, Some(id)) => {
+                let detail = text("detail").unwrap_or("auto");
+                json!({"type": "file", "file": {"file_id": id, DETAIL_FIELD: detail}})
+            }
             _ => return Err(invalid(field, "It needs either 'image_url' or 'file_id'.")),
         },
         ("input_file", false) => {

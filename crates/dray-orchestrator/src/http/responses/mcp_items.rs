@@ -4,8 +4,6 @@
 use dray_agent::event::{McpCallEnd, McpCallStart, McpToolList};
 use serde_json::{Value, json};
 
-use super::approval_items::item_id;
-
 /// Kinds of events and their members.
 type ItemEvents = Vec<(&'static str, Value)>;
 
@@ -61,14 +59,14 @@ impl OpenMcpCalls {
         call.continues && self.open.iter().any(|one| one.call_id == call.call_id)
     }
 
-    /// Begins a call. Returns its item as it stands in the output, and the events.
+    /// Begins a call, whose approval is named by the id of its item. Returns the call's item as it stands in the output, and the events.
     pub(super) fn begin(
         &mut self,
         id: &str,
         call: McpCallStart,
         output_index: usize,
     ) -> (Value, ItemEvents) {
-        let approval_id = call.approval_id.as_deref().map(item_id);
+        let approval_id = call.approval_id;
         let item = |arguments: &str| {
             json!({
                 "id": id, "type": "mcp_call", "status": "in_progress", "server_label": call.server, "name": call.tool,
@@ -173,7 +171,7 @@ mod tests {
     #[test]
     fn a_call_that_was_approved_has_the_id_of_the_item_that_asked() {
         let approved = McpCallStart {
-            approval_id: Some("dray_x_0".to_owned()),
+            approval_id: Some("mcpr_x_0".to_owned()),
             ..start("a")
         };
         let mut calls = OpenMcpCalls::default();

@@ -24,11 +24,15 @@ pub(super) fn item_id(prefix: &str, response_id: &str, number: usize) -> String 
 
 /// The id of the response of an item; `None` for items of requests, whose ids hold none.
 fn response_of(item_id: &str) -> Option<String> {
-    let (_, digits) = item_id.split_once('_')?;
-    let is_hexadecimal = digits.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let (_, rest) = item_id.split_once('_')?;
+    let digits = rest.split('_').next().filter(|one| is_place(one))?;
     let response = digits.get(..RESPONSE_DIGITS)?;
-    let has_number = digits.len() > RESPONSE_DIGITS;
-    (is_hexadecimal && has_number).then(|| format!("{RESPONSE_PREFIX}{response}"))
+    Some(format!("{RESPONSE_PREFIX}{response}"))
+}
+
+/// Whether a part of an id is the place that [`item_id`] writes: the digits of a response and a number.
+pub(super) fn is_place(part: &str) -> bool {
+    part.len() > RESPONSE_DIGITS && part.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
 /// Replaces the references in the input of a request by the items of earlier responses of the same caller.
@@ -126,6 +130,9 @@ mod tests {
             let id = item_id("msg_", &response, number);
             assert_eq!(response_of(&id), Some(response.clone()), "{id}");
         }
+        // The id of an approval has the name of its record behind the place.
+        let id = format!("{}_wait_0", item_id("mcpr_", &response, 1));
+        assert_eq!(response_of(&id), Some(response));
         let of_request = crate::records::random_id("msg_");
         for id in [of_request.as_str(), "msg_1", "", "apr_x", "msg_é"] {
             assert_eq!(response_of(id), None, "{id}");

@@ -86,7 +86,9 @@ fn resumed_writer(id: &str, taken: &TakenResponse) -> ResponseWriter {
         _ => Map::new(),
     };
     echo.retain(|name, _| !OWN_MEMBERS.contains(&name.as_str()));
-    ResponseWriter::new(id, taken.created, echo)
+    let mut writer = ResponseWriter::new(id, taken.created, echo);
+    writer.note_input(&taken.document.input);
+    writer
 }
 
 /// The request of the response, with its checkpoint at the end.

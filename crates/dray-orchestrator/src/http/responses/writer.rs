@@ -7,7 +7,7 @@ use dray_agent::message::{Attachment, ToolCall};
 use dray_agent::wire::write_event_line;
 use serde_json::{Map, Value, json};
 
-use super::approval_items::approval_item;
+use super::approval_items::{ITEM_PREFIX, answered_item_id, approval_item};
 use super::mcp_items::{OpenMcpCalls, list_item};
 use super::open_item::{OpenItem, OpenPart};
 use super::references::item_id;
@@ -30,6 +30,8 @@ pub(super) struct ResponseWriter {
     citations: CitationIndex,
     calls: Vec<ToolCall>,
     approvals: Vec<ApprovalRequest>,
+    /// The client's answers to earlier questions.
+    approval_answers: Vec<Value>,
     mcp_calls: OpenMcpCalls,
     usage: Option<TokenUsage>,
 }
@@ -64,6 +66,7 @@ impl ResponseWriter {
             citations: CitationIndex::default(),
             calls: Vec::new(),
             approvals: Vec::new(),
+            approval_answers: Vec::new(),
             mcp_calls: OpenMcpCalls::default(),
             usage: None,
         }
@@ -104,6 +107,17 @@ impl ResponseWriter {
         std::mem::take(&mut self.events)
     }
 
+    /// The items of the request, by which calls name their approvals.
+    pub(super) fn note_input(&mut self, input: &[Value]) {
+        let is_answer = |item: &&Value| item["type"] == "mcp_approval_response";
+        self.approval_answers = input.iter().filter(is_answer).cloned().collect();
+    }
+
+    /// The id of the item that asked for the approval of a call, as the client has it.
+    fn approval_item_id(&self, call_id: String) -> String {
+        answered_item_id(&self.approval_answers, &call_id).unwrap_or(call_id)
+    }
+
     /// Takes an event of the turn.
     pub(super) fn event(&mut self, event: Event) {
         match event {
@@ -128,12 +142,14 @@ impl ResponseWriter {
                 self.emit_all(events);
                 self.finish_item(item);
             }
-            Event::McpCallStarted(call) => {
+            Event::McpCallStarted(mut call) => {
                 // A call that continues after the answer of a chat keeps its item.
                 if self.mcp_calls.is_open(&call) {
                     return;
                 }
                 self.close("completed");
+                let approval_id = call.approval_id.take();
+                call.approval_id = approval_id.map(|id| self.approval_item_id(id));
                 let id = self.new_item_id("mcp_");
                 let (item, events) = self.mcp_calls.begin(&id, call, self.output.len());
                 self.emit_all(events);
@@ -162,7 +178,8 @@ impl ResponseWriter {
             self.call(&call);
         }
         for request in self.approvals.clone() {
-            let item = approval_item(&request);
+            let place = self.new_item_id(ITEM_PREFIX);
+            let item = approval_item(&place, &request);
             let added = json!({"output_index": self.index(), "item": item});
             self.emit("response.output_item.added", added);
             self.finish_item(item);

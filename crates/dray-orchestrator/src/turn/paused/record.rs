@@ -1,6 +1,7 @@
 //! The record of a turn that waits, and the values that a request restores from it.
 
-use dray_agent::message::{Message, ToolCall};
+use dray_agent::message::{Content, Message, ToolCall};
+use dray_agent::state;
 use dray_tool::AnswerMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -34,6 +35,22 @@ pub(in crate::turn) struct PausedTurn {
     /// The record of the same round that this one replaces: the client was asked again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(in crate::turn) replaces: Option<String>,
+}
+
+impl PausedTurn {
+    /// Removes what the model said beside its calls, and the files of its message.
+    pub(in crate::turn) fn remove_texts(&mut self) {
+        state::remove_texts(&mut self.state);
+        let round = &mut self.round;
+        // Models require text in each message.
+        round.content = Some(Content::Text(state::DELETED_TEXT.to_owned()));
+        for name in state::TEXT_MEMBERS {
+            round.rest.shift_remove(name);
+        }
+        if let Some(custom) = &mut round.custom_content {
+            custom.attachments = None;
+        }
+    }
 }
 
 /// A call that waits for the user, who was asked.

@@ -2,7 +2,7 @@
 
 use dray_agent::message::{FunctionCall, ToolCall};
 use dray_bus::test_bus;
-use dray_proto::v1::{ApprovalChoice, DecideInChatRequest};
+use dray_proto::v1::{ApprovalChoice, DecideInChatReply, DecideInChatRequest};
 use dray_store::embedded::EmbeddedS3;
 use dray_tool::{QuestionMap, ToolQuestion, UserQuestion};
 use serde_json::{Map, json};
@@ -23,6 +23,7 @@ use crate::turn::waiting::{PausedQuestion, WaitingCall};
 struct RecordFixture {
     turns: PausedTurns,
     now_ms: u64,
+    clock: Clock,
     store: Store,
     approvals: ApprovalStore,
     _s3: EmbeddedS3,
@@ -37,6 +38,7 @@ impl RecordFixture {
         let now_ms = clock.now_ms();
         let store = Store::open(&options, clock).await.unwrap();
         let clock = Clock::manual(now_ms);
+        let test_clock = clock.clone();
         let bus = test_bus::in_process(&clock).await;
         let tenant = TenantId::default();
         let records = CallerRecords::new(&bus, store.clone(), tenant.clone(), clock.clone());
@@ -50,6 +52,7 @@ impl RecordFixture {
             ),
             turns: turns(&store, now_ms),
             now_ms,
+            clock: test_clock,
             store,
             _s3: s3,
             _folder: folder,
@@ -348,55 +351,98 @@ async fn what_a_chat_declined_or_cancelled_is_used_once() {
     }
 }
 
+/// The fixture's question of a chat about a call, whose request runs.
+async fn ask_chat(fixture: &RecordFixture) -> String {
+    let store = &fixture.approvals;
+    let mut approval = NewApproval::new("own", &Sha256Digest::of(b"own"));
+    let expires_ms = store.expires_ms();
+    approval.chat = Some(AskedChat {
+        name: "ops".to_owned(),
+        expires_ms,
+    });
+    let kept = store.keep_question("client:a", "", &approval, expires_ms);
+    kept.await.unwrap();
+    approval.id
+}
+
+/// What the chat learns about a question: after a press with this choice, or by asking.
+async fn chat_reply(
+    fixture: &RecordFixture,
+    question_id: &str,
+    choice: ApprovalChoice,
+) -> DecideInChatReply {
+    let mut press = DecideInChatRequest {
+        question_id: question_id.to_owned(),
+        chat: "ops".to_owned(),
+        sender: "7".to_owned(),
+        sender_name: "Ada".to_owned(),
+        ..DecideInChatRequest::default()
+    };
+    press.set_choice(choice);
+    fixture.approvals.decide_in_chat(&press).await.unwrap()
+}
+
 #[tokio::test]
-async fn a_chat_learns_that_no_request_uses_its_decision() {
+async fn a_decision_that_no_request_uses_lapses_and_no_request_can_use_it_then() {
     let fixture = RecordFixture::start().await;
     let store = &fixture.approvals;
-    let ask = async || {
-        let mut approval = NewApproval::new("own", &Sha256Digest::of(b"own"));
-        let expires_ms = store.expires_ms();
-        approval.chat = Some(AskedChat {
-            name: "ops".to_owned(),
-            expires_ms,
-        });
-        let kept = store.keep_question("client:a", &approval, expires_ms);
-        kept.await.unwrap();
-        approval.id
-    };
-    let press = async |question_id: &str| {
-        let mut press = DecideInChatRequest {
-            question_id: question_id.to_owned(),
-            chat: "ops".to_owned(),
-            sender: "7".to_owned(),
-            sender_name: "Ada".to_owned(),
-            ..DecideInChatRequest::default()
-        };
-        press.set_choice(ApprovalChoice::Approved);
-        store.decide_in_chat(&press).await.unwrap()
-    };
     // The process of the request has died during the wait.
-    let id = ask().await;
-    let reply = press(&id).await;
-    assert!(reply.recorded && reply.outcome.starts_with("Approved by Ada (7)"));
-    for text in [&reply.outcome, &reply.notice] {
-        assert!(text.contains("no request had used the decision"), "{text}");
-    }
-    let again = press(&id).await;
-    assert!(again.outcome.contains("the call is not made"), "{again:?}");
-    // A request that waits uses the decision.
-    let id = ask().await;
-    let waiting = async {
-        let state = store.wait_for_chat("client:a", &id, Duration::from_secs(30));
-        let Ok(ChatState::Decided(mut record)) = state.await else {
-            panic!("no decision");
-        };
-        let used = store.use_decision("client:a", &id, &mut record);
-        used.await.unwrap();
+    let id = ask_chat(&fixture).await;
+    let reply = chat_reply(&fixture, &id, ApprovalChoice::Approved).await;
+    assert!(reply.recorded && reply.outcome.is_empty(), "{reply:?}");
+    assert!(reply.notice.contains("has not used the decision yet"));
+    let state = store.chat_state("client:a", &id).await.unwrap();
+    let ChatState::Decided(mut early) = state else {
+        panic!("{state:?}");
     };
-    let (reply, ()) = futures_util::future::join(press(&id), waiting).await;
+    fixture.clock.advance(Duration::from_secs(31));
+    let ended = chat_reply(&fixture, &id, ApprovalChoice::Unspecified).await;
     assert!(
-        reply.outcome.starts_with("Approved by Ada (7)"),
-        "{reply:?}"
+        ended.outcome.starts_with("Approved by Ada (7)")
+            && ended.outcome.contains("the call is not made"),
+        "{ended:?}"
     );
-    assert!(!reply.outcome.contains("had used"), "{reply:?}");
+    // A request that read the decision before, and one that reads it now.
+    let used = store.use_decision("client:a", &id, &mut early).await;
+    assert_eq!(used.unwrap_err().code.as_deref(), Some(USED_CODE));
+    let state = store.chat_state("client:a", &id).await.unwrap();
+    assert!(matches!(state, ChatState::Expired(_)), "{state:?}");
+    let again = chat_reply(&fixture, &id, ApprovalChoice::Approved).await;
+    assert_eq!((again.recorded, &again.outcome), (false, &ended.outcome));
+}
+
+#[tokio::test]
+async fn a_chat_learns_that_a_late_request_has_used_its_decision() {
+    let fixture = RecordFixture::start().await;
+    let store = &fixture.approvals;
+    let id = ask_chat(&fixture).await;
+    let reply = chat_reply(&fixture, &id, ApprovalChoice::Approved).await;
+    assert!(reply.outcome.is_empty(), "{reply:?}");
+    let waiting = store.wait_for_chat("client:a", &id, std::future::pending());
+    let Ok(ChatState::Decided(mut record)) = waiting.await else {
+        panic!("no decision");
+    };
+    let used = store.use_decision("client:a", &id, &mut record);
+    used.await.unwrap();
+    let reply = chat_reply(&fixture, &id, ApprovalChoice::Unspecified).await;
+    assert!(reply.outcome.starts_with("Approved by Ada (7)"));
+    assert!(!reply.outcome.contains("not made"), "{reply:?}");
+}
+
+#[tokio::test]
+async fn a_decision_lapses_immediately_when_its_request_takes_the_question_back() {
+    let fixture = RecordFixture::start().await;
+    let store = &fixture.approvals;
+    let id = ask_chat(&fixture).await;
+    let press = chat_reply(&fixture, &id, ApprovalChoice::Approved);
+    let withdrawing = async {
+        let waiting = store.wait_for_chat("client:a", &id, std::future::pending());
+        waiting.await.unwrap();
+        store.withdraw("client:a", &id).await;
+    };
+    let (reply, ()) = futures_util::future::join(press, withdrawing).await;
+    // The press may have its reply before.
+    assert!(reply.recorded, "{reply:?}");
+    let reply = chat_reply(&fixture, &id, ApprovalChoice::Unspecified).await;
+    assert!(reply.outcome.contains("the call is not made"), "{reply:?}");
 }

@@ -1,6 +1,32 @@
 //! Questions about calls that end before their expiry, and not by a press.
 
+use dray_types::Clock;
+
 use super::*;
+
+/// The fake orchestrator.
+pub(super) async fn decide(known: &Mutex<Deciders>, clock: &Clock, incoming: IncomingRequest) {
+    let reply = {
+        let mut known = known.lock().unwrap();
+        if let Some(unanswered) = &mut known.unanswered {
+            unanswered.push(incoming);
+            return;
+        }
+        clock.advance(known.decision_time);
+        incoming.decode().map(|request| {
+            known.outcome_requests.push(request);
+            outcome_reply(&known.call_outcome)
+        })
+    };
+    incoming.answer::<v1::DecideInChatReply>(reply).await;
+}
+
+fn outcome_reply(outcome: &str) -> v1::DecideInChatReply {
+    v1::DecideInChatReply {
+        outcome: outcome.to_owned(),
+        ..v1::DecideInChatReply::default()
+    }
+}
 
 #[tokio::test(start_paused = true)]
 async fn a_call_that_the_caller_decides_shows_it_before_the_expiry_once_with_two_replicas() {
@@ -27,4 +53,33 @@ async fn a_call_that_the_caller_decides_shows_it_before_the_expiry_once_with_two
     let count = asked.deciders.lock().unwrap().outcome_requests.len();
     rounds(2).await;
     assert_eq!(asked.deciders.lock().unwrap().outcome_requests.len(), count);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_chat_that_waits_for_the_orchestrator_does_not_delay_the_other_chats() {
+    let asked = QuestionFixture::new().await;
+    asked.ask_about_call().await.unwrap();
+    asked.reconcile_one().await;
+    asked.advance(10_000);
+    asked.asks_about_host();
+    asked.deciders.lock().unwrap().unanswered = Some(Vec::new());
+    let replying = async {
+        eventually("a question about a host", async || {
+            let seen = asked.fixture.fake.seen_questions();
+            seen.iter().any(|one| one.chat == OPS_CHAT).then_some(())
+        })
+        .await;
+        let held = asked.deciders.lock().unwrap().unanswered.take();
+        for incoming in held.unwrap() {
+            incoming.answer(Ok(outcome_reply("Taken back."))).await;
+        }
+    };
+    futures_util::future::join(asked.reconcile_one(), replying).await;
+    // The reply came within its time, so the next one confirms it.
+    asked.deciders.lock().unwrap().call_outcome = "Taken back.".to_owned();
+    asked.advance(10_000);
+    asked.reconcile_one().await;
+    let seen = asked.fixture.fake.seen_questions();
+    let call = seen.iter().find(|one| one.text == "May it?").unwrap();
+    assert_eq!(call.outcome, "Taken back.", "{seen:?}");
 }
