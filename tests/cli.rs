@@ -5,6 +5,7 @@ use std::process::{Command, Output, Stdio};
 use serde_json::Value;
 
 use crate::support;
+mod artifacts;
 mod bench;
 mod copies;
 mod doctor;
@@ -337,26 +338,6 @@ fn typing_errors_have_their_own_exit_codes() {
     let output = typo.output().unwrap();
     assert_eq!(output.status.code(), Some(78));
     assert!(String::from_utf8_lossy(&output.stderr).contains("EXTERNAL_URL_FETCH_HOST_ALOWLIST"));
-}
-
-#[test]
-fn artifacts_are_stored_and_fetched_by_their_tenant_only() {
-    let home = CliHome::new();
-    let file = home.0.path().join("in.bin");
-    let content: Vec<u8> = (0..3_000_000_u32)
-        .map(|index| index.to_le_bytes()[1])
-        .collect();
-    std::fs::write(&file, &content).unwrap();
-    let put = line(&home.run(&["artifact", "put", file.to_str().unwrap(), "--json"]));
-    assert_eq!(put["size"], content.len());
-    let sha256 = put["sha256"].as_str().unwrap();
-    let out = home.0.path().join("out.bin");
-    let received = home.run(&["artifact", "get", sha256, "-o", out.to_str().unwrap()]);
-    assert!(received.status.success(), "{received:?}");
-    assert!(std::fs::read(&out).unwrap() == content);
-    let foreign = home.run(&["artifact", "get", sha256, "--tenant", "other", "--json"]);
-    assert_eq!(foreign.status.code(), Some(1));
-    assert_eq!(line(&foreign)["fault"]["code"], "not_found");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! `dray sandbox put`, `get` and `cp` of directories and several files, and transfers that a later command continues.
 
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -353,4 +353,49 @@ fn cp_between_two_containers_streams_and_the_engine_is_named_by_docker_host() {
         container.sh(&format!("cd {directory} && sha256sum ./b:ig ./-x && ls -A"))
     };
     assert_eq!(digest(&one, "/tmp/t"), digest(&two, "/tmp/copy"));
+}
+
+#[test]
+fn many_directories_are_made_where_some_exist_and_none_through_a_link_that_leads_out() {
+    let fixture = CopyFixture::new();
+    for number in 0..40 {
+        std::fs::create_dir_all(fixture.path(&format!("here/tree/d{number}/-a b/c"))).unwrap();
+    }
+    fixture.write("here/tree/d7/-a b/c/file.txt", "seven");
+    let sandbox = format!("local:{}", fixture.path("a").display());
+    std::fs::create_dir_all(fixture.path("a/tree/d3")).unwrap();
+    std::fs::create_dir(fixture.path("a/inside")).unwrap();
+    symlink("../inside", fixture.path("a/tree/d4")).unwrap();
+    fixture.copy(&["put", "tree", &sandbox, "."]);
+    for number in 0..40 {
+        let made = fixture.path(&format!("a/tree/d{number}/-a b/c"));
+        assert!(made.is_dir(), "{number}");
+        assert_eq!(mode(&made), 0o755);
+    }
+    assert_eq!(fixture.read("a/tree/d7/-a b/c/file.txt"), "seven");
+    // A link inside the sandbox is followed, as for a single directory.
+    assert!(fixture.path("a/inside/-a b/c").is_dir());
+    let sandbox = format!("local:{}", fixture.path("b").display());
+    std::fs::create_dir(fixture.path("outside")).unwrap();
+    std::fs::create_dir(fixture.path("b/tree")).unwrap();
+    symlink("../../outside", fixture.path("b/tree/d4")).unwrap();
+    let refused = fixture.run(&["put", "tree", &sandbox, "."]);
+    assert_eq!(refused.status.code(), Some(1), "{refused:?}");
+    assert!(fixture.names("outside").is_empty());
+}
+
+#[test]
+fn a_listing_says_how_many_entries_policy_leaves_out() {
+    let fixture = CopyFixture::new();
+    fixture.write("a/report.txt", "text");
+    fixture.write("a/.env", "KEY=1");
+    fixture.write("a/.netrc", "login");
+    let sandbox = format!("local:{}", fixture.path("a").display());
+    let listing = fixture.copy(&["ls", &sandbox]);
+    assert_eq!(listing["entries"].as_array().unwrap().len(), 1);
+    assert_eq!((&listing["denied"], &listing["truncated"]), (&2.into(), &false.into()));
+    let output = fixture.home.run(&["sandbox", "ls", &sandbox]);
+    let notes = String::from_utf8_lossy(&output.stderr);
+    assert!(notes.contains("refuses them: 2."), "{notes}");
+    assert_eq!(String::from_utf8_lossy(&output.stdout).lines().count(), 1);
 }

@@ -226,3 +226,43 @@ fn a_closed_terminal_stops_the_services_in_order() {
     let server = UpServer::start(home.0.path(), &["--no-console"], "chat completions: ");
     server.end_by("HUP");
 }
+
+#[tokio::test]
+async fn a_signal_ends_servers_whose_sandbox_does_not_respond_while_it_is_bound() {
+    for arguments in [
+        &[
+            "up",
+            "--no-console",
+            "--http=127.0.0.1:0",
+            "--grpc=127.0.0.1:0",
+            "--chat=127.0.0.1:0",
+            "--mcp=127.0.0.1:0",
+            "--mcp-sandbox=docker:web",
+        ][..],
+        &["mcp", "--http=127.0.0.1:0", "--sandbox=docker:web"],
+        &["mcp", "--sandbox=docker:web"],
+    ] {
+        let home = CliHome::new();
+        let engine = TcpListener::bind("127.0.0.1:0").unwrap();
+        let temporary = home.0.path().join("temporary");
+        fs::create_dir(&temporary).unwrap();
+        let mut command = home.dray(arguments);
+        let command = command
+            .env(
+                "DOCKER_HOST",
+                format!("tcp://{}", engine.local_addr().unwrap()),
+            )
+            .env("TMPDIR", &temporary)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        let mut child = command.spawn().unwrap();
+        // Kept open, as by a client that waits.
+        let input = child.stdin.take();
+        let silent = engine.accept().unwrap();
+        assert_eq!(end_by("-TERM", &mut child).await, Some(0), "{arguments:?}");
+        let left: Vec<_> = fs::read_dir(&temporary).unwrap().flatten().collect();
+        assert!(left.is_empty(), "{arguments:?}: {left:?}");
+        drop((input, silent));
+    }
+}

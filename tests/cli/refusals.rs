@@ -192,3 +192,36 @@ fn a_document_that_is_not_read_is_an_error_that_names_it() {
     assert_eq!(record.status.code(), Some(1), "{record:?}");
     assert_eq!(line(&record)["error_code"], "not_found");
 }
+
+#[test]
+fn options_that_the_mcp_server_would_refuse_are_not_installed() {
+    let home = CliHome::new();
+    for (options, words) in [
+        (&["--bogus"][..], &["behind `--`", "--bogus"][..]),
+        (&["--tools", "read,nothing"], &["behind `--`", "nothing"]),
+        (&["--confirm-send"], &["behind `--`", "--allow-send"]),
+        (&["--http", "127.0.0.1:7333"], &["behind `--`", "--url"]),
+        (&["--help"], &["behind `--`", "print text"]),
+        (&["install", "codex"], &["behind `--`", "another command"]),
+        (&["serve"], &["behind `--`", "serve"]),
+    ] {
+        for command in [
+            &["mcp", "install", "codex", "--"][..],
+            &["mcp", "bundle", "out.mcpb", "--"],
+        ] {
+            check_refused(&home, &[command, options].concat(), words);
+        }
+    }
+    assert!(!home.0.path().join(".codex").exists());
+    let valid = [
+        "mcp",
+        "install",
+        "codex",
+        "--",
+        "--tools",
+        "read,list",
+        "--state",
+        "/var/lib/dray",
+    ];
+    assert!(home.run(&valid).status.success());
+}

@@ -250,8 +250,8 @@ fn entry_table(
     listing: &v1::ListSandboxReply,
 ) -> Markup {
     html! {
-        @if listing.entries.is_empty() { p { "The directory is empty." } }
-        @else {
+        @if listing.entries.is_empty() && listing.denied == 0 { p { "The directory is empty." } }
+        @else if !listing.entries.is_empty() {
             table {
                 caption { "By name; links are not followed" }
                 thead { tr {
@@ -259,6 +259,9 @@ fn entry_table(
                 } }
                 tbody { @for entry in &listing.entries { (entry_row(session, location, entry)) } }
             }
+        }
+        @if listing.denied > 0 {
+            p.muted { "Left out, because the policy of transfers refuses them: " (listing.denied) "." }
         }
         @if listing.truncated { p.muted { "The directory has more entries than the " (MAX_ENTRIES) " that are shown." } }
     }

@@ -4,7 +4,7 @@
 //! - Other entries, comments, order, permissions and line breaks of the file are kept. A file that cannot be parsed, or
 //!   cannot be edited without another change, is refused and not changed; the error contains the entry to paste.
 //! - A file is replaced by a rename, so a client never reads a part of it. When another program changes the file while
-//!   it is edited, the edit starts again with the new content.
+//!   it is edited, the edit starts again with the new content. Concurrent calls wait for each other.
 //!
 //! ```
 //! use std::collections::BTreeMap;
@@ -47,6 +47,7 @@ mod entry;
 mod error;
 mod file;
 mod json;
+mod lock;
 pub mod registry;
 mod report;
 mod toml;
@@ -64,6 +65,7 @@ pub use self::report::{FileChange, InstallReport};
 
 use self::edit::{EditError, EditResult, EntryChange};
 use self::file::{ConfigFile, WriteOutcome};
+use self::lock::{ConfigLock, LOCK_TIMEOUT};
 
 /// The name of the entry that the command line writes.
 pub const DEFAULT_NAME: &str = "drayage";
@@ -125,6 +127,11 @@ pub fn install(options: &InstallOptions) -> Result<InstallReport, InstallError> 
         None => options.client.config_path(scope, &options.directories)?,
     };
     let entry = options.server.to_entry(options.client, &options.name);
+    let _lock = if options.print_only {
+        None
+    } else {
+        Some(lock_config(&path, options.action)?)
+    };
     for _ in 0..MAX_ATTEMPTS {
         let attempt = InstallAttempt {
             options,
@@ -138,6 +145,16 @@ pub fn install(options: &InstallOptions) -> Result<InstallReport, InstallError> 
         }
     }
     Err(InstallError::ChangedConcurrently(path))
+}
+
+/// Waits for other commands that change the same configuration.
+fn lock_config(path: &Path, action: InstallAction) -> Result<ConfigLock, InstallError> {
+    let target = file::resolve_target(path)?;
+    if action != InstallAction::Remove {
+        // Before the lock, so that the first commands of a new directory wait for each other too.
+        file::create_parent(&target)?;
+    }
+    ConfigLock::acquire(&target, LOCK_TIMEOUT)
 }
 
 /// One pass over the file as it was read.

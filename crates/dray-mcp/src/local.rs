@@ -18,7 +18,7 @@ use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, RenameFlags, Resolve
 use rustix::io::Errno;
 
 /// Most entries of a directory that are read.
-const MAX_ENTRIES: usize = 100_000;
+pub(crate) const MAX_ENTRIES: usize = 100_000;
 /// Most retries of an open that concurrent renames disturb.
 const MAX_RACE_RETRIES: usize = 32;
 
@@ -52,6 +52,17 @@ pub(crate) struct LocalEntry {
     pub(crate) kind: &'static str,
     /// Bytes; 0 for directories.
     pub(crate) size: u64,
+}
+
+/// A part of the entries of a directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct LocalPage {
+    /// Entries by name. Those that were removed during the listing are left out.
+    pub(crate) entries: Vec<LocalEntry>,
+    /// Whether there are entries after these.
+    pub(crate) has_more: bool,
+    /// Whether the directory has more than [`MAX_ENTRIES`] entries, so that some are on no page.
+    pub(crate) is_cut: bool,
 }
 
 impl LocalRoot {
@@ -98,24 +109,36 @@ impl LocalRoot {
         ))
     }
 
-    /// The entries of a directory, sorted by name. Links are named, not followed.
+    /// At most `limit` entries of a directory, sorted by name, after `offset` others. Links are named, not followed. Of
+    /// the other entries only the names are read, [`MAX_ENTRIES`] at most.
     ///
     /// # Errors
     ///
     /// The path leads out, or is not a directory that may be read.
-    pub(crate) fn list(&self, path: &str) -> Result<Vec<LocalEntry>, Fault> {
+    pub(crate) fn list(&self, path: &str, offset: usize, limit: usize) -> Result<LocalPage, Fault> {
         let beneath = self.beneath(path)?;
         let directory = self.resolve(path, &beneath, OFlags::RDONLY | OFlags::DIRECTORY)?;
-        let mut entries = Vec::new();
         let read = Dir::read_from(&directory).map_err(|error| file_fault(path, error))?;
-        for entry in read.take(MAX_ENTRIES) {
+        let mut names = Vec::new();
+        let mut is_cut = false;
+        for entry in read {
             let entry = entry.map_err(|error| file_fault(path, error))?;
-            let raw = entry.file_name().to_bytes();
-            if matches!(raw, b"." | b"..") {
+            let name = entry.file_name();
+            if matches!(name.to_bytes(), b"." | b"..") {
                 continue;
             }
+            is_cut = names.len() == MAX_ENTRIES;
+            if is_cut {
+                break;
+            }
+            names.push(name.to_owned());
+        }
+        names.sort_unstable();
+        let mut rest = names.iter().skip(offset);
+        let mut entries = Vec::new();
+        for name in rest.by_ref().take(limit) {
             let stat_result =
-                rustix::fs::statat(&directory, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW);
+                rustix::fs::statat(&directory, name.as_c_str(), AtFlags::SYMLINK_NOFOLLOW);
             // An entry that was removed meanwhile is left out.
             let Ok(stat) = stat_result else { continue };
             let kind = entry_kind(stat.st_mode);
@@ -125,13 +148,16 @@ impl LocalRoot {
                 u64::try_from(stat.st_size).unwrap_or_default()
             };
             entries.push(LocalEntry {
-                name: String::from_utf8_lossy(raw).into_owned(),
+                name: name.to_string_lossy().into_owned(),
                 kind,
                 size,
             });
         }
-        entries.sort_by(|one, other| one.name.cmp(&other.name));
-        Ok(entries)
+        Ok(LocalPage {
+            entries,
+            has_more: rest.next().is_some(),
+            is_cut,
+        })
     }
 
     /// Begins a new file. It gets its name when it is complete.
@@ -149,7 +175,14 @@ impl LocalRoot {
         } else {
             parent
         };
-        let directory = self.resolve(path, parent, OFlags::RDONLY | OFlags::DIRECTORY)?;
+        let directory = self.resolve(path, parent, OFlags::RDONLY | OFlags::DIRECTORY);
+        let directory = directory.map_err(|fault| {
+            if fault.detail == "not_found" {
+                missing_directory_fault(path)
+            } else {
+                fault
+            }
+        })?;
         let flags =
             OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         // Never used twice: a name that is free again after `finish` must not be removed with its former file.
@@ -306,6 +339,18 @@ fn write_fault(path: &str, error: &std::io::Error) -> Fault {
     )
     .detail("local_write")
     .advice("The disk may be full; the user can see why.")
+}
+
+fn missing_directory_fault(path: &str) -> Fault {
+    Fault::new(
+        FaultCode::NotFound,
+        format!(
+            "The directory of `{}` does not exist.",
+            displayed_path(path)
+        ),
+    )
+    .detail("not_found")
+    .advice("Name a file in a directory that exists; `list` shows them.")
 }
 
 fn file_fault(path: &str, error: Errno) -> Fault {

@@ -38,7 +38,7 @@ pub(crate) fn templates() -> Vec<ResourceTemplate> {
             "dray://receipt/{id}",
             "receipt",
             "Receipt",
-            "What became of a delivery of this session.",
+            "The outcome of a delivery of this session.",
         ),
     ]
     .map(|(template, name, title, description)| {

@@ -7,11 +7,16 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 use std::path::Path;
+use std::sync::Barrier;
+use std::thread;
 
 use dray_mcp::install::{
     Client, ClientDirectories, FileChange, InstallAction, InstallError, InstallOptions,
     InstallScope, OperatingSystem, ServerLaunch, install,
 };
+
+/// Commands that change one file at the same time.
+const CONCURRENT_COMMANDS: usize = 20;
 
 fn options(home: &Path) -> InstallOptions {
     InstallOptions {
@@ -159,4 +164,55 @@ fn a_directory_that_cannot_be_written_is_named() {
     assert!(error.to_string().contains("nothing was changed"), "{error}");
     assert_eq!(fs::read_to_string(&path).unwrap(), "{\"a\": 1}");
     assert_eq!(names(home.path()), [".claude.json"]);
+}
+
+#[test]
+fn concurrent_commands_all_write_their_entries_and_lose_none() {
+    for client in [
+        Client::Cursor,
+        Client::Codex,
+        Client::Goose,
+        Client::OpenCode,
+    ] {
+        let home = tempfile::tempdir().unwrap();
+        let named = |number: usize| InstallOptions {
+            client,
+            name: format!("entry-{number}"),
+            ..options(home.path())
+        };
+        let all = |action: InstallAction| {
+            let barrier = Barrier::new(CONCURRENT_COMMANDS);
+            thread::scope(|scope| {
+                for number in 0..CONCURRENT_COMMANDS {
+                    let options = InstallOptions {
+                        action,
+                        ..named(number)
+                    };
+                    let barrier = &barrier;
+                    scope.spawn(move || {
+                        barrier.wait();
+                        install(&options).unwrap();
+                    });
+                }
+            });
+        };
+        all(InstallAction::Install { replace: false });
+        for number in 0..CONCURRENT_COMMANDS {
+            let report = install(&named(number)).unwrap();
+            assert_eq!(report.change, FileChange::Unchanged, "{client:?} {number}");
+        }
+        all(InstallAction::Remove);
+        let report = install(&InstallOptions {
+            action: InstallAction::Remove,
+            ..named(0)
+        })
+        .unwrap();
+        assert_eq!(report.change, FileChange::Absent, "{client:?}");
+        assert!(!report.path.exists(), "{client:?}");
+        // Neither locks nor temporary files stay behind.
+        assert!(
+            names(report.path.parent().unwrap()).is_empty(),
+            "{client:?}"
+        );
+    }
 }

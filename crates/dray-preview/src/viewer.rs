@@ -5,8 +5,8 @@ use axum::response::Response;
 use dray_presentation::name::shown_text;
 use dray_presentation::size::human_size;
 use dray_sandbox::metadata::Entry;
-use dray_sandbox::{Error, ErrorKind, FileKind, Listing};
-use dray_transfer_engine::ListOptions;
+use dray_sandbox::{Error, ErrorKind, FileKind};
+use dray_transfer_engine::{ListOptions, PermittedListing};
 use http::StatusCode;
 use maud::{DOCTYPE, Markup, html};
 
@@ -180,15 +180,16 @@ async fn directory(view: &SandboxView) -> Result<Markup, PreviewError> {
     })
 }
 
-fn entry_table(view: &SandboxView, here: &Location, listing: &Listing) -> Markup {
+fn entry_table(view: &SandboxView, here: &Location, listing: &PermittedListing) -> Markup {
     html! {
-        @if listing.entries.is_empty() { p { "The directory is empty." } }
-        @else {
+        @if listing.entries.is_empty() && listing.denied == 0 { p { "The directory is empty." } }
+        @else if !listing.entries.is_empty() {
             table {
                 thead { tr { th scope="col" { "Name" } th scope="col" { "Size" } } }
                 tbody { @for entry in &listing.entries { (entry_row(view, here, entry)) } }
             }
         }
+        @if listing.denied > 0 { p { "Left out, because policy refuses them: " (listing.denied) "." } }
         @if listing.truncated { p { "There are more than these " (MAX_LISTED_ENTRIES) " entries." } }
     }
 }

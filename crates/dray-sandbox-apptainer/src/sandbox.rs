@@ -5,9 +5,10 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use dray_sandbox::{
     Body, CommandRequest, Error, ErrorKind, Fingerprint, Follow, Handle, Listing, Metadata, Probe,
-    Read, Sandbox, SandboxCommand, SandboxPath, Transport, Write,
+    Read, ReadDigest, Sandbox, SandboxCommand, SandboxPath, State, Transport, Write,
 };
 use dray_sandbox_exec::{ExecFiles, GuardedExec, IncarnationGuard, LocalExec};
+use tokio::sync::oneshot;
 
 use crate::exchange::BoundExchange;
 
@@ -107,6 +108,20 @@ impl Sandbox for ApptainerSandbox {
         bound.local.read(read).await
     }
 
+    fn reads_with_digest(&self, read: &Read<'_>) -> bool {
+        // Files of the exchange directory are read on this host, where no command computes a digest beside the copy.
+        read.transport != Transport::Direct && self.files.reads_with_digest(read)
+    }
+
+    async fn read_with_digest(&self, read: Read<'_>) -> Result<(Body, ReadDigest), Error> {
+        if read.transport != Transport::Direct {
+            return self.files.read_with_digest(read).await;
+        }
+        // A dropped sender is how a digest that was not computed looks to the caller.
+        let (_, none) = oneshot::channel();
+        Ok((self.read(read).await?, none))
+    }
+
     async fn write(&self, write: Write<'_>, body: Body) -> Result<(), Error> {
         if write.transport != Transport::Direct {
             return self.files.write(write, body).await;
@@ -117,6 +132,21 @@ impl Sandbox for ApptainerSandbox {
             ..write
         };
         bound.local.write(write, body).await
+    }
+
+    async fn write_with_digest(
+        &self,
+        write: Write<'_>,
+        body: Body,
+    ) -> Result<Option<Fingerprint>, Error> {
+        if write.transport == Transport::Direct {
+            return self.write(write, body).await.map(|()| None);
+        }
+        self.files.write_with_digest(write, body).await
+    }
+
+    async fn state(&self, path: &SandboxPath) -> Result<State, Error> {
+        self.files.state(path).await
     }
 
     async fn change_marker(&self, path: &SandboxPath) -> Result<Option<String>, Error> {
@@ -138,6 +168,10 @@ impl Sandbox for ApptainerSandbox {
 
     async fn make_directory(&self, path: &SandboxPath) -> Result<(), Error> {
         self.files.make_directory(path).await
+    }
+
+    async fn make_directories(&self, paths: &[SandboxPath]) -> Result<(), Error> {
+        self.files.make_directories(paths).await
     }
 
     async fn remove(&self, path: &SandboxPath, recursive: bool) -> Result<(), Error> {

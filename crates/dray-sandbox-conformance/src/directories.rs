@@ -161,6 +161,32 @@ pub(super) async fn directories_are_made_with_their_parents(
     expect_bytes("the file", &context.read(&file).await?, b"x")
 }
 
+pub(super) async fn several_directories_are_made_with_their_parents(
+    context: &CaseContext<'_>,
+) -> Result<(), CaseEnd> {
+    let existing = context.path("existing")?;
+    context.sandbox.make_directory(&existing).await?;
+    let mut paths = vec![existing];
+    // More bytes than one command line of any channel has.
+    for number in 0..200 {
+        let long = format!("{number:0200}");
+        paths.push(context.path("many")?.join(long)?.join("-inner")?);
+    }
+    context.sandbox.make_directories(&paths).await?;
+    context.sandbox.make_directories(&paths).await?;
+    for path in &paths {
+        let made = context.sandbox.stat(path, Follow::No).await?;
+        expect_equal("kind", made.kind, FileKind::Directory)?;
+    }
+    let file = context.put("file", b"x").await?;
+    let both = [context.path("other")?, file];
+    expect_error(
+        "over a file",
+        context.sandbox.make_directories(&both).await,
+        &[ErrorKind::NotDirectory, ErrorKind::Exists],
+    )
+}
+
 pub(super) async fn files_and_links_are_removed(context: &CaseContext<'_>) -> Result<(), CaseEnd> {
     let file = context.put("file", b"x").await?;
     context.sandbox.remove(&file, false).await?;

@@ -159,6 +159,7 @@ pub const CONFORMANCE_CASES: &[(&str, Case)] = case_list![
     directories::a_listing_stops_at_its_limit,
     directories::only_directories_are_listed,
     directories::directories_are_made_with_their_parents,
+    directories::several_directories_are_made_with_their_parents,
     directories::files_and_links_are_removed,
     directories::directories_are_removed_only_on_request,
     names::every_name_survives,

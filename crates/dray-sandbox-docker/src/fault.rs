@@ -139,6 +139,14 @@ pub(crate) fn runs_no_commands(error: &Error) -> bool {
     error.kind() == ErrorKind::ToolMissing || stopped(error)
 }
 
+/// The failure of a container whose shell gave no response in time.
+pub(crate) fn hung_shell() -> Error {
+    Error::new(
+        ErrorKind::ToolMissing,
+        "the shell of the container does not answer",
+    )
+}
+
 /// Whether the failure means that the container is stopped or paused.
 pub(crate) fn stopped(error: &Error) -> bool {
     matches!(

@@ -18,7 +18,7 @@ use tokio::time::{Instant, timeout};
 
 use crate::client::Client;
 use crate::exec::DockerExec;
-use crate::fault::{runs_no_commands, stopped};
+use crate::fault::{hung_shell, runs_no_commands, stopped};
 use crate::mounts::Mounts;
 use crate::resolve::{ResolvedPath, resolve};
 use crate::user::ContainerUser;
@@ -100,13 +100,13 @@ impl DockerSandbox {
         } else {
             // Every following request would wait for the whole time limit as well.
             *self.hung.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
-            Err(hung_shell_error())
+            Err(hung_shell())
         }
     }
 
     fn check_shell(&self) -> Result<(), Error> {
         if self.is_hung() {
-            Err(hung_shell_error())
+            Err(hung_shell())
         } else {
             Ok(())
         }
@@ -236,11 +236,6 @@ impl DockerSandbox {
             life_ms: None,
         })
     }
-}
-
-fn hung_shell_error() -> Error {
-    let hung = "the shell of the container does not answer";
-    Error::new(ErrorKind::ToolMissing, hung)
 }
 
 #[async_trait]
@@ -429,6 +424,10 @@ impl Sandbox for DockerSandbox {
 
     async fn make_directory(&self, path: &SandboxPath) -> Result<(), Error> {
         self.request(self.commands.make_directory(path)).await
+    }
+
+    async fn make_directories(&self, paths: &[SandboxPath]) -> Result<(), Error> {
+        self.request(self.commands.make_directories(paths)).await
     }
 
     async fn remove(&self, path: &SandboxPath, recursive: bool) -> Result<(), Error> {

@@ -28,6 +28,10 @@ const DIGEST_SCRIPT: &str = concat!(
     include_str!("script/digest.sh")
 );
 
+/// Bytes of the paths that one script gets. With the script they fit into the arguments of every channel, of which that of
+/// Kubernetes is the shortest with 19 KiB.
+const MAX_PATH_ARGUMENT_BYTES: usize = 8 << 10;
+
 /// Files over [`Exec`]. A backend that can run commands delegates to this type the operations that its API does not
 /// offer. Every method keeps the contract of the method of [`dray_sandbox::Sandbox`] with the same name. A value
 /// belongs to one incarnation: it remembers which programs the sandbox has.
@@ -271,9 +275,27 @@ impl<E: Exec + 'static> ExecFiles<E> {
 
     /// See [`dray_sandbox::Sandbox::make_directory`]. Missing parents are made with it.
     pub async fn make_directory(&self, path: &SandboxPath) -> Result<(), Error> {
+        self.make_directories(std::slice::from_ref(path)).await
+    }
+
+    /// See [`dray_sandbox::Sandbox::make_directories`].
+    pub async fn make_directories(&self, paths: &[SandboxPath]) -> Result<(), Error> {
         let script = include_str!("script/directory.sh");
-        let reply = self.run_script(script, &[path.as_bytes()], None).await?;
-        reply.check("text")
+        let mut rest = paths;
+        while !rest.is_empty() {
+            let mut bytes = 0;
+            let fitting = rest.iter().take_while(|path| {
+                bytes += path.as_bytes().len();
+                bytes <= MAX_PATH_ARGUMENT_BYTES
+            });
+            // At least one, because every path fits by itself.
+            let (batch, next) = rest.split_at(fitting.count().clamp(1, rest.len()));
+            let arguments: Vec<_> = batch.iter().map(SandboxPath::as_bytes).collect();
+            let reply = self.run_script(script, &arguments, None).await?;
+            reply.check("text")?;
+            rest = next;
+        }
+        Ok(())
     }
 
     /// See [`dray_sandbox::Sandbox::remove`]. The root is refused before a script runs.

@@ -169,6 +169,10 @@ impl<E: Exec + 'static> Sandbox for ExecSandbox<E> {
         self.files.make_directory(path).await
     }
 
+    async fn make_directories(&self, paths: &[SandboxPath]) -> Result<(), Error> {
+        self.files.make_directories(paths).await
+    }
+
     async fn remove(&self, path: &SandboxPath, recursive: bool) -> Result<(), Error> {
         self.files.remove(path, recursive).await
     }

@@ -200,6 +200,10 @@ impl<P: Provider> Sandbox for HostedSandbox<P> {
         self.commands.make_directory(path).await
     }
 
+    async fn make_directories(&self, paths: &[SandboxPath]) -> Result<(), Error> {
+        self.commands.make_directories(paths).await
+    }
+
     async fn remove(&self, path: &SandboxPath, recursive: bool) -> Result<(), Error> {
         self.commands.remove(path, recursive).await
     }

@@ -271,6 +271,17 @@ impl Sandbox for ModalSandbox {
         made
     }
 
+    async fn make_directories(&self, paths: &[SandboxPath]) -> Result<(), Error> {
+        let made = self.files.make_directories(paths).await;
+        if lacks_tool(&made) {
+            for path in paths {
+                self.tools.make_directory(path).await?;
+            }
+            return Ok(());
+        }
+        made
+    }
+
     async fn remove(&self, path: &SandboxPath, recursive: bool) -> Result<(), Error> {
         let removed = self.files.remove(path, recursive).await;
         if lacks_tool(&removed) {

@@ -3,6 +3,7 @@
 //! receipts are those of the service. It has no sessions.
 
 mod copy;
+mod directories;
 mod listing;
 mod pipe;
 

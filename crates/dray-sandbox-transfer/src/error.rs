@@ -204,6 +204,12 @@ pub fn sandbox(error: &dray_sandbox::Error) -> Fault {
             "The file system of this host is read-only.".to_owned(),
             advice(kind),
         ),
+        ErrorKind::OutsideRoot if error.works_in_root() => (
+            "The sandbox works in `/`, and that alone permits no path in it.".to_owned(),
+            "Name a directory that is allowed, such as /tmp or the home of the user; or bind the session with another \
+             working directory, or list directories in `sandbox-transfer.policy.roots`. For containers, `WORKDIR` in \
+             the image sets the directory.",
+        ),
         _ if error.counts_entries() => (
             message,
             "Copy its subdirectories one at a time, or pack them into one file first.",
@@ -241,6 +247,19 @@ mod tests {
             );
             assert_eq!(fault.detail, kind.as_str());
         }
+    }
+
+    #[test]
+    fn a_sandbox_that_works_in_its_root_is_named_as_the_reason() {
+        let outside = || dray_sandbox::Error::new(ErrorKind::OutsideRoot, "/data.txt");
+        let fault = sandbox(&outside().with_root_as_working_directory());
+        assert!(fault.message.contains("works in `/`"), "{fault:?}");
+        assert!(fault.advice.contains("WORKDIR"), "{fault:?}");
+        assert_eq!(fault.detail, "outside_root");
+        assert_eq!(
+            sandbox(&outside()).message,
+            ErrorKind::OutsideRoot.sentence()
+        );
     }
 
     #[test]

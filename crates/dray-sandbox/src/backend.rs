@@ -246,6 +246,15 @@ pub trait Sandbox: Debug + Send + Sync {
     /// error.
     async fn make_directory(&self, path: &SandboxPath) -> Result<(), Error>;
 
+    /// Makes several directories and their missing parents, as [`Self::make_directory`] does. A backend that runs
+    /// commands needs one request for many of them. On failure some may have been made.
+    async fn make_directories(&self, paths: &[SandboxPath]) -> Result<(), Error> {
+        for path in paths {
+            self.make_directory(path).await?;
+        }
+        Ok(())
+    }
+
     /// Removes a file, or with `recursive` a directory and what is in it. A link is removed, not followed.
     async fn remove(&self, path: &SandboxPath, recursive: bool) -> Result<(), Error>;
 

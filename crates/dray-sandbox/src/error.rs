@@ -213,6 +213,7 @@ pub struct Error {
     counts_entries: bool,
     retry_after: Option<Duration>,
     on_this_host: bool,
+    works_in_root: bool,
     source: Option<Box<dyn StdError + Send + Sync>>,
 }
 
@@ -226,6 +227,7 @@ impl Error {
             counts_entries: false,
             retry_after: None,
             on_this_host: false,
+            works_in_root: false,
             source: None,
         }
     }
@@ -265,6 +267,18 @@ impl Error {
     pub const fn of_this_host(mut self) -> Self {
         self.on_this_host = true;
         self
+    }
+
+    /// Adds that the working directory is `/`, for which reason the paths in it are not permitted.
+    #[must_use]
+    pub const fn with_root_as_working_directory(mut self) -> Self {
+        self.works_in_root = true;
+        self
+    }
+
+    /// Whether a path was refused because the working directory is `/`.
+    pub const fn works_in_root(&self) -> bool {
+        self.works_in_root
     }
 
     /// Whether a file of this host failed, and not the sandbox.

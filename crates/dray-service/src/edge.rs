@@ -178,6 +178,7 @@ pub async fn serve_with(
         // Dropping the start closes all that it had opened.
         _ = signals.next() => return Ok(ExitStatus::Failure),
     };
+    running.mark_long_lived();
     started(&running);
     signals.next().await;
     // The second signal is caught, too, so that the exit status shows that the stop did not complete.

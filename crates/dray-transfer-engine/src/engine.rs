@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use dray_sandbox::backend::{Follow, Sandbox};
 use dray_sandbox::error::{Error, ErrorKind};
 use dray_sandbox::handle::Handle;
-use dray_sandbox::metadata::{FileKind, Listing, Metadata, Probe, Transport};
+use dray_sandbox::metadata::{Entry, FileKind, Metadata, Probe, Transport};
 use dray_sandbox::path::SandboxPath;
 use tokio::sync::{OnceCell, Semaphore, SemaphorePermit};
 use tokio::time::timeout;
@@ -30,6 +30,18 @@ pub struct Engine {
     pub(super) tasks: TaskTracker,
     probe: OnceCell<Probe>,
     history: Mutex<TransferHistory>,
+}
+
+/// The entries of a directory that policy permits, perhaps cut.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PermittedListing {
+    /// The entries in the order of their paths.
+    pub entries: Vec<Entry>,
+    /// Whether there are more entries than the limit allowed.
+    pub truncated: bool,
+    /// Entries within the limit that policy refuses. Callers report the number, so that a directory does not look
+    /// complete or empty.
+    pub denied: usize,
 }
 
 /// Facts about the sandbox that earlier transfers learned.
@@ -183,7 +195,7 @@ impl Engine {
         &self,
         path: &SandboxPath,
         options: &ListOptions<'_>,
-    ) -> Result<Listing, Error> {
+    ) -> Result<PermittedListing, Error> {
         let directory = self.stat(options.policy, path, Follow::Yes).await?;
         if directory.kind != FileKind::Directory {
             return Err(Error::new(
@@ -194,14 +206,20 @@ impl Engine {
         let listing = self
             .sandbox
             .list(&directory.real_path, options.depth, options.limit);
-        let mut listing = self.with_response_timeout(listing).await?;
-        listing.entries.retain(|entry| {
+        let listing = self.with_response_timeout(listing).await?;
+        let mut entries = listing.entries;
+        let listed = entries.len();
+        entries.retain(|entry| {
             options
                 .policy
                 .check(&entry.path, TransferDirection::Outbound)
                 .is_ok()
         });
-        Ok(listing)
+        Ok(PermittedListing {
+            denied: listed - entries.len(),
+            entries,
+            truncated: listing.truncated,
+        })
     }
 
     /// Removes a file, a link (not its target), or with `recursive` a directory. A root is never removed. This

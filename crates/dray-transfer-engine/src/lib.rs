@@ -50,7 +50,7 @@ mod tree;
 mod view;
 mod witness;
 
-pub use engine::Engine;
+pub use engine::{Engine, PermittedListing};
 pub use file::{FileSink, FileSource};
 pub use options::{Collision, EngineOptions, GetOptions, ListOptions, PutOptions};
 pub use peer::{BytesSource, Progress, Sink, Source, VecSink};

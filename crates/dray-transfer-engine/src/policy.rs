@@ -34,6 +34,8 @@ pub enum TransferDirection {
 pub struct Policy {
     /// A path must lie beneath one of these.
     pub(crate) roots: Vec<SandboxPath>,
+    /// Whether the root `.` permits nothing, because the working directory is `/`.
+    pub(crate) works_in_root: bool,
     /// The roots that an operator configured as absolute paths.
     pub(crate) configured_roots: Vec<SandboxPath>,
     /// Homes of the sandbox user, as reported and with links resolved; empty when unknown.
@@ -77,6 +79,7 @@ impl Policy {
         Self {
             configured_roots: roots.clone(),
             roots,
+            works_in_root: false,
             homes: Vec::new(),
             allow: Vec::new(),
             deny: Vec::new(),
@@ -110,6 +113,7 @@ impl Policy {
                 kind: ErrorKind::DeniedPath,
                 rule,
                 path: path.clone(),
+                works_in_root: false,
             });
         }
         if self.roots.iter().any(|root| path.is_beneath(root)) {
@@ -119,6 +123,7 @@ impl Policy {
             kind: ErrorKind::OutsideRoot,
             rule: "roots".to_owned(),
             path: path.clone(),
+            works_in_root: self.works_in_root,
         })
     }
 
@@ -145,6 +150,7 @@ impl Policy {
             kind: ErrorKind::DeniedPath,
             rule: "private key file".to_owned(),
             path: path.clone(),
+            works_in_root: false,
         })
     }
 
@@ -185,6 +191,8 @@ pub struct Refusal {
     pub rule: String,
     /// The path that the rule refused.
     pub path: SandboxPath,
+    /// Whether the root `.` permits nothing, because the working directory is `/`.
+    pub works_in_root: bool,
 }
 
 impl Refusal {
@@ -213,6 +221,10 @@ impl std::error::Error for Refusal {}
 
 impl From<Refusal> for Error {
     fn from(refusal: Refusal) -> Self {
-        Self::new(refusal.kind, refusal.to_string())
+        let error = Self::new(refusal.kind, refusal.to_string());
+        if refusal.works_in_root {
+            return error.with_root_as_working_directory();
+        }
+        error
     }
 }

@@ -89,6 +89,14 @@ pub(crate) struct Cli {
     pub(crate) command: DrayCommand,
 }
 
+/// The sentence about what is wrong with arguments, without the usage that follows it.
+pub(crate) fn argument_problem(error: &clap::Error) -> String {
+    let text = error.render().to_string();
+    // The usage comes after an empty line.
+    let text = text.split("\n\n").next().unwrap_or_default();
+    text.strip_prefix("error: ").unwrap_or(text).to_owned()
+}
+
 /// Options of every command.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct GlobalOptions {

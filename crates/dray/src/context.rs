@@ -225,9 +225,9 @@ impl SystemConnection {
                 Err(OpenError::Served(folder)) => folder,
                 Err(OpenError::Failed(failure)) => return Err(failure),
             };
-            // Another command may use the directory for a moment; only `dray up` uses it for longer.
+            // Another command may use the directory for a moment; servers, which mark it, use it for longer.
             let is_last = Instant::now() >= end;
-            if only_keys || is_last {
+            if only_keys || is_last || dray_store::embedded::is_long_lived(&busy) {
                 let opened = Self::beside(sources.clone(), &busy, tenant_of(global)?).await;
                 if is_last || opened.is_ok() {
                     return opened;
@@ -388,6 +388,13 @@ impl SystemConnection {
             running: None,
             folder: None,
         })
+    }
+
+    /// Marks the services that run here as running until they are stopped ([`RunningHost::mark_long_lived`]).
+    pub(crate) fn mark_long_lived(&self) {
+        if let Some(running) = &self.running {
+            running.mark_long_lived();
+        }
     }
 
     /// The store, or a usage error for a command that was opened without one.

@@ -94,11 +94,10 @@ fn report_arguments(error: &clap::Error) -> ExitCode {
     if !words.any(|word| word == "--json") {
         return ExitCode::from(2);
     }
-    let text = error.render().to_string();
-    // Without the usage, which comes after an empty line.
-    let text = text.split("\n\n").next().unwrap_or_default();
-    let text = text.strip_prefix("error: ").unwrap_or(text).to_owned();
-    finish_command(Err(CommandFailure::Usage(text)), true)
+    finish_command(
+        Err(CommandFailure::Usage(cli::argument_problem(error))),
+        true,
+    )
 }
 
 /// Reports how the command ended, and returns its exit code.

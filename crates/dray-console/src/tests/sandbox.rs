@@ -35,6 +35,7 @@ async fn a_directory_is_browsed_and_names_of_files_are_text() {
                     entry("/work/<script>alert(1)</script>", SandboxEntryKind::File),
                 ],
                 truncated: false,
+                denied: 2,
             }),
             _ => Err(Fault::new(FaultCode::Denied, "The path may not be used.")),
         })
@@ -58,6 +59,10 @@ async fn a_directory_is_browsed_and_names_of_files_are_text() {
     );
     assert!(page.body.contains("&lt;script&gt;") && !page.body.contains("<script>alert"));
     assert!(page.body.contains("data-drop"), "{page:?}");
+    assert!(
+        page.body.contains("policy of transfers refuses them: 2."),
+        "{page:?}"
+    );
     let refused = console
         .get("/sandboxes?session=chat-1&path=/etc", Some(&login))
         .await;

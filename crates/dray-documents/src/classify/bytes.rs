@@ -33,19 +33,19 @@ pub(super) fn read_up_to(input: &mut dyn Input, offset: u64, limit: u64) -> io::
 }
 
 /// Reads a `u16` at an offset; 0 when it is not completely inside `bytes`.
-pub(super) fn u16_at(bytes: &[u8], offset: usize) -> u16 {
+pub(crate) fn u16_at(bytes: &[u8], offset: usize) -> u16 {
     let two = bytes.get(offset..).and_then(|rest| rest.first_chunk());
     two.copied().map_or(0, u16::from_le_bytes)
 }
 
 /// Reads a `u32` at an offset; 0 when it is not completely inside `bytes`.
-pub(super) fn u32_at(bytes: &[u8], offset: usize) -> u32 {
+pub(crate) fn u32_at(bytes: &[u8], offset: usize) -> u32 {
     let four = bytes.get(offset..).and_then(|rest| rest.first_chunk());
     four.copied().map_or(0, u32::from_le_bytes)
 }
 
 /// Reads a `u64` at an offset; 0 when it is not completely inside `bytes`.
-pub(super) fn u64_at(bytes: &[u8], offset: usize) -> u64 {
+pub(crate) fn u64_at(bytes: &[u8], offset: usize) -> u64 {
     let eight = bytes.get(offset..).and_then(|rest| rest.first_chunk());
     eight.copied().map_or(0, u64::from_le_bytes)
 }

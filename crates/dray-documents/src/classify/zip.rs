@@ -188,15 +188,30 @@ impl Contents {
         if let Some(mark) = EntryMark::of(&lower).filter(|mark| !self.has(*mark)) {
             self.seen.push(mark);
         }
-        if DECIDING_PARTS
+        if let Some(part) = DECIDING_PARTS
             .iter()
-            .any(|name| name.eq_ignore_ascii_case(&lower))
-            && self.entry(&lower).is_none()
+            .find(|name| name.eq_ignore_ascii_case(&lower))
         {
-            self.deciding.push(entry.clone());
+            self.add_deciding(part, &entry);
         }
         if self.first.is_none() {
             self.first = Some(entry);
+        }
+    }
+}
+
+impl Contents {
+    /// Keeps the entry that a conversion would read: of equal names the last, and the right case before any other. The
+    /// type must not come from another entry than the content.
+    fn add_deciding(&mut self, part: &str, entry: &Entry) {
+        let known = self.deciding.iter_mut();
+        let known = known
+            .into_iter()
+            .find(|known| known.name.eq_ignore_ascii_case(part));
+        match known {
+            None => self.deciding.push(entry.clone()),
+            Some(known) if known.name == entry.name || entry.name == part => *known = entry.clone(),
+            Some(_) => {}
         }
     }
 }

@@ -90,6 +90,12 @@ pub enum InstallError {
         /// The entry in the format of the file.
         snippet: String,
     },
+    /// Another program held the lock of the directory until the end of the wait.
+    #[error(
+        "{0} is locked by another program, which did not release it within 10 s; nothing was changed. \
+         Try again when it has ended"
+    )]
+    Locked(PathBuf),
     /// Another program changed the file each time, between reading and writing.
     #[error("{0} was changed by another program in the meantime; its changes are kept. Try again")]
     ChangedConcurrently(PathBuf),

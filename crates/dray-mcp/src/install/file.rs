@@ -76,10 +76,7 @@ impl ConfigFile {
             source,
         };
         let directory = self.target.parent().unwrap_or(Path::new("."));
-        fs::create_dir_all(directory).map_err(|source| InstallError::Write {
-            path: directory.to_owned(),
-            source,
-        })?;
+        create_parent(&self.target)?;
         let mut staged = stage_file(directory, scope).map_err(write_error)?;
         staged.write_all(content.as_bytes()).map_err(write_error)?;
         if let Some(metadata) = &self.metadata {
@@ -128,6 +125,20 @@ impl ConfigFile {
     fn has_changed(&self) -> Result<bool, InstallError> {
         Ok(Self::read(&self.target)?.content != self.content)
     }
+}
+
+/// The file behind all links of `path`.
+pub(super) fn resolve_target(path: &Path) -> Result<PathBuf, InstallError> {
+    Ok(resolve_link(path)?.0)
+}
+
+/// Creates the directory of a file, with its parents.
+pub(super) fn create_parent(target: &Path) -> Result<(), InstallError> {
+    let directory = target.parent().unwrap_or(Path::new("."));
+    fs::create_dir_all(directory).map_err(|source| InstallError::Write {
+        path: directory.to_owned(),
+        source,
+    })
 }
 
 /// A temporary file in the same directory, so that a rename replaces the file.

@@ -87,7 +87,7 @@ fn no_path_leads_out_of_the_root() {
         // The result does not depend on files outside, and contains no more of their paths than the caller wrote.
         let written = path.contains(fixture.folder.path().to_str().unwrap());
         assert!(written || !fault.message.contains("/tmp"), "{fault:?}");
-        let listed = fixture.root.list(path).unwrap_err();
+        let listed = fixture.root.list(path, 0, 10).unwrap_err();
         assert_ne!(listed.detail, "", "{path}");
         assert!(fixture.root.create_file(&format!("{path}/new")).is_err());
     }
@@ -191,8 +191,9 @@ fn a_renamed_root_stays_the_directory_that_was_opened() {
 fn a_listing_names_links_without_following_them() {
     let fixture = RootFixture::new();
     symlink("/etc", fixture.folder.path().join("data/etc")).unwrap();
-    let entries = fixture.root.list(".").unwrap();
-    let names_and_kinds: Vec<_> = entries
+    let page = fixture.root.list(".", 0, 10).unwrap();
+    let names_and_kinds: Vec<_> = page
+        .entries
         .iter()
         .map(|entry| (entry.name.as_str(), entry.kind))
         .collect();
@@ -200,7 +201,36 @@ fn a_listing_names_links_without_following_them() {
         names_and_kinds,
         [("a.txt", "file"), ("etc", "symlink"), ("sub", "dir")]
     );
-    assert_eq!(fixture.root.list("etc").unwrap_err().detail, "outside_root");
+    assert_eq!(
+        fixture.root.list("etc", 0, 10).unwrap_err().detail,
+        "outside_root"
+    );
+}
+
+#[test]
+fn a_page_of_a_large_directory_has_its_entries_and_says_where_the_listing_ends() {
+    let fixture = RootFixture::new();
+    let large = fixture.folder.path().join("data/large");
+    std::fs::create_dir(&large).unwrap();
+    let entries = MAX_ENTRIES + 1;
+    for number in 0..entries {
+        // Links need no file of their own.
+        symlink("x", large.join(format!("{number:06}"))).unwrap();
+    }
+    let page = fixture.root.list("large", 10, 2).unwrap();
+    assert_eq!(
+        (page.entries.len(), page.has_more, page.is_cut),
+        (2, true, true)
+    );
+    let last = fixture.root.list("large", MAX_ENTRIES - 1, 2).unwrap();
+    assert_eq!(
+        (last.entries.len(), last.has_more, last.is_cut),
+        (1, false, true)
+    );
+    std::fs::remove_file(large.join("000000")).unwrap();
+    let complete = fixture.root.list("large", 0, 1).unwrap();
+    assert_eq!(complete.entries[0].name, "000001");
+    assert!(!complete.is_cut);
 }
 
 #[test]
@@ -222,6 +252,9 @@ fn a_new_file_appears_complete_and_replaces_nothing() {
     assert_eq!(again.finish().unwrap_err().detail, "exists");
     assert_eq!(std::fs::read(data.join("sub/new.txt")).unwrap(), b"whole");
     assert_eq!(std::fs::read_dir(data.join("sub")).unwrap().count(), 2);
+
+    let missing = fixture.root.create_file("missing/new.txt").unwrap_err();
+    assert!(missing.message.contains("directory"), "{missing:?}");
 }
 
 #[test]

@@ -19,6 +19,8 @@ use crate::options::ToolName;
 const DEFAULT_ENTRIES: u32 = 200;
 /// Most entries of a directory in one result.
 const MAX_ENTRIES: u32 = 500;
+/// Most entries of a directory that the service of sandboxes lists.
+const MAX_SANDBOX_ENTRIES: u32 = 10_000;
 
 impl ToolCall<'_> {
     pub(super) async fn fetch(&mut self, fetch: FetchArguments) -> Result<CallToolResult, Fault> {
@@ -53,7 +55,11 @@ impl ToolCall<'_> {
             }
         };
         let listing = listing.within_bytes(budget::text_bytes(None)?);
-        let mut value = json!({"entries": listing.entries, "truncated": listing.has_more});
+        let is_truncated = listing.has_more || listing.is_cut;
+        let mut value = json!({"entries": listing.entries, "truncated": is_truncated});
+        if let Some(note) = listing.note() {
+            value = extended(value, json!({"note": note}));
+        }
         if listing.has_more {
             let shown = u32::try_from(listing.entries.len()).unwrap_or(limit);
             let arguments = json!({"path": list.path, "offset": list.offset.saturating_add(shown), "limit": limit});
@@ -67,22 +73,42 @@ impl ToolCall<'_> {
 
     async fn list_local(&self, path: String, offset: u32, limit: u32) -> Result<Listing, Fault> {
         let root = self.access.root()?.clone();
-        let entries = run_blocking(move || root.list(&path)).await?;
+        let page = move || root.list(&path, offset as usize, limit as usize);
+        let page = run_blocking(page).await?;
+        let entries = page.entries.iter();
         let entries = entries
-            .iter()
             .map(|entry| json!({"name": entry.name, "kind": entry.kind, "size": entry.size}));
-        Ok(Listing::page(entries, offset, limit))
+        Ok(Listing {
+            entries: entries.collect(),
+            has_more: page.has_more,
+            is_cut: page.is_cut && !page.has_more,
+            denied: 0,
+        })
     }
 
     async fn list_sandbox(&self, path: &str, offset: u32, limit: u32) -> Result<Listing, Fault> {
-        let request = v1::ListSandboxRequest {
-            sandbox: Some(self.access.client.sandbox()),
-            path: path.as_bytes().to_vec(),
-            depth: 1,
-            // One more entry, which shows whether there is a next part.
-            limit: offset.saturating_add(limit).saturating_add(1),
+        // One more entry, which shows whether there is a next part.
+        let wanted = offset.saturating_add(limit).saturating_add(1);
+        let mut requested = wanted.min(MAX_SANDBOX_ENTRIES);
+        let (reply, is_cut) = loop {
+            let request = v1::ListSandboxRequest {
+                sandbox: Some(self.access.client.sandbox()),
+                path: path.as_bytes().to_vec(),
+                depth: 1,
+                limit: requested,
+            };
+            let reply = self.access.client.call(SHORT_TIMEOUT, &request).await?;
+            let shown = u32::try_from(reply.entries.len()).unwrap_or(u32::MAX);
+            if !reply.truncated || shown >= wanted {
+                break (reply, false);
+            }
+            let listed = shown.saturating_add(reply.denied);
+            if listed < requested || requested == MAX_SANDBOX_ENTRIES {
+                break (reply, true);
+            }
+            // The entries that policy refuses count towards the limit, so the page needs a higher one.
+            requested = requested.saturating_mul(2).min(MAX_SANDBOX_ENTRIES);
         };
-        let reply = self.access.client.call(SHORT_TIMEOUT, &request).await?;
         let entries = reply.entries.iter().map(|entry| {
             let path = String::from_utf8_lossy(&entry.path);
             json!({
@@ -93,7 +119,8 @@ impl ToolCall<'_> {
             })
         });
         let mut listing = Listing::page(entries, offset, limit);
-        listing.has_more |= reply.truncated;
+        listing.is_cut = is_cut && !listing.has_more;
+        listing.denied = reply.denied;
         Ok(listing)
     }
 
@@ -173,7 +200,12 @@ impl ToolCall<'_> {
 /// A part of the entries of a directory.
 struct Listing {
     entries: Vec<Value>,
+    /// Whether the next part has entries.
     has_more: bool,
+    /// Whether the directory has entries that no part lists.
+    is_cut: bool,
+    /// Entries that policy refuses.
+    denied: u32,
 }
 
 impl Listing {
@@ -183,7 +215,21 @@ impl Listing {
         Self {
             entries,
             has_more: rest.next().is_some(),
+            is_cut: false,
+            denied: 0,
         }
+    }
+
+    /// What is missing from the entries, and why.
+    fn note(&self) -> Option<String> {
+        let denied = (self.denied > 0)
+            .then(|| format!("Left out, because policy refuses them: {}.", self.denied));
+        let cut = self.is_cut.then(|| {
+            "The directory has more entries than can be listed; name those that you need."
+                .to_owned()
+        });
+        let notes: Vec<_> = denied.into_iter().chain(cut).collect();
+        (!notes.is_empty()).then(|| notes.join(" "))
     }
 
     /// The first entries that take at most this many bytes of JSON, and at least one.

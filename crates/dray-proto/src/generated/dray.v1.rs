@@ -1066,6 +1066,9 @@ pub struct ListSandboxReply {
     /// Whether a limit cut it.
     #[prost(bool, tag = "2")]
     pub truncated: bool,
+    /// Entries that were listed and are left out, because policy refuses them.
+    #[prost(uint32, tag = "3")]
+    pub denied: u32,
 }
 impl ::prost::Name for ListSandboxReply {
 const NAME: &'static str = "ListSandboxReply";

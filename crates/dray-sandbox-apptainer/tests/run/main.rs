@@ -228,3 +228,44 @@ async fn commands_run_in_the_given_directory() {
     let probe = backend.open(&handle).await.unwrap().probe().await.unwrap();
     assert_eq!(probe.working_directory.to_string(), directory);
 }
+
+#[tokio::test]
+async fn copies_by_commands_have_the_digests_and_the_state_of_the_commands() {
+    let fixture = InstanceFixture::new().with_exchange();
+    let sandbox = fixture.open().await;
+    let bytes = b"content".as_slice();
+    let path = fixture.path("f");
+    let write = Write {
+        transport: Transport::ExecRaw,
+        path: &path,
+        size: bytes.len() as u64,
+        offset: 0,
+        mode: 0o644,
+    };
+    let body = || Body::from_bytes(bytes);
+    let digest = sandbox.write_with_digest(write, body()).await.unwrap();
+    assert_eq!(digest, Some(sandbox.fingerprint(&path).await.unwrap()));
+    let before = sandbox.state(&path).await.unwrap();
+    assert_eq!(sandbox.state(&path).await.unwrap(), before);
+    let direct = fixture.path("g");
+    let write = Write {
+        transport: Transport::Direct,
+        path: &direct,
+        ..write
+    };
+    // This process writes into the exchange directory, and no command sees the bytes.
+    assert_eq!(
+        sandbox.write_with_digest(write, body()).await.unwrap(),
+        None
+    );
+    let file = sandbox.stat(&direct, Follow::Yes).await.unwrap();
+    let read = Read {
+        transport: Transport::Direct,
+        file: &file,
+        offset: 0,
+    };
+    assert!(!sandbox.reads_with_digest(&read));
+    let (body, digest) = sandbox.read_with_digest(read).await.unwrap();
+    assert_eq!(body.read_all(bytes.len()).await.unwrap(), bytes);
+    assert!(digest.await.is_err());
+}

@@ -1,8 +1,8 @@
-# Makes a directory and its parents: path.
+# Makes directories and their parents: paths.
 make() {
   umask 022
   rec text
-  mkdir -p "$1"
+  mkdir -p "$@"
   finish "$?"
 }
 answer make "$@"

@@ -58,21 +58,6 @@ impl DirectSandbox {
         }
     }
 
-    /// Makes a directory and its missing parents. An existing one counts as made.
-    ///
-    /// # Errors
-    ///
-    /// The faults of the service.
-    pub async fn make_directory(&self, path: &[u8]) -> Result<(), Fault> {
-        let path = self.opened.path(path).map_err(Fault::from)?;
-        let made = self
-            .opened
-            .engine
-            .make_directory(&self.opened.policy, &path);
-        made.await.map_err(Error::from)?;
-        Ok(())
-    }
-
     /// Lists the contents of a directory, at most 100,000 entries and 64 levels.
     ///
     /// # Errors

@@ -86,6 +86,7 @@ impl SandboxTransfer {
             let listing = opened.engine.list(&path, &options).await?;
             let mut reply = v1::ListSandboxReply {
                 truncated: listing.truncated,
+                denied: u32::try_from(listing.denied).unwrap_or(u32::MAX),
                 ..v1::ListSandboxReply::default()
             };
             let mut size = 0;

@@ -121,6 +121,7 @@ async fn listings_and_stats_tell_what_is_there() {
     std::fs::create_dir(path.join("d")).unwrap();
     std::fs::write(path.join("d/b.txt"), "bb").unwrap();
     std::os::unix::fs::symlink("a.txt", path.join("l")).unwrap();
+    std::fs::write(path.join(".env"), "KEY=1").unwrap();
     let list = |depth| v1::ListSandboxRequest {
         sandbox: Some(address(&sandbox)),
         path: b".".to_vec(),
@@ -128,7 +129,7 @@ async fn listings_and_stats_tell_what_is_there() {
         limit: 0,
     };
     let shallow = fixture.ask(&list(0)).await.unwrap();
-    assert_eq!(shallow.entries.len(), 3);
+    assert_eq!((shallow.entries.len(), shallow.denied), (3, 1));
     let deep = fixture.ask(&list(2)).await.unwrap();
     assert_eq!(deep.entries.len(), 4);
     let stat = v1::StatSandboxRequest {

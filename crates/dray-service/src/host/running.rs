@@ -146,6 +146,17 @@ pub struct StopReport {
 }
 
 impl RunningHost {
+    /// Lets other commands of the same state directory use its store without waiting for the end of this process. For
+    /// processes that run until they are stopped.
+    pub fn mark_long_lived(&self) {
+        if let Some(store) = &self.store
+            && let Err(error) = store.mark_long_lived()
+        {
+            // Other commands only wait longer.
+            tracing::debug!(%error, "the store is not marked as long-lived");
+        }
+    }
+
     /// The addresses that were really bound.
     pub fn addresses(&self) -> BoundAddresses {
         self.addresses

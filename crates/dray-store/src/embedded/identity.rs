@@ -20,6 +20,9 @@ pub(super) struct EndpointIdentity {
     pub(super) port: u16,
     access_key: String,
     secret_key: String,
+    /// Whether the process that serves the directory runs until it is stopped, as `dray up` does.
+    #[serde(default)]
+    pub(super) long_lived: bool,
 }
 
 impl EndpointIdentity {
@@ -48,6 +51,7 @@ impl EndpointIdentity {
             access_key: random(),
             // Two version 4 UUIDs have 244 random bits.
             secret_key: format!("{}{}", random(), random()),
+            long_lived: false,
         }
     }
 

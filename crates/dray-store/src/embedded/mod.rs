@@ -28,7 +28,7 @@ mod server;
 
 use std::io;
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use s3s::auth::SimpleAuth;
@@ -53,6 +53,12 @@ pub fn serving_options(directory: &Path) -> io::Result<StoreOptions> {
     Ok(EndpointIdentity::read(directory)?.options())
 }
 
+/// Whether the process that serves `directory` runs until it is stopped ([`EmbeddedS3::mark_long_lived`]). A process that
+/// was killed may have left the mark, so the endpoint may still not respond.
+pub fn is_long_lived(directory: &Path) -> bool {
+    EndpointIdentity::read(directory).is_ok_and(|identity| identity.long_lived)
+}
+
 /// Prepares the directory that will contain the directory of an endpoint. A missing one is created with access for this
 /// user only. The mode of an existing one is restricted in the same way if it contains only `known` names; otherwise it
 /// is not changed.
@@ -73,6 +79,8 @@ pub struct EmbeddedS3 {
     stop: CancellationToken,
     tasks: TaskTracker,
     access: AccessControl,
+    directory: PathBuf,
+    identity: EndpointIdentity,
 }
 
 impl EmbeddedS3 {
@@ -116,7 +124,12 @@ impl EmbeddedS3 {
         let (directory, mut identity) = incoming::run_blocking(move || {
             let directory = ServedDirectory::open(&root, capacity)?;
             directory.create_bucket(&StoreOptions::default().bucket)?;
-            io::Result::Ok((directory, EndpointIdentity::of(&root)?))
+            let mut identity = EndpointIdentity::of(&root)?;
+            // Of a killed process. Written immediately, while the lock shows other commands that the directory is in use.
+            if std::mem::take(&mut identity.long_lived) {
+                identity.write(&root)?;
+            }
+            io::Result::Ok((directory, identity))
         })
         .await?;
         // The port of the last start first: links that were handed out name it.
@@ -128,7 +141,8 @@ impl EmbeddedS3 {
         let address = listener.local_addr()?;
         identity.port = address.port();
         // Written before the first request is served, so that other processes of this user can find the endpoint.
-        identity.write(directory.root())?;
+        let root = directory.root().to_owned();
+        identity.write(&root)?;
         let options = identity.options();
 
         let mut service = S3ServiceBuilder::new(S3Api::new(Arc::new(directory)));
@@ -150,6 +164,8 @@ impl EmbeddedS3 {
             stop,
             tasks,
             access,
+            directory: root,
+            identity,
         };
         Ok((endpoint, options))
     }
@@ -164,6 +180,18 @@ impl EmbeddedS3 {
         self.access.refused()
     }
 
+    /// Notes in the directory that this process serves it until it is stopped. Other commands then use the endpoint
+    /// without waiting for the end of this process.
+    ///
+    /// # Errors
+    ///
+    /// Those of the file system.
+    pub fn mark_long_lived(&self) -> io::Result<()> {
+        let mut marked = self.identity.clone();
+        marked.long_lived = true;
+        marked.write(&self.directory)
+    }
+
     /// Returns a transport for requests of this process.
     pub(crate) fn transport(&self) -> InProcessTransport {
         InProcessTransport::new(&self.service, self.tasks.clone())
@@ -171,6 +199,10 @@ impl EmbeddedS3 {
 
     /// Stops accepting connections, and waits until running requests have ended.
     pub async fn stop(self) {
+        if is_long_lived(&self.directory) {
+            // The mark only saves time, so a failure to remove it does not matter.
+            let _ = self.identity.write(&self.directory);
+        }
         self.stop.cancel();
         let tasks = self.tasks.clone();
         // No further request of this process finds the service.

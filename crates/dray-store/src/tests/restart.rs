@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use dray_types::Clock;
 
 use crate::Store;
-use crate::embedded::{EmbeddedS3, serving_options};
+use crate::embedded::{EmbeddedS3, is_long_lived, serving_options};
 
 #[tokio::test]
 async fn port_and_credentials_survive_a_restart_so_that_links_stay_valid() {
@@ -58,6 +58,27 @@ async fn a_second_process_reads_how_to_reach_the_first() {
         (&of_first.endpoint, &of_first.access_key),
         (&options.endpoint, &options.access_key)
     );
+}
+
+#[tokio::test]
+async fn the_mark_of_a_long_lived_process_ends_with_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let (server, before) = EmbeddedS3::start(directory.path()).await.unwrap();
+    assert!(!is_long_lived(directory.path()));
+    server.mark_long_lived().unwrap();
+    assert!(is_long_lived(directory.path()));
+    server.stop().await;
+    assert!(!is_long_lived(directory.path()));
+    // A killed process leaves its mark to the next one, which may be a short command.
+    let (server, _) = EmbeddedS3::start(directory.path()).await.unwrap();
+    server.mark_long_lived().unwrap();
+    let file = directory.path().join("endpoint.json");
+    let marked = std::fs::read(&file).unwrap();
+    server.stop().await;
+    std::fs::write(&file, marked).unwrap();
+    let (_server, after) = EmbeddedS3::start(directory.path()).await.unwrap();
+    assert!(!is_long_lived(directory.path()));
+    assert_eq!(after.endpoint, before.endpoint);
 }
 
 #[tokio::test]

@@ -54,8 +54,14 @@ pub(super) async fn list_files(
         )
         .await?;
     let mut lines: Vec<String> = reply.entries.iter().map(entry_line).collect();
-    if lines.is_empty() {
+    if lines.is_empty() && reply.denied == 0 {
         lines.push("The directory is empty.".to_owned());
+    }
+    if reply.denied > 0 {
+        lines.push(format!(
+            "Left out, because policy refuses them: {}.",
+            reply.denied
+        ));
     }
     if reply.truncated {
         lines.push("There is more; list a directory below it, or less deep.".to_owned());

@@ -62,16 +62,19 @@ impl PolicyOptions {
     /// [`ErrorKind::InvalidName`](dray_sandbox::ErrorKind::InvalidName) for an entry that is not a path; its context names it.
     pub fn bind(&self, directories: &Places) -> Result<Policy, Error> {
         let (mut roots, mut configured_roots) = (Vec::new(), Vec::new());
+        let mut works_in_root = false;
         for text in &self.roots {
             let root = root(text, directories)?;
             // Only an absolute path was chosen by the operator; `.` and `~` depend on what the sandbox reports.
             if text.starts_with('/') {
                 configured_roots.extend(root.clone());
             }
+            works_in_root |= text == "." && root.is_none();
             roots.extend(root);
         }
         Ok(Policy {
             roots,
+            works_in_root,
             configured_roots,
             homes: directories.home.iter().cloned().collect(),
             allow: patterns(&self.allow, directories)?,

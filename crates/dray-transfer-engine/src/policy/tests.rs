@@ -363,3 +363,24 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_refusal_says_that_the_working_directory_is_the_root_of_the_sandbox() {
+    let bind = |options: PolicyOptions, directory| {
+        let places = Places::from(&probe("/home/u", directory));
+        options.bind(&places).unwrap()
+    };
+    let refused = |policy: &Policy| {
+        let refusal = policy.check(&path("/data.txt"), TransferDirection::Inbound);
+        Error::from(refusal.unwrap_err()).works_in_root()
+    };
+    assert!(refused(&bind(PolicyOptions::default(), "/")));
+    assert!(!refused(&bind(PolicyOptions::default(), "/srv/app")));
+    // The operator does not permit the working directory, so it is not the reason.
+    let roots = vec!["/tmp".to_owned()];
+    let options = PolicyOptions {
+        roots,
+        ..PolicyOptions::default()
+    };
+    assert!(!refused(&bind(options, "/")));
+}

@@ -396,6 +396,7 @@ async fn listing_and_removing_obey_policy() {
         .collect();
     assert_eq!(names, [&b"a"[..], b"out"]);
     assert_eq!(listing.entries[1].kind, FileKind::Symlink);
+    assert_eq!(listing.denied, 1);
     let list = |directory| {
         let (engine, directory) = (&fixture.engine, path(directory));
         async move { engine.list(&directory, &options).await.unwrap_err().kind() }

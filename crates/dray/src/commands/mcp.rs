@@ -11,8 +11,9 @@ use dray_mcp::{
 use dray_proto::v1;
 use dray_service::config::LoadedConfig;
 use dray_service::host::ErrorChain;
+use dray_service::stop_signals::StopSignals;
 use dray_types::{Period, TenantId};
-use tokio::task::JoinSet;
+use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 
 use crate::cli::{GlobalOptions, McpArgs, McpCommand};
@@ -75,10 +76,18 @@ async fn serve(global: &GlobalOptions, mcp: &McpArgs) -> Result<(), CommandFailu
     };
     // The sandbox was named by the user, so a directory may be used without being configured.
     let global = reach::allow_local_sandbox(global, sandbox);
+    // Once for the whole command: a signal that comes between two listeners would be lost.
+    let mut signals = interruption::listen_to_signals()?;
     if endpoint.is_none() && tickets.is_none() {
-        return Box::pin(serve_while_starting(mcp, &global, root, chats)).await;
+        return Box::pin(serve_while_starting(mcp, &global, root, chats, signals)).await;
     }
-    let system = SystemConnection::open(&global, &MCP_SERVICES).await?;
+    let opening = SystemConnection::open(&global, &MCP_SERVICES);
+    let system = match interruption::until_signal(&mut signals, opening).await {
+        // A signal is the ordinary end of a server.
+        Err(CommandFailure::Interrupted(_)) => return Ok(()),
+        opened => opened?,
+    };
+    system.mark_long_lived();
     let limits = match system.config() {
         Some(loaded) => file_limits(loaded),
         // The services of a running system have their own limits; the ones here are checked before them.
@@ -87,12 +96,12 @@ async fn serve(global: &GlobalOptions, mcp: &McpArgs) -> Result<(), CommandFailu
     let outcome = if let Some(tickets) = tickets {
         let (access, serving) = ticket_serve::attach_endpoint(tickets, &system, &global)?;
         let options = server_options(mcp, chats, limits, Some(access));
-        let outcome = serve_tools(mcp, &system, root, options, endpoint).await;
+        let outcome = serve_tools(mcp, &system, root, options, endpoint, &mut signals).await;
         serving.close().await;
         outcome
     } else {
         let options = server_options(mcp, chats, limits, None);
-        serve_tools(mcp, &system, root, options, endpoint).await
+        serve_tools(mcp, &system, root, options, endpoint, &mut signals).await
     };
     system.close().await;
     outcome
@@ -105,30 +114,48 @@ async fn serve_while_starting(
     global: &GlobalOptions,
     root: Option<LocalRoot>,
     chats: Vec<OfferedChat>,
+    mut signals: StopSignals,
 ) -> Result<(), CommandFailure> {
     // The limits follow with the configuration of the services.
     let options = server_options(mcp, chats, FileLimits::default(), None);
     let (server, starter) = McpServer::starting(root, options);
     // A separate task, because the start of the services takes a while, and the first request must not wait for it.
     let mut serving = JoinSet::new();
-    serving.spawn(serve_stdio(server));
-    let system = SystemConnection::open(global, &MCP_SERVICES).await?;
+    serving.spawn(async move { serve_stdio(server, &mut signals).await });
+    let opened = tokio::select! {
+        biased;
+        ended = serving.join_next() => return serving_outcome(ended),
+        opened = SystemConnection::open(global, &MCP_SERVICES) => opened,
+    };
+    let system = opened?;
+    system.mark_long_lived();
     let started = async {
-        bind_session(mcp, &system).await?;
+        tokio::select! {
+            biased;
+            // The client or a signal ended it. The binding is dropped, which cancels what it does in the services.
+            ended = serving.join_next() => return serving_outcome(ended),
+            bound = bind_session(mcp, &system) => bound?,
+        }
         let limits = match system.config() {
             Some(loaded) => file_limits(loaded),
             None => file_limits(&context::load_config(&context::config_sources(global)?)?),
         };
         starter.ready(service_client(mcp, &system)?, limits);
-        match serving.join_next().await {
-            Some(Ok(outcome)) => outcome,
-            Some(Err(error)) => Err(CommandFailure::local("the server failed")(error.into())),
-            None => Ok(()),
-        }
+        serving_outcome(serving.join_next().await)
     };
     let outcome = started.await;
     system.close().await;
     outcome
+}
+
+fn serving_outcome(
+    ended: Option<Result<Result<(), CommandFailure>, JoinError>>,
+) -> Result<(), CommandFailure> {
+    match ended {
+        Some(Ok(outcome)) => outcome,
+        Some(Err(error)) => Err(CommandFailure::local("the server failed")(error.into())),
+        None => Ok(()),
+    }
 }
 
 fn service_client(
@@ -150,12 +177,20 @@ async fn serve_tools(
     root: Option<LocalRoot>,
     options: ServerOptions,
     endpoint: Option<HttpEndpoint>,
+    signals: &mut StopSignals,
 ) -> Result<(), CommandFailure> {
-    bind_session(mcp, system).await?;
+    match interruption::until_signal(signals, bind_session(mcp, system)).await {
+        // The dropped call is cancelled, so the services do not wait for it when they stop.
+        Err(CommandFailure::Interrupted(_)) => return Ok(()),
+        bound => bound?,
+    }
     let server = McpServer::new(service_client(mcp, system)?, root, options);
     match endpoint {
-        Some(endpoint) => serve_http(endpoint, server).await,
-        None => serve_stdio(server).await,
+        Some(endpoint) => {
+            serve_http(endpoint, server, signals).await;
+            Ok(())
+        }
+        None => serve_stdio(server, signals).await,
     }
 }
 
@@ -204,27 +239,25 @@ pub(super) fn file_limits(loaded: &LoadedConfig) -> FileLimits {
     }
 }
 
-async fn serve_stdio(server: McpServer) -> Result<(), CommandFailure> {
+async fn serve_stdio(server: McpServer, signals: &mut StopSignals) -> Result<(), CommandFailure> {
     tokio::select! {
         served = dray_mcp::serve_stdio(server) => served.map_err(|error| CommandFailure::Unreachable {
             what: format!("{}", ErrorChain(&error)),
             advice: "Start this command from an MCP client; docs/mcp-server.md shows how.".to_owned(),
         }),
-        ended = termination() => ended,
+        _ = signals.next() => Ok(()),
     }
 }
 
-async fn serve_http(endpoint: HttpEndpoint, server: McpServer) -> Result<(), CommandFailure> {
+async fn serve_http(endpoint: HttpEndpoint, server: McpServer, signals: &mut StopSignals) {
     print_note(&format!("MCP: {}", endpoint.url()));
     let stop = CancellationToken::new();
     let serving = endpoint.serve(server, stop.clone());
     let stopping = async {
-        let ended = termination().await;
+        signals.next().await;
         stop.cancel();
-        ended
     };
-    let ((), ended) = tokio::join!(serving, stopping);
-    ended
+    tokio::join!(serving, stopping);
 }
 
 /// Waits for a signal to stop.

@@ -4,6 +4,7 @@
 use std::env;
 use std::path::{Path, PathBuf};
 
+use clap::Parser as _;
 use dray_mcp::install::bundle::{BundleOptions, PackageError, build_bundle, describe_bundle};
 use dray_mcp::install::registry::{PublishedBundle, RegistryOptions, server_json};
 use dray_mcp::install::{
@@ -14,7 +15,8 @@ use dray_types::{Fault, FaultCode};
 use serde_json::json;
 
 use crate::cli::{
-    GlobalOptions, McpBundleArgs, McpInstallArgs, McpServerJsonArgs, McpSetupCommand,
+    Cli, DrayCommand, GlobalOptions, McpBundleArgs, McpInstallArgs, McpServerJsonArgs,
+    McpSetupCommand, argument_problem,
 };
 use crate::outcome::{CommandFailure, print_line};
 
@@ -70,15 +72,39 @@ fn server_launch(args: &McpInstallArgs) -> Result<ServerLaunch, CommandFailure> 
     })?;
     Ok(ServerLaunch::Stdio {
         command,
-        args: server_args(&args.server_args),
+        args: server_args(&args.server_args)?,
         env: args.env.iter().cloned().collect(),
     })
 }
 
-/// The arguments of the program that start the server.
-fn server_args(options: &[String]) -> Vec<String> {
+/// The arguments of the program that start the server. Options that `dray mcp` would refuse are refused here, because a
+/// client shows at most that its server ended.
+fn server_args(options: &[String]) -> Result<Vec<String>, CommandFailure> {
     let words = std::iter::once("mcp".to_owned());
-    words.chain(options.iter().cloned()).collect()
+    let words: Vec<_> = words.chain(options.iter().cloned()).collect();
+    let program = std::iter::once("dray".to_owned());
+    let refused = |problem: &str| {
+        CommandFailure::Usage(format!("the options of the server, behind `--`: {problem}"))
+    };
+    match Cli::try_parse_from(program.chain(words.iter().cloned())) {
+        // Help and the version.
+        Err(error) if !error.use_stderr() => {
+            Err(refused("with them the server would print text and end"))
+        }
+        Err(error) => Err(refused(&argument_problem(&error))),
+        Ok(Cli {
+            command: DrayCommand::Mcp(server),
+            ..
+        }) if server.setup.is_none() => match server.serve.http {
+            // The client reads the standard output of the program that it starts.
+            Some(_) => Err(refused(
+                "with `--http` the server does not use standard input and output; start it separately, and name its \
+                 address with `--url`",
+            )),
+            None => Ok(words),
+        },
+        Ok(_) => Err(refused("they name another command")),
+    }
 }
 
 /// The absolute path of the named program, or of this one.
@@ -117,6 +143,9 @@ fn install_failure(error: InstallError) -> CommandFailure {
             .detail("entry_exists")
             .advice("Repeat the command with --replace, or with another --name.")
             .into(),
+        InstallError::Locked(_) => Fault::new(FaultCode::Unavailable, text)
+            .detail("client_config")
+            .into(),
         InstallError::NotAFile(_)
         | InstallError::TooLarge(_)
         | InstallError::ForeignOwner(_)
@@ -133,7 +162,7 @@ fn run_bundle(global: &GlobalOptions, args: &McpBundleArgs) -> Result<(), Comman
         binary: program_path(args.binary.as_deref())?,
         system: args.system.unwrap_or(OperatingSystem::current()),
         version: env!("CARGO_PKG_VERSION").to_owned(),
-        args: server_args(&args.server_args),
+        args: server_args(&args.server_args)?,
         output: args.output.clone(),
     })
     .map_err(package_failure)?;

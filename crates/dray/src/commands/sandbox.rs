@@ -298,14 +298,26 @@ async fn probe_sandbox(
 fn print_listing(global: &GlobalOptions, listing: &v1::ListSandboxReply) {
     if global.json {
         let entries: Vec<_> = listing.entries.iter().map(entry_json).collect();
-        print_line(&json!({ "entries": entries, "truncated": listing.truncated }).to_string());
+        let document = json!({
+            "entries": entries,
+            "truncated": listing.truncated,
+            "denied": listing.denied,
+        });
+        print_line(&document.to_string());
         return;
     }
     for entry in &listing.entries {
         print_line(&entry_line(entry));
     }
+    // The notes are on standard error, so that a script that counts lines is not misled.
+    if listing.denied > 0 {
+        crate::outcome::print_note(&format!(
+            "Left out, because the policy of transfers refuses them: {}. `sandbox-transfer.policy.allow` permits \
+             entries of the built-in list.",
+            listing.denied
+        ));
+    }
     if listing.truncated {
-        // On standard error, so that a script that counts lines is not misled.
         crate::outcome::print_note("There is more; raise --limit to see it.");
     }
 }

@@ -81,15 +81,10 @@ impl BoundMcp {
         let mut tasks = JoinSet::new();
         let serving = self.endpoint.serve(server, stop.clone());
         let binding = self.binding;
+        let stopping = stop.clone();
         tasks.spawn(async move {
-            if let Some(request) = binding
-                && let Err(fault) = bind_session(&client, &request).await
-            {
-                // The other services of this process run on, so a sandbox that is away does not end them.
-                print_note(&format!(
-                    "the session `{}` of MCP tools is not bound: {} {}",
-                    request.session, fault.message, fault.advice
-                ));
+            if let Some(request) = binding {
+                bind_until_stopped(&client, &request, &stopping).await;
             }
             serving.await;
         });
@@ -102,6 +97,27 @@ impl BoundMcp {
             }
         });
         ServingMcp { stop, tasks }
+    }
+}
+
+/// Binds the session unless the process stops first. Reports why it could not be bound.
+async fn bind_until_stopped(
+    client: &ServiceClient,
+    request: &v1::BindSessionRequest,
+    stopping: &CancellationToken,
+) {
+    let bound = tokio::select! {
+        biased;
+        // A dropped call is cancelled, so the services do not wait for it when they stop.
+        () = stopping.cancelled() => return,
+        bound = bind_session(client, request) => bound,
+    };
+    if let Err(fault) = bound {
+        // The other services of this process run on, so a sandbox that is away does not end them.
+        print_note(&format!(
+            "the session `{}` of MCP tools is not bound: {} {}",
+            request.session, fault.message, fault.advice
+        ));
     }
 }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 
 MOVE_SCRIPT = """
+LC_ALL=C; export LC_ALL
 if [ -d "$2" ]; then error=is_directory
 elif mkdir -p -- "${2%/*}/" && cat -- "$1" >"$2"; then error=
 else error=failed; fi
@@ -12,10 +13,8 @@ rm -f -- "$1"
 [ -z "$error" ] || { echo "$error"; exit 1; }
 """
 """Moves the content of the file `$1` to the path `$2`, and creates the directories above it. A link stays a link and a file
-keeps its mode, as with every other program that writes; a name may have any form."""
-
-MOVE_ENVIRONMENT = {"LC_ALL": "C"}
-"""Variables of the script, whose messages are read."""
+keeps its mode, as with every other program that writes; a name may have any form. Its messages are read, so they are in
+English in every sandbox."""
 
 
 def staged_name() -> str:

@@ -12,7 +12,7 @@ from contextlib import suppress
 from deepagents.backends.protocol import ExecuteResponse, FileDownloadResponse, FileUploadResponse
 from deepagents.backends.sandbox import BaseSandbox
 
-from drayage.adapters._files import MOVE_ENVIRONMENT, MOVE_SCRIPT, move_error, staged_name
+from drayage.adapters._files import MOVE_SCRIPT, move_error, staged_name
 from drayage.client import Dray, Sandbox
 from drayage.faults import DrayageError
 from drayage.models import CommandResult
@@ -107,7 +107,7 @@ class DrayageSandbox(BaseSandbox):
         except DrayageError as error:
             return str(error)
         try:
-            result = self._command(["sh", "-c", MOVE_SCRIPT, "sh", staged, path], self._timeout, MOVE_ENVIRONMENT)
+            result = self._command(["sh", "-c", MOVE_SCRIPT, "sh", staged, path], self._timeout, {})
         except DrayageError as error:
             with suppress(DrayageError):
                 self._sandbox().remove(staged)

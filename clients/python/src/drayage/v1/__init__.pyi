@@ -687,7 +687,9 @@ class ListSandboxReply(Message):
         ...
     truncated: _bool
     """Whether a limit cut it."""
-    def __init__(self, *, entries: Iterable[SandboxEntry] | None = ..., truncated: _bool | None = ...) -> None: ...
+    denied: _int
+    """Entries that were listed and are left out, because policy refuses them."""
+    def __init__(self, *, entries: Iterable[SandboxEntry] | None = ..., truncated: _bool | None = ..., denied: _int | None = ...) -> None: ...
 
 class GetSandboxFileRequest(Message):
     """Which file to copy out."""

@@ -312,3 +312,32 @@ fn an_encrypted_package_takes_the_office_type_of_its_name() {
         );
     }
 }
+
+#[test]
+fn of_equal_part_names_the_last_decides_as_in_the_conversion() {
+    let part = "/word/document.xml";
+    let main_type = |kind: &str| types(part, &format!("{OPEN_XML_PREFIX}{kind}.main+xml"));
+    let relationships = rels(TRANSITIONAL_RELATIONSHIP, part);
+    let mut bytes = zip(
+        &[
+            ("word/document.xml", b"<main/>"),
+            ("_rels/.rels", relationships.as_bytes()),
+            (
+                "[Content_Types].xml",
+                main_type("spreadsheetml.sheet").as_bytes(),
+            ),
+            (
+                "[Content_Typez].xml",
+                main_type("wordprocessingml.document").as_bytes(),
+            ),
+        ],
+        &[],
+    );
+    // The library does not write equal names.
+    for at in 0..bytes.len() - 19 {
+        if bytes[at..].starts_with(b"[Content_Typez].xml") {
+            bytes[at + 13] = b's';
+        }
+    }
+    assert_eq!(named(&bytes, "x.zip"), (Document, mime::DOCX));
+}

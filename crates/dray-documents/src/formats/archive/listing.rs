@@ -1,11 +1,17 @@
 //! The listing of an archive: one row for each entry, and the sums below it.
 
+use std::collections::HashSet;
+use std::hash::{BuildHasher as _, RandomState};
+
 use super::entry::{Entry, EntryKind};
 use crate::limits::Failure;
 use crate::markdown::{Cell, Markdown, Table};
 
 /// Most entries that are listed; `range` (`rows 2001-`) shows later ones.
 const MAX_ROWS: usize = 2000;
+
+/// The note of an entry whose name another one has before it.
+const REPEATED_NAME: &str = "name repeated; the last one is read";
 
 /// A listing to which entries are still added.
 pub(super) struct Listing {
@@ -14,6 +20,9 @@ pub(super) struct Listing {
     files: u64,
     directories: u64,
     bytes: u64,
+    /// Hashes of the names of files: the names of a large archive would take too much memory.
+    names: HashSet<u64>,
+    hasher: RandomState,
 }
 
 impl Listing {
@@ -27,6 +36,8 @@ impl Listing {
             files: 0,
             directories: 0,
             bytes: 0,
+            names: HashSet::new(),
+            hasher: RandomState::new(),
         }
     }
 
@@ -38,6 +49,8 @@ impl Listing {
             EntryKind::Directory => self.directories += 1,
             EntryKind::SymbolicLink(_) | EntryKind::HardLink(_) | EntryKind::Other => {}
         }
+        let repeats = matches!(entry.kind, EntryKind::File)
+            && !self.names.insert(self.hasher.hash_one(&entry.name));
         let is_file = matches!(entry.kind, EntryKind::File | EntryKind::Other);
         if is_file {
             // Sizes are claims of the file, so their sum may exceed 64 bits.
@@ -52,12 +65,17 @@ impl Listing {
         } else {
             String::new()
         };
+        let mut notes = vec![entry.note()];
+        if repeats {
+            notes.push(REPEATED_NAME.to_owned());
+        }
+        notes.retain(|note| !note.is_empty());
         let cells = [
             entry.shown_name(),
             entry.kind_word().to_owned(),
             bytes,
             entry.modified.clone().unwrap_or_default(),
-            entry.note(),
+            notes.join(", "),
         ];
         self.table.row(
             self.entries,

@@ -11,6 +11,7 @@ mod tar;
 #[cfg(test)]
 mod tests;
 mod zip;
+mod zip_repeats;
 
 use std::io::Cursor;
 use std::rc::Rc;

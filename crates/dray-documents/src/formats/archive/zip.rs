@@ -5,18 +5,37 @@ use std::rc::Rc;
 use zip::{CompressionMethod, DateTime};
 
 use super::entry::{Entry, EntryKind, MAX_ENTRY_RATIO, NameMatch, max_bytes, name_of};
+use super::zip_repeats::{ReplacedEntries, replaced_entries};
 use crate::container::{Input, open_zip, read_zip_entry};
 use crate::limits::{Budget, Failure};
 
-/// Calls `each` for every entry of the central directory, in its order. Nothing is unpacked.
+/// Calls `each` for every entry of the central directory, in its order; of equal names at the place of the first. Nothing
+/// is unpacked.
 pub(super) fn for_each_entry(
     input: &mut dyn Input,
     budget: &Rc<Budget>,
     mut each: impl FnMut(&Entry),
 ) -> Result<(), Failure> {
     let mut archive = open_zip(input)?;
+    let mut replaced = ReplacedEntries::new();
+    if archive.has_duplicate_names() {
+        let start = archive.central_directory_start();
+        let input = archive.into_inner();
+        replaced = replaced_entries(&mut *input, start, budget)?;
+        archive = open_zip(input)?;
+    }
     for index in 0..archive.len() {
         budget.element()?;
+        let raw_name = archive.by_index_raw(index).ok();
+        let raw_name = raw_name.map(|entry| entry.name_raw().to_vec());
+        for entry in raw_name
+            .and_then(|name| replaced.remove(&name))
+            .iter()
+            .flatten()
+        {
+            budget.element()?;
+            each(entry);
+        }
         if let Some(entry) = entry_at(&mut archive, index) {
             each(&entry);
         }
@@ -93,7 +112,7 @@ fn entry_at(archive: &mut zip::ZipArchive<&mut dyn Input>, index: usize) -> Opti
 }
 
 /// The time in the directory. It is in the creator's local time, in an unknown time zone.
-fn format_time(time: DateTime) -> String {
+pub(super) fn format_time(time: DateTime) -> String {
     format!(
         "{:04}-{:02}-{:02} {:02}:{:02}:{:02}",
         time.year(),

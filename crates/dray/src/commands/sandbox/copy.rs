@@ -236,10 +236,8 @@ impl<'a> SandboxCopy<'a> {
     }
 
     async fn make_directories(&self, directories: &[Vec<u8>]) -> Result<(), CommandFailure> {
-        for directory in directories {
-            let made = self.target.make_directory(directory).await;
-            made.map_err(|failure| self.explained(failure))?;
-        }
+        let made = self.target.make_directories(directories).await;
+        made.map_err(|failure| self.explained(failure))?;
         self.note(|report| report.made_directories(directories.len()));
         Ok(())
     }

@@ -81,21 +81,24 @@ impl CopyEndpoint<'_> {
         }
     }
 
-    /// Makes a directory and its missing parents.
-    pub(super) async fn make_directory(&self, path: &[u8]) -> Result<(), CommandFailure> {
+    /// Makes directories and their missing parents; those of a tree come after its root.
+    pub(super) async fn make_directories(&self, paths: &[Vec<u8>]) -> Result<(), CommandFailure> {
         match self {
             Self::Local => {
-                let path = local_path(path);
-                let failed = CommandFailure::local(format!("cannot make {}", path.display()));
-                std::fs::create_dir_all(&path).map_err(failed)?;
+                for path in paths.iter().map(|path| local_path(path)) {
+                    let failed = CommandFailure::local(format!("cannot make {}", path.display()));
+                    std::fs::create_dir_all(&path).map_err(failed)?;
+                }
             }
-            Self::Direct(sandbox) => sandbox.make_directory(path).await?,
+            Self::Direct(sandbox) => sandbox.make_directories(paths).await?,
             Self::Served(system, sandbox) => {
-                let request = v1::MakeSandboxDirectoryRequest {
-                    sandbox: Some(sandbox_ref(sandbox)),
-                    path: path.to_vec(),
-                };
-                call_service(system, CALL_TIMEOUT, &request).await?;
+                for path in paths {
+                    let request = v1::MakeSandboxDirectoryRequest {
+                        sandbox: Some(sandbox_ref(sandbox)),
+                        path: path.clone(),
+                    };
+                    call_service(system, CALL_TIMEOUT, &request).await?;
+                }
             }
         }
         Ok(())
@@ -202,6 +205,13 @@ async fn served_tree(
         // A partial directory must not look complete.
         if listing.truncated || tree.directories.len() + tree.files.len() > MAX_TREE_ENTRIES {
             return Err(too_many_entries().into());
+        }
+        if listing.denied > 0 {
+            let directory = name::shown_text(&directory, MAX_SHOWN_CHARACTERS);
+            let denied = listing.denied;
+            tree.skipped.push(format!(
+                "{directory}: {denied} entries that the policy of transfers refuses"
+            ));
         }
         for entry in listing.entries {
             if depth == 1 && entry.entry_kind() == SandboxEntryKind::Directory {

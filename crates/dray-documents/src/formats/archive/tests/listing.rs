@@ -1,9 +1,9 @@
 //! Tests of listings.
 
-use super::listed;
 use super::made::{
     encrypted, gzip, pax, sign, tar_entry, tar_header, tar_of, xz_sample, zip_of, zstandard,
 };
+use super::{listed, member_of};
 use crate::limits::{Damage, Failure};
 
 #[test]
@@ -23,6 +23,47 @@ fn zip_entries_are_listed_with_type_size_and_time_and_nothing_is_unpacked() {
          _(2 files, 1 directory; 5 bytes unpacked, by the archive's own account; to read a file, pass its path as member)_\n"
     );
     assert_eq!((listing.converter.as_str(), listing.failure), ("zip", None));
+}
+
+/// A ZIP archive with two files of the same name, which the library does not write.
+fn zip_with_repeated_name() -> Vec<u8> {
+    let mut zip = zip_of(&[
+        ("one.txt", b"first"),
+        ("b.txt", b"b"),
+        ("two.txt", b"the second"),
+    ]);
+    for at in 0..zip.len() - 7 {
+        if zip[at..].starts_with(b"two.txt") {
+            zip[at..at + 3].copy_from_slice(b"one");
+        }
+    }
+    zip
+}
+
+#[test]
+fn files_of_the_same_name_are_all_listed_and_the_last_one_is_read() {
+    let zip = zip_with_repeated_name();
+    let listing = listed("a.zip", &zip);
+    assert_eq!(
+        listing.markdown,
+        "| path | type | bytes | modified | note |\n|---|---|---|---|---|\n\
+         | one.txt | file | 5 | 2031-03-14 09:30:00 |  |\n\
+         | one.txt | file | 10 | 2031-03-14 09:30:00 | name repeated; the last one is read |\n\
+         | b.txt | file | 1 | 2031-03-14 09:30:00 |  |\n\n\
+         _(3 files; 16 bytes unpacked, by the archive's own account; to read a file, pass its path as member)_\n"
+    );
+    assert_eq!(member_of("a.zip", &zip, "one.txt").markdown, "the second\n");
+    let tar = tar_of(&[
+        tar_entry("a.txt", b'0', "", b"old"),
+        tar_entry("a.txt", b'0', "", b"newer"),
+    ]);
+    let listing = listed("a.tar", &tar).markdown;
+    assert!(
+        listing.contains(
+            "| a.txt | file | 5 | 2023-11-14 22:13:20 | name repeated; the last one is read |"
+        ),
+        "{listing}"
+    );
 }
 
 #[test]

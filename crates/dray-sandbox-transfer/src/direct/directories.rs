@@ -1,0 +1,189 @@
+//! Makes the directories of a tree with a few requests, however many they are.
+
+use std::collections::HashMap;
+
+use dray_sandbox::{ErrorKind, FileKind, SandboxPath};
+use dray_transfer_engine::policy::TransferDirection;
+use dray_types::Fault;
+
+use super::DirectSandbox;
+use crate::error::Error;
+
+/// From this number of directories on, a listing is cheaper than to look each of them up.
+const MIN_LISTED_DIRECTORIES: usize = 4;
+/// Levels below the first directory.
+const MAX_DEPTH: u32 = 64;
+/// Entries of the first directory that are listed. In a larger one each directory is looked up by itself.
+const MAX_LISTED_ENTRIES: usize = 20_000;
+
+impl DirectSandbox {
+    /// Makes directories and their missing parents. Existing ones count as made. Those of a tree come after its root.
+    ///
+    /// # Errors
+    ///
+    /// The faults of the service. Directories before the failure may have been made.
+    pub async fn make_directories(&self, paths: &[Vec<u8>]) -> Result<(), Fault> {
+        let mut rest = paths;
+        while let Some((root, others)) = rest.split_first() {
+            let inside = |path: &&Vec<u8>| relative_name(root, path).is_some();
+            let count = others.iter().take_while(inside).count();
+            let (tree, next) = others.split_at(count);
+            self.make_tree(root, tree).await?;
+            rest = next;
+        }
+        Ok(())
+    }
+
+    async fn make_tree(&self, root: &[u8], tree: &[Vec<u8>]) -> Result<(), Error> {
+        let (engine, policy) = (&self.opened.engine, &self.opened.policy);
+        let typed = self.opened.path(root)?;
+        let root_path = engine.make_directory(policy, &typed).await?;
+        let known = if tree.len() < MIN_LISTED_DIRECTORIES {
+            None
+        } else {
+            self.listed_kinds(&root_path).await?
+        };
+        let mut missing = Vec::new();
+        for path in tree {
+            let name = relative_name(root, path).unwrap_or_default();
+            let below = SandboxPath::new([root_path.as_bytes(), b"/", name].concat())?;
+            match known
+                .as_ref()
+                .map(|known| placement(known, &root_path, &below))
+            {
+                Some(Placement::Exists) => {}
+                Some(Placement::Free) => {
+                    policy
+                        .check(&below, TransferDirection::Inbound)
+                        .map_err(dray_sandbox::Error::from)?;
+                    missing.push(below);
+                }
+                // A link may lead elsewhere, so the engine resolves it and checks the result.
+                Some(Placement::Blocked) | None => {
+                    engine
+                        .make_directory(policy, &self.opened.path(path)?)
+                        .await?;
+                }
+            }
+        }
+        if missing.is_empty() {
+            return Ok(());
+        }
+        engine
+            .sandbox()
+            .make_directories(&without_parents(&missing))
+            .await?;
+        // Another process may have created a link in place of a missing part.
+        let Some(made) = self.listed_kinds(&root_path).await? else {
+            for path in &missing {
+                engine.make_directory(policy, path).await?;
+            }
+            return Ok(());
+        };
+        if missing
+            .iter()
+            .all(|path| made.get(path) == Some(&FileKind::Directory))
+        {
+            return Ok(());
+        }
+        let replaced = "a new directory was replaced or removed";
+        Err(dray_sandbox::Error::new(ErrorKind::ChangedDuringTransfer, replaced).into())
+    }
+
+    /// The kind of everything beneath a directory; `None` where it has too many entries.
+    async fn listed_kinds(
+        &self,
+        directory: &SandboxPath,
+    ) -> Result<Option<HashMap<SandboxPath, FileKind>>, Error> {
+        let sandbox = self.opened.engine.sandbox();
+        let listing = sandbox
+            .list(directory, MAX_DEPTH, MAX_LISTED_ENTRIES)
+            .await?;
+        let entries = listing.entries.into_iter();
+        let kinds = entries.map(|entry| (entry.path, entry.kind));
+        Ok((!listing.truncated).then(|| kinds.collect()))
+    }
+}
+
+/// What stands at the place of a new directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Placement {
+    /// The directory itself.
+    Exists,
+    /// Nothing, and its parents are directories or missing too.
+    Free,
+    /// A link or a file, there or in place of a parent.
+    Blocked,
+}
+
+fn placement(
+    known: &HashMap<SandboxPath, FileKind>,
+    root: &SandboxPath,
+    path: &SandboxPath,
+) -> Placement {
+    let mut part = path.clone();
+    while part != *root && part != SandboxPath::root() {
+        match known.get(&part) {
+            Some(FileKind::Directory) if part == *path => return Placement::Exists,
+            // Its parents are directories, because the listing follows no link.
+            Some(FileKind::Directory) => return Placement::Free,
+            Some(_) => return Placement::Blocked,
+            None => part = part.parent(),
+        }
+    }
+    Placement::Free
+}
+
+/// The directories that hold none of the others; their parents are made with them.
+fn without_parents(paths: &[SandboxPath]) -> Vec<SandboxPath> {
+    let mut sorted = paths.to_vec();
+    // With a slash at the end, so that everything beneath a directory follows it directly.
+    sorted.sort_by_cached_key(|path| [path.as_bytes(), b"/"].concat());
+    let next = sorted.iter().skip(1).map(Some).chain([None]);
+    let leaves = sorted.iter().zip(next);
+    let leaves = leaves.filter(|(path, next)| !next.is_some_and(|next| next.is_beneath(path)));
+    leaves.map(|(path, _)| path.clone()).collect()
+}
+
+/// The name of a path relative to a directory that holds it.
+fn relative_name<'a>(directory: &[u8], path: &'a [u8]) -> Option<&'a [u8]> {
+    let rest = path.strip_prefix(directory)?;
+    let name = if directory.ends_with(b"/") {
+        rest
+    } else {
+        rest.strip_prefix(b"/")?
+    };
+    (!name.is_empty()).then_some(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn path(text: &str) -> SandboxPath {
+        SandboxPath::new(text).unwrap()
+    }
+
+    #[test]
+    fn only_directories_without_others_in_them_are_requested() {
+        let all = ["/r/a", "/r/a/b", "/r/a/b/c", "/r/a-x", "/r/d", "/r/a/e"].map(path);
+        let leaves = without_parents(&all);
+        assert_eq!(leaves, ["/r/a-x", "/r/a/b/c", "/r/a/e", "/r/d"].map(path));
+    }
+
+    #[test]
+    fn a_link_or_a_file_in_place_of_a_parent_blocks_a_directory() {
+        let known = HashMap::from([
+            (path("/r/d"), FileKind::Directory),
+            (path("/r/l"), FileKind::Symlink),
+            (path("/r/d/f"), FileKind::File),
+        ]);
+        let placed = |text: &str| placement(&known, &path("/r"), &path(text));
+        assert_eq!(placed("/r/d"), Placement::Exists);
+        assert_eq!(placed("/r/d/new/er"), Placement::Free);
+        assert_eq!(placed("/r/new"), Placement::Free);
+        assert_eq!(placed("/r/l"), Placement::Blocked);
+        assert_eq!(placed("/r/l/x/y"), Placement::Blocked);
+        assert_eq!(placed("/r/d/f/x"), Placement::Blocked);
+    }
+}

@@ -1,0 +1,47 @@
+//! Tests of `dray artifact`: stored files, and the store of a running system.
+
+use serde_json::Value;
+
+use super::{CliHome, check, line};
+use crate::support::up::UpServer;
+
+#[test]
+fn artifacts_are_stored_and_fetched_by_their_tenant_only() {
+    let home = CliHome::new();
+    let file = home.0.path().join("in.bin");
+    let content: Vec<u8> = (0..3_000_000_u32)
+        .map(|index| index.to_le_bytes()[1])
+        .collect();
+    std::fs::write(&file, &content).unwrap();
+    let put = line(&home.run(&["artifact", "put", file.to_str().unwrap(), "--json"]));
+    assert_eq!(put["size"], content.len());
+    let sha256 = put["sha256"].as_str().unwrap();
+    let out = home.0.path().join("out.bin");
+    let received = home.run(&["artifact", "get", sha256, "-o", out.to_str().unwrap()]);
+    assert!(received.status.success(), "{received:?}");
+    assert!(std::fs::read(&out).unwrap() == content);
+    let foreign = home.run(&["artifact", "get", sha256, "--tenant", "other", "--json"]);
+    assert_eq!(foreign.status.code(), Some(1));
+    assert_eq!(line(&foreign)["fault"]["code"], "not_found");
+}
+
+#[test]
+fn artifacts_beside_a_running_system_use_its_store() {
+    let home = CliHome::new();
+    let state = home.0.path().join("state");
+    let state = state.to_str().unwrap();
+    let options = ["--no-console", "--state", state];
+    let system = UpServer::start(home.0.path(), &options, "chat completions: ");
+    let file = home.0.path().join("in.txt");
+    std::fs::write(&file, "content").unwrap();
+    let put = ["artifact", "put", file.to_str().unwrap(), "--state", state, "--json"];
+    let sha256 = line(&home.run(&put))["sha256"].as_str().unwrap().to_owned();
+    // The running process has marked the store, so that the command did not wait for its end.
+    let endpoint = home.0.path().join("state/store/endpoint.json");
+    let read = || serde_json::from_slice::<Value>(&std::fs::read(&endpoint).unwrap()).unwrap();
+    assert_eq!(read()["long_lived"], true);
+    system.end();
+    assert_eq!(read()["long_lived"], false);
+    let get = home.run(&["artifact", "get", &sha256, "-o", "-", "--state", state]);
+    check(&get, 0, "content");
+}
