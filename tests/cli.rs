@@ -42,6 +42,21 @@ impl CliHome {
     }
 }
 
+/// The same command, started by another program, which replaces itself by it.
+fn started_by(starter: &[&str], dray: &Command) -> Command {
+    let mut command = Command::new(starter[0]);
+    command
+        .args(&starter[1..])
+        .arg(dray.get_program())
+        .args(dray.get_args())
+        .env_clear()
+        .stdin(Stdio::null());
+    for (name, value) in dray.get_envs() {
+        command.env(name, value.unwrap_or_default());
+    }
+    command
+}
+
 /// Checks the exit code, and standard output without the white space at its end.
 #[track_caller]
 fn check(output: &Output, code: i32, stdout: &str) {

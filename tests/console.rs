@@ -153,6 +153,8 @@ async fn every_page_of_the_console_works_in_a_browser_and_survives_an_outage_of_
         (placed.as_str(), text("downloaded").as_str()),
         (DROPPED_TEXT, DROPPED_TEXT)
     );
+    assert!(text("sent").contains("report.txt"), "{report}");
+    assert!(text("sent").contains("sandbox_send"), "{report}");
     assert!(text("account").contains("accepted"), "{report}");
     assert!(text("backend").contains("ready"), "{report}");
     assert_eq!(text("content"), DROPPED_TEXT);

@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 
 use dray_testkit::eventually;
 
-use super::{CliHome, line};
+use super::{CliHome, line, started_by};
 
 /// A script that writes the process ids of itself and of a child in another session.
 const CHILDREN_SCRIPT: &str =
@@ -35,7 +35,9 @@ impl ExecFixture {
 
     /// Starts [`CHILDREN_SCRIPT`] and waits until its processes run. Returns the command and their process ids.
     async fn start_children(&self, options: &[&str]) -> (Child, Vec<String>) {
-        let mut command = self.exec(options, &["sh", "-c", CHILDREN_SCRIPT]);
+        let dray = self.exec(options, &["sh", "-c", CHILDREN_SCRIPT]);
+        // The tests may run under `nohup`, whose ignored signal a command keeps.
+        let mut command = started_by(&["env", "--default-signal=HUP"], &dray);
         // If the command waited for the program's own end during its shutdown, the test would time out.
         command.env("DRAY_SHUTDOWN__GRACE", "1h");
         let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn();
@@ -172,6 +174,11 @@ async fn a_program_ends_when_its_command_is_interrupted() {
 #[tokio::test]
 async fn a_program_ends_when_its_command_is_terminated() {
     check_end_by("-TERM", 143).await;
+}
+
+#[tokio::test]
+async fn a_program_ends_when_the_terminal_of_its_command_is_closed() {
+    check_end_by("-HUP", 129).await;
 }
 
 #[tokio::test]

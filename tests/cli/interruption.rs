@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use dray_testkit::eventually;
 
-use super::CliHome;
+use super::{CliHome, started_by};
 use crate::support::up::UpServer;
 
 /// Larger than the parts in which content is stored, and than a pipe.
@@ -50,21 +50,6 @@ fn send_signal(signal: &str, child: &Child) {
         .args([signal, &child.id().to_string()])
         .status();
     assert!(sent.unwrap().success());
-}
-
-/// The same command, started by another program, which replaces itself by it.
-fn started_by(starter: &[&str], dray: &Command) -> Command {
-    let mut command = Command::new(starter[0]);
-    command
-        .args(&starter[1..])
-        .arg(dray.get_program())
-        .args(dray.get_args())
-        .env_clear()
-        .stdin(Stdio::null());
-    for (name, value) in dray.get_envs() {
-        command.env(name, value.unwrap_or_default());
-    }
-    command
 }
 
 async fn end_by(signal: &str, child: &mut Child) -> Option<i32> {

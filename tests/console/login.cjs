@@ -39,9 +39,17 @@ async function main() {
   const cookies = (await context.cookies()).filter(({ name }) => name.startsWith("dray-console"));
   report.cookies = cookies.map(({ name, httpOnly, sameSite }) => ({ name, httpOnly, sameSite }));
   await page.getByRole("button", { name: "Log out" }).click();
-  await page.waitForURL(`${base}/login`);
+  await page.waitForURL(`${base}/logout`);
+  report.logout = await page.locator("main").innerText();
+  // The provider asks before it ends its own session.
+  await page.getByRole("link", { name: /^Log out at/ }).click();
+  await page.getByRole("button", { name: "Yes, sign me out" }).click();
+  await page.getByText("Sign-out Success").waitFor();
   await page.goto(`${base}/live`);
   report.afterLogout = await page.locator("h1").innerText();
+  await page.getByRole("link", { name: /^Log in with/ }).click();
+  await page.locator("input[name=login]").waitFor();
+  report.asksAgain = true;
   const stranger = await logIn(browser, "eve");
   await stranger.page.waitForURL(/\/login\/return/);
   report.stranger = await stranger.page.locator("main").innerText();

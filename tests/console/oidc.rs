@@ -102,7 +102,9 @@ fn a_person_logs_in_through_a_certified_provider_in_a_browser() {
         browser_report["cookies"],
         json!([{"name": format!("dray-console-{port}"), "httpOnly": true, "sameSite": "Strict"}])
     );
+    assert!(text("logout").contains("may still be logged in at 127.0.0.1"));
     assert_eq!(text("afterLogout"), "Log in");
+    assert_eq!(browser_report["asksAgain"], true, "{browser_report}");
     assert!(text("stranger").contains("Person eve"), "{browser_report}");
     assert!(
         text("stranger").contains("no role in this console"),

@@ -25,9 +25,9 @@ const { value: redirect } = await lines.next();
 // The name that a person types on the provider's page is the account; `ada` is in a group.
 const provider = new Provider(issuer, {
   clients: [{ client_id: id, client_secret: secret, redirect_uris: [redirect] }],
-  claims: { openid: ["sub", "groups"], profile: ["name"] },
-  // The claims are in the ID token, as most providers put them there.
-  conformIdTokenClaims: false,
+  claims: { openid: ["sub"], profile: ["name", "groups"] },
+  // The default of the package: claims of scopes are at the userinfo endpoint alone.
+  conformIdTokenClaims: true,
   findAccount: (_, account) => ({
     accountId: account,
     claims: () => ({ sub: account, name: `Person ${account}`, groups: account === "ada" ? ["ops"] : [] }),

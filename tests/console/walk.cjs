@@ -129,13 +129,32 @@ async function dropFile(page, base) {
   report.placed = await page.textContent("#placed");
   await page.goto(`${base}/sandboxes?session=${settings.session}`);
   const download = page.waitForEvent("download", { timeout: WAIT_MS });
-  await page.getByRole("button", { name: "dropped.txt" }).click();
+  await page.getByRole("button", { name: "dropped.txt", exact: true }).click();
   report.downloaded = fs.readFileSync(await (await download).path(), "utf8");
+}
+
+/// Sends a file of the sandbox to the session's chat, with the keyboard alone.
+async function sendFile(page, base) {
+  await page.goto(`${base}/sandboxes?session=${settings.session}`);
+  await page.getByRole("link", { name: "Send report.txt" }).press("Enter");
+  await page.getByLabel("Message beside the file").fill("From the console");
+  await checkAccessibility(page, "send");
+  await validate(page, "send", page.url());
+  await page.getByRole("button", { name: /^Send to cli:/ }).press("Enter");
+  await page.waitForURL(/\/operations\//);
+  // The delivery continues on its own; a reload shows its state then.
+  while (!(await page.textContent("main")).includes("copied")) await page.reload();
+  report.sent = await page.textContent("main");
 }
 
 async function planRedrive(page, base) {
   await page.goto(`${base}/letters`);
-  await page.getByLabel(`Choose letter ${settings.letter}`).check();
+  const letter = page.getByLabel(`Choose letter ${settings.letter}`);
+  await page.getByLabel("Choose all letters of this page").press("Space");
+  check(await letter.isChecked(), "a letter is not among all letters");
+  await page.getByLabel("Choose all letters of this page").press("Space");
+  check(!(await letter.isChecked()), "a letter stays chosen");
+  await letter.check();
   await page.getByRole("button", { name: "Show what a restart would do" }).click();
   await page.waitForSelector("h1:has-text('What a restart would do')");
   report.plan = await page.textContent("main");
@@ -344,6 +363,7 @@ async function main() {
     await explainUrl(page, base);
     await answerQuestion(page, base);
     await dropFile(page, base);
+    await sendFile(page, base);
     await checkSetUp(page, base);
     await openFile(page, base);
     await planRedrive(page, base);

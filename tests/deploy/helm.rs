@@ -231,6 +231,17 @@ fn previews_of_a_cluster_have_a_valid_configuration() {
 }
 
 #[test]
+fn alerts_link_to_the_runbooks_of_the_values() {
+    let runbooks = "https://wiki.example.org/drayage/runbooks";
+    let values = json!({ "monitoring": { "enabled": true, "runbooks": runbooks } });
+    let rules = serde_json::to_string(&rendered_chart(&values)).unwrap();
+    assert!(rules.contains(&format!("{runbooks}#draydeadletters")));
+    assert!(!rules.contains("docs/runbooks.md"), "{rules}");
+    let values = json!({ "monitoring": { "runbooks": "docs/own.md" } });
+    assert_eq!(chart_output("render", &values).status.code(), Some(3));
+}
+
+#[test]
 fn every_consumer_that_keda_queries_is_provisioned() {
     let chart = rendered_chart(&json!({ "keda": { "enabled": true } }));
     let topology = support::root().join("docs/subjects.md");
@@ -297,6 +308,44 @@ fn values_that_the_chart_does_not_know_are_refused() {
 }
 
 #[test]
+fn an_empty_section_of_the_values_sets_nothing_or_is_refused_by_name() {
+    // YAML reads a key whose lines are all comments as null, and Helm removes it.
+    let defaults = rendered_chart(&json!({}));
+    assert_eq!(rendered_chart(&json!({ "pods": null })), defaults);
+    for section in ["keda", "monitoring", "preview"] {
+        assert_eq!(rendered_chart(&json!({ section: null })), defaults);
+    }
+    let without_autoscaler = rendered_chart(&json!({ "autoscaling": null }));
+    assert_eq!(without_autoscaler.len(), defaults.len() - 1);
+    let without_store = rendered_chart(&json!({ "storeEnvironment": null }));
+    assert_eq!(without_store["\"ConfigMap\" \"store\""]["data"], json!({}));
+    for (values, reason) in [
+        (json!({ "image": null }), "'image'"),
+        (json!({ "environment": null }), "'environment'"),
+        // Without this rule the policies would be off.
+        (json!({ "networkPolicies": null }), "'networkPolicies'"),
+        (json!({ "topology": { "replicas": null } }), "'replicas'"),
+        (
+            json!({ "preview": { "enabled": true, "host": null } }),
+            "'host'",
+        ),
+        (
+            json!({ "keda": { "enabled": true, "consumers": null } }),
+            "'consumers'",
+        ),
+        (
+            json!({ "pods": { "annotations": { "checksum/config": "twice" } } }),
+            "'checksum/config'",
+        ),
+    ] {
+        let output = chart_output("render", &values);
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(3), "{values}: {errors}");
+        assert!(errors.contains(reason), "{reason} is not in {errors}");
+    }
+}
+
+#[test]
 fn every_pod_has_the_scheduling_and_the_secrets_of_the_values() {
     let toleration = json!({ "key": "files", "operator": "Exists", "effect": "NoSchedule" });
     let affinity = json!({ "nodeAffinity": { "requiredDuringSchedulingIgnoredDuringExecution": {
@@ -351,7 +400,7 @@ fn every_pod_has_the_scheduling_and_the_secrets_of_the_values() {
 #[test]
 fn values_change_what_they_name() {
     let values = json!({
-        "image": { "repository": "registry.example.org/dray", "tag": "0.2.0", "pullSecrets": ["pull"] },
+        "image": { "repository": "registry.example.org/dray", "tag": "0.2.0", "pullSecrets": ["123"] },
         "services": { "file-resolver": { "replicas": 5 }, "orchestrator": null },
         "networkPolicies": false,
     });
@@ -363,7 +412,7 @@ fn values_change_what_they_name() {
         pod["containers"][0]["image"],
         "registry.example.org/dray:0.2.0"
     );
-    assert_eq!(pod["imagePullSecrets"][0]["name"], "pull");
+    assert_eq!(pod["imagePullSecrets"][0]["name"], "123");
     assert!(!chart.contains_key("\"Deployment\" \"orchestrator\""));
     assert!(!chart.keys().any(|name| name.contains("NetworkPolicy")));
 }

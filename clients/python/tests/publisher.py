@@ -85,6 +85,37 @@ class Publishing(unittest.TestCase):
             self.assertIn(work.operation_id, missed)
             publisher.publish_tool_call("t", {"n": 5}).forget()
 
+    def test_a_loop_over_missed_outcomes_that_is_left_leaves_no_subscription_and_no_outcome_behind(self):
+        with Publisher(STORY["servers"], **LOGIN) as publisher:
+            subscriptions = publisher._publisher._connection._subs
+            operations = []
+            for number in (6, 7):
+                work = publisher.publish_tool_call("t", {"n": number})
+                work.outcome()
+                operations.append(work.operation_id)
+            known = set(subscriptions)
+            outcomes = publisher.missed_outcomes(batch=1)
+            left = next(outcomes).operation_id
+            self.assertGreater(len(subscriptions), len(known))
+            outcomes.close()
+            self.assertEqual(set(subscriptions), known)
+            again = [outcome.operation_id for outcome in publisher.missed_outcomes(wait=0.5)]
+            self.assertIn(left, again)
+            self.assertLessEqual(set(operations), {*again})
+            open_loop = publisher.missed_outcomes(wait=0.5)
+            next(open_loop, None)
+        # A loop that outlives its publisher ends without waiting for it, and so does a second `close`.
+        open_loop.close()
+        publisher.close()
+        with self.assertRaisesRegex(RuntimeError, "closed"):
+            publisher.ask_outcome("story-bus-1")
+
+    def test_a_call_without_a_possible_end_is_refused_before_it_is_published(self):
+        with Publisher(STORY["servers"], **LOGIN) as publisher:
+            for seconds in (float("inf"), float("nan"), 1e300, -1):
+                with self.assertRaisesRegex(ValueError, "`timeout`"):
+                    publisher.publish_tool_call("t", {}, timeout=seconds)
+
     def test_a_wrong_password_and_a_server_that_is_away_are_reported_without_a_long_wait(self):
         with self.assertRaises(UnauthenticatedError):
             Publisher(STORY["servers"], **{**LOGIN, "password": "wrong"})

@@ -5,6 +5,7 @@ import hashlib
 import http.server
 import io
 import socket
+import sys
 import tempfile
 import threading
 import time
@@ -32,7 +33,9 @@ from drayage import (
     v1,
 )
 from drayage._effects import DownloadEffect, UploadEffect
+from drayage import _http
 from drayage._http import Transfers, spool_source
+from drayage._transfer import Transfer
 from drayage.bus import AsyncPublishedWork, EndingEvents
 from drayage.models import ToolCallOutcome
 
@@ -296,6 +299,16 @@ class Options(unittest.TestCase):
                     dray.store(source)
                 with self.assertRaisesRegex(TypeError, type(source).__name__):
                     dray.read(source)
+            box = dray.sandbox("docker:web")
+            with self.assertRaisesRegex(TypeError, "`stdin` is text"):
+                box.exec(["cat"], stdin="text")
+            for seconds in [float("inf"), float("nan"), 1e300, -1]:
+                with self.assertRaisesRegex(ValueError, "`timeout`"):
+                    box.exec(["cat"], timeout=seconds)
+                with self.assertRaisesRegex(ValueError, "`lifetime`"):
+                    dray.upload_ticket("s", lifetime=seconds)
+                with self.assertRaisesRegex(ValueError, "`lifetime`"):
+                    dray.download_ticket("s", "f", lifetime=seconds)
 
     def test_a_client_certificate_needs_its_key(self):
         with self.assertRaises(ValueError):
@@ -355,14 +368,14 @@ class Bodies(unittest.TestCase):
         self.folder = Path(folder.name)
         self.transfers = Transfers(None)
 
-    def deadline(self):
-        return time.monotonic() + 30
+    def transfer(self):
+        return Transfer(time.monotonic() + 30)
 
     def test_a_broken_download_is_repeated_and_only_the_complete_file_appears(self):
         whole = (CONTENT, len(CONTENT))
         with FakeStore([(CONTENT[:500], len(CONTENT)), whole]) as store:
             target = self.folder / "f"
-            self.transfers.download(DownloadEffect(store.url, ARTIFACT, target), self.deadline(), FAST_OPTIONS.retry)
+            self.transfers.download(self.transfer(), DownloadEffect(store.url, ARTIFACT, target), FAST_OPTIONS.retry)
         self.assertEqual(target.read_bytes(), CONTENT)
         self.assertEqual([path.name for path in self.folder.iterdir()], ["f"])
 
@@ -372,7 +385,7 @@ class Bodies(unittest.TestCase):
             with FakeStore([(body, len(body))]) as store:
                 effect = DownloadEffect(store.url, ARTIFACT, self.folder / "f")
                 with self.assertRaises(IntegrityError):
-                    self.transfers.download(effect, self.deadline(), FAST_OPTIONS.retry)
+                    self.transfers.download(self.transfer(), effect, FAST_OPTIONS.retry)
             self.assertEqual(list(self.folder.iterdir()), [])
 
     def test_an_upload_is_repeated_from_its_beginning(self):
@@ -380,14 +393,14 @@ class Bodies(unittest.TestCase):
         source.write_bytes(CONTENT)
         with FakeStore(statuses=[503, 200]) as store:
             effect = UploadEffect(store.url, {}, source, len(CONTENT))
-            self.transfers.upload(effect, self.deadline(), FAST_OPTIONS.retry)
+            self.transfers.upload(self.transfer(), effect, FAST_OPTIONS.retry)
         self.assertEqual(store.received, [CONTENT, CONTENT])
 
     def test_a_refused_upload_is_not_repeated(self):
         with FakeStore(statuses=[403]) as store:
             with self.assertRaises(UnavailableError):
                 effect = UploadEffect(store.url, {}, CONTENT, len(CONTENT))
-                self.transfers.upload(effect, self.deadline(), FAST_OPTIONS.retry)
+                self.transfers.upload(self.transfer(), effect, FAST_OPTIONS.retry)
         self.assertEqual(len(store.received), 1)
 
     def test_a_stream_returns_chunks_and_raises_at_its_end_when_the_digest_differs(self):
@@ -396,7 +409,7 @@ class Bodies(unittest.TestCase):
         with FakeStore([whole, (other, len(other)), half]) as store:
 
             def read_all():
-                stream = self.transfers.open_download(store.url, ARTIFACT, self.deadline(), FAST_OPTIONS.retry)
+                stream = self.transfers.open_download(self.transfer(), store.url, ARTIFACT, FAST_OPTIONS.retry)
                 try:
                     return b"".join(iter(lambda: stream.read(1000), b""))
                 finally:
@@ -417,14 +430,133 @@ class Bodies(unittest.TestCase):
 
         with unittest.mock.patch.object(tempfile, "tempdir", str(self.folder)):
             for source in [io.BytesIO(CONTENT), iter([CONTENT[:9], bytearray(CONTENT[9:])])]:
-                path = spool_source(source, self.deadline())
+                path = spool_source(self.transfer(), source)
                 self.assertEqual(path.read_bytes(), CONTENT)
                 path.unlink()
             with self.assertRaisesRegex(OSError, "the sender left"):
-                spool_source(broken(), self.deadline())
+                spool_source(self.transfer(), broken())
             with self.assertRaisesRegex(TypeError, "str"):
-                spool_source(io.StringIO("text"), self.deadline())
+                spool_source(self.transfer(), io.StringIO("text"))
         self.assertEqual(list(self.folder.iterdir()), [])
+
+
+class SilentStore:
+    """A store that sends the start of a body and then stays silent, until its client closes the connection."""
+
+    def __init__(self):
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self.listener.getsockname()[1]}/o?sig=1"
+        self.is_left = threading.Event()
+        threading.Thread(target=self.serve).start()
+
+    def serve(self):
+        connection, _ = self.listener.accept()
+        with connection:
+            connection.recv(65536)
+            connection.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n0123" % len(CONTENT))
+            while connection.recv(65536):
+                pass
+        self.is_left.set()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.listener.close()
+
+
+class Cancellation(unittest.TestCase):
+    """Each test would wait for an hour if cancelling did not reach the thread that transfers."""
+
+    def setUp(self):
+        directory = tempfile.TemporaryDirectory()
+        self.addCleanup(directory.cleanup)
+        self.directory = Path(directory.name)
+        for patch in [
+            unittest.mock.patch.object(_http, "MAX_SILENCE_SECONDS", 3600.0),
+            unittest.mock.patch.object(tempfile, "tempdir", str(self.directory)),
+        ]:
+            patch.start()
+            self.addCleanup(patch.stop)
+
+    def run_with(self, url, story):
+        def answer(number, request, context):
+            return v1.PresignedUrl(url=url)
+
+        async def run(target):
+            options = CallOptions(timeout=3600, retry=FAST_OPTIONS.retry)
+            async with AsyncDray(target, tenant="a", plaintext=True, options=options) as dray:
+                await story(dray)
+
+        with FakeEndpoint(answer) as fake:
+            asyncio.run(run(fake.target))
+
+    def test_leaving_a_silent_download_ends_its_connection_immediately(self):
+        async def story(dray):
+            chunks = dray.open(v1.Claim(artifact=ARTIFACT))
+            reading = asyncio.ensure_future(anext(chunks))
+            await self.find_silent_read()
+            reading.cancel()
+            with self.assertRaises(asyncio.CancelledError):
+                await reading
+            await chunks.aclose()
+
+        with SilentStore() as store:
+            self.run_with(store.url, story)
+            store.is_left.wait()
+
+    async def find_silent_read(self):
+        """Waits until a thread reads from the store, which sends nothing."""
+        while not any("read" in self.functions(frame) for frame in sys._current_frames().values()):
+            await asyncio.sleep(0)
+
+    def functions(self, frame):
+        names = set()
+        while frame is not None:
+            if frame.f_code.co_filename == _http.__file__:
+                names.add(frame.f_code.co_name)
+            frame = frame.f_back
+        return names
+
+    def test_a_cancelled_download_leaves_no_file_and_no_connection(self):
+        async def story(dray):
+            target = self.directory / "f"
+            downloading = asyncio.ensure_future(dray.download(v1.Claim(artifact=ARTIFACT), target))
+            await self.find_silent_read()
+            downloading.cancel()
+            with self.assertRaises(asyncio.CancelledError):
+                await downloading
+
+        with SilentStore() as store:
+            self.run_with(store.url, story)
+            store.is_left.wait()
+        self.assertEqual(list(self.directory.iterdir()), [])
+
+    def test_a_cancelled_store_of_a_stream_removes_its_copy(self):
+        for waits_in_the_source in (True, False):
+            is_reading, may_continue = threading.Event(), threading.Event()
+
+            def chunks():
+                yield b"half"
+                is_reading.set()
+                may_continue.wait()
+
+            async def story(dray):
+                storing = asyncio.ensure_future(dray.store(chunks()))
+                while not is_reading.is_set():
+                    await asyncio.sleep(0)
+                if not waits_in_the_source:
+                    may_continue.set()
+                    # The copy is complete before its task runs again.
+                    while not any(path.stat().st_size for path in self.directory.iterdir()):
+                        time.sleep(0)
+                storing.cancel()
+                may_continue.set()
+                with self.assertRaises(asyncio.CancelledError):
+                    await storing
+
+            self.run_with("http://127.0.0.1:1/", story)
+            self.assertEqual(list(self.directory.iterdir()), [])
 
 
 class Ids(unittest.TestCase):

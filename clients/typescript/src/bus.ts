@@ -33,7 +33,7 @@ import {
 } from "./faults.js";
 import { ResolvedArguments, ToolCallOutcome } from "./models.js";
 import { INLINE_LIMIT_BYTES, bytesOrClaimOf } from "./operation.js";
-import { type CallOptions, maxAttemptsOf, operationIdOf, retryDelayMs, timeoutOf, type WaitOptions } from "./options.js";
+import { type CallOptions, maxAttemptsOf, messageTime, operationIdOf, retryDelayMs, timeoutOf, type WaitOptions } from "./options.js";
 import { traceContext } from "./trace.js";
 import {
   FaultSchema,
@@ -211,7 +211,7 @@ export class Publisher {
       arguments: { body: { case: "inline", value: text } },
       options: resolveOptions(settings),
     });
-    const timeoutMs = settings.timeoutMs ?? timeoutOf(this.#options);
+    const timeoutMs = messageTime("timeoutMs", settings.timeoutMs ?? timeoutOf(this.#options));
     const deadlineMs = Date.now() + timeoutMs;
     const deadline = new Deadline(timeoutMs, this.#options.signal);
     // First, so that no event is missed between the acknowledgement and the subscription.

@@ -17,7 +17,7 @@ import {
   type Stored,
   type StoreSettings,
 } from "./operation.js";
-import { byteCount, type CallOptions, readPem } from "./options.js";
+import { byteCount, type CallOptions, messageTime, readPem } from "./options.js";
 import { pathBytes, readDocument, Sandbox, type SandboxPath } from "./sandbox.js";
 import type { LocalSource } from "./sources.js";
 import { Transfers } from "./transfers.js";
@@ -308,7 +308,7 @@ export class Dray {
           sha256: digestBytes(sha256),
           name,
           ...(to === undefined ? {} : { destination: { destination: destinationOf(to) } }),
-          lifetimeS: lifetimeSeconds,
+          lifetimeS: messageTime("lifetimeSeconds", lifetimeSeconds),
         }),
       );
     });
@@ -325,7 +325,7 @@ export class Dray {
           session,
           direction: TicketDirection.DOWNLOAD,
           name: name === "" ? (artifact?.name ?? "") : name,
-          lifetimeS: lifetimeSeconds,
+          lifetimeS: messageTime("lifetimeSeconds", lifetimeSeconds),
           ...(typeof source === "string"
             ? { sandboxPath: source }
             : { sha256: artifact?.sha256 ?? new Uint8Array(), mediaType: artifact?.mediaType ?? "" }),

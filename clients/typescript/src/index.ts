@@ -53,6 +53,6 @@ export {
 } from "./models.js";
 export type { Stored, StoreSettings } from "./operation.js";
 export type { CallOptions, PemSource, RetryPolicy, Tls, WaitOptions } from "./options.js";
-export { type ExecSettings, type GetSettings, type PlaceSettings, Sandbox, type SandboxPath } from "./sandbox.js";
+export { type CommandInput, type ExecSettings, type GetSettings, type PlaceSettings, Sandbox, type SandboxPath } from "./sandbox.js";
 export type { LocalSource } from "./sources.js";
 export type { ConnectionOptions } from "./transport.js";

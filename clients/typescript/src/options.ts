@@ -103,6 +103,16 @@ export function checkMetadata(values: Readonly<Record<string, string | undefined
   }
 }
 
+/** Longest time that a message may name, a year of seconds. No service keeps work for longer. */
+const MAX_MESSAGE_SECONDS = 365 * 86_400;
+
+/** A time that a message can name, in seconds or in milliseconds as the end of its name says. */
+export function messageTime(name: `${string}Ms` | `${string}Seconds`, value: number): number {
+  const maximum = name.endsWith("Ms") ? MAX_MESSAGE_SECONDS * 1000 : MAX_MESSAGE_SECONDS;
+  if (!(value >= 0 && value <= maximum)) throw new TypeError(`\`${name}\` is ${value}, which is not between 0 and ${maximum}`);
+  return Math.round(value);
+}
+
 /** A number of bytes for a message. */
 export function byteCount(name: string, value: number): bigint {
   if (!Number.isSafeInteger(value) || value < 0) throw new TypeError(`\`${name}\` is not a number of bytes`);

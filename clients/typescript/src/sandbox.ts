@@ -5,7 +5,7 @@ import type { MessageInitShape } from "@bufbuild/protobuf";
 import type { ReadSettings } from "./client.js";
 import { CommandChunk, CommandEnd, CommandResult, Document, PlacedFile, SandboxEntry, SandboxFile, type SandboxListing } from "./models.js";
 import { INLINE_LIMIT_BYTES, type Operation, type Stored } from "./operation.js";
-import { byteCount } from "./options.js";
+import { byteCount, messageTime } from "./options.js";
 import { isLocalSource, type LocalSource } from "./sources.js";
 import {
   type ExecSandboxRequestSchema,
@@ -41,14 +41,18 @@ export interface GetSettings {
   readonly maxBytes?: number;
 }
 
+/** Standard input of a program: bytes, a stream, a file by its `file:` URL, or a stored file. A string is refused: it could
+ * be the input itself or the path of a file. */
+export type CommandInput = Exclude<LocalSource, string> | Stored;
+
 /** How a program is run. */
 export interface ExecSettings {
   /** Directory in the sandbox; its working directory when unset. */
   readonly directory?: SandboxPath;
   /** Variables in addition to those of the sandbox. */
   readonly environment?: Readonly<Record<string, string | Uint8Array>>;
-  /** Standard input: bytes, a local source or a stored file; empty when unset. */
-  readonly stdin?: LocalSource | Stored;
+  /** Standard input; empty when unset. */
+  readonly stdin?: CommandInput;
   /** Most milliseconds that the program may run; the operator's limit when unset. */
   readonly timeoutMs?: number;
   /** Most bytes of standard output that are kept; the operator's limit when unset. */
@@ -161,6 +165,9 @@ export class Sandbox {
     settings: ExecSettings,
   ): Promise<MessageInitShape<typeof ExecSandboxRequestSchema>> {
     const { stdin = new Uint8Array(), environment = {} } = settings;
+    if (typeof stdin === "string") {
+      throw new TypeError("`stdin` is text: give its bytes (`Buffer.from(text)`), or the `file:` URL of a file");
+    }
     const isInline = stdin instanceof Uint8Array && stdin.byteLength <= INLINE_LIMIT_BYTES;
     const input = isInline
       ? { input: stdin }
@@ -170,7 +177,7 @@ export class Sandbox {
       argv: argumentList(argv).map(pathBytes),
       workingDirectory: pathBytes(settings.directory ?? ""),
       environment: Object.entries(environment).map(([name, value]) => ({ name, value: pathBytes(value) })),
-      timeoutMs: BigInt(Math.round(settings.timeoutMs ?? 0)),
+      timeoutMs: BigInt(messageTime("timeoutMs", settings.timeoutMs ?? 0)),
       maxOutputBytes: byteCount("maxOutputBytes", settings.maxOutputBytes ?? 0),
       ...input,
     };

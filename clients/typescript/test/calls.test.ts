@@ -220,7 +220,14 @@ test("arguments that would lose a condition are refused", async (t) => {
   const wrong = 3 as unknown as Uint8Array;
   await assert.rejects(dray.readBytes(wrong as never), /neither a local source nor a stored file/);
   await assert.rejects(dray.sandbox("docker:web").put(wrong, { name: "a" }), /neither a local source/);
-  await assert.rejects(dray.sandbox("docker:web").exec("ls" as never), /list of words/);
+  const box = dray.sandbox("docker:web");
+  await assert.rejects(box.exec("ls" as never), /list of words/);
+  await assert.rejects(box.exec(["cat"], { stdin: "text" as never }), /`stdin` is text/);
+  for (const time of [Infinity, NaN, 1e300, -1]) {
+    await assert.rejects(box.exec(["cat"], { timeoutMs: time }), /`timeoutMs`/);
+    await assert.rejects(dray.uploadTicket("s", { lifetimeSeconds: time }), /`lifetimeSeconds`/);
+    await assert.rejects(dray.downloadTicket("s", "f", { lifetimeSeconds: time }), /`lifetimeSeconds`/);
+  }
 });
 
 test("the current span of OpenTelemetry is the trace context", async (t) => {

@@ -76,7 +76,7 @@
         const isOver = source.readyState === EventSource.CLOSED;
         status.textContent = isOver
           ? "The stream ended. Reload the page to log in again or to go on."
-          : "The connection is lost; trying again. Events are kept meanwhile.";
+          : "The connection is lost; trying again.";
       });
     };
     pause.hidden = false;
@@ -230,6 +230,15 @@
     setTimeout(look, REPLAY_INTERVAL_MS);
   }
 
+  function chooseAll(box) {
+    box.hidden = false;
+    // A browser keeps boxes over a reload, but not that this one belongs to them.
+    box.checked = false;
+    box.addEventListener("change", () => {
+      for (const one of box.form.querySelectorAll("tbody input[type=checkbox]")) one.checked = box.checked;
+    });
+  }
+
   const start = (selector, run) => {
     for (const place of document.querySelectorAll(selector)) run(place);
   };
@@ -237,6 +246,7 @@
   start("#live", watchRows);
   start("#charts", watchCharts);
   start("[data-drop]", takeDrops);
+  start("[data-choose-all]", chooseAll);
   start("[data-answer]", watchAnswer);
   start("[data-fragment]", fillFragment);
   start("#replay[data-running]", watchReplay);

@@ -6,6 +6,7 @@ use dray_bus::Meta;
 use dray_bus::error::{CallError, TransportError};
 use dray_proto::Call;
 use dray_types::{Deadline, Fault, FaultCode};
+use http::StatusCode;
 use maud::{Markup, html};
 
 use crate::state::ConsoleState;
@@ -54,6 +55,30 @@ fn call_fault(error: CallError) -> Fault {
 pub(crate) fn not_found_fault(holder: &str, thing: &str) -> Fault {
     let sentence = format!("{holder} does not have this {thing}.");
     Fault::new(FaultCode::NotFound, sentence)
+}
+
+/// The status of a page that shows nothing but this fault, for programs that follow links.
+pub(crate) fn fault_status(fault: &Fault) -> StatusCode {
+    match fault.code {
+        FaultCode::InvalidArgument => StatusCode::BAD_REQUEST,
+        FaultCode::NotFound => StatusCode::NOT_FOUND,
+        FaultCode::Denied => StatusCode::FORBIDDEN,
+        FaultCode::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+        FaultCode::Unsupported => StatusCode::NOT_IMPLEMENTED,
+        FaultCode::RateLimited => StatusCode::TOO_MANY_REQUESTS,
+        FaultCode::Timeout => StatusCode::GATEWAY_TIMEOUT,
+        FaultCode::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
+        FaultCode::Internal => StatusCode::INTERNAL_SERVER_ERROR,
+    }
+}
+
+/// The status of a list that cannot be shown: a wrong query is the caller's error, and every other page stays one with a
+/// notice, which its form and the script expect.
+pub(crate) fn list_status(fault: &Fault) -> StatusCode {
+    match fault.code {
+        FaultCode::InvalidArgument => StatusCode::BAD_REQUEST,
+        _ => StatusCode::OK,
+    }
 }
 
 /// The part of a page whose data could not be read, with the reason. An empty table would claim that there is no data.

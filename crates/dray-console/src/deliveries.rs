@@ -6,7 +6,7 @@ use axum::extract::State;
 use axum::response::Response;
 use dray_presentation::size::human_size;
 use dray_proto::NamedCode as _;
-use dray_proto::v1::{self, ConsoleAction, FileState, PreviewLinkState};
+use dray_proto::v1::{self, ConsoleAction, DeliveryErrorKind, FileState, PreviewLinkState};
 use dray_types::Fault;
 use dray_types::hex::hex_digits;
 use http::Uri;
@@ -90,7 +90,9 @@ fn delivery_row(session: &ConsoleSession, report: &v1::DeliveryReport) -> Markup
                     p.muted { "Waits: " (reason.name()) ", continues " (time_element(report.due_at_ms)) }
                 }
                 // Hidden when the service would refuse to resend.
-                @if session.can_act() && can_resend(report) { (resend_form(session, report)) }
+                @if let (true, Some(offer)) = (session.can_act(), ResendOffer::of_report(report)) {
+                    (resend_form(session, report, offer))
+                }
             }
         }
     }
@@ -197,28 +199,70 @@ fn preview_sentences(receipt: &v1::PreviewReceipt) -> Vec<String> {
     sentences
 }
 
-/// Whether a finished delivery has files that did not certainly arrive. The service decides which files it resends.
-fn can_resend(report: &v1::DeliveryReport) -> bool {
-    report.finished
-        && report.files.iter().any(|file| {
-            matches!(
-                file.file_state(),
-                FileState::Failed | FileState::Unknown | FileState::Rejected
-            )
-        })
+/// Which files of a delivery can be sent again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ResendOffer {
+    /// Those that did not certainly arrive.
+    Undelivered,
+    /// All, because the platform refused the others for good: a person may have mended the cause, such as a wrong chat.
+    All,
 }
 
-fn resend_form(session: &ConsoleSession, report: &v1::DeliveryReport) -> Markup {
-    let is_unknown = |file: &v1::DeliveredFile| file.file_state() == FileState::Unknown;
+impl ResendOffer {
+    /// What a delivery offers; `None` while it continues, and if every file arrived. The service decides which files it
+    /// sends, by the same rule.
+    fn of_report(report: &v1::DeliveryReport) -> Option<Self> {
+        if !report.finished {
+            return None;
+        }
+        let has = |is_meant: fn(&v1::DeliveredFile) -> bool| report.files.iter().any(is_meant);
+        if has(can_resend) {
+            Some(Self::Undelivered)
+        } else {
+            has(|file| file.file_state() == FileState::Rejected).then_some(Self::All)
+        }
+    }
+
+    /// Whether a person could see a file twice.
+    fn may_repeat(self, report: &v1::DeliveryReport) -> bool {
+        report.files.iter().any(|file| match self {
+            Self::Undelivered => file.file_state() == FileState::Unknown,
+            Self::All => file.file_state() != FileState::Rejected,
+        })
+    }
+}
+
+/// Whether a file did not certainly arrive, and another attempt may have another result.
+fn can_resend(file: &v1::DeliveredFile) -> bool {
+    match file.file_state() {
+        FileState::Failed | FileState::Unknown => true,
+        FileState::Rejected => matches!(
+            file.failure(),
+            Some(DeliveryErrorKind::TooLarge | DeliveryErrorKind::WindowClosed)
+        ),
+        _ => false,
+    }
+}
+
+fn resend_form(
+    session: &ConsoleSession,
+    report: &v1::DeliveryReport,
+    offer: ResendOffer,
+) -> Markup {
+    let label = match offer {
+        ResendOffer::Undelivered => "Resend what did not arrive",
+        ResendOffer::All => "Send all files again",
+    };
     html! {
         form method="post" action="/deliveries/resend" {
             (token_field(session))
             input type="hidden" name="delivery" value=(report.delivery_id);
+            @if offer == ResendOffer::All { input type="hidden" name="all" value="1"; }
             // The checkbox is required, so that a file is not sent twice by mistake.
-            @if report.files.iter().any(is_unknown) {
+            @if offer.may_repeat(report) {
                 label { input type="checkbox" name="accept" value="1" required; " A file may be shown twice" }
             }
-            button { "Resend what did not arrive" }
+            button aria-label={ (label) " of " (shown(&report.delivery_id)) } { (label) }
         }
     }
 }
@@ -258,7 +302,11 @@ pub(crate) async fn resend_delivery(
         Ok(fields) => fields,
         Err(refused) => return refused,
     };
-    match start_resend(&state, &session, fields.get("delivery")).await {
+    let request = v1::ResendRequest {
+        delivery_id: fields.get("delivery").to_owned(),
+        all: fields.is_checked("all"),
+    };
+    match start_resend(&state, &session, &request).await {
         Ok(delivery) => see_other(&operation_path(&delivery)),
         Err(fault) => PageFrame {
             state: &state,
@@ -278,21 +326,17 @@ pub(crate) async fn resend_delivery(
 async fn start_resend(
     state: &ConsoleState,
     session: &ConsoleSession,
-    delivery: &str,
+    request: &v1::ResendRequest,
 ) -> Result<String, Fault> {
     // The action and the new delivery have the same operation, so one timeline shows both.
     let action = ActionRequest {
         action: ConsoleAction::Resend,
-        target: delivery.to_owned(),
+        target: request.delivery_id.clone(),
         time: PAGE_TIMEOUT,
         operation: None,
     };
     let action = state.begin_action(session, action).await?;
-    let request = v1::ResendRequest {
-        delivery_id: delivery.to_owned(),
-        all: false,
-    };
-    let outcome = state.call_once(&action.meta, &request).await;
+    let outcome = state.call_once(&action.meta, request).await;
     Ok(action.finish(outcome).await?.delivery_id)
 }
 
@@ -339,8 +383,33 @@ mod tests {
             finished,
             ..v1::DeliveryReport::default()
         };
-        assert!(can_resend(&report(FileState::Unknown, true)));
-        assert!(!can_resend(&report(FileState::Unknown, false)));
-        assert!(!can_resend(&report(FileState::Delivered, true)));
+        let offer = |state, finished| ResendOffer::of_report(&report(state, finished));
+        let undelivered = Some(ResendOffer::Undelivered);
+        assert_eq!(offer(FileState::Unknown, true), undelivered);
+        assert_eq!(offer(FileState::Failed, true), undelivered);
+        assert_eq!(offer(FileState::Unknown, false), None);
+        assert_eq!(offer(FileState::Delivered, true), None);
+    }
+
+    #[test]
+    fn files_that_were_refused_for_good_are_sent_again_only_all_together() {
+        let mut refused = file(FileState::Rejected);
+        refused.set_failure(DeliveryErrorKind::NotFound);
+        let mut report = v1::DeliveryReport {
+            files: vec![refused],
+            finished: true,
+            ..v1::DeliveryReport::default()
+        };
+        let offer = ResendOffer::of_report(&report).unwrap();
+        assert_eq!(offer, ResendOffer::All);
+        assert!(!offer.may_repeat(&report));
+        // One that arrived before would come a second time.
+        report.files.push(file(FileState::Delivered));
+        assert!(offer.may_repeat(&report));
+        report.files[0].set_failure(DeliveryErrorKind::TooLarge);
+        assert_eq!(
+            ResendOffer::of_report(&report),
+            Some(ResendOffer::Undelivered)
+        );
     }
 }

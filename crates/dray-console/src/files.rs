@@ -15,20 +15,21 @@ use dray_proto::v1::{self, ConsoleAction};
 use dray_store::{ArtifactLabel, ArtifactReader, ContentOrigins};
 use dray_types::hex::hex_digits;
 use dray_types::{Claim, Deadline, Fault, FaultCode, Sha256Digest};
-use http::Uri;
+use http::{StatusCode, Uri};
 use maud::{Markup, html};
 
 use crate::audit::ActionRequest;
-use crate::calls::{fault_notice, not_found_fault};
+use crate::calls::{fault_notice, fault_status, not_found_fault};
 use crate::deliveries::{file_summary, target_text};
 use crate::form::FormFields;
+use crate::index::IndexSlice;
 use crate::live::event_table;
 use crate::page::{PageFrame, token_field};
 use crate::respond::see_other;
 use crate::sandbox_files::download;
 use crate::session::ConsoleSession;
 use crate::state::ConsoleState;
-use crate::text::{duration_text, operation_path, shown, time_element};
+use crate::text::{duration_text, file_path, operation_path, shown, time_element};
 
 /// Files on one page.
 const PAGE_FILES: u32 = 50;
@@ -54,7 +55,9 @@ pub(crate) async fn list_page(
     if let Some(digest) = parse_digest(digest_text) {
         return see_other(&file_path(digest));
     }
-    let after = parse_digest(query.get("after"));
+    let after_text = query.get("after");
+    let after = parse_digest(after_text);
+    let is_valid = digest_text.is_empty() && (after_text.is_empty() || after.is_some());
     let request = v1::ListArtifactsRequest {
         after: after.map_or_else(Vec::new, |digest| digest.as_bytes().to_vec()),
         limit: PAGE_FILES,
@@ -69,7 +72,7 @@ pub(crate) async fn list_page(
             label.wide { "SHA-256 " input name="digest" maxlength="80" value=(digest_text) spellcheck="false"; }
             button { "Look up" }
         }
-        @if !digest_text.is_empty() {
+        @if !is_valid {
             div.notice.problem role="alert" { p { "A SHA-256 has 64 hexadecimal digits." } }
         }
         @match &listed {
@@ -78,17 +81,18 @@ pub(crate) async fn list_page(
         }
         @if let Err(fault) = &receipts { (fault_notice("Names and media types are not known.", fault)) }
     };
-    frame(&state, &session, "Files").render(&content)
+    let status = if is_valid {
+        StatusCode::OK
+    } else {
+        StatusCode::BAD_REQUEST
+    };
+    frame(&state, &session, "Files").render_as(status, &content)
 }
 
 /// Accepts digits in either case, with or without `sha256:` before them, as other pages show them.
 fn parse_digest(text: &str) -> Option<Sha256Digest> {
     let digits = text.strip_prefix("sha256:").unwrap_or(text);
     digits.to_ascii_lowercase().parse().ok()
-}
-
-fn file_path(digest: Sha256Digest) -> String {
-    format!("/files/{}", digest.to_hex())
 }
 
 fn frame<'a>(
@@ -170,10 +174,7 @@ pub(crate) async fn file_page(
     Path(digest): Path<String>,
 ) -> Response {
     let Some(digest) = parse_digest(&digest) else {
-        let fault = Fault::new(
-            FaultCode::InvalidArgument,
-            "A SHA-256 has 64 hexadecimal digits.",
-        );
+        let fault = Fault::new(FaultCode::NotFound, "A SHA-256 has 64 hexadecimal digits.");
         return frame(&state, &session, "File").render_failure(
             "This is not the digest of a file.",
             &fault,
@@ -190,15 +191,31 @@ pub(crate) async fn file_page(
         state.read(&deliveries),
         find_origins(&state, digest)
     );
+    let limit = usize::try_from(MAX_HOLDERS).unwrap_or(usize::MAX);
+    let events = state.index.with_proof(&digest.to_hex(), limit);
+    let is_named = receipts
+        .as_ref()
+        .is_ok_and(|reply| !reply.reports.is_empty())
+        || !events.rows.is_empty()
+        || matches!(&origins, Some(Ok(origins)) if !origins.fetches.is_empty());
+    let status = match &stored {
+        // Content that left the store still has its history.
+        _ if is_named => StatusCode::OK,
+        Ok(Some(_)) => StatusCode::OK,
+        Ok(None) => receipts
+            .as_ref()
+            .map_or_else(fault_status, |_| StatusCode::NOT_FOUND),
+        Err(fault) => fault_status(fault),
+    };
     let content = html! {
         p { code { "sha256:" (digest.to_hex()) } }
         (stored_state(&state, &session, digest, &stored))
         @if let Some(origins) = &origins { (fetch_list(origins)) }
         (delivery_holders(digest, &receipts))
-        (event_holders(&state, digest))
+        (event_holders(&state, &events))
         p { a href="/files" { "Back to the files" } }
     };
-    frame(&state, &session, "File").render(&content)
+    frame(&state, &session, "File").render_as(status, &content)
 }
 
 /// Finds the stored object of a digest: if it exists, it is the first entry of the list after the digest's predecessor.
@@ -313,9 +330,7 @@ fn delivery_holders(
 }
 
 /// Sandbox receipts, tool calls and messages that name the digest, from the index of events.
-fn event_holders(state: &ConsoleState, digest: Sha256Digest) -> Markup {
-    let limit = usize::try_from(MAX_HOLDERS).unwrap_or(usize::MAX);
-    let events = state.index.with_proof(&digest.to_hex(), limit);
+fn event_holders(state: &ConsoleState, events: &IndexSlice) -> Markup {
     html! {
         h2 { "Receipts and other events" }
         @if events.rows.is_empty() { p { "No event in the index names this file." } }

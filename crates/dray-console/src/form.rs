@@ -1,13 +1,17 @@
 //! Fields of forms and queries, and the check that a form belongs to its session.
 
+use std::str::FromStr;
+
 use axum::body::Body;
 use axum::response::Response;
 use dray_http_server::body_failure_status;
+use dray_types::{Fault, FaultCode};
 use http::{StatusCode, Uri};
 use url::form_urlencoded;
 
 use crate::respond;
 use crate::session::ConsoleSession;
+use crate::text::shown;
 
 /// Name of the field with the token of the session.
 pub(crate) const TOKEN_FIELD: &str = "csrf";
@@ -67,6 +71,17 @@ impl FormFields {
         self.all(name).next().unwrap_or_default()
     }
 
+    /// The value of a field as another type; `None` without one.
+    pub(crate) fn parse_value<T: FromStr>(&self, name: &str) -> Result<Option<T>, Fault> {
+        match self.get(name) {
+            "" => Ok(None),
+            text => match text.parse() {
+                Ok(value) => Ok(Some(value)),
+                Err(_) => Err(unknown_value(name, text)),
+            },
+        }
+    }
+
     /// Whether a box of this name is checked.
     pub(crate) fn is_checked(&self, name: &str) -> bool {
         !self.get(name).is_empty()
@@ -79,6 +94,12 @@ impl FormFields {
             .filter(move |(field, _)| field == name)
             .map(|(_, value)| value.trim())
     }
+}
+
+/// The fault for a value that a field does not have.
+pub(crate) fn unknown_value(name: &str, value: &str) -> Fault {
+    let sentence = format!("The field `{name}` has no value `{}`.", shown(value));
+    Fault::new(FaultCode::InvalidArgument, sentence).detail("unknown_value")
 }
 
 /// The response to a form that does not carry the token of its session.

@@ -12,11 +12,11 @@ use dray_bus::headers::SCHEMA_HEADER;
 use dray_proto::json::{hide_secrets, is_secret_name, message_json};
 use dray_proto::v1;
 use dray_types::{Fault, FaultCode, RedactedUrl};
-use http::Uri;
+use http::{StatusCode, Uri};
 use maud::{Markup, html};
 
-use crate::calls::{PAGE_TIMEOUT, fault_notice};
-use crate::form::FormFields;
+use crate::calls::{PAGE_TIMEOUT, fault_notice, list_status};
+use crate::form::{FormFields, unknown_value};
 use crate::page::{PageFrame, token_field};
 use crate::session::ConsoleSession;
 use crate::state::ConsoleState;
@@ -104,16 +104,13 @@ pub(crate) async fn list_page(
 ) -> Response {
     let query = FormFields::of_query(&uri);
     let (area, state_name) = (query.get("area"), query.get("state"));
-    let states = match state_name {
-        // Only open letters wait for an operator.
-        "" => vec![LetterState::Open],
-        name => LetterState::ALL_STATES
-            .into_iter()
-            .filter(|state| state.as_str() == name)
-            .collect(),
+    let selection = selected_states(state_name)
+        .and_then(|states| Ok((states, query.parse_value("from")?.unwrap_or(1))));
+    let found = match selection {
+        Ok((states, from)) => state.find_letters(states, area, from).await,
+        Err(fault) => Err(fault),
     };
-    let from = query.get("from").parse().unwrap_or(1);
-    let found = state.find_letters(states, area, from).await;
+    let status = found.as_ref().map_or_else(list_status, |_| StatusCode::OK);
     let content = html! {
         (filter_form(area, state_name))
         @match &found {
@@ -128,7 +125,22 @@ pub(crate) async fn list_page(
             }
         }
     };
-    frame(&state, &session, "Dead letters").render(&content)
+    frame(&state, &session, "Dead letters").render_as(status, &content)
+}
+
+/// The states that the query names; empty for all.
+fn selected_states(name: &str) -> Result<Vec<LetterState>, Fault> {
+    match name {
+        // Only open letters wait for an operator.
+        "" => Ok(vec![LetterState::Open]),
+        "all" => Ok(Vec::new()),
+        // Not all letters for a name with a typing error: a person would take them for those that were asked for.
+        name => LetterState::ALL_STATES
+            .into_iter()
+            .find(|state| state.as_str() == name)
+            .map(|state| vec![state])
+            .ok_or_else(|| unknown_value("state", name)),
+    }
 }
 
 fn frame<'a>(
@@ -170,7 +182,12 @@ fn letter_table(session: &ConsoleSession, letters: &[DeadLetterSummary]) -> Mark
                 table {
                     caption { "Oldest first" }
                     thead { tr {
-                        th scope="col" { "Letter" } th scope="col" { "Given up" } th scope="col" { "Why" }
+                        th scope="col" {
+                            // Shown by the script, which alone can act on it.
+                            @if session.can_act() { input type="checkbox" data-choose-all aria-label="Choose all letters of this page" hidden; " " }
+                            "Letter"
+                        }
+                        th scope="col" { "Given up" } th scope="col" { "Why" }
                         th scope="col" { "Operation" }
                     } }
                     tbody { @for letter in letters { (letter_row(session, letter)) } }
@@ -231,12 +248,16 @@ pub(crate) async fn letter_page(
         Ok(sequence) => state.read_letter(sequence).await,
         Err(_) => Err(missing_letter(&shown(&sequence))),
     };
-    let content = match &read {
-        Err(fault) => fault_notice("The dead letter cannot be shown.", fault),
-        Ok(details) => letter_details(&session, details),
-    };
     let title = format!("Dead letter #{}", shown(&sequence));
-    frame(&state, &session, &title).render(&content)
+    let frame = frame(&state, &session, &title);
+    match &read {
+        Ok(details) => frame.render(&letter_details(&session, details)),
+        Err(fault) => frame.render_failure(
+            "The dead letter cannot be shown.",
+            fault,
+            ("/letters", "the dead letters"),
+        ),
+    }
 }
 
 fn letter_details(session: &ConsoleSession, details: &DeadLetterDetails) -> Markup {

@@ -45,6 +45,7 @@ mod respond;
 mod rights;
 mod sandbox_files;
 mod sandboxes;
+mod sending;
 mod server;
 mod session;
 mod settings;

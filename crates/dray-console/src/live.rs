@@ -13,18 +13,19 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse as _, Response};
+use dray_types::Sha256Digest;
 use futures_util::stream;
 use http::{HeaderMap, StatusCode, Uri};
 use maud::{Markup, html};
 use tokio::sync::{OwnedSemaphorePermit, watch};
 
 use crate::form::FormFields;
-use crate::index::{EventRow, RowFilter, RowOutcome};
+use crate::index::{EVENT_SERVICES, EventRow, RowFilter, RowOutcome};
 use crate::page::PageFrame;
 use crate::respond;
 use crate::session::ConsoleSession;
 use crate::state::ConsoleState;
-use crate::text::{duration_text, operation_path, time_element};
+use crate::text::{duration_text, file_path, operation_path, time_element};
 
 /// Rows of a page when it opens.
 const FIRST_ROWS: usize = 100;
@@ -37,22 +38,25 @@ const BATCH_INTERVAL: Duration = Duration::from_millis(250);
 /// Interval of comments that keep proxies from closing a quiet stream.
 const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(15);
 
-/// Services that publish events, for the filter.
-const EVENT_SERVICES: [&str; 5] = [
-    "console",
-    "egress-fetcher",
-    "file-resolver",
-    "platform-delivery",
-    "sandbox-transfer",
-];
-
 /// `GET /live`: the newest events, to which the script adds newer ones.
 pub(crate) async fn live_page(
     State(state): State<ConsoleState>,
     Extension(session): Extension<ConsoleSession>,
     uri: Uri,
 ) -> Response {
-    let filter = RowFilter::of_fields(&FormFields::of_query(&uri));
+    let frame = PageFrame {
+        state: &state,
+        session: &session,
+        section: "/live",
+        title: "Live",
+    };
+    let filter = match RowFilter::of_fields(&FormFields::of_query(&uri)) {
+        Ok(filter) => filter,
+        Err(fault) => {
+            let all = ("/live", "all events");
+            return frame.render_failure("The events cannot be filtered.", &fault, all);
+        }
+    };
     let newest = state.index.newest(&filter, FIRST_ROWS);
     let content = html! {
         (filter_form(&filter))
@@ -70,13 +74,7 @@ pub(crate) async fn live_page(
             @if newest.left_out > 0 { (newest.left_out) " older ones left out." }
         }
     };
-    PageFrame {
-        state: &state,
-        session: &session,
-        section: "/live",
-        title: "Live",
-    }
-    .render(&content)
+    frame.render(&content)
 }
 
 fn filter_form(filter: &RowFilter) -> Markup {
@@ -129,7 +127,7 @@ fn event_row(row: &EventRow) -> Markup {
             }
             td data-label="What happened" {
                 (row.summary)
-                @for (name, value) in &row.proofs { " " span.proof { (name) " " code { (value) } } }
+                @for (name, value) in &row.proofs { " " span.proof { (name) " " (proof_value(name, value)) } }
             }
             td data-label="Took" { @match row.duration_ms { Some(time) => (duration_text(time)), None => "–" } }
             td data-label="Operation" {
@@ -137,6 +135,15 @@ fn event_row(row: &EventRow) -> Markup {
                 @else { a href=(operation_path(&row.operation)) { (row.operation) } }
             }
         }
+    }
+}
+
+/// A proof; a digest leads to the page of its file.
+fn proof_value(name: &str, value: &str) -> Markup {
+    let digest: Option<Sha256Digest> = (name == "sha256").then(|| value.parse().ok()).flatten();
+    html! {
+        @if let Some(digest) = digest { a href=(file_path(digest)) { code { (value) } } }
+        @else { code { (value) } }
     }
 }
 
@@ -161,13 +168,17 @@ pub(crate) async fn live_events(
         );
     };
     let fields = FormFields::of_query(&uri);
+    let filter = match RowFilter::of_fields(&fields) {
+        Ok(filter) => filter,
+        Err(fault) => return respond::plain_text(StatusCode::BAD_REQUEST, &fault.message),
+    };
     // A browser that reconnects repeats the first URL, and this header has the last row that it received.
     let last_id = headers.get("last-event-id");
     let last_id = last_id.and_then(|id| id.to_str().ok()?.parse().ok());
     let reader = LiveReader {
         newest: state.index.watch_newest(),
         after: last_id.or(fields.get("after").parse().ok()).unwrap_or(0),
-        filter: RowFilter::of_fields(&fields),
+        filter,
         login: session.login,
         is_first: true,
         state,

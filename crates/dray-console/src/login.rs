@@ -4,11 +4,12 @@ use axum::Extension;
 use axum::extract::{Request, State};
 use axum::response::Response;
 use dray_proto::v1::ConsoleAction;
+use dray_types::Secret;
 use http::{Method, StatusCode, Uri, header};
 use maud::{Markup, html};
 
 use crate::form::FormFields;
-use crate::oidc::{OwnPath, login_link};
+use crate::oidc::{OidcLogin, OwnPath, login_link};
 use crate::page;
 use crate::respond::{see_other, set_header};
 use crate::session::ConsoleSession;
@@ -86,9 +87,29 @@ pub(crate) async fn log_out(
     // Agents that still answer this login must not spend more tokens.
     state.conversations.end_login(&session.login);
     state.record_login(ConsoleAction::Logout, &session).await;
-    let mut response = see_other(LOGIN_PATH);
+    let logout_url = session.person.and_then(|person| person.logout_url);
+    let mut response = match (&state.oidc, logout_url) {
+        (Some(oidc), Some(url)) => left_page(oidc, &url),
+        _ => see_other(LOGIN_PATH),
+    };
     set_header(&mut response, header::SET_COOKIE, &state.cookie.clear());
     response
+}
+
+/// The page after a logout of a person whose session at the provider continues. A link and not a redirect: the policy of
+/// the page keeps a form from leading to another site, and the person may use the provider for other applications.
+fn left_page(oidc: &OidcLogin, logout_url: &Secret) -> Response {
+    let provider = oidc.provider_name();
+    page::bare(
+        StatusCode::OK,
+        "Logged out",
+        &html! {
+            p { "Your session of the console has ended. You may still be logged in at " strong { (provider) }
+                ", which then lets this browser in again without a password." }
+            p { a.button href=(logout_url.expose()) rel="noreferrer" { "Log out at " (provider) ", too" } }
+            p { a href=(LOGIN_PATH) { "Log in again" } }
+        },
+    )
 }
 
 /// The response to a request without a session. `next` is the page to open after the login.

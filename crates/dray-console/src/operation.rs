@@ -8,18 +8,18 @@ use axum::response::Response;
 use dray_presentation::size::human_size;
 use dray_proto::NamedCode as _;
 use dray_proto::v1::{self, TerminalState};
-use dray_types::hex::hex_digits;
 use dray_types::{Fault, FaultCode};
+use http::StatusCode;
 use maud::{Markup, html};
 
-use crate::calls::fault_notice;
+use crate::calls::{fault_notice, fault_status};
 use crate::deliveries::{certainty, target_text};
 use crate::index::IndexSlice;
 use crate::live;
 use crate::page::PageFrame;
 use crate::session::ConsoleSession;
 use crate::state::ConsoleState;
-use crate::text::{duration_text, shown, time_element};
+use crate::text::{digest_link, duration_text, shown, time_element};
 
 /// `GET /operations/{operation}`: the records of services and the events of the index.
 pub(crate) async fn operation_page(
@@ -37,10 +37,12 @@ pub(crate) async fn operation_page(
     // Concurrently: a service that is unavailable costs the page its timeout once and not twice.
     let (delivery, tool_call) = tokio::join!(state.read(&delivery), state.read(&tool_call));
     let events = state.index.of_operation(&operation);
+    let tool_call = known_end(tool_call);
+    let status = operation_status(delivery.as_ref().err(), tool_call.as_ref().err(), &events);
     let content = html! {
         p { "Operation " code { (shown(&operation)) } }
         (record_part("Delivery", "platform-delivery", &delivery, delivery_record))
-        (record_part("Tool call", "file-resolver", &known_end(tool_call), tool_call_record))
+        (record_part("Tool call", "file-resolver", &tool_call, tool_call_record))
         (timeline(&state, &events))
     };
     PageFrame {
@@ -49,7 +51,24 @@ pub(crate) async fn operation_page(
         section: "",
         title: "Operation",
     }
-    .render(&content)
+    .render_as(status, &content)
+}
+
+/// The status of the page: nothing is found without a record and without an event, unless a service could not be asked.
+fn operation_status(
+    delivery: Option<&Fault>,
+    tool_call: Option<&Fault>,
+    events: &IndexSlice,
+) -> StatusCode {
+    match (delivery, tool_call) {
+        (Some(delivery), Some(tool_call)) if events.rows.is_empty() => {
+            let is_asked = |fault: &&&Fault| fault.code != FaultCode::NotFound;
+            let faults = [delivery, tool_call];
+            let unanswered = faults.iter().find(is_asked);
+            unanswered.map_or(StatusCode::NOT_FOUND, |fault| fault_status(fault))
+        }
+        _ => StatusCode::OK,
+    }
 }
 
 /// The record of a service; nothing if it has none, and a notice if the call failed.
@@ -92,7 +111,6 @@ fn delivery_record(report: &v1::DeliveryReport) -> Markup {
 /// A file with every proof of its record.
 fn file_record(file: &v1::DeliveredFile) -> Markup {
     let state = file.file_state();
-    let digest = hex_digits(&file.sha256);
     html! {
         p { span.state data-state=(state.name()) { (state.name()) } " " strong { (shown(&file.name)) } }
         dl {
@@ -100,8 +118,8 @@ fn file_record(file: &v1::DeliveredFile) -> Markup {
             @if let Some(receipt) = &file.transfer {
                 dt { "Copied out of the sandbox" } dd { (receipt_text(receipt)) }
             }
-            @if !digest.is_empty() {
-                dt { "Content" } dd { (human_size(file.size)) ", " (shown(&file.media_type)) ", " code { "sha256:" (digest) } }
+            @if !file.sha256.is_empty() {
+                dt { "Content" } dd { (human_size(file.size)) ", " (shown(&file.media_type)) ", " (digest_link(&file.sha256)) }
             }
             @if let Some(claim) = &file.claim {
                 dt { "Stored" } dd { (time_element(claim.created_at_ms)) ", may expire after " (time_element(claim.expires_at_ms)) }
@@ -153,7 +171,7 @@ fn tool_call_record(outcome: &v1::ToolCallOutcome) -> Markup {
                         dd {
                             (shown(&file.reference)) " as " (shown(&file.form))
                             @if file.size > 0 { ", " (human_size(file.size)) }
-                            @if !file.sha256.is_empty() { ", " code { "sha256:" (hex_digits(&file.sha256)) } }
+                            @if !file.sha256.is_empty() { ", " (digest_link(&file.sha256)) }
                         }
                     }
                 }

@@ -7,7 +7,7 @@ use dray_types::{Fault, Sha256Digest};
 use http::{StatusCode, header};
 use maud::{DOCTYPE, Markup, html};
 
-use crate::calls::fault_notice;
+use crate::calls::{fault_notice, fault_status};
 use crate::form::TOKEN_FIELD;
 use crate::login::LOGIN_PATH;
 use crate::respond::{plain_text, set_header, with_type};
@@ -94,7 +94,8 @@ impl PageFrame<'_> {
         self.render_as(StatusCode::OK, content)
     }
 
-    fn render_as(&self, status: StatusCode, content: &Markup) -> Response {
+    /// The page with this content and status.
+    pub(crate) fn render_as(&self, status: StatusCode, content: &Markup) -> Response {
         let Self {
             state,
             session,
@@ -141,10 +142,13 @@ impl PageFrame<'_> {
         fault: &Fault,
         (path, name): (&str, &str),
     ) -> Response {
-        self.render(&html! {
-            (fault_notice(what, fault))
-            p { a href=(path) { "Back to " (name) } }
-        })
+        self.render_as(
+            fault_status(fault),
+            &html! {
+                (fault_notice(what, fault))
+                p { a href=(path) { "Back to " (name) } }
+            },
+        )
     }
 }
 

@@ -211,7 +211,7 @@ pub(crate) async fn conversation_page(
                 .read(|content| view::conversation_body(&session, &conversation, content));
             frame(&state, &session).render(&body)
         }
-        Err(fault) => failed_page(&state, &session, &fault),
+        Err(fault) => missing_part(&state, &session, &fault),
     }
 }
 
@@ -229,7 +229,7 @@ pub(crate) async fn request_page(
     }
     let (agents, body) = match find_request(&state, &session, &id, turn) {
         Ok(found) => found,
-        Err(fault) => return failed_page(&state, &session, &fault),
+        Err(fault) => return missing_part(&state, &session, &fault),
     };
     let query = FormFields::of_query(&uri);
     if query.is_checked("body") {
@@ -461,6 +461,16 @@ fn frame<'a>(state: &'a ConsoleState, session: &'a ConsoleSession) -> PageFrame<
         section: "/playground",
         title: "Playground",
     }
+}
+
+/// The page in place of a conversation or a part of one.
+fn missing_part(state: &ConsoleState, session: &ConsoleSession, fault: &Fault) -> Response {
+    let back = ("/playground", "the playground");
+    frame(state, session).render_failure(
+        "This part of the playground cannot be shown.",
+        fault,
+        back,
+    )
 }
 
 fn failed_page(state: &ConsoleState, session: &ConsoleSession, fault: &Fault) -> Response {

@@ -135,12 +135,18 @@ fn link_notice(location: &SandboxLocation, created: &v1::CreatedPreview) -> Mark
     }
 }
 
-/// The button that makes a link to a path.
-pub(crate) fn preview_button(session: &ConsoleSession, fields: &Markup, label: &str) -> Markup {
+/// The button that makes a link to a path. `name` distinguishes the buttons of a list for screen readers.
+pub(crate) fn preview_button(
+    session: &ConsoleSession,
+    fields: &Markup,
+    label: &str,
+    name: Option<&str>,
+) -> Markup {
+    let full_label = name.map(|name| format!("{label} {name}"));
     html! {
         form.inline method="post" action="/sandboxes/preview" {
             (token_field(session)) (fields)
-            button { (label) }
+            button aria-label=[full_label] { (label) }
         }
     }
 }
@@ -176,7 +182,7 @@ pub(crate) async fn open_previews(
                         form.inline method="post" action="/sandboxes/preview/revoke" {
                             (token_field(session)) (fields)
                             input type="hidden" name=(PREVIEW_FIELD) value=(preview.preview_id);
-                            button { "End" }
+                            button aria-label={ "End the preview of " (shown(&preview.directory)) "/" (shown(&preview.file)) } { "End" }
                         }
                     }
                 }

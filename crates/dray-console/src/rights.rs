@@ -21,12 +21,13 @@ pub fn declare_looking(identity: Permissions) -> Permissions {
 }
 
 /// Adds the permissions of a console whose logins may also act: resend deliveries, restart dead letters, copy files
-/// into and out of sandboxes, and answer questions about hosts.
+/// into and out of sandboxes, send them to chats, and answer questions about hosts.
 #[must_use]
 pub fn declare_acting(identity: Permissions) -> Permissions {
     declare_looking(identity)
         .operates()
         .calls::<v1::ResendRequest>()
+        .calls::<v1::SendFileRequested>()
         .calls::<v1::GetSandboxFileRequest>()
         .calls::<v1::PutSandboxFileRequest>()
         .calls::<v1::CreatePreviewRequest>()

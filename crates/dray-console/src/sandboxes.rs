@@ -18,6 +18,7 @@ use crate::form::FormFields;
 use crate::index::RowFilter;
 use crate::page::{PageFrame, token_field};
 use crate::previews::{open_previews, preview_button};
+use crate::sending::send_link;
 use crate::session::ConsoleSession;
 use crate::state::ConsoleState;
 use crate::text::{self, shown, time_element};
@@ -91,7 +92,7 @@ impl SandboxLocation {
     }
 
     /// Hidden fields that name this sandbox, and a path in it.
-    fn hidden_fields(&self, path: &str) -> Markup {
+    pub(crate) fn hidden_fields(&self, path: &str) -> Markup {
         let (name, value) = self.sandbox_field();
         html! {
             input type="hidden" name=(name) value=(value);
@@ -218,7 +219,7 @@ async fn directory(
             Err(fault) => (fault_notice("The directory cannot be listed.", &explain(fault))),
             Ok(listing) => {
                 @if session.can_act() {
-                    (preview_button(session, &location.hidden_fields(&location.path), "Preview this directory"))
+                    (preview_button(session, &location.hidden_fields(&location.path), "Preview this directory", None))
                 }
                 (entry_table(session, location, listing))
                 @if session.can_act() {
@@ -295,7 +296,8 @@ fn entry_row(
                             button.link { (name) }
                         }
                         " "
-                        (preview_button(session, &location.hidden_fields(path), "Preview"))
+                        (preview_button(session, &location.hidden_fields(path), "Preview", Some(&name)))
+                        " " (send_link(location, path, &name))
                     },
                     _ => (name),
                 }

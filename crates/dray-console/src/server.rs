@@ -35,7 +35,7 @@ use crate::settings::{AgentEndpoint, ConsoleSettings, ConsoleSystem};
 use crate::state::{ConsoleParts, ConsoleState};
 use crate::{
     deliveries, files, letters, live, login, operation, playground, policy, previews, questions,
-    replay, sandbox_files, sandboxes, setup,
+    replay, sandbox_files, sandboxes, sending, setup,
 };
 
 /// Live pages that are open together.
@@ -322,6 +322,10 @@ fn router(state: ConsoleState) -> Router {
         .route("/files/{digest}/content", post(files::get_content))
         .route("/sandboxes", get(sandboxes::browse_page))
         .route("/sandboxes/file", post(sandbox_files::get_file))
+        .route(
+            sending::SEND_PATH,
+            get(sending::send_page).post(sending::send_file),
+        )
         .route("/sandboxes/preview", post(previews::create_preview))
         .route("/sandboxes/preview/revoke", post(previews::revoke_preview))
         .route(

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use dray_types::Sha256Digest;
+use dray_types::{Secret, Sha256Digest};
 use subtle::ConstantTimeEq as _;
 
 use crate::settings::ConsoleRole;
@@ -27,6 +27,8 @@ pub(crate) struct ConsolePerson {
     pub(crate) subject: String,
     /// A name for people, which the provider may change.
     pub(crate) name: String,
+    /// Where this person ends the session at the provider; it may contain the ID token.
+    pub(crate) logout_url: Option<Secret>,
 }
 
 /// A session as a request sees it.

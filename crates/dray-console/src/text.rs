@@ -1,6 +1,7 @@
 //! Values as text for people.
 
 use dray_presentation::name;
+use dray_types::Sha256Digest;
 use maud::{Markup, html};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
@@ -57,6 +58,21 @@ pub(crate) fn duration_text(millis: u64) -> String {
 /// The path of the page of an operation.
 pub(crate) fn operation_path(operation: &str) -> String {
     format!("/operations/{}", url_part(operation))
+}
+
+/// The path of the page of a stored file.
+pub(crate) fn file_path(digest: Sha256Digest) -> String {
+    format!("/files/{}", digest.to_hex())
+}
+
+/// The digest in a record, as a link to the page of its file; nothing for a record without one.
+pub(crate) fn digest_link(sha256: &[u8]) -> Markup {
+    let digest = Sha256Digest::try_from(sha256).ok();
+    html! {
+        @if let Some(digest) = digest {
+            a href=(file_path(digest)) { code { "sha256:" (digest.to_hex()) } }
+        }
+    }
 }
 
 #[cfg(test)]

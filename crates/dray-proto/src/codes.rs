@@ -97,6 +97,7 @@ names!(ConsoleAction {
     FileGet => "file_get",
     PlaygroundTurn => "playground_turn",
     AnswerQuestion => "answer_question",
+    SandboxSend => "sandbox_send",
 });
 
 names!(PreviewAction {

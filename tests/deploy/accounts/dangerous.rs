@@ -117,6 +117,7 @@ pub(super) const DANGEROUS_SUBJECTS: &[(&str, &[&str])] = &[
         "dray.delivery.v1.send-file",
         &[
             "command-line",
+            "console-operator",
             "mcp",
             "mcp-approver",
             "orchestrator",

@@ -11,16 +11,17 @@ import io
 import os
 import ssl
 import tempfile
-import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, closing, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO, TypeGuard
 from urllib.parse import urlsplit
 
 from drayage import v1
 from drayage._effects import DownloadEffect, UploadEffect
-from drayage.faults import Fault, FaultCode, IntegrityError, UnavailableError, deadline_error
+from drayage._transfer import Transfer, shut_down
+from drayage.faults import Fault, FaultCode, IntegrityError, UnavailableError
 from drayage.options import RetryPolicy
 
 CHUNK_BYTES = 1 << 20
@@ -34,20 +35,20 @@ class TransientTransferError(Exception):
 
 
 class Transfers:
-    """Uploads and downloads within a deadline (`time.monotonic`)."""
+    """Uploads and downloads, which a `Transfer` limits."""
 
     def __init__(self, ca_certificate: bytes | None) -> None:
         text = ca_certificate.decode() if ca_certificate is not None else None
         self._context = ssl.create_default_context(cadata=text)
 
-    def upload(self, effect: UploadEffect, deadline: float, retry: RetryPolicy) -> None:
+    def upload(self, transfer: Transfer, effect: UploadEffect, retry: RetryPolicy) -> None:
         """PUTs the source."""
 
         def attempt() -> None:
             with closing(_open_source(effect.source)) as body:
                 headers = {"content-length": str(effect.size), **effect.headers}
-                chunks = _exact_chunks(body, effect.size, deadline)
-                with self._request("PUT", effect.url, headers, chunks, deadline) as response:
+                chunks = _exact_chunks(body, effect.size, transfer)
+                with self._request(transfer, "PUT", effect.url, headers, chunks) as response:
                     status = response.status
             if status >= 500:
                 raise TransientTransferError(f"status {status}")
@@ -56,18 +57,18 @@ class Transfers:
                     Fault(FaultCode.UNAVAILABLE, f"The store refused the upload with status {status}.", "upload_refused")
                 )
 
-        _repeat(attempt, deadline, retry)
+        _repeat(attempt, transfer, retry)
 
-    def download(self, effect: DownloadEffect, deadline: float, retry: RetryPolicy) -> bytes | None:
+    def download(self, transfer: Transfer, effect: DownloadEffect, retry: RetryPolicy) -> bytes | None:
         """GETs the artifact. Returns its bytes, or with a target writes a file that appears only when it is complete."""
         if effect.target is None:
             parts: list[bytes] = []
 
             def into_memory() -> None:
                 parts.clear()
-                self._get(effect.url, effect.artifact, parts.append, deadline)
+                self._get(transfer, effect, parts.append)
 
-            _repeat(into_memory, deadline, retry)
+            _repeat(into_memory, transfer, retry)
             return b"".join(parts)
         target = effect.target
         with tempfile.NamedTemporaryFile(dir=target.parent, prefix=f".{target.name}.", delete=False) as file:
@@ -76,47 +77,52 @@ class Transfers:
                 def into_file() -> None:
                     file.seek(0)
                     file.truncate()
-                    self._get(effect.url, effect.artifact, file.write, deadline)
+                    self._get(transfer, effect, file.write)
 
-                _repeat(into_file, deadline, retry)
+                _repeat(into_file, transfer, retry)
                 file.flush()
+                # A caller that has cancelled the download does not expect the file any more.
+                transfer.refuse_cancelled()
                 os.replace(file.name, target)
             except BaseException:
                 os.unlink(file.name)
                 raise
         return None
 
-    def _get(self, url: str, artifact: v1.Artifact, write: Callable[[bytes], object], deadline: float) -> None:
-        with self._request("GET", url, {}, None, deadline) as response:
-            body = _VerifiedBody(response, artifact, deadline)
+    def _get(self, transfer: Transfer, effect: DownloadEffect, write: Callable[[bytes], object]) -> None:
+        with self._request(transfer, "GET", effect.url, {}, None) as response:
+            body = _VerifiedBody(response, effect.artifact, transfer)
             while chunk := body.read(CHUNK_BYTES):
                 write(chunk)
 
-    def open_download(self, url: str, artifact: v1.Artifact, deadline: float, retry: RetryPolicy) -> DownloadStream:
+    def open_download(self, transfer: Transfer, url: str, artifact: v1.Artifact, retry: RetryPolicy) -> DownloadStream:
         """GETs an artifact as a stream. The request is not repeated after its response has begun."""
         stream: list[DownloadStream] = []
 
         def attempt() -> None:
             with ExitStack() as stack:
-                response = stack.enter_context(self._request("GET", url, {}, None, deadline))
-                body = _VerifiedBody(response, artifact, deadline)
-                stream.append(DownloadStream(body, stack.pop_all()))
+                response = stack.enter_context(self._request(transfer, "GET", url, {}, None))
+                body = _VerifiedBody(response, artifact, transfer)
+                stream.append(DownloadStream(body, transfer, stack.pop_all()))
 
-        _repeat(attempt, deadline, retry)
+        _repeat(attempt, transfer, retry)
+        transfer.on_cancel(stream[-1].close)
         return stream[-1]
 
     @contextmanager
     def _request(
-        self, method: str, url: str, headers: dict[str, str], body: Iterator[bytes] | None, deadline: float
+        self, transfer: Transfer, method: str, url: str, headers: dict[str, str], body: Iterator[bytes] | None
     ) -> Iterator[http.client.HTTPResponse]:
         parts = urlsplit(url)
-        timeout = min(_check_deadline(deadline), MAX_SILENCE_SECONDS)
+        timeout = min(transfer.remaining(), MAX_SILENCE_SECONDS)
         connection: http.client.HTTPConnection
         if parts.scheme == "https":
             connection = http.client.HTTPSConnection(parts.netloc, timeout=timeout, context=self._context)
         else:
             connection = http.client.HTTPConnection(parts.netloc, timeout=timeout)
         with closing(connection):
+            connection.connect()
+            transfer.on_cancel(partial(shut_down, connection.sock))
             path = f"{parts.path}?{parts.query}" if parts.query else parts.path
             connection.request(method, path, body=body, headers=headers)
             with closing(connection.getresponse()) as response:
@@ -126,7 +132,7 @@ class Transfers:
 class _VerifiedBody:
     """The body of a download, compared with the artifact at its end."""
 
-    def __init__(self, response: http.client.HTTPResponse, artifact: v1.Artifact, deadline: float) -> None:
+    def __init__(self, response: http.client.HTTPResponse, artifact: v1.Artifact, transfer: Transfer) -> None:
         if response.status >= 500:
             raise TransientTransferError(f"status {response.status}")
         if response.status != 200:
@@ -139,14 +145,14 @@ class _VerifiedBody:
             )
         self._response = response
         self._artifact = artifact
-        self._deadline = deadline
+        self._transfer = transfer
         self._digest = hashlib.sha256()
         self._count = 0
 
     def read(self, max_bytes: int) -> bytes:
         """The next bytes. Empty at the end, if all bytes were those of the artifact."""
         chunk = self._response.read(max_bytes)
-        _check_deadline(self._deadline)
+        self._transfer.remaining()
         self._count += len(chunk)
         self._digest.update(chunk)
         size = self._artifact.size
@@ -167,8 +173,9 @@ class _VerifiedBody:
 class DownloadStream:
     """A download that is read in chunks."""
 
-    def __init__(self, body: _VerifiedBody, connection: ExitStack) -> None:
+    def __init__(self, body: _VerifiedBody, transfer: Transfer, connection: ExitStack) -> None:
         self._body = body
+        self._transfer = transfer
         self._connection = connection
 
     def read(self, max_bytes: int) -> bytes:
@@ -179,35 +186,40 @@ class DownloadStream:
             raise _broken_transfer() from error
 
     def close(self) -> None:
-        """Closes the connection, also while another thread reads from it."""
+        """Closes the connection. A read of another thread ends first: the lock of its buffer would delay the end of the
+        response until its next byte."""
+        self._transfer.cancel()
         self._connection.close()
 
 
-def spool_source(source: BinaryIO | Iterable[bytes], deadline: float) -> Path:
+def spool_source(transfer: Transfer, source: BinaryIO | Iterable[bytes]) -> Path:
     """Copies a stream into a temporary file, because the store needs size and digest before the bytes."""
     chunks = iter(lambda: source.read(CHUNK_BYTES), b"") if _is_file_object(source) else iter(source)
     with tempfile.NamedTemporaryFile(prefix="drayage-", delete=False) as file:
         try:
             for chunk in chunks:
-                _check_deadline(deadline)
+                transfer.remaining()
                 if not isinstance(chunk, bytes | bytearray | memoryview):
                     raise TypeError(f"a stream must yield bytes, not {type(chunk).__name__}")
                 file.write(chunk)
         except BaseException:
             os.unlink(file.name)
             raise
-    return Path(file.name)
+    path = Path(file.name)
+    transfer.on_cancel(partial(path.unlink, missing_ok=True))
+    return path
 
 
 def _is_file_object(source: object) -> TypeGuard[BinaryIO]:
     return hasattr(source, "read")
 
 
-def file_digest(path: Path) -> tuple[int, bytes]:
+def file_digest(transfer: Transfer, path: Path) -> tuple[int, bytes]:
     """Size and SHA-256 of a file."""
     digest, size = hashlib.sha256(), 0
     with path.open("rb") as file:
         while chunk := file.read(CHUNK_BYTES):
+            transfer.remaining()
             digest.update(chunk)
             size += len(chunk)
     return size, digest.digest()
@@ -219,11 +231,11 @@ def _open_source(source: bytes | Path) -> BinaryIO:
     return io.BytesIO(source)
 
 
-def _exact_chunks(body: BinaryIO, size: int, deadline: float) -> Iterator[bytes]:
+def _exact_chunks(body: BinaryIO, size: int, transfer: Transfer) -> Iterator[bytes]:
     """The announced bytes of a file, even when it grew; a file that shrank fails."""
     remaining = size
     while remaining > 0:
-        _check_deadline(deadline)
+        transfer.remaining()
         chunk = body.read(min(CHUNK_BYTES, remaining))
         if not chunk:
             raise IntegrityError(
@@ -233,15 +245,7 @@ def _exact_chunks(body: BinaryIO, size: int, deadline: float) -> Iterator[bytes]
         yield chunk
 
 
-def _check_deadline(deadline: float) -> float:
-    """Seconds until the deadline. Raises after it."""
-    remaining = deadline - time.monotonic()
-    if remaining <= 0:
-        raise deadline_error()
-    return remaining
-
-
-def _repeat(attempt: Callable[[], None], deadline: float, retry: RetryPolicy) -> None:
+def _repeat(attempt: Callable[[], None], transfer: Transfer, retry: RetryPolicy) -> None:
     number = 0
     while True:
         number += 1
@@ -252,9 +256,9 @@ def _repeat(attempt: Callable[[], None], deadline: float, retry: RetryPolicy) ->
             if isinstance(error, FileNotFoundError | PermissionError | IsADirectoryError):
                 raise
             delay = retry.delay(number, 0.0)
-            if number >= retry.max_attempts or time.monotonic() + delay >= deadline:
+            if number >= retry.max_attempts or not transfer.allows(delay):
                 raise _broken_transfer() from error
-            time.sleep(delay)
+            transfer.wait(delay)
 
 
 def _broken_transfer() -> UnavailableError:

@@ -29,6 +29,7 @@ from drayage.models import (
     Ticket,
     ToolCallOutcome,
 )
+from drayage.options import check_seconds
 
 INLINE_LIMIT = 64 * 1024
 """Most bytes that travel inside a message."""
@@ -42,6 +43,8 @@ Stored = Union[v1.Claim, SandboxFile, FetchedFile, ResolvedArguments]
 LocalSource = Union[bytes, bytearray, memoryview, Path, str, BinaryIO, Iterable[bytes]]
 """Bytes, the path of a local file, or a stream: a file that was opened for reading bytes, or an iterable of bytes. A stream
 is copied into a temporary file first, because the store needs size and digest before the bytes."""
+CommandInput = Union[bytes, bytearray, memoryview, Path, BinaryIO, Iterable[bytes], Stored]
+"""Standard input of a program. A `str` is refused: it could be the input itself or the path of a file."""
 
 
 @dataclass(frozen=True)
@@ -376,7 +379,7 @@ class ExecSettings:
 
     directory: str | bytes = ""
     environment: Mapping[str, str | bytes] = field(default_factory=dict)
-    stdin: LocalSource | Stored = b""
+    stdin: CommandInput = b""
     timeout: float = 0
     max_output_bytes: int = 0
 
@@ -387,6 +390,8 @@ def exec_request(
     """The request for a program. Long input is stored first."""
     if isinstance(argv, str | bytes):
         raise TypeError("`argv` is a list of words; for a line of a shell write ['sh', '-c', line]")
+    if isinstance(settings.stdin, str):
+        raise TypeError("`stdin` is text: give its bytes (`text.encode()`), or `pathlib.Path(…)` for the content of a file")
     request = v1.ExecSandboxRequest(
         sandbox=target.ref(),
         argv=[path_bytes(word) for word in argv],
@@ -394,7 +399,7 @@ def exec_request(
         environment=[
             v1.EnvironmentVariable(name=name, value=path_bytes(value)) for name, value in settings.environment.items()
         ],
-        timeout_ms=round(settings.timeout * 1000),
+        timeout_ms=round(check_seconds("timeout", settings.timeout) * 1000),
         max_output_bytes=settings.max_output_bytes,
     )
     if isinstance(settings.stdin, bytes) and len(settings.stdin) <= INLINE_LIMIT:
@@ -539,7 +544,7 @@ def upload_ticket(session: str, settings: UploadTicketSettings) -> Operation[Iss
         sha256=bytes.fromhex(settings.sha256),
         name=settings.name,
         destination=destination,
-        lifetime_s=int(settings.lifetime),
+        lifetime_s=int(check_seconds("lifetime", settings.lifetime)),
     )
     return IssuedTicket((yield from call(methods.TICKETS_ISSUE, request)))
 
@@ -547,7 +552,7 @@ def upload_ticket(session: str, settings: UploadTicketSettings) -> Operation[Iss
 def download_ticket(session: str, source: str | Stored, name: str, lifetime: float) -> Operation[IssuedTicket]:
     """Issues a URL for the download of one file: a path in the session's sandbox, or a stored file."""
     request = v1.IssueTicketRequest(
-        session=session, direction=v1.TICKET_DIRECTION_DOWNLOAD, name=name, lifetime_s=int(lifetime)
+        session=session, direction=v1.TICKET_DIRECTION_DOWNLOAD, name=name, lifetime_s=int(check_seconds("lifetime", lifetime))
     )
     if isinstance(source, str):
         request.sandbox_path = source

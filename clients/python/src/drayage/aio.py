@@ -28,7 +28,8 @@ from drayage._effects import (
 )
 from drayage._http import CHUNK_BYTES, file_digest, spool_source
 from drayage._method import Method, ReplyT, RequestT, StreamMethod
-from drayage._operations import LocalSource, SandboxTarget, Stored
+from drayage._operations import CommandInput, LocalSource, SandboxTarget, Stored
+from drayage._transfer import AsyncTransfer
 from drayage._transport import Attempts, Connection, error_of
 from drayage.faults import deadline_error
 from drayage.models import (
@@ -172,7 +173,7 @@ class AsyncDray:
             yield opened
             return
         transfers = self._channels.transfers
-        stream = await asyncio.to_thread(transfers.open_download, *opened, deadline, self.options.retry)
+        stream = await AsyncTransfer(deadline).run(transfers.open_download, *opened, self.options.retry)
         try:
             while chunk := await asyncio.to_thread(stream.read, CHUNK_BYTES):
                 yield chunk
@@ -331,14 +332,15 @@ class AsyncDray:
             await asyncio.sleep(attempts.delay_after(error))
 
     async def _do(self, effect: Effect, deadline: float) -> Any:
+        transfers, transfer = self._channels.transfers, AsyncTransfer(deadline)
         if isinstance(effect, UploadEffect):
-            return await asyncio.to_thread(self._channels.transfers.upload, effect, deadline, self.options.retry)
+            return await transfer.run(transfers.upload, effect, self.options.retry)
         if isinstance(effect, DownloadEffect):
-            return await asyncio.to_thread(self._channels.transfers.download, effect, deadline, self.options.retry)
+            return await transfer.run(transfers.download, effect, self.options.retry)
         if isinstance(effect, HashEffect):
-            return await asyncio.to_thread(file_digest, effect.path)
+            return await transfer.run(file_digest, effect.path)
         if isinstance(effect, SpoolEffect):
-            return await asyncio.to_thread(spool_source, effect.source, deadline)
+            return await transfer.run(spool_source, effect.source)
         if isinstance(effect, CallEffect):
             raise AssertionError("calls are made by `_call`")
         if time.monotonic() + effect.seconds >= deadline:
@@ -435,7 +437,7 @@ class AsyncSandbox:
         *,
         directory: str | bytes = "",
         environment: Mapping[str, str | bytes] | None = None,
-        stdin: LocalSource | Stored = b"",
+        stdin: CommandInput = b"",
         timeout: float = 0,
         max_output_bytes: int = 0,
     ) -> CommandResult:
@@ -453,7 +455,7 @@ class AsyncSandbox:
         *,
         directory: str | bytes = "",
         environment: Mapping[str, str | bytes] | None = None,
-        stdin: LocalSource | Stored = b"",
+        stdin: CommandInput = b"",
         timeout: float = 0,
         max_output_bytes: int = 0,
     ) -> AsyncIterator[CommandChunk | CommandEnd]:

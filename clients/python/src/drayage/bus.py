@@ -7,12 +7,13 @@ the store. Arguments above 64 KiB travel over gRPC, and so do results above it: 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import re
 import threading
 import time
 import uuid
-from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping
+from collections.abc import AsyncGenerator, Coroutine, Iterator, Mapping
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -34,7 +35,7 @@ from drayage.faults import (
     error_for,
 )
 from drayage.models import ResolvedArguments, ToolCallOutcome
-from drayage.options import CallOptions
+from drayage.options import CallOptions, check_seconds
 
 ResultT = TypeVar("ResultT")
 LOGGER = logging.getLogger("drayage.bus")
@@ -187,7 +188,7 @@ class AsyncPublisher:
             arguments=v1.Content(inline=text),
             options=settings.options(),
         )
-        deadline = time.time() + (self._options.timeout if timeout is None else timeout)
+        deadline = time.time() + check_seconds("timeout", self._options.timeout if timeout is None else timeout)
         # First, so that no event is missed between the acknowledgement and the subscription.
         messages = await self._events.open(operation)
         try:
@@ -216,20 +217,28 @@ class AsyncPublisher:
             return await self._outcome_of(operation_id, found.resolved)
         return await self._outcome_of(operation_id, found.rejected) if found.HasField("rejected") else None
 
-    async def missed_outcomes(self, *, batch: int = 64, wait: float = 2.0) -> AsyncIterator[ToolCallOutcome]:
+    async def missed_outcomes(self, *, batch: int = 64, wait: float = 2.0) -> AsyncGenerator[ToolCallOutcome, None]:
         """Outcomes since the last call, from the durable consumer that `dray topology apply --publisher` creates. Taking
         the next outcome acknowledges the one before. Outcomes without an acknowledgement are delivered again."""
         consumer = await self._stream.pull_subscribe_bind(f"publisher-{self._tenant}", stream=EVENT_STREAM)
-        while True:
-            try:
-                messages = await consumer.fetch(batch, timeout=wait)
-            except asyncio.TimeoutError:
-                return
-            for message in messages:
-                outcome = await self._event_of(message)
-                if outcome is not None:
-                    yield outcome
-                await message.ack()
+        messages: list[Any] = []
+        try:
+            while True:
+                try:
+                    messages = await consumer.fetch(batch, timeout=wait)
+                except asyncio.TimeoutError:
+                    return
+                while messages:
+                    outcome = await self._event_of(messages[0])
+                    if outcome is not None:
+                        yield outcome
+                    await messages.pop(0).ack()
+        finally:
+            # Runs also when the caller leaves its loop. The next call gets the rest, without the wait for acknowledgements.
+            if not self._connection.is_closed:
+                for message in messages:
+                    await message.nak()
+                await consumer.unsubscribe()
 
     async def _event_of(self, message: Any) -> ToolCallOutcome | None:
         """The outcome in an event; `None` for an event that ends nothing."""
@@ -477,11 +486,16 @@ class Publisher:
         async def find_next() -> ToolCallOutcome | None:
             return await anext(outcomes, None)
 
-        while (outcome := self._wait(find_next())) is not None:
-            yield outcome
+        try:
+            while (outcome := self._wait(find_next())) is not None:
+                yield outcome
+        finally:
+            self._close_generator(outcomes)
 
     def close(self) -> None:
-        """Closes the connection."""
+        """Closes the connection. A second call does nothing."""
+        if self._loop.is_closed():
+            return
         try:
             self._wait(self._publisher.close())
         finally:
@@ -495,8 +509,28 @@ class Publisher:
     ) -> None:
         self.close()
 
+    def _close_generator(self, outcomes: AsyncGenerator[ToolCallOutcome, None]) -> None:
+        """Ends a generator that the caller has left."""
+        if self._loop.is_closed():
+            return
+        closing = asyncio.run_coroutine_threadsafe(outcomes.aclose(), self._loop)
+        # The collector of a cycle may run this in the thread of the loop, which must not wait for itself.
+        if threading.current_thread() is not self._thread:
+            # A generator whose request was interrupted ends by itself, and refuses to be closed.
+            with contextlib.suppress(RuntimeError):
+                closing.result()
+
     def _wait(self, work: Coroutine[Any, Any, ResultT]) -> ResultT:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+        if self._loop.is_closed():
+            work.close()
+            raise RuntimeError("the publisher is closed")
+        running = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return running.result()
+        except BaseException:
+            # The caller was interrupted.
+            running.cancel()
+            raise
 
     def _stop(self) -> None:
         self._loop.call_soon_threadsafe(self._loop.stop)

@@ -27,7 +27,8 @@ from drayage._effects import (
 )
 from drayage._http import CHUNK_BYTES, file_digest, spool_source
 from drayage._method import Method, ReplyT, RequestT, StreamMethod
-from drayage._operations import LocalSource, SandboxTarget, Stored
+from drayage._operations import CommandInput, LocalSource, SandboxTarget, Stored
+from drayage._transfer import Transfer
 from drayage._transport import Attempts, Connection, error_of
 from drayage.faults import deadline_error
 from drayage.models import (
@@ -171,7 +172,7 @@ class Dray:
             yield opened
             return
         transfers = self._channels.transfers
-        stream = transfers.open_download(*opened, deadline, self.options.retry)
+        stream = Transfer(deadline).run(transfers.open_download, *opened, self.options.retry)
         try:
             while chunk := stream.read(CHUNK_BYTES):
                 yield chunk
@@ -330,14 +331,15 @@ class Dray:
             time.sleep(attempts.delay_after(error))
 
     def _do(self, effect: Effect, deadline: float) -> Any:
+        transfers, transfer = self._channels.transfers, Transfer(deadline)
         if isinstance(effect, UploadEffect):
-            return self._channels.transfers.upload(effect, deadline, self.options.retry)
+            return transfer.run(transfers.upload, effect, self.options.retry)
         if isinstance(effect, DownloadEffect):
-            return self._channels.transfers.download(effect, deadline, self.options.retry)
+            return transfer.run(transfers.download, effect, self.options.retry)
         if isinstance(effect, HashEffect):
-            return file_digest(effect.path)
+            return transfer.run(file_digest, effect.path)
         if isinstance(effect, SpoolEffect):
-            return spool_source(effect.source, deadline)
+            return transfer.run(spool_source, effect.source)
         if isinstance(effect, CallEffect):
             raise AssertionError("calls are made by `_call`")
         if time.monotonic() + effect.seconds >= deadline:
@@ -434,7 +436,7 @@ class Sandbox:
         *,
         directory: str | bytes = "",
         environment: Mapping[str, str | bytes] | None = None,
-        stdin: LocalSource | Stored = b"",
+        stdin: CommandInput = b"",
         timeout: float = 0,
         max_output_bytes: int = 0,
     ) -> CommandResult:
@@ -452,7 +454,7 @@ class Sandbox:
         *,
         directory: str | bytes = "",
         environment: Mapping[str, str | bytes] | None = None,
-        stdin: LocalSource | Stored = b"",
+        stdin: CommandInput = b"",
         timeout: float = 0,
         max_output_bytes: int = 0,
     ) -> Iterator[CommandChunk | CommandEnd]:

@@ -14,6 +14,9 @@ from typing import Union
 
 _METADATA_VALUE = re.compile(r"[!-~]([ -~]*[!-~])?")
 
+MAX_MESSAGE_SECONDS = 365 * 86_400
+"""Longest time that a message may name, a year."""
+
 PemSource = Union[str, bytes, "PathLike[str]"]
 """A PEM text as bytes, or the path of a PEM file."""
 
@@ -102,6 +105,13 @@ class Tls:
     def __post_init__(self) -> None:
         if (self.certificate is None) != (self.private_key is None):
             raise ValueError("`certificate` and `private_key` must be set together")
+
+
+def check_seconds(name: str, seconds: float) -> float:
+    """The seconds, if a message can name them. No service keeps work for longer than a year."""
+    if not 0 <= seconds <= MAX_MESSAGE_SECONDS:
+        raise ValueError(f"`{name}` is {seconds} seconds, which is not between 0 and {MAX_MESSAGE_SECONDS}")
+    return seconds
 
 
 def check_metadata(name: str, value: str | None) -> None:

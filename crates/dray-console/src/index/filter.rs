@@ -1,9 +1,20 @@
 //! Selects the rows that a page shows.
 
-use crate::form::FormFields;
+use dray_types::Fault;
+
+use crate::form::{FormFields, unknown_value};
 use crate::text;
 
 use super::row::{EventRow, RowOutcome};
+
+/// Services that publish events.
+pub(crate) const EVENT_SERVICES: [&str; 5] = [
+    "console",
+    "egress-fetcher",
+    "file-resolver",
+    "platform-delivery",
+    "sandbox-transfer",
+];
 
 /// A selection of rows. The default selects all of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -18,14 +29,22 @@ pub(crate) struct RowFilter {
 }
 
 impl RowFilter {
-    /// The filter of a query.
-    pub(crate) fn of_fields(fields: &FormFields) -> Self {
-        Self {
-            service: fields.get("service").to_owned(),
+    /// The filter of a query. An unknown service or outcome is refused: it would select nothing, or everything.
+    pub(crate) fn of_fields(fields: &FormFields) -> Result<Self, Fault> {
+        let service = fields.get("service");
+        if !service.is_empty() && !EVENT_SERVICES.contains(&service) {
+            return Err(unknown_value("service", service));
+        }
+        let outcome = fields.get("outcome");
+        Ok(Self {
+            service: service.to_owned(),
             session: fields.get("session").to_owned(),
             operation: fields.get("operation").to_owned(),
-            outcome: RowOutcome::from_name(fields.get("outcome")),
-        }
+            outcome: match RowOutcome::from_name(outcome) {
+                None if !outcome.is_empty() => return Err(unknown_value("outcome", outcome)),
+                outcome => outcome,
+            },
+        })
     }
 
     /// The same filter as the query of a URL.
@@ -68,7 +87,17 @@ mod tests {
             outcome: Some(RowOutcome::Refused),
         };
         let uri: Uri = format!("/live?{}", filter.query()).parse().unwrap();
-        assert_eq!(RowFilter::of_fields(&FormFields::of_query(&uri)), filter);
+        let parsed = RowFilter::of_fields(&FormFields::of_query(&uri));
+        assert_eq!(parsed.unwrap(), filter);
+    }
+
+    #[test]
+    fn an_unknown_service_or_outcome_selects_no_rows_but_is_refused() {
+        for query in ["service=none", "outcome=bogus"] {
+            let uri: Uri = format!("/live?{query}").parse().unwrap();
+            let refused = RowFilter::of_fields(&FormFields::of_query(&uri));
+            assert_eq!(refused.unwrap_err().detail, "unknown_value", "{query}");
+        }
     }
 
     #[test]

@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::watch;
 
-pub(crate) use filter::RowFilter;
+pub(crate) use filter::{EVENT_SERVICES, RowFilter};
 pub(crate) use minutes::{MINUTES_SHOWN, MinuteCounts};
 pub(crate) use reader::follow_events;
 pub(crate) use row::{EventRow, EventSource, RowOutcome};

@@ -13,9 +13,13 @@ use super::provider::ProviderMetadata;
 /// Largest response of the token endpoint, in bytes.
 const MAX_RESPONSE_BYTES: usize = 64 * 1024;
 
+/// The tokens of a login, as sent.
 #[derive(Deserialize)]
-struct TokenResponse {
-    id_token: String,
+pub(super) struct IssuedTokens {
+    pub(super) id_token: String,
+    /// For the userinfo endpoint alone, during the login.
+    #[serde(default)]
+    pub(super) access_token: Option<Secret>,
 }
 
 /// The error response of the token endpoint (RFC 6749 section 5.2).
@@ -25,13 +29,13 @@ struct TokenFailure {
 }
 
 impl OidcLogin {
-    /// The ID token for a code, as sent. The access token is not used, and a refresh token is not requested.
+    /// The tokens for a code. A refresh token is not requested.
     pub(super) async fn exchange_code(
         &self,
         metadata: &ProviderMetadata,
         code: &str,
         code_verifier: &str,
-    ) -> Result<String, OidcError> {
+    ) -> Result<IssuedTokens, OidcError> {
         let client_id = self.settings.client_id.as_str();
         let secret = self.settings.client_secret.as_ref();
         let mut pairs = vec![
@@ -60,7 +64,6 @@ impl OidcLogin {
             .await?;
         if status == 200 {
             return serde_json::from_slice(&body)
-                .map(|response: TokenResponse| response.id_token)
                 .map_err(|_| OidcError::Provider("its token response has no ID token"));
         }
         let failure = serde_json::from_slice::<TokenFailure>(&body).ok();

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use dray_jwt::{CLOCK_LEEWAY, TokenClaims};
 use dray_types::whole_millis;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::error::OidcError;
 use super::settings::OidcSettings;
@@ -29,9 +29,10 @@ pub(super) struct LoginIdentity {
 
 impl LoginIdentity {
     /// Reads the claims of a token whose signature, issuer, audience and expiry are valid, and checks what OpenID
-    /// Connect Core section 3.1.3.7 adds.
+    /// Connect Core section 3.1.3.7 adds. `userinfo` has claims about the same person that the token lacks.
     pub(super) fn from_claims(
         claims: &TokenClaims,
+        userinfo: &Map<String, Value>,
         settings: &OidcSettings,
         now_ms: u64,
     ) -> Result<Self, OidcError> {
@@ -43,16 +44,14 @@ impl LoginIdentity {
         if subject.is_empty() || subject.len() > MAX_SUBJECT_BYTES || !is_printable {
             return Err(OidcError::Token("the subject of the token is not valid"));
         }
-        let name = NAME_CLAIMS
-            .iter()
-            .filter_map(|name| claims.further.get(*name)?.as_str())
-            .find(|name| !name.trim().is_empty());
+        let name = find_name(&claims.further).or_else(|| find_name(userinfo));
         Ok(Self {
             person: ConsolePerson {
                 subject: subject.clone(),
                 name: text::shown(name.unwrap_or(subject)),
+                logout_url: None,
             },
-            role: granted_role(claims, settings),
+            role: granted_role([&claims.further, userinfo], settings),
         })
     }
 }
@@ -84,9 +83,25 @@ fn check_age(claims: &TokenClaims, now_ms: u64) -> Result<(), OidcError> {
     Ok(())
 }
 
-/// The highest role of all values of the claim.
-fn granted_role(claims: &TokenClaims, settings: &OidcSettings) -> Option<ConsoleRole> {
-    let values = claim_values(claims, &settings.role_claim);
+/// The name for people of these claims.
+pub(super) fn find_name(claims: &Map<String, Value>) -> Option<&str> {
+    let mut names = NAME_CLAIMS
+        .iter()
+        .filter_map(|name| claims.get(*name)?.as_str());
+    names.find(|name| !name.trim().is_empty())
+}
+
+/// Whether the token itself has the claim with the roles, if only without a value that gives one.
+pub(super) fn has_role_claim(claims: &TokenClaims, settings: &OidcSettings) -> bool {
+    find_claim(&claims.further, &settings.role_claim).is_some()
+}
+
+/// The highest role of all values of the claim, from the first source that has it.
+fn granted_role(sources: [&Map<String, Value>; 2], settings: &OidcSettings) -> Option<ConsoleRole> {
+    let mut claims = sources
+        .iter()
+        .filter_map(|source| find_claim(source, &settings.role_claim));
+    let values = claim_values(claims.next()?);
     let has_one = |role_values: &[String]| {
         let mut values = values.iter();
         values.any(|value| role_values.iter().any(|role_value| role_value == value))
@@ -99,19 +114,23 @@ fn granted_role(claims: &TokenClaims, settings: &OidcSettings) -> Option<Console
     }
 }
 
-/// The texts of a claim, which is a text or a list. A name with dots is a path where no claim has this exact name: some
-/// providers nest roles (`realm_access.roles`), others have URLs as names.
-fn claim_values<'a>(claims: &'a TokenClaims, name: &str) -> Vec<&'a str> {
-    let exact = claims.further.get(name);
+/// The claim with this name. A name with dots is a path where no claim has this exact name: some providers nest roles
+/// (`realm_access.roles`), others have URLs as names.
+fn find_claim<'a>(claims: &'a Map<String, Value>, name: &str) -> Option<&'a Value> {
     let nested = || {
         let mut parts = name.split('.');
-        let first = claims.further.get(parts.next()?)?;
+        let first = claims.get(parts.next()?)?;
         parts.try_fold(first, |value, part| value.get(part))
     };
-    match exact.or_else(nested) {
-        Some(Value::String(text)) => vec![text],
+    claims.get(name).or_else(nested)
+}
+
+/// The texts of a claim, which is a text or a list.
+fn claim_values(claim: &Value) -> Vec<&str> {
+    match claim {
+        Value::String(text) => vec![text],
         // Items of other kinds give no role, so a nested list or an object grants nothing.
-        Some(Value::Array(items)) => items.iter().filter_map(Value::as_str).collect(),
+        Value::Array(items) => items.iter().filter_map(Value::as_str).collect(),
         _ => Vec::new(),
     }
 }
@@ -157,7 +176,8 @@ mod tests {
     }
 
     fn role_of(claim: &str, further: &Value) -> Option<ConsoleRole> {
-        let identity = LoginIdentity::from_claims(&claims(further), &settings(claim), NOW_MS);
+        let identity =
+            LoginIdentity::from_claims(&claims(further), &Map::new(), &settings(claim), NOW_MS);
         identity.unwrap().role
     }
 
@@ -195,10 +215,27 @@ mod tests {
     }
 
     #[test]
+    fn claims_of_the_userinfo_count_only_where_the_token_has_none() {
+        let settings = settings("groups");
+        let userinfo = json!({"sub": "u-1", "groups": ["ops"], "name": "Ada", "azp": "another"});
+        let userinfo = userinfo.as_object().unwrap();
+        let identity = |further: &Value| {
+            LoginIdentity::from_claims(&claims(further), userinfo, &settings, NOW_MS).unwrap()
+        };
+        let without = identity(&json!({}));
+        assert_eq!(without.role, Some(ConsoleRole::Act));
+        assert_eq!(without.person.name, "Ada");
+        let with = identity(&json!({"groups": ["staff"], "email": "ada@example.org"}));
+        assert_eq!(with.role, Some(ConsoleRole::Look));
+        assert_eq!(with.person.name, "ada@example.org");
+        assert_eq!(identity(&json!({"groups": []})).role, None);
+    }
+
+    #[test]
     fn a_token_for_several_audiences_has_to_name_this_client() {
         let settings = settings("groups");
         let check = |further: &Value| {
-            LoginIdentity::from_claims(&claims(further), &settings, NOW_MS).is_ok()
+            LoginIdentity::from_claims(&claims(further), &Map::new(), &settings, NOW_MS).is_ok()
         };
         assert!(check(&json!({"azp": "console"})));
         assert!(check(&json!({"aud": ["console", "api"], "azp": "console"})));
@@ -211,7 +248,7 @@ mod tests {
     fn tokens_of_the_future_and_of_earlier_logins_are_refused() {
         let settings = settings("groups");
         let check = |further: &Value| {
-            LoginIdentity::from_claims(&claims(further), &settings, NOW_MS).is_ok()
+            LoginIdentity::from_claims(&claims(further), &Map::new(), &settings, NOW_MS).is_ok()
         };
         assert!(check(&json!({"iat": NOW_SECONDS + 60})));
         assert!(!check(&json!({"iat": NOW_SECONDS + 61})));
@@ -224,7 +261,7 @@ mod tests {
     fn the_person_has_a_name_without_control_characters_and_a_valid_subject() {
         let settings = settings("groups");
         let person = |claims: &TokenClaims| {
-            let identity = LoginIdentity::from_claims(claims, &settings, NOW_MS);
+            let identity = LoginIdentity::from_claims(claims, &Map::new(), &settings, NOW_MS);
             identity.map(|identity| identity.person)
         };
         let named = person(&claims(&json!({"name": "Ada\u{202e}\n"}))).unwrap();

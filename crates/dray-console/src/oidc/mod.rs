@@ -12,11 +12,12 @@ mod own_path;
 mod provider;
 mod routes;
 mod settings;
+mod userinfo;
 
 use std::sync::Arc;
 
 use dray_jwt::{ClaimRules, KeyCache, TokenVerifier};
-use dray_types::Clock;
+use dray_types::{Clock, Secret};
 use http::HeaderMap;
 use subtle::ConstantTimeEq as _;
 use url::Url;
@@ -31,6 +32,9 @@ use self::identity::LoginIdentity;
 use self::provider::{ProviderClient, ProviderKeys};
 use crate::cookie::ConsoleCookie;
 use crate::form::FormFields;
+
+/// Longest ID token in the URL of a logout, in bytes.
+const MAX_HINT_BYTES: usize = 4096;
 
 /// Logins through one identity provider.
 #[derive(Debug)]
@@ -139,16 +143,35 @@ impl OidcLogin {
         if code.is_empty() {
             return Err(OidcError::Response("it has no code"));
         }
-        let token = self
+        let tokens = self
             .exchange_code(&metadata, code, &attempt.code_verifier)
             .await?;
-        let claims = self.verifier.verify(&token).await?;
+        let claims = self.verifier.verify(&tokens.id_token).await?;
         check_nonce(&claims, &attempt)?;
-        let identity = LoginIdentity::from_claims(&claims, &self.settings, self.clock.now_ms())?;
+        let userinfo = self.missing_claims(&metadata, &tokens, &claims).await?;
+        let now_ms = self.clock.now_ms();
+        let mut identity = LoginIdentity::from_claims(&claims, &userinfo, &self.settings, now_ms)?;
+        let logout_endpoint = metadata.end_session_endpoint.as_ref();
+        identity.person.logout_url =
+            logout_endpoint.map(|endpoint| self.logout_url(endpoint, &tokens.id_token));
         Ok(CompletedLogin {
             identity,
             next: attempt.next,
         })
+    }
+
+    /// Where the person ends the session at the provider (OpenID Connect RP-Initiated Logout 1.0 section 2). It leads to a
+    /// page of the provider: a way back would have to be registered there.
+    fn logout_url(&self, endpoint: &Url, id_token: &str) -> Secret {
+        let mut url = endpoint.clone();
+        let mut query = url.query_pairs_mut();
+        query.append_pair("client_id", &self.settings.client_id);
+        // Without the hint the provider asks the person; a long one exceeds the URLs that servers take.
+        if id_token.len() <= MAX_HINT_BYTES {
+            query.append_pair("id_token_hint", id_token);
+        }
+        drop(query);
+        Secret::new(String::from(url))
     }
 
     /// RFC 9207 section 2.4: a code of another provider must not be sent to this one (mix-up attack).

@@ -31,6 +31,10 @@ pub(super) struct ProviderMetadata {
     pub(super) authorization_endpoint: Url,
     pub(super) token_endpoint: Url,
     pub(super) jwks_uri: Url,
+    /// Where claims are that the ID token does not have.
+    pub(super) userinfo_endpoint: Option<Url>,
+    /// Where a person ends the session at the provider (OpenID Connect RP-Initiated Logout 1.0 section 2.1).
+    pub(super) end_session_endpoint: Option<Url>,
     /// Whether responses name their issuer (RFC 9207 section 3).
     pub(super) announces_issuer: bool,
     /// Whether the client secret goes into the body (`client_secret_post`), because the provider does not accept
@@ -45,6 +49,10 @@ struct DiscoveryDocument {
     authorization_endpoint: String,
     token_endpoint: String,
     jwks_uri: String,
+    #[serde(default)]
+    userinfo_endpoint: Option<String>,
+    #[serde(default)]
+    end_session_endpoint: Option<String>,
     #[serde(default)]
     response_types_supported: Option<Vec<String>>,
     #[serde(default)]
@@ -68,6 +76,8 @@ impl ProviderMetadata {
             check_secure_url(text)
                 .map_err(|_| OidcError::Provider("an endpoint of it is not an https URL"))
         };
+        // A login works without these two, so an unusable address counts as a missing one.
+        let optional_endpoint = |text: Option<String>| text.and_then(|text| endpoint(&text).ok());
         let types = document.response_types_supported;
         if types.is_some_and(|types| !types.iter().any(|one| one == "code")) {
             return Err(OidcError::Provider("it does not offer the code flow"));
@@ -81,6 +91,8 @@ impl ProviderMetadata {
             authorization_endpoint: endpoint(&document.authorization_endpoint)?,
             token_endpoint: endpoint(&document.token_endpoint)?,
             jwks_uri: endpoint(&document.jwks_uri)?,
+            userinfo_endpoint: optional_endpoint(document.userinfo_endpoint),
+            end_session_endpoint: optional_endpoint(document.end_session_endpoint),
             announces_issuer: document.authorization_response_iss_parameter_supported,
             // Discovery section 3: the default is `client_secret_basic`.
             posts_secret: accepts("client_secret_post") && !accepts("client_secret_basic"),
@@ -178,6 +190,11 @@ impl ProviderClient {
         }
     }
 
+    /// Begins a request for a document of the provider.
+    pub(super) fn get_request(&self, endpoint: &Url) -> RequestBuilder {
+        self.http.get(endpoint.as_str())
+    }
+
     /// Begins a request to an endpoint of the provider.
     pub(super) fn post_request(&self, endpoint: &Url) -> RequestBuilder {
         self.http.post(endpoint.as_str())
@@ -246,6 +263,17 @@ mod tests {
             assert!(parse(&wrong).is_err(), "{wrong}");
         }
         assert!(ProviderMetadata::parse(b"<html>", ISSUER).is_err());
+    }
+
+    #[test]
+    fn an_optional_endpoint_without_tls_counts_as_missing() {
+        let metadata = parse(&json!({
+            "userinfo_endpoint": "http://login.example.org/me",
+            "end_session_endpoint": "javascript:alert(1)",
+        }));
+        let metadata = metadata.unwrap();
+        assert_eq!(metadata.userinfo_endpoint, None);
+        assert_eq!(metadata.end_session_endpoint, None);
     }
 
     #[test]

@@ -107,7 +107,7 @@ async fn an_operation_has_the_proof_of_each_step_and_no_step_without_a_record() 
     for text in [
         "via archive in 120 ms",
         "attempts: 2, compared by sha256",
-        &format!("sha256:{}", "ab".repeat(32)),
+        &format!("href=\"/files/{0}\"><code>sha256:{0}", "ab".repeat(32)),
         "The platform confirmed message msg-77.",
         "2.5 s",
     ] {
@@ -120,6 +120,77 @@ async fn an_operation_has_the_proof_of_each_step_and_no_step_without_a_record() 
             .contains("No event of this operation is in the index.")
     );
     assert!(!page.body.contains("<h2>Delivery</h2>") && !page.body.contains("msg-77"));
+}
+
+#[tokio::test]
+async fn what_does_not_exist_has_the_status_of_its_fault() {
+    let mut console = ConsoleFixture::new().await;
+    let login = console.log_in(ConsoleRole::Act).await;
+    // Without a service nothing is known, which differs from what does not exist.
+    assert_eq!(
+        console.get("/operations/op-1", Some(&login)).await.status,
+        503
+    );
+    let digest = "ab".repeat(32);
+    let file = format!("/files/{digest}");
+    assert_eq!(console.get(&file, Some(&login)).await.status, 503);
+    console
+        .respond::<v1::DeliveryOutcomeRequest>(|_| Err(not_found()))
+        .await;
+    console
+        .respond::<v1::ToolCallOutcomeRequest>(|_| Ok(v1::ToolCallOutcome::default()))
+        .await;
+    console
+        .respond::<v1::ListArtifactsRequest>(|_| Ok(v1::ListArtifactsReply::default()))
+        .await;
+    console
+        .respond::<v1::ListReceiptsRequest>(|_| Ok(v1::ListReceiptsReply::default()))
+        .await;
+    for path in [
+        "/operations/op-1",
+        &file,
+        "/files/none",
+        "/letters/7",
+        "/letters/none",
+        "/playground/none",
+    ] {
+        let page = console.get(path, Some(&login)).await;
+        assert_eq!(page.status, 404, "{path}: {page:?}");
+        // The navigation leads to what does exist.
+        assert!(page.body.contains("aria-label=\"Pages\""), "{page:?}");
+    }
+}
+
+#[tokio::test]
+async fn an_unknown_value_of_a_filter_is_refused_and_lists_nothing() {
+    let mut console = ConsoleFixture::new().await;
+    console
+        .respond::<v1::ListArtifactsRequest>(|_| Ok(v1::ListArtifactsReply::default()))
+        .await;
+    console
+        .respond::<v1::ListReceiptsRequest>(|_| Ok(v1::ListReceiptsReply::default()))
+        .await;
+    let login = console.log_in(ConsoleRole::Look).await;
+    for path in [
+        "/letters?state=bogus",
+        "/letters?from=first",
+        "/live?outcome=bogus",
+        "/live?service=none",
+        "/live/events?outcome=bogus",
+        "/files?after=none",
+        "/files?digest=none",
+    ] {
+        let page = console.get(path, Some(&login)).await;
+        assert_eq!(page.status, 400, "{path}: {page:?}");
+        assert!(!page.body.contains("No dead letters."), "{path}: {page:?}");
+    }
+    for path in [
+        "/letters?state=all",
+        "/letters?state=open&from=2",
+        "/live?outcome=done",
+    ] {
+        assert_eq!(console.get(path, Some(&login)).await.status, 200, "{path}");
+    }
 }
 
 #[tokio::test]

@@ -15,6 +15,104 @@ fn entry(path: &str, kind: SandboxEntryKind) -> v1::SandboxEntry {
     }
 }
 
+#[tokio::test]
+async fn a_file_is_sent_to_the_chat_of_its_session_once_however_often_its_form_is_sent() {
+    let mut console = ConsoleFixture::new().await;
+    let mut trail = console
+        .bus
+        .events(dray_bus::EventFilter::new("dray.audit.console.>").from_start())
+        .await
+        .unwrap();
+    console
+        .respond::<v1::ShowSessionRequest>(|request| {
+            let chat = (request.session == "chat-1").then(|| v1::ChatTarget {
+                platform: "telegram".to_owned(),
+                chat: "42".to_owned(),
+                ..v1::ChatTarget::default()
+            });
+            Ok(v1::Session {
+                session: request.session,
+                chat,
+                ..v1::Session::default()
+            })
+        })
+        .await;
+    let seen = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
+    let requests = std::sync::Arc::clone(&seen);
+    console
+        .respond::<v1::SendFileRequested>(move |request| {
+            requests.lock().unwrap().push(request);
+            Ok(v1::DeliveryAccepted {
+                delivery_id: "d-1".to_owned(),
+                ..v1::DeliveryAccepted::default()
+            })
+        })
+        .await;
+    let login = console.log_in(ConsoleRole::Act).await;
+    let path = "/sandboxes/send?session=chat-1&path=%2Fwork%2Fa%26b.txt";
+    let page = console.get(path, Some(&login)).await;
+    assert!(page.body.contains("Send to telegram:42"), "{page:?}");
+    assert!(page.body.contains("/work/a&amp;b.txt"), "{page:?}");
+    let (_, rest) = page.body.split_once("name=\"operation\" value=\"").unwrap();
+    let operation = rest.split('"').next().unwrap();
+    let form = format!(
+        "session=chat-1&path=%2Fwork%2Fa%26b.txt&message=Here&as_document=1&operation={operation}"
+    );
+    let sent = console.post("/sandboxes/send", &login, &form).await;
+    assert_eq!(sent.status, 303, "{sent:?}");
+    assert_eq!(sent.header("location"), Some("/operations/d-1"));
+    let request = seen.lock().unwrap().pop().unwrap();
+    assert_eq!(request.paths, [b"/work/a&b.txt".to_vec()]);
+    assert_eq!(
+        (request.session.as_str(), request.message.as_str()),
+        ("chat-1", "Here")
+    );
+    assert!(request.flags.unwrap().as_document);
+    // The audit event has the operation of the delivery, which the form repeats.
+    let event = loop {
+        let event = trail.next().await.unwrap();
+        let audit: v1::ConsoleAudit = event.decode().unwrap();
+        if audit.action() == v1::ConsoleAction::SandboxSend {
+            break event;
+        }
+    };
+    assert_eq!(event.headers.get("Dray-Operation"), Some(operation));
+    // Neither another page of the same file nor a look has the operation or the right of this one.
+    let again = console.get(path, Some(&login)).await;
+    assert!(!again.body.contains(operation), "{again:?}");
+    let looking = console.log_in(ConsoleRole::Look).await;
+    assert_eq!(console.get(path, Some(&looking)).await.status, 403);
+    assert_eq!(
+        console
+            .post("/sandboxes/send", &looking, &form)
+            .await
+            .status,
+        403
+    );
+    for (path, status) in [
+        ("/sandboxes/send?session=none&path=a", 404),
+        ("/sandboxes/send?sandbox=docker:web&path=a", 400),
+        ("/sandboxes/send?session=chat-1", 400),
+    ] {
+        assert_eq!(
+            console.get(path, Some(&login)).await.status,
+            status,
+            "{path}"
+        );
+    }
+    for form in [
+        "session=chat-1&path=a&operation=",
+        &format!(
+            "session=chat-1&path=a&operation={operation}&message={}",
+            "a".repeat(4_001)
+        ),
+    ] {
+        let refused = console.post("/sandboxes/send", &login, form).await;
+        assert!([400, 413].contains(&refused.status), "{refused:?}");
+    }
+    assert!(seen.lock().unwrap().is_empty());
+}
+
 fn file_form(token: &str, file_name: &str, content: &str) -> String {
     let fields = [("csrf", token), ("session", "chat-1"), ("path", "/work")];
     multipart_form(&fields, &[(file_name, content)])

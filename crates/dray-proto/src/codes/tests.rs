@@ -69,7 +69,7 @@ fn every_code_has_a_name_of_its_own_that_leads_back_to_it() {
         }
         assert!(E::try_from(last + 1).is_err(), "a code is not checked");
     }
-    check::<ConsoleAction>(13);
+    check::<ConsoleAction>(14);
     check::<CredentialState>(4);
     check::<FilePermission>(3);
     check::<BackendState>(3);

@@ -655,6 +655,8 @@ pub enum ConsoleAction {
     PlaygroundTurn = 12,
     /// Answered whether a session may reach a host: `answer_question`.
     AnswerQuestion = 13,
+    /// Sent a file of a sandbox to the chat of its session: `sandbox_send`.
+    SandboxSend = 14,
 }
 impl ConsoleAction {
     /// String value of the enum field names used in the ProtoBuf definition.
@@ -677,6 +679,7 @@ impl ConsoleAction {
             Self::FileGet => "CONSOLE_ACTION_FILE_GET",
             Self::PlaygroundTurn => "CONSOLE_ACTION_PLAYGROUND_TURN",
             Self::AnswerQuestion => "CONSOLE_ACTION_ANSWER_QUESTION",
+            Self::SandboxSend => "CONSOLE_ACTION_SANDBOX_SEND",
         }
     }
     /// Creates an enum from field names used in the ProtoBuf definition.
@@ -696,6 +699,7 @@ impl ConsoleAction {
             "CONSOLE_ACTION_FILE_GET" => Some(Self::FileGet),
             "CONSOLE_ACTION_PLAYGROUND_TURN" => Some(Self::PlaygroundTurn),
             "CONSOLE_ACTION_ANSWER_QUESTION" => Some(Self::AnswerQuestion),
+            "CONSOLE_ACTION_SANDBOX_SEND" => Some(Self::SandboxSend),
             _ => None,
         }
     }

@@ -12,7 +12,7 @@ use clap_mangen::Man;
 use crate::cli::Cli;
 use crate::outcome::{CommandFailure, print_text};
 
-/// Date of the manual pages. That of the build would make each build another one.
+/// Date of the manual pages: that of the release, once `CHANGELOG.md` names it. That of the build would make each build another one.
 const PAGE_DATE: &str = "2026-11-28";
 
 /// Prints the completion script of `shell` to standard output.
@@ -46,8 +46,27 @@ fn write_page(command: &Command, directory: &Path) -> io::Result<()> {
         .manual("Drayage Manual");
     let mut text = Vec::new();
     page.render(&mut text)?;
-    let text = escape_non_ascii(&String::from_utf8_lossy(&text));
+    let text = without_idle_requests(&String::from_utf8_lossy(&text));
+    let text = escape_non_ascii(&text);
     std::fs::write(directory.join(page.get_filename()), text)
+}
+
+/// Removes what has no effect and what `mandoc -T lint` reports: blanks at the ends of lines, and line breaks next to
+/// vertical space.
+fn without_idle_requests(text: &str) -> String {
+    let lines: Vec<&str> = text.lines().map(str::trim_end).collect();
+    // An empty line is vertical space, too (`groff(7)`).
+    let is_space = |line: Option<&&str>| line.is_some_and(|line| matches!(*line, ".sp" | ""));
+    let mut kept = String::with_capacity(text.len());
+    for (index, line) in lines.iter().enumerate() {
+        let before = index.checked_sub(1).and_then(|index| lines.get(index));
+        let is_idle = *line == ".br" && (is_space(before) || is_space(lines.get(index + 1)));
+        if !is_idle {
+            kept.push_str(line);
+            kept.push('\n');
+        }
+    }
+    kept
 }
 
 /// Writes all characters that are not ASCII as escapes (`groff_char(7)`): troff reads pages as Latin-1.
@@ -88,6 +107,25 @@ mod tests {
         }
         assert!(names.len() > 60, "{names:?}");
         assert!(names.iter().any(|name| name == "dray-sandbox-get"));
+    }
+
+    #[test]
+    fn requests_without_effect_are_left_out() {
+        let text = ".TP \na \n.br\n.sp\n.br\nb\n.br\n\n.br\nc\n.br\nd\n";
+        let kept = ".TP\na\n.sp\nb\n\nc\n.br\nd\n";
+        assert_eq!(without_idle_requests(text), kept);
+    }
+
+    #[test]
+    fn the_date_of_the_pages_is_that_of_the_release() {
+        let changes = concat!(env!("CARGO_MANIFEST_DIR"), "/../../CHANGELOG.md");
+        let changes = std::fs::read_to_string(changes).unwrap();
+        let heading = concat!("## ", env!("CARGO_PKG_VERSION"), ", ");
+        let mut headings = changes
+            .lines()
+            .filter_map(|line| line.strip_prefix(heading));
+        let date = headings.next().unwrap();
+        assert!(date == "not released" || date == PAGE_DATE, "{date}");
     }
 
     #[test]

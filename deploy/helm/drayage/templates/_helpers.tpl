@@ -40,27 +40,28 @@ imagePullPolicy: {{ . }}
 {{- with .Values.image.pullSecrets }}
 imagePullSecrets:
   {{- range . }}
-  - name: {{ . }}
+  - name: {{ . | quote }}
   {{- end }}
 {{- end }}
 {{- end }}
 
-{{/* Where pods may run, where the values say so. */}}
+{{/* Where pods may run, where the values say so. Parentheses: a section whose lines are all comments is null, and Helm removes
+its key. */}}
 {{- define "drayage.scheduling" -}}
-{{- with .Values.pods.nodeSelector }}
+{{- with (.Values.pods).nodeSelector }}
 nodeSelector:
   {{- toYaml . | nindent 2 }}
 {{- end }}
-{{- with .Values.pods.tolerations }}
+{{- with (.Values.pods).tolerations }}
 tolerations:
   {{- toYaml . | nindent 2 }}
 {{- end }}
-{{- with .Values.pods.affinity }}
+{{- with (.Values.pods).affinity }}
 affinity:
   {{- toYaml . | nindent 2 }}
 {{- end }}
-{{- with .Values.pods.priorityClassName }}
-priorityClassName: {{ . }}
+{{- with (.Values.pods).priorityClassName }}
+priorityClassName: {{ . | quote }}
 {{- end }}
 {{- end }}
 
@@ -68,7 +69,7 @@ priorityClassName: {{ . }}
 {{- define "drayage.serviceEnvironment" -}}
 {{- $preview := .root.Values.preview -}}
 {{- $own := .service.environment -}}
-{{- if and $preview.enabled (eq .name "sandbox-transfer") -}}
+{{- if and ($preview).enabled (eq .name "sandbox-transfer") -}}
 {{- $served := dict "DRAY_SANDBOX_TRANSFER__PREVIEW__LISTEN" "0.0.0.0:7350" "DRAY_SANDBOX_TRANSFER__PREVIEW__URL" (printf "https://%s" $preview.host) -}}
 {{- $own = merge (dict) $own $served -}}
 {{- end -}}

@@ -13,7 +13,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15\x64ray/v1/console.proto\x12\x07\x64ray.v1\"\xbf\x01\n\x0c\x43onsoleAudit\x12\r\n\x05login\x18\x01 \x01(\t\x12\x0c\n\x04role\x18\x02 \x01(\t\x12&\n\x06\x61\x63tion\x18\x03 \x01(\x0e\x32\x16.dray.v1.ConsoleAction\x12$\n\x05stage\x18\x04 \x01(\x0e\x32\x15.dray.v1.ConsoleStage\x12\x0e\n\x06target\x18\x05 \x01(\t\x12\x0f\n\x07\x66\x61ilure\x18\x06 \x01(\t\x12\x0e\n\x06person\x18\x07 \x01(\t\x12\x13\n\x0bperson_name\x18\x08 \x01(\t*\xc3\x03\n\rConsoleAction\x12\x1e\n\x1a\x43ONSOLE_ACTION_UNSPECIFIED\x10\x00\x12\x18\n\x14\x43ONSOLE_ACTION_LOGIN\x10\x01\x12\x19\n\x15\x43ONSOLE_ACTION_LOGOUT\x10\x02\x12\x19\n\x15\x43ONSOLE_ACTION_RESEND\x10\x03\x12\x1a\n\x16\x43ONSOLE_ACTION_REDRIVE\x10\x04\x12\x1e\n\x1a\x43ONSOLE_ACTION_SANDBOX_GET\x10\x05\x12\x1e\n\x1a\x43ONSOLE_ACTION_SANDBOX_PUT\x10\x06\x12!\n\x1d\x43ONSOLE_ACTION_POLICY_RESOLVE\x10\x07\x12\x1a\n\x16\x43ONSOLE_ACTION_PREVIEW\x10\x08\x12!\n\x1d\x43ONSOLE_ACTION_PREVIEW_REVOKE\x10\t\x12\x1f\n\x1b\x43ONSOLE_ACTION_SET_UP_CHECK\x10\n\x12\x1b\n\x17\x43ONSOLE_ACTION_FILE_GET\x10\x0b\x12\"\n\x1e\x43ONSOLE_ACTION_PLAYGROUND_TURN\x10\x0c\x12\"\n\x1e\x43ONSOLE_ACTION_ANSWER_QUESTION\x10\r*x\n\x0c\x43onsoleStage\x12\x1d\n\x19\x43ONSOLE_STAGE_UNSPECIFIED\x10\x00\x12\x17\n\x13\x43ONSOLE_STAGE_BEGUN\x10\x01\x12\x16\n\x12\x43ONSOLE_STAGE_DONE\x10\x02\x12\x18\n\x14\x43ONSOLE_STAGE_FAILED\x10\x03\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15\x64ray/v1/console.proto\x12\x07\x64ray.v1\"\xbf\x01\n\x0c\x43onsoleAudit\x12\r\n\x05login\x18\x01 \x01(\t\x12\x0c\n\x04role\x18\x02 \x01(\t\x12&\n\x06\x61\x63tion\x18\x03 \x01(\x0e\x32\x16.dray.v1.ConsoleAction\x12$\n\x05stage\x18\x04 \x01(\x0e\x32\x15.dray.v1.ConsoleStage\x12\x0e\n\x06target\x18\x05 \x01(\t\x12\x0f\n\x07\x66\x61ilure\x18\x06 \x01(\t\x12\x0e\n\x06person\x18\x07 \x01(\t\x12\x13\n\x0bperson_name\x18\x08 \x01(\t*\xe4\x03\n\rConsoleAction\x12\x1e\n\x1a\x43ONSOLE_ACTION_UNSPECIFIED\x10\x00\x12\x18\n\x14\x43ONSOLE_ACTION_LOGIN\x10\x01\x12\x19\n\x15\x43ONSOLE_ACTION_LOGOUT\x10\x02\x12\x19\n\x15\x43ONSOLE_ACTION_RESEND\x10\x03\x12\x1a\n\x16\x43ONSOLE_ACTION_REDRIVE\x10\x04\x12\x1e\n\x1a\x43ONSOLE_ACTION_SANDBOX_GET\x10\x05\x12\x1e\n\x1a\x43ONSOLE_ACTION_SANDBOX_PUT\x10\x06\x12!\n\x1d\x43ONSOLE_ACTION_POLICY_RESOLVE\x10\x07\x12\x1a\n\x16\x43ONSOLE_ACTION_PREVIEW\x10\x08\x12!\n\x1d\x43ONSOLE_ACTION_PREVIEW_REVOKE\x10\t\x12\x1f\n\x1b\x43ONSOLE_ACTION_SET_UP_CHECK\x10\n\x12\x1b\n\x17\x43ONSOLE_ACTION_FILE_GET\x10\x0b\x12\"\n\x1e\x43ONSOLE_ACTION_PLAYGROUND_TURN\x10\x0c\x12\"\n\x1e\x43ONSOLE_ACTION_ANSWER_QUESTION\x10\r\x12\x1f\n\x1b\x43ONSOLE_ACTION_SANDBOX_SEND\x10\x0e*x\n\x0c\x43onsoleStage\x12\x1d\n\x19\x43ONSOLE_STAGE_UNSPECIFIED\x10\x00\x12\x17\n\x13\x43ONSOLE_STAGE_BEGUN\x10\x01\x12\x16\n\x12\x43ONSOLE_STAGE_DONE\x10\x02\x12\x18\n\x14\x43ONSOLE_STAGE_FAILED\x10\x03\x62\x06proto3')
 
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, globals())
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'dray.v1.console_pb2', globals())
@@ -21,9 +21,9 @@ if _descriptor._USE_C_DESCRIPTORS == False:
 
   DESCRIPTOR._options = None
   _CONSOLEACTION._serialized_start=229
-  _CONSOLEACTION._serialized_end=680
-  _CONSOLESTAGE._serialized_start=682
-  _CONSOLESTAGE._serialized_end=802
+  _CONSOLEACTION._serialized_end=713
+  _CONSOLESTAGE._serialized_start=715
+  _CONSOLESTAGE._serialized_end=835
   _CONSOLEAUDIT._serialized_start=35
   _CONSOLEAUDIT._serialized_end=226
 # @@protoc_insertion_point(module_scope)

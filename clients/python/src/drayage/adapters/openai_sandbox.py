@@ -64,10 +64,10 @@ class DrayageSandboxSessionState(SandboxSessionState):
 class DrayageSandboxSession(BaseSandboxSession):
     """A directory of a sandbox of Drayage."""
 
-    state: DrayageSandboxSessionState  # pyright: ignore[reportIncompatibleVariableOverride]
+    state: DrayageSandboxSessionState
 
     def __init__(self, dray: AsyncDray, state: DrayageSandboxSessionState) -> None:
-        self.state = state
+        self.state = state  # pyright: ignore[reportIncompatibleVariableOverride]
         self._dray = dray
 
     def sandbox(self, timeout: float | None = None) -> AsyncSandbox:

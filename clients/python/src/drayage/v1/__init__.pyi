@@ -368,6 +368,8 @@ CONSOLE_ACTION_PLAYGROUND_TURN: ConsoleAction
 """Sent a message to an agent in the playground: `playground_turn`."""
 CONSOLE_ACTION_ANSWER_QUESTION: ConsoleAction
 """Answered whether a session may reach a host: `answer_question`."""
+CONSOLE_ACTION_SANDBOX_SEND: ConsoleAction
+"""Sent a file of a sandbox to the chat of its session: `sandbox_send`."""
 
 class ConsoleStage(_int):
     """How far an action is."""

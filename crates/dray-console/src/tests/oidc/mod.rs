@@ -10,7 +10,8 @@ use dray_proto::v1::{ConsoleAction, ConsoleAudit, ConsoleStage};
 use serde_json::json;
 use url::Url;
 
-use self::provider::{DISCOVERY_PATH, FakeProvider, KEYS_PATH, TOKEN_PATH};
+use self::provider::ProviderFault;
+use self::provider::{DISCOVERY_PATH, FakeProvider, KEYS_PATH, TOKEN_PATH, USERINFO_PATH};
 use super::*;
 
 /// A console with a provider, and the audit events of the console.
@@ -257,6 +258,90 @@ async fn the_claim_gives_the_role_and_a_person_without_one_is_refused_and_record
     assert_eq!(audit.stage(), ConsoleStage::Failed);
     assert_eq!(audit.failure, "denied/no_role");
     assert_eq!((audit.person.as_str(), audit.role.as_str()), ("u-1", ""));
+}
+
+#[tokio::test]
+async fn roles_that_the_token_lacks_come_from_the_userinfo_of_the_same_person() {
+    let fixture = OidcFixture::new().await;
+    // With the claim in the token, the endpoint is not asked.
+    fixture.login_of(&fixture.log_in().await).await;
+    assert_eq!(fixture.provider.requests(USERINFO_PATH), 0);
+    // A name alone is worth a request, and no failed login.
+    fixture.provider.state().claims = json!({"name": null});
+    for (fault, name) in [
+        (None, "Ada of the userinfo"),
+        (Some(ProviderFault::Garbage), "u-1</span>"),
+    ] {
+        let faults = fault.map(|fault| (USERINFO_PATH, fault));
+        fixture.provider.state().faults = faults.into_iter().collect();
+        let login = fixture.login_of(&fixture.log_in().await).await;
+        let page = fixture.console.get("/live", Some(&login)).await;
+        assert!(page.body.contains(name), "{page:?}");
+        assert!(page.body.contains("may act"), "{page:?}");
+    }
+    fixture.provider.state().faults.clear();
+    fixture.provider.state().requests.clear();
+    fixture.provider.state().claims = json!({"groups": null, "name": null});
+    let login = fixture.login_of(&fixture.log_in().await).await;
+    let page = fixture.console.get("/live", Some(&login)).await;
+    assert!(page.body.contains("Ada of the userinfo"), "{page:?}");
+    assert!(page.body.contains("may look"), "{page:?}");
+    assert_eq!(fixture.provider.requests(USERINFO_PATH), 1);
+    for (userinfo, status, reason) in [
+        (
+            json!({"sub": "u-2", "groups": ["ops"]}),
+            403,
+            "about another person",
+        ),
+        (json!({"groups": ["ops"]}), 403, "about another person"),
+        (json!(["ops"]), 502, "not a JSON object"),
+        (json!({"sub": "u-1"}), 403, "no role in this console"),
+    ] {
+        fixture.provider.state().userinfo = userinfo.clone();
+        let refused = fixture.log_in().await;
+        assert_eq!(refused.status, status, "{userinfo}: {refused:?}");
+        assert!(refused.body.contains(reason), "{userinfo}: {refused:?}");
+        assert!(!begins_session(&refused), "{userinfo}");
+    }
+    fixture.provider.state().faults = HashMap::from([(USERINFO_PATH, ProviderFault::Status(500))]);
+    assert_eq!(fixture.log_in().await.status, 502);
+    // A provider without the endpoint gives no roles.
+    fixture.provider.state().faults.clear();
+    let fixture = OidcFixture::new().await;
+    {
+        let mut state = fixture.provider.state();
+        state.discovery = json!({"userinfo_endpoint": null});
+        state.claims = json!({"groups": null});
+    }
+    assert_eq!(fixture.log_in().await.status, 403);
+}
+
+#[tokio::test]
+async fn a_logout_links_to_the_logout_of_the_provider_if_it_has_one() {
+    let fixture = OidcFixture::new().await;
+    fixture.provider.state().discovery =
+        json!({"end_session_endpoint": "https://login.example.org/logout?realm=team"});
+    let login = fixture.login_of(&fixture.log_in().await).await;
+    let left = fixture.console.post("/logout", &login, "").await;
+    assert_eq!(left.status, 200, "{left:?}");
+    let link =
+        "https://login.example.org/logout?realm=team&amp;client_id=console&amp;id_token_hint=eyJ";
+    assert!(left.body.contains(link), "{left:?}");
+    let cookie = left.header("set-cookie").unwrap();
+    assert!(cookie.contains("Max-Age=0"), "{cookie}");
+    assert_eq!(fixture.console.get("/live", Some(&login)).await.status, 401);
+    // A link of the console ends only the session of the console.
+    let linked = fixture.console.log_in(ConsoleRole::Act).await;
+    assert_eq!(
+        fixture.console.post("/logout", &linked, "").await.status,
+        303
+    );
+    // A token that no server would take in a URL is left out.
+    fixture.provider.state().claims = json!({"groups": vec!["ops"; 2_000]});
+    let login = fixture.login_of(&fixture.log_in().await).await;
+    let left = fixture.console.post("/logout", &login, "").await;
+    assert!(left.body.contains("client_id=console"), "{left:?}");
+    assert!(!left.body.contains("id_token_hint"), "{left:?}");
 }
 
 #[tokio::test]

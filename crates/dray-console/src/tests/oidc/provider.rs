@@ -26,6 +26,10 @@ pub(super) const CLIENT_SECRET: &str = "s3cret of:the+console";
 pub(super) const DISCOVERY_PATH: &str = "/team/.well-known/openid-configuration";
 pub(super) const TOKEN_PATH: &str = "/team/token";
 pub(super) const KEYS_PATH: &str = "/team/keys";
+pub(super) const USERINFO_PATH: &str = "/team/me";
+
+/// The access token of every login.
+const ACCESS_TOKEN: &str = "access-1";
 
 /// How an endpoint of the provider fails.
 #[derive(Clone, Copy, Debug)]
@@ -60,6 +64,8 @@ pub(super) struct ProviderState {
     pub(super) discovery: Value,
     /// Changed claims; `null` removes one.
     pub(super) claims: Value,
+    /// The response of the userinfo endpoint.
+    pub(super) userinfo: Value,
     /// Header of tokens; by default that of the first key.
     pub(super) header: Option<Value>,
     /// Changes a token before it is sent.
@@ -81,6 +87,7 @@ impl FakeProvider {
             codes: HashMap::new(),
             discovery: json!({}),
             claims: json!({}),
+            userinfo: json!({"sub": "u-1", "name": "Ada of the userinfo", "groups": ["staff"]}),
             header: None,
             tamper: |token| token,
             faults: HashMap::new(),
@@ -168,6 +175,7 @@ async fn respond(
         None => Ok(match path.as_str() {
             DISCOVERY_PATH => json_reply(200, &discovery_document(&shared)),
             KEYS_PATH => json_reply(200, &key_set(&shared.lock())),
+            USERINFO_PATH => respond_to_userinfo_request(&shared.lock(), &request),
             TOKEN_PATH => respond_to_token_request(&shared, request).await?,
             _ => json_reply(404, &json!({})),
         }),
@@ -203,6 +211,7 @@ fn discovery_document(shared: &SharedState<ProviderState>) -> Value {
         "authorization_endpoint": format!("{base}/team/authorize?realm=team"),
         "token_endpoint": format!("{base}{TOKEN_PATH}"),
         "jwks_uri": format!("{base}{KEYS_PATH}"),
+        "userinfo_endpoint": format!("{base}{USERINFO_PATH}"),
         "response_types_supported": ["code"],
         "authorization_response_iss_parameter_supported": true,
     });
@@ -212,6 +221,15 @@ fn discovery_document(shared: &SharedState<ProviderState>) -> Value {
 fn key_set(state: &ProviderState) -> Value {
     let keys = state.keys.iter().map(|(id, key)| key.to_jwk(id));
     json!({"keys": keys.collect::<Vec<_>>()})
+}
+
+fn respond_to_userinfo_request(state: &ProviderState, request: &ReceivedRequest) -> Reply {
+    let expected = format!("Bearer {ACCESS_TOKEN}");
+    if request.header("authorization") == Some(expected.as_str()) {
+        json_reply(200, &state.userinfo)
+    } else {
+        json_reply(401, &json!({"error": "invalid_token"}))
+    }
 }
 
 /// The token endpoint: it checks the client, the code, the redirect URI and the code verifier.
@@ -259,6 +277,6 @@ async fn respond_to_token_request(
     let header = state.header.clone().unwrap_or(header);
     let token = key.sign_token(&header, &merge(claims, &state.claims));
     let token = (state.tamper)(token);
-    let reply = json!({"id_token": token, "access_token": "a", "token_type": "Bearer"});
+    let reply = json!({"id_token": token, "access_token": ACCESS_TOKEN, "token_type": "Bearer"});
     Ok(json_reply(200, &reply))
 }

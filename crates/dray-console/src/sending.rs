@@ -1,0 +1,153 @@
+//! Sends a file of a session's sandbox to the chat of the session: first a page that names both, then the delivery.
+
+use std::time::Duration;
+
+use axum::Extension;
+use axum::body::Body;
+use axum::extract::State;
+use axum::response::Response;
+use dray_proto::v1::{self, ConsoleAction};
+use dray_types::{Fault, FaultCode, OperationId};
+use http::Uri;
+use maud::{Markup, html};
+
+use crate::audit::ActionRequest;
+use crate::calls::not_found_fault;
+use crate::deliveries::target_text;
+use crate::form::{self, FormFields, unknown_value};
+use crate::page::token_field;
+use crate::respond::see_other;
+use crate::sandboxes::{SandboxLocation, frame};
+use crate::session::ConsoleSession;
+use crate::state::ConsoleState;
+use crate::text::{operation_path, shown, url_part};
+use crate::upload::invalid_fault;
+
+/// Path of the page and of its form.
+pub(crate) const SEND_PATH: &str = "/sandboxes/send";
+/// Longest time for the acceptance of a delivery, which continues on its own.
+const ACCEPT_TIMEOUT: Duration = Duration::from_secs(30);
+/// Longest message beside a file, in characters, as the field takes it. Platforms have limits of their own.
+const MAX_MESSAGE_CHARACTERS: usize = 4_000;
+/// Field with the operation of the delivery.
+const OPERATION_FIELD: &str = "operation";
+
+/// The link to the page for a file; nothing for a sandbox without a session, which has no chat.
+pub(crate) fn send_link(location: &SandboxLocation, path: &str, name: &str) -> Markup {
+    let session = &location.session;
+    html! {
+        @if !session.is_empty() {
+            a href={ (SEND_PATH) "?session=" (url_part(session)) "&path=" (url_part(path)) } aria-label={ "Send " (name) } { "Send" }
+        }
+    }
+}
+
+/// `GET /sandboxes/send`: which file would go to which chat.
+pub(crate) async fn send_page(
+    State(state): State<ConsoleState>,
+    Extension(session): Extension<ConsoleSession>,
+    uri: Uri,
+) -> Response {
+    if !session.can_act() {
+        return form::acting_refused();
+    }
+    let found = async {
+        let location = named_file(&FormFields::of_query(&uri))?;
+        let request = v1::ShowSessionRequest {
+            session: location.session.clone(),
+        };
+        let bound = state.read(&request).await?;
+        let chat = bound.chat.ok_or_else(|| {
+            not_found_fault("The session", "chat")
+                .detail("no_chat")
+                .advice("Bind one with `dray session bind --chat PLATFORM:ID`.")
+        })?;
+        Ok((location, chat))
+    };
+    match found.await {
+        Ok((location, chat)) => {
+            let form = send_form(&session, &location, &target_text(Some(&chat)));
+            frame(&state, &session).render(&form)
+        }
+        Err(fault) => failed_page(&state, &session, &fault),
+    }
+}
+
+fn send_form(session: &ConsoleSession, location: &SandboxLocation, chat: &str) -> Markup {
+    html! {
+        h2 { "Send a file" }
+        p { code { (shown(&location.path)) } " of the session " code { (shown(&location.session)) } " to the chat " strong { (chat) } "." }
+        form.stacked method="post" action=(SEND_PATH) {
+            (token_field(session)) (location.hidden_fields(&location.path))
+            // Chosen with the page: a form that is sent twice is one delivery.
+            input type="hidden" name=(OPERATION_FIELD) value=(OperationId::mint());
+            label { "Message beside the file" textarea name="message" rows="3" maxlength=(MAX_MESSAGE_CHARACTERS) {} }
+            label { input type="checkbox" name="as_document" value="1"; " As a document, also a picture or a film" }
+            button { "Send to " (chat) }
+        }
+        p { a href=(location.page_path()) { "Look at the directory instead" } }
+    }
+}
+
+/// `POST /sandboxes/send`: starts the delivery, and leads to its page.
+pub(crate) async fn send_file(
+    State(state): State<ConsoleState>,
+    Extension(session): Extension<ConsoleSession>,
+    body: Body,
+) -> Response {
+    let fields = match FormFields::of_action(body, &session).await {
+        Ok(fields) => fields,
+        Err(refused) => return refused,
+    };
+    match start_delivery(&state, &session, &fields).await {
+        Ok(delivery) => see_other(&operation_path(&delivery)),
+        Err(fault) => failed_page(&state, &session, &fault),
+    }
+}
+
+async fn start_delivery(
+    state: &ConsoleState,
+    session: &ConsoleSession,
+    fields: &FormFields,
+) -> Result<String, Fault> {
+    let location = named_file(fields)?;
+    let message = fields.get("message");
+    if message.chars().count() > MAX_MESSAGE_CHARACTERS {
+        return Err(Fault::new(FaultCode::TooLarge, "The message is too long."));
+    }
+    let operation = fields.get(OPERATION_FIELD);
+    let operation =
+        OperationId::new(operation).map_err(|_| unknown_value(OPERATION_FIELD, operation))?;
+    let action = ActionRequest {
+        action: ConsoleAction::SandboxSend,
+        target: location.sentence(),
+        time: ACCEPT_TIMEOUT,
+        // The action and the delivery have the same operation, so one timeline shows both.
+        operation: Some(operation),
+    };
+    let action = state.begin_action(session, action).await?;
+    let request = v1::SendFileRequested {
+        session: location.session.clone(),
+        paths: vec![location.path.clone().into_bytes()],
+        message: message.to_owned(),
+        flags: Some(v1::DeliveryFlags {
+            as_document: fields.is_checked("as_document"),
+            ..v1::DeliveryFlags::default()
+        }),
+        ..v1::SendFileRequested::default()
+    };
+    let accepted = state.call_once(&action.meta, &request).await;
+    Ok(action.finish(accepted).await?.delivery_id)
+}
+
+/// The file of a session that the fields name.
+fn named_file(fields: &FormFields) -> Result<SandboxLocation, Fault> {
+    SandboxLocation::of_fields(fields)
+        .filter(|location| !location.session.is_empty() && !fields.get("path").is_empty())
+        .ok_or_else(|| invalid_fault("The form names no session with a file."))
+}
+
+fn failed_page(state: &ConsoleState, session: &ConsoleSession, fault: &Fault) -> Response {
+    let back = ("/sandboxes", "the sandboxes");
+    frame(state, session).render_failure("The file was not sent.", fault, back)
+}
