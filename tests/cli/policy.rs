@@ -42,18 +42,24 @@ fn the_steps_name_the_setting_that_decides_and_where_its_value_comes_from() {
 }
 
 #[test]
-fn a_command_with_the_configuration_of_a_running_service_does_not_need_its_proxy_port() {
+fn a_command_with_the_configuration_of_a_running_service_needs_neither_its_proxy_port_nor_its_key()
+{
     let home = CliHome::new();
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let listen = taken.local_addr().unwrap();
     let listen = format!("egress-fetcher.proxy.listen={listen}");
     let url = "https://files.example.org/a.pdf";
     let enable = "egress-fetcher.enabled=true";
-    let mut command = home.dray(&["policy", "explain", url, "--set", enable, "--set", &listen]);
-    let key = "a key of at least thirty-two bytes";
-    command.env("DRAY_EGRESS_FETCHER__PROXY__TOKEN_KEY", key);
-    let explained = command.output().unwrap();
+    let explained = home.run(&["policy", "explain", url, "--set", enable, "--set", &listen]);
     assert!(explained.status.success(), "{explained:?}");
+    // The service needs the key.
+    let checked = home.run(&["config", "check", "--set", &listen]);
+    assert!(!checked.status.success(), "{checked:?}");
+    let message = String::from_utf8_lossy(&checked.stderr).into_owned();
+    assert!(
+        message.contains("egress-fetcher.proxy.token_key"),
+        "{message}"
+    );
 }
 
 #[test]

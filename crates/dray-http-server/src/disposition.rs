@@ -1,5 +1,6 @@
 //! The name of a file in `Content-Disposition` (RFC 6266), escaped so that it cannot end the parameter or the header.
 
+use dray_presentation::name::download_name;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 /// Bytes that are escaped in an extended value: all but `attr-char` (RFC 8187 section 3.2.1).
@@ -30,7 +31,7 @@ pub fn inline_disposition(name: &str) -> String {
 
 /// As [`attachment_disposition`], but only in the extended form, which all browsers support (RFC 6266 section 5).
 pub fn extended_attachment(name: &str) -> String {
-    let visible = visible_name(name);
+    let visible = download_name(name);
     if visible.is_empty() {
         return "attachment".to_owned();
     }
@@ -38,7 +39,7 @@ pub fn extended_attachment(name: &str) -> String {
 }
 
 fn full_disposition(kind: &str, name: &str) -> String {
-    let visible = visible_name(name);
+    let visible = download_name(name);
     if visible.is_empty() {
         return kind.to_owned();
     }
@@ -61,12 +62,6 @@ fn extended_parameter(visible: &str) -> String {
     format!("filename*=UTF-8''{encoded}")
 }
 
-/// The last component of the name, without control characters. Browsers would interpret a path in different ways.
-fn visible_name(name: &str) -> String {
-    let last = name.rsplit(['/', '\\']).next().unwrap_or_default();
-    last.chars().filter(|letter| !letter.is_control()).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -78,6 +73,19 @@ mod tests {
         for (name, expected) in [
             ("", "attachment"),
             ("folder/", "attachment"),
+            // Names of directories (RFC 6266, section 4.3).
+            (".", "attachment"),
+            ("..", "attachment"),
+            ("a/..", "attachment"),
+            (
+                ".env",
+                "attachment; filename=\".env\"; filename*=UTF-8''.env",
+            ),
+            // With it, `exe.pdf` would be shown where the extension is `exe`.
+            (
+                "report\u{202e}fdp.exe",
+                "attachment; filename=\"reportfdp.exe\"; filename*=UTF-8''reportfdp.exe",
+            ),
             (
                 "report.pdf",
                 "attachment; filename=\"report.pdf\"; filename*=UTF-8''report.pdf",
@@ -127,13 +135,17 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_header_contains_a_line_end_or_an_open_quote(name in "(\\PC|\r|\n|\"|\\\\|\0){0,40}") {
+        fn no_header_contains_a_line_end_or_an_open_quote(name in "(\\PC|\\p{Cf}|\r|\n|\"|\\\\|\0){0,40}") {
             for header in [
                 attachment_disposition(&name),
                 inline_disposition(&name),
                 extended_attachment(&name),
             ] {
                 prop_assert!(header.is_ascii(), "{header:?}");
+                // UTF-8 of the overrides and the isolates.
+                for bidi in ["%E2%80%AE", "%E2%81%A6"] {
+                    prop_assert!(!header.contains(bidi), "{header:?}");
+                }
                 prop_assert!(!header.contains(char::is_control), "{header:?}");
                 prop_assert!(!header.contains('\\'), "{header:?}");
                 prop_assert!(matches!(header.matches('"').count(), 0 | 2), "{header:?}");

@@ -12,7 +12,7 @@ use dray_sandbox::metadata::Metadata;
 use dray_sandbox::{Error, ErrorKind, FileKind};
 use dray_transfer_engine::{GetTreeOptions, Sink, TreeFormat};
 use dray_types::Sha256Digest;
-use futures_util::{StreamExt as _, stream};
+use futures_util::{Stream, StreamExt as _, stream};
 use http::{Method, StatusCode, header};
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio::task::JoinSet;
@@ -59,35 +59,52 @@ async fn archive_body(
     view: SandboxView,
     permit: OwnedSemaphorePermit,
 ) -> Result<Body, PreviewError> {
-    let (chunks, mut received) = mpsc::channel(QUEUED_CHUNKS);
+    let (chunks, received) = mpsc::channel(QUEUED_CHUNKS);
     let mut archive_task = JoinSet::new();
     archive_task.spawn(async move {
-        make_archive(&view, chunks).await;
+        let made = make_archive(&view, chunks).await;
         drop(permit);
+        made
     });
+    let mut chunks = Box::pin(chunk_stream(received, archive_task));
     // Limits of directories are checked before the first chunk, while the response can still have a status.
-    let first_chunk = match received.recv().await.transpose() {
+    let first_chunk = match chunks.next().await.transpose() {
         Ok(first_chunk) => first_chunk,
         Err(error) if error.kind() == ErrorKind::TooLarge => {
             return Err(PreviewError::DirectoryTooLarge);
         }
         Err(error) => return Err(error.into()),
     };
-    // Dropping the set with the response ends the reading in the sandbox.
-    let later_chunks = stream::unfold(
-        (received, archive_task),
-        |(mut received, archive_task)| async {
-            let chunk = received.recv().await?;
-            Some((chunk, (received, archive_task)))
-        },
-    );
     let first_chunk = stream::iter(first_chunk.map(Ok));
-    Ok(Body::from_stream(first_chunk.chain(later_chunks)))
+    Ok(Body::from_stream(first_chunk.chain(chunks)))
 }
 
-async fn make_archive(view: &SandboxView, chunks: mpsc::Sender<Result<Bytes, Error>>) {
+/// The chunks that a task sends, and its failure after the last one. Dropping the stream with the response ends the task, and
+/// with it the reading in the sandbox.
+fn chunk_stream(
+    received: mpsc::Receiver<Bytes>,
+    task: JoinSet<Result<(), Error>>,
+) -> impl Stream<Item = Result<Bytes, Error>> {
+    stream::unfold((received, task), |(mut received, mut task)| async {
+        if let Some(chunk) = received.recv().await {
+            return Some((Ok(chunk), (received, task)));
+        }
+        // An error in the stream breaks the connection; without one, half an archive would look complete.
+        let error = match task.join_next().await? {
+            Ok(Ok(())) => return None,
+            Ok(Err(error)) => error,
+            Err(panic) => {
+                tracing::error!(%panic, "the task of an archive failed");
+                Error::new(ErrorKind::Unavailable, "the archive could not be made")
+            }
+        };
+        Some((Err(error), (received, task)))
+    })
+}
+
+async fn make_archive(view: &SandboxView, chunks: mpsc::Sender<Bytes>) -> Result<(), Error> {
     let mut sink = ClientSink {
-        chunks: chunks.clone(),
+        chunks,
         metrics: view.metrics().clone(),
         has_sent: false,
     };
@@ -101,21 +118,21 @@ async fn make_archive(view: &SandboxView, chunks: mpsc::Sender<Result<Bytes, Err
     let outcome = engine
         .get_tree(path, &options, &mut sink, &(), &CancellationToken::new())
         .await;
-    if let Err(failed) = outcome {
-        // Before the first chunk the request fails as a whole, and is counted and logged there.
-        if sink.has_sent {
-            view.metrics().responded(failed.error.kind().as_str());
-            let preview = &view.found.preview.preview_id;
-            tracing::warn!(error = %failed, preview, "an archive broke off");
-        }
-        // An error in the stream breaks the connection; without one, half an archive would look complete.
-        let _ = timeout(CLIENT_STALL_TIMEOUT, chunks.send(Err(failed.error))).await;
+    let Err(failed) = outcome else {
+        return Ok(());
+    };
+    // Before the first chunk the request fails as a whole, and is counted and logged there.
+    if sink.has_sent {
+        view.metrics().responded(failed.error.kind().as_str());
+        let preview = &view.found.preview.preview_id;
+        tracing::warn!(error = %failed, preview, "an archive broke off");
     }
+    Err(failed.error)
 }
 
 /// The client as the destination of an archive.
 struct ClientSink {
-    chunks: mpsc::Sender<Result<Bytes, Error>>,
+    chunks: mpsc::Sender<Bytes>,
     metrics: crate::metrics::PreviewMetrics,
     /// Whether a byte was sent.
     has_sent: bool,
@@ -136,7 +153,7 @@ impl Sink for ClientSink {
         self.has_sent = true;
         let length = chunk.len();
         let client_error = |why: &str| Error::new(ErrorKind::Timeout, why);
-        match timeout(CLIENT_STALL_TIMEOUT, self.chunks.send(Ok(chunk))).await {
+        match timeout(CLIENT_STALL_TIMEOUT, self.chunks.send(chunk)).await {
             Ok(Ok(())) => {
                 self.metrics.sent(length);
                 Ok(())
@@ -151,4 +168,38 @@ impl Sink for ClientSink {
     }
 
     async fn abort(&mut self) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The chunks of a response whose task ends with `end` after one chunk.
+    async fn chunks_of(end: fn() -> Result<(), Error>) -> Vec<Result<Bytes, ErrorKind>> {
+        let (chunks, received) = mpsc::channel(QUEUED_CHUNKS);
+        let mut task = JoinSet::new();
+        task.spawn(async move {
+            chunks.send(Bytes::from_static(b"PK")).await.unwrap();
+            end()
+        });
+        let chunks = chunk_stream(received, task);
+        let chunks = chunks.map(|chunk| chunk.map_err(|error| error.kind()));
+        chunks.collect().await
+    }
+
+    #[tokio::test]
+    async fn an_archive_whose_task_fails_or_panics_ends_with_an_error_and_is_never_complete() {
+        let chunk = Ok(Bytes::from_static(b"PK"));
+        assert_eq!(chunks_of(|| Ok(())).await, [chunk.clone()]);
+        let gone = || Err(Error::new(ErrorKind::SandboxGone, "gone"));
+        assert_eq!(
+            chunks_of(gone).await,
+            [chunk.clone(), Err(ErrorKind::SandboxGone)]
+        );
+        let panics = || panic!("a defect");
+        assert_eq!(
+            chunks_of(panics).await,
+            [chunk, Err(ErrorKind::Unavailable)]
+        );
+    }
 }

@@ -74,8 +74,22 @@ pub(crate) fn config_sources(global: &GlobalOptions) -> Result<ConfigSources, Co
     Ok(sources)
 }
 
-/// Reads the configuration and checks it for all services, also for those that will not run.
+/// Reads the configuration for a command that runs no service for others, and checks it for all services. What only a
+/// listener needs, such as the key for tokens of the proxy, may be absent.
 pub(crate) fn load_config(sources: &ConfigSources) -> Result<LoadedConfig, CommandFailure> {
+    load_service_config(&without_listeners(sources.clone()))
+}
+
+/// Settings for services that only the command itself uses: they open no ports beside those of a running system.
+fn without_listeners(sources: ConfigSources) -> ConfigSources {
+    sources
+        .set("http.listen", "")
+        .set("grpc.listen", "")
+        .set("egress-fetcher.proxy.listen", "")
+}
+
+/// Reads the configuration as a running system does, and checks it for all services, also for those that will not run.
+pub(crate) fn load_service_config(sources: &ConfigSources) -> Result<LoadedConfig, CommandFailure> {
     all_services_host(sources.clone())
         .load()
         .map_err(|error| CommandFailure::Configuration(error.to_string()))
@@ -318,13 +332,9 @@ impl SystemConnection {
         services: &[&str],
         tenant: TenantId,
     ) -> Result<Self, OpenError> {
-        // A command reports a missing store immediately; only `dray up` waits for it. It also opens no ports. Free
-        // space is only a condition for accepting work of others: a command fails with `no_space` if there is too
-        // little.
-        let sources = sources
-            .set("http.listen", "")
-            .set("grpc.listen", "")
-            .set("egress-fetcher.proxy.listen", "")
+        // A command reports a missing store immediately; only `dray up` waits for it. Free space is only a condition for
+        // accepting work of others: a command fails with `no_space` if there is too little.
+        let sources = without_listeners(sources)
             .set("limits.free_disk_percent", "0")
             .set("store.wait_for_server", "0s");
         let started = all_services_host(sources)

@@ -32,7 +32,7 @@ const ALLOWED_EDGES: &[(&str, &[&str])] = &[
         &["dray-types", "dray-media-type", "dray-archive"],
     ),
     ("dray-http", &["dray-types"]),
-    ("dray-http-server", &[]),
+    ("dray-http-server", &["dray-presentation"]),
     ("dray-jwt", &["dray-types"]),
     (
         "dray-reading",

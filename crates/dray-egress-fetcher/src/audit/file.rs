@@ -1,12 +1,14 @@
 //! Audit events as lines of a file that is rotated. Files have mode 0600.
 //!
 //! Several processes may write to the same file, such as a service and a command with its configuration: each writes under
-//! a lock of the file, and opens it again when another process, or an operator, has replaced it.
+//! a lock of the file, and opens it again when another process, or an operator, has replaced it. The next file belongs to
+//! the owner of the one before, so that a command of root does not take it from the user of the service.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _, fchown};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use dray_proto::v1;
 
@@ -14,6 +16,14 @@ use super::queue::{AuditQueue, EventWriter, LostFrames, QueueTerms};
 use crate::config::AuditFileSettings;
 use crate::metrics::{AuditDestination, EgressMetrics};
 
+mod lock;
+
+use lock::lock_within;
+
+/// Longest wait for another process when the file is opened at the start: a start is not delayed further.
+const START_LOCK_TIMEOUT: Duration = Duration::from_secs(2);
+/// Longest wait for another process before lines are lost. Later ones wait in the queue meanwhile.
+const WRITE_LOCK_TIMEOUT: Duration = Duration::from_secs(10);
 /// Most bytes of a line that a killed process left unfinished. A line is far shorter.
 const MAX_TORN_BYTES: u64 = 1 << 20;
 /// Mode of the files: their events are about people.
@@ -26,7 +36,8 @@ impl AuditQueue {
     ///
     /// # Errors
     ///
-    /// A file that cannot be opened for writing, or is not a regular one.
+    /// A file that cannot be opened for writing, is not a regular one, or is locked by another process for longer than
+    /// [`START_LOCK_TIMEOUT`].
     pub fn to_file(settings: &AuditFileSettings, metrics: EgressMetrics) -> io::Result<Self> {
         let writer = RotatedFile::open(&settings.path, settings.max_bytes, settings.max_files)?;
         let terms = QueueTerms {
@@ -47,11 +58,11 @@ impl EventWriter for RotatedFile {
     }
 
     fn write_frame(&mut self, frame: &[u8]) -> io::Result<()> {
-        self.with_lock(|file| file.write_line(frame))
+        self.with_lock(WRITE_LOCK_TIMEOUT, |file| file.write_line(frame))
     }
 
     fn write_frames(&mut self, frames: &[Vec<u8>]) -> Result<(), LostFrames> {
-        let written = self.with_lock(|file| Ok(file.write_lines(frames)));
+        let written = self.with_lock(WRITE_LOCK_TIMEOUT, |file| Ok(file.write_lines(frames)));
         let mut lost = match written {
             Ok(lost) => return lost.into_result(),
             Err(error) => {
@@ -81,7 +92,7 @@ struct RotatedFile {
 
 impl RotatedFile {
     fn open(path: &Path, max_bytes: u64, max_files: u32) -> io::Result<Self> {
-        let (file, size) = open_private(path)?;
+        let (file, size) = open_private(path, None)?;
         let mut opened = Self {
             path: path.to_owned(),
             max_bytes,
@@ -90,16 +101,20 @@ impl RotatedFile {
             size,
         };
         // Under the lock, so that a line which another process is writing does not count as unfinished.
-        opened.with_lock(|opened| {
+        opened.with_lock(START_LOCK_TIMEOUT, |opened| {
             opened.size = end_last_line(&mut opened.file, &opened.path, opened.size)?;
             Ok(())
         })?;
         Ok(opened)
     }
 
-    /// Runs `write` under the lock of the file.
-    fn with_lock<T>(&mut self, write: impl FnOnce(&mut Self) -> io::Result<T>) -> io::Result<T> {
-        self.lock_current()?;
+    /// Runs `write` under the lock of the file, for which it waits at most `limit`.
+    fn with_lock<T>(
+        &mut self,
+        limit: Duration,
+        write: impl FnOnce(&mut Self) -> io::Result<T>,
+    ) -> io::Result<T> {
+        self.lock_current(limit)?;
         let written = write(self);
         // Where it fails, closing the file releases the lock.
         let _ = self.file.unlock();
@@ -107,10 +122,9 @@ impl RotatedFile {
     }
 
     /// Locks the file that has the name now, and reads its size, which other processes change.
-    fn lock_current(&mut self) -> io::Result<()> {
+    fn lock_current(&mut self, limit: Duration) -> io::Result<()> {
         for _ in 0..MAX_REOPENS {
-            // On a file system without locks, only one process may use the file.
-            let _ = self.file.lock();
+            lock_within(&self.file, limit)?;
             let own = self.file.metadata()?;
             let is_current = fs::metadata(&self.path)
                 .is_ok_and(|named| (named.dev(), named.ino()) == (own.dev(), own.ino()));
@@ -125,7 +139,7 @@ impl RotatedFile {
                 };
                 return Ok(());
             }
-            (self.file, self.size) = open_private(&self.path)?;
+            (self.file, self.size) = open_private(&self.path, Some(&own))?;
         }
         Err(io::Error::other(
             "other programs replaced the file in every attempt to open it",
@@ -192,11 +206,11 @@ impl RotatedFile {
             return Ok(());
         }
         let next_path = self.with_suffix("new");
-        let (next, _) = open_private(&next_path)?;
         // A process that was killed may have left it.
-        next.set_len(0)?;
-        // As for the first one: other processes find it under its name before this write is complete.
-        let _ = next.lock();
+        remove_if_present(&next_path)?;
+        let next = create_private(&next_path, Some(&self.file.metadata()?))?;
+        // Other processes find it under its name before this write is complete.
+        lock_within(&next, WRITE_LOCK_TIMEOUT)?;
         // From the oldest on, so that each name is free when the next file takes it.
         for number in (2..self.max_files).rev() {
             match fs::rename(self.numbered(number - 1), self.numbered(number)) {
@@ -205,10 +219,7 @@ impl RotatedFile {
             }
         }
         let first = self.numbered(1);
-        match fs::remove_file(&first) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
+        remove_if_present(&first)?;
         // A link, so that the name is never absent: another process would create a file there, which the rename replaces
         // with its lines.
         match fs::hard_link(&self.path, &first) {
@@ -271,23 +282,77 @@ fn end_last_line(file: &mut File, path: &Path, size: u64) -> io::Result<u64> {
     Ok(size + 1)
 }
 
-/// Opens a regular file for appending, for this user alone; its size.
-fn open_private(path: &Path) -> io::Result<(File, u64)> {
+/// Opens a regular file for appending, or creates it for the owner of `previous`; its size.
+fn open_private(path: &Path, previous: Option<&fs::Metadata>) -> io::Result<(File, u64)> {
+    let found = fs::metadata(path);
     // A pipe or a device would block the thread.
-    if fs::metadata(path).is_ok_and(|found| !found.is_file()) {
+    if found.as_ref().is_ok_and(|found| !found.is_file()) {
         return Err(io::Error::other("it is not a regular file"));
     }
-    // Appending, so that a restart continues the file.
+    match create_private(path, previous) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+        created => return Ok((created?, 0)),
+    }
+    // Appending, so that a restart continues the file. Creating, for a link whose target does not exist.
     let mut options = OpenOptions::new();
-    let file = options
-        .append(true)
-        .create(true)
-        .mode(FILE_MODE)
-        .open(path)?;
+    let opened = options.append(true).create(true).mode(FILE_MODE).open(path);
+    let file = opened.map_err(|error| match (error.kind(), found) {
+        (io::ErrorKind::PermissionDenied, Ok(found)) => {
+            let message = format!("{error}; it belongs to user {}", found.uid());
+            io::Error::new(error.kind(), message)
+        }
+        _ => error,
+    })?;
     // One that was there before may have another mode.
     file.set_permissions(fs::Permissions::from_mode(FILE_MODE))?;
     let size = file.metadata()?.len();
     Ok((file, size))
+}
+
+/// Creates a file for the owner of `previous`, or of this process. It never follows a link, so that the owner of a
+/// directory cannot choose which file root gives away.
+fn create_private(path: &Path, previous: Option<&fs::Metadata>) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    let file = options
+        .append(true)
+        .create_new(true)
+        .mode(FILE_MODE)
+        .open(path)?;
+    if let Some(previous) = previous
+        && let Err(error) = keep_owner(&file, previous)
+    {
+        // Left there, it would keep the user of the service from its own file.
+        let _ = fs::remove_file(path);
+        return Err(error);
+    }
+    Ok(file)
+}
+
+/// Gives a new file to the owner of the one before it.
+fn keep_owner(created: &File, previous: &fs::Metadata) -> io::Result<()> {
+    let own = created.metadata()?;
+    if (own.uid(), own.gid()) == (previous.uid(), previous.gid()) {
+        return Ok(());
+    }
+    match fchown(created, Some(previous.uid()), Some(previous.gid())) {
+        // The mode gives the group no right, so another group changes nothing.
+        Err(_) if own.uid() == previous.uid() => Ok(()),
+        Err(error) => {
+            let owner = previous.uid();
+            let message = format!(
+                "the next file cannot be given to user {owner}, who owns the one before: {error}"
+            );
+            Err(io::Error::new(error.kind(), message))
+        }
+        Ok(()) => Ok(()),
+    }
+}
+
+fn remove_if_present(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
 }
 
 #[cfg(test)]

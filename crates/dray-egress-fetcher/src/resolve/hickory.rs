@@ -25,6 +25,9 @@ use super::{DnsError, NameServer, Resolver};
 
 /// Time after which one more server is asked, concurrently with those that have not responded.
 const HEDGE_DELAY: Duration = Duration::from_millis(400);
+/// As [`HEDGE_DELAY`], for a server whose responses can be forged on the path, beside one that is trusted: half of the usual
+/// DNS phase, since a validation takes several round trips.
+const UNTRUSTED_HEDGE_DELAY: Duration = Duration::from_millis(1500);
 /// Time before the end of the DNS phase at which a family gives up, so that a family without a response cannot hide the
 /// other one (D-3).
 const MAX_MARGIN: Duration = Duration::from_millis(50);
@@ -98,8 +101,13 @@ impl HickoryResolver {
     /// Whether a server may be asked first. Where one is trusted, it is asked before those whose answers can be forged
     /// on the path, since it may validate.
     fn may_be_first(&self, index: usize) -> bool {
-        let is_trusted = |server: &ServerHandle| server.is_trusted;
-        self.servers.get(index).is_some_and(is_trusted) || !self.servers.iter().any(is_trusted)
+        self.is_trusted(index) || !self.servers.iter().any(|server| server.is_trusted)
+    }
+
+    fn is_trusted(&self, index: usize) -> bool {
+        self.servers
+            .get(index)
+            .is_some_and(|server| server.is_trusted)
     }
 
     /// Asks for one family of addresses, following aliases as long as the judge allows it.
@@ -129,13 +137,20 @@ impl HickoryResolver {
     }
 
     /// Asks one question: first the preferred server, then the next one after [`HEDGE_DELAY`] or as soon as one has
-    /// failed, and so on, concurrently. The first valid response of any server counts. It has no deadline of its own;
+    /// failed, and so on, concurrently. Those that are not trusted come last, after [`UNTRUSTED_HEDGE_DELAY`]. The first valid response of any server counts. It has no deadline of its own;
     /// the caller sets one.
     async fn ask(&self, name: &Name, kind: RecordType) -> Result<AnsweredQuery, DnsError> {
         // Only a hint for the order of the servers, so no other data depends on it.
         let first = self.preferred.load(Ordering::Relaxed);
         let servers = self.servers.iter().enumerate();
-        let mut waiting = servers.clone().skip(first).chain(servers.take(first));
+        let in_turn = servers.clone().skip(first).chain(servers.take(first));
+        let (trusted, others): (Vec<_>, Vec<_>) =
+            in_turn.partition(|(_, server)| server.is_trusted);
+        let mut trust = TrustedServers {
+            waiting: trusted.len(),
+            running: 0,
+        };
+        let mut waiting = trusted.into_iter().chain(others);
         let mut left = self.servers.len();
         let mut queries = FuturesUnordered::new();
         let mut failure = None;
@@ -158,8 +173,11 @@ impl HickoryResolver {
                     }
                     Err(QueryFailure::OfServer(error)) => {
                         failure.get_or_insert(error);
+                        trust.note_failure(self.is_trusted(index));
                         // After a failure the next server is asked without a wait.
-                        next_at = Instant::now();
+                        if !trust.decides_alone() {
+                            next_at = Instant::now();
+                        }
                     }
                 },
                 () = sleep_until(next_at), if left > 0 => {
@@ -167,7 +185,7 @@ impl HickoryResolver {
                     queries.extend(waiting.next().map(async |(index, server)| {
                         (index, ask_one(server, name, kind).await)
                     }));
-                    next_at = Instant::now() + HEDGE_DELAY;
+                    next_at = Instant::now() + trust.begin_next();
                 }
                 else => return Err(failure.unwrap_or(DnsError::Timeout)),
             }
@@ -187,6 +205,40 @@ struct ServerHandle {
 enum ServerTransport {
     Plain(SocketAddr),
     Encrypted(Box<EncryptedServer>),
+}
+
+/// How many trusted servers wait for their turn, and how many have not responded to a question yet.
+#[derive(Debug)]
+struct TrustedServers {
+    waiting: usize,
+    running: usize,
+}
+
+impl TrustedServers {
+    /// Whether all were asked and one may still answer: a server that is not trusted must not come before it.
+    const fn decides_alone(&self) -> bool {
+        self.waiting == 0 && self.running > 0
+    }
+
+    /// Counts the next server as asked; the time after which one more is asked.
+    const fn begin_next(&mut self) -> Duration {
+        if self.waiting == 0 {
+            return HEDGE_DELAY;
+        }
+        self.waiting -= 1;
+        self.running += 1;
+        if self.waiting == 0 {
+            UNTRUSTED_HEDGE_DELAY
+        } else {
+            HEDGE_DELAY
+        }
+    }
+
+    const fn note_failure(&mut self, was_trusted: bool) {
+        if was_trusted {
+            self.running = self.running.saturating_sub(1);
+        }
+    }
 }
 
 /// A valid response, and whether DNSSEC authenticates it according to its server.

@@ -77,6 +77,21 @@ pub fn upload_name(raw: impl AsRef<[u8]>) -> String {
     clean_name(raw).replace(['[', ']'], "_")
 }
 
+/// A name for a download, as the file has it: the last part after `/` or `\\`, without control and bidi characters, line
+/// separators, and blanks around it. Empty where only dots remain, since `.` and `..` are directories.
+pub fn download_name(raw: &str) -> String {
+    let last = raw.rsplit(['/', '\\']).next().unwrap_or_default();
+    let visible: String = last
+        .chars()
+        .filter(|character| !chars::is_unsafe(*character))
+        .collect();
+    let name = visible.trim();
+    if name.trim_matches('.').is_empty() {
+        return String::new();
+    }
+    name.to_owned()
+}
+
 /// A text for notices, logs and terminals: one line, control characters, line separators and bidi controls as `?`,
 /// at most `max_chars` characters (usually [`SHOWN_MAX`]), the last of them `…` where something was cut.
 pub fn shown_text(raw: impl AsRef<[u8]>, max_chars: usize) -> String {

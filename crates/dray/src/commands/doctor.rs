@@ -44,7 +44,7 @@ async fn examine(
     ];
     // A wrong command line is an error. A wrong configuration is not: this command reports it.
     let sources = context::with_home(context::config_sources(global)?);
-    let loaded = match sources.and_then(|sources| context::load_config(&sources)) {
+    let loaded = match sources.and_then(|sources| context::load_service_config(&sources)) {
         Ok(loaded) => loaded,
         Err(failure @ CommandFailure::Configuration(_)) => {
             findings.push(Finding::problem(

@@ -29,7 +29,7 @@ pub(crate) async fn run(global: &GlobalOptions, up: &UpArgs) -> Result<(), Comma
     // Bound before the services start, so that an address in use ends the command, and the port of the URL is known.
     let tickets = ticket_serve::bind_wanted(up.tickets, up.tickets_url.clone()).await?;
     let sources = ticket_serve::configure_calls(up_sources(global, up)?, tickets.as_ref())?;
-    let config = context::load_config(&sources)?;
+    let config = context::load_service_config(&sources)?;
     let mut host = context::all_services_host(sources).install_subscriber();
     if !up.only.is_empty() {
         host = host.only(up.only.iter().cloned());
@@ -87,7 +87,7 @@ fn up_sources(global: &GlobalOptions, up: &UpArgs) -> Result<ConfigSources, Comm
     if let Some(address) = up.grpc {
         sources = sources.set_by("--grpc", "grpc.listen", address.to_string());
     }
-    if let Some(address) = preview_address(up, &context::load_config(&sources)?) {
+    if let Some(address) = preview_address(up, &context::load_service_config(&sources)?) {
         let (key, value) = (context::PREVIEW_LISTEN, address.to_string());
         sources = match up.preview {
             Some(_) => sources.set_by("--preview", key, value),
@@ -115,7 +115,7 @@ fn up_sources(global: &GlobalOptions, up: &UpArgs) -> Result<ConfigSources, Comm
         }
     }
     // After the other settings, because the level depends on all of them.
-    if let Some(level) = log_level(up, &context::load_config(&sources)?) {
+    if let Some(level) = log_level(up, &context::load_service_config(&sources)?) {
         sources = sources.set("telemetry.level", level);
     }
     Ok(sources)

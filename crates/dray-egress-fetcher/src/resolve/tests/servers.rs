@@ -113,6 +113,40 @@ async fn a_trusted_server_is_asked_first_also_after_another_one_has_answered() {
 }
 
 #[tokio::test]
+async fn a_server_that_is_not_trusted_is_asked_after_all_that_are_and_not_because_one_of_them_failed()
+ {
+    for second in [DnsReply::Silence, DnsReply::Code(ResponseCode::ServFail)] {
+        let (slow, other, further) = (started().await, started().await, started().await);
+        let (release, released) = watch::channel(false);
+        for kind in RECORD_TYPES {
+            let records = match kind {
+                RecordType::A => vec![address_record(HOST_NAME, ip("8.8.8.8"))],
+                _ => Vec::new(),
+            };
+            slow.set(HOST_NAME, kind, DnsReply::Held(released.clone(), records));
+            further.set(HOST_NAME, kind, second.clone());
+        }
+        other.set_addresses(HOST_NAME, &[ip("9.9.9.9")]);
+        let servers = [
+            (slow.address(), true),
+            (other.address(), false),
+            (further.address(), true),
+        ];
+        let resolver = HickoryResolver::over_plain(&servers, DNS_TIMEOUT);
+        let judge = Judge::new(JudgeConfig::default());
+        let name = canonical(HOST_NAME);
+        let (answer, ()) = tokio::join!(resolver.lookup(&name, &judge), async {
+            dray_testkit::eventually("the further server to be asked", async || {
+                (further.questions().len() >= 2).then_some(())
+            })
+            .await;
+            release.send_replace(true);
+        });
+        assert_eq!(answer.unwrap().addresses, [ip("8.8.8.8")]);
+    }
+}
+
+#[tokio::test]
 async fn section_14_a_question_that_was_lost_is_asked_again() {
     let server = silent().await;
     let servers = [&server];
