@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use dray_sandbox::{
-    Body, CommandRequest, Error, ErrorKind, Fingerprint, Follow, Handle, Listing, Metadata, Probe,
-    Read, ReadDigest, Sandbox, SandboxCommand, SandboxPath, State, Transport, Write,
+    Body, CommandRequest, Error, ErrorKind, FileState, Fingerprint, Follow, Handle, Listing,
+    Metadata, Probe, Read, ReadDigest, Sandbox, SandboxCommand, SandboxPath, Transport, Write,
 };
 use dray_sandbox_exec::{ExecFiles, GuardedExec, IncarnationGuard, LocalExec};
 use tokio::sync::oneshot;
@@ -145,7 +145,7 @@ impl Sandbox for ApptainerSandbox {
         self.files.write_with_digest(write, body).await
     }
 
-    async fn state(&self, path: &SandboxPath) -> Result<State, Error> {
+    async fn state(&self, path: &SandboxPath) -> Result<FileState, Error> {
         self.files.state(path).await
     }
 
