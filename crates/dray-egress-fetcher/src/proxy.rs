@@ -18,6 +18,7 @@
 //! | [`authority`] | makes the certificates for that |
 //! | `forward` | sends a request and returns the response, one for each judged target |
 //! | [`meter`] | counts and limits the bytes |
+//! | `body` | limits the content of a response |
 //! | [`refusal`] | what the client and the audit get when it is refused |
 //!
 //! Authority: everything before the token may come from anyone who reaches the listener, so it can only cost a bounded
@@ -32,6 +33,8 @@ pub mod socks;
 
 #[cfg(feature = "service")]
 pub mod authority;
+#[cfg(feature = "service")]
+mod body;
 #[cfg(feature = "service")]
 pub mod client;
 #[cfg(feature = "service")]

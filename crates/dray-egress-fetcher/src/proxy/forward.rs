@@ -7,12 +7,14 @@
 
 use std::convert::Infallible;
 use std::sync::{Mutex, OnceLock, PoisonError};
+use std::time::Duration;
 
 use bytes::Bytes;
 use dray_guard::{CanonicalUrl, Code, RuleDecision};
 use http::header::{
-    CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, EXPECT, HOST, HeaderMap, HeaderName, HeaderValue,
-    PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
+    CACHE_CONTROL, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, EXPECT, HOST, HeaderMap, HeaderName,
+    HeaderValue, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, RETRY_AFTER, TE, TRAILER,
+    TRANSFER_ENCODING, UPGRADE,
 };
 use http::{Request, Response, Uri};
 use http_body::Body as _;
@@ -24,6 +26,7 @@ use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::Instant;
 
+use super::body::LimitedBody;
 use super::client::ClientStream;
 use super::head::{HeadError, MAX_FIELDS, MAX_HEAD_BYTES, ProxyRequest, RequestFraming};
 use super::meter::{ByteCounts, TargetStream};
@@ -56,7 +59,7 @@ static HOP_BY_HOP_FIELDS: [HeaderName; 9] = [
     UPGRADE,
 ];
 
-type ForwardBody = Either<Incoming, Full<Bytes>>;
+type ForwardBody = Either<LimitedBody, Full<Bytes>>;
 
 /// The request for the target, and the connection for it; taken once.
 type PendingRequest = Mutex<Option<(http::request::Parts, SendRequest<Incoming>)>>;
@@ -98,7 +101,7 @@ impl ForwardProxy {
             audited.refused(refusal).await;
             return client.close_with(&refusal.http_response()).await;
         }
-        let limits = self.limits_of(&opened);
+        let limits = self.settings().limits;
         let ends_at = opened.ends_at(ends_at);
         let OpenConnection {
             io,
@@ -143,12 +146,15 @@ impl ForwardProxy {
             wants_websocket: head.headers.contains_key(UPGRADE),
             upgrade: Mutex::new(None),
             counts: &audited.counts,
+            idle_timeout: self.settings().idle_timeout,
+            is_silent: OnceLock::new(),
         };
         let exchange = Box::pin(exchange(client, target, head, &response));
         let end = self.watch(exchange, &audited.counts, ends_at).await;
         audited.record.hop().status = status.get().copied();
         match response.refused.get() {
             Some(code) => ConnectionEnd::of_response(*code),
+            None if response.is_silent.get().is_some() => ConnectionEnd::Idle,
             None => end,
         }
     }
@@ -168,6 +174,26 @@ struct ResponseCheck<'a> {
     upgrade: Mutex<Option<PendingUpgrade>>,
     /// The bytes of the connection.
     counts: &'a ByteCounts,
+    /// Longest silence before a response.
+    idle_timeout: Duration,
+    /// Set when the target was silent for so long.
+    is_silent: OnceLock<()>,
+}
+
+impl ResponseCheck<'_> {
+    /// What the client gets in place of a response, from the error of the request.
+    fn failure(&self, error: &hyper::Error) -> ProxyRefusal {
+        if let Some(limit) = self.counts.limit_reached() {
+            return ProxyRefusal::of_limit(limit);
+        }
+        // Beside the body of the client, hyper calls only a task that was dropped and heads that this module does not make
+        // errors of its user. The task is polled here until the end.
+        if error.is_user() {
+            ProxyRefusal::Head(HeadError::Body)
+        } else {
+            ProxyRefusal::Response
+        }
+    }
 }
 
 /// The client side of HTTP/1.1 towards a target.
@@ -247,19 +273,22 @@ async fn answer(
     };
     let client = hyper::upgrade::on(&mut request);
     let request = Request::from_parts(head, request.into_body());
-    let response = match sender.send_request(request).await {
+    let sent = tokio::select! {
+        biased;
+        sent = sender.send_request(request) => sent,
+        () = check.counts.idle(check.idle_timeout) => {
+            // It is set once: there is one request.
+            let _ = check.is_silent.set(());
+            return refusal_response(ProxyRefusal::Guard(Code::Timeout, FetchPhase::Head));
+        }
+    };
+    let mut response = match sent {
         Ok(response) => response,
         Err(error) => {
             tracing::debug!(%error, "a target sent no valid response");
-            // The only part of this exchange that hyper calls the user's is the body of the client.
-            return refusal_response(if error.is_user() {
-                ProxyRefusal::Head(HeadError::Body)
-            } else {
-                ProxyRefusal::Response
-            });
+            return refusal_response(check.failure(&error));
         }
     };
-    let mut response = response;
     let target = hyper::upgrade::on(&mut response);
     let (mut parts, body) = response.into_parts();
     // Ambiguous framing is refused as in a fetch, and so is another protocol than the one that was asked for.
@@ -285,6 +314,8 @@ async fn answer(
         let upgrade = PendingUpgrade { client, target };
         *check.upgrade.lock().unwrap_or_else(PoisonError::into_inner) = Some(upgrade);
     }
+    let limit = check.decision.and_then(RuleDecision::max_bytes);
+    let body = LimitedBody::new(body, limit.unwrap_or(u64::MAX), check.counts.clone());
     Response::from_parts(parts, Either::Left(body))
 }
 
@@ -333,10 +364,15 @@ fn refusal_response(refusal: ProxyRefusal) -> Response<ForwardBody> {
     let body = Full::new(Bytes::from(refusal.body()));
     let mut response = Response::new(Either::Right(body));
     *response.status_mut() = refusal.status();
+    let fields = response.headers_mut();
     if let Ok(value) = HeaderValue::from_str(&refusal.proxy_status()) {
-        let name = HeaderName::from_static("proxy-status");
-        response.headers_mut().insert(name, value);
+        fields.insert(HeaderName::from_static("proxy-status"), value);
     }
+    if let Some(seconds) = refusal.retry_after() {
+        fields.insert(RETRY_AFTER, HeaderValue::from(seconds));
+    }
+    fields.insert(CONTENT_TYPE, HeaderValue::from_static("text/plain"));
+    fields.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     response
 }
 

@@ -17,6 +17,26 @@ pub const MAX_HEAD_BYTES: usize = 32 * 1024;
 /// Most header fields of a request.
 pub const MAX_FIELDS: usize = 100;
 
+/// Fields by which a request names another method than its request line, for servers that obey them.
+const METHOD_OVERRIDE_FIELDS: [&str; 3] = [
+    "x-http-method",
+    "x-http-method-override",
+    "x-method-override",
+];
+
+/// The methods that fields name in place of that of the request line, in capitals, as most servers read them.
+pub fn overridden_methods(fields: &HeaderMap) -> impl Iterator<Item = String> {
+    let named = fields.iter().filter(|(name, _)| {
+        // CGI and what follows it give both characters the same variable (RFC 3875, section 4.1.18).
+        let name = name.as_str().replace('_', "-");
+        METHOD_OVERRIDE_FIELDS.contains(&name.as_str())
+    });
+    named.map(|(_, value)| {
+        let text = String::from_utf8_lossy(value.as_bytes());
+        text.trim().to_ascii_uppercase()
+    })
+}
+
 /// A request to the proxy, as far as its head says.
 #[derive(Clone, Debug)]
 pub struct ProxyRequest {

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use dray_guard::{CanonicalUrl, Code, RuleDecision};
 use dray_types::Deadline;
-use http::header::CONNECTION;
+use http::header::{CONNECTION, UPGRADE};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::{Instant, timeout};
 use tokio_rustls::TlsAcceptor;
@@ -310,7 +310,8 @@ impl ForwardProxy {
         })))
     }
 
-    /// Sends the last request of a tunnel and returns the response. The limit of the rule counts what is inside of TLS.
+    /// Sends the last request of a tunnel and returns the response. Of WebSocket, the limit of the rule counts everything
+    /// inside of TLS, as in a tunnel; otherwise the content of the response.
     async fn run_request<S>(
         &self,
         client: InnerClient<S>,
@@ -323,10 +324,12 @@ impl ForwardProxy {
     where
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
-        let of_rule = decision.and_then(RuleDecision::max_bytes);
+        let limit = decision
+            .and_then(RuleDecision::max_bytes)
+            .filter(|_| head.headers.contains_key(UPGRADE));
         let limits = ByteLimits {
             up: u64::MAX,
-            down: of_rule.unwrap_or(u64::MAX),
+            down: limit.unwrap_or(u64::MAX),
         };
         let inner_counts = ByteCounts::default();
         let forwarded = ForwardedRequest {

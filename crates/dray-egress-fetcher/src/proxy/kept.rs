@@ -26,10 +26,11 @@ use hyper::client::conn::http1::SendRequest;
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 
+use super::body::LimitedBody;
 use super::client::ClientStream;
 use super::forward::{check_response, client_builder, remove_hop_fields, unify_length};
-use super::head::{ProxyRequest, RequestFraming};
-use super::meter::{ByteCounts, ByteLimits, StreamBounds, TargetStream};
+use super::head::{ProxyRequest, RequestFraming, overridden_methods};
+use super::meter::{ByteCounts, ByteLimits, StreamQuota, TargetStream};
 use super::refusal::{ConnectionEnd, ProxyRefusal};
 use crate::dial::Io;
 use crate::error::FetchPhase;
@@ -110,7 +111,7 @@ pub(super) enum KeptOutcome {
     /// the request arrived.
     Unanswered {
         /// Whether another connection may carry the request again: none of it was sent, or its method is idempotent (RFC
-        /// 9110, section 9.2.2).
+        /// 9110, section 9.2.2) and no byte of a response came.
         is_repeatable: bool,
     },
     /// The tunnel ends without another byte.
@@ -133,10 +134,10 @@ pub(super) struct KeptTarget {
     sender: SendRequest<Full<Bytes>>,
     driver: ConnectionDriver,
     interim: InterimRestart,
-    /// Bounds and counts of what is on the wire.
-    wire: (StreamBounds, ByteCounts),
-    /// Bounds and counts inside of TLS, where the limit of a rule counts.
-    inner: (StreamBounds, ByteCounts),
+    /// Quotas and counts of what is on the wire.
+    wire: (StreamQuota, ByteCounts),
+    /// Counts inside of TLS, without the records of the handshake and of the end.
+    inner_counts: ByteCounts,
     /// Whether it carried a request before.
     is_used: bool,
 }
@@ -157,14 +158,13 @@ impl ConnectionDriver {
 }
 
 impl KeptTarget {
-    /// Begins HTTP on a secured connection. `wire` are the bounds and counts below TLS.
+    /// Begins HTTP on a secured connection. `wire` are the quotas and counts below TLS.
     pub(super) async fn start(
         io: Box<dyn Io>,
-        wire: (StreamBounds, ByteCounts),
+        wire: (StreamQuota, ByteCounts),
     ) -> Result<Self, ProxyRefusal> {
         let inner_counts = ByteCounts::default();
         let stream = TargetStream::new(io, ByteLimits::WITHOUT_LIMITS, inner_counts.clone());
-        let inner = (stream.bounds(), inner_counts);
         let io = InterimIo::new(Box::new(stream));
         let interim = io.restart_handle();
         let handshake = client_builder().handshake(TokioIo::new(io)).await;
@@ -175,24 +175,19 @@ impl KeptTarget {
             driver: ConnectionDriver(Some(Box::pin(connection.map(drop)))),
             interim,
             wire,
-            inner,
+            inner_counts,
             is_used: false,
         })
     }
 
-    /// The bounds of what is on the wire.
-    pub(super) const fn wire_bounds(&self) -> &StreamBounds {
+    /// The quotas of what is on the wire.
+    pub(super) const fn wire_quota(&self) -> &StreamQuota {
         &self.wire.0
     }
 
     /// The counts of what is on the wire, beginning at zero now.
     pub(super) fn counts_from_now(&self) -> ByteCounts {
         self.wire.1.from_now()
-    }
-
-    /// Whether the target sent more than the limit of the rule.
-    pub(super) fn exceeds_rule(&self) -> bool {
-        self.inner.1.limit_reached().is_some()
     }
 
     /// Works for the connection while no request is under way, and never ends. A byte or the end of the stream at that
@@ -220,13 +215,15 @@ impl KeptTarget {
     where
         S: AsyncRead + AsyncWrite + Send + Unpin,
     {
-        let limit = request.decision.and_then(RuleDecision::max_bytes);
-        let (bounds, counts) = &self.inner;
-        bounds.limit_down(counts.down().saturating_add(limit.unwrap_or(u64::MAX)));
         self.interim.restart();
-        let was_used = std::mem::replace(&mut self.is_used, true);
+        let exchange = Exchange {
+            request,
+            was_used: std::mem::replace(&mut self.is_used, true),
+            received: self.inner_counts.from_now(),
+            counts: self.wire.1.clone(),
+        };
         let Self { sender, driver, .. } = self;
-        let mut exchanging = std::pin::pin!(exchange(client, sender, request, status, was_used));
+        let mut exchanging = std::pin::pin!(exchange.run(client, sender, status));
         std::future::poll_fn(|cx| {
             // Its end is not that of the exchange: the rest of a response may wait for the client.
             driver.poll_work(cx);
@@ -242,60 +239,80 @@ impl KeptTarget {
 }
 
 /// One request and one response.
-async fn exchange<S>(
-    client: &mut ClientStream<S>,
-    sender: &mut SendRequest<Full<Bytes>>,
-    request: KeptRequest<'_>,
-    status: &mut Option<u16>,
+struct Exchange<'a> {
+    request: KeptRequest<'a>,
+    /// Whether the connection carried a request before.
     was_used: bool,
-) -> KeptOutcome
-where
-    S: AsyncRead + AsyncWrite + Send + Unpin,
-{
-    let decision = request.decision;
-    let is_last_of_target = closes_connection(&request.head.headers);
-    let is_idempotent = request.head.method.is_idempotent();
-    let request = Request::from_parts(request.head, Full::new(request.body));
-    let sending = async {
-        sender.ready().await?;
-        sender.send_request(request).await
-    };
-    let sent = tokio::select! {
-        biased;
-        sent = sending => sent,
-        () = client_end(client) => return KeptOutcome::Broken,
-    };
-    let response = match sent {
-        Ok(response) => response,
-        Err(error) => {
-            tracing::debug!(%error, "a target sent no valid response");
-            return if was_used && !error.is_parse() {
-                KeptOutcome::Unanswered {
-                    // hyper cancels a request only when it has written nothing of it, and takes none for a connection that
-                    // is closed.
-                    is_repeatable: is_idempotent || error.is_canceled() || error.is_closed(),
+    /// Bytes inside of TLS since the request.
+    received: ByteCounts,
+    /// Bytes on the wire.
+    counts: ByteCounts,
+}
+
+impl Exchange<'_> {
+    async fn run<S>(
+        self,
+        client: &mut ClientStream<S>,
+        sender: &mut SendRequest<Full<Bytes>>,
+        status: &mut Option<u16>,
+    ) -> KeptOutcome
+    where
+        S: AsyncRead + AsyncWrite + Send + Unpin,
+    {
+        let KeptRequest {
+            head,
+            body,
+            decision,
+        } = self.request;
+        let is_last_of_target = closes_connection(&head.headers);
+        let is_idempotent = is_idempotent(&head);
+        let request = Request::from_parts(head, Full::new(body));
+        let sending = async {
+            sender.ready().await?;
+            sender.send_request(request).await
+        };
+        let sent = tokio::select! {
+            biased;
+            sent = sending => sent,
+            () = client_end(client) => return KeptOutcome::Broken,
+        };
+        let response = match sent {
+            Ok(response) => response,
+            Err(error) => {
+                tracing::debug!(%error, "a target sent no valid response");
+                if !self.was_used || error.is_parse() {
+                    return KeptOutcome::Refused(ProxyRefusal::Response);
                 }
-            } else {
-                KeptOutcome::Refused(ProxyRefusal::Response)
-            };
-        }
-    };
-    let framed = match frame_response(response, decision, status) {
-        Ok(framed) => framed,
-        Err(refusal) => return KeptOutcome::Refused(refusal),
-    };
-    let keeps_target = framed.keeps_target && !is_last_of_target;
-    let keeps_client = framed.has_end && !has_sent_more(client);
-    match framed.send(client, keeps_client).await {
-        Ok(is_quiet) => KeptOutcome::Answered {
-            keeps_client: keeps_client && is_quiet,
-            keeps_target,
-        },
-        Err(error) => {
-            tracing::debug!(%error, "a response broke off");
-            KeptOutcome::Broken
+                // hyper cancels a request only when it has written nothing of it, and takes none for a connection that is
+                // closed.
+                let is_unsent = error.is_canceled() || error.is_closed();
+                let is_repeatable = is_unsent || (is_idempotent && self.received.down() == 0);
+                return KeptOutcome::Unanswered { is_repeatable };
+            }
+        };
+        let framed = match frame_response(response, decision, &self.counts, status) {
+            Ok(framed) => framed,
+            Err(refusal) => return KeptOutcome::Refused(refusal),
+        };
+        let keeps_target = framed.keeps_target && !is_last_of_target;
+        let keeps_client = framed.has_end && !has_sent_more(client);
+        match framed.send(client, keeps_client).await {
+            Ok(is_quiet) => KeptOutcome::Answered {
+                keeps_client: keeps_client && is_quiet,
+                keeps_target,
+            },
+            Err(error) => {
+                tracing::debug!(%error, "a response broke off");
+                KeptOutcome::Broken
+            }
         }
     }
+}
+
+/// Whether the effect of a request is that of one, however often it is sent. One that names another method counts as that
+/// method, which may be any.
+fn is_idempotent(head: &http::request::Parts) -> bool {
+    head.method.is_idempotent() && overridden_methods(&head.headers).next().is_none()
 }
 
 /// Ends when the client has closed its side. Bytes that it sends meanwhile are kept and end the tunnel later.
@@ -313,7 +330,7 @@ fn has_sent_more<S: AsyncRead + AsyncWrite + Unpin>(client: &mut ClientStream<S>
 /// The next part of a response. A client that closes before its end makes it an error.
 async fn next_frame<S: AsyncRead + AsyncWrite + Unpin>(
     client: &mut ClientStream<S>,
-    body: &mut Incoming,
+    body: &mut LimitedBody,
 ) -> io::Result<Option<Frame<Bytes>>> {
     // What a client sends that has every byte is its next request, which is not read here.
     let frame = if body.is_end_stream() || !client.ahead().is_empty() {
@@ -325,14 +342,14 @@ async fn next_frame<S: AsyncRead + AsyncWrite + Unpin>(
             () = client_end(client) => return Err(io::ErrorKind::UnexpectedEof.into()),
         }
     };
-    frame.transpose().map_err(io::Error::other)
+    frame.transpose()
 }
 
 /// A response of a target whose framing has one reading.
 struct FramedResponse {
     /// The head for the client, without the empty line.
     head: Vec<u8>,
-    body: Incoming,
+    body: LimitedBody,
     /// Whether its body goes to the client in chunks.
     is_chunked: bool,
     /// Whether its end is known before the connection ends.
@@ -341,10 +358,12 @@ struct FramedResponse {
     keeps_target: bool,
 }
 
-/// Checks a response as that of a tunnel with one request, and makes its head for the client.
+/// Checks a response as that of a tunnel with one request, and makes its head for the client. `counts` note a body that
+/// exceeds the limit of the rule.
 fn frame_response(
     response: Response<Incoming>,
     decision: Option<&RuleDecision>,
+    counts: &ByteCounts,
     status: &mut Option<u16>,
 ) -> Result<FramedResponse, ProxyRefusal> {
     let (mut parts, body) = response.into_parts();
@@ -371,9 +390,10 @@ fn frame_response(
     if is_chunked {
         fields.insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
     }
+    let limit = decision.and_then(RuleDecision::max_bytes);
     Ok(FramedResponse {
         head: head_text(parts.status, fields),
-        body,
+        body: LimitedBody::new(body, limit.unwrap_or(u64::MAX), counts.clone()),
         is_chunked,
         has_end,
         keeps_target,

@@ -42,9 +42,9 @@ pub enum LimitReached {
     /// Bytes from the target to the client.
     #[error("the target sent more bytes than allowed")]
     Down,
-    /// A quota of the policy files, in either direction.
+    /// A quota of the policy files, in either direction, and the time until it refills.
     #[error("a quota is used up")]
-    Quota,
+    Quota(Option<Duration>),
 }
 
 impl LimitReached {
@@ -154,57 +154,40 @@ impl ByteCounts {
             .store(u64::try_from(now).unwrap_or(u64::MAX), Ordering::Relaxed);
     }
 
-    fn exceed(&self, limit: LimitReached) -> io::Error {
+    /// Notes that a limit is reached, and returns it as an error.
+    pub(super) fn exceed(&self, limit: LimitReached) -> io::Error {
         // The first one counts.
         let _ = self.state.limit.set(limit);
         io::Error::other(limit)
     }
 }
 
-/// Limits and quota of a stream, which may change from one request to the next. Clones share them.
-#[derive(Clone, Debug)]
-pub struct StreamBounds(Arc<BoundsState>);
+/// The quotas against which the bytes of a stream count, which may change from one request to the next. Clones share them.
+#[derive(Clone, Debug, Default)]
+pub struct StreamQuota(Arc<Mutex<Option<QuotaLease>>>);
 
-#[derive(Debug)]
-struct BoundsState {
-    up: AtomicU64,
-    down: AtomicU64,
-    quota: Mutex<Option<QuotaLease>>,
-}
-
-impl StreamBounds {
-    fn new(limits: ByteLimits) -> Self {
-        Self(Arc::new(BoundsState {
-            up: AtomicU64::new(limits.up),
-            down: AtomicU64::new(limits.down),
-            quota: Mutex::default(),
-        }))
-    }
-
-    /// Limits all bytes from the target since the stream began.
-    pub fn limit_down(&self, bytes: u64) {
-        self.0.down.store(bytes, Ordering::Relaxed);
-    }
-
+impl StreamQuota {
     /// Counts the bytes from now on against these quotas, and returns the place of the earlier ones.
-    pub fn set_quota(&self, quota: Option<QuotaLease>) {
-        let mut held = self.0.quota.lock().unwrap_or_else(PoisonError::into_inner);
+    pub fn set(&self, quota: Option<QuotaLease>) {
+        let mut held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         *held = quota;
     }
 
-    /// Counts bytes; whether they are within the quota.
-    fn charge(&self, bytes: u64) -> bool {
-        let quota = self.0.quota.lock().unwrap_or_else(PoisonError::into_inner);
-        quota
-            .as_ref()
-            .is_none_or(|quota| quota.charge(bytes).is_ok())
+    /// Counts bytes.
+    fn charge(&self, bytes: u64) -> Result<(), LimitReached> {
+        let quota = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        quota.as_ref().map_or(Ok(()), |quota| {
+            let charged = quota.charge(bytes);
+            charged.map_err(|exceeded| LimitReached::Quota(exceeded.refills_in))
+        })
     }
 }
 
 /// The connection to a target, counted. Exactly the limit passes; one byte more is an error.
 pub struct TargetStream {
     io: Box<dyn Io>,
-    bounds: StreamBounds,
+    limits: ByteLimits,
+    quota: StreamQuota,
     counts: ByteCounts,
     /// Whether bytes beyond the limit were read and thrown away: nothing more passes, not even the end.
     is_cut: bool,
@@ -223,7 +206,8 @@ impl TargetStream {
     pub fn new(io: Box<dyn Io>, limits: ByteLimits, counts: ByteCounts) -> Self {
         Self {
             io,
-            bounds: StreamBounds::new(limits),
+            limits,
+            quota: StreamQuota::default(),
             counts,
             is_cut: false,
         }
@@ -232,22 +216,19 @@ impl TargetStream {
     /// Counts the bytes against quotas too.
     #[must_use]
     pub fn with_quota(self, quota: Option<QuotaLease>) -> Self {
-        self.bounds.set_quota(quota);
+        self.quota.set(quota);
         self
     }
 
-    /// Its bounds, to change them later.
-    pub fn bounds(&self) -> StreamBounds {
-        self.bounds.clone()
+    /// Its quotas, to change them later.
+    pub fn quota(&self) -> StreamQuota {
+        self.quota.clone()
     }
 
     /// Counts bytes that passed; the next ones do not pass when a quota is exceeded.
-    fn charge(&mut self, bytes: u64) -> Result<(), io::Error> {
-        if self.bounds.charge(bytes) {
-            Ok(())
-        } else {
-            Err(self.counts.exceed(LimitReached::Quota))
-        }
+    fn charge(&self, bytes: u64) -> io::Result<()> {
+        let charged = self.quota.charge(bytes);
+        charged.map_err(|limit| self.counts.exceed(limit))
     }
 }
 
@@ -267,8 +248,7 @@ impl AsyncRead for TargetStream {
         if count == 0 {
             return Poll::Ready(Ok(()));
         }
-        let limit = self.bounds.0.down.load(Ordering::Relaxed);
-        let left = limit.saturating_sub(self.counts.down());
+        let left = self.limits.down.saturating_sub(self.counts.down());
         if left == 0 {
             buffer.set_filled(before);
             return Poll::Ready(Err(self.counts.exceed(LimitReached::Down)));
@@ -295,8 +275,7 @@ impl AsyncWrite for TargetStream {
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        let limit = self.bounds.0.up.load(Ordering::Relaxed);
-        let left = limit.saturating_sub(self.counts.up());
+        let left = self.limits.up.saturating_sub(self.counts.up());
         let allowed = bytes.len().min(usize::try_from(left).unwrap_or(usize::MAX));
         if allowed == 0 && !bytes.is_empty() {
             return Poll::Ready(Err(self.counts.exceed(LimitReached::Up)));
@@ -387,18 +366,16 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn b_2_counts_of_a_further_request_begin_at_zero_and_its_limit_does_not() {
+    async fn b_2_counts_of_a_further_request_begin_at_zero_and_the_limit_does_not() {
         let (mut target, mut far, counts) = target(TEST_LIMITS);
-        let bounds = target.bounds();
-        far.write_all(b"123456").await.unwrap();
+        far.write_all(b"1234").await.unwrap();
         let mut buffer = [0; 64];
-        assert_eq!(target.read(&mut buffer).await.unwrap(), 6);
+        assert_eq!(target.read(&mut buffer).await.unwrap(), 4);
         let next = counts.from_now();
         assert_eq!((next.up(), next.down()), (0, 0));
-        bounds.limit_down(counts.down() + 2);
-        far.write_all(b"789").await.unwrap();
+        far.write_all(b"567").await.unwrap();
         assert_eq!(target.read(&mut buffer).await.unwrap(), 2);
-        assert_eq!((next.down(), counts.down()), (2, 8));
+        assert_eq!((next.down(), counts.down()), (2, 6));
         assert_eq!(next.limit_reached(), Some(LimitReached::Down));
     }
 

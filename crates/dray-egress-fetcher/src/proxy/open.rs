@@ -1,9 +1,12 @@
 //! Opens the connection that a client wants: as what it is judged, and what the client gets when it is refused.
 
 use dray_guard::proxy_token::ProxyIdentity;
-use dray_guard::{CanonicalUrl, Code, PolicyStep, RequestKind, RuleOwner, StepObserver as _};
+use dray_guard::{
+    CanonicalUrl, Code, PolicyStep, RequestKind, RequestView, RuleOwner, StepObserver as _,
+};
 use dray_types::ErrorChain;
 
+use super::head::{ProxyRequest, overridden_methods};
 use super::refusal::ProxyRefusal;
 use super::serve::ForwardProxy;
 use crate::audit::AuditedConnection;
@@ -59,6 +62,35 @@ impl ForwardProxy {
             .open_connection(&job, ports, self.admission(), record)
             .await;
         opened.map_err(|failure| refusal_of(&failure, record))
+    }
+
+    /// Judges the methods that fields of a request name in place of that of its request line: its server may obey them. The
+    /// request itself is judged already, and has the connection `opened`.
+    pub(super) fn judge_overrides(
+        &self,
+        identity: &ProxyIdentity,
+        request: &ProxyRequest,
+        opened: &OpenConnection,
+        record: &mut FetchRecord,
+    ) -> Result<(), ProxyRefusal> {
+        let Some(rules) = self.fetcher().rules() else {
+            return Ok(());
+        };
+        for method in overridden_methods(&request.fields) {
+            let view = RequestView::request(&opened.url, &method);
+            let decision = rules.decide(&identity.caller(), &view);
+            // An answer of a person is about the host, so it holds for every method.
+            let is_approved = opened.approval_ends.is_some() && decision.needs_approval();
+            if !decision.is_allowed() && !is_approved {
+                record.note_decision(Some(decision));
+                let verdict = Err(Code::PolicyDenied);
+                let _ = record
+                    .steps
+                    .observe(PolicyStep::PolicyRules, RuleOwner::Operator, verdict);
+                return Err(ProxyRefusal::Guard(Code::PolicyDenied, FetchPhase::Policy));
+            }
+        }
+        Ok(())
     }
 
     /// How a tunnel is judged: whether the policy files want to see what it carries.

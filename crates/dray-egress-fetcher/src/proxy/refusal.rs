@@ -11,12 +11,15 @@ use http::StatusCode;
 
 use super::head::HeadError;
 use super::hello::HelloError;
+use super::meter::LimitReached;
 use super::socks::{SocksError, SocksReply};
 use crate::error::FetchPhase;
 use crate::fetch::QuestionId;
 
 /// Seconds after which a client may try again while a person is asked.
-const APPROVAL_RETRY_SECONDS: u32 = 30;
+const APPROVAL_RETRY_SECONDS: u64 = 30;
+/// Seconds after which a client may try again that found no free slot.
+const OVERLOAD_RETRY_SECONDS: u64 = 5;
 
 /// A refusal, or the failure of a connection that was not open yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -85,6 +88,14 @@ impl ProxyRefusal {
     pub fn quota(delay: Option<Duration>) -> Self {
         // Rounded up: a second too early is refused again.
         Self::Quota(delay.map_or(1, |delay| delay.as_secs() + 1))
+    }
+
+    /// What a client gets that has no response yet when a limit ends its connection.
+    pub fn of_limit(limit: LimitReached) -> Self {
+        match limit {
+            LimitReached::Quota(delay) => Self::quota(delay),
+            LimitReached::Up | LimitReached::Down => Self::Guard(Code::TooLarge, FetchPhase::Head),
+        }
     }
 
     /// Codes of this type that are not codes of the guard, for metrics that exist from the start.
@@ -252,12 +263,9 @@ impl ProxyRefusal {
             _ => "",
         };
         let body = self.body();
-        let retry = match (self, status) {
-            (Self::Approval(_), _) => format!("Retry-After: {APPROVAL_RETRY_SECONDS}\r\n"),
-            (Self::Quota(seconds), _) => format!("Retry-After: {seconds}\r\n"),
-            (_, StatusCode::SERVICE_UNAVAILABLE) => "Retry-After: 5\r\n".to_owned(),
-            _ => String::new(),
-        };
+        let retry = self
+            .retry_after()
+            .map_or_else(String::new, |seconds| format!("Retry-After: {seconds}\r\n"));
         format!(
             "HTTP/1.1 {} {reason}\r\n{challenge}{retry}Proxy-Status: {}\r\nContent-Type: text/plain\r\n\
              Content-Length: {}\r\nCache-Control: no-store\r\nConnection: close\r\n\r\n{body}",
@@ -266,6 +274,16 @@ impl ProxyRefusal {
             body.len(),
         )
         .into_bytes()
+    }
+
+    /// Seconds after which the client may try again, where a later request may have another result.
+    pub fn retry_after(self) -> Option<u64> {
+        match self {
+            Self::Approval(_) => Some(APPROVAL_RETRY_SECONDS),
+            Self::Quota(seconds) => Some(seconds),
+            _ if self.status() == StatusCode::SERVICE_UNAVAILABLE => Some(OVERLOAD_RETRY_SECONDS),
+            _ => None,
+        }
     }
 
     /// The body of the response: the code, and what waits for a person.
@@ -425,71 +443,4 @@ impl ConnectionEnd {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_response_ends_the_connection_and_names_only_the_code() {
-        let refusal = ProxyRefusal::Guard(Code::SsrfBlocked, FetchPhase::Dns);
-        let response = String::from_utf8(refusal.http_response()).unwrap();
-        assert!(
-            response.starts_with("HTTP/1.1 403 Forbidden\r\n"),
-            "{response}"
-        );
-        assert!(response.contains("\r\nConnection: close\r\n"));
-        assert!(response.contains(
-            "\r\nProxy-Status: dray; error=destination_ip_prohibited; details=\"ssrf_blocked\"\r\n"
-        ));
-        assert!(response.ends_with("\r\n\r\nssrf_blocked\n"));
-        let response =
-            String::from_utf8(ProxyRefusal::Identity(IdentityError::Missing).http_response())
-                .unwrap();
-        assert!(response.starts_with("HTTP/1.1 407 Proxy Authentication Required\r\n"));
-        assert!(response.contains("\r\nProxy-Authenticate: Basic realm=\"egress\""));
-    }
-
-    #[test]
-    fn every_code_of_the_guard_has_a_reply_in_both_protocols() {
-        for code in Code::ALL_REASONS {
-            let refusal = ProxyRefusal::Guard(code, FetchPhase::Connect);
-            assert!(refusal.status().as_u16() >= 400, "{code}");
-            assert_ne!(refusal.socks_reply(), SocksReply::Succeeded, "{code}");
-        }
-        let blocked = ProxyRefusal::Guard(Code::SsrfBlocked, FetchPhase::Dns);
-        assert_eq!(blocked.socks_reply(), SocksReply::NotAllowed);
-    }
-
-    #[test]
-    fn own_codes_are_listed() {
-        for refusal in [
-            ProxyRefusal::Head(HeadError::TooLarge),
-            ProxyRefusal::Head(HeadError::Framing),
-            ProxyRefusal::Socks(SocksError::Malformed),
-            ProxyRefusal::Socks(SocksError::NoPassword),
-            ProxyRefusal::Socks(SocksError::Command),
-            ProxyRefusal::Socks(SocksError::AddressType),
-            ProxyRefusal::SlowRequest,
-            ProxyRefusal::Identity(IdentityError::Missing),
-            ProxyRefusal::Identity(IdentityError::Invalid),
-            ProxyRefusal::Identity(IdentityError::Expired),
-            ProxyRefusal::TooManyUnidentified,
-            ProxyRefusal::HostMismatch,
-            ProxyRefusal::Hello(HelloError::NotTls),
-            ProxyRefusal::Hello(HelloError::TooLong),
-            ProxyRefusal::Hello(HelloError::Malformed),
-            ProxyRefusal::NoHello,
-            ProxyRefusal::ServerNameMissing,
-            ProxyRefusal::ServerNameMismatch,
-            ProxyRefusal::EncryptedName,
-            ProxyRefusal::NoAuthority,
-            ProxyRefusal::ClientTls,
-            ProxyRefusal::WebSocket,
-        ] {
-            assert!(
-                ProxyRefusal::OWN_CODES.contains(&refusal.code()),
-                "{refusal}"
-            );
-            assert!(!refusal.rule().is_empty());
-        }
-    }
-}
+mod tests;

@@ -143,7 +143,7 @@ impl ForwardProxy {
         self.audit_required
     }
 
-    /// The byte limits of a connection: those of the configuration, and of the rule that allowed it.
+    /// The byte limits of a tunnel: those of the configuration, and of the rule that allowed it.
     pub(super) fn limits_of(&self, opened: &OpenConnection) -> ByteLimits {
         let limits = self.settings.limits;
         let of_rule = opened.decision.as_ref().and_then(RuleDecision::max_bytes);
@@ -375,6 +375,12 @@ impl ForwardProxy {
         } else {
             Box::pin(self.open(identity, url, text, kind, &mut audited)).await
         };
+        let opened = opened.and_then(|opened| {
+            if is_request {
+                self.judge_overrides(identity, &request, &opened, &mut audited.record)?;
+            }
+            Ok(opened)
+        });
         match opened {
             Err(refusal) => {
                 audited.refused(refusal).await;
@@ -402,7 +408,7 @@ impl ForwardProxy {
             biased;
             // A limit shows as a broken connection in the layers above.
             end = work => match counts.limit_reached() {
-                Some(LimitReached::Quota) => ConnectionEnd::QuotaExceeded,
+                Some(LimitReached::Quota(_)) => ConnectionEnd::QuotaExceeded,
                 Some(LimitReached::Up | LimitReached::Down) => ConnectionEnd::TooLarge,
                 None => end,
             },

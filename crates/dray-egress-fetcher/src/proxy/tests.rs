@@ -14,6 +14,7 @@ mod requests;
 mod ruled;
 mod socks;
 mod tunnels;
+mod unanswered;
 mod websocket;
 
 use std::net::SocketAddr;

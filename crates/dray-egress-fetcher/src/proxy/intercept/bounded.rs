@@ -9,6 +9,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::super::head::ProxyRequest;
 use super::super::kept::{KeptOutcome, KeptRequest};
+use super::super::meter::LimitReached;
 use super::super::refusal::{ConnectionEnd, ProxyRefusal};
 use super::super::serve::ForwardProxy;
 use super::{InnerClient, InterceptedTunnel};
@@ -31,17 +32,6 @@ pub(super) struct TunnelEnd {
     pub(super) refusal: Option<ProxyRefusal>,
     /// Whether a new connection to the target may carry the request again.
     pub(super) is_repeatable: bool,
-}
-
-impl TunnelEnd {
-    /// The end of a request that is not repeated.
-    const fn new(end: ConnectionEnd, refusal: Option<ProxyRefusal>) -> Self {
-        Self {
-            end,
-            refusal,
-            is_repeatable: false,
-        }
-    }
 }
 
 impl ForwardProxy {
@@ -90,8 +80,11 @@ impl ForwardProxy {
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
         let (Some(target), Some(opened)) = (tunnel.target.as_mut(), &tunnel.opened) else {
-            let refusal = Some(ProxyRefusal::Response);
-            return Err(TunnelEnd::new(ConnectionEnd::Broken, refusal));
+            return Err(TunnelEnd {
+                end: ConnectionEnd::Broken,
+                refusal: Some(ProxyRefusal::Response),
+                is_repeatable: false,
+            });
         };
         let ends_at = opened.ends_at(tunnel.terms.ends_at);
         let request = KeptRequest {
@@ -107,40 +100,60 @@ impl ForwardProxy {
         let watching = self.watch(exchanging, &audited.counts, ends_at);
         let end = Box::pin(watching).await;
         audited.record.hop().status = status;
-        if target.exceeds_rule() {
-            let has_no_response = matches!(
-                outcome,
-                KeptOutcome::Refused(_) | KeptOutcome::Unanswered { .. }
-            );
-            let refusal = ProxyRefusal::Guard(Code::TooLarge, FetchPhase::Head);
-            return Err(TunnelEnd::new(
-                ConnectionEnd::TooLarge,
-                has_no_response.then_some(refusal),
-            ));
-        }
-        match (end, outcome) {
-            (
-                ConnectionEnd::Closed,
-                KeptOutcome::Answered {
-                    keeps_client: true,
-                    keeps_target,
-                },
-            ) => {
-                if !(keeps_target && target.is_ready()) {
-                    tunnel.close_target();
-                }
-                Ok(())
+        if let (
+            ConnectionEnd::Closed,
+            KeptOutcome::Answered {
+                keeps_client: true,
+                keeps_target,
+            },
+        ) = (end, outcome)
+        {
+            if !(keeps_target && target.is_ready()) {
+                tunnel.close_target();
             }
-            (ConnectionEnd::Broken, KeptOutcome::Unanswered { is_repeatable }) => Err(TunnelEnd {
-                end,
-                refusal: Some(ProxyRefusal::Response),
-                is_repeatable,
-            }),
-            (end, KeptOutcome::Refused(refusal)) => Err(TunnelEnd::new(end, Some(refusal))),
-            (
-                end,
-                KeptOutcome::Answered { .. } | KeptOutcome::Unanswered { .. } | KeptOutcome::Broken,
-            ) => Err(TunnelEnd::new(end, None)),
+            return Ok(());
         }
+        let is_repeatable = end == ConnectionEnd::Broken
+            && matches!(
+                outcome,
+                KeptOutcome::Unanswered {
+                    is_repeatable: true
+                }
+            );
+        let limit = audited.counts.limit_reached();
+        Err(TunnelEnd {
+            end,
+            refusal: last_refusal(end, outcome, limit, status),
+            is_repeatable,
+        })
+    }
+}
+
+/// The response for a client that got none when its request ended.
+fn last_refusal(
+    end: ConnectionEnd,
+    outcome: KeptOutcome,
+    limit: Option<LimitReached>,
+    status: Option<u16>,
+) -> Option<ProxyRefusal> {
+    match (outcome, limit) {
+        (KeptOutcome::Answered { .. }, _) => None,
+        (KeptOutcome::Refused(refusal @ ProxyRefusal::Guard(..)), _) => Some(refusal),
+        // A limit shows as a broken connection in the layers above.
+        (KeptOutcome::Refused(_) | KeptOutcome::Unanswered { .. }, Some(limit)) => {
+            Some(ProxyRefusal::of_limit(limit))
+        }
+        (KeptOutcome::Refused(refusal), None) => Some(refusal),
+        (KeptOutcome::Unanswered { .. }, None) => Some(ProxyRefusal::Response),
+        // The head of the response is on its way to the client.
+        (KeptOutcome::Broken, _) if status.is_some() => None,
+        (KeptOutcome::Broken, Some(limit)) => Some(ProxyRefusal::of_limit(limit)),
+        (KeptOutcome::Broken, None) => match end {
+            ConnectionEnd::Idle | ConnectionEnd::Expired => {
+                Some(ProxyRefusal::Guard(Code::Timeout, FetchPhase::Head))
+            }
+            // The client has left, or the process stops.
+            _ => None,
+        },
     }
 }

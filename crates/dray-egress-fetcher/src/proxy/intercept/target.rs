@@ -5,7 +5,7 @@ use dray_guard::RequestKind;
 use super::super::forward::target_head;
 use super::super::head::ProxyRequest;
 use super::super::kept::KeptTarget;
-use super::super::meter::{ByteCounts, StreamBounds, TargetStream};
+use super::super::meter::{ByteCounts, StreamQuota, TargetStream};
 use super::super::open::refusal_of;
 use super::super::refusal::ProxyRefusal;
 use super::super::serve::ForwardProxy;
@@ -86,18 +86,18 @@ impl ForwardProxy {
         Ok(())
     }
 
-    /// Does the TLS handshake with the target. Returns the stream inside, and bounds and counts of what is on the wire.
+    /// Does the TLS handshake with the target. Returns the stream inside, and quotas and counts of what is on the wire.
     pub(super) async fn secure(
         &self,
         tunnel: &mut InterceptedTunnel<'_>,
         audited: &mut AuditedConnection,
-    ) -> Result<(Box<dyn Io>, (StreamBounds, ByteCounts)), ProxyRefusal> {
+    ) -> Result<(Box<dyn Io>, (StreamQuota, ByteCounts)), ProxyRefusal> {
         let opened = tunnel.opened.as_mut().ok_or(ProxyRefusal::Response)?;
         let limits = self.settings().limits;
         let io = opened.take_io();
         let counts = audited.counts.clone();
         let target = TargetStream::new(io, limits, counts.clone()).with_quota(opened.quota.clone());
-        let bounds = target.bounds();
+        let quota = target.quota();
         let record = &mut audited.record;
         let secured = self
             .fetcher()
@@ -105,7 +105,7 @@ impl ForwardProxy {
             .await;
         let io = secured.map_err(|failure| refusal_of(&failure, record))?;
         tunnel.hop = record.hop().clone();
-        Ok((io, (bounds, counts)))
+        Ok((io, (quota, counts)))
     }
 
     /// Judges the request as one in absolute form. The connection is then one for its URL.
@@ -132,15 +132,15 @@ impl ForwardProxy {
         let ports = &self.settings().connect_ports;
         let opened = tunnel.opened.as_mut().ok_or(ProxyRefusal::Response)?;
         opened.approval_ends = tunnel.approval_ends;
-        let bounds = tunnel.target.as_ref().map(KeptTarget::wire_bounds);
+        let wire_quota = tunnel.target.as_ref().map(KeptTarget::wire_quota);
         // The stream holds the place of the request before, which the next one takes.
-        bounds.inspect(|bounds| bounds.set_quota(None));
+        wire_quota.inspect(|quota| quota.set(None));
         let record = &mut audited.record;
         self.fetcher()
             .judge_request(&job, ports, opened, record)
             .await
             .map_err(|failure| refusal_of(&failure, record))?;
-        bounds.inspect(|bounds| bounds.set_quota(opened.quota.clone()));
-        Ok(())
+        wire_quota.inspect(|quota| quota.set(opened.quota.clone()));
+        self.judge_overrides(tunnel.terms.identity, request, opened, record)
     }
 }

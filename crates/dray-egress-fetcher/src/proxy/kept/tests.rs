@@ -56,7 +56,7 @@ async fn new_target() -> (KeptTarget, DuplexStream) {
     let (near, far) = tokio::io::duplex(4096);
     let counts = ByteCounts::default();
     let stream = TargetStream::new(Box::new(near), ByteLimits::WITHOUT_LIMITS, counts.clone());
-    let wire = (stream.bounds(), counts);
+    let wire = (stream.quota(), counts);
     let target = KeptTarget::start(Box::new(stream), wire).await.unwrap();
     (target, far)
 }

@@ -5,6 +5,9 @@ use std::path::Path;
 
 use super::limits::detached;
 use super::*;
+use crate::proxy::client::ClientStream;
+use crate::proxy::kept::{KeptOutcome, KeptRequest, KeptTarget};
+use crate::proxy::meter::{ByteCounts, ByteLimits, TargetStream};
 
 /// Changed responses in one run.
 const CHANGED_RESPONSES: usize = 2_000;
@@ -67,11 +70,24 @@ fn change(response: &[u8], random: &mut RandomNumbers) -> Vec<u8> {
     changed
 }
 
-/// What must hold of everything that a client gets.
-fn check(received: &[u8], sent: &[u8]) {
+/// How a response ends for the client that reads it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ResponseEnd {
+    /// Not even its head came.
+    Absent,
+    /// Before the end that its framing says.
+    Early,
+    /// At the end that its framing says.
+    Complete,
+    /// With the connection.
+    Closed,
+}
+
+/// Checks what must hold of everything that a client gets.
+fn check(received: &[u8], sent: &[u8]) -> ResponseEnd {
     // What breaks off before its head was sent ends the connection without a byte.
     if received.is_empty() {
-        return;
+        return ResponseEnd::Absent;
     }
     let shown = || format!("{} for {}", received.escape_ascii(), sent.escape_ascii());
     let mut fields = [httparse::EMPTY_HEADER; 160];
@@ -100,9 +116,20 @@ fn check(received: &[u8], sent: &[u8]) {
     let (lengths, codings) = (values("content-length"), values("transfer-encoding"));
     assert!(lengths.len() + codings.len() <= 1, "{}", shown());
     let body = received.len() - length;
+    // They have no body, whatever their fields say (RFC 9112, section 6.3).
+    if matches!(status, 204 | 304) {
+        assert_eq!(body, 0, "{}", shown());
+        return ResponseEnd::Complete;
+    }
     if let [declared] = &lengths[..] {
+        let declared: usize = declared.parse().unwrap();
         // Not more: the rest would be another response.
-        assert!(body <= declared.parse().unwrap(), "{}", shown());
+        assert!(body <= declared, "{}", shown());
+        return if body == declared {
+            ResponseEnd::Complete
+        } else {
+            ResponseEnd::Early
+        };
     }
     if let [coding] = &codings[..] {
         assert_eq!(coding, "chunked", "{}", shown());
@@ -112,7 +139,9 @@ fn check(received: &[u8], sent: &[u8]) {
             "{}",
             shown()
         );
+        return end.map_or(ResponseEnd::Early, |_| ResponseEnd::Complete);
     }
+    ResponseEnd::Closed
 }
 
 /// Where a chunked body ends; `None` when it broke off.
@@ -173,4 +202,59 @@ async fn a_changed_response_reaches_the_client_as_one_response_or_not_at_all() {
     }
     // Changes leave many responses whole, and most of the others are refused.
     assert!((100..CHANGED_RESPONSES - 100).contains(&passed), "{passed}");
+}
+
+/// The outcome of `sent` inside an intercepted tunnel, from a target that closes behind it, and what the client got.
+async fn exchange_in_tunnel(sent: &[u8]) -> (KeptOutcome, Vec<u8>) {
+    let (near, mut server) = tokio::io::duplex(64 * 1024);
+    let counts = ByteCounts::default();
+    let stream = TargetStream::new(Box::new(near), ByteLimits::WITHOUT_LIMITS, counts.clone());
+    let wire = (stream.quota(), counts);
+    let mut target = KeptTarget::start(Box::new(stream), wire).await.unwrap();
+    let request = KeptRequest {
+        head: http::Request::get("/").body(()).unwrap().into_parts().0,
+        body: bytes::Bytes::new(),
+        decision: None,
+    };
+    let (io, mut far) = tokio::io::duplex(64 * 1024);
+    let mut client = ClientStream::new(io);
+    let serving = async {
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            head.push(server.read_u8().await.unwrap());
+        }
+        server.write_all(sent).await.unwrap();
+        drop(server);
+    };
+    let mut status = None;
+    let (outcome, ()) = tokio::join!(target.exchange(&mut client, request, &mut status), serving);
+    drop(client);
+    let mut received = Vec::new();
+    far.read_to_end(&mut received).await.unwrap();
+    (outcome, received)
+}
+
+#[tokio::test]
+async fn a_changed_response_in_a_tunnel_keeps_it_only_when_its_client_reads_the_same_end() {
+    let (corpus, mut random) = (corpus(), RandomNumbers(SEED));
+    let mut kept = 0;
+    for number in 0..CHANGED_RESPONSES {
+        let sent = change(&corpus[number % corpus.len()], &mut random);
+        let (outcome, received) = exchange_in_tunnel(&sent).await;
+        let end = check(&received, &sent);
+        let is_expected = match outcome {
+            // Another response would follow the end that the client reads.
+            KeptOutcome::Answered {
+                keeps_client: true, ..
+            } => end == ResponseEnd::Complete,
+            KeptOutcome::Answered { .. } => {
+                matches!(end, ResponseEnd::Complete | ResponseEnd::Closed)
+            }
+            KeptOutcome::Refused(_) | KeptOutcome::Unanswered { .. } => end == ResponseEnd::Absent,
+            KeptOutcome::Broken => end != ResponseEnd::Complete,
+        };
+        assert!(is_expected, "{outcome:?}, {end:?}: {}", sent.escape_ascii());
+        kept += usize::from(end == ResponseEnd::Complete);
+    }
+    assert!((100..CHANGED_RESPONSES - 100).contains(&kept), "{kept}");
 }

@@ -84,3 +84,29 @@ async fn equal_lengths_of_a_response_reach_the_client_as_one() {
     let lower = head.to_ascii_lowercase();
     assert_eq!(lower.matches("content-length").count(), 1, "{head}");
 }
+
+#[tokio::test]
+async fn a_request_is_not_repeated_after_a_part_of_a_response_or_when_a_field_names_another_method()
+{
+    for (path, field) in [
+        ("/tables/part", ""),
+        ("/tables/once", "X-HTTP-Method-Override: POST\r\n"),
+        ("/tables/once", "x-http-method: post\r\n"),
+        ("/tables/once", "X-Method-Override: POST\r\n"),
+    ] {
+        let fixture = InterceptingProxy::start(&[]).await;
+        let server = PersistentServer::start(&fixture, |path| match path {
+            "/tables/part" => "HTTP/1.1 200 OK\r\nContent-Ty".to_owned(),
+            _ => own_path(path),
+        });
+        let mut client = fixture.client().await;
+        let _ = ask(&mut client, "GET /tables/first", "").await;
+        let request = format!("GET {path} HTTP/1.1\r\nHost: {NAME}\r\n{field}\r\n");
+        client.write_all(request.as_bytes()).await.unwrap();
+        let response = rest_of(&mut client).await;
+        assert_eq!(status_of(&response), 502, "{field}: {response}");
+        let paths = server.paths();
+        let times = paths.iter().filter(|(_, asked)| asked == path).count();
+        assert_eq!(times, 1, "{path} {field}");
+    }
+}

@@ -123,6 +123,37 @@ async fn method_path_and_type_are_judged_where_they_are_visible() {
 }
 
 #[tokio::test]
+async fn a_field_that_names_another_method_is_judged_as_that_method() {
+    let RuledProxy { mut proxy, .. } = RuledProxy::start(POLICY_TEXT).await;
+    let server = proxy.fake_network.serve_with(PUBLIC_ADDRESS, |_| {
+        ResponseScript::with_fields(&[("Content-Type", "text/csv")], "1;2")
+    });
+    for (field, status) in [
+        ("X-HTTP-Method-Override: DELETE", 403),
+        ("x-http-method: delete", 403),
+        ("X_HTTP_Method_Override: DELETE", 403),
+        ("X-Method-Override: ", 403),
+        // Allowed as well.
+        ("X-HTTP-Method-Override: get", 200),
+    ] {
+        let auth = proxy.auth();
+        let request = format!(
+            "GET http://{NAME}/tables/a.csv HTTP/1.1\r\nHost: {NAME}\r\n{field}\r\n{auth}\r\n"
+        );
+        let response = proxy.exchange(request).await;
+        assert_eq!(status_of(&response), status, "{field}: {response}");
+        let event = proxy.event().await;
+        if status == 403 {
+            assert_eq!(
+                (event.proxy_stage.as_str(), event.code.as_str()),
+                ("refused", "policy_denied")
+            );
+        }
+    }
+    assert_eq!(server.received_requests().len(), 1);
+}
+
+#[tokio::test]
 async fn a_session_without_a_role_reaches_nothing() {
     let RuledProxy { proxy, .. } = RuledProxy::start(POLICY_TEXT).await;
     let auth = format!(
