@@ -34,7 +34,14 @@ fn artifacts_beside_a_running_system_use_its_store() {
     let system = UpServer::start(home.0.path(), &options, "chat completions: ");
     let file = home.0.path().join("in.txt");
     std::fs::write(&file, "content").unwrap();
-    let put = ["artifact", "put", file.to_str().unwrap(), "--state", state, "--json"];
+    let put = [
+        "artifact",
+        "put",
+        file.to_str().unwrap(),
+        "--state",
+        state,
+        "--json",
+    ];
     let sha256 = line(&home.run(&put))["sha256"].as_str().unwrap().to_owned();
     // The running process has marked the store, so that the command did not wait for its end.
     let endpoint = home.0.path().join("state/store/endpoint.json");

@@ -393,7 +393,10 @@ fn a_listing_says_how_many_entries_policy_leaves_out() {
     let sandbox = format!("local:{}", fixture.path("a").display());
     let listing = fixture.copy(&["ls", &sandbox]);
     assert_eq!(listing["entries"].as_array().unwrap().len(), 1);
-    assert_eq!((&listing["denied"], &listing["truncated"]), (&2.into(), &false.into()));
+    assert_eq!(
+        (&listing["denied"], &listing["truncated"]),
+        (&2.into(), &false.into())
+    );
     let output = fixture.home.run(&["sandbox", "ls", &sandbox]);
     let notes = String::from_utf8_lossy(&output.stderr);
     assert!(notes.contains("refuses them: 2."), "{notes}");
