@@ -16,6 +16,7 @@ mod advisories;
 mod agents;
 mod egress;
 mod judges;
+mod listings;
 mod resources;
 
 /// Protocol versions: `legacy` begins with `initialize`, the other one has no handshake.

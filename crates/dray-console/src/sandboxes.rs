@@ -210,6 +210,7 @@ async fn directory(
         // Only one level, so that a directory with a million files below it opens as fast as an empty one.
         depth: 1,
         limit: MAX_ENTRIES,
+        offset: 0,
     };
     let listing = state.read(&request).await;
     html! {

@@ -48,6 +48,7 @@ async fn sandbox_paths(access: &ContentAccess, typed: &str) -> Vec<String> {
         path: listed.as_bytes().to_vec(),
         depth: 1,
         limit: MAX_LISTED,
+        offset: 0,
     };
     let Ok(reply) = access.client.call(SHORT_TIMEOUT, &request).await else {
         // A failure results in no suggestions; the later request reports the problem.

@@ -77,6 +77,7 @@ impl WatchedResource {
                     path: path.trim_end_matches('/').as_bytes().to_vec(),
                     depth: 1,
                     limit: MAX_ENTRIES,
+                    offset: 0,
                 };
                 let reply = access.client.call(SHORT_TIMEOUT, &request).await?;
                 reply.encode_to_vec()

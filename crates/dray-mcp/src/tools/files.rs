@@ -19,8 +19,6 @@ use crate::options::ToolName;
 const DEFAULT_ENTRIES: u32 = 200;
 /// Most entries of a directory in one result.
 const MAX_ENTRIES: u32 = 500;
-/// Most entries of a directory that the service of sandboxes lists.
-const MAX_SANDBOX_ENTRIES: u32 = 10_000;
 
 impl ToolCall<'_> {
     pub(super) async fn fetch(&mut self, fetch: FetchArguments) -> Result<CallToolResult, Fault> {
@@ -87,28 +85,15 @@ impl ToolCall<'_> {
     }
 
     async fn list_sandbox(&self, path: &str, offset: u32, limit: u32) -> Result<Listing, Fault> {
-        // One more entry, which shows whether there is a next part.
-        let wanted = offset.saturating_add(limit).saturating_add(1);
-        let mut requested = wanted.min(MAX_SANDBOX_ENTRIES);
-        let (reply, is_cut) = loop {
-            let request = v1::ListSandboxRequest {
-                sandbox: Some(self.access.client.sandbox()),
-                path: path.as_bytes().to_vec(),
-                depth: 1,
-                limit: requested,
-            };
-            let reply = self.access.client.call(SHORT_TIMEOUT, &request).await?;
-            let shown = u32::try_from(reply.entries.len()).unwrap_or(u32::MAX);
-            if !reply.truncated || shown >= wanted {
-                break (reply, false);
-            }
-            let listed = shown.saturating_add(reply.denied);
-            if listed < requested || requested == MAX_SANDBOX_ENTRIES {
-                break (reply, true);
-            }
-            // The entries that policy refuses count towards the limit, so the page needs a higher one.
-            requested = requested.saturating_mul(2).min(MAX_SANDBOX_ENTRIES);
+        let request = v1::ListSandboxRequest {
+            sandbox: Some(self.access.client.sandbox()),
+            path: path.as_bytes().to_vec(),
+            depth: 1,
+            // One more entry, which shows whether there is a next part.
+            limit: limit.saturating_add(1),
+            offset,
         };
+        let reply = self.access.client.call(SHORT_TIMEOUT, &request).await?;
         let entries = reply.entries.iter().map(|entry| {
             let path = String::from_utf8_lossy(&entry.path);
             json!({
@@ -118,8 +103,10 @@ impl ToolCall<'_> {
                 "size": entry.size,
             })
         });
-        let mut listing = Listing::page(entries, offset, limit);
-        listing.is_cut = is_cut && !listing.has_more;
+        let mut listing = Listing::page(entries, 0, limit);
+        // A message may hold fewer entries than requested. Without any, the limit of a listing is reached.
+        listing.is_cut = reply.truncated && reply.entries.is_empty();
+        listing.has_more |= reply.truncated && !listing.is_cut;
         listing.denied = reply.denied;
         Ok(listing)
     }

@@ -1056,6 +1056,10 @@ pub struct ListSandboxRequest {
     /// Most entries; 0 means 1000, at most 10000, and never more than fit a message.
     #[prost(uint32, tag = "4")]
     pub limit: u32,
+    /// Entries to leave out at the beginning, for the next part of a long listing. Entries after the first 10000 of a
+    /// directory are never listed.
+    #[prost(uint32, tag = "5")]
+    pub offset: u32,
 }
 impl ::prost::Name for ListSandboxRequest {
 const NAME: &'static str = "ListSandboxRequest";
@@ -1070,7 +1074,7 @@ pub struct ListSandboxReply {
     /// Whether a limit cut it.
     #[prost(bool, tag = "2")]
     pub truncated: bool,
-    /// Entries that were listed and are left out, because policy refuses them.
+    /// Entries that were listed, those before the offset included, and are left out because policy refuses them.
     #[prost(uint32, tag = "3")]
     pub denied: u32,
 }

@@ -9,7 +9,7 @@ use dray_proto::convert::InvalidMessage;
 use dray_proto::v1;
 use dray_sandbox::{FileKind, Follow, SandboxPath};
 use dray_service::Request;
-use dray_transfer_engine::{GetOptions, ListOptions, PutOptions};
+use dray_transfer_engine::{GetOptions, ListOptions, PermittedListing, PutOptions};
 use dray_types::{Claim, Deadline, Fault};
 use prost::Message as _;
 use tokio_util::sync::CancellationToken;
@@ -28,6 +28,30 @@ const MAX_LISTED_ENTRIES: u32 = 10_000;
 const MAX_LISTING_BYTES: usize = MESSAGE_LIMIT - 16 * 1024;
 /// Mode bits of files, unless the caller asks for others.
 const DEFAULT_MODE: u32 = 0o644;
+
+/// Lists a directory until `wanted` entries are permitted, or until its end or the limit.
+async fn list_permitted(
+    opened: &OpenedSandbox,
+    path: &SandboxPath,
+    depth: u32,
+    wanted: usize,
+) -> Result<PermittedListing, Error> {
+    let max = MAX_LISTED_ENTRIES as usize;
+    let mut limit = wanted.clamp(1, max);
+    loop {
+        let options = ListOptions {
+            policy: &opened.policy,
+            depth,
+            limit,
+        };
+        let listing = opened.engine.list(path, &options).await?;
+        if listing.entries.len() >= wanted || !listing.truncated || limit == max {
+            return Ok(listing);
+        }
+        // The entries that policy refuses count towards the limit of the sandbox.
+        limit = limit.saturating_mul(2).min(max);
+    }
+}
 
 impl SandboxTransfer {
     /// Probes a sandbox: its directories, user, free space, transports and programs.
@@ -78,19 +102,17 @@ impl SandboxTransfer {
             } else {
                 body.limit
             };
-            let options = ListOptions {
-                policy: &opened.policy,
-                depth: body.depth.max(1),
-                limit: limit.min(MAX_LISTED_ENTRIES) as usize,
-            };
-            let listing = opened.engine.list(&path, &options).await?;
+            let offset = body.offset as usize;
+            let end = offset.saturating_add(limit as usize);
+            let listing = list_permitted(&opened, &path, body.depth.max(1), end).await?;
             let mut reply = v1::ListSandboxReply {
-                truncated: listing.truncated,
+                truncated: listing.truncated || listing.entries.len() > end,
                 denied: u32::try_from(listing.denied).unwrap_or(u32::MAX),
                 ..v1::ListSandboxReply::default()
             };
             let mut size = 0;
-            for entry in listing.entries.iter().map(wire::entry) {
+            let entries = listing.entries.iter().skip(offset).take(limit as usize);
+            for entry in entries.map(wire::entry) {
                 // Tag and length of the entry in the message take up to 8 bytes.
                 size += entry.encoded_len() + 8;
                 if size > MAX_LISTING_BYTES {

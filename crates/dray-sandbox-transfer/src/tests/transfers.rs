@@ -127,9 +127,22 @@ async fn listings_and_stats_tell_what_is_there() {
         path: b".".to_vec(),
         depth,
         limit: 0,
+        offset: 0,
     };
     let shallow = fixture.ask(&list(0)).await.unwrap();
     assert_eq!((shallow.entries.len(), shallow.denied), (3, 1));
+    // The refused entry, which comes first, does not count towards the limit.
+    for (offset, name) in [(0, "/a.txt"), (1, "/d"), (2, "/l")] {
+        let part = v1::ListSandboxRequest {
+            limit: 1,
+            offset,
+            ..list(1)
+        };
+        let part = fixture.ask(&part).await.unwrap();
+        assert_eq!(part.entries.len(), 1);
+        assert!(part.entries[0].path.ends_with(name.as_bytes()), "{part:?}");
+        assert_eq!(part.truncated, offset < 2);
+    }
     let deep = fixture.ask(&list(2)).await.unwrap();
     assert_eq!(deep.entries.len(), 4);
     let stat = v1::StatSandboxRequest {

@@ -43,6 +43,7 @@ pub(super) async fn list_files(
         // Models request more than the schema allows.
         depth: u32::try_from(depth.clamp(1, MAX_DEPTH)).unwrap_or(1),
         limit: MAX_ENTRIES,
+        offset: 0,
     };
     let reply = files
         .scope

@@ -5,6 +5,7 @@ mod direct;
 mod end;
 mod exec;
 mod get;
+mod listing;
 mod operands;
 mod plan;
 mod put;
@@ -17,14 +18,15 @@ use std::time::Duration;
 
 use dray_presentation::name;
 use dray_presentation::size::human_size;
-use dray_proto::{NamedCode as _, v1};
+use dray_proto::v1;
 use dray_types::Fault;
 use dray_types::hex::hex_digits;
 use serde_json::{Value, json};
 
 use self::copy::SandboxAccess;
+use self::listing::{entry_json, entry_line};
 use crate::cli::{GlobalOptions, SandboxCommand, TransferOptions};
-use crate::commands::{reach, shown};
+use crate::commands::reach;
 use crate::context::{self, SystemConnection};
 use crate::outcome::{CommandFailure, print_line};
 
@@ -193,8 +195,9 @@ async fn run_command(
                 path: path_bytes(path),
                 depth: *depth,
                 limit: *limit,
+                offset: 0,
             };
-            print_listing(global, &call_service(system, CALL_TIMEOUT, &request).await?);
+            listing::print_listing(global, &listing::list_parts(system, request).await?);
             Ok(())
         }
         SandboxCommand::Get(_)
@@ -293,68 +296,6 @@ async fn probe_sandbox(
     );
     show_result(global, &document, &lines);
     Ok(())
-}
-
-fn print_listing(global: &GlobalOptions, listing: &v1::ListSandboxReply) {
-    if global.json {
-        let entries: Vec<_> = listing.entries.iter().map(entry_json).collect();
-        let document = json!({
-            "entries": entries,
-            "truncated": listing.truncated,
-            "denied": listing.denied,
-        });
-        print_line(&document.to_string());
-        return;
-    }
-    for entry in &listing.entries {
-        print_line(&entry_line(entry));
-    }
-    // The notes are on standard error, so that a script that counts lines is not misled.
-    if listing.denied > 0 {
-        crate::outcome::print_note(&format!(
-            "Left out, because the policy of transfers refuses them: {}. `sandbox-transfer.policy.allow` permits \
-             entries of the built-in list.",
-            listing.denied
-        ));
-    }
-    if listing.truncated {
-        crate::outcome::print_note("There is more; raise --limit to see it.");
-    }
-}
-
-fn entry_json(entry: &v1::SandboxEntry) -> Value {
-    json!({
-        "path": path_text(&entry.path),
-        "real_path": path_text(&entry.real_path),
-        "kind": entry.entry_kind().name(),
-        "size": entry.size,
-        "mode": format!("{:04o}", entry.mode),
-        "uid": entry.uid,
-        "gid": entry.gid,
-        "mtime_ns": entry.mtime_ns,
-        "link_target": entry.link_target.as_deref().map(path_text),
-        "sha256": hex_digits(&entry.sha256),
-    })
-}
-
-fn entry_line(entry: &v1::SandboxEntry) -> String {
-    let time = entry
-        .mtime_ns
-        // Times before 1970 are not shown.
-        .and_then(|mtime| u64::try_from(mtime / 1_000_000).ok())
-        .map_or_else(|| "-".to_owned(), shown::rfc3339_time);
-    let target = entry
-        .link_target
-        .as_deref()
-        .map(|target| format!(" -> {}", path_text(target)))
-        .unwrap_or_default();
-    format!(
-        "{:<8} {:04o} {:>12}  {time}  {}{target}",
-        entry.entry_kind().name(),
-        entry.mode,
-        entry.size,
-        path_text(&entry.path)
-    )
 }
 
 /// A path in a directory of this machine that does not exist yet. The current directory is the empty path.

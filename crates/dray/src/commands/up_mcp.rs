@@ -77,7 +77,8 @@ impl BoundMcp {
         let limits = mcp::file_limits(running.config());
         let options = mcp::server_options(&self.args, self.chats, limits, tickets);
         let server = McpServer::new(client.clone(), self.root, options);
-        let stop = CancellationToken::new();
+        // Ended with the other listeners, before the services stop: new calls must not arrive meanwhile.
+        let stop = context.listeners.stop.child_token();
         let mut tasks = JoinSet::new();
         let serving = self.endpoint.serve(server, stop.clone());
         let binding = self.binding;
@@ -87,14 +88,6 @@ impl BoundMcp {
                 bind_until_stopped(&client, &request, &stopping).await;
             }
             serving.await;
-        });
-        let signalled = stop.clone();
-        tasks.spawn(async move {
-            // The services stop at the same signal; new calls must not arrive meanwhile.
-            tokio::select! {
-                _ = mcp::termination() => signalled.cancel(),
-                () = signalled.cancelled() => {}
-            }
         });
         ServingMcp { stop, tasks }
     }

@@ -679,7 +679,9 @@ class ListSandboxRequest(Message):
     """Levels below it; 0 means 1."""
     limit: _int
     """Most entries; 0 means 1000, at most 10000, and never more than fit a message."""
-    def __init__(self, *, sandbox: SandboxRef | None = ..., path: _bytes | None = ..., depth: _int | None = ..., limit: _int | None = ...) -> None: ...
+    offset: _int
+    """Entries to leave out at the beginning, for the next part of a long listing. Entries after the first 10000 of a directory are never listed."""
+    def __init__(self, *, sandbox: SandboxRef | None = ..., path: _bytes | None = ..., depth: _int | None = ..., limit: _int | None = ..., offset: _int | None = ...) -> None: ...
 
 class ListSandboxReply(Message):
     """The entries of a directory."""
@@ -690,7 +692,7 @@ class ListSandboxReply(Message):
     truncated: _bool
     """Whether a limit cut it."""
     denied: _int
-    """Entries that were listed and are left out, because policy refuses them."""
+    """Entries that were listed, those before the offset included, and are left out because policy refuses them."""
     def __init__(self, *, entries: Iterable[SandboxEntry] | None = ..., truncated: _bool | None = ..., denied: _int | None = ...) -> None: ...
 
 class GetSandboxFileRequest(Message):

@@ -195,6 +195,7 @@ async fn served_tree(
             path: directory.clone(),
             depth,
             limit: MAX_SERVED_ENTRIES,
+            offset: 0,
         };
         let listing = call_service(system, CALL_TIMEOUT, &request).await?;
         if listing.truncated && depth > 1 {
