@@ -80,7 +80,7 @@ fn send_form(session: &ConsoleSession, location: &SandboxLocation, chat: &str) -
         form.stacked method="post" action=(SEND_PATH) {
             (token_field(session)) (location.hidden_fields(&location.path))
             // Chosen with the page: a form that is sent twice is one delivery.
-            input type="hidden" name=(OPERATION_FIELD) value=(OperationId::mint());
+            input type="hidden" name=(OPERATION_FIELD) value=(OperationId::mint()) autocomplete="off";
             label { "Message beside the file" textarea name="message" rows="3" maxlength=(MAX_MESSAGE_CHARACTERS) {} }
             label { input type="checkbox" name="as_document" value="1"; " As a document, also a picture or a film" }
             button { "Send to " (chat) }
@@ -100,7 +100,15 @@ pub(crate) async fn send_file(
         Err(refused) => return refused,
     };
     match start_delivery(&state, &session, &fields).await {
-        Ok(delivery) => see_other(&operation_path(&delivery)),
+        // Also after a double click, whose first response no browser shows; but not after a changed form.
+        Ok(accepted) if accepted.duplicate => {
+            let path = operation_path(&accepted.delivery_id);
+            frame(&state, &session).render(&html! {
+                p.notice role="status" { "This form was sent before, and nothing was sent a second time. "
+                    a href=(path) { "Look at the delivery" } ", or open the page of the file again to send it once more." }
+            })
+        }
+        Ok(accepted) => see_other(&operation_path(&accepted.delivery_id)),
         Err(fault) => failed_page(&state, &session, &fault),
     }
 }
@@ -109,7 +117,7 @@ async fn start_delivery(
     state: &ConsoleState,
     session: &ConsoleSession,
     fields: &FormFields,
-) -> Result<String, Fault> {
+) -> Result<v1::DeliveryAccepted, Fault> {
     let location = named_file(fields)?;
     let message = fields.get("message");
     if message.chars().count() > MAX_MESSAGE_CHARACTERS {
@@ -137,7 +145,7 @@ async fn start_delivery(
         ..v1::SendFileRequested::default()
     };
     let accepted = state.call_once(&action.meta, &request).await;
-    Ok(action.finish(accepted).await?.delivery_id)
+    action.finish(accepted).await
 }
 
 /// The file of a session that the fields name.

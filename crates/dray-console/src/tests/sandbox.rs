@@ -41,10 +41,11 @@ async fn a_file_is_sent_to_the_chat_of_its_session_once_however_often_its_form_i
     let requests = std::sync::Arc::clone(&seen);
     console
         .respond::<v1::SendFileRequested>(move |request| {
-            requests.lock().unwrap().push(request);
+            let mut requests = requests.lock().unwrap();
+            requests.push(request);
             Ok(v1::DeliveryAccepted {
                 delivery_id: "d-1".to_owned(),
-                ..v1::DeliveryAccepted::default()
+                duplicate: requests.len() > 1,
             })
         })
         .await;
@@ -61,7 +62,18 @@ async fn a_file_is_sent_to_the_chat_of_its_session_once_however_often_its_form_i
     let sent = console.post("/sandboxes/send", &login, &form).await;
     assert_eq!(sent.status, 303, "{sent:?}");
     assert_eq!(sent.header("location"), Some("/operations/d-1"));
-    let request = seen.lock().unwrap().pop().unwrap();
+    // A person who went back and changed the message must not take the first delivery for a second one.
+    let repeated = console.post("/sandboxes/send", &login, &form).await;
+    assert_eq!(repeated.status, 200, "{repeated:?}");
+    assert!(
+        repeated.body.contains("nothing was sent a second time"),
+        "{repeated:?}"
+    );
+    assert!(
+        repeated.body.contains("href=\"/operations/d-1\""),
+        "{repeated:?}"
+    );
+    let request = seen.lock().unwrap().drain(..).next().unwrap();
     assert_eq!(request.paths, [b"/work/a&b.txt".to_vec()]);
     assert_eq!(
         (request.session.as_str(), request.message.as_str()),
