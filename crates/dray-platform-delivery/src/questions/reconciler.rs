@@ -59,15 +59,8 @@ impl QuestionService {
         }
     }
 
-    /// One round of all chats, concurrently.
-    #[cfg(test)]
-    pub(crate) async fn reconcile(&self) {
-        let chats = self.config.question_chats.iter();
-        join_all(chats.map(|(name, chat)| self.reconcile_entry(name, chat))).await;
-    }
-
     /// One round of the chat of an entry of the configuration.
-    async fn reconcile_entry(&self, name: &str, chat: &QuestionChat) {
+    pub(crate) async fn reconcile_entry(&self, name: &str, chat: &QuestionChat) {
         let Ok(target) = chat.chat.parse::<DeliveryTarget>() else {
             return;
         };

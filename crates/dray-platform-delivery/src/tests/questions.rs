@@ -146,7 +146,7 @@ impl QuestionFixture {
     async fn reconcile(&self, replicas: &[&DeliveryService]) {
         let rounds = replicas
             .iter()
-            .map(|replica| replica.inbound.questions.reconcile());
+            .map(|replica| ended::run_round(&replica.inbound.questions));
         futures_util::future::join_all(rounds).await;
     }
 

@@ -2,7 +2,7 @@
 
 use dray_agent::failure::RequestFailure;
 use dray_media_type::type_of_name;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::request::invalid;
 use crate::http::DETAIL_FIELD;
@@ -42,8 +42,9 @@ pub(super) fn read_part(
                 json!({"type": "image_url", "image_url": {"url": url, "detail": detail}})
             }
             (None, Some(id)) => {
-                let detail = text("detail").unwrap_or("auto");
-                json!({"type": "file", "file": {"file_id": id, DETAIL_FIELD: detail}})
+                let mut file = Map::from_iter([("file_id".to_owned(), json!(id))]);
+                file.extend(text("detail").map(|detail| (DETAIL_FIELD.to_owned(), json!(detail))));
+                json!({"type": "file", "file": file})
             }
             _ => return Err(invalid(field, "It needs either 'image_url' or 'file_id'.")),
         },

@@ -3,6 +3,7 @@
 use dray_types::Clock;
 
 use super::*;
+use crate::questions::QuestionService;
 
 /// The fake orchestrator.
 pub(super) async fn decide(known: &Mutex<Deciders>, clock: &Clock, incoming: IncomingRequest) {
@@ -19,6 +20,13 @@ pub(super) async fn decide(known: &Mutex<Deciders>, clock: &Clock, incoming: Inc
         })
     };
     incoming.answer::<v1::DecideInChatReply>(reply).await;
+}
+
+/// One round of all chats, concurrently.
+pub(super) async fn run_round(questions: &QuestionService) {
+    let chats = questions.config.question_chats.iter();
+    let rounds = chats.map(|(name, chat)| questions.reconcile_entry(name, chat));
+    futures_util::future::join_all(rounds).await;
 }
 
 fn outcome_reply(outcome: &str) -> v1::DecideInChatReply {
