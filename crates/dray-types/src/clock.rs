@@ -39,7 +39,7 @@ impl Clock {
                 // A clock before 1970 reads as zero: deadlines are then far in the future, and no call fails because of
                 // the clock.
                 .duration_since(UNIX_EPOCH)
-                .map_or(0, |elapsed| whole_millis(elapsed)),
+                .map_or(0, whole_millis),
         }
     }
 

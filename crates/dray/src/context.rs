@@ -1,6 +1,7 @@
 //! The context of a command: the configuration that it was given, a bus, and a store.
 
 mod advice;
+mod configuration;
 mod home;
 
 use std::io::ErrorKind;
@@ -14,7 +15,7 @@ use dray_file_resolver::FileResolver;
 use dray_orchestrator::Orchestrator;
 use dray_platform_delivery::PlatformDelivery;
 use dray_sandbox_transfer::SandboxTransfer;
-use dray_service::config::{ConfigSources, Environment, FieldOverride, LoadedConfig};
+use dray_service::config::{ConfigSources, LoadedConfig};
 use dray_service::host::{ErrorChain, HostError};
 use dray_service::settings::{BusMode, BusSection, ShutdownSection, StoreMode, StoreSection};
 use dray_service::{Host, RunningHost, Settings, SweeperService};
@@ -24,6 +25,10 @@ use dray_types::{Clock, Deadline, Secret, TenantId};
 
 use self::advice::not_ready;
 pub(crate) use self::advice::{bus_advice, start_failure};
+use self::configuration::without_listeners;
+pub(crate) use self::configuration::{
+    config_section, config_sources, load_config, load_service_config,
+};
 use self::home::is_default_state;
 pub(crate) use self::home::{home_directory, with_home};
 use crate::cli::GlobalOptions;
@@ -45,54 +50,6 @@ pub(crate) fn all_services_host(sources: ConfigSources) -> Host {
         .with::<TicketServer>()
         .with::<SweeperService>()
         .with_section::<ConsoleSection>("console")
-}
-
-/// The sources of configuration that the command line names. The last value of a key counts.
-pub(crate) fn config_sources(global: &GlobalOptions) -> Result<ConfigSources, CommandFailure> {
-    let mut sources = ConfigSources::new(Environment::from_process());
-    if let Some(file) = &global.config {
-        sources = sources.file(file);
-    }
-    if let Some(url) = &global.nats {
-        sources = sources.set("bus.mode", "nats").set("bus.nats.servers", url);
-    }
-    if let Some(url) = &global.s3 {
-        sources = sources
-            .set("store.mode", "s3")
-            .set_by("--s3", "store.s3.endpoint", url);
-    }
-    if let Some(folder) = &global.state {
-        sources = sources.set_by("--state", "state.folder", folder.to_string_lossy());
-    }
-    // After the options above: `--set` is the more exact wish.
-    for text in &global.overrides {
-        let flag: FieldOverride = text
-            .parse()
-            .map_err(|error| CommandFailure::Usage(format!("--set: {error}")))?;
-        sources.overrides.push(flag);
-    }
-    Ok(sources)
-}
-
-/// Reads the configuration for a command that runs no service for others, and checks it for all services. What only a
-/// listener needs, such as the key for tokens of the proxy, may be absent.
-pub(crate) fn load_config(sources: &ConfigSources) -> Result<LoadedConfig, CommandFailure> {
-    load_service_config(&without_listeners(sources.clone()))
-}
-
-/// Settings for services that only the command itself uses: they open no ports beside those of a running system.
-fn without_listeners(sources: ConfigSources) -> ConfigSources {
-    sources
-        .set("http.listen", "")
-        .set("grpc.listen", "")
-        .set("egress-fetcher.proxy.listen", "")
-}
-
-/// Reads the configuration as a running system does, and checks it for all services, also for those that will not run.
-pub(crate) fn load_service_config(sources: &ConfigSources) -> Result<LoadedConfig, CommandFailure> {
-    all_services_host(sources.clone())
-        .load()
-        .map_err(|error| CommandFailure::Configuration(error.to_string()))
 }
 
 /// Access to sandboxes if the services of a command run in its own process. `None` if NATS is given: then the services
@@ -469,16 +426,6 @@ pub(crate) fn read_key_file(file: &Path) -> Result<Secret, CommandFailure> {
         ))),
         key => Ok(Secret::new(key)),
     }
-}
-
-/// One section of the configuration, checked.
-pub(crate) fn config_section<S: dray_service::config::Section>(
-    loaded: &LoadedConfig,
-    name: &str,
-) -> Result<S, CommandFailure> {
-    loaded
-        .section(name)
-        .map_err(|error| CommandFailure::Configuration(error.to_string()))
 }
 
 /// The content of a running system is in a store that the command line must name: an embedded one belongs to one

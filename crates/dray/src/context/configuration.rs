@@ -1,0 +1,65 @@
+//! The configuration of a command: where its values come from, and how it is read.
+
+use dray_service::config::{ConfigSources, Environment, FieldOverride, LoadedConfig};
+
+use super::all_services_host;
+use crate::cli::GlobalOptions;
+use crate::outcome::CommandFailure;
+
+/// The sources of configuration that the command line names. The last value of a key counts.
+pub(crate) fn config_sources(global: &GlobalOptions) -> Result<ConfigSources, CommandFailure> {
+    let mut sources = ConfigSources::new(Environment::from_process());
+    if let Some(file) = &global.config {
+        sources = sources.file(file);
+    }
+    if let Some(url) = &global.nats {
+        sources = sources.set("bus.mode", "nats").set("bus.nats.servers", url);
+    }
+    if let Some(url) = &global.s3 {
+        sources = sources
+            .set("store.mode", "s3")
+            .set_by("--s3", "store.s3.endpoint", url);
+    }
+    if let Some(folder) = &global.state {
+        sources = sources.set_by("--state", "state.folder", folder.to_string_lossy());
+    }
+    // After the options above: `--set` is the more exact wish.
+    for text in &global.overrides {
+        let flag: FieldOverride = text
+            .parse()
+            .map_err(|error| CommandFailure::Usage(format!("--set: {error}")))?;
+        sources.overrides.push(flag);
+    }
+    Ok(sources)
+}
+
+/// Reads the configuration for a command that runs no service for others, and checks it for all services. What only a
+/// listener needs, such as the key for tokens of the proxy, may be absent.
+pub(crate) fn load_config(sources: &ConfigSources) -> Result<LoadedConfig, CommandFailure> {
+    load_service_config(&without_listeners(sources.clone()))
+}
+
+/// Settings for services that only the command itself uses: they open no ports beside those of a running system.
+pub(super) fn without_listeners(sources: ConfigSources) -> ConfigSources {
+    sources
+        .set("http.listen", "")
+        .set("grpc.listen", "")
+        .set("egress-fetcher.proxy.listen", "")
+}
+
+/// Reads the configuration as a running system does, and checks it for all services, also for those that will not run.
+pub(crate) fn load_service_config(sources: &ConfigSources) -> Result<LoadedConfig, CommandFailure> {
+    all_services_host(sources.clone())
+        .load()
+        .map_err(|error| CommandFailure::Configuration(error.to_string()))
+}
+
+/// One section of the configuration, checked.
+pub(crate) fn config_section<S: dray_service::config::Section>(
+    loaded: &LoadedConfig,
+    name: &str,
+) -> Result<S, CommandFailure> {
+    loaded
+        .section(name)
+        .map_err(|error| CommandFailure::Configuration(error.to_string()))
+}
