@@ -2,7 +2,7 @@
 
 use dray_guard::proxy_token::ProxyIdentity;
 use dray_guard::{
-    CanonicalUrl, Code, PolicyStep, RequestKind, RequestView, RuleOwner, StepObserver as _,
+    CanonicalUrl, Code, PolicyStep, RequestKind, RequestView, RuleOwner, StepLog, StepObserver as _,
 };
 use dray_types::ErrorChain;
 
@@ -83,6 +83,8 @@ impl ForwardProxy {
             let is_approved = opened.approval_ends.is_some() && decision.needs_approval();
             if !decision.is_allowed() && !is_approved {
                 record.note_decision(Some(decision));
+                // It keeps the first judgement of a step, which was that of the request line.
+                record.steps = StepLog::default();
                 let verdict = Err(Code::PolicyDenied);
                 let _ = record
                     .steps
