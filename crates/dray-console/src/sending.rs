@@ -80,7 +80,7 @@ fn send_form(session: &ConsoleSession, location: &SandboxLocation, chat: &str) -
         form.stacked method="post" action=(SEND_PATH) {
             (token_field(session)) (location.hidden_fields(&location.path))
             // Chosen with the page: a form that is sent twice is one delivery.
-            input type="hidden" name=(OPERATION_FIELD) value=(OperationId::mint()) autocomplete="off";
+            input type="hidden" name=(OPERATION_FIELD) value=(OperationId::mint());
             label { "Message beside the file" textarea name="message" rows="3" maxlength=(MAX_MESSAGE_CHARACTERS) {} }
             label { input type="checkbox" name="as_document" value="1"; " As a document, also a picture or a film" }
             button { "Send to " (chat) }
