@@ -51,9 +51,11 @@ fn main() -> ExitCode {
             _ => interruption::run_command(command, cli.global.json).await,
         }
     });
+    // A client of `dray mcp` may keep standard input open after the server has ended.
+    let may_read_input = matches!(cli.command, DrayCommand::Mcp(_));
     let was_interrupted = matches!(ended, Err(CommandFailure::Interrupted(_)));
     let code = finish_command(ended, cli.global.json);
-    if was_interrupted {
+    if was_interrupted || may_read_input {
         // Without an end, for example, for a thread that waits for standard input.
         runtime.shutdown_timeout(interruption::TASK_TIMEOUT);
     } else {
