@@ -1,5 +1,7 @@
 //! Directories of sandboxes, and downloads and uploads of their files.
 
+use std::sync::{Arc, Mutex};
+
 use dray_proto::v1::{self, SandboxEntryKind};
 use dray_store::ArtifactLabel;
 use dray_types::{ByteSize, Claim, FaultCode, OperationId};
@@ -15,14 +17,12 @@ fn entry(path: &str, kind: SandboxEntryKind) -> v1::SandboxEntry {
     }
 }
 
-#[tokio::test]
-async fn a_file_is_sent_to_the_chat_of_its_session_once_however_often_its_form_is_sent() {
+/// The page with the form that sends a file of a session.
+const SEND_PAGE: &str = "/sandboxes/send?session=chat-1&path=%2Fwork%2Fa%26b.txt";
+
+/// A console beside a session with a chat. Returns the requests of delivery that arrive.
+async fn console_with_chat() -> (ConsoleFixture, Arc<Mutex<Vec<v1::SendFileRequested>>>) {
     let mut console = ConsoleFixture::new().await;
-    let mut trail = console
-        .bus
-        .events(dray_bus::EventFilter::new("dray.audit.console.>").from_start())
-        .await
-        .unwrap();
     console
         .respond::<v1::ShowSessionRequest>(|request| {
             let chat = (request.session == "chat-1").then(|| v1::ChatTarget {
@@ -37,8 +37,8 @@ async fn a_file_is_sent_to_the_chat_of_its_session_once_however_often_its_form_i
             })
         })
         .await;
-    let seen = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
-    let requests = std::sync::Arc::clone(&seen);
+    let received = Arc::new(Mutex::new(Vec::new()));
+    let requests = Arc::clone(&received);
     console
         .respond::<v1::SendFileRequested>(move |request| {
             let mut requests = requests.lock().unwrap();
@@ -49,31 +49,42 @@ async fn a_file_is_sent_to_the_chat_of_its_session_once_however_often_its_form_i
             })
         })
         .await;
-    let login = console.log_in(ConsoleRole::Act).await;
-    let path = "/sandboxes/send?session=chat-1&path=%2Fwork%2Fa%26b.txt";
-    let page = console.get(path, Some(&login)).await;
+    (console, received)
+}
+
+/// The operation that the page of a file puts into its form.
+async fn operation_of_form(console: &ConsoleFixture, login: &Login) -> String {
+    let page = console.get(SEND_PAGE, Some(login)).await;
     assert!(page.body.contains("Send to telegram:42"), "{page:?}");
     assert!(page.body.contains("/work/a&amp;b.txt"), "{page:?}");
     let (_, rest) = page.body.split_once("name=\"operation\" value=\"").unwrap();
-    let operation = rest.split('"').next().unwrap();
-    let form = format!(
+    rest.split('"').next().unwrap().to_owned()
+}
+
+fn send_form(operation: &str) -> String {
+    format!(
         "session=chat-1&path=%2Fwork%2Fa%26b.txt&message=Here&as_document=1&operation={operation}"
-    );
+    )
+}
+
+#[tokio::test]
+async fn a_file_is_sent_to_the_chat_of_its_session_once_however_often_its_form_is_sent() {
+    let (mut console, received) = console_with_chat().await;
+    let audits = dray_bus::EventFilter::new("dray.audit.console.>").from_start();
+    let mut trail = console.bus.events(audits).await.unwrap();
+    let login = console.log_in(ConsoleRole::Act).await;
+    let operation = operation_of_form(&console, &login).await;
+    let form = send_form(&operation);
     let sent = console.post("/sandboxes/send", &login, &form).await;
     assert_eq!(sent.status, 303, "{sent:?}");
     assert_eq!(sent.header("location"), Some("/operations/d-1"));
     // A person who went back and changed the message must not take the first delivery for a second one.
     let repeated = console.post("/sandboxes/send", &login, &form).await;
     assert_eq!(repeated.status, 200, "{repeated:?}");
-    assert!(
-        repeated.body.contains("nothing was sent a second time"),
-        "{repeated:?}"
-    );
-    assert!(
-        repeated.body.contains("href=\"/operations/d-1\""),
-        "{repeated:?}"
-    );
-    let request = seen.lock().unwrap().drain(..).next().unwrap();
+    for part in ["nothing was sent a second time", "href=\"/operations/d-1\""] {
+        assert!(repeated.body.contains(part), "{repeated:?}");
+    }
+    let request = received.lock().unwrap().drain(..).next().unwrap();
     assert_eq!(request.paths, [b"/work/a&b.txt".to_vec()]);
     assert_eq!(
         (request.session.as_str(), request.message.as_str()),
@@ -88,41 +99,42 @@ async fn a_file_is_sent_to_the_chat_of_its_session_once_however_often_its_form_i
             break event;
         }
     };
-    assert_eq!(event.headers.get("Dray-Operation"), Some(operation));
-    // Neither another page of the same file nor a look has the operation or the right of this one.
-    let again = console.get(path, Some(&login)).await;
-    assert!(!again.body.contains(operation), "{again:?}");
-    let looking = console.log_in(ConsoleRole::Look).await;
-    assert_eq!(console.get(path, Some(&looking)).await.status, 403);
     assert_eq!(
-        console
-            .post("/sandboxes/send", &looking, &form)
-            .await
-            .status,
-        403
+        event.headers.get("Dray-Operation"),
+        Some(operation.as_str())
     );
-    for (path, status) in [
-        ("/sandboxes/send?session=none&path=a", 404),
-        ("/sandboxes/send?sandbox=docker:web&path=a", 400),
-        ("/sandboxes/send?session=chat-1", 400),
+    // Another page of the same file has an operation of its own.
+    assert_ne!(operation_of_form(&console, &login).await, operation);
+}
+
+#[tokio::test]
+async fn a_file_is_not_sent_without_the_right_a_chat_or_a_complete_form() {
+    let (mut console, received) = console_with_chat().await;
+    let login = console.log_in(ConsoleRole::Act).await;
+    let operation = operation_of_form(&console, &login).await;
+    let looking = console.log_in(ConsoleRole::Look).await;
+    assert_eq!(console.get(SEND_PAGE, Some(&looking)).await.status, 403);
+    let form = send_form(&operation);
+    let forbidden = console.post("/sandboxes/send", &looking, &form).await;
+    assert_eq!(forbidden.status, 403);
+    for (query, status) in [
+        ("session=none&path=a", 404),
+        ("sandbox=docker:web&path=a", 400),
+        ("session=chat-1", 400),
     ] {
-        assert_eq!(
-            console.get(path, Some(&login)).await.status,
-            status,
-            "{path}"
-        );
+        let path = format!("/sandboxes/send?{query}");
+        let page = console.get(&path, Some(&login)).await;
+        assert_eq!(page.status, status, "{query}");
     }
+    let long_message = "a".repeat(4_001);
     for form in [
         "session=chat-1&path=a&operation=",
-        &format!(
-            "session=chat-1&path=a&operation={operation}&message={}",
-            "a".repeat(4_001)
-        ),
+        &format!("session=chat-1&path=a&operation={operation}&message={long_message}"),
     ] {
         let refused = console.post("/sandboxes/send", &login, form).await;
         assert!([400, 413].contains(&refused.status), "{refused:?}");
     }
-    assert!(seen.lock().unwrap().is_empty());
+    assert!(received.lock().unwrap().is_empty());
 }
 
 fn file_form(token: &str, file_name: &str, content: &str) -> String {

@@ -18,7 +18,7 @@ pub(crate) const PART_FIELD: &str = "part";
 /// replaces it by the file.
 pub(crate) const FILE_ID_FIELD: &str = "dray_file";
 
-/// Field of a picture: how closely the model looks at it (OpenAI, "Images and vision").
+/// Field of a picture: how closely the model looks at it (`OpenAI`, "Images and vision").
 pub(crate) const DETAIL_FIELD: &str = "detail";
 
 /// Adds the files in the parts of a message to its attachments. `index` is its place in the request. With `has_dial`,

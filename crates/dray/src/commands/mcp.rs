@@ -81,7 +81,7 @@ async fn serve(global: &GlobalOptions, mcp: &McpArgs) -> Result<(), CommandFailu
     if endpoint.is_none() && tickets.is_none() {
         return Box::pin(serve_while_starting(mcp, &global, root, chats, signals)).await;
     }
-    let opening = SystemConnection::open(&global, &MCP_SERVICES);
+    let opening = Box::pin(SystemConnection::open(&global, &MCP_SERVICES));
     let system = match interruption::until_signal(&mut signals, opening).await {
         // A signal is the ordinary end of a server.
         Err(CommandFailure::Interrupted(_)) => return Ok(()),

@@ -57,7 +57,7 @@ fn find_holder(file: &File) -> Option<String> {
     })
 }
 
-/// Finds the holder of the lock of an inode in the text of `/proc/locks` (proc_locks(5)).
+/// Finds the holder of the lock of an inode in the text of `/proc/locks` (`proc_locks(5)`).
 fn holder_in(locks: &str, device: u64, inode: u64) -> Option<u32> {
     // The two numbers of a device, as in makedev(3).
     let major = ((device >> 8) & 0xfff) | ((device >> 32) & 0xffff_f000);

@@ -138,12 +138,12 @@ fn last_refusal(
 ) -> Option<ProxyRefusal> {
     match (outcome, limit) {
         (KeptOutcome::Answered { .. }, _) => None,
-        (KeptOutcome::Refused(refusal @ ProxyRefusal::Guard(..)), _) => Some(refusal),
+        (KeptOutcome::Refused(refusal @ ProxyRefusal::Guard(..)), _)
+        | (KeptOutcome::Refused(refusal), None) => Some(refusal),
         // A limit shows as a broken connection in the layers above.
         (KeptOutcome::Refused(_) | KeptOutcome::Unanswered { .. }, Some(limit)) => {
             Some(ProxyRefusal::of_limit(limit))
         }
-        (KeptOutcome::Refused(refusal), None) => Some(refusal),
         (KeptOutcome::Unanswered { .. }, None) => Some(ProxyRefusal::Response),
         // The head of the response is on its way to the client.
         (KeptOutcome::Broken, _) if status.is_some() => None,
