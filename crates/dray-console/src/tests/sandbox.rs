@@ -69,7 +69,7 @@ fn send_form(operation: &str) -> String {
 
 #[tokio::test]
 async fn a_file_is_sent_to_the_chat_of_its_session_once_however_often_its_form_is_sent() {
-    let (mut console, received) = console_with_chat().await;
+    let (console, received) = console_with_chat().await;
     let audits = dray_bus::EventFilter::new("dray.audit.console.>").from_start();
     let mut trail = console.bus.events(audits).await.unwrap();
     let login = console.log_in(ConsoleRole::Act).await;
@@ -109,7 +109,7 @@ async fn a_file_is_sent_to_the_chat_of_its_session_once_however_often_its_form_i
 
 #[tokio::test]
 async fn a_file_is_not_sent_without_the_right_a_chat_or_a_complete_form() {
-    let (mut console, received) = console_with_chat().await;
+    let (console, received) = console_with_chat().await;
     let login = console.log_in(ConsoleRole::Act).await;
     let operation = operation_of_form(&console, &login).await;
     let looking = console.log_in(ConsoleRole::Look).await;

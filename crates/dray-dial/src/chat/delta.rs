@@ -231,7 +231,10 @@ mod tests {
         for member in ["delta", "message"] {
             let chunk = json!({"choices": [{"finish_reason": "function_call",
                 member: {"content": null, "function_call": call}}]});
-            assert_eq!(ChunkDelta::read(&chunk).tool_calls, std::slice::from_ref(&expected));
+            assert_eq!(
+                ChunkDelta::read(&chunk).tool_calls,
+                std::slice::from_ref(&expected)
+            );
         }
         let both = json!({"choices": [{"delta": {
             "function_call": call, "tool_calls": [{"id": "a", "function": {"name": "g"}}]}}]});
