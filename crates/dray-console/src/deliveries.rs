@@ -204,7 +204,7 @@ fn preview_sentences(receipt: &v1::PreviewReceipt) -> Vec<String> {
 enum ResendOffer {
     /// Those that did not certainly arrive.
     Undelivered,
-    /// All, because the platform refused the others for good: a person may have mended the cause, such as a wrong chat.
+    /// All, because the platform refused the others for good: a person may have corrected the cause, such as a wrong chat.
     All,
 }
 

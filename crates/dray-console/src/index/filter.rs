@@ -8,10 +8,11 @@ use crate::text;
 use super::row::{EventRow, RowOutcome};
 
 /// Services that publish events.
-pub(crate) const EVENT_SERVICES: [&str; 5] = [
+pub(crate) const EVENT_SERVICES: [&str; 6] = [
     "console",
     "egress-fetcher",
     "file-resolver",
+    "orchestrator",
     "platform-delivery",
     "sandbox-transfer",
 ];

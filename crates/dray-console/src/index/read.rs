@@ -52,9 +52,10 @@ pub(super) fn read_row(event: &ObservedEvent, source: EventSource) -> EventRow {
 fn service_of(area: &str) -> &'static str {
     match area {
         "toolcall" => "file-resolver",
-        "egress" => "egress-fetcher",
+        "egress" | "question" => "egress-fetcher",
         "sandbox" | "preview" => "sandbox-transfer",
         "console" => "console",
+        "approval" => "orchestrator",
         "inbound" => "platform-delivery",
         _ if area.starts_with("delivery") => "platform-delivery",
         _ => "",

@@ -216,7 +216,7 @@ impl KeptTarget {
         S: AsyncRead + AsyncWrite + Send + Unpin,
     {
         self.interim.restart();
-        let exchange = Exchange {
+        let exchange = KeptExchange {
             request,
             was_used: std::mem::replace(&mut self.is_used, true),
             received: self.inner_counts.from_now(),
@@ -239,7 +239,7 @@ impl KeptTarget {
 }
 
 /// One request and one response.
-struct Exchange<'a> {
+struct KeptExchange<'a> {
     request: KeptRequest<'a>,
     /// Whether the connection carried a request before.
     was_used: bool,
@@ -249,7 +249,7 @@ struct Exchange<'a> {
     counts: ByteCounts,
 }
 
-impl Exchange<'_> {
+impl KeptExchange<'_> {
     async fn run<S>(
         self,
         client: &mut ClientStream<S>,

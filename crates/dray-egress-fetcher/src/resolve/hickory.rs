@@ -137,8 +137,8 @@ impl HickoryResolver {
     }
 
     /// Asks one question: first the preferred server, then the next one after [`HEDGE_DELAY`] or as soon as one has
-    /// failed, and so on, concurrently. Those that are not trusted come last, after [`UNTRUSTED_HEDGE_DELAY`]. The first valid response of any server counts. It has no deadline of its own;
-    /// the caller sets one.
+    /// failed, and so on, concurrently. Those that are not trusted come last, after [`UNTRUSTED_HEDGE_DELAY`]. The first
+    /// valid response of any server counts. It has no deadline of its own; the caller sets one.
     async fn ask(&self, name: &Name, kind: RecordType) -> Result<AnsweredQuery, DnsError> {
         // Only a hint for the order of the servers, so no other data depends on it.
         let first = self.preferred.load(Ordering::Relaxed);

@@ -5,13 +5,13 @@ use dray_proto::v1::DecideInChatReply;
 use super::{ApprovalDecision, ApprovalRecord, Decider};
 
 /// Said to a person whose press decided.
-const RECORDED: &str = "Your answer is recorded.";
+const RECORDED_NOTICE: &str = "Your answer is recorded.";
 /// Said to a person whose press came later.
 const DECIDED_BEFORE: &str = "This was decided before; your answer changes nothing.";
 /// Said while no request has used a decision.
 const NOT_USED_YET: &str = "The request has not used the decision yet; the message of the question will show whether it did.";
 /// Said of a decision that no request used.
-const LAPSED: &str = "The request had ended before it used this: the call is not made.";
+const LAPSED_NOTICE: &str = "The request had ended before it used this: the call is not made.";
 
 /// What the chat shows about a decision.
 fn outcome_text(record: &ApprovalRecord) -> String {
@@ -25,7 +25,7 @@ fn outcome_text(record: &ApprovalRecord) -> String {
             "Approved"
         };
         let by = by.as_deref().unwrap_or("the caller");
-        return format!("{word} by {by}, {time}. {LAPSED}");
+        return format!("{word} by {by}, {time}. {LAPSED_NOTICE}");
     }
     if record.questions.is_some() {
         return answer_outcome(record, by.as_deref(), &time);
@@ -78,8 +78,8 @@ fn shown_decider(decider: &Decider) -> String {
 pub(super) fn decided_reply(record: &ApprovalRecord, is_new: bool) -> DecideInChatReply {
     let outcome = outcome_text(record);
     let notice = match (is_new, record.is_lapsed) {
-        (true, false) => RECORDED.to_owned(),
-        (true, true) => format!("{RECORDED} {LAPSED}"),
+        (true, false) => RECORDED_NOTICE.to_owned(),
+        (true, true) => format!("{RECORDED_NOTICE} {LAPSED_NOTICE}"),
         (false, _) => format!("{DECIDED_BEFORE} {outcome}"),
     };
     DecideInChatReply {
@@ -91,7 +91,11 @@ pub(super) fn decided_reply(record: &ApprovalRecord, is_new: bool) -> DecideInCh
 
 /// The reply while no request has used a decision. It leaves the message of the question open.
 pub(super) fn unused_reply(is_new: bool) -> DecideInChatReply {
-    let begin = if is_new { RECORDED } else { DECIDED_BEFORE };
+    let begin = if is_new {
+        RECORDED_NOTICE
+    } else {
+        DECIDED_BEFORE
+    };
     DecideInChatReply {
         recorded: is_new,
         ..notice(&format!("{begin} {NOT_USED_YET}"))

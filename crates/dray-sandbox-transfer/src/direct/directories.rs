@@ -51,15 +51,15 @@ impl DirectSandbox {
                 .as_ref()
                 .map(|known| placement(known, &root_path, &below))
             {
-                Some(Placement::Exists) => {}
-                Some(Placement::Free) => {
+                Some(PlaceState::Exists) => {}
+                Some(PlaceState::Free) => {
                     policy
                         .check(&below, TransferDirection::Inbound)
                         .map_err(dray_sandbox::Error::from)?;
                     missing.push(below);
                 }
                 // A link may lead elsewhere, so the engine resolves it and checks the result.
-                Some(Placement::Blocked) | None => {
+                Some(PlaceState::Blocked) | None => {
                     engine
                         .make_directory(policy, &self.opened.path(path)?)
                         .await?;
@@ -107,7 +107,7 @@ impl DirectSandbox {
 
 /// What stands at the place of a new directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Placement {
+enum PlaceState {
     /// The directory itself.
     Exists,
     /// Nothing, and its parents are directories or missing too.
@@ -120,18 +120,18 @@ fn placement(
     known: &HashMap<SandboxPath, FileKind>,
     root: &SandboxPath,
     path: &SandboxPath,
-) -> Placement {
+) -> PlaceState {
     let mut part = path.clone();
     while part != *root && part != SandboxPath::root() {
         match known.get(&part) {
-            Some(FileKind::Directory) if part == *path => return Placement::Exists,
+            Some(FileKind::Directory) if part == *path => return PlaceState::Exists,
             // Its parents are directories, because the listing follows no link.
-            Some(FileKind::Directory) => return Placement::Free,
-            Some(_) => return Placement::Blocked,
+            Some(FileKind::Directory) => return PlaceState::Free,
+            Some(_) => return PlaceState::Blocked,
             None => part = part.parent(),
         }
     }
-    Placement::Free
+    PlaceState::Free
 }
 
 /// The directories that hold none of the others; their parents are made with them.
@@ -179,11 +179,11 @@ mod tests {
             (path("/r/d/f"), FileKind::File),
         ]);
         let placed = |text: &str| placement(&known, &path("/r"), &path(text));
-        assert_eq!(placed("/r/d"), Placement::Exists);
-        assert_eq!(placed("/r/d/new/er"), Placement::Free);
-        assert_eq!(placed("/r/new"), Placement::Free);
-        assert_eq!(placed("/r/l"), Placement::Blocked);
-        assert_eq!(placed("/r/l/x/y"), Placement::Blocked);
-        assert_eq!(placed("/r/d/f/x"), Placement::Blocked);
+        assert_eq!(placed("/r/d"), PlaceState::Exists);
+        assert_eq!(placed("/r/d/new/er"), PlaceState::Free);
+        assert_eq!(placed("/r/new"), PlaceState::Free);
+        assert_eq!(placed("/r/l"), PlaceState::Blocked);
+        assert_eq!(placed("/r/l/x/y"), PlaceState::Blocked);
+        assert_eq!(placed("/r/d/f/x"), PlaceState::Blocked);
     }
 }

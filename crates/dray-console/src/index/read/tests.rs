@@ -29,6 +29,27 @@ fn row<M: Message + Name>(subject: &str, message: &M) -> EventRow {
 }
 
 #[test]
+fn the_service_of_every_row_can_be_chosen_in_the_filter() {
+    for (area, service) in [
+        ("approval", "orchestrator"),
+        ("console", "console"),
+        ("delivery-slack", "platform-delivery"),
+        ("egress", "egress-fetcher"),
+        ("inbound", "platform-delivery"),
+        ("preview", "sandbox-transfer"),
+        ("question", "egress-fetcher"),
+        ("sandbox", "sandbox-transfer"),
+        ("toolcall", "file-resolver"),
+    ] {
+        assert_eq!(service_of(area), service, "{area}");
+        assert!(
+            crate::index::EVENT_SERVICES.contains(&service),
+            "{service} is not in the filter"
+        );
+    }
+}
+
+#[test]
 fn a_refused_fetch_names_its_reason_and_an_allowed_one_its_address() {
     let mut audit = v1::EgressAudit {
         url_scheme: "https".to_owned(),
