@@ -16,7 +16,7 @@ pub(crate) struct BenchComparison {
     pub(crate) target: RatioTarget,
 }
 
-/// Target of a ratio.
+/// The bound that the ratio of two measurements should meet.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum RatioTarget {
     /// Our time divided by the other's, at most this.

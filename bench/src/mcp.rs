@@ -24,7 +24,7 @@ const START_COUNT: usize = 21;
 const READ_COUNT: usize = 200;
 /// Concurrent connections over HTTP.
 const CONNECTION_COUNT: usize = 8;
-/// Calls of one connection.
+/// Calls that one connection makes in sequence.
 const CALLS_PER_CONNECTION: usize = 250;
 /// The file of ten bytes that is read.
 const SMALL_FILE: &str = "note.txt";

@@ -36,7 +36,7 @@ use super::target::{EgressTarget, TARGET_NAME};
 use crate::support;
 use crate::support::service_process::ServiceProcess;
 
-/// The key of tokens.
+/// Key with which the service signs tokens of the proxy.
 const TOKEN_KEY: &str = "the key of these tokens, 32 bytes or more";
 /// Number of clients that open tunnels without a pause.
 const TUNNEL_CLIENTS: usize = 4;

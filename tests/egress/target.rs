@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use crate::support;
 
-/// The name of the target.
+/// Host name that the resolver of the test knows.
 pub(crate) const TARGET_NAME: &str = "files.example.org";
 
 /// The reports of the target, each with the port of a connection: `received` at its first byte, `ended` at its end.

@@ -16,7 +16,7 @@ use prost_types::{
 
 use crate::generate::{SERVICE_AREAS, kebab_case};
 
-/// Directory of the package.
+/// Where the generated modules go, from the root of the repository.
 const PACKAGE_DIRECTORY: &str = "clients/python/src/drayage";
 /// Package of the contracts.
 const PROTO_PACKAGE: &str = "dray.v1";

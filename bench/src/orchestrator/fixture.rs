@@ -19,7 +19,7 @@ use futures_util::future::BoxFuture;
 use opentelemetry::metrics::MeterProvider as _;
 use serde_json::{Value, json};
 
-/// Times of one turn.
+/// Durations within one turn, from its request.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TurnTiming {
     /// Time until the first chunk of text.

@@ -10,7 +10,7 @@ use super::target::{ECHO_ORDER, HTTP_PORT, RESPONSE_BODY, TUNNEL_PORT};
 
 /// Bytes of a small exchange in a tunnel.
 const EXCHANGE_BYTES: u64 = 64;
-/// Buffer of a download.
+/// Most bytes that one read of a download takes.
 const DOWNLOAD_BUFFER_BYTES: usize = 256 << 10;
 /// Most bytes of the response to `CONNECT`.
 const MAX_HEAD_BYTES: usize = 4 << 10;

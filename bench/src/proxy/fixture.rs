@@ -21,7 +21,7 @@ const HOST_ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 79, 0, 1);
 pub(super) const TARGET_ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 79, 0, 2);
 /// Start of the names of namespaces; the id of the measuring process follows.
 const NAMESPACE_PREFIX: &str = "dray-bench-";
-/// The key of tokens.
+/// Key with which the proxy signs the tokens of clients.
 const TOKEN_KEY: &str = "the key of this measurement, 32 bytes or more";
 /// Time for a program to listen.
 const START_TIMEOUT: Duration = Duration::from_mins(1);

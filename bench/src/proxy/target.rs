@@ -9,7 +9,7 @@ use tokio::net::{TcpListener, TcpStream};
 
 use crate::print_line;
 
-/// Port of tunnels.
+/// Port to which clients open tunnels with `CONNECT` or SOCKS5.
 pub(super) const TUNNEL_PORT: u16 = 443;
 /// Port of plain requests.
 pub(super) const HTTP_PORT: u16 = 80;

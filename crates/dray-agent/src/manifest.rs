@@ -110,7 +110,7 @@ pub enum Context {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(tag = "type", rename_all = "kebab-case")]
 pub enum SkillRef {
-    /// A prompt of DIAL.
+    /// A prompt that DIAL Core stores.
     DialPrompt {
         /// The prompt, `prompts/{bucket}/{path}`.
         url: String,

@@ -15,7 +15,7 @@ pub mod shape;
 pub enum Role {
     /// Instructions for the model; only the first message.
     System,
-    /// The user.
+    /// What the user wrote.
     User,
     /// The model.
     Assistant,

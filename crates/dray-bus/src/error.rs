@@ -268,7 +268,7 @@ pub enum PublishError {
     /// The message was not stored, and storing it again would fail in the same way: a programming error.
     #[error("the message for `{subject}` cannot be stored")]
     Refused {
-        /// The subject.
+        /// Subject to which it was published.
         subject: String,
         /// Why.
         #[source]

@@ -33,7 +33,7 @@ const MAX_CHECK_DELAY: Duration = Duration::from_secs(30);
 const PULL_BATCH: usize = 64;
 /// How long a pull waits for available messages.
 const PULL_TIMEOUT: Duration = Duration::from_millis(200);
-/// Advisories that are remembered.
+/// Most advisories that are remembered, so that a repeated one ends no work twice.
 const MAX_REMEMBERED_ADVISORIES: usize = 10_000;
 
 type RejectionBuilder = fn(&[u8], &OperationId, &Fault) -> Option<RecordedEvent>;

@@ -31,7 +31,7 @@ use crate::session::ConsoleSession;
 use crate::state::ConsoleState;
 use crate::text::{duration_text, file_path, operation_path, shown, time_element};
 
-/// Files on one page.
+/// Most files that one page shows.
 const PAGE_FILES: u32 = 50;
 /// Number of newest deliveries from which the list takes names and media types.
 const MAX_LABEL_DELIVERIES: u32 = 100;

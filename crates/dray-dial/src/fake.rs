@@ -37,7 +37,7 @@ pub struct ChatRequest {
     pub deployment: String,
     /// Names of the caller's forwarded headers; `None` for all.
     pub headers: Option<Vec<String>>,
-    /// The body.
+    /// The JSON body as it was sent.
     pub body: Value,
 }
 

@@ -39,7 +39,7 @@ struct SessionQuestions {
     questions: Vec<QuestionRecord>,
 }
 
-/// One question.
+/// A question as it is stored for all replicas.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct QuestionRecord {
     number: u64,

@@ -56,7 +56,7 @@ pub struct AppPolicy {
 /// The kind of a request, which decides what the rules can see of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum RequestKind {
-    /// A fetch.
+    /// A file that egress-fetcher itself requests.
     #[default]
     Fetch,
     /// A request through the proxy, with its method.
@@ -111,7 +111,7 @@ pub struct CallerRules {
 pub struct HostGrant {
     /// The canonical host.
     pub host: Host,
-    /// The port.
+    /// The TCP port.
     pub port: u16,
 }
 

@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::failure;
 use crate::options::ToolName;
 
-/// Arguments of `read`.
+/// What the tool `read` takes.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ReadArguments {
@@ -28,7 +28,7 @@ pub(crate) struct ReadArguments {
     pub(crate) max_tokens: Option<u64>,
 }
 
-/// Arguments of `fetch`.
+/// What the tool `fetch` takes.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct FetchArguments {
@@ -37,7 +37,7 @@ pub(crate) struct FetchArguments {
     pub(crate) max_bytes: u64,
 }
 
-/// Arguments of `list`.
+/// What the tool `list` takes.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ListArguments {
@@ -53,7 +53,7 @@ fn current_directory() -> String {
     ".".to_owned()
 }
 
-/// Arguments of `get`.
+/// What the tool `get` takes.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct GetArguments {
@@ -62,7 +62,7 @@ pub(crate) struct GetArguments {
     pub(crate) to: Option<String>,
 }
 
-/// Arguments of `put`.
+/// What the tool `put` takes.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct PutArguments {
@@ -108,7 +108,7 @@ pub(crate) struct SendArguments {
     pub(crate) wait_seconds: Option<u64>,
 }
 
-/// Arguments of `receipts`.
+/// What the tool `receipts` takes.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ReceiptsArguments {

@@ -25,7 +25,7 @@ use url::Url;
 use crate::auth::{AuthLayer, AuthOptions, Authenticator, check_request, metadata_router};
 use crate::{McpServer, ServiceClient};
 
-/// Path of the endpoint.
+/// URL path at which clients send their messages.
 const ENDPOINT_PATH: &str = "/mcp";
 /// Largest request: arguments refer to files and do not contain them.
 const MAX_REQUEST_BYTES: usize = 1024 * 1024;

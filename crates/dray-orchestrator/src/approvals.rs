@@ -74,7 +74,7 @@ impl ApprovalDecision {
     }
 }
 
-/// The record of an approval.
+/// A tool call that waits for a person, as it is stored for all replicas.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct ApprovalRecord {
     /// Token of the paused turn with the call.

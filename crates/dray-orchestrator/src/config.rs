@@ -189,7 +189,7 @@ pub enum AnswerFiles {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum StageLevel {
-    /// None.
+    /// No stage is shown.
     None,
     /// Those of failures.
     Error,

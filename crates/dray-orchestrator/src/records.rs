@@ -44,7 +44,7 @@ pub(crate) enum RecordKind {
     SignInNewest,
     /// A sign-in that waits for its code.
     SignInCode,
-    /// Tokens of a sign-in.
+    /// Access and refresh token that a completed sign-in returned.
     SignInTokens,
     /// The permission to renew tokens, which one replica has at a time.
     SignInRenewal,

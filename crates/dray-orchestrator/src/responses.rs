@@ -57,7 +57,7 @@ pub(crate) enum ResponseStatus {
     Completed,
     /// A limit or a filter ended it.
     Incomplete,
-    /// It has failed.
+    /// A fault ended it.
     Failed,
     /// Its client ended it.
     Cancelled,

@@ -48,7 +48,7 @@ struct SealedRecord {
     sealed: String,
 }
 
-/// A page that is open.
+/// A sign-in whose page was given out and has not come back.
 #[derive(Serialize, Deserialize)]
 struct OpenPage {
     owner: SignInOwner,

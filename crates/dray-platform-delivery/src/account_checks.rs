@@ -34,7 +34,7 @@ const MAX_CHECKED_ACCOUNTS: usize = 100;
 /// Most characters of a name or a reason that a platform gave.
 const MAX_TEXT_CHARACTERS: usize = 160;
 
-/// Checks accounts.
+/// Asks each platform whether the credentials of an account are valid.
 #[derive(Debug)]
 pub(crate) struct AccountChecker {
     pub(crate) accounts: AccountRegistry,

@@ -46,7 +46,7 @@ pub struct QueuePosition {
     pub is_new: bool,
 }
 
-/// The record of one chat.
+/// The order of one chat, as it is stored for all replicas.
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct ChatQueueRecord {
     /// The largest number so far.

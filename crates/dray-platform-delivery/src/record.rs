@@ -259,7 +259,7 @@ const STORED_FILE_NAME: &str = "file";
 /// One delivery. Only a compare-and-set of [`crate::records::RecordStore`] changes it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct DeliveryRecord {
-    /// Its id.
+    /// Identifies it within its tenant.
     pub delivery_id: String,
     /// Its session; empty for none.
     pub session: String,
@@ -292,7 +292,7 @@ pub struct DeliveryRecord {
     /// Unix milliseconds at which it continues; 0 if it does not wait. After its end, when that was to be published; 0
     /// if it is.
     pub due_at_ms: u64,
-    /// What it waits for.
+    /// Why it does not continue now; `None` while it is worked on.
     pub waiting: Option<WaitingReason>,
     /// How often it was put back to wait.
     pub rounds: u32,
@@ -348,7 +348,7 @@ impl DeliveryRecord {
 /// The content of the first record of a delivery.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct DeliveryStart {
-    /// Its id.
+    /// Identifies it within its tenant.
     pub delivery_id: String,
     /// Its session; empty for none.
     pub session: String,

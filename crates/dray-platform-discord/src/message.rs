@@ -10,7 +10,7 @@ use crate::options::DiscordOptions;
 
 /// Types of messages that people write: a plain one and a reply. Others are notices, such as joins and pins.
 const USER_MESSAGE_TYPES: [u64; 2] = [0, 19];
-/// Flag of a voice message.
+/// `IS_VOICE_MESSAGE` in a message's `flags`.
 const VOICE_MESSAGE_FLAG: u64 = 8192;
 /// Longest reference of an attachment, in bytes; it is stored with the message.
 const MAX_REFERENCE_BYTES: usize = 1024;

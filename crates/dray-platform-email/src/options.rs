@@ -45,7 +45,7 @@ pub struct EmailOptions {
     pub security: ConnectionSecurity,
     /// User name; without it the client does not log in.
     pub username: String,
-    /// Password.
+    /// What the user logs in with.
     pub password: Secret,
     /// Sender: `bot@example.org` or `Name <bot@example.org>`. Required.
     pub from: String,

@@ -38,7 +38,7 @@ pub struct WebhookOptions {
     pub answer_timeout: Period,
 }
 
-/// One address.
+/// A receiver, to which deliveries refer by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct WebhookAddress {

@@ -146,7 +146,7 @@ pub enum Route {
     Image,
     /// A text with the link to a file.
     Link,
-    /// A text.
+    /// Characters alone, without a file.
     Text,
     /// The notice about failures; platforms send it as a text.
     Notice,

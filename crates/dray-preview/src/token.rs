@@ -10,7 +10,7 @@ use subtle::ConstantTimeEq as _;
 
 /// Bytes of the name of a record.
 const KEY_BYTES: usize = 16;
-/// Bytes of a secret.
+/// Random bytes of a secret, 256 bits, too many to guess.
 const SECRET_BYTES: usize = 32;
 
 /// Identifies the record of one tenant and one sandbox reference, without containing the name of either.

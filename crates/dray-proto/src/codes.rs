@@ -271,7 +271,7 @@ impl v1::DeliveredFile {
         }
     }
 
-    /// Sets the state.
+    /// Writes the code and the name that older readers compare.
     pub fn set_file_state(&mut self, state: FileState) {
         self.state_code = state.into();
         state.name().clone_into(&mut self.state);
@@ -289,7 +289,7 @@ impl v1::DeliveredFile {
         displayed_name(&DeliveryRoute::read(self.route_code, &self.route))
     }
 
-    /// Sets the route.
+    /// Writes the code and the name that older readers compare.
     pub fn set_route_taken(&mut self, route: DeliveryRoute) {
         self.route_code = route.into();
         route.name().clone_into(&mut self.route);
@@ -409,7 +409,7 @@ impl v1::DeliveryProgressed {
         displayed_name(&DeliveryStage::read(self.stage_code, &self.stage))
     }
 
-    /// Sets the stage.
+    /// Writes the code and the name that older readers compare.
     pub fn set_delivery_stage(&mut self, stage: DeliveryStage) {
         self.stage_code = stage.into();
         stage.name().clone_into(&mut self.stage);

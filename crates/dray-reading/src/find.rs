@@ -3,7 +3,7 @@
 
 use dray_documents::markdown::Part;
 
-/// Hits that are shown.
+/// Most hits that one search lists; the others are counted.
 const MAX_SHOWN_HITS: usize = 50;
 /// Characters around a hit that are shown, to either side.
 const CONTEXT_CHARACTERS: usize = 120;

@@ -18,7 +18,7 @@ const MAX_TRAILER_BYTES: usize = 4096;
 /// Bytes of compressed text that are decoded in one step.
 const DECODE_STEP_BYTES: usize = 4096;
 
-/// The coding of the content.
+/// How the program's output carries the file.
 enum ContentCoding {
     Raw,
     Text(TextDecoder),

@@ -14,7 +14,7 @@ use tonic::transport::{Certificate, ClientTlsConfig};
 pub struct Config {
     /// Id of the token (`ak-…`). Without one no sandbox can be reached.
     pub token_id: String,
-    /// Secret of the token (`as-…`).
+    /// The other half of the token, `as-…`. Required with `token_id`.
     #[schemars(with = "String")]
     pub token_secret: Secret,
     /// URL of the provider: `https://HOST[:PORT]`, or `http://` for a fake server on this host.

@@ -129,7 +129,7 @@ struct ChannelRequest {
     input: CommandInput,
 }
 
-/// The input of a command.
+/// What a command reads from its standard input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum CommandInput {
     None,

@@ -22,7 +22,7 @@ pub enum Error {
     /// The session is unknown.
     #[error("the session is unknown")]
     NoSession,
-    /// The record of the session is not a session.
+    /// The stored bytes do not decode as a session.
     #[error("the record of the session cannot be decoded")]
     InvalidSessionRecord(#[source] prost::DecodeError),
     /// The record of the session's uploads is not a list of uploads.

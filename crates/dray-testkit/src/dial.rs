@@ -158,7 +158,7 @@ impl DialCore {
         self.lock().files.get(path).map(|file| file.content.clone())
     }
 
-    /// Injects a fault for one file.
+    /// Makes requests for the file `path` meet `fault` until it is removed.
     pub fn inject_file_fault(&self, path: impl Into<String>, fault: InjectedFault) {
         self.lock().file_faults.insert(path.into(), fault);
     }

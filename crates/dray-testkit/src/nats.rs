@@ -28,7 +28,7 @@ pub struct NatsServer {
     directory: tempfile::TempDir,
 }
 
-/// The options of a server.
+/// Configuration text and data directory of a nats-server.
 #[derive(Clone, Debug, Default)]
 pub struct NatsServerOptions {
     config: String,

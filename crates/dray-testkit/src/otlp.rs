@@ -24,12 +24,12 @@ const TRACE_EXPORT_PATH: &str = "/opentelemetry.proto.collector.trace.v1.TraceSe
 /// Bytes before a message of gRPC: a flag and the length.
 const FRAME_HEAD_BYTES: usize = 5;
 
-/// A received span.
+/// A span that a service exported to the collector.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReceivedSpan {
     /// Name of the service that sent it.
     pub service: String,
-    /// Its name.
+    /// Name of the operation.
     pub name: String,
     /// Its trace in hexadecimal digits.
     pub trace_id: String,

@@ -32,7 +32,7 @@ use tokio::time::Instant;
 
 /// Name of the tool set, with which the name of every tool begins.
 const SET_NAME: &str = "suite";
-/// Timeout of one call.
+/// Longest wait for the server's response to a call.
 const CALL_TIMEOUT: Duration = Duration::from_secs(20);
 /// Largest file of a call, in bytes.
 const MAX_FILE_BYTES: u64 = 1 << 20;

@@ -203,7 +203,7 @@ pub(crate) enum DrayCommand {
     ///
     /// For bash: `dray completions bash > ~/.local/share/bash-completion/completions/dray`.
     Completions {
-        /// The shell.
+        /// Shell for which the script is written.
         shell: clap_complete::Shell,
     },
     /// Write the manual pages, one for each command, into a directory.

@@ -11,7 +11,7 @@ use sha2::{Digest as _, Sha256};
 /// Name of the list of digests.
 pub(super) const LIST_NAME: &str = "SHA256SUMS";
 
-/// One file and its digest.
+/// A line of [`LIST_NAME`].
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct FileDigest {
     /// File name without a directory.

@@ -62,7 +62,7 @@ pub(super) fn host_target() -> anyhow::Result<String> {
         .context("rustc does not name its host")
 }
 
-/// One build of the program.
+/// For which target and of which commit the program is built.
 pub(super) struct ProgramBuild {
     pub(super) target: String,
     pub(super) commit: SourceCommit,

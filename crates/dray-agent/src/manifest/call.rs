@@ -115,14 +115,14 @@ pub enum TriggerKind {
 /// Display of a tool to the user.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 pub struct ToolDisplay {
-    /// Its stage.
+    /// How the stage of a call is shown.
     pub stage: Option<ToolStage>,
 }
 
 /// Display of the stage of a tool.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 pub struct ToolStage {
-    /// Its name.
+    /// Title of the stage, which may contain arguments of the call.
     pub name: Option<String>,
     /// Kept by editors; not used.
     pub body: Option<String>,

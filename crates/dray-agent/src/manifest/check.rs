@@ -374,7 +374,7 @@ fn broken_rule(rule: &str, value: &Value) -> Option<(&'static str, &'static str)
     }
 }
 
-/// The path of a member.
+/// `path.key`, or `key` alone at the top of the document.
 pub(super) fn join_member_path(path: &str, key: &str) -> String {
     if path.is_empty() {
         key.to_owned()

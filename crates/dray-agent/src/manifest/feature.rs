@@ -96,7 +96,7 @@ pub struct FileLoading {
 pub struct ExternalUrlFetch {
     /// Whether they may be fetched.
     pub enabled: Option<bool>,
-    /// From which hosts.
+    /// Hosts from which they may be fetched.
     pub host_allowlist: Option<Vec<String>>,
 }
 

@@ -35,7 +35,7 @@ pub struct Common {
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(tag = "type")]
 pub enum RestTool {
-    /// An endpoint.
+    /// Described here, with its address and arguments.
     #[serde(rename = "restapi-tool")]
     Endpoint(Box<RestEndpoint>),
     /// One that the service knows by name.
@@ -62,7 +62,7 @@ pub struct RestEndpoint {
 pub struct RestMethod {
     /// The address.
     pub method_url: String,
-    /// The method.
+    /// HTTP method of the request.
     pub method_type: Method,
 }
 
@@ -94,7 +94,7 @@ pub struct ResponseAsAttachment {
     pub include_body_as_content: bool,
 }
 
-/// A tool that is a deployment.
+/// A tool that calls a deployment of DIAL.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(tag = "type", rename_all = "kebab-case")]
 pub enum DeploymentTool {
@@ -102,7 +102,7 @@ pub enum DeploymentTool {
     DeploymentTool(Box<DescribedDeployment>),
     /// Described by its own metadata.
     DialDeploymentSimple {
-        /// Its id.
+        /// Name of the deployment in DIAL.
         deployment_id: String,
         /// Whether it is used; a disabled entry counts as absent.
         #[serde(default = "default_true")]
@@ -117,7 +117,7 @@ pub enum DeploymentTool {
 pub struct DescribedDeployment {
     /// What the model sees.
     pub open_ai_tool: OpenAiTool<Parameter>,
-    /// The deployment.
+    /// Which deployment is called, and how.
     pub deployment: Deployment,
     /// Its instructions.
     pub system_prompt: Option<String>,
@@ -156,7 +156,7 @@ pub struct OpenAiTool<P> {
     /// Always `function`.
     #[serde(rename = "type", default)]
     pub kind: FunctionTag,
-    /// The function.
+    /// What the model sees and calls.
     pub function: Function<P>,
 }
 
@@ -173,7 +173,7 @@ pub enum FunctionTag {
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(bound(deserialize = "P: serde::de::DeserializeOwned"))]
 pub struct Function<P> {
-    /// Its name.
+    /// The name by which the model calls it.
     pub name: String,
     /// What it does.
     pub description: Option<String>,
@@ -207,7 +207,7 @@ pub struct Arguments<P> {
 pub struct Parameter {
     /// How its value is shown.
     pub display: Option<ParameterDisplay>,
-    /// The schema.
+    /// JSON Schema of the value.
     #[serde(flatten)]
     pub schema: Map<String, Value>,
 }
@@ -249,7 +249,7 @@ pub enum ParameterKind {
     Boolean,
     /// A list.
     Array,
-    /// An object.
+    /// A JSON object.
     Object,
 }
 
@@ -271,9 +271,9 @@ pub enum ParameterLocation {
     Query,
     /// In the path.
     Url,
-    /// The body.
+    /// As a member of the JSON body.
     Body,
-    /// A header.
+    /// As a header field.
     Header,
 }
 

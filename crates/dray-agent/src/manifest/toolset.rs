@@ -15,7 +15,7 @@ use super::tool::{DeploymentTool, InternalTool, ResponseAsAttachment, RestTool};
 pub enum ToolSet {
     /// HTTP endpoints.
     RestApi(RestApi),
-    /// Deployments of DIAL.
+    /// A deployment of DIAL for each tool.
     DialDeployment(DialDeployment),
     /// Tools that the service runs itself.
     Internal(Internal),
@@ -72,7 +72,7 @@ pub enum RestAuthorization {
     ClientIdSecret(ClientIdSecret),
     /// A key in a header, a query parameter or a body field.
     ApiKey {
-        /// The key.
+        /// The secret that the server checks.
         key: Secret,
         /// Name of the header, parameter or field.
         name: String,
@@ -88,23 +88,23 @@ pub enum RestAuthorization {
 pub struct Basic {
     /// User.
     pub username: String,
-    /// Password.
+    /// Sent with the user name in every request (RFC 7617).
     pub password: Secret,
 }
 
 /// A token.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 pub struct Bearer {
-    /// The token.
+    /// Sent as `Authorization: Bearer` in every request (RFC 6750).
     pub token: Secret,
 }
 
 /// A client that gets its tokens from a server.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 pub struct ClientIdSecret {
-    /// Id of the client.
+    /// The client identifier (RFC 6749, 2.2).
     pub client_id: String,
-    /// Secret of the client.
+    /// The client's password at the authorization server (RFC 6749, 2.3.1).
     pub client_secret: Secret,
     /// The server.
     pub token_url: String,
@@ -118,7 +118,7 @@ pub struct ClientIdSecret {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum KeyLocation {
-    /// A header.
+    /// A header field.
     Header,
     /// A parameter of the URL.
     Query,
@@ -126,7 +126,7 @@ pub enum KeyLocation {
     Body,
 }
 
-/// Deployments of DIAL.
+/// A tool set whose tools are deployments of DIAL.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 pub struct DialDeployment {
     /// Prefix of the tools' names.
@@ -146,7 +146,7 @@ pub struct Internal {
     /// What tool sets share.
     #[serde(flatten)]
     pub common: Common,
-    /// The tools.
+    /// Which of the service's own tools are offered.
     pub tools: Vec<InternalTool>,
 }
 
@@ -158,7 +158,7 @@ pub struct Mcp {
     /// What tool sets share.
     #[serde(flatten)]
     pub common: Common,
-    /// The server.
+    /// How the server is reached and who signs in.
     pub mcp_server_info: McpServer,
     /// Whether its resources are offered, as tools that list and read them.
     #[serde(default)]
@@ -213,7 +213,7 @@ pub enum McpAuthorization {
     ClientIdSecret(ClientIdSecret),
     /// A key in a header.
     ApiKey {
-        /// The key.
+        /// The secret that the server checks.
         key: Secret,
         /// Name of the header.
         name: String,
@@ -296,7 +296,7 @@ pub struct DialApp {
     /// What tool sets share.
     #[serde(flatten)]
     pub common: Common,
-    /// Its id.
+    /// Name of the application in DIAL.
     pub deployment_id: String,
     /// Protocol for calls of the application.
     #[serde(default)]
@@ -319,7 +319,7 @@ pub struct AgentSet {
     /// What tool sets share.
     #[serde(flatten)]
     pub common: Common,
-    /// The agents.
+    /// The agents that the model may call, a tool for each.
     pub agents: Vec<AgentRef>,
 }
 
@@ -342,7 +342,7 @@ pub enum AppTransport {
     /// All that it offers.
     #[default]
     Auto,
-    /// MCP.
+    /// Its MCP endpoint alone.
     Mcp,
     /// Chat completions.
     ChatCompletion,
@@ -351,7 +351,7 @@ pub enum AppTransport {
 /// Something that the service knows by name.
 #[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
 pub struct Predefined {
-    /// Its name.
+    /// The name under which the service knows it.
     pub template_name: String,
     /// Changes to it: a merge patch (RFC 7396).
     #[serde(rename = "override")]

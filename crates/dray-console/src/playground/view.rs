@@ -15,7 +15,7 @@ use crate::page::token_field;
 use crate::session::ConsoleSession;
 use crate::text::shown;
 
-/// The path of a conversation.
+/// URL path of the page that shows the conversation `id`.
 pub(super) fn conversation_path(id: &str) -> String {
     format!("/playground/{id}")
 }

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 /// Placeholders for the 2,048 surrogates while a chunk is parsed: private-use characters without a meaning.
 const STAND_IN_BASE: u32 = 0x10_F000;
-/// The first surrogate.
+/// First code unit of UTF-16 that is half of a character (U+D800).
 const FIRST_SURROGATE: u32 = 0xD800;
 /// Number of surrogates; the first half of them are high.
 const SURROGATE_COUNT: u32 = 0x800;

@@ -150,7 +150,7 @@ impl Serialize for HopList<'_> {
     }
 }
 
-/// The fields of a hop.
+/// Writes a hop as a JSON object, without the fields that are empty.
 struct HopFields<'a>(&'a v1::AuditHop);
 
 impl Serialize for HopFields<'_> {

@@ -126,7 +126,7 @@ pub(super) struct AskScope<'a> {
 }
 
 impl AskScope<'_> {
-    /// A fetch.
+    /// A fetch, which may ask and is limited by the policy alone.
     pub(super) const FETCH: AskScope<'static> = AskScope {
         may_ask: true,
         ports: None,

@@ -37,7 +37,7 @@ pub struct CachedFile {
 /// A response that was stored, with its terms.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CachedResponse {
-    /// The file.
+    /// The stored body and its description.
     pub file: CachedFile,
     /// How it may be used from now on.
     pub terms: ReuseTerms,

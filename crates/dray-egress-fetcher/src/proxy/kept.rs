@@ -180,7 +180,7 @@ impl KeptTarget {
         })
     }
 
-    /// The quotas of what is on the wire.
+    /// What the caller may still send and receive on this connection.
     pub(super) const fn wire_quota(&self) -> &StreamQuota {
         &self.wire.0
     }

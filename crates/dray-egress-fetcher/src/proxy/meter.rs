@@ -26,7 +26,7 @@ pub struct ByteLimits {
 }
 
 impl ByteLimits {
-    /// No limit.
+    /// Never reached.
     pub const WITHOUT_LIMITS: Self = Self {
         up: u64::MAX,
         down: u64::MAX,

@@ -26,7 +26,7 @@ pub enum ToolVariant {
     Agent,
     /// A tool-call node, which offers it for files of every type.
     ToolCall,
-    /// The editor of skills.
+    /// The editor in which people write skills.
     SkillEditor,
 }
 

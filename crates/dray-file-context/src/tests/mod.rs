@@ -28,7 +28,7 @@ pub(crate) fn text(content: &str) -> Value {
     json!({"text": {"content": content}})
 }
 
-/// A message.
+/// A stored message of the role `obj`; without `dataId` when `id` is empty.
 pub(crate) fn message(obj: &str, id: &str, value: &[Value]) -> Value {
     match id {
         "" => json!({"obj": obj, "value": value}),

@@ -209,7 +209,7 @@ impl ResolverFixture {
         files
     }
 
-    /// Stops the store.
+    /// Ends the S3 server, so that every later request to it fails.
     pub(super) async fn stop_store(&mut self) {
         if let Some(s3) = self.s3.take() {
             s3.stop().await;

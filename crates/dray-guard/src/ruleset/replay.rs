@@ -20,7 +20,7 @@ const NO_POLICY: &str = "none";
 /// A request that was recorded.
 #[derive(Clone, Debug)]
 pub struct RecordedRequest<'a> {
-    /// The caller.
+    /// Who sent the request.
     pub caller: Caller,
     /// The requested target.
     pub request: RequestView<'a>,
@@ -89,7 +89,7 @@ pub struct RequestRecord<'a> {
     pub is_intercepted: bool,
     /// Method; empty for tunnels and where it was not recorded.
     pub method: &'a str,
-    /// The caller.
+    /// Who sent the request.
     pub caller: Caller,
     /// Time of the request in Unix milliseconds.
     pub time_ms: u64,
@@ -195,7 +195,7 @@ impl RequestRecord<'_> {
 /// Requests whose outcome differs in the same way: same host, port and tenant, same rules.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReplayChange {
-    /// The tenant.
+    /// Tenant that sent the requests.
     pub tenant: String,
     /// Host and port.
     pub target: String,

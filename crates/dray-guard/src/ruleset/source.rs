@@ -111,7 +111,7 @@ pub(super) struct InterceptEntry {
     pub(super) tenants: Option<TextList>,
 }
 
-/// A role.
+/// An item of `roles`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RoleEntry {

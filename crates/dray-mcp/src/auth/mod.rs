@@ -66,7 +66,7 @@ pub struct OAuthOptions {
     pub audiences: Vec<String>,
     /// Location of the server's key set.
     pub keys: KeyLocation,
-    /// The claim with the tenant.
+    /// Name of the claim whose value is the tenant.
     pub tenant_claim: String,
     /// The tenant for tokens without one; `None` refuses such tokens.
     pub default_tenant: Option<TenantId>,

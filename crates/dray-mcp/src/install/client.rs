@@ -52,7 +52,7 @@ pub enum OperatingSystem {
     Linux,
     /// macOS.
     MacOs,
-    /// Windows.
+    /// Windows, where configuration is below `%APPDATA%`.
     Windows,
 }
 
@@ -89,9 +89,9 @@ pub struct ClientDirectories {
 pub(super) enum ConfigFormat {
     /// JSON with comments and trailing commas.
     Json,
-    /// TOML.
+    /// TOML; comments and order stay.
     Toml,
-    /// YAML.
+    /// YAML; comments and order stay.
     Yaml,
 }
 

@@ -14,7 +14,7 @@ pub enum InstallError {
     /// The client has no file of this scope.
     #[error("{name} has no configuration of scope {scope}", name = client.display_name())]
     UnsupportedScope {
-        /// The client.
+        /// The client that was named.
         client: Client,
         /// The scope that was named.
         scope: InstallScope,

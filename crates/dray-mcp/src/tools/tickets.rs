@@ -20,7 +20,7 @@ use crate::progress::ProgressReporter;
 /// Most bytes of an upload unless the caller sets a limit.
 pub(crate) const DEFAULT_UPLOAD_BYTES: u64 = 100 << 20;
 
-/// Arguments of `upload_ticket`.
+/// What the tool `upload_ticket` takes.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct UploadTicketArguments {
@@ -40,7 +40,7 @@ pub(crate) struct UploadTicketArguments {
     pub(crate) expires_seconds: Option<u64>,
 }
 
-/// Arguments of `download_ticket`.
+/// What the tool `download_ticket` takes.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct DownloadTicketArguments {

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 /// How long any response may take.
 const TEST_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A response.
+/// A response as it was on the wire.
 #[derive(Debug)]
 pub(crate) struct RawResponse {
     pub(crate) status: u16,

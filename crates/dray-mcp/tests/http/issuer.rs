@@ -21,7 +21,7 @@ pub(crate) const JWKS_URL: &str = "https://login.example.org/keys";
 /// How the server responds to a request for its keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum KeysAnswer {
-    /// With the keys.
+    /// With its JSON Web Key Set.
     Keys,
     /// With another text.
     Garbage,

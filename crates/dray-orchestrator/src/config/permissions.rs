@@ -25,7 +25,7 @@ pub struct Permissions {
     pub applications: ManifestPermissions,
 }
 
-/// The permissions of a caller.
+/// What a caller may use and spend.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct CallerPermissions {
@@ -72,13 +72,13 @@ pub enum ToolKind {
     RestApi,
     /// MCP servers by address, and programs in `mcp_servers`.
     Mcp,
-    /// Deployments of DIAL.
+    /// Models and applications of DIAL, called as tools.
     DialDeployment,
     /// MCP servers that DIAL knows.
     DialMcp,
     /// Applications of DIAL.
     DialApp,
-    /// The Python interpreter.
+    /// Sessions of the interpreter for Python.
     PythonInterpreter,
     /// Files of the caller in DIAL.
     DialFiles,

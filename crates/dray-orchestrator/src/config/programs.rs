@@ -41,9 +41,9 @@ impl Default for McpPrograms {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Interpreter {
-    /// Its URL; DIAL Core if absent.
+    /// Its base URL; without one DIAL Core is the interpreter.
     pub url: Option<String>,
-    /// Its key.
+    /// Key for requests to it. Empty: the key of the caller.
     pub api_key: Secret,
     /// Session that is used before another one is known.
     pub default_session_id: Option<String>,

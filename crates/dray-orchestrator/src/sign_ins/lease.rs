@@ -17,7 +17,7 @@ const MAX_LEASE_WAIT: Duration = RENEWAL_LEASE_LIFETIME.saturating_mul(2);
 
 const LEASE_RECORD_KIND: RecordKind = RecordKind::SignInRenewal;
 
-/// The record of a lease.
+/// The lease as it is stored for all replicas.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct LeaseRecord {
     /// Unix milliseconds from which another replica may take it.

@@ -41,7 +41,7 @@ pub(super) enum QuestionStep {
 }
 
 impl QuestionStep {
-    /// The question that it is for.
+    /// Id of the question that this step shows, closes or records.
     pub(super) fn question_id(&self) -> &str {
         match self {
             Self::Show(question) => &question.id,

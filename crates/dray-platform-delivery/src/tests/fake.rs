@@ -83,7 +83,7 @@ struct FakeState {
     presses: VecDeque<ButtonPress>,
 }
 
-/// The platform.
+/// A platform in memory whose outcomes a test chooses.
 #[derive(Debug)]
 pub(crate) struct FakePlatform {
     name: &'static str,

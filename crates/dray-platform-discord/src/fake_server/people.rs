@@ -25,7 +25,7 @@ pub enum FileFault {
     Redirect,
 }
 
-/// A file of a message.
+/// An attachment that a person sent.
 #[derive(Debug)]
 pub(super) struct MessageFile {
     content: Bytes,

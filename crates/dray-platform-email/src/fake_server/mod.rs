@@ -18,7 +18,7 @@ use crate::options::{ConnectionSecurity, EmailOptions};
 
 /// The only valid user.
 pub const USER_NAME: &str = "bot";
-/// The password of that user.
+/// What [`USER_NAME`] must log in with.
 pub const USER_PASSWORD: &str = "fake-password-of-a-mailbox";
 /// The sender in [`FakeMailServer::options`].
 pub const SENDER_ADDRESS: &str = "bot@example.org";
@@ -46,7 +46,7 @@ pub enum InjectedFault {
     SpeakBeforeTls,
 }
 
-/// A file of a mail.
+/// An attachment that the server received.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MailFile {
     /// Its name, decoded (RFC 2231).

@@ -32,7 +32,7 @@ pub struct InboxOptions {
     pub security: ConnectionSecurity,
     /// User name. Required.
     pub username: String,
-    /// Password.
+    /// What the user logs in with.
     pub password: Secret,
     /// The mailbox, which has no other reader. Default `INBOX`.
     pub mailbox: String,

@@ -59,7 +59,7 @@ pub enum InjectedFault {
 /// A message of the bot as users see it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StoredMessage {
-    /// Id of its event.
+    /// `event_id` under which the room shows it.
     pub event_id: String,
     /// The `content` of its event, as sent.
     pub content: Value,

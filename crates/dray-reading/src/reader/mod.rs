@@ -61,7 +61,7 @@ pub struct Classified {
     pub path: String,
     /// Kind, media type and encoding, by content.
     pub class: Class,
-    /// Size in bytes.
+    /// Length of the file as it is stored.
     pub size_bytes: u64,
 }
 

@@ -41,7 +41,7 @@ pub(super) enum ToolSet {
 /// The kind of channel to the shell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ChannelForm {
-    /// A pipe.
+    /// Bytes pass unchanged and end with the input.
     Pipe,
     /// One string for a shell.
     Shell,
@@ -53,7 +53,7 @@ pub(super) enum ChannelForm {
     Narrow,
     /// Raw output without input, 50 000 bytes of output.
     Ranges,
-    /// A terminal.
+    /// A pseudo-terminal, which changes control characters.
     Terminal,
     /// A pipe to a process of another user.
     Nobody,

@@ -34,7 +34,7 @@ pub(crate) struct Channel {
     last_request_id: u32,
     /// Requests without a response.
     pending_requests: usize,
-    /// Handles that are open.
+    /// Handles of files and directories that the server has not been asked to close.
     open_handles: usize,
     /// Whether a packet was begun and not sent to its end.
     has_partial_packet: bool,

@@ -130,7 +130,7 @@ impl Drop for RunningCall {
     }
 }
 
-/// The transport of a call.
+/// How a call came in: over NATS or over gRPC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CallTransport {
     Bus,

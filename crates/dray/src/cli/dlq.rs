@@ -49,7 +49,7 @@ pub(crate) enum DeadLetterCommand {
 /// Which dead letters are meant; several options must all match.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct DlqFilter {
-    /// Of this tenant.
+    /// Only letters of this tenant.
     #[arg(long, value_name = "TENANT")]
     pub(crate) of_tenant: Option<TenantId>,
     /// Of this area of work, for example `toolcall`.

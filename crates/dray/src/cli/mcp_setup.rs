@@ -23,7 +23,7 @@ pub(crate) enum McpSetupCommand {
 /// `dray mcp install`
 #[derive(Debug, Args)]
 pub(crate) struct McpInstallArgs {
-    /// The client.
+    /// Program whose configuration is written.
     #[arg(value_name = "CLIENT", value_parser = client_parser())]
     pub(crate) client: Client,
     /// Show what would be written and where. Changes nothing.

@@ -63,7 +63,7 @@ pub(crate) enum PreviewManageCommand {
 #[derive(Debug, Args)]
 #[group(required = true, multiple = false)]
 pub(crate) struct PreviewOwner {
-    /// Session.
+    /// Id of the session whose sandbox is meant.
     #[arg(long, value_name = "ID")]
     pub(crate) session: Option<String>,
     /// Sandbox by address, for example `docker:web`.

@@ -70,7 +70,7 @@ pub(crate) struct OcrArgs {
 /// `dray classify`
 #[derive(Debug, Args)]
 pub(crate) struct ClassifyArgs {
-    /// Files.
+    /// Files to classify.
     #[arg(value_name = "FILE", required = true)]
     pub(crate) files: Vec<PathBuf>,
     #[command(flatten)]

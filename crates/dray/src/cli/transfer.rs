@@ -104,9 +104,9 @@ pub(crate) enum SandboxCommand {
     },
     /// Show what a path is.
     Stat {
-        /// The sandbox.
+        /// Address, for example `docker:web` or `ssh:me@host`.
         sandbox: String,
-        /// The path in it.
+        /// Path in the sandbox, absolute or below its working directory.
         path: PathBuf,
         /// Follow a link at the end.
         #[arg(short = 'L', long)]
@@ -114,7 +114,7 @@ pub(crate) enum SandboxCommand {
     },
     /// List a directory.
     Ls {
-        /// The sandbox.
+        /// Address, for example `docker:web` or `ssh:me@host`.
         sandbox: String,
         /// The directory in it; its working directory by default.
         #[arg(default_value = ".")]
@@ -154,9 +154,9 @@ pub(crate) enum SandboxCommand {
     Exec(SandboxExec),
     /// Remove a file, or a directory with what is in it.
     Rm {
-        /// The sandbox.
+        /// Address, for example `docker:web` or `ssh:me@host`.
         sandbox: String,
-        /// The path in it.
+        /// Path in the sandbox, absolute or below its working directory.
         path: PathBuf,
         /// Remove a directory with what is in it.
         #[arg(short, long)]
@@ -167,9 +167,9 @@ pub(crate) enum SandboxCommand {
 /// `dray sandbox get`
 #[derive(Debug, Args)]
 pub(crate) struct SandboxGet {
-    /// The sandbox.
+    /// Address, for example `docker:web` or `ssh:me@host`.
     pub(crate) sandbox: String,
-    /// The paths in it.
+    /// Paths in the sandbox, absolute or below its working directory.
     #[arg(required = true, value_name = "PATH")]
     pub(crate) paths: Vec<PathBuf>,
     /// Where to write: a file, an existing directory, or `-` for standard output. The file's own name in the current

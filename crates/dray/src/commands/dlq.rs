@@ -226,7 +226,7 @@ async fn redrive(
     }
 }
 
-/// The result of a restart.
+/// What `dlq redrive` did with one letter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum RestartResult {
     Started,

@@ -194,7 +194,7 @@ async fn serve_tools(
     }
 }
 
-/// The options of the server.
+/// Collects what the command line chose for the server.
 pub(super) fn server_options(
     mcp: &McpArgs,
     offered_chats: Vec<OfferedChat>,

@@ -10,7 +10,7 @@ use crate::cli::{GlobalOptions, PolicyAnswer, PolicyAnswerArgs, PolicyQuestionsA
 use crate::context::SystemConnection;
 use crate::outcome::{CommandFailure, print_line, print_note};
 
-/// Timeout of the calls.
+/// Longest wait for egress-fetcher.
 const CALL_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Lists the questions.

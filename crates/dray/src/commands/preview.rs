@@ -14,7 +14,7 @@ use crate::commands::{reach, sandbox};
 use crate::context::SystemConnection;
 use crate::outcome::{CommandFailure, print_line, print_note};
 
-/// Timeout of the calls.
+/// Longest wait for sandbox-transfer, which may start a connection to the sandbox.
 const CALL_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// Runs one of the commands.

@@ -14,7 +14,7 @@ use crate::commands::{sandbox, shown};
 use crate::context::SystemConnection;
 use crate::outcome::{CommandFailure, print_line, print_note};
 
-/// Timeout of one call.
+/// Longest wait for platform-delivery.
 const CALL_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Prints receipts, newest delivery first.

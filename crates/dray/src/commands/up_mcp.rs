@@ -125,7 +125,7 @@ async fn bind_session(
     Ok(())
 }
 
-/// A server that serves.
+/// The MCP endpoints that `dray up` runs beside its services.
 pub(crate) struct ServingMcp {
     stop: CancellationToken,
     tasks: JoinSet<()>,

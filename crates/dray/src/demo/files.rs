@@ -7,7 +7,7 @@ use dray_archive::tar::{self, NewEntry};
 /// When the directories of a tar were made, in seconds since the epoch.
 const DIRECTORY_MTIME: u64 = 1_610_612_736;
 
-/// A PNG of one pixel.
+/// A picture of 1 × 1 pixels, the smallest that viewers accept.
 pub(crate) const PIXEL_PNG: &[u8] = &[
     0x89, b'P', b'N', b'G', 0x0d, 0x0a, 0x1a, 0x0a, 0, 0, 0, 13, b'I', b'H', b'D', b'R', 0, 0, 0,
     1, 0, 0, 0, 1, 8, 6, 0, 0, 0, 0x1f, 0x15, 0xc4, 0x89, 0, 0, 0, 10, b'I', b'D', b'A', b'T',

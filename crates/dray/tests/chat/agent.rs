@@ -14,7 +14,7 @@ use http_body_util::StreamBody;
 use http_body_util::combinators::BoxBody;
 use serde_json::{Value, json};
 
-/// One step of an answer.
+/// What the fake agent sends next.
 #[derive(Clone, Debug)]
 pub(crate) enum AnswerStep {
     /// `data: …`
@@ -32,13 +32,13 @@ pub(crate) enum AnswerStep {
 /// How a question is answered.
 #[derive(Clone, Debug)]
 pub(crate) enum AnswerScript {
-    /// As a stream.
+    /// As server-sent events with status 200.
     Stream(Vec<AnswerStep>),
     /// With a status and a body.
     Status(u16, Value),
 }
 
-/// A received question.
+/// A request that the fake agent received.
 #[derive(Clone, Debug)]
 pub(crate) struct ReceivedQuestion {
     pub(crate) path: String,

@@ -34,7 +34,7 @@ const ACCESS_TOKEN: &str = "access-1";
 /// How an endpoint of the provider fails.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum ProviderFault {
-    /// With this status.
+    /// With this HTTP status and no body.
     Status(u16),
     /// With a text that is not JSON.
     Garbage,
@@ -77,7 +77,7 @@ pub(super) struct ProviderState {
     pub(super) last_token_request: (String, Vec<(String, String)>),
 }
 
-/// The provider.
+/// An OpenID provider on loopback that signs its own tokens.
 pub(super) struct FakeProvider(FakeServer<ProviderState>);
 
 impl FakeProvider {

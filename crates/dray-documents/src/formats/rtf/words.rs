@@ -22,7 +22,7 @@ pub(super) enum Destination {
     Marker,
     /// A footnote or an endnote.
     Note,
-    /// A comment.
+    /// An annotation of a reviewer (`\annotation`).
     Comment,
     /// The author of the next comment.
     Author,

@@ -6,7 +6,7 @@ use super::*;
 const TEXT: &str = "1b1f03f88d946ee6a20631a3c353686f39c824a5e508db74541648d7c63c00";
 /// The empty file.
 const EMPTY_STREAM: &str = "3b";
-/// `content`.
+/// The text `content`.
 const CONTENT_STREAM: &str = "1b0600f82500a290a800";
 /// `content` with the "large window" extension and a window of 1 GiB.
 const LARGE_WINDOW: &str = "115e1800e097008842a202";

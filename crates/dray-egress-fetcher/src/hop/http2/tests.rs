@@ -37,7 +37,7 @@ const PADDED: u8 = 8;
 
 /// `:status: 200` in the static table of HPACK (RFC 7541, appendix A).
 const STATUS_200: &[u8] = &[0x88];
-/// `:status: 206`.
+/// `:status: 206` in the same table.
 const STATUS_206: &[u8] = &[0x8a];
 
 /// A frame of stream 1, or of the connection where its type has no stream.

@@ -27,7 +27,7 @@ enum TestMode {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 struct TestLimits {
-    /// Per host.
+    /// Most concurrent requests to one host.
     per_host: u32,
 }
 
@@ -45,13 +45,13 @@ struct TestSection {
     connect_timeout: Period,
     /// Patterns; unset means all | any.
     hosts: Option<Vec<String>>,
-    /// Ports.
+    /// Numbers that may be used.
     ports: Vec<u16>,
     /// Key for hashes.
     key: Secret,
     /// How strict.
     mode: TestMode,
-    /// Limits.
+    /// A section inside the section.
     limits: TestLimits,
     /// Weight per name.
     weights: BTreeMap<String, f64>,

@@ -10,7 +10,7 @@ use crate::outcome::CommandFailure;
 /// Longest message, in bytes.
 const MAX_MESSAGE_BYTES: u64 = 4 << 20;
 
-/// A line of input.
+/// What the user typed at the prompt.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum InputLine {
     /// Its text, without its end.

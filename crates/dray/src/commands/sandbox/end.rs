@@ -27,7 +27,7 @@ pub(super) enum CopyEndpoint<'a> {
     Served(&'a SystemConnection, &'a str),
 }
 
-/// The kind of a path.
+/// What a path names before the copy begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PathKind {
     Nothing,

@@ -16,7 +16,7 @@ pub(super) struct CopyJob {
     pub(super) mode: u32,
 }
 
-/// The plan of a copy.
+/// What a copy will make, in order, and what it cannot.
 #[derive(Debug, Default)]
 pub(super) struct CopyPlan {
     /// Directories to make, each after its parent.
@@ -28,7 +28,7 @@ pub(super) struct CopyPlan {
     pub(super) failed: Vec<(Vec<u8>, CommandFailure)>,
 }
 
-/// Destination of a copy.
+/// Where a copied file or directory gets its name from.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum CopyDestination<'a> {
     /// Into this directory, under the source's own name.

@@ -122,7 +122,7 @@ pub(super) fn table_positions(table: &[u8], data: usize) -> impl Iterator<Item =
     (0..count.min(table.len() / 4)).map_while(|index| offset_at(table, index * 4))
 }
 
-/// One piece of text.
+/// Consecutive characters that the file stores in one place and one encoding (MS-DOC 2.4.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TextPiece {
     /// First character and the one after the last.

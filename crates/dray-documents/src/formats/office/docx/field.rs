@@ -13,7 +13,7 @@ pub(in crate::formats::office) enum Field {
 const MAX_INSTRUCTION_BYTES: usize = 16 * 1024;
 
 impl Field {
-    /// Appends to the instruction.
+    /// Appends to the field's code until it has [`MAX_INSTRUCTION_BYTES`]; the rest is ignored.
     pub(in crate::formats::office) fn append_instruction(&mut self, text: &str) {
         if let Self::Instruction(so_far) = self
             && so_far.len() < MAX_INSTRUCTION_BYTES

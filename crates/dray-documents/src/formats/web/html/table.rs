@@ -5,7 +5,7 @@ use crate::markdown::{Cell, Inline, Style, Table};
 /// Most cells of one row that are kept.
 const MAX_ROW_CELLS: usize = 4096;
 
-/// A table that is open.
+/// A table whose end tag has not been read.
 pub(super) struct OpenTable {
     /// Whether the table only arranges blocks (`role=presentation`), so that its cells are ordinary blocks.
     pub(super) layout: bool,

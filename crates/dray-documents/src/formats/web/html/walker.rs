@@ -9,7 +9,7 @@ use crate::markdown::{Inline, Markdown, Style, visible_characters};
 /// Most bytes of a title that are kept.
 const MAX_TITLE_BYTES: usize = 1000;
 
-/// An element that is open.
+/// An element whose end tag has not been read.
 pub(super) struct OpenElement {
     pub(super) name: Vec<u8>,
     pub(super) kind: Kind,
