@@ -29,6 +29,14 @@ impl ScreenTally {
     }
 }
 
+/// Whether policy lets a file of a directory pass.
+enum MemberVerdict {
+    /// It passes, with the finding of which to warn.
+    Passes(Option<Finding>),
+    /// It is left out.
+    Refused,
+}
+
 /// Examines every file before it is passed on. Meanwhile a file that is small enough for the scan is held in memory.
 pub(super) struct ScreenedMembers {
     inner: Box<dyn Members>,
@@ -57,11 +65,8 @@ impl ScreenedMembers {
             })
     }
 
-    /// Reads the part of a file that has to be examined, and returns whether the file may pass and with which warning.
-    async fn screen_member(
-        &mut self,
-        member: &Member,
-    ) -> Result<Result<Option<Finding>, ()>, Error> {
+    /// Reads the part of a file that has to be examined, and judges it.
+    async fn screen_member(&mut self, member: &Member) -> Result<MemberVerdict, Error> {
         let path = self.screen.path(&member.name)?;
         let scanned = member.size <= MAX_SCANNED_BYTES;
         // A larger file is only checked for a key at its beginning, so that memory stays limited.
@@ -86,13 +91,13 @@ impl ScreenedMembers {
         let policy = &self.screen.policy;
         if let Err(refusal) = policy.check_key_file(&path, &head, scanner.has_private_key()) {
             tracing::info!(%refusal, "left out of a directory");
-            return Ok(Err(()));
+            return Ok(MemberVerdict::Refused);
         }
         let finding = scanned.then(|| scanner.finish()).flatten();
         Ok(match self.screen.policy.judge(&path, finding) {
-            Verdict::Pass => Ok(None),
-            Verdict::Warn(finding) => Ok(Some(finding)),
-            Verdict::Block(_) => Err(()),
+            Verdict::Pass => MemberVerdict::Passes(None),
+            Verdict::Warn(finding) => MemberVerdict::Passes(Some(finding)),
+            Verdict::Block(_) => MemberVerdict::Refused,
         })
     }
 }
@@ -109,11 +114,13 @@ impl Members for ScreenedMembers {
             if member.kind == Kind::Directory {
                 return Ok(Some(member));
             }
-            if let Ok(warning) = self.screen_member(&member).await? {
-                self.tally.count(warning);
-                return Ok(Some(member));
+            match self.screen_member(&member).await? {
+                MemberVerdict::Passes(warning) => {
+                    self.tally.count(warning);
+                    return Ok(Some(member));
+                }
+                MemberVerdict::Refused => self.report().skip(&member.name, SkipReason::Denied),
             }
-            self.report().skip(&member.name, SkipReason::Denied);
         }
     }
 
