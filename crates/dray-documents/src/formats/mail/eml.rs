@@ -47,29 +47,46 @@ pub(super) fn convert(
     };
     let part = Part::of(bytes);
     let mut message = part.message();
-    let mut parts = Parts {
-        budget: &Rc::clone(out.budget()),
-        attachments: Vec::new(),
-        deep: false,
-    };
-    let walked = parts.walk(&part, 0);
-    let deep = parts.deep;
-    message.attachments = parts.attachments;
-    let stopped = match walked {
-        Ok(bodies) => {
-            message.bodies = bodies;
-            None
-        }
-        Err(limit) => Some(limit),
-    };
-    if deep {
-        out.warn("parts nested too deeply are not shown");
-    }
+    let walked = message.read_parts(&part, out);
     message.write(out)?;
-    match stopped {
-        Some(limit) => Err(limit.into()),
-        None if out.is_empty() => Err(Failure::NoText),
-        None => Ok(()),
+    walked?;
+    if out.is_empty() {
+        return Err(Failure::NoText);
+    }
+    Ok(())
+}
+
+/// Writes the bodies of a message without its headers and attachments, such as a web page with its pictures in one file
+/// (MHTML, RFC 2557).
+///
+/// # Errors
+///
+/// The limit that was reached; earlier content is kept.
+pub(in crate::formats) fn write_bodies(bytes: &[u8], out: &mut Markdown) -> Result<(), Failure> {
+    let part = Part::of(bytes);
+    let mut page = MailMessage::default();
+    let walked = page.read_parts(&part, out);
+    // What accompanies a page are its pictures and styles.
+    page.attachments.clear();
+    page.write(out)?;
+    Ok(walked?)
+}
+
+impl MailMessage {
+    /// Reads the bodies and the list of attachments from `part` and the parts in it.
+    fn read_parts(&mut self, part: &Part<'_>, out: &mut Markdown) -> Result<(), Limit> {
+        let mut parts = Parts {
+            budget: &Rc::clone(out.budget()),
+            attachments: Vec::new(),
+            deep: false,
+        };
+        let walked = parts.walk(part, 0);
+        if parts.deep {
+            out.warn("parts nested too deeply are not shown");
+        }
+        self.attachments = parts.attachments;
+        self.bodies = walked?;
+        Ok(())
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::limits::{Budget, Damage, Failure};
 
-/// Bytes of the header.
+/// Sizes, type and checksum before the compressed content (MS-OXRTFCP 2.1.3.1.1).
 const HEADER_BYTES: usize = 16;
 /// Size of the dictionary.
 const DICTIONARY_BYTES: usize = 4096;

@@ -7,6 +7,8 @@ mod message;
 mod msg;
 mod properties;
 
+pub(super) use eml::write_bodies;
+
 use super::{ConversionHint, Convert, Converter};
 
 /// The converter of this family for a media type.

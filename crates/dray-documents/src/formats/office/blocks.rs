@@ -87,6 +87,11 @@ pub(in crate::formats) struct Sink {
 }
 
 impl Sink {
+    /// Whether blocks are kept for a cell, a text box or a note instead of being written.
+    pub(in crate::formats) fn is_open(&self) -> bool {
+        !self.open.is_empty()
+    }
+
     /// Keeps the blocks that follow until [`Sink::end`].
     pub(in crate::formats) fn begin(&mut self) {
         self.open.push(Vec::new());
@@ -124,7 +129,7 @@ impl Sink {
     }
 }
 
-/// One cell of a [`Grid`].
+/// A cell with the columns and rows that it spans.
 #[derive(Debug, Default)]
 pub(in crate::formats) struct GridCell {
     pub(in crate::formats) lines: Vec<Inline>,

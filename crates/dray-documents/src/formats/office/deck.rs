@@ -92,7 +92,7 @@ fn write_notes(notes: Vec<Block>, out: &mut Markdown) -> Result<(), Failure> {
 }
 
 /// Writes comments, each as author and plain text, with [`write_comments`].
-pub(super) fn write_plain_comments(
+pub(in crate::formats) fn write_plain_comments(
     comments: &[(String, String)],
     out: &mut Markdown,
 ) -> Result<(), Failure> {

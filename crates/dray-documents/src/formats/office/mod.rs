@@ -15,6 +15,8 @@ pub(super) mod xml;
 #[cfg(test)]
 pub(super) mod tests;
 
+pub(super) use deck::write_plain_comments;
+
 use super::{ConversionHint, Converter};
 
 /// The converter of this family for a media type.

@@ -1,5 +1,6 @@
 //! DOCX: the body in document order, then footnotes, endnotes and comments (read-attachment 7.6).
 
+mod alt_chunk;
 mod close;
 pub(super) mod field;
 mod label;

@@ -22,6 +22,10 @@ impl Walker {
         out: &mut Markdown,
     ) -> Result<bool, Failure> {
         let tag = match e.ns {
+            Ns::Word if e.name() == "altChunk" => {
+                self.alt_chunk(e, xml, package, out)?;
+                None
+            }
             Ns::Word => match self.structure(e, xml, out) {
                 Some(tag) => Some(tag),
                 None => return Ok(false),
@@ -105,8 +109,9 @@ impl Walker {
             // a change.
             "sdtPr" | "sdtEndPr" | "tblPr" | "tblGrid" | "sectPr" | "pPrChange" | "rPrChange"
             | "tblPrChange" | "trPrChange" | "tcPrChange" | "tblPrEx" | "moveFrom" | "delText"
-            | "delInstrText" | "rt" | "altChunk" | "smartTagPr" | "customXmlPr" | "docDefaults"
-            | "binData" => return None,
+            | "delInstrText" | "rt" | "smartTagPr" | "customXmlPr" | "docDefaults" | "binData" => {
+                return None;
+            }
             _ => return self.properties(e, xml),
         })
     }
