@@ -22,6 +22,8 @@ use crate::markdown::Markdown;
 /// Kinds of lists of slides, by the instance of the record.
 const SLIDES_INSTANCE: u16 = 0;
 const NOTES_INSTANCE: u16 = 2;
+/// The storage with the newer presentation of a file for PowerPoint 95 and 97 ("dual storage").
+const DUAL_STORAGE: &str = "/PP97_DUALSTORAGE";
 /// Most slides, or pages of notes, that are read.
 const MAX_ENTRIES: usize = 100_000;
 
@@ -46,9 +48,15 @@ pub(super) fn convert(
     if compound.cfb.exists("/EncryptedSummary") {
         return Err(Failure::Encrypted);
     }
-    let stream = compound.needed("/PowerPoint Document", &budget)?;
+    // A file for PowerPoint 95 and 97 has the newer presentation in a storage of its own, beside one for older programs.
+    let storage = if compound.cfb.exists(DUAL_STORAGE) {
+        DUAL_STORAGE
+    } else {
+        ""
+    };
+    let stream = compound.needed(format!("{storage}/PowerPoint Document"), &budget)?;
     let user = compound
-        .stream("/Current User", &budget)?
+        .stream(format!("{storage}/Current User"), &budget)?
         // Damaged files lack this stream; the table then searches for the last edit itself.
         .unwrap_or_default();
     let objects = ObjectTable::read(&user, &stream, &budget)?;

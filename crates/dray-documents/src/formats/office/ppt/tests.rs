@@ -1,6 +1,6 @@
 //! Presentations written record by record.
 
-use std::io::{Cursor, Write as _};
+use std::io::{Cursor, Read as _, Write as _};
 
 use proptest::prelude::*;
 
@@ -240,4 +240,35 @@ proptest! {
         let conversion = convert(&mut Cursor::new(file), &hint(), limits, Selection::All);
         prop_assert!(conversion.markdown.len() < 100_000);
     }
+}
+
+#[test]
+fn a_file_for_two_versions_is_read_in_the_newer_one() {
+    let newer = file(&deck(), 0xE391_C05F);
+    let mut newer = cfb::CompoundFile::open(Cursor::new(newer)).unwrap();
+    let mut dual = cfb::CompoundFile::create(Cursor::new(Vec::new())).unwrap();
+    dual.create_storage("/PP97_DUALSTORAGE").unwrap();
+    for name in ["/PowerPoint Document", "/Current User"] {
+        let mut data = Vec::new();
+        newer
+            .open_stream(name)
+            .unwrap()
+            .read_to_end(&mut data)
+            .unwrap();
+        let newer_name = format!("/PP97_DUALSTORAGE{name}");
+        dual.create_stream(newer_name)
+            .unwrap()
+            .write_all(&data)
+            .unwrap();
+        let mut older = dual.create_stream(name).unwrap();
+        older.write_all(b"records of PowerPoint 95").unwrap();
+    }
+    dual.flush().unwrap();
+    let conversion = converted(dual.into_inner().into_inner(), Selection::All);
+    assert_eq!(conversion.failure, None);
+    assert!(
+        conversion.markdown.contains("### The title"),
+        "{}",
+        conversion.markdown
+    );
 }
