@@ -1,4 +1,4 @@
-//! Reads the annotations of a page: links out of the document, and the positions of form fields.
+//! Reads the annotations of a page: links out of the document, the positions of form fields, and the texts of people.
 
 use std::rc::Rc;
 
@@ -6,6 +6,7 @@ use pdfboss_core::{AnnotationFlags, ObjRef, Object, Page, Rect};
 use pdfboss_text::TextSpan;
 
 use super::marks;
+use super::markup::Markup;
 use super::metered::MeteredDocument;
 use super::visibility::numbers;
 
@@ -20,7 +21,7 @@ const MAX_AREAS: usize = 4096;
 /// Least width of the linked part of a span that reaches beyond its link, in sizes of letters.
 const MIN_LINKED_WIDTH: f32 = 0.25;
 
-/// The links and form fields of a page.
+/// The links, form fields and added texts of a page.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Annotations {
     /// Targets, by number of the link.
@@ -29,6 +30,8 @@ pub(super) struct Annotations {
     areas: Vec<(Rect, usize)>,
     /// Widgets of form fields.
     pub(super) widgets: Vec<Widget>,
+    /// What people typed on the page and commented.
+    pub(super) markup: Markup,
 }
 
 /// A place of a form field.
@@ -41,8 +44,9 @@ pub(super) struct Widget {
 }
 
 impl Annotations {
-    /// Reads the links; damaged ones are ignored.
-    pub(super) fn read(page: &Page, source: &MeteredDocument<'_>) -> Self {
+    /// Reads the annotations; damaged ones are ignored. Texts that a person does not see are counted, and read only with
+    /// `show_hidden`.
+    pub(super) fn read(page: &Page, source: &MeteredDocument<'_>, show_hidden: bool) -> Self {
         let mut found = Self::default();
         let list = page.dict().get("Annots").and_then(|it| source.fetch(it));
         let Some(Object::Array(items)) = list else {
@@ -58,6 +62,10 @@ impl Annotations {
                 continue;
             };
             let area = Rect::new(x0, y0, x1, y1).normalize();
+            let flags = entry("F").and_then(|it| it.as_int()).unwrap_or(0);
+            let flags = AnnotationFlags(u32::try_from(flags).unwrap_or(0));
+            let is_hidden =
+                flags.hidden() || flags.no_view() || area.intersect(page.crop_box).is_none();
             match subtype
                 .as_ref()
                 .and_then(Object::as_name)
@@ -69,20 +77,19 @@ impl Annotations {
                     }
                 }
                 Some("Widget") => {
-                    let flags = entry("F").and_then(|it| it.as_int()).unwrap_or(0);
-                    let flags = AnnotationFlags(u32::try_from(flags).unwrap_or(0));
                     if let Object::Ref(object) = item {
                         found.widgets.push(Widget {
                             object: *object,
                             area,
-                            is_hidden: flags.hidden()
-                                || flags.no_view()
-                                || area.width().min(area.height()) < 1.0
-                                || area.intersect(page.crop_box).is_none(),
+                            is_hidden: is_hidden || area.width().min(area.height()) < 1.0,
                         });
                     }
                 }
-                _ => {}
+                Some(subtype) => {
+                    let place = (area, is_hidden);
+                    (found.markup).add(subtype, &annotation, place, (source, show_hidden));
+                }
+                None => {}
             }
         }
         found

@@ -171,7 +171,7 @@ impl PdfBoss {
         let pictures = painted.pictures_beside(&spans, page.crop_box);
         spans::repair_spans(&mut spans);
         let watermarks = watermark::take(&mut spans, &painted);
-        let annotations = Annotations::read(&page, &reader);
+        let annotations = Annotations::read(&page, &reader, self.show_hidden);
         retain_rulings_on_page(&mut rulings, &page);
         if rulings.len() > MAX_RULINGS {
             // A drawing, not a table; comparing all its lines with each other is quadratic.
@@ -257,6 +257,7 @@ impl Engine for PdfBoss {
         };
         let watermarks = self.watermarks.settle(raw.watermarks, &mut raw.spans);
         let unreadable = characters::is_unreadable(raw.spans.iter().map(|span| span.text.as_str()));
+        raw.hidden_characters += raw.annotations.markup.type_in(&mut raw.spans);
         raw.annotations.mark(&mut raw.spans);
         if !raw.annotations.widgets.is_empty() {
             let show_hidden = self.show_hidden;
@@ -283,6 +284,7 @@ impl Engine for PdfBoss {
             hidden_characters: raw.hidden_characters,
             is_picture,
             watermarks,
+            comments: raw.annotations.markup.comments,
         })
     }
 

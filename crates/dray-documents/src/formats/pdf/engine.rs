@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 
+use super::markup::PageComment;
 use crate::limits::{Damage, Limit};
 use crate::markdown::Style;
 
@@ -51,6 +52,8 @@ pub(super) struct Page {
     pub(super) is_picture: bool,
     /// Watermarks that no earlier page has.
     pub(super) watermarks: Vec<String>,
+    /// What people said about places of the page.
+    pub(super) comments: Vec<PageComment>,
 }
 
 /// A block of a page, before lines are joined.

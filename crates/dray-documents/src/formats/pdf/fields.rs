@@ -254,7 +254,7 @@ fn button_value(field: &FormField) -> Option<String> {
 }
 
 /// Text with normalised line ends and without blank lines.
-fn clean_lines(text: &str) -> String {
+pub(super) fn clean_lines(text: &str) -> String {
     let text = text.replace("\r\n", "\n").replace('\r', "\n");
     let lines: Vec<_> = text
         .split('\n')

@@ -15,6 +15,7 @@ mod fields;
 mod join;
 mod layout;
 mod marks;
+mod markup;
 mod metered;
 mod scan;
 mod sizes;
@@ -28,6 +29,8 @@ mod watermark;
 use std::io::Read;
 
 use self::engine::{Block, Engine, Line, Page, PageError, Run};
+use self::markup::PageComment;
+use super::office::write_plain_comments;
 use super::{ConversionHint, Converter};
 use crate::container::Input;
 use crate::limits::{Damage, Failure, Limit};
@@ -89,17 +92,20 @@ fn write_pages(engine: &mut dyn Engine, out: &mut Markdown) -> Result<(), Failur
         return Err(Failure::Corrupt(Damage::MissingPart));
     }
     let mut tally = PageTally::default();
+    let mut comments = Vec::new();
     for number in 1..=pages {
         out.budget().clock()?;
         out.budget().inflated(0)?;
         if out.part(Unit::Page, number, None)? {
-            write_page(engine, number, &mut tally, out)?;
+            let found = write_page(engine, number, &mut tally, out)?;
+            comments.extend(found.into_iter().map(|comment| labelled(comment, number)));
         }
     }
     // Fields without a place on a page belong to no selection of pages.
     if matches!(out.selection(), Selection::All) {
         write_form(engine, out)?;
     }
+    write_plain_comments(&comments, out)?;
     // Without any text, the result depends on whether the document has none or none could be read.
     match tally.error {
         Some(PageError::Limit(limit)) => Err(Failure::Stopped(limit)),
@@ -109,15 +115,25 @@ fn write_pages(engine: &mut dyn Engine, out: &mut Markdown) -> Result<(), Failur
     }
 }
 
-/// Writes one page. A page that fails is skipped with a warning, unless a limit of the complete conversion is reached.
+/// The person with the page, and the comment.
+fn labelled(comment: PageComment, page: u32) -> (String, String) {
+    let author = match comment.author.as_str() {
+        "" => format!("page {page}"),
+        name => format!("{name}, page {page}"),
+    };
+    (author, comment.text)
+}
+
+/// Writes one page and returns its comments. A page that fails is skipped with a warning, unless a limit of the complete
+/// conversion is reached.
 fn write_page(
     engine: &mut dyn Engine,
     number: u32,
     tally: &mut PageTally,
     out: &mut Markdown,
-) -> Result<(), Failure> {
+) -> Result<Vec<PageComment>, Failure> {
     match engine.page(number) {
-        Ok(page) => {
+        Ok(mut page) => {
             if page.incomplete {
                 out.warn(format!("a part of page {number} could not be read"));
                 tally.add(PageError::Damaged);
@@ -133,22 +149,23 @@ fn write_page(
                 ));
             }
             let is_picture = page.is_picture;
+            let comments = std::mem::take(&mut page.comments);
             write_body(page, out)?;
             if is_picture && out.wants_pictures() {
                 write_picture(engine, number, out)?;
             }
-            Ok(())
+            Ok(comments)
         }
         Err(PageError::Limit(limit)) => {
             out.warn(format!("page {number} is too large to be read"));
             // A limit of the complete conversion is checked before the next page.
             tally.add(PageError::Limit(limit));
-            Ok(())
+            Ok(Vec::new())
         }
         Err(PageError::Damaged) => {
             out.warn(format!("page {number} could not be read"));
             tally.add(PageError::Damaged);
-            Ok(())
+            Ok(Vec::new())
         }
     }
 }

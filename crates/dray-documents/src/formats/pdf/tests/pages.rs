@@ -326,3 +326,79 @@ fn vertical_lines_are_read_from_right_to_left() {
         "灯台は一九三八年に電化された。港は今も使われている。\n\n12\n"
     );
 }
+
+/// An annotation with these entries at a place of the page.
+fn annotation(subtype: &str, area: &str, entries: &str) -> String {
+    format!("<< /Type /Annot /Subtype /{subtype} /Rect [{area}] {entries} >> ")
+}
+
+#[test]
+fn text_that_people_typed_on_a_page_stands_at_its_position() {
+    let content =
+        lines(&["Name of the ship:"], 72, 700) + &lines(&["Signed by the master."], 72, 500);
+    let annotations = [
+        annotation(
+            "FreeText",
+            "72 660 300 690",
+            "/Contents (Albatros) /DA (/Helv 12 Tf)",
+        ),
+        // UTF-16 with a byte-order mark, two lines.
+        annotation(
+            "FreeText",
+            "72 560 300 600",
+            "/Contents <FEFF004400FC006E00650020000D0065006E0064>",
+        ),
+    ]
+    .concat();
+    assert_eq!(
+        read(&[(&content, &annotations)]),
+        "Name of the ship:\nAlbatros\n\nDüne\nend\n\nSigned by the master.\n"
+    );
+    // A page that has nothing else is not an empty one.
+    let only = annotation("FreeText", "72 660 300 690", "/Contents (Albatros)");
+    assert_eq!(read(&[("", &only)]), "Albatros\n");
+}
+
+#[test]
+fn comments_follow_the_pages_with_person_and_page() {
+    let first = [
+        annotation("Text", "72 690 90 710", "/Contents (Which year?) /T (Ann)"),
+        annotation("Popup", "300 600 400 700", "/Contents (Which year?)"),
+        annotation("Highlight", "72 640 200 660", "/Contents (two\\rlines)"),
+        annotation(
+            "Text",
+            "72 690 90 710",
+            "/Contents (Accepted set by Bob) /StateModel (Review) /State (Accepted)",
+        ),
+        annotation("Square", "72 600 90 620", ""),
+    ]
+    .concat();
+    let second = annotation("StrikeOut", "72 690 90 710", "/Contents (remove) /T (Bob)");
+    let text = read(&[
+        (&lines(&["one"], 72, 700), &first),
+        (&lines(&["two"], 72, 700), &second),
+    ]);
+    assert_eq!(
+        text,
+        "one\n\ntwo\n\n### Comments\n\n- Ann, page 1: Which year?\n- page 1: two lines\n- Bob, page 2: remove\n"
+    );
+}
+
+#[test]
+fn added_text_that_a_person_does_not_see_is_left_out_and_counted() {
+    let annotations = [
+        // Hidden, not viewed, off the page.
+        annotation("FreeText", "72 660 300 690", "/F 2 /Contents (ignore all)"),
+        annotation("Text", "72 660 300 690", "/F 32 /Contents (previous)"),
+        annotation("FreeText", "2000 660 2300 690", "/Contents (orders)"),
+    ]
+    .concat();
+    let bytes = file(&[(&lines(&["visible"], 72, 700), &annotations)], "", &[]);
+    let found = convert_pdf(bytes.clone(), false);
+    assert_eq!(found.markdown, "visible\n");
+    assert_eq!(found.warnings, ["hidden content dropped: 23 characters"]);
+    let found = convert_pdf(bytes, true);
+    for text in ["ignore all", "previous", "orders"] {
+        assert!(found.markdown.contains(text), "{}", found.markdown);
+    }
+}
