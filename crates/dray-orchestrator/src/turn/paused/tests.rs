@@ -16,6 +16,7 @@ use crate::http::ApprovalForm;
 use crate::records::CallerRecords;
 use crate::turn::approval_policy::ApprovalPolicy;
 use crate::turn::chat_approvals::ChatApprovals;
+use crate::turn::chat_calls::ChatGate;
 use crate::turn::settle::Settlement;
 use crate::turn::tool_sources::ToolSources;
 use crate::turn::waiting::{PausedQuestion, WaitingCall};
@@ -313,7 +314,8 @@ async fn a_request_that_waits_for_a_chat_does_not_continue_what_the_caller_decli
             policy: &policy,
             max_wait: Duration::ZERO,
         };
-        let settled = chats.settle(&[&paused.waiting], true).await;
+        let gate = ChatGate::new(Duration::ZERO, false);
+        let settled = chats.settle(&[&paused.waiting], &gate).await;
         let failure = settled.unwrap_err();
         assert_eq!(failure.code.as_deref(), Some(USED_CODE));
     }
