@@ -5,6 +5,7 @@ use dray_bus::test_bus;
 use dray_proto::v1::{ApprovalChoice, DecideInChatReply, DecideInChatRequest};
 use dray_store::embedded::EmbeddedS3;
 use dray_tool::{QuestionMap, ToolQuestion, UserQuestion};
+use dray_types::Period;
 use serde_json::{Map, json};
 use tokio_util::task::TaskTracker;
 
@@ -20,6 +21,8 @@ use crate::turn::chat_calls::ChatGate;
 use crate::turn::settle::Settlement;
 use crate::turn::tool_sources::ToolSources;
 use crate::turn::waiting::{PausedQuestion, WaitingCall};
+
+mod leases;
 
 struct RecordFixture {
     turns: PausedTurns,
@@ -48,7 +51,7 @@ impl RecordFixture {
             approvals: ApprovalStore::new(
                 records,
                 audits,
-                Duration::from_mins(1),
+                (Duration::from_mins(1), Period::secs(40)),
                 TaskTracker::new(),
             ),
             turns: turns(&store, now_ms),
