@@ -75,17 +75,13 @@ pub(super) async fn resolve_references(
                     format!("The references lead to more than {MAX_RESPONSES} responses.");
                 return Err(invalid(&field, message));
             }
-            let found = responses.get(principal, &response).await;
-            let (mut found, _) = found.map_err(|failure| match failure.status {
+            // What was deleted from the conversation of the response is not there any more.
+            let output = responses.remaining_output(principal, &response).await;
+            let output = output.map_err(|failure| match failure.status {
                 404 => missing_item(&field, &id),
                 _ => failure,
             })?;
-            let output = found.get_mut("output").map(Value::take);
-            let output = output.and_then(|output| match output {
-                Value::Array(output) => Some(output),
-                _ => None,
-            });
-            read = Some((response, output.unwrap_or_default()));
+            read = Some((response, output));
         }
         let (_, output) = read.as_ref().ok_or_else(RequestFailure::unexpected)?;
         let found = output.iter().find(|found| found["id"] == id.as_str());
