@@ -2,6 +2,7 @@
 //!
 //! - `request`, `items`: a request becomes one of chat completions.
 //! - `approval_items`: questions on approval and their answers.
+//! - `duplicates`: items that a request has twice.
 //! - `references`: ids of items, and items that a request names by them.
 //! - `writer`, `open_item`: events of the turn become items and events of the response.
 //! - `create`: from a request to a response that runs; `driver`: the task that runs it, with its client or without.
@@ -24,6 +25,7 @@ mod approval_items;
 pub(super) mod conversations;
 mod create;
 mod driver;
+mod duplicates;
 mod input_parts;
 mod items;
 mod mcp_items;
