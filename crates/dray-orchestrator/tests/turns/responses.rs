@@ -140,6 +140,9 @@ async fn the_openai_package_uses_responses_files_and_conversations() {
                 ],
                 "item": ["Third.", true, true], "metadata": {"topic": "demo"}, "deleted": true,
             },
+            "counts": {
+                "object": "response.input_tokens", "grows": 599, "continues": true, "counts_tools": true, "unknown": true,
+            },
             "calls_mcp": {
                 "kinds": [
                     "response.mcp_call.completed", "response.mcp_call.failed", "response.mcp_call.in_progress",

@@ -98,7 +98,7 @@ async fn create(surface: Arc<HttpSurface>, request: Request) -> Result<Response,
     begin.run(surface, run).await
 }
 
-async fn history(
+pub(super) async fn history(
     surface: &HttpSurface,
     principal: &str,
     request: &ResponseRequest,
