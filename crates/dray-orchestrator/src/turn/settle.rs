@@ -102,9 +102,10 @@ impl Settlement<'_> {
         // Concurrently: no call waits for a chat that decides about another one.
         let own = self.make_all(due, rounds, (&mut *messages, &mut *tally), &gate);
         let (own, in_chats) = join(own, settle_chats(in_chats, rounds, &gate)).await;
-        waiting.extend(own?);
+        // Also where the other calls end the request: decisions are used by now, so their calls are made and kept.
         let in_chats = in_chats?;
-        let ends = (stream::iter(in_chats.ends), &mut waiting);
+        let mut followed = Vec::new();
+        let ends = (stream::iter(in_chats.ends), &mut followed);
         self.take_ends(
             ends,
             rounds,
@@ -112,12 +113,20 @@ impl Settlement<'_> {
             &mut HashMap::new(),
         )
         .await?;
-        waiting.extend(in_chats.waiting);
         for (id, text) in in_chats.refused {
             place_result(messages, &id, Message::new(Role::Tool, text));
         }
         let due = self.make_all(in_chats.due, rounds, (&mut *messages, tally), &gate);
         waiting.extend(due.await?);
+        match own {
+            Ok(own) => waiting.extend(own),
+            Err(error) => {
+                self.withdraw(&followed).await;
+                return Err(error);
+            }
+        }
+        waiting.extend(followed);
+        waiting.extend(in_chats.waiting);
         if !waiting.is_empty() {
             rounds.keep_agent(messages);
         }
