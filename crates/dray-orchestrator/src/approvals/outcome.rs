@@ -13,9 +13,6 @@ const NOT_USED_YET: &str = "The request has not used the decision yet; the messa
 /// Said of a decision that no request used.
 const LAPSED_NOTICE: &str =
     "The request had ended before it used this: the call is not made. Ask the agent again.";
-/// Said to a person whose press came after the end of the request.
-const ABANDONED_NOTICE: &str = "The request that asked this had ended before your answer: the call is not made. Ask the agent \
-     again for a new question.";
 
 /// What the chat shows about a decision.
 fn outcome_text(record: &ApprovalRecord) -> String {
@@ -32,8 +29,9 @@ fn outcome_text(record: &ApprovalRecord) -> String {
         return format!("{word} by {by}, {time}. {LAPSED_NOTICE}");
     }
     if record.is_abandoned {
+        let effect = abandoned_effect(record);
         return format!(
-            "Ended, {time}: the request that asked is gone, so the call is not made. Ask the agent again."
+            "Ended, {time}: the request that asked is gone, so {effect}. Ask the agent again."
         );
     }
     if record.questions.is_some() {
@@ -116,10 +114,22 @@ pub(super) fn unused_reply(is_new: bool) -> DecideInChatReply {
 
 /// The reply about a question whose request is gone.
 pub(super) fn abandoned_reply(record: &ApprovalRecord) -> DecideInChatReply {
+    let effect = abandoned_effect(record);
     DecideInChatReply {
         recorded: false,
-        notice: ABANDONED_NOTICE.to_owned(),
+        notice: format!(
+            "The request that asked this had ended before your answer, so {effect}. Ask the agent again."
+        ),
         outcome: outcome_text(record),
+    }
+}
+
+/// The effect of the end of a request on what it asked about.
+const fn abandoned_effect(record: &ApprovalRecord) -> &'static str {
+    if record.questions.is_some() {
+        "the tool gets no answer to this"
+    } else {
+        "the call is not made"
     }
 }
 

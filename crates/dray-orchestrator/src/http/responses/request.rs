@@ -187,7 +187,9 @@ fn order_message(param: &str, message: String) -> String {
             .to_owned();
     }
     match message.rsplit_once("These have no answer: ") {
-        Some((_, ids)) => format!("These calls have no output in the input: {ids}"),
+        Some((_, ids)) => {
+            format!("These calls have no output in the input, or these questions no answer: {ids}")
+        }
         None => message,
     }
 }

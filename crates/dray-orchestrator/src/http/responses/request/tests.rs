@@ -152,7 +152,8 @@ fn failures_of_calls_and_outputs_are_described_as_items() {
         failure("messages.0.tool_calls", unanswered),
         (
             "input".to_owned(),
-            "These calls have no output in the input: call_1.".to_owned()
+            "These calls have no output in the input, or these questions no answer: call_1."
+                .to_owned()
         )
     );
     let of_path = RequestFailure::of_parameter(
