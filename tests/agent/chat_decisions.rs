@@ -1,11 +1,16 @@
 //! Decisions of chats while other calls of their round run, and while the process of their request dies.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use dray_bus::Meta;
 use dray_http::fake_server::{
     self, ConnectionClosed, FakeServer, ReceivedRequest, Reply, SharedState,
 };
+use dray_platform_telegram::fake_server::StoredMessage;
+use dray_proto::v1;
 use dray_testkit::eventually;
+use dray_types::{Clock, Deadline, TenantId};
 use futures_util::FutureExt as _;
 use futures_util::future::join;
 use serde_json::{Value, json};
@@ -13,11 +18,13 @@ use tokio::sync::Notify;
 
 use super::approvals::{APPROVER_ID, OPS_CHAT, OpsFixture};
 use super::fixture::user;
+use super::process::ServiceProcess;
 
-/// Calls of the tools of a shop: `order` counts, and `wait` ends once `order` was called.
+/// Calls of the tools of a shop: `order` counts, `wait` ends once `order` was called, and `note` hangs the first time.
 #[derive(Debug, Default)]
 struct ShopCalls {
     orders: usize,
+    notes: usize,
     ordered: Arc<Notify>,
 }
 
@@ -28,6 +35,15 @@ async fn serve_shop(
     let ordered = Arc::clone(&shared.lock().ordered);
     if request.path.starts_with("/wait") {
         ordered.notified().await;
+    } else if request.path.starts_with("/note") {
+        let is_first = {
+            let mut calls = shared.lock();
+            calls.notes += 1;
+            calls.notes == 1
+        };
+        if is_first {
+            std::future::pending::<()>().await;
+        }
     } else {
         shared.lock().orders += 1;
         ordered.notify_one();
@@ -49,8 +65,7 @@ async fn start_shop() -> (FakeServer<ShopCalls>, Value) {
             "rest_api_method_info": {"method_url": format!("{url}/{name}"), "method_type": "post"},
         })
     };
-    let tools =
-        json!({"type": "rest-api", "name": "stall", "tools": [tool("wait"), tool("order")]});
+    let tools = json!({"type": "rest-api", "name": "stall", "tools": [tool("wait"), tool("order"), tool("note")]});
     (server, tools)
 }
 
@@ -63,8 +78,122 @@ fn rules(calls: &[&str]) -> Value {
     json!([
         {"when": {"tool_result_of": "stall_order"}, "reply": {"say": "Ordered."}},
         {"when": {"tool_result_of": "stall_wait"}, "reply": {"say": "Ordered."}},
+        {"when": {"tool_result_of": "stall_note"}, "reply": {"say": "Ordered."}},
         {"reply": {"call": calls}},
     ])
+}
+
+/// Two processes of the orchestrator, whose agent makes these calls. `stall_order` needs the approval of the chat, and
+/// `stall_note` may be repeated.
+struct Replicas {
+    shop: FakeServer<ShopCalls>,
+    ops: OpsFixture,
+    first: ServiceProcess,
+    second: ServiceProcess,
+}
+
+impl Replicas {
+    async fn start(lease: &str, calls: &[&str]) -> Self {
+        let (shop, tools) = start_shop().await;
+        let ops = OpsFixture::start(|setup| {
+            setup
+                .with_script(rules(calls))
+                .part("tool_sets", json!([tools]))
+                .distributed()
+                .without("orchestrator")
+        })
+        .await;
+        let settings = [
+            ("orchestrator.response_lease", lease),
+            (
+                "orchestrator.require_approval",
+                r#"[{"tools": ["stall_order"]}]"#,
+            ),
+            (
+                "orchestrator.repeatable_tools",
+                r#"[{"tools": ["stall_note"]}]"#,
+            ),
+            ("orchestrator.approval_chats", r#"[{"chat": "ops"}]"#),
+        ];
+        let settings = settings.map(|(key, value)| (key, value.to_owned()));
+        let first = ops.fixture.process("orchestrator", &settings).await;
+        let second = ops.fixture.process("orchestrator", &settings).await;
+        Self {
+            shop,
+            ops,
+            first,
+            second,
+        }
+    }
+}
+
+/// Begins a response in the background; returns its path.
+async fn begin_in_background(ops: &OpsFixture, process: &ServiceProcess) -> String {
+    let body = json!({"model": "agent", "input": "order", "background": true});
+    let request = ops.fixture.post_to(process, "/v1/responses").json(&body);
+    let response = request.send(&|_| ()).await.unwrap();
+    let response: Value = response.json().await.unwrap();
+    format!("/v1/responses/{}", response["id"].as_str().unwrap())
+}
+
+/// Polls a response at this process until it says that the call was made.
+async fn until_ordered(ops: &OpsFixture, process: &ServiceProcess, path: &str) {
+    let done = eventually("the end of the response", async || {
+        let found = ops.fixture.get_from(process, path).send(&|_| ()).await;
+        let found: Value = found.unwrap().json().await.unwrap();
+        let is_running = found["status"] == "queued" || found["status"] == "in_progress";
+        (!is_running).then_some(found)
+    })
+    .await;
+    assert_eq!(done["status"], "completed", "{done}");
+    let text = &done["output"][0]["content"][0]["text"];
+    assert_eq!(text, "Ordered.", "{done}");
+}
+
+/// A request about a question: without a choice, for what the replicas say about it.
+fn about(question: &StoredMessage) -> v1::DecideInChatRequest {
+    // `dray:`, the id of the question, and the choice.
+    let id = question.buttons[0].data.split(':').nth(1).unwrap();
+    v1::DecideInChatRequest {
+        question_id: id.to_owned(),
+        chat: "ops".to_owned(),
+        sender: APPROVER_ID.to_string(),
+        sender_name: "Ada L".to_owned(),
+        ..v1::DecideInChatRequest::default()
+    }
+}
+
+fn meta(timeout: Duration) -> Meta {
+    let deadline = Deadline::after(Clock::system().now_ms(), timeout);
+    Meta::new(TenantId::default(), deadline)
+}
+
+/// What the replicas say about a question without a press.
+async fn chat_outcome(ops: &OpsFixture, question: &StoredMessage) -> String {
+    let meta = meta(Duration::from_secs(10));
+    let reply = ops.fixture.bus().call(&meta, &about(question)).await;
+    reply.unwrap().outcome
+}
+
+/// Approves until a process that runs has recorded it.
+async fn approve_beside_a_paused_process(ops: &OpsFixture, question: &StoredMessage) {
+    let mut approval = about(question);
+    approval.set_choice(v1::ApprovalChoice::Approved);
+    eventually("a recorded decision", async || {
+        // The bus may choose the process that is paused.
+        let meta = meta(Duration::from_millis(500));
+        let _ = ops.fixture.bus().call(&meta, &approval).await;
+        let records = ops.fixture.bus().key_value("dray_client_state");
+        let listing = records.list("approval", 10).await.unwrap();
+        let mut decisions = listing.entries.iter().map(|(_, entry)| {
+            let record: Value = serde_json::from_slice(&entry.value).unwrap();
+            record["decision"]["decision"].clone()
+        });
+        decisions
+            .any(|decision| decision == "approved")
+            .then_some(())
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -94,52 +223,165 @@ async fn a_permitted_call_is_made_while_another_call_of_its_round_runs() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_call_that_is_permitted_after_its_process_was_killed_is_made_by_the_other_replica_once() {
-    let (shop, tools) = start_shop().await;
-    let ops = OpsFixture::start(|setup| {
-        setup
-            .with_script(rules(&["stall_order"]))
-            .part("tool_sets", json!([tools]))
-            .distributed()
-            .without("orchestrator")
-    })
-    .await;
-    let settings = [
-        ("orchestrator.response_lease", "2s".to_owned()),
-        (
-            "orchestrator.require_approval",
-            r#"[{"tools": ["stall_order"]}]"#.to_owned(),
-        ),
-        (
-            "orchestrator.approval_chats",
-            r#"[{"chat": "ops"}]"#.to_owned(),
-        ),
-    ];
-    let first = ops.fixture.process("orchestrator", &settings).await;
-    let second = ops.fixture.process("orchestrator", &settings).await;
-    let body = json!({"model": "agent", "input": "order", "background": true});
-    let request = ops.fixture.post_to(&first, "/v1/responses").json(&body);
-    let response = request.send(&|_| ()).await.unwrap();
-    let response: Value = response.json().await.unwrap();
+    let Replicas {
+        shop,
+        ops,
+        first,
+        second,
+    } = Replicas::start("2s", &["stall_order"]).await;
+    let path = begin_in_background(&ops, &first).await;
     let question = ops.question().await;
     first.kill9();
     let approve = &question.buttons[0].data;
     let telegram = &ops.fixture.telegram;
     telegram.user_presses(OPS_CHAT, question.message_id, APPROVER_ID, approve);
-    let path = format!("/v1/responses/{}", response["id"].as_str().unwrap());
-    let done = eventually("the end of the response", async || {
-        let found = ops.fixture.get_from(&second, &path).send(&|_| ()).await;
-        let found: Value = found.unwrap().json().await.unwrap();
-        let is_running = found["status"] == "queued" || found["status"] == "in_progress";
-        (!is_running).then_some(found)
-    })
-    .await;
-    assert_eq!(done["status"], "completed", "{done}");
-    let text = &done["output"][0]["content"][0]["text"];
-    assert_eq!(text, "Ordered.", "{done}");
+    until_ordered(&ops, &second, &path).await;
     assert_eq!(shop.shared().lock().orders, 1);
     let ended = ops.shown_with("Approved by Ada L (77), 20").await;
     assert!(!ended.text.contains("not made"), "{}", ended.text);
     assert_eq!(telegram.visible_messages(OPS_CHAT).len(), 1, "asked once");
+    drop(second);
+    ops.fixture.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_decision_that_a_killed_process_did_not_use_is_used_by_the_other_replica_once() {
+    let Replicas {
+        shop,
+        ops,
+        first,
+        second,
+    } = Replicas::start("2s", &["stall_order"]).await;
+    let path = begin_in_background(&ops, &first).await;
+    let question = ops.question().await;
+    // From here on the process does nothing: it is killed between the decision and its use.
+    first.pause();
+    approve_beside_a_paused_process(&ops, &question).await;
+    first.kill9();
+    until_ordered(&ops, &second, &path).await;
+    assert_eq!(shop.shared().lock().orders, 1);
+    let ended = ops.shown_with("Approved by Ada L (77), 20").await;
+    assert!(!ended.text.contains("not made"), "{}", ended.text);
+    drop(second);
+    ops.fixture.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_decision_for_a_request_whose_process_was_killed_before_its_use_is_reported_as_not_made()
+{
+    let Replicas {
+        shop,
+        ops,
+        first,
+        second,
+    } = Replicas::start("8s", &["stall_order"]).await;
+    let body = json!({"model": "agent", "messages": [user("order")]});
+    let request = ops
+        .fixture
+        .post_to(&first, "/v1/chat/completions")
+        .json(&body);
+    let asking = request.send(&|_| ());
+    let deciding = async {
+        let question = ops.question().await;
+        first.pause();
+        approve_beside_a_paused_process(&ops, &question).await;
+        first.kill9();
+        eventually("the end of the lease", async || {
+            let outcome = chat_outcome(&ops, &question).await;
+            outcome.contains("the call is not made").then_some(())
+        })
+        .await;
+        let notice = ops.press(&question, APPROVER_ID, "Approve").await;
+        assert!(notice.contains("decided before"), "{notice}");
+        let ended = ops.shown_with("Approved by Ada L (77), 20").await;
+        assert!(
+            ended
+                .text
+                .contains("the call is not made. Ask the agent again"),
+            "{}",
+            ended.text
+        );
+        assert!(ended.buttons.is_empty(), "{ended:?}");
+    };
+    let (answer, ()) = join(asking, deciding).await;
+    assert!(answer.is_err(), "{answer:?}");
+    assert_eq!(shop.shared().lock().orders, 0);
+    drop(second);
+    ops.fixture.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_press_about_a_request_whose_process_was_killed_is_answered_and_the_call_is_not_made() {
+    let Replicas {
+        shop,
+        ops,
+        first,
+        second,
+    } = Replicas::start("2s", &["stall_order"]).await;
+    let body = json!({"model": "agent", "input": "order"});
+    let request = ops.fixture.post_to(&first, "/v1/responses").json(&body);
+    let asking = request.send(&|_| ());
+    let deciding = async {
+        let question = ops.question().await;
+        // Longer than the lease, which its process renews.
+        let clock = Clock::system();
+        let asked_ms = clock.now_ms();
+        eventually("a request that waits longer than its lease", async || {
+            assert_eq!(chat_outcome(&ops, &question).await, "");
+            (clock.now_ms() > asked_ms + 3_000).then_some(())
+        })
+        .await;
+        first.kill9();
+        eventually("the end of the lease", async || {
+            let outcome = chat_outcome(&ops, &question).await;
+            outcome.starts_with("Ended, 20").then_some(())
+        })
+        .await;
+        let notice = ops.press(&question, APPROVER_ID, "Approve").await;
+        assert!(
+            notice.contains("the call is not made") && notice.contains("Ask the agent again"),
+            "{notice}"
+        );
+        let ended = ops.shown_with("the request that asked is gone").await;
+        assert!(ended.buttons.is_empty(), "{ended:?}");
+    };
+    let (answer, ()) = join(asking, deciding).await;
+    assert!(answer.is_err(), "{answer:?}");
+    assert_eq!(shop.shared().lock().orders, 0);
+    drop(second);
+    ops.fixture.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_replica_that_finishes_a_response_repeats_its_calls_while_the_chat_still_decides() {
+    let Replicas {
+        shop,
+        ops,
+        first,
+        second,
+    } = Replicas::start("2s", &["stall_note", "stall_order"]).await;
+    let path = begin_in_background(&ops, &first).await;
+    let question = ops.question().await;
+    let until_noted = async |times: usize| {
+        eventually("a call that may be repeated", async || {
+            let polled = ops.fixture.get_from(&second, &path).send(&|_| ()).await;
+            assert_eq!(polled.unwrap().status(), 200);
+            (shop.shared().lock().notes == times).then_some(())
+        })
+        .await;
+    };
+    until_noted(1).await;
+    first.kill9();
+    // The chat has not decided.
+    until_noted(2).await;
+    assert_eq!(shop.shared().lock().orders, 0);
+    ops.press(&question, APPROVER_ID, "Approve").await;
+    until_ordered(&ops, &second, &path).await;
+    let calls = {
+        let calls = shop.shared().lock();
+        (calls.notes, calls.orders)
+    };
+    assert_eq!(calls, (2, 1));
     drop(second);
     ops.fixture.stop().await;
 }

@@ -161,3 +161,42 @@ async fn r_5_nested_references_are_resolved_when_the_operator_wants_it() {
     assert_eq!(shop.bodies(), [json!({"more": {"a": {"b": ["deep"]}}})]);
     fixture.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn parallel_calls_and_later_rounds_of_one_request_download_each_file_once() {
+    let shop = FakeEndpoint::start().await;
+    let doc = format!("file:text::http://{HOST_NAME}/prices.csv");
+    let web = json!({"name": "shop_order", "arguments": {"doc": doc}});
+    let empty =
+        json!({"name": "shop_order", "arguments": {"doc": "file:text::files/acme/empty.txt"}});
+    let long = json!({"name": "shop_long", "arguments": {}});
+    let rules = json!([
+        {"when": {"tool_result_of": "shop_long"}, "reply": {"call": [web, empty]}},
+        {"when": {"tool_result_of": "shop_order"}, "reply": {"say": "Done."}},
+        {"reply": {"call": [web, empty, web, empty, long]}},
+    ]);
+    let fixture = agent(&shop, json!({})).with_script(rules).start().await;
+    fixture.dial.put("acme/empty.txt", "", "text/plain");
+    let answer = fixture.chat("Order.").await;
+    assert!(answer.text().ends_with("Done."), "{answer:?}");
+    let docs: Vec<_> = shop
+        .bodies()
+        .iter()
+        .map(|body| body["doc"].as_str().unwrap().len())
+        .collect();
+    assert_eq!(docs.len(), 6, "{docs:?}");
+    assert_eq!(docs.iter().sum::<usize>(), 3 * CSV_BYTES.len());
+    let downloads = || {
+        let requests = fixture.dial.requests();
+        let of_file = |request: &&String| request.starts_with("GET /v1/files/acme/empty.txt");
+        (
+            fixture.outside.request_count(),
+            requests.iter().filter(of_file).count(),
+        )
+    };
+    assert_eq!(downloads(), (1, 1), "{:?}", fixture.dial.requests());
+    // Another request loads them again.
+    fixture.chat("Order.").await;
+    assert_eq!(downloads(), (2, 2), "{:?}", fixture.dial.requests());
+    fixture.stop().await;
+}

@@ -202,6 +202,23 @@ def converses(client):
     }
 
 
+def counts(client):
+    """Estimates of the tokens of requests, which are not run."""
+    count = lambda **members: client.responses.input_tokens.count(model="agent", **members)
+    short = count(input="hello")
+    long = count(input="hello " * 400)
+    first = client.responses.create(model="agent", input="hello " * 400)
+    following = count(input="and?", previous_response_id=first.id)
+    with_tool = count(input="hello", tools=[TOOL])
+    return {
+        "object": short.object,
+        "grows": long.input_tokens - short.input_tokens,
+        "continues": following.input_tokens > long.input_tokens,
+        "counts_tools": with_tool.input_tokens > short.input_tokens + 10,
+        "unknown": missing(lambda: client.responses.input_tokens.count(model="nobody", input="x")),
+    }
+
+
 def calls_mcp(client):
     """Calls of tools of an MCP server, two in one round, and a conversation that is sent back as items."""
     with client.responses.stream(model="bank", input="my balance") as stream:
@@ -242,7 +259,7 @@ def calls_mcp(client):
 def main():
     (url,) = sys.argv[1:]
     client = openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0)
-    parts = [creates, streams, parses, loops, polls, reads_files, uploads, converses, calls_mcp]
+    parts = [creates, streams, parses, loops, polls, reads_files, uploads, converses, counts, calls_mcp]
     print(json.dumps({part.__name__: part(client) for part in parts}))
 
 

@@ -53,6 +53,13 @@ impl ServiceProcess {
         format!("http://{}/metrics", self.http)
     }
 
+    /// Stops it with SIGSTOP: it keeps its connections, and does nothing until it is killed.
+    pub(crate) fn pause(&self) {
+        let process_id = self.child.id().to_string();
+        let sent = Command::new("kill").args(["-STOP", &process_id]).status();
+        assert!(sent.unwrap().success());
+    }
+
     /// Kills it with SIGKILL.
     pub(crate) fn kill9(mut self) {
         self.child.kill().unwrap();

@@ -117,6 +117,29 @@ impl CompactionPlan {
     }
 }
 
+/// Estimated tokens of a prompt of these messages: one for four bytes of text, a thousand for a picture.
+///
+/// ```
+/// use dray_agent::compaction::estimated_tokens;
+/// use dray_agent::message::{Message, Role};
+///
+/// let message = Message::new(Role::User, "x".repeat(400));
+/// // 100 for the text, 4 for the role and the frame.
+/// assert_eq!(estimated_tokens(&[message]), 104);
+/// ```
+pub fn estimated_tokens(messages: &[Message]) -> u64 {
+    tokens_of_bytes(messages.iter().map(message_bytes).sum())
+}
+
+/// The same for a text that is not a message, such as the declaration of a tool.
+pub fn estimated_text_tokens(text: &str) -> u64 {
+    tokens_of_bytes(text.len())
+}
+
+fn tokens_of_bytes(bytes: usize) -> u64 {
+    u64::try_from(bytes.div_ceil(BYTES_PER_TOKEN)).unwrap_or(u64::MAX)
+}
+
 /// The messages as a text, each with its number and author. Parts that are not text are named by their type.
 pub fn transcript(messages: &[Message]) -> String {
     let mut text = String::new();

@@ -13,7 +13,7 @@ use std::time::Duration;
 use dray_agent::failure::RequestFailure;
 use dray_agent::message::{Message, Role};
 use dray_tool::{QuestionMap, UserAnswer};
-use dray_types::{ByteSize, Sha256Digest};
+use dray_types::{ByteSize, Period, Sha256Digest};
 use serde::{Deserialize, Serialize};
 use tokio_util::task::TaskTracker;
 
@@ -23,6 +23,7 @@ use crate::records::{
 
 mod audit;
 mod chats;
+mod lease;
 mod outcome;
 
 pub(crate) use audit::ApprovalAudits;
@@ -114,6 +115,13 @@ pub(crate) struct ApprovalRecord {
     /// Whether a chat decided it and no request used the decision in time.
     #[serde(default)]
     is_lapsed: bool,
+    /// Unix milliseconds until which the request that asked a chat counts as running; it renews them. `None` where another
+    /// request can continue the call.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    lease_ms: Option<u64>,
+    /// Whether it ended because that request was gone before the chat decided.
+    #[serde(default)]
+    is_abandoned: bool,
 }
 
 /// A person of a chat who decided.
@@ -143,6 +151,8 @@ impl ApprovalRecord {
             answer: None,
             is_used: false,
             is_lapsed: false,
+            lease_ms: None,
+            is_abandoned: false,
         }
     }
 
@@ -203,21 +213,25 @@ pub(crate) struct ApprovalStore {
     records: CallerRecords,
     audits: ApprovalAudits,
     timeout: Duration,
+    /// How long the process of a request that waits for a chat may be silent.
+    lease: Period,
     tasks: TaskTracker,
 }
 
 impl ApprovalStore {
-    /// Approvals that wait for `timeout`. `tasks` take back questions of turns that end early.
+    /// Approvals that wait for `timeout`. A request that waits for a chat and renews no `lease` counts as gone. `tasks` take
+    /// back questions of turns that end early.
     pub(crate) const fn new(
         records: CallerRecords,
         audits: ApprovalAudits,
-        timeout: Duration,
+        (timeout, lease): (Duration, Period),
         tasks: TaskTracker,
     ) -> Self {
         Self {
             records,
             audits,
             timeout,
+            lease,
             tasks,
         }
     }

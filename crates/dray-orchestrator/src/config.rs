@@ -166,7 +166,7 @@ pub struct Config {
     /// `14d`. Default `14d`.
     pub client_state_lifetime: Period,
     /// How long the process of a running response may give no sign of life before the other replicas report the
-    /// response as failed; `2s` to `5m`. Default `30s`.
+    /// response as failed, and a question of a chat as one whose request is gone; `2s` to `5m`. Default `30s`.
     pub response_lease: Period,
     /// Most bytes of one file of `/v1/files`; up to `5GiB`. Default `512MiB`.
     pub max_upload: ByteSize,

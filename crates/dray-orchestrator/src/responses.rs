@@ -16,6 +16,7 @@ use crate::records::{CallerRecords, ContentRef, RecordError, RecordKind, Revised
 
 mod conversation_items;
 mod conversations;
+mod deletions;
 mod history;
 mod running;
 mod takeover;
@@ -113,6 +114,9 @@ struct HistoryEntry {
     content: ContentRef,
     /// Unix milliseconds at which it got its lifetime.
     stored_ms: u64,
+    /// The conversation from which its items can be deleted, in the history of a response.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    conversation: Option<String>,
 }
 
 /// The stored form of one response of `/v1/responses`, which names its document in the store.

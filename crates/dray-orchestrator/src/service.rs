@@ -287,7 +287,8 @@ fn approvals(config: &Config, cx: &ServiceContext, tenant: &TenantId) -> Approva
     let records = caller_records(cx, tenant);
     let audits = ApprovalAudits::new(cx.bus.clone(), tenant.clone(), cx.clock.clone());
     let timeout = config.approval_timeout.as_duration();
-    ApprovalStore::new(records, audits, timeout, cx.tasks.clone())
+    let times = (timeout, config.response_lease);
+    ApprovalStore::new(records, audits, times, cx.tasks.clone())
 }
 
 /// The trace of the span that runs.

@@ -7,7 +7,7 @@ use super::{Message, Role};
 use crate::failure::RequestFailure;
 
 /// Error code of a conversation that no model accepts.
-const ORDER_CODE: &str = "invalid_messages";
+pub const ORDER_CODE: &str = "invalid_messages";
 
 /// Checks the messages of a request.
 ///

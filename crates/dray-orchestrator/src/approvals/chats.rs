@@ -82,7 +82,7 @@ pub(crate) enum ChatState {
     Waiting(RevisedRecord<ApprovalRecord>),
     /// It was decided, and the turn has not acted on it yet.
     Decided(RevisedRecord<ApprovalRecord>),
-    /// It has expired without a decision, or no request used its decision in time.
+    /// It has expired without a decision, no request used its decision in time, or its request counted as gone.
     Expired(RevisedRecord<ApprovalRecord>),
     /// The turn has acted on the decision.
     Used,
@@ -173,8 +173,9 @@ impl ApprovalStore {
             if !record.value.waits_for_use() {
                 return decided_reply(&record.value, is_new);
             }
-            let decided_ms = record.value.decided_ms.unwrap_or_default();
-            if decided_ms.saturating_add(USE_PERIOD_MS) <= self.records.now_ms() {
+            let (now_ms, decided_ms) = (self.records.now_ms(), record.value.decided_ms);
+            let last_use_ms = decided_ms.unwrap_or_default().saturating_add(USE_PERIOD_MS);
+            if last_use_ms <= now_ms || record.value.has_no_request(now_ms) {
                 match self.lapse(principal, id, &mut record).await {
                     // The request was faster, or another replica: the next look shows which.
                     Ok(()) | Err(RecordError::Stale) => continue,
@@ -187,24 +188,6 @@ impl ApprovalStore {
             }
             sleep(left.min(POLL_INTERVAL)).await;
         }
-    }
-
-    /// Ends a decision that no request has used. No request can use it from then on.
-    async fn lapse(
-        &self,
-        principal: &str,
-        id: &str,
-        record: &mut RevisedRecord<ApprovalRecord>,
-    ) -> Result<(), RecordError> {
-        record.value.is_lapsed = true;
-        // Read by replicas of an earlier version, which do not know the other field.
-        record.value.is_used = true;
-        self.update(principal, id, record).await?;
-        tracing::warn!(
-            id,
-            "a decision of a chat was not used: its request has ended"
-        );
-        Ok(())
     }
 
     /// Records a question before its chat shows it.
@@ -220,7 +203,8 @@ impl ApprovalStore {
         expires_ms: u64,
     ) -> Result<(), RequestFailure> {
         // First, so that an answer that finds its owner finds the record too.
-        let record = ApprovalRecord::new(token, 1, approval, expires_ms);
+        let mut record = ApprovalRecord::new(token, 1, approval, expires_ms);
+        record.lease_ms = token.is_empty().then(|| self.lease_ms());
         let (records, id) = (&self.records, &approval.id);
         records
             .create(RecordKind::Approval, principal, id, &record)
@@ -270,7 +254,9 @@ impl ApprovalStore {
         let record = self.get(principal, id).await?;
         let record = record.ok_or_else(expired_failure)?;
         Ok(match &record.value.decision {
-            Some(_) if record.value.is_lapsed => ChatState::Expired(record),
+            Some(_) if record.value.is_lapsed || record.value.is_abandoned => {
+                ChatState::Expired(record)
+            }
             Some(_) if record.value.is_used => ChatState::Used,
             Some(_) => ChatState::Decided(record),
             None if record.value.expires_ms <= self.records.now_ms() => ChatState::Expired(record),
@@ -291,7 +277,10 @@ impl ApprovalStore {
     ) -> Result<ChatState, RequestFailure> {
         let mut stop = pin!(stop);
         loop {
-            let state = self.chat_state(principal, id).await;
+            let mut state = self.chat_state(principal, id).await;
+            if let Ok(ChatState::Waiting(record)) = &mut state {
+                self.renew_lease(principal, id, record).await;
+            }
             // A bus that fails for a moment costs no one the answer.
             let waits = match &state {
                 Ok(state) => matches!(state, ChatState::Waiting(_)),
@@ -395,6 +384,12 @@ impl ApprovalStore {
             }
             if record.value.expires_ms <= self.records.now_ms() {
                 return Ok(expired_reply(&record.value));
+            }
+            if record.value.has_no_request(self.records.now_ms()) {
+                match self.abandon(&principal, id, &mut record).await? {
+                    Some(reply) => return Ok(reply),
+                    None => continue,
+                }
             }
             let decision = match ChatDecision::of(request, &record.value) {
                 ChatDecision::None => return Ok(waiting_reply()),

@@ -11,7 +11,8 @@ const DECIDED_BEFORE: &str = "This was decided before; your answer changes nothi
 /// Said while no request has used a decision.
 const NOT_USED_YET: &str = "The request has not used the decision yet; the message of the question will show whether it did.";
 /// Said of a decision that no request used.
-const LAPSED_NOTICE: &str = "The request had ended before it used this: the call is not made.";
+const LAPSED_NOTICE: &str =
+    "The request had ended before it used this: the call is not made. Ask the agent again.";
 
 /// What the chat shows about a decision.
 fn outcome_text(record: &ApprovalRecord) -> String {
@@ -26,6 +27,12 @@ fn outcome_text(record: &ApprovalRecord) -> String {
         };
         let by = by.as_deref().unwrap_or("the caller");
         return format!("{word} by {by}, {time}. {LAPSED_NOTICE}");
+    }
+    if record.is_abandoned {
+        let effect = abandoned_effect(record);
+        return format!(
+            "Ended, {time}: the request that asked is gone, so {effect}. Ask the agent again."
+        );
     }
     if record.questions.is_some() {
         return answer_outcome(record, by.as_deref(), &time);
@@ -76,6 +83,9 @@ fn shown_decider(decider: &Decider) -> String {
 
 /// The reply about a decision that is used, or needs no use. `is_new` when this press made it.
 pub(super) fn decided_reply(record: &ApprovalRecord, is_new: bool) -> DecideInChatReply {
+    if record.is_abandoned {
+        return abandoned_reply(record);
+    }
     let outcome = outcome_text(record);
     let notice = match (is_new, record.is_lapsed) {
         (true, false) => RECORDED_NOTICE.to_owned(),
@@ -99,6 +109,27 @@ pub(super) fn unused_reply(is_new: bool) -> DecideInChatReply {
     DecideInChatReply {
         recorded: is_new,
         ..notice(&format!("{begin} {NOT_USED_YET}"))
+    }
+}
+
+/// The reply about a question whose request is gone.
+pub(super) fn abandoned_reply(record: &ApprovalRecord) -> DecideInChatReply {
+    let effect = abandoned_effect(record);
+    DecideInChatReply {
+        recorded: false,
+        notice: format!(
+            "The request that asked this had ended before your answer, so {effect}. Ask the agent again."
+        ),
+        outcome: outcome_text(record),
+    }
+}
+
+/// The effect of the end of a request on what it asked about.
+const fn abandoned_effect(record: &ApprovalRecord) -> &'static str {
+    if record.questions.is_some() {
+        "the tool gets no answer to this"
+    } else {
+        "the call is not made"
     }
 }
 

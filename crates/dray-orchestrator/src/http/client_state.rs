@@ -63,6 +63,11 @@ pub(super) fn client_state_routes() -> Router<Arc<HttpSurface>> {
         .route("/v1/uploads/{id}/complete", post(uploads::complete_upload))
         .route("/v1/uploads/{id}/cancel", post(uploads::cancel_upload))
         .route("/v1/responses", post(responses::create_response))
+        // Before the routes of ids: no id of a response is this word.
+        .route(
+            "/v1/responses/input_tokens",
+            post(responses::count_input_tokens),
+        )
         .route(
             "/v1/responses/{id}",
             get(responses::get_response).delete(responses::delete_response),

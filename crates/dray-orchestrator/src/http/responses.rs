@@ -2,9 +2,11 @@
 //!
 //! - `request`, `items`: a request becomes one of chat completions.
 //! - `approval_items`: questions on approval and their answers.
+//! - `duplicates`: items that a request has twice.
 //! - `references`: ids of items, and items that a request names by them.
 //! - `writer`, `open_item`: events of the turn become items and events of the response.
 //! - `create`: from a request to a response that runs; `driver`: the task that runs it, with its client or without.
+//! - `input_tokens`: an estimate of the tokens of a request.
 //! - `takeover`: a response whose process is gone.
 //! - `conversations`: conversations and their items.
 
@@ -24,7 +26,9 @@ mod approval_items;
 pub(super) mod conversations;
 mod create;
 mod driver;
+mod duplicates;
 mod input_parts;
+mod input_tokens;
 mod items;
 mod mcp_items;
 mod open_item;
@@ -36,6 +40,7 @@ mod writer;
 
 pub(super) use create::create_response;
 pub(crate) use driver::RunningResponses;
+pub(super) use input_tokens::count_input_tokens;
 
 /// Items of one page: the usual and the largest number, as in `OpenAI`'s API.
 const PAGE_ITEMS: (usize, usize) = (20, 100);

@@ -1,5 +1,5 @@
-//! Single items of conversations. Deleting one rewrites the document that holds it; documents of responses stay as they
-//! are, because a response is its own object.
+//! Single items of conversations. Deleting one rewrites the document that holds it. A response is its own object and keeps its
+//! document; what continues it gets the rewritten one ([`super::deletions`]).
 
 use dray_agent::failure::RequestFailure;
 use dray_agent::state;
@@ -47,9 +47,13 @@ impl ResponseStore {
                 return Err(missing_failure("item", item_id));
             }
             for (entry, document) in changed {
+                let content = self.store(&document).await?;
+                // For responses that name the document.
+                record.value.note_replaced(entry.content.clone(), &content);
                 *entry = HistoryEntry {
-                    content: self.store(&document).await?,
+                    content,
                     stored_ms: self.records.now_ms(),
+                    conversation: None,
                 };
             }
             record.value.history = entries;

@@ -4,6 +4,7 @@ use dray_agent::failure::RequestFailure;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use super::deletions::ReplacedDocument;
 use super::{
     History, HistoryEntry, MAX_ATTEMPTS, MAX_HISTORY, ResponseDocument, ResponseStore,
     missing_failure,
@@ -17,6 +18,12 @@ pub(crate) struct ConversationRecord {
     pub(super) history: Vec<HistoryEntry>,
     created_ms: u64,
     pub(super) expires_ms: u64,
+    /// Documents from which items were deleted, and what took their place: responses that were made before name them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) replaced: Vec<ReplacedDocument>,
+    /// Whether it exists for its replaced documents alone.
+    #[serde(default, skip_serializing_if = "is_false")]
+    is_deleted: bool,
 }
 
 impl ConversationRecord {
@@ -45,6 +52,8 @@ impl ResponseStore {
             history: Vec::new(),
             created_ms: self.records.now_ms(),
             expires_ms: self.expires_ms(),
+            replaced: Vec::new(),
+            is_deleted: false,
         };
         if !items.is_empty() {
             record.history.push(self.items_entry(items).await?);
@@ -65,6 +74,7 @@ impl ResponseStore {
         Ok(HistoryEntry {
             content: self.store(&document).await?,
             stored_ms: self.records.now_ms(),
+            conversation: None,
         })
     }
 
@@ -78,14 +88,21 @@ impl ResponseStore {
         principal: &str,
         id: &str,
     ) -> Result<RevisedRecord<ConversationRecord>, RequestFailure> {
-        let found = self
-            .records
-            .get(RecordKind::Conversation, principal, id)
-            .await?;
+        let found = self.conversation_record(principal, id).await?;
         let now = self.records.now_ms();
-        let found =
-            found.filter(|found: &RevisedRecord<ConversationRecord>| now < found.value.expires_ms);
+        let found = found.filter(|found| now < found.value.expires_ms && !found.value.is_deleted);
         found.ok_or_else(|| missing_failure("conversation", id))
+    }
+
+    /// The record of a conversation, also of a deleted one.
+    pub(super) async fn conversation_record(
+        &self,
+        principal: &str,
+        id: &str,
+    ) -> Result<Option<RevisedRecord<ConversationRecord>>, RequestFailure> {
+        self.records
+            .get(RecordKind::Conversation, principal, id)
+            .await
     }
 
     /// What is in a conversation.
@@ -167,7 +184,7 @@ impl ResponseStore {
         self.change_conversation(principal, id, set).await
     }
 
-    /// Forgets a conversation. Its responses stay.
+    /// Forgets a conversation. Its responses stay, and what was deleted from it stays deleted in what continues them.
     ///
     /// # Errors
     ///
@@ -178,15 +195,34 @@ impl ResponseStore {
         id: &str,
     ) -> Result<(), RequestFailure> {
         for _ in 0..MAX_ATTEMPTS {
-            let record = self.conversation(principal, id).await?;
-            let deleted =
+            let mut record = self.conversation(principal, id).await?;
+            let deleted = if record.value.replaced.is_empty() {
+                let revision = record.revision;
                 self.records
-                    .delete(RecordKind::Conversation, principal, id, record.revision);
-            match deleted.await {
+                    .delete(RecordKind::Conversation, principal, id, revision)
+                    .await
+            } else {
+                record.value.is_deleted = true;
+                record.value.history.clear();
+                record.value.metadata = Value::Null;
+                let updated = self
+                    .records
+                    .update(RecordKind::Conversation, principal, id, &record);
+                updated.await.map(drop)
+            };
+            match deleted {
                 Err(RecordError::Stale) => {}
                 other => return other.map_err(RequestFailure::from),
             }
         }
         Err(RecordError::Stale.into())
     }
+}
+
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde passes a reference"
+)]
+const fn is_false(flag: &bool) -> bool {
+    !*flag
 }

@@ -41,11 +41,9 @@ impl ResponseStore {
             );
             return Err(state_failure("previous_response_id", message));
         }
-        let mut entries = record.history;
-        entries.push(HistoryEntry {
-            content: record.document,
-            stored_ms: record.created_ms,
-        });
+        let mut entries = record.continued_entries();
+        entries.push(record.own_entry());
+        self.apply_deletions(principal, &mut entries).await?;
         self.history("previous_response_id", entries).await
     }
 

@@ -98,6 +98,7 @@ impl RunningResponse {
         let entry = HistoryEntry {
             content: content.clone(),
             stored_ms: store.records.now_ms(),
+            conversation: None,
         };
         self.record.value.document = content;
         self.record.value.status = status;

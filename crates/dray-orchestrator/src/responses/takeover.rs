@@ -78,7 +78,8 @@ impl ResponseStore {
         let Some(document) = document else {
             return Ok(None);
         };
-        let entries = record.value.history.clone();
+        let mut entries = record.value.continued_entries();
+        self.apply_deletions(principal, &mut entries).await?;
         let history = self.history("previous_response_id", entries).await?;
         record.value.lease_ms = self.lease_ms();
         record.value.takeovers += 1;

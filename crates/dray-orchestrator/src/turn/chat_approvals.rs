@@ -11,10 +11,10 @@ use dray_tool::pipeline::parse_arguments;
 use dray_tool::{AnswerMap, UserAnswer};
 use futures_util::future::{join_all, try_join_all};
 use serde_json::Value;
-use tokio::time::sleep;
 
 use super::approval_forms::{chat_question, visible_text};
 use super::approval_policy::{ApprovalPolicy, TOO_LARGE};
+use super::chat_calls::ChatGate;
 use super::waiting::WaitingCall;
 use crate::approvals::{
     ApprovalDecision, ApprovalRecord, ApprovalStore, AskFailure, AskedChat, ChatState, NewApproval,
@@ -143,7 +143,8 @@ impl<'a> ChatApprovals<'a> {
         }
     }
 
-    /// Waits for the decisions about calls of an earlier request of which a chat was asked, and uses them.
+    /// Waits for the decisions about calls of an earlier request of which a chat was asked, until the gate closes, and uses
+    /// them.
     ///
     /// # Errors
     ///
@@ -151,18 +152,11 @@ impl<'a> ChatApprovals<'a> {
     pub(super) async fn settle(
         self,
         calls: &[&WaitingCall],
-        may_wait: bool,
+        gate: &ChatGate,
     ) -> Result<Vec<ChatOutcome>, RequestFailure> {
-        let max_wait = if may_wait {
-            self.max_wait
-        } else {
-            Duration::ZERO
-        };
         // All waits end before the first use, so that a process that dies during them loses no decision: the client
         // continues the turn once more.
-        let waits = calls
-            .iter()
-            .map(|call| self.wait_for(call, sleep(max_wait)));
+        let waits = calls.iter().map(|call| self.wait_for(call, gate.closed()));
         let states = try_join_all(waits).await?;
         let uses = calls.iter().zip(states);
         let uses = uses.map(|(call, state)| self.use_state(call, state));

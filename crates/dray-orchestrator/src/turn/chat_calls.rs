@@ -83,7 +83,7 @@ impl ChatGate {
     }
 
     /// Waits until a question must not wait any more.
-    async fn closed(&self) {
+    pub(super) async fn closed(&self) {
         let mut state = self.state.subscribe();
         loop {
             // No error: this gate holds the sender.

@@ -195,10 +195,9 @@ impl HookedRequest<'_> {
             // The user wrote something else and is not asked again.
             resumed.end_later();
         }
-        let waiting = self
-            .approvals
-            .settle(resumed, rounds, messages, tally)
-            .await?;
+        // On the heap: few turns were paused, and all would be larger with it.
+        let settling = self.approvals.settle(resumed, rounds, messages, tally);
+        let waiting = Box::pin(settling).await?;
         if !waiting.is_empty() {
             return Ok(LoopEnd {
                 reason: FinishReason::ToolCalls,

@@ -5,10 +5,10 @@ use std::collections::HashMap;
 use dray_agent::message::{Message, Role, ToolCall};
 use dray_tool::pipeline::CompletedCall;
 use dray_tool::{AnswerMap, AnsweredQuestion, UserAnswer};
-use futures_util::StreamExt as _;
-use futures_util::future::join_all;
+use futures_util::future::{join, join_all};
+use futures_util::{Stream, StreamExt as _, stream};
 
-use super::chat_approvals::ChatOutcome;
+use super::chat_approvals::{ChatOutcome, OpenQuestion};
 use super::chat_calls::{ChatCallEnd, ChatGate};
 use super::paused::{DecidedCall, ResumedCalls};
 use super::prepare::with_stable_names;
@@ -30,9 +30,16 @@ pub(super) struct Settlement<'a> {
 }
 
 /// Calls that waited for chats.
-struct SettledCalls {
+#[derive(Default)]
+struct SettledCalls<'a> {
+    /// Calls that are made or continued now.
     due: Vec<DueCall>,
+    /// Calls that are not made, by the model's ids, with what the model gets.
+    refused: Vec<(String, &'static str)>,
+    /// Calls that still wait.
     waiting: Vec<WaitingCall>,
+    /// Calls that were made or refused while others waited.
+    ends: Vec<ChatCallEnd<'a>>,
 }
 
 /// A call that is made or continued now.
@@ -79,27 +86,94 @@ impl Settlement<'_> {
             record: None,
         });
         due.extend(repeated);
-        let mut waiting = Vec::new();
+        let mut later = resumed.later;
         if resumed.ends_later {
-            self.withdraw(&resumed.later).await;
-            due.extend(ended_calls(resumed.later, messages));
-        } else {
-            let settled = self.ask_chats(resumed.later, rounds, messages).await?;
-            due.extend(settled.due);
-            waiting = settled.waiting;
+            self.withdraw(&later).await;
+            due.extend(ended_calls(std::mem::take(&mut later), messages));
         }
-        if !due.is_empty() {
+        let (in_chats, mut waiting): (Vec<_>, Vec<_>) = later
+            .into_iter()
+            .partition(|waiting| waiting.in_chat.is_some());
+        if !due.is_empty() || !in_chats.is_empty() {
             rounds.announce_tools().await?;
         }
-        let (again, mut records) = self.make(due, rounds, messages, tally).await?;
-        let (open, of_client) = rounds.chats.ask_tools(again).await;
-        waiting.extend(of_client);
-        if !open.is_empty() {
-            rounds.announce_tools().await?;
-        }
+        // Where the client has to answer as well, its questions come first.
         let gate = ChatGate::new(rounds.chats.max_wait, !waiting.is_empty());
+        // Concurrently: no call waits for a chat that decides about another one.
+        let own = self.make_all(due, rounds, (&mut *messages, &mut *tally), &gate);
+        let (own, in_chats) = join(own, settle_chats(in_chats, rounds, &gate)).await;
+        // Also where the other calls end the request: decisions are used by now, so their calls are made and kept.
+        let in_chats = in_chats?;
+        let mut followed = Vec::new();
+        let ends = (stream::iter(in_chats.ends), &mut followed);
+        self.take_ends(
+            ends,
+            rounds,
+            (&mut *messages, &mut *tally),
+            &mut HashMap::new(),
+        )
+        .await?;
+        for (id, text) in in_chats.refused {
+            place_result(messages, &id, Message::new(Role::Tool, text));
+        }
+        let due = self.make_all(in_chats.due, rounds, (&mut *messages, tally), &gate);
+        waiting.extend(due.await?);
+        match own {
+            Ok(own) => waiting.extend(own),
+            Err(error) => {
+                self.withdraw(&followed).await;
+                return Err(error);
+            }
+        }
+        waiting.extend(followed);
+        waiting.extend(in_chats.waiting);
+        if !waiting.is_empty() {
+            rounds.keep_agent(messages);
+        }
+        Ok(waiting)
+    }
+
+    /// Makes and continues calls, asks chats what their tools ask, and continues them with the answers. Returns the calls that
+    /// still wait.
+    async fn make_all(
+        self,
+        due: Vec<DueCall>,
+        rounds: &ToolLoop<'_>,
+        (messages, tally): (&mut [Message], &mut TurnTally),
+        gate: &ChatGate,
+    ) -> Result<Vec<WaitingCall>, LoopError> {
+        gate.begin_calls();
+        let made = self.make(due, rounds, messages, tally).await;
+        let (again, mut records) = made.inspect_err(|_| gate.fail())?;
+        let (open, mut waiting) = rounds.chats.ask_tools(again).await;
+        if !waiting.is_empty() {
+            gate.note_client();
+        }
+        gate.end_calls();
+        let ends = rounds.follow_all(open, gate);
+        let taken = (ends, &mut waiting);
+        self.take_ends(taken, rounds, (messages, tally), &mut records)
+            .await?;
+        Ok(waiting)
+    }
+
+    /// Takes the ends of calls about which chats were asked, as they come. Calls that still wait are added to the others.
+    ///
+    /// # Errors
+    ///
+    /// Of the first call that ends the request. The results of the other calls are kept.
+    async fn take_ends<'a>(
+        self,
+        (mut ends, waiting): (
+            impl Stream<Item = ChatCallEnd<'a>> + Unpin,
+            &mut Vec<WaitingCall>,
+        ),
+        rounds: &ToolLoop<'_>,
+        (messages, tally): (&mut [Message], &mut TurnTally),
+        records: &mut HashMap<String, UsedRecord>,
+    ) -> Result<(), LoopError> {
         let mut kept: Result<(), LoopError> = Ok(());
-        let (mut still_open, mut ends) = (Vec::new(), rounds.follow_all(open, &gate));
+        let mut still_open = Vec::new();
         while let Some(end) = ends.next().await {
             match end {
                 ChatCallEnd::Ran(call, ran) => {
@@ -119,10 +193,7 @@ impl Settlement<'_> {
         }
         kept?;
         waiting.extend(still_open.into_iter().map(|question| question.keep()));
-        if !waiting.is_empty() {
-            rounds.keep_agent(messages);
-        }
-        Ok(waiting)
+        Ok(())
     }
 
     /// Makes and continues calls concurrently, and keeps each result before anyone is asked again. Returns the calls
@@ -195,58 +266,6 @@ impl Settlement<'_> {
         }
     }
 
-    /// Reads the decisions of chats about calls that wait. Waits for them if the client has nothing else to answer.
-    async fn ask_chats(
-        self,
-        later: Vec<WaitingCall>,
-        rounds: &ToolLoop<'_>,
-        messages: &mut [Message],
-    ) -> Result<SettledCalls, LoopError> {
-        let (in_chats, others): (Vec<_>, Vec<_>) = later
-            .into_iter()
-            .partition(|waiting| waiting.in_chat.is_some());
-        let mut settled = SettledCalls {
-            due: Vec::new(),
-            waiting: others,
-        };
-        if in_chats.is_empty() {
-            return Ok(settled);
-        }
-        rounds.announce_tools().await?;
-        // Where the client has to answer as well, its questions come first.
-        let may_wait = settled.waiting.is_empty();
-        let calls: Vec<_> = in_chats.iter().collect();
-        let outcomes = rounds.chats.settle(&calls, may_wait).await;
-        let outcomes = outcomes.map_err(LoopError::Failed)?;
-        for (mut waiting, outcome) in in_chats.into_iter().zip(outcomes) {
-            match outcome {
-                ChatOutcome::Waiting => settled.waiting.push(waiting),
-                ChatOutcome::Refused(text) => {
-                    let result = Message::new(Role::Tool, text);
-                    place_result(messages, &waiting.call.id, result);
-                }
-                ChatOutcome::Approved(record) => {
-                    let approval = waiting.in_chat.take();
-                    settled.due.push(DueCall {
-                        waiting,
-                        answers: None,
-                        record: approval.map(|approval| (approval.id, *record)),
-                    });
-                }
-                ChatOutcome::Answered(answers, record) => {
-                    let approval = waiting.in_chat.take();
-                    let record = record.map(|record| *record);
-                    settled.due.push(DueCall {
-                        waiting,
-                        answers: Some(answers),
-                        record: approval.map(|approval| approval.id).zip(record),
-                    });
-                }
-            }
-        }
-        Ok(settled)
-    }
-
     /// Records the decisions. Returns the calls that are made by them; the others have their results.
     pub(super) async fn record(
         self,
@@ -288,6 +307,55 @@ impl Settlement<'_> {
         }
         Ok(due)
     }
+}
+
+/// Waits for the decisions of chats about calls of an earlier request, or of a process that is gone.
+///
+/// # Errors
+///
+/// 400 for a decision that another request has used, 503 while the bus fails and no decision was used.
+async fn settle_chats<'a>(
+    in_chats: Vec<WaitingCall>,
+    rounds: &ToolLoop<'a>,
+    gate: &ChatGate,
+) -> Result<SettledCalls<'a>, LoopError> {
+    let mut settled = SettledCalls::default();
+    if in_chats.is_empty() {
+        return Ok(settled);
+    }
+    let chats = rounds.chats;
+    if rounds.checkpoints.is_some() {
+        // No later request continues a response in the background, so each call is made once its chat permits it.
+        let open = in_chats.into_iter();
+        let open = open.map(|waiting| OpenQuestion::new(waiting, chats));
+        let ends = rounds.follow_all(open.collect(), gate);
+        settled.ends = ends.collect().await;
+        return Ok(settled);
+    }
+    let calls: Vec<_> = in_chats.iter().collect();
+    let outcomes = chats.settle(&calls, gate).await;
+    let outcomes = outcomes.map_err(LoopError::Failed)?;
+    for (mut waiting, outcome) in in_chats.into_iter().zip(outcomes) {
+        let (answers, record) = match outcome {
+            ChatOutcome::Waiting => {
+                settled.waiting.push(waiting);
+                continue;
+            }
+            ChatOutcome::Refused(text) => {
+                settled.refused.push((waiting.call.id, text));
+                continue;
+            }
+            ChatOutcome::Approved(record) => (None, Some(*record)),
+            ChatOutcome::Answered(answers, record) => (Some(answers), record.map(|one| *one)),
+        };
+        let approval = waiting.in_chat.take();
+        settled.due.push(DueCall {
+            waiting,
+            answers,
+            record: approval.map(|approval| approval.id).zip(record),
+        });
+    }
+    Ok(settled)
 }
 
 /// The calls whose tools are informed that the user cancels. Those that waited for an approval are not made.

@@ -84,3 +84,46 @@ async fn each_copy_of_a_deleted_message_is_deleted() {
     let prompt = last_prompt(&fixture);
     assert!(!prompt.contains("forget"), "{prompt}");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_continues_a_response_of_a_conversation_has_no_text_that_was_deleted_there() {
+    let fixture = TurnFixture::plain(&manifest(json!([])), TALKING_SCRIPT).await;
+    let id = conversation(&fixture, "", Some(json!({}))).await["id"].clone();
+    let (_, first) = create(&fixture, &json!({"input": "say it", "conversation": id})).await;
+    let (_, second) = create(&fixture, &json!({"input": "and?", "conversation": id})).await;
+    // A response that continues one of the conversation, and is not a part of it.
+    let beside = json!({"input": "and?", "previous_response_id": second["id"]});
+    let (_, beside) = create(&fixture, &beside).await;
+    assert_eq!(beside["status"], "completed", "{beside}");
+    assert!(last_prompt(&fixture).contains("A word to forget"));
+    let path = format!("/{}", id.as_str().unwrap());
+    let items = format!("{path}/items/");
+    for response in [&first, &second] {
+        let message = response["output"][0]["id"].as_str().unwrap();
+        conversation(&fixture, &format!("{items}{message}"), None).await;
+    }
+    let prompts_without_texts = async || {
+        for previous in [&first, &second, &beside] {
+            let body = json!({"input": "and?", "previous_response_id": previous["id"]});
+            let (status, next) = create(&fixture, &body).await;
+            assert_eq!(status, 200, "{next}");
+            let prompt = last_prompt(&fixture);
+            assert!(prompt.contains("say it"), "{prompt}");
+            assert!(!prompt.contains("forget"), "{prompt}");
+        }
+    };
+    prompts_without_texts().await;
+    // The item is gone for references too.
+    let reference = json!({"type": "item_reference", "id": first["output"][0]["id"]});
+    let (status, missing) = create(&fixture, &json!({"input": [reference]})).await;
+    assert_eq!(
+        (status, &missing["error"]["param"]),
+        (404, &json!("input.0.id")),
+        "{missing}"
+    );
+    // Also after the conversation is deleted itself.
+    conversation(&fixture, &path, None).await;
+    prompts_without_texts().await;
+    let body = json!({"input": "and?", "conversation": id});
+    assert_eq!(create(&fixture, &body).await.0, 404);
+}

@@ -13,6 +13,7 @@ mod client_tools;
 mod context;
 mod deletions;
 mod dial;
+mod duplicates;
 mod faults;
 mod files;
 mod fixture;

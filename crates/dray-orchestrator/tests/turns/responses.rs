@@ -99,6 +99,28 @@ pub(crate) fn output_text(response: &Value) -> &str {
     })
 }
 
+/// What the client reports about the calls of an MCP server.
+fn mcp_report() -> Value {
+    json!({
+        "kinds": [
+            "response.mcp_call.completed", "response.mcp_call.failed", "response.mcp_call.in_progress",
+            "response.mcp_call_arguments.delta", "response.mcp_call_arguments.done",
+            "response.mcp_list_tools.completed", "response.mcp_list_tools.failed",
+            "response.mcp_list_tools.in_progress",
+        ],
+        "items": ["mcp_list_tools", "mcp_list_tools", "message", "mcp_call", "mcp_call", "message"],
+        "places": true,
+        "tools": ["bank_pay", "bank_sign", "bank_nag", "bank_insist", "bank_balance", "bank_lose"],
+        "gone": ["gone", true],
+        "calls": [
+            ["bank", "bank_balance", {"of": "x"}, "12 pounds", null, "completed"],
+            ["bank", "bank_lose", {}, null, true, "failed"],
+        ],
+        "text": "I look.\n\rYou have it.", "same": true,
+        "next": ["message"], "sent_back": "Second.",
+    })
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_openai_package_uses_responses_files_and_conversations() {
     let endpoint = CountingEndpoint::start().await;
@@ -140,24 +162,10 @@ async fn the_openai_package_uses_responses_files_and_conversations() {
                 ],
                 "item": ["Third.", true, true], "metadata": {"topic": "demo"}, "deleted": true,
             },
-            "calls_mcp": {
-                "kinds": [
-                    "response.mcp_call.completed", "response.mcp_call.failed", "response.mcp_call.in_progress",
-                    "response.mcp_call_arguments.delta", "response.mcp_call_arguments.done",
-                    "response.mcp_list_tools.completed", "response.mcp_list_tools.failed",
-                    "response.mcp_list_tools.in_progress",
-                ],
-                "items": ["mcp_list_tools", "mcp_list_tools", "message", "mcp_call", "mcp_call", "message"],
-                "places": true,
-                "tools": ["bank_pay", "bank_sign", "bank_nag", "bank_insist", "bank_balance", "bank_lose"],
-                "gone": ["gone", true],
-                "calls": [
-                    ["bank", "bank_balance", {"of": "x"}, "12 pounds", null, "completed"],
-                    ["bank", "bank_lose", {}, null, true, "failed"],
-                ],
-                "text": "I look.\n\rYou have it.", "same": true,
-                "next": ["message"], "sent_back": "Second.",
+            "counts": {
+                "object": "response.input_tokens", "grows": 599, "continues": true, "counts_tools": true, "unknown": true,
             },
+            "calls_mcp": mcp_report(),
         })
     );
     // Once for the loop, once for its stream, once for the file.

@@ -87,7 +87,7 @@ pub(super) fn answered_item_id(input: &[Value], call: &str) -> Option<String> {
 }
 
 /// The id of the call of a question's item. Items of earlier versions have no place in their ids.
-fn call_id(item_id: &str) -> String {
+pub(super) fn call_id(item_id: &str) -> String {
     let Some(rest) = item_id.strip_prefix(ITEM_PREFIX) else {
         return item_id.to_owned();
     };

@@ -98,7 +98,7 @@ async fn create(surface: Arc<HttpSurface>, request: Request) -> Result<Response,
     begin.run(surface, run).await
 }
 
-async fn history(
+pub(super) async fn history(
     surface: &HttpSurface,
     principal: &str,
     request: &ResponseRequest,
@@ -124,6 +124,7 @@ pub(super) fn chat_request(
     checkpoint: Option<&str>,
     has_dial: bool,
 ) -> Result<(ChatRequest, Vec<Option<usize>>), RequestFailure> {
+    request.input.leave_out_known_questions(history)?;
     let (mut messages, mut places) = (Vec::new(), Vec::new());
     let items = request.input.items.iter();
     let was_listed = items

@@ -3,7 +3,8 @@
 use dray_agent::failure::RequestFailure;
 use serde_json::{Map, Value, json};
 
-use super::approval_items::{approval_call, approval_result};
+use super::approval_items::{approval_call, approval_result, call_id};
+use super::duplicates::is_repeated;
 use super::input_parts::{InputPart, output_text, read_part};
 use super::request::invalid;
 use crate::http::plain_request::unsupported_failure;
@@ -61,6 +62,9 @@ pub(super) fn read_items(items: Vec<Value>) -> Result<InputItems, RequestFailure
             return Err(invalid(&field, "It must be an object."));
         };
         item.retain(|_, value| !value.is_null());
+        if is_repeated(&field, &item, &read.items)? {
+            continue;
+        }
         read.add(&field, index, &mut item)?;
         read.items.push(Value::Object(item));
     }
@@ -122,6 +126,36 @@ impl InputItems {
             }
         }
         Ok(())
+    }
+
+    /// Removes these questions on approval, and their calls from the messages.
+    pub(super) fn remove_questions(&mut self, ids: &[Value]) {
+        let calls: Vec<_> = ids.iter().filter_map(Value::as_str).map(call_id).collect();
+        let is_removed = |item: &Value| item.get("id").is_some_and(|id| ids.contains(id));
+        self.items.retain(|item| !is_removed(item));
+        self.messages.retain_mut(|one| {
+            let Some(list) = one
+                .message
+                .get_mut("tool_calls")
+                .and_then(Value::as_array_mut)
+            else {
+                return true;
+            };
+            let is_named = |call: &Value| {
+                let id = call.get("id").and_then(Value::as_str);
+                id.is_some_and(|id| calls.iter().any(|known| known == id))
+            };
+            list.retain(|call| !is_named(call));
+            if !list.is_empty() {
+                return true;
+            }
+            let members = one.message.as_object_mut();
+            let content = members.and_then(|members| {
+                members.shift_remove("tool_calls");
+                members.get("content")
+            });
+            content.is_some_and(|content| !content.is_null())
+        });
     }
 
     fn push(&mut self, item: usize, message: Value) {

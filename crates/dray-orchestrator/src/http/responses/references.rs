@@ -1,9 +1,11 @@
 //! `item_reference` in the input of a response: clients send back the ids of stored items in place of the items. An id of an
 //! item holds that of its response, so none is looked up in an index.
 
+use std::collections::HashSet;
+
 use dray_agent::failure::RequestFailure;
 use dray_types::ByteSize;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::items::MAX_ITEMS;
 use super::request::invalid;
@@ -58,12 +60,18 @@ pub(super) async fn resolve_references(
         ));
     }
     let (mut reads, mut bytes) = (0, 0);
+    let mut resolved = HashSet::new();
     // One response at a time, because its items can be large. References to it mostly stand beside each other.
     let mut read: Option<(String, Vec<Value>)> = None;
     for (index, item) in items.iter_mut().enumerate() {
         let Some(id) = referenced_id(item).map(str::to_owned) else {
             continue;
         };
+        if !resolved.insert(id.clone()) {
+            // The item is there already. `read_items` leaves out the reference.
+            *item = json!({"type": "item_reference", "id": id});
+            continue;
+        }
         let field = format!("input.{index}.id");
         let Some(response) = response_of(&id) else {
             return Err(missing_item(&field, &id));
@@ -75,17 +83,13 @@ pub(super) async fn resolve_references(
                     format!("The references lead to more than {MAX_RESPONSES} responses.");
                 return Err(invalid(&field, message));
             }
-            let found = responses.get(principal, &response).await;
-            let (mut found, _) = found.map_err(|failure| match failure.status {
+            // What was deleted from the conversation of the response is not there any more.
+            let output = responses.remaining_output(principal, &response).await;
+            let output = output.map_err(|failure| match failure.status {
                 404 => missing_item(&field, &id),
                 _ => failure,
             })?;
-            let output = found.get_mut("output").map(Value::take);
-            let output = output.and_then(|output| match output {
-                Value::Array(output) => Some(output),
-                _ => None,
-            });
-            read = Some((response, output.unwrap_or_default()));
+            read = Some((response, output));
         }
         let (_, output) = read.as_ref().ok_or_else(RequestFailure::unexpected)?;
         let found = output.iter().find(|found| found["id"] == id.as_str());
@@ -119,8 +123,6 @@ fn missing_item(field: &str, id: &str) -> RequestFailure {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     #[test]

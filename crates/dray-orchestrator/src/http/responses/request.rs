@@ -2,6 +2,7 @@
 //! member that is not supported is refused by its name and never ignored.
 
 use dray_agent::failure::RequestFailure;
+use dray_agent::message::plain_order::ORDER_CODE;
 use serde_json::{Map, Value, json};
 
 use super::items::{InputItems, read_input, read_items};
@@ -35,11 +36,16 @@ const UNSUPPORTED_MEMBERS: [(&str, &str); 6] = [
         "max_tool_calls",
         "the agent's manifest limits its iterations",
     ),
-    ("context_management", "the conversation is never compacted"),
+    (
+        "context_management",
+        "the agent's manifest decides about compaction",
+    ),
     ("prompt_cache_retention", "the model's service decides it"),
     ("prompt_cache_options", "the model's service decides it"),
     ("moderation", "it is not available"),
 ];
+/// The end of the place of a result's call in chat completions.
+const RESULT_ID: &str = ".tool_call_id";
 /// Limits of `metadata`, as in `OpenAI`'s API: pairs, characters of a name, characters of a value.
 const METADATA_LIMITS: (usize, usize, usize) = (16, 64, 512);
 
@@ -165,9 +171,27 @@ pub(super) fn at_place(mut failure: RequestFailure, items: &[Option<usize>]) -> 
     let field = response_place(&param, items);
     failure.message = failure
         .message
-        .replace(&format!("'{param}'"), &format!("'{field}'"));
+        .replace(&format!("'{param}'"), &format!("'{field}'"))
+        .replace(&format!("path {param}."), &format!("path {field}."));
+    if failure.code.as_deref() == Some(ORDER_CODE) {
+        failure.message = order_message(&param, failure.message);
+    }
     failure.param = Some(field.into());
     failure
+}
+
+/// What is wrong with calls and their results, in the words of this API, which has items instead of messages.
+fn order_message(param: &str, message: String) -> String {
+    if param.ends_with(RESULT_ID) {
+        return "No call is known for this output: neither the input nor what the request continues has one that waits."
+            .to_owned();
+    }
+    match message.rsplit_once("These have no answer: ") {
+        Some((_, ids)) => {
+            format!("These calls have no output in the input, or these questions no answer: {ids}")
+        }
+        None => message,
+    }
 }
 
 fn response_place(param: &str, items: &[Option<usize>]) -> String {
@@ -179,6 +203,7 @@ fn response_place(param: &str, items: &[Option<usize>]) -> String {
             Some(item) => {
                 // Parts of responses are flat.
                 let rest = rest
+                    .trim_end_matches("tool_call_id")
                     .replace(".file.", ".")
                     .replace(".image_url.url", ".image_url");
                 format!("input.{item}.{rest}")

@@ -85,6 +85,10 @@ impl ResponseWriter {
         for name in ["error", "incomplete_details"] {
             response.entry(name).or_insert(Value::Null);
         }
+        if status == "cancelled" {
+            // As in `OpenAI`'s API: who cancels a response did not see it fail.
+            response.insert("error".to_owned(), Value::Null);
+        }
         response.insert("output".to_owned(), json!(self.output));
         response.insert("usage".to_owned(), json!(self.usage.map(usage_members)));
         Value::Object(response)

@@ -141,7 +141,11 @@ async fn a_cancelled_response_stops_the_agent_and_stays_cancelled() {
     let (status, response) = post(&fixture, &format!("{path}/cancel"), &json!({})).await;
     assert_eq!((status, &response["status"]), (200, &json!("cancelled")));
     fixture.working(0).await;
-    assert_eq!(get(&fixture, &path).await.1["status"], "cancelled");
+    let found = get(&fixture, &path).await.1;
+    assert_eq!(
+        (&found["status"], &found["error"]),
+        (&json!("cancelled"), &Value::Null)
+    );
     let again = post(&fixture, &format!("{path}/cancel"), &json!({})).await;
     assert_eq!((again.0, &again.1["status"]), (200, &json!("cancelled")));
     let next = request(&json!({"previous_response_id": response["id"]}));

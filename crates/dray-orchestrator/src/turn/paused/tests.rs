@@ -5,6 +5,7 @@ use dray_bus::test_bus;
 use dray_proto::v1::{ApprovalChoice, DecideInChatReply, DecideInChatRequest};
 use dray_store::embedded::EmbeddedS3;
 use dray_tool::{QuestionMap, ToolQuestion, UserQuestion};
+use dray_types::Period;
 use serde_json::{Map, json};
 use tokio_util::task::TaskTracker;
 
@@ -16,9 +17,12 @@ use crate::http::ApprovalForm;
 use crate::records::CallerRecords;
 use crate::turn::approval_policy::ApprovalPolicy;
 use crate::turn::chat_approvals::ChatApprovals;
+use crate::turn::chat_calls::ChatGate;
 use crate::turn::settle::Settlement;
 use crate::turn::tool_sources::ToolSources;
 use crate::turn::waiting::{PausedQuestion, WaitingCall};
+
+mod leases;
 
 struct RecordFixture {
     turns: PausedTurns,
@@ -47,7 +51,7 @@ impl RecordFixture {
             approvals: ApprovalStore::new(
                 records,
                 audits,
-                Duration::from_mins(1),
+                (Duration::from_mins(1), Period::secs(40)),
                 TaskTracker::new(),
             ),
             turns: turns(&store, now_ms),
@@ -313,7 +317,8 @@ async fn a_request_that_waits_for_a_chat_does_not_continue_what_the_caller_decli
             policy: &policy,
             max_wait: Duration::ZERO,
         };
-        let settled = chats.settle(&[&paused.waiting], true).await;
+        let gate = ChatGate::new(Duration::ZERO, false);
+        let settled = chats.settle(&[&paused.waiting], &gate).await;
         let failure = settled.unwrap_err();
         assert_eq!(failure.code.as_deref(), Some(USED_CODE));
     }

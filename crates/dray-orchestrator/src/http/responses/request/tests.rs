@@ -135,3 +135,32 @@ fn an_empty_input_is_a_missing_one() {
     let message = json!({"input": [{"role": "user", "content": ""}]});
     assert_eq!(read(&message).unwrap().input.items.len(), 1);
 }
+
+#[test]
+fn failures_of_calls_and_outputs_are_described_as_items() {
+    let items = [None, Some(0)];
+    let failure = |param: &str, message: &str| {
+        let failure = RequestFailure::of_parameter(param, ORDER_CODE, message);
+        let failure = at_place(failure, &items);
+        (failure.param.unwrap().to_string(), failure.message)
+    };
+    let (param, message) = failure("messages.1.tool_call_id", "Messages with role 'tool' …");
+    assert_eq!(param, "input.0");
+    assert!(message.starts_with("No call is known"), "{message}");
+    let unanswered = "An assistant message … These have no answer: call_1.";
+    assert_eq!(
+        failure("messages.0.tool_calls", unanswered),
+        (
+            "input".to_owned(),
+            "These calls have no output in the input, or these questions no answer: call_1."
+                .to_owned()
+        )
+    );
+    let of_path = RequestFailure::of_parameter(
+        "max_completion_tokens",
+        "400",
+        "invalid structure on path max_completion_tokens. Input should be a number",
+    );
+    let message = at_place(of_path, &items).message;
+    assert!(message.contains("on path max_output_tokens."), "{message}");
+}

@@ -1,0 +1,93 @@
+//! The lease of a request that waits for a chat and that no other request can continue: its process renews it. When it has
+//! ended, the process is gone, so a press is answered truthfully instead of being kept for a request that does not exist.
+
+use dray_agent::failure::RequestFailure;
+use dray_proto::v1::DecideInChatReply;
+
+use super::outcome::abandoned_reply;
+use super::{ApprovalDecision, ApprovalRecord, ApprovalStore};
+use crate::records::{RecordError, RevisedRecord};
+
+/// Renewals of a lease per lease time, so that several may fail.
+const RENEWALS_PER_LEASE: u32 = 6;
+/// Recorded for a question whose request is gone.
+const ABANDONED: &str = "The process of the request that asked has ended.";
+
+impl ApprovalStore {
+    /// When a lease that begins now ends, in Unix milliseconds.
+    pub(super) fn lease_ms(&self) -> u64 {
+        let now_ms = self.records.now_ms();
+        now_ms.saturating_add(self.lease.as_millis())
+    }
+
+    /// Reports to other replicas that the request of a question still runs, when the lease is due. A failure is left to the
+    /// next look: the lease is longer than several of them.
+    pub(super) async fn renew_lease(
+        &self,
+        principal: &str,
+        id: &str,
+        record: &mut RevisedRecord<ApprovalRecord>,
+    ) {
+        let next_ms = self.lease_ms();
+        let interval_ms = self.lease.as_millis() / u64::from(RENEWALS_PER_LEASE);
+        let is_due = |lease_ms: u64| lease_ms.saturating_add(interval_ms) <= next_ms;
+        // A paused turn, which its token names, is continued by another request.
+        if !record.value.token.is_empty() || !record.value.lease_ms.is_some_and(is_due) {
+            return;
+        }
+        record.value.lease_ms = Some(next_ms);
+        if let Err(RecordError::Failed(failure)) = self.update(principal, id, record).await {
+            tracing::debug!(%failure, id, "the lease of a question in a chat was not renewed");
+        }
+    }
+
+    /// Ends a question whose request is gone, and returns the reply about it; `None` when the request renewed its lease after
+    /// all, or another replica was faster. No request can use an answer to the question from then on.
+    ///
+    /// # Errors
+    ///
+    /// 503 while the bus fails.
+    pub(super) async fn abandon(
+        &self,
+        principal: &str,
+        id: &str,
+        record: &mut RevisedRecord<ApprovalRecord>,
+    ) -> Result<Option<DecideInChatReply>, RequestFailure> {
+        record.value.is_abandoned = true;
+        let decision = ApprovalDecision::Refused {
+            reason: Some(ABANDONED.to_owned()),
+        };
+        match self.record_decision(principal, id, record, decision).await {
+            Ok(()) => {}
+            Err(RecordError::Stale) => return Ok(None),
+            Err(error) => return Err(error.into()),
+        }
+        tracing::warn!(id, "the request of a question in a chat has ended");
+        Ok(Some(abandoned_reply(&record.value)))
+    }
+
+    /// Ends a decision that no request has used. No request can use it from then on.
+    pub(super) async fn lapse(
+        &self,
+        principal: &str,
+        id: &str,
+        record: &mut RevisedRecord<ApprovalRecord>,
+    ) -> Result<(), RecordError> {
+        record.value.is_lapsed = true;
+        // Read by replicas of an earlier version, which do not know the other field.
+        record.value.is_used = true;
+        self.update(principal, id, record).await?;
+        tracing::warn!(
+            id,
+            "a decision of a chat was not used: its request has ended"
+        );
+        Ok(())
+    }
+}
+
+impl ApprovalRecord {
+    /// Whether the request that asked is gone and no other request can continue the call.
+    pub(super) fn has_no_request(&self, now_ms: u64) -> bool {
+        self.token.is_empty() && self.lease_ms.is_some_and(|lease_ms| lease_ms <= now_ms)
+    }
+}

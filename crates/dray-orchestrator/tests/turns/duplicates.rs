@@ -1,0 +1,77 @@
+//! Items that a request has twice, as some versions of clients send them.
+
+use serde_json::{Value, json};
+
+use crate::client_tools::CountingEndpoint;
+use crate::fixture::{TurnFixture, manifest, rest};
+use crate::responses::{create, output_text};
+
+/// Asks for a tool that needs approval, and says what it gave.
+const ORDER_SCRIPT: &str = r#"{"rules": [
+    {"when": {"tool_result_of": "shop_a"}, "reply": {"say": "Got {result}."}},
+    {"reply": {"call": [{"name": "shop_a", "arguments": {"q": "dear"}}]}}]}"#;
+
+/// An agent whose tool needs approval, and its question.
+async fn asked(endpoint: &CountingEndpoint) -> (TurnFixture, Value, Value) {
+    let mut agent = manifest(json!([rest(&endpoint.url(), &["a"])]));
+    agent["require_approval"] = json!([{"tools": ["shop_a"]}]);
+    let fixture = TurnFixture::plain(&agent, ORDER_SCRIPT).await;
+    let (status, first) = create(&fixture, &json!({"input": "order"})).await;
+    assert_eq!(status, 200, "{first}");
+    let output = first["output"].as_array().unwrap();
+    let question = output
+        .iter()
+        .find(|item| item["type"] == "mcp_approval_request")
+        .unwrap();
+    (fixture, first["id"].clone(), question["id"].clone())
+}
+
+fn answer(question: &Value, approve: bool) -> Value {
+    json!({"type": "mcp_approval_response", "approval_request_id": question, "approve": approve})
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reference_to_the_question_of_the_continued_response_counts_once() {
+    let endpoint = CountingEndpoint::start().await;
+    let (fixture, response, question) = asked(&endpoint).await;
+    // As the AI SDK sends an approval (vercel/ai issue 18605).
+    let reference = json!({"type": "item_reference", "id": question});
+    let input = json!([reference, answer(&question, true)]);
+    let body = json!({"input": input, "previous_response_id": response});
+    let (status, done) = create(&fixture, &body).await;
+    assert_eq!(status, 200, "{done}");
+    assert_eq!(output_text(&done), r#"Got {"own":"dear"}."#, "{done}");
+    assert_eq!(endpoint.called(), ["dear"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn repeated_references_and_answers_count_once_and_contradictory_answers_are_refused() {
+    let endpoint = CountingEndpoint::start().await;
+    let (fixture, _, question) = asked(&endpoint).await;
+    let reference = json!({"type": "item_reference", "id": question});
+    let order = json!({"role": "user", "content": "order"});
+    let both = json!([
+        order,
+        reference,
+        answer(&question, true),
+        answer(&question, false)
+    ]);
+    let (status, refused) = create(&fixture, &json!({"input": both})).await;
+    assert_eq!(
+        (status, &refused["error"]["param"]),
+        (400, &json!("input.3")),
+        "{refused}"
+    );
+    assert!(endpoint.called().is_empty());
+    let twice = json!([
+        order,
+        reference,
+        {"id": question},
+        answer(&question, true),
+        answer(&question, true)
+    ]);
+    let (status, done) = create(&fixture, &json!({"input": twice})).await;
+    assert_eq!(status, 200, "{done}");
+    assert_eq!(output_text(&done), r#"Got {"own":"dear"}."#, "{done}");
+    assert_eq!(endpoint.called(), ["dear"]);
+}
