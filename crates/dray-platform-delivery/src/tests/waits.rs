@@ -292,6 +292,16 @@ async fn r_11_a_window_that_closes_before_the_confirmation_is_stored_keeps_the_f
     assert_eq!(states(&record), [FileState::Delivered]);
 }
 
+impl DeliveryFixture {
+    async fn receipts(
+        &self,
+        request: &v1::ListReceiptsRequest,
+    ) -> Result<v1::ListReceiptsReply, DeliveryError> {
+        let receipts = &self.replica.receipts;
+        receipts.receipts(&self.meta("q"), request).await
+    }
+}
+
 #[tokio::test]
 async fn receipts_are_the_tenants_own_newest_first() {
     let fixture = DeliveryFixture::new().await;
@@ -306,12 +316,7 @@ async fn receipts_are_the_tenants_own_newest_first() {
         fixture.delivered(&work).await;
     }
     let list = async |request: v1::ListReceiptsRequest| {
-        let reply = fixture
-            .replica
-            .receipts
-            .receipts(&fixture.meta("q"), &request)
-            .await
-            .unwrap();
+        let reply = fixture.receipts(&request).await.unwrap();
         let ids: Vec<_> = reply
             .reports
             .into_iter()
@@ -330,7 +335,27 @@ async fn receipts_are_the_tenants_own_newest_first() {
         limit: 2,
         ..all.clone()
     };
-    assert_eq!(list(two).await, ("d3 d2".to_owned(), true));
+    assert_eq!(list(two.clone()).await, ("d3 d2".to_owned(), true));
+    let two_receipts = fixture.receipts(&two).await.unwrap();
+    let rest = v1::ListReceiptsRequest {
+        after: two_receipts.next,
+        ..two.clone()
+    };
+    // A delivery that begins meanwhile moves no page.
+    fixture.clock.advance(Duration::from_secs(1));
+    let work = fixture.files("d4", &[("a.txt", b"d4")]).await;
+    fixture.delivered(&work).await;
+    assert_eq!(list(rest.clone()).await, ("d1".to_owned(), false));
+    assert_eq!(fixture.receipts(&rest).await.unwrap().next, "");
+    let unknown = v1::ListReceiptsRequest {
+        after: "page-2".to_owned(),
+        ..all.clone()
+    };
+    let refused = fixture.receipts(&unknown).await;
+    assert!(
+        matches!(refused, Err(DeliveryError::Request(_))),
+        "{refused:?}"
+    );
     let session = v1::ListReceiptsRequest {
         session: "none".to_owned(),
         ..all.clone()
@@ -343,7 +368,7 @@ async fn receipts_are_the_tenants_own_newest_first() {
         ..all.clone()
     };
     assert_eq!(list(with_content(b"d1")).await, ("d1".to_owned(), false));
-    assert_eq!(list(with_content(b"d4")).await, (String::new(), false));
+    assert_eq!(list(with_content(b"d5")).await, (String::new(), false));
     let outcome = v1::DeliveryOutcomeRequest {
         delivery_id: "d1".to_owned(),
         wait_ms: 0,
