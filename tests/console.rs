@@ -15,6 +15,8 @@ use crate::support::{self, node};
 
 /// Content of the file that the browser drops on a sandbox; it is large enough to go through the store.
 const DROPPED_TEXT: &str = "dropped";
+/// Deliveries beside the first one: more than a page has.
+const FURTHER_DELIVERIES: usize = 101;
 /// Events that the live page gets in two halves, without pauses.
 const FLOOD_EVENTS: usize = 1_000;
 
@@ -116,6 +118,7 @@ async fn every_page_of_the_console_works_in_a_browser_and_survives_an_outage_of_
     let mut fixture = ConsoleFixture::start().await;
     let server = fixture.serve();
     fixture.deliver();
+    fixture.deliver_repeatedly(FURTHER_DELIVERIES).await;
     fixture.request_asked_host().await;
     let garbage = fixture.publish_garbage().await;
     let letter = fixture.letter_of(&garbage).await;
@@ -146,6 +149,9 @@ async fn every_page_of_the_console_works_in_a_browser_and_survives_an_outage_of_
     let text = |name: &str| report[name].as_str().unwrap().to_owned();
     assert!(text("delivery").contains("report.txt") && text("delivery").contains("copied"));
     assert_eq!(text("verdict"), "refused");
+    assert!(text("lastEntry").contains("file-599"), "{report}");
+    assert_eq!(report["listedDeliveries"], FURTHER_DELIVERIES + 1);
+    assert_eq!(text("paper"), "rgb(255, 255, 255)");
     assert!(report["steps"].as_u64().unwrap() > 5, "{report}");
     assert!(text("placed").contains("dropped.txt"), "{report}");
     let placed = std::fs::read_to_string(fixture.directory.path().join("box/dropped.txt")).unwrap();

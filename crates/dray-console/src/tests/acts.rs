@@ -99,6 +99,11 @@ async fn a_resend_is_recorded_before_and_after_and_leads_to_the_new_delivery() {
                     delivery_id: "d-2".to_owned(),
                     duplicate: false,
                 }),
+                // The operation of its form was accepted before.
+                "d-repeated" => Ok(v1::DeliveryAccepted {
+                    delivery_id: "d-3".to_owned(),
+                    duplicate: true,
+                }),
                 _ => Err(Fault::new(FaultCode::Denied, "Nothing is left to send.")
                     .detail("nothing_to_resend")),
             }
@@ -106,15 +111,25 @@ async fn a_resend_is_recorded_before_and_after_and_leads_to_the_new_delivery() {
         .await;
     let mut trail = AuditTrail::open(&console).await;
     let login = console.log_in(ConsoleRole::Act).await;
-    let response = console
-        .post("/deliveries/resend", &login, "delivery=d-1")
-        .await;
+    let operation = OperationId::mint();
+    let fields = format!("delivery=d-1&operation={operation}");
+    let response = console.post("/deliveries/resend", &login, &fields).await;
     assert_eq!(response.status, 303, "{response:?}");
     assert_eq!(response.header("location"), Some("/operations/d-2"));
     assert!(!resend_requests.lock().unwrap()[0].all);
+    let repeated = console
+        .post("/deliveries/resend", &login, "delivery=d-repeated")
+        .await;
+    assert_eq!(repeated.status, 200, "{repeated:?}");
+    assert!(
+        repeated.body.contains("nothing was sent a second time"),
+        "{repeated:?}"
+    );
     let (begun_by, begun) = trail.next().await;
     let (done_by, done) = trail.next().await;
-    assert_eq!(begun_by, done_by);
+    trail.next().await;
+    trail.next().await;
+    assert_eq!((&begun_by, &done_by), (&operation.to_string(), &begun_by));
     assert_eq!(
         (begun.stage(), done.stage()),
         (ConsoleStage::Begun, ConsoleStage::Done)
