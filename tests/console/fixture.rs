@@ -106,6 +106,11 @@ impl ConsoleFixture {
     pub(crate) fn deliver(&self) {
         let (sandbox, chat) = (self.directory("box"), self.directory("out"));
         std::fs::write(Path::new(&sandbox).join("report.txt"), "made by the agent").unwrap();
+        std::fs::create_dir(Path::new(&sandbox).join("many")).unwrap();
+        for number in 0..600 {
+            let name = format!("many/file-{number:03}.txt");
+            std::fs::write(Path::new(&sandbox).join(name), "one of many").unwrap();
+        }
         let sandbox = format!("local:{sandbox}");
         let chat = format!("cli:{chat}");
         let bound = self.ask(&[
@@ -121,6 +126,32 @@ impl ConsoleFixture {
         let id = ["--delivery-id", DELIVERY_ID];
         let sent = self.ask(&[&["send", "--session", SESSION_ID, "report.txt"][..], &id].concat());
         assert!(sent.status.success(), "{sent:?}");
+    }
+
+    /// Has this many deliveries of the file made, and waits until all of them have ended.
+    pub(crate) async fn deliver_repeatedly(&self, count: usize) {
+        let meta = || {
+            let deadline = Deadline::after(Clock::system().now_ms(), WORK_TIMEOUT);
+            Meta::new(TenantId::default(), deadline)
+        };
+        let mut deliveries = Vec::new();
+        for _ in 0..count {
+            let request = v1::SendFileRequested {
+                session: SESSION_ID.to_owned(),
+                paths: vec![b"report.txt".to_vec()],
+                ..v1::SendFileRequested::default()
+            };
+            let accepted = self.bus.call_once(&meta(), &request).await.unwrap();
+            deliveries.push(accepted.delivery_id);
+        }
+        for delivery_id in deliveries {
+            let request = v1::DeliveryOutcomeRequest {
+                delivery_id,
+                wait_ms: 30_000,
+            };
+            let report = self.bus.call(&meta(), &request).await.unwrap();
+            assert!(report.finished, "{report:?}");
+        }
     }
 
     /// Fetches from [`ASKED_HOST`] in the name of the session, which is refused until a person decides.

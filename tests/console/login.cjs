@@ -44,7 +44,9 @@ async function main() {
   // The provider asks before it ends its own session.
   await page.getByRole("link", { name: /^Log out at/ }).click();
   await page.getByRole("button", { name: "Yes, sign me out" }).click();
-  await page.getByText("Sign-out Success").waitFor();
+  // It knows this address as one of the console.
+  await page.waitForURL(`${base}/login/ended`);
+  report.back = await page.locator("main").innerText();
   await page.goto(`${base}/live`);
   report.afterLogout = await page.locator("h1").innerText();
   await page.getByRole("link", { name: /^Log in with/ }).click();

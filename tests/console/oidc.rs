@@ -89,7 +89,8 @@ fn a_person_logs_in_through_a_certified_provider_in_a_browser() {
         ["--oidc-client-secret-file", &secret],
         ["--oidc-act", "ops"],
     ];
-    let server = UpServer::start(directory.path(), options.as_flattened(), "console: ");
+    let options = [options.as_flattened(), &["--oidc-logout-return"]].concat();
+    let server = UpServer::start(directory.path(), &options, "console: ");
     let (console, _) = server.url.split_once("/login").unwrap();
     provider.serve(console);
     let browser_report = walk(directory.path(), console);
@@ -103,6 +104,10 @@ fn a_person_logs_in_through_a_certified_provider_in_a_browser() {
         json!([{"name": format!("dray-console-{port}"), "httpOnly": true, "sameSite": "Strict"}])
     );
     assert!(text("logout").contains("may still be logged in at 127.0.0.1"));
+    assert!(
+        text("back").contains("You are back from 127.0.0.1"),
+        "{browser_report}"
+    );
     assert_eq!(text("afterLogout"), "Log in");
     assert_eq!(browser_report["asksAgain"], true, "{browser_report}");
     assert!(text("stranger").contains("Person eve"), "{browser_report}");

@@ -24,7 +24,12 @@ const { value: redirect } = await lines.next();
 
 // The name that a person types on the provider's page is the account; `ada` is in a group.
 const provider = new Provider(issuer, {
-  clients: [{ client_id: id, client_secret: secret, redirect_uris: [redirect] }],
+  clients: [{
+    client_id: id,
+    client_secret: secret,
+    redirect_uris: [redirect],
+    post_logout_redirect_uris: [redirect.replace(/return$/, "ended")],
+  }],
   claims: { openid: ["sub"], profile: ["name", "groups"] },
   // The default of the package: claims of scopes are at the userinfo endpoint alone.
   conformIdTokenClaims: true,

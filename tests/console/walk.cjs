@@ -65,7 +65,8 @@ async function screenshot(page, name, place = "h1") {
   }
 }
 
-/// Opens every page at the width of a phone and of a screen: no sideways scrolling, no serious finding of axe.
+/// Opens every page at the width of a phone and of a screen, and in dark colours as at 400 % zoom of 1280 px (WCAG 2.2, 1.4.10):
+/// no sideways scrolling, no serious finding of axe.
 async function walkPages(page, base) {
   const pages = {
     live: "/live",
@@ -86,6 +87,12 @@ async function walkPages(page, base) {
     await page.goto(base + place);
     report.widths[name] = await page.evaluate(() => document.documentElement.scrollWidth);
     await checkAccessibility(page, `${name} at 400 px`);
+    await page.setViewportSize({ width: 320, height: 256 });
+    await page.emulateMedia({ colorScheme: "dark", reducedMotion: "reduce" });
+    const width = await page.evaluate(() => document.documentElement.scrollWidth);
+    check(width <= 320, `${name} is ${width} wide on a screen of 320`);
+    await checkAccessibility(page, `${name} in dark colours`);
+    await page.emulateMedia({ colorScheme: null, reducedMotion: null });
     await page.setViewportSize({ width: 1200, height: 800 });
     await checkAccessibility(page, name);
     await validate(page, name, base + place);
@@ -113,6 +120,38 @@ async function answerQuestion(page, base) {
   await page.waitForSelector("#answered");
   report.answered = await page.textContent("#answered");
   await checkAccessibility(page, "answer");
+}
+
+/// The next page of a long list, with the keyboard alone. The links are those that work without the script.
+async function turnPages(page, base) {
+  await page.goto(`${base}/sandboxes?session=${settings.session}&path=many`);
+  await page.getByRole("link", { name: "Next page" }).press("Enter");
+  await page.waitForSelector("caption:has-text('501 to 600')");
+  report.lastEntry = await page.locator("tbody tr").last().textContent();
+  await checkAccessibility(page, "second page of a directory");
+  await validate(page, "second page of a directory", page.url());
+  check(await page.getByRole("link", { name: "Next page" }).count() === 0, "a directory has a page after its last one");
+  await page.getByRole("link", { name: "First page" }).press("Enter");
+  await page.waitForSelector("caption:has-text('1 to 500')");
+  await page.goto(`${base}/deliveries`);
+  const listed = [];
+  const ids = () => page.locator("td[data-label=Delivery] > a").allTextContents();
+  listed.push(...await ids());
+  await page.getByRole("link", { name: "Next page" }).press("Enter");
+  await page.waitForURL(/after=/);
+  listed.push(...await ids());
+  await checkAccessibility(page, "second page of deliveries");
+  await validate(page, "second page of deliveries", page.url());
+  report.listedDeliveries = new Set(listed).size;
+}
+
+/// A page on paper is dark on white, also for a person who prefers dark colours, and has no buttons.
+async function printPage(page, base) {
+  await page.goto(`${base}/deliveries`);
+  await page.emulateMedia({ media: "print", colorScheme: "dark" });
+  report.paper = await page.evaluate(() => getComputedStyle(document.body).backgroundColor);
+  check(!(await page.locator("nav").first().isVisible()), "the navigation is printed");
+  await page.emulateMedia({ media: null, colorScheme: null });
 }
 
 async function dropFile(page, base) {
@@ -362,6 +401,8 @@ async function main() {
     await walkPages(page, base);
     await explainUrl(page, base);
     await answerQuestion(page, base);
+    await turnPages(page, base);
+    await printPage(page, base);
     await dropFile(page, base);
     await sendFile(page, base);
     await checkSetUp(page, base);

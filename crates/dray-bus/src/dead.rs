@@ -9,7 +9,7 @@ use dray_proto::v1;
 use dray_types::{Deadline, Fault};
 use prost::Message as _;
 
-pub use self::letters::{DeadLetterDetails, DeadLetters, LetterError};
+pub use self::letters::{DeadLetterDetails, DeadLetterPart, DeadLetters, LetterError};
 pub use self::state::{DeadLetterSummary, LetterFilter, LetterState};
 use crate::backend::{OutgoingMessage, StoredMessage};
 use crate::bus_core::Bus;

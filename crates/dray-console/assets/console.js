@@ -44,6 +44,7 @@
     const status = document.getElementById("live-status");
     const pause = document.getElementById("pause");
     const leftOut = document.getElementById("left-out");
+    const older = document.getElementById("older");
     const maxRows = Number(place.dataset.maxRows);
     let last = place.dataset.last;
     let source = null;
@@ -54,6 +55,14 @@
       leftOut.dataset.count = String(total);
       leftOut.textContent = `${total} older rows left out.`;
       leftOut.hidden = false;
+    };
+    // The link to older events begins behind the last row of the page.
+    const moveOlder = () => {
+      const link = older.querySelector("a");
+      const url = new URL(link.href);
+      url.searchParams.set("before", body.lastElementChild.dataset.id);
+      link.href = url.href;
+      older.hidden = false;
     };
     const connect = () => {
       source = new EventSource(`${place.dataset.source}&after=${last}`);
@@ -67,6 +76,7 @@
           removed += 1;
         }
         countLeftOut(removed);
+        if (removed > 0) moveOlder();
       });
       source.addEventListener("gap", (event) => {
         last = event.lastEventId;

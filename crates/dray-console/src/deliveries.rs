@@ -1,25 +1,25 @@
 //! The page of deliveries: the outcome of each file, what is certain about that outcome, and resending failed files.
 
 use axum::Extension;
-use axum::body::Body;
 use axum::extract::State;
 use axum::response::Response;
 use dray_presentation::size::human_size;
 use dray_proto::NamedCode as _;
-use dray_proto::v1::{self, ConsoleAction, DeliveryErrorKind, FileState, PreviewLinkState};
+use dray_proto::v1::{self, ConsoleAction, FileState, PreviewLinkState};
 use dray_types::Fault;
 use dray_types::hex::hex_digits;
-use http::Uri;
+use http::{StatusCode, Uri};
 use maud::{Markup, html};
 
 use crate::audit::ActionRequest;
-use crate::calls::{PAGE_TIMEOUT, fault_notice};
-use crate::form::FormFields;
-use crate::page::{PageFrame, token_field};
+use crate::calls::{PAGE_TIMEOUT, fault_notice, list_status};
+use crate::form::{ActionForm, FormFields, operation_field};
+use crate::page::{PageFrame, list_links, token_field};
 use crate::respond::see_other;
+use crate::sending::repeated_notice;
 use crate::session::ConsoleSession;
 use crate::state::ConsoleState;
-use crate::text::{self, operation_path, shown, time_element};
+use crate::text::{self, operation_path, shown, time_element, url_part};
 
 /// Deliveries on one page.
 const MAX_DELIVERIES: u32 = 100;
@@ -38,9 +38,11 @@ pub(crate) async fn list_page(
         session: query.get("session").to_owned(),
         open_only: query.is_checked("open"),
         limit: MAX_DELIVERIES,
+        after: query.get("after").to_owned(),
         ..v1::ListReceiptsRequest::default()
     };
     let reply = state.read(&request).await;
+    let status = reply.as_ref().map_or_else(list_status, |_| StatusCode::OK);
     let content = html! {
         form.filters method="get" action="/deliveries" {
             label { "Session " input name="session" value=(request.session); }
@@ -49,7 +51,14 @@ pub(crate) async fn list_page(
         }
         @match &reply {
             Err(fault) => (fault_notice("Deliveries cannot be listed.", fault)),
-            Ok(reply) => (delivery_table(&session, reply)),
+            Ok(reply) => {
+                (delivery_table(&session, reply))
+                (list_links("/deliveries", &list_filter(&request), &request.after, &reply.next))
+                // A service of an earlier version names no next part.
+                @if reply.truncated && reply.next.is_empty() {
+                    p.muted { "Older deliveries are left out; filter by session to see them." }
+                }
+            },
         }
     };
     PageFrame {
@@ -58,7 +67,13 @@ pub(crate) async fn list_page(
         section: "/deliveries",
         title: "Deliveries",
     }
-    .render(&content)
+    .render_as(status, &content)
+}
+
+/// The query of a list without its position.
+fn list_filter(request: &v1::ListReceiptsRequest) -> String {
+    let open = if request.open_only { "&open=1" } else { "" };
+    format!("session={}{open}", url_part(&request.session))
 }
 
 fn delivery_table(session: &ConsoleSession, reply: &v1::ListReceiptsReply) -> Markup {
@@ -74,7 +89,6 @@ fn delivery_table(session: &ConsoleSession, reply: &v1::ListReceiptsReply) -> Ma
                 tbody { @for report in &reply.reports { (delivery_row(session, report)) } }
             }
         }
-        @if reply.truncated { p.muted { "Older deliveries are left out; filter by session to see them." } }
     }
 }
 
@@ -89,8 +103,8 @@ fn delivery_row(session: &ConsoleSession, report: &v1::DeliveryReport) -> Markup
                 @if let Some(reason) = report.waiting_reason() {
                     p.muted { "Waits: " (reason.name()) ", continues " (time_element(report.due_at_ms)) }
                 }
-                // Hidden when the service would refuse to resend.
-                @if let (true, Some(offer)) = (session.can_act(), ResendOffer::of_report(report)) {
+                // The service says what it would resend; one of an earlier version says nothing, and nothing is offered.
+                @if let (true, Some(offer)) = (session.can_act(), report.resend) {
                     (resend_form(session, report, offer))
                 }
             }
@@ -199,67 +213,23 @@ fn preview_sentences(receipt: &v1::PreviewReceipt) -> Vec<String> {
     sentences
 }
 
-/// Which files of a delivery can be sent again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum ResendOffer {
-    /// Those that did not certainly arrive.
-    Undelivered,
-    /// All, because the platform refused the others for good: a person may have corrected the cause, such as a wrong chat.
-    All,
-}
-
-impl ResendOffer {
-    /// What a delivery offers; `None` while it continues, and if every file arrived. The service decides which files it
-    /// sends, by the same rule.
-    fn of_report(report: &v1::DeliveryReport) -> Option<Self> {
-        if !report.finished {
-            return None;
-        }
-        let has = |is_meant: fn(&v1::DeliveredFile) -> bool| report.files.iter().any(is_meant);
-        if has(can_resend) {
-            Some(Self::Undelivered)
-        } else {
-            has(|file| file.file_state() == FileState::Rejected).then_some(Self::All)
-        }
-    }
-
-    /// Whether a person could see a file twice.
-    fn may_repeat(self, report: &v1::DeliveryReport) -> bool {
-        report.files.iter().any(|file| match self {
-            Self::Undelivered => file.file_state() == FileState::Unknown,
-            Self::All => file.file_state() != FileState::Rejected,
-        })
-    }
-}
-
-/// Whether a file did not certainly arrive, and another attempt may have another result.
-fn can_resend(file: &v1::DeliveredFile) -> bool {
-    match file.file_state() {
-        FileState::Failed | FileState::Unknown => true,
-        FileState::Rejected => matches!(
-            file.failure(),
-            Some(DeliveryErrorKind::TooLarge | DeliveryErrorKind::WindowClosed)
-        ),
-        _ => false,
-    }
-}
-
 fn resend_form(
     session: &ConsoleSession,
     report: &v1::DeliveryReport,
-    offer: ResendOffer,
+    offer: v1::ResendOffer,
 ) -> Markup {
-    let label = match offer {
-        ResendOffer::Undelivered => "Resend what did not arrive",
-        ResendOffer::All => "Send all files again",
+    let label = if offer.all {
+        "Send all files again"
+    } else {
+        "Resend what did not arrive"
     };
     html! {
         form method="post" action="/deliveries/resend" {
-            (token_field(session))
+            (token_field(session)) (operation_field())
             input type="hidden" name="delivery" value=(report.delivery_id);
-            @if offer == ResendOffer::All { input type="hidden" name="all" value="1"; }
+            @if offer.all { input type="hidden" name="all" value="1"; }
             // The checkbox is required, so that a file is not sent twice by mistake.
-            @if offer.may_repeat(report) {
+            @if offer.may_repeat {
                 label { input type="checkbox" name="accept" value="1" required; " A file may be shown twice" }
             }
             button aria-label={ (label) " of " (shown(&report.delivery_id)) } { (label) }
@@ -295,26 +265,21 @@ pub(crate) fn target_text(target: Option<&v1::ChatTarget>) -> String {
 /// `POST /deliveries/resend`: redirects to the page of the new delivery.
 pub(crate) async fn resend_delivery(
     State(state): State<ConsoleState>,
-    Extension(session): Extension<ConsoleSession>,
-    body: Body,
+    ActionForm { session, fields }: ActionForm,
 ) -> Response {
-    let fields = match FormFields::of_action(body, &session).await {
-        Ok(fields) => fields,
-        Err(refused) => return refused,
+    let frame = PageFrame {
+        state: &state,
+        session: &session,
+        section: "/deliveries",
+        title: "Resend",
     };
-    let request = v1::ResendRequest {
-        delivery_id: fields.get("delivery").to_owned(),
-        all: fields.is_checked("all"),
-    };
-    match start_resend(&state, &session, &request).await {
-        Ok(delivery) => see_other(&operation_path(&delivery)),
-        Err(fault) => PageFrame {
-            state: &state,
-            session: &session,
-            section: "/deliveries",
-            title: "Resend",
+    match start_resend(&state, &session, &fields).await {
+        Ok(accepted) if accepted.duplicate => {
+            let advice = ", or open the deliveries again to send it once more.";
+            frame.render(&repeated_notice(&accepted, advice))
         }
-        .render_failure(
+        Ok(accepted) => see_other(&operation_path(&accepted.delivery_id)),
+        Err(fault) => frame.render_failure(
             "The delivery was not sent again.",
             &fault,
             ("/deliveries", "the deliveries"),
@@ -322,22 +287,26 @@ pub(crate) async fn resend_delivery(
     }
 }
 
-/// Starts the new delivery and returns its id.
+/// Starts the new delivery.
 async fn start_resend(
     state: &ConsoleState,
     session: &ConsoleSession,
-    request: &v1::ResendRequest,
-) -> Result<String, Fault> {
-    // The action and the new delivery have the same operation, so one timeline shows both.
+    fields: &FormFields,
+) -> Result<v1::DeliveryAccepted, Fault> {
+    let request = v1::ResendRequest {
+        delivery_id: fields.get("delivery").to_owned(),
+        all: fields.is_checked("all"),
+    };
     let action = ActionRequest {
         action: ConsoleAction::Resend,
         target: request.delivery_id.clone(),
         time: PAGE_TIMEOUT,
-        operation: None,
+        // The action and the new delivery have the same operation, so one timeline shows both.
+        operation: Some(fields.operation()?),
     };
     let action = state.begin_action(session, action).await?;
-    let outcome = state.call_once(&action.meta, request).await;
-    Ok(action.finish(outcome).await?.delivery_id)
+    let outcome = state.call_once(&action.meta, &request).await;
+    action.finish(outcome).await
 }
 
 #[cfg(test)]
@@ -374,42 +343,5 @@ mod tests {
             ..v1::DeliveredFile::default()
         };
         assert!(certainty(&newer).join(" ").contains("may have arrived"));
-    }
-
-    #[test]
-    fn delivered_and_unfinished_deliveries_cannot_be_resent() {
-        let report = |state, finished| v1::DeliveryReport {
-            files: vec![file(state)],
-            finished,
-            ..v1::DeliveryReport::default()
-        };
-        let offer = |state, finished| ResendOffer::of_report(&report(state, finished));
-        let undelivered = Some(ResendOffer::Undelivered);
-        assert_eq!(offer(FileState::Unknown, true), undelivered);
-        assert_eq!(offer(FileState::Failed, true), undelivered);
-        assert_eq!(offer(FileState::Unknown, false), None);
-        assert_eq!(offer(FileState::Delivered, true), None);
-    }
-
-    #[test]
-    fn files_that_were_refused_for_good_are_sent_again_only_all_together() {
-        let mut refused = file(FileState::Rejected);
-        refused.set_failure(DeliveryErrorKind::NotFound);
-        let mut report = v1::DeliveryReport {
-            files: vec![refused],
-            finished: true,
-            ..v1::DeliveryReport::default()
-        };
-        let offer = ResendOffer::of_report(&report).unwrap();
-        assert_eq!(offer, ResendOffer::All);
-        assert!(!offer.may_repeat(&report));
-        // One that arrived before would come a second time.
-        report.files.push(file(FileState::Delivered));
-        assert!(offer.may_repeat(&report));
-        report.files[0].set_failure(DeliveryErrorKind::TooLarge);
-        assert_eq!(
-            ResendOffer::of_report(&report),
-            Some(ResendOffer::Undelivered)
-        );
     }
 }

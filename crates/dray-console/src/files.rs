@@ -7,7 +7,6 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use axum::Extension;
-use axum::body::Body;
 use axum::extract::{Path, State};
 use axum::response::Response;
 use dray_presentation::size::human_size;
@@ -21,10 +20,10 @@ use maud::{Markup, html};
 use crate::audit::ActionRequest;
 use crate::calls::{fault_notice, fault_status, not_found_fault};
 use crate::deliveries::{file_summary, target_text};
-use crate::form::FormFields;
+use crate::form::{ActionForm, FormFields};
 use crate::index::IndexSlice;
 use crate::live::event_table;
-use crate::page::{PageFrame, token_field};
+use crate::page::{PageFrame, list_links, token_field};
 use crate::respond::see_other;
 use crate::sandbox_files::download;
 use crate::session::ConsoleSession;
@@ -77,7 +76,10 @@ pub(crate) async fn list_page(
         }
         @match &listed {
             Err(fault) => (fault_notice("Stored files cannot be listed.", fault)),
-            Ok(reply) => (file_table(&state, reply, &labels(receipts.as_ref().ok()))),
+            Ok(reply) => {
+                (file_table(&state, reply, &labels(receipts.as_ref().ok())))
+                (list_links("/files", "", after_text, &next_position(reply)))
+            },
         }
         @if let Err(fault) = &receipts { (fault_notice("Names and media types are not known.", fault)) }
     };
@@ -138,10 +140,13 @@ fn file_table(
                 tbody { @for artifact in &reply.artifacts { (file_row(state, artifact, labels)) } }
             }
         }
-        @if let (true, Some(last)) = (reply.truncated, reply.artifacts.last()) {
-            p { a href=(format!("/files?after={}", hex_digits(&last.sha256))) rel="next" { "Next page" } }
-        }
     }
+}
+
+/// Where the next page begins; empty for the last page.
+fn next_position(reply: &v1::ListArtifactsReply) -> String {
+    let last = reply.artifacts.last().filter(|_| reply.truncated);
+    last.map_or_else(String::new, |last| hex_digits(&last.sha256))
 }
 
 fn file_row(
@@ -172,6 +177,7 @@ pub(crate) async fn file_page(
     State(state): State<ConsoleState>,
     Extension(session): Extension<ConsoleSession>,
     Path(digest): Path<String>,
+    uri: Uri,
 ) -> Response {
     let Some(digest) = parse_digest(&digest) else {
         let fault = Fault::new(FaultCode::NotFound, "A SHA-256 has 64 hexadecimal digits.");
@@ -181,9 +187,11 @@ pub(crate) async fn file_page(
             BACK_TO_FILES,
         );
     };
+    let query = FormFields::of_query(&uri);
     let deliveries = v1::ListReceiptsRequest {
         sha256: digest.as_bytes().to_vec(),
         limit: MAX_HOLDERS,
+        after: query.get("after").to_owned(),
         ..v1::ListReceiptsRequest::default()
     };
     let (stored, receipts, origins) = tokio::join!(
@@ -191,8 +199,12 @@ pub(crate) async fn file_page(
         state.read(&deliveries),
         find_origins(&state, digest)
     );
+    let digits = digest.to_hex();
+    let before = query.get("before").parse().unwrap_or(u64::MAX);
     let limit = usize::try_from(MAX_HOLDERS).unwrap_or(usize::MAX);
-    let events = state.index.with_proof(&digest.to_hex(), limit);
+    let events = state.index.newest_before(before, limit, |row| {
+        row.proofs.iter().any(|(_, value)| *value == digits)
+    });
     let is_named = receipts
         .as_ref()
         .is_ok_and(|reply| !reply.reports.is_empty())
@@ -211,8 +223,8 @@ pub(crate) async fn file_page(
         p { code { "sha256:" (digest.to_hex()) } }
         (stored_state(&state, &session, digest, &stored))
         @if let Some(origins) = &origins { (fetch_list(origins)) }
-        (delivery_holders(digest, &receipts))
-        (event_holders(&state, &events))
+        (delivery_holders(digest, &receipts, &deliveries.after))
+        (event_holders(&state, digest, &events))
         p { a href="/files" { "Back to the files" } }
     };
     frame(&state, &session, "File").render_as(status, &content)
@@ -305,13 +317,16 @@ fn fetch_list(origins: &Result<ContentOrigins, Fault>) -> Markup {
 fn delivery_holders(
     digest: Sha256Digest,
     receipts: &Result<v1::ListReceiptsReply, Fault>,
+    after: &str,
 ) -> Markup {
     html! {
         h2 { "Deliveries" }
         @match receipts {
             Err(fault) => (fault_notice("Deliveries cannot be searched.", fault)),
             Ok(reply) => {
-                @if reply.reports.is_empty() { p { "No delivery on record has this file." } }
+                @if reply.reports.is_empty() {
+                    p { @if after.is_empty() && !reply.truncated { "No delivery on record has this file." } @else { "No delivery of this part has this file." } }
+                }
                 @else {
                     ul #deliveries {
                         @for report in &reply.reports { li {
@@ -323,6 +338,7 @@ fn delivery_holders(
                         } }
                     }
                 }
+                (list_links(&file_path(digest), "", after, &reply.next))
                 @if reply.truncated { p.muted { "Older deliveries were not searched." } }
             },
         }
@@ -330,11 +346,15 @@ fn delivery_holders(
 }
 
 /// Sandbox receipts, tool calls and messages that name the digest, from the index of events.
-fn event_holders(state: &ConsoleState, events: &IndexSlice) -> Markup {
+fn event_holders(state: &ConsoleState, digest: Sha256Digest, events: &IndexSlice) -> Markup {
+    let limit = usize::try_from(MAX_HOLDERS).unwrap_or(usize::MAX);
+    // A page that is not full is the last one.
+    let next = events.rows.last().filter(|_| events.rows.len() == limit);
     html! {
         h2 { "Receipts and other events" }
         @if events.rows.is_empty() { p { "No event in the index names this file." } }
         @else { (event_table(events.rows.iter().map(AsRef::as_ref), "Newest first")) }
+        @if let Some(row) = next { p { a href={ (file_path(digest)) "?before=" (row.id) } { "Older events" } } }
         @if events.left_out > 0 {
             p.muted { "The index keeps the newest " (state.settings.max_events) " events; " (events.left_out) " older ones left it." }
         }
@@ -344,13 +364,9 @@ fn event_holders(state: &ConsoleState, events: &IndexSlice) -> Markup {
 /// `POST /files/{digest}/content`: the file, always as a download.
 pub(crate) async fn get_content(
     State(state): State<ConsoleState>,
-    Extension(session): Extension<ConsoleSession>,
     Path(digest): Path<String>,
-    body: Body,
+    ActionForm { session, .. }: ActionForm,
 ) -> Response {
-    if let Err(refused) = FormFields::of_action(body, &session).await {
-        return refused;
-    }
     let opened = match parse_digest(&digest) {
         Some(digest) => open_content(&state, &session, digest).await,
         None => Err(not_stored()),

@@ -3,20 +3,72 @@
 use std::str::FromStr;
 
 use axum::body::Body;
+use axum::extract::{FromRequest, Request};
 use axum::response::Response;
 use dray_http_server::body_failure_status;
-use dray_types::{Fault, FaultCode};
+use dray_types::{Fault, FaultCode, OperationId};
 use http::{StatusCode, Uri};
+use maud::{Markup, html};
 use url::form_urlencoded;
 
 use crate::respond;
 use crate::session::ConsoleSession;
+use crate::state::ConsoleState;
 use crate::text::shown;
 
 /// Name of the field with the token of the session.
 pub(crate) const TOKEN_FIELD: &str = "csrf";
+/// Name of the field with the operation of an action that must not happen twice.
+const OPERATION_FIELD: &str = "operation";
 /// Largest form without a file, in bytes.
 const MAX_FORM_BYTES: usize = 64 * 1024;
+
+/// A form without a file that belongs to its session. Handlers get the fields of a form only through an extractor, so
+/// none of them can forget a check.
+pub(crate) struct CheckedForm {
+    pub(crate) session: ConsoleSession,
+    pub(crate) fields: FormFields,
+}
+
+impl FromRequest<ConsoleState> for CheckedForm {
+    type Rejection = Response;
+
+    async fn from_request(request: Request, _: &ConsoleState) -> Result<Self, Response> {
+        let session = session_of(&request).ok_or_else(forged_form)?;
+        let fields = FormFields::of_body(request.into_body(), &session).await?;
+        Ok(Self { session, fields })
+    }
+}
+
+/// The form of an action: a [`CheckedForm`] of a login that may act.
+pub(crate) struct ActionForm {
+    pub(crate) session: ConsoleSession,
+    pub(crate) fields: FormFields,
+}
+
+impl FromRequest<ConsoleState> for ActionForm {
+    type Rejection = Response;
+
+    async fn from_request(request: Request, state: &ConsoleState) -> Result<Self, Response> {
+        // The role first: nothing is read of a form that a login may not send.
+        let session = session_of(&request).ok_or_else(forged_form)?;
+        if !session.can_act() {
+            return Err(acting_refused());
+        }
+        let CheckedForm { session, fields } = CheckedForm::from_request(request, state).await?;
+        Ok(Self { session, fields })
+    }
+}
+
+/// The session that the check of the request found; `None` for paths without a login, which have no forms.
+pub(crate) fn session_of(request: &Request) -> Option<ConsoleSession> {
+    request.extensions().get::<ConsoleSession>().cloned()
+}
+
+/// The hidden field with a new operation. It is chosen with the page: a form that is sent twice has one effect.
+pub(crate) fn operation_field() -> Markup {
+    html! { input type="hidden" name=(OPERATION_FIELD) value=(OperationId::mint()); }
+}
 
 /// Fields by name, in their order; a name may occur several times.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -37,18 +89,8 @@ impl FormFields {
         Self::parse(uri.query().unwrap_or_default().as_bytes())
     }
 
-    /// The fields of a form that starts an action; a login that may only look is refused.
-    pub(crate) async fn of_action(body: Body, session: &ConsoleSession) -> Result<Self, Response> {
-        let fields = Self::of_body(body, session).await?;
-        if session.can_act() {
-            Ok(fields)
-        } else {
-            Err(acting_refused())
-        }
-    }
-
     /// The body of a form of this session. A form without the token of this session is refused.
-    pub(crate) async fn of_body(body: Body, session: &ConsoleSession) -> Result<Self, Response> {
+    async fn of_body(body: Body, session: &ConsoleSession) -> Result<Self, Response> {
         let bytes = axum::body::to_bytes(body, MAX_FORM_BYTES)
             .await
             .map_err(|error| {
@@ -69,6 +111,12 @@ impl FormFields {
     /// The first field of this name, without surrounding blanks; empty without one.
     pub(crate) fn get(&self, name: &str) -> &str {
         self.all(name).next().unwrap_or_default()
+    }
+
+    /// The operation of a form with an [`operation_field`].
+    pub(crate) fn operation(&self) -> Result<OperationId, Fault> {
+        let text = self.get(OPERATION_FIELD);
+        OperationId::new(text).map_err(|_| unknown_value(OPERATION_FIELD, text))
     }
 
     /// The value of a field as another type; `None` without one.

@@ -84,8 +84,13 @@ pub(crate) async fn check_request(
         ));
     }
     let path = request.uri().path();
-    let is_public = [login::LOGIN_PATH, oidc::BEGIN_PATH, oidc::RETURN_PATH].contains(&path)
-        || path.starts_with("/assets/");
+    let public_paths = [
+        login::LOGIN_PATH,
+        oidc::BEGIN_PATH,
+        oidc::RETURN_PATH,
+        oidc::LOGOUT_RETURN_PATH,
+    ];
+    let is_public = public_paths.contains(&path) || path.starts_with("/assets/");
     if !is_public {
         let secret = state.cookie.read(headers);
         let session = secret.and_then(|secret| state.sessions.find(secret, state.now_ms()));

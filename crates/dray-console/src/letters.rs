@@ -6,7 +6,7 @@ use axum::Extension;
 use axum::extract::{Path, State};
 use axum::response::Response;
 use dray_bus::dead::{
-    DeadLetterDetails, DeadLetterSummary, LetterError, LetterFilter, LetterState,
+    DeadLetterDetails, DeadLetterPart, DeadLetterSummary, LetterError, LetterFilter, LetterState,
 };
 use dray_bus::headers::SCHEMA_HEADER;
 use dray_proto::json::{hide_secrets, is_secret_name, message_json};
@@ -26,15 +26,17 @@ pub(crate) use redrive::redrive_selected;
 
 /// Letters on one page.
 const MAX_LETTERS: usize = 100;
+/// Letters whose state is read for one page.
+const MAX_EXAMINED_LETTERS: usize = 1_000;
 
 impl ConsoleState {
-    /// Letters of this tenant, oldest first.
+    /// Letters of this tenant, oldest first, from a part of the stream that is read in the time of a page.
     async fn find_letters(
         &self,
         states: Vec<LetterState>,
         area: &str,
         from: u64,
-    ) -> Result<Vec<DeadLetterSummary>, Fault> {
+    ) -> Result<DeadLetterPart, Fault> {
         let filter = LetterFilter {
             tenant: Some(self.tenant.clone()),
             area: (!area.is_empty()).then(|| area.to_owned()),
@@ -42,7 +44,7 @@ impl ConsoleState {
             ..LetterFilter::default()
         };
         let letters = self.bus.dead_letters();
-        let finding = letters.find(&filter, from, MAX_LETTERS);
+        let finding = letters.find_part(&filter, from, MAX_LETTERS, MAX_EXAMINED_LETTERS);
         with_page_timeout(finding).await
     }
 
@@ -115,11 +117,13 @@ pub(crate) async fn list_page(
         (filter_form(area, state_name))
         @match &found {
             Err(fault) => (fault_notice("Dead letters cannot be listed.", fault)),
-            Ok(letters) => {
-                (letter_table(&session, letters))
-                @if let Some(last) = letters.last().filter(|_| letters.len() == MAX_LETTERS) {
+            Ok(part) => {
+                @if part.letters.is_empty() && part.next.is_some() {
+                    p { "None of the " (MAX_EXAMINED_LETTERS) " letters from here on has this state and area." }
+                } @else { (letter_table(&session, &part.letters)) }
+                @if let Some(next) = part.next {
                     p {
-                        a href={ "/letters?state=" (url_part(state_name)) "&area=" (url_part(area)) "&from=" (last.sequence + 1) } { "Newer letters" }
+                        a href={ "/letters?state=" (url_part(state_name)) "&area=" (url_part(area)) "&from=" (next) } rel="next" { "Newer letters" }
                     }
                 }
             }

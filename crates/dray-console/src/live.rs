@@ -20,7 +20,7 @@ use maud::{Markup, html};
 use tokio::sync::{OwnedSemaphorePermit, watch};
 
 use crate::form::FormFields;
-use crate::index::{EVENT_SERVICES, EventRow, RowFilter, RowOutcome};
+use crate::index::{EVENT_SERVICES, EventRow, IndexSlice, RowFilter, RowOutcome};
 use crate::page::PageFrame;
 use crate::respond;
 use crate::session::ConsoleSession;
@@ -50,13 +50,19 @@ pub(crate) async fn live_page(
         section: "/live",
         title: "Live",
     };
-    let filter = match RowFilter::of_fields(&FormFields::of_query(&uri)) {
-        Ok(filter) => filter,
+    let query = FormFields::of_query(&uri);
+    let selected = RowFilter::of_fields(&query)
+        .and_then(|filter| Ok((filter, query.parse_value::<u64>("before")?)));
+    let (filter, before) = match selected {
+        Ok(selected) => selected,
         Err(fault) => {
             let all = ("/live", "all events");
             return frame.render_failure("The events cannot be filtered.", &fault, all);
         }
     };
+    if let Some(before) = before {
+        return frame.render(&older_page(&state, &filter, before));
+    }
     let newest = state.index.newest(&filter, FIRST_ROWS);
     let content = html! {
         (filter_form(&filter))
@@ -69,12 +75,44 @@ pub(crate) async fn live_page(
             (event_table(newest.rows.iter().map(AsRef::as_ref), "Newest first"))
         }
         p #left-out.muted data-count="0" hidden {}
-        p.muted {
-            "The console keeps the newest " (state.settings.max_events) " events of this tenant. "
-            @if newest.left_out > 0 { (newest.left_out) " older ones left out." }
-        }
+        (older_link(&filter, &newest))
+        (index_limit(&state, &newest))
     };
     frame.render(&content)
+}
+
+/// Events of the index before a row, without newer ones as they happen.
+fn older_page(state: &ConsoleState, filter: &RowFilter, before: u64) -> Markup {
+    let older = state
+        .index
+        .newest_before(before, FIRST_ROWS, |row| filter.admits(row));
+    html! {
+        (filter_form(filter))
+        @if older.rows.is_empty() { p { "The index has no older events." } }
+        @else { (event_table(older.rows.iter().map(AsRef::as_ref), "Older events, newest first")) }
+        p { a href={ "/live?" (filter.query()) } { "Newest events" } }
+        (older_link(filter, &older))
+        (index_limit(state, &older))
+    }
+}
+
+/// The link to the events before the last one of a full page.
+fn older_link(filter: &RowFilter, shown: &IndexSlice) -> Markup {
+    let is_full = shown.rows.len() == FIRST_ROWS;
+    let last = shown.rows.last().map_or(0, |row| row.id);
+    html! {
+        // The script shows it where it removes rows of the live page, and moves it to the last row that is left.
+        p #older hidden[!is_full] { a href={ "/live?" (filter.query()) "&before=" (last) } rel="next" { "Older events" } }
+    }
+}
+
+fn index_limit(state: &ConsoleState, shown: &IndexSlice) -> Markup {
+    html! {
+        p.muted {
+            "The console keeps the newest " (state.settings.max_events) " events of this tenant. "
+            @if shown.left_out > 0 { (shown.left_out) " older ones left out." }
+        }
+    }
 }
 
 fn filter_form(filter: &RowFilter) -> Markup {

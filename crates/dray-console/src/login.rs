@@ -1,14 +1,13 @@
 //! Login with a link, and logout.
 
-use axum::Extension;
-use axum::extract::{Request, State};
+use axum::extract::State;
 use axum::response::Response;
 use dray_proto::v1::ConsoleAction;
 use dray_types::Secret;
-use http::{Method, StatusCode, Uri, header};
+use http::{HeaderMap, Method, StatusCode, Uri, header};
 use maud::{Markup, html};
 
-use crate::form::FormFields;
+use crate::form::{CheckedForm, FormFields};
 use crate::oidc::{OidcLogin, OwnPath, login_link};
 use crate::page;
 use crate::respond::{see_other, set_header};
@@ -73,15 +72,11 @@ pub(crate) fn logged_in_page(
 /// `POST /logout`: ends the session of the form.
 pub(crate) async fn log_out(
     State(state): State<ConsoleState>,
-    Extension(session): Extension<ConsoleSession>,
-    request: Request,
+    headers: HeaderMap,
+    CheckedForm { session, .. }: CheckedForm,
 ) -> Response {
-    let (head, body) = request.into_parts();
-    if let Err(refused) = FormFields::of_body(body, &session).await {
-        return refused;
-    }
     // Only the session of this request ends: other logins of the same person stay.
-    if let Some(secret) = state.cookie.read(&head.headers) {
+    if let Some(secret) = state.cookie.read(&headers) {
         state.sessions.end(secret);
     }
     // Agents that still answer this login must not spend more tokens.

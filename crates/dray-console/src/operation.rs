@@ -9,24 +9,32 @@ use dray_presentation::size::human_size;
 use dray_proto::NamedCode as _;
 use dray_proto::v1::{self, TerminalState};
 use dray_types::{Fault, FaultCode};
-use http::StatusCode;
+use http::{StatusCode, Uri};
 use maud::{Markup, html};
 
 use crate::calls::{fault_notice, fault_status};
 use crate::deliveries::{certainty, target_text};
+use crate::form::FormFields;
 use crate::index::IndexSlice;
 use crate::live;
-use crate::page::PageFrame;
+use crate::page::{PageFrame, list_links};
 use crate::session::ConsoleSession;
 use crate::state::ConsoleState;
-use crate::text::{digest_link, duration_text, shown, time_element};
+use crate::text::{
+    digest_link, duration_text, offset_text, operation_path, position_text, shown, time_element,
+};
+
+/// Events on one page.
+const PAGE_EVENTS: usize = 500;
 
 /// `GET /operations/{operation}`: the records of services and the events of the index.
 pub(crate) async fn operation_page(
     State(state): State<ConsoleState>,
     Extension(session): Extension<ConsoleSession>,
     Path(operation): Path<String>,
+    uri: Uri,
 ) -> Response {
+    let begin = FormFields::of_query(&uri).get("after").parse().unwrap_or(0);
     let delivery = v1::DeliveryOutcomeRequest {
         delivery_id: operation.clone(),
         wait_ms: 0,
@@ -43,7 +51,7 @@ pub(crate) async fn operation_page(
         p { "Operation " code { (shown(&operation)) } }
         (record_part("Delivery", "platform-delivery", &delivery, delivery_record))
         (record_part("Tool call", "file-resolver", &tool_call, tool_call_record))
-        (timeline(&state, &events))
+        (timeline(&state, &operation, &events, begin))
     };
     PageFrame {
         state: &state,
@@ -185,14 +193,22 @@ fn tool_call_record(outcome: &v1::ToolCallOutcome) -> Markup {
     }
 }
 
-fn timeline(state: &ConsoleState, events: &IndexSlice) -> Markup {
+fn timeline(state: &ConsoleState, operation: &str, events: &IndexSlice, begin: usize) -> Markup {
+    let count = events.rows.len();
+    // A position behind the end shows the first page.
+    let begin = if begin < count { begin } else { 0 };
+    let end = count.min(begin + PAGE_EVENTS);
+    let page = events.rows.get(begin..end).unwrap_or_default();
+    let next = offset_text(if end < count { end } else { 0 });
     html! {
         section {
             h2 { "Events" }
             @if events.rows.is_empty() {
                 p { "No event of this operation is in the index." }
             } @else {
-                (live::event_table(events.rows.iter().map(AsRef::as_ref), "Oldest first"))
+                @if page.len() < count { p.muted { (position_text(begin, page.len())) " of " (count) } }
+                (live::event_table(page.iter().map(AsRef::as_ref), "Oldest first"))
+                (list_links(&operation_path(operation), "", &offset_text(begin), &next))
             }
             @if events.left_out > 0 {
                 p.muted { "The index keeps the newest " (state.settings.max_events) " events; " (events.left_out)

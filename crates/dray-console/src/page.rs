@@ -13,7 +13,7 @@ use crate::login::LOGIN_PATH;
 use crate::respond::{plain_text, set_header, with_type};
 use crate::session::ConsoleSession;
 use crate::state::ConsoleState;
-use crate::text::shown;
+use crate::text::{shown, url_part};
 
 /// A file that pages load.
 #[derive(Clone, Copy)]
@@ -225,6 +225,29 @@ fn document(status: StatusCode, title: &str, body: &Markup) -> Response {
         "text/html; charset=utf-8",
         Body::from(page.into_string()),
     )
+}
+
+/// Links between the parts of a list: to its begin, if this part begins after a position, and to the next part. `filter` is
+/// the query of the list without a position.
+pub(crate) fn list_links(path: &str, filter: &str, after: &str, next: &str) -> Markup {
+    let url = |position: &str| {
+        let position = match position {
+            "" => String::new(),
+            position => format!("after={}", url_part(position)),
+        };
+        let parts = [filter, position.as_str()];
+        let parts: Vec<&str> = parts.into_iter().filter(|part| !part.is_empty()).collect();
+        let mark = if parts.is_empty() { "" } else { "?" };
+        format!("{path}{mark}{}", parts.join("&"))
+    };
+    html! {
+        @if !after.is_empty() || !next.is_empty() {
+            nav.parts aria-label="Parts of the list" {
+                @if !after.is_empty() { a href=(url("")) rel="prev" { "First page" } }
+                @if !next.is_empty() { a href=(url(next)) rel="next" { "Next page" } }
+            }
+        }
+    }
 }
 
 /// The hidden field that ties a form to its session.

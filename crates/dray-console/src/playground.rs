@@ -14,35 +14,32 @@ use std::sync::Arc;
 
 use axum::Extension;
 use axum::body::Body;
-use axum::extract::{Path, Request, State};
+use axum::extract::{Path, State};
 use axum::response::Response;
 use bytes::Bytes;
 use dray_dial::inline_bytes;
 use dray_proto::v1::ConsoleAction;
-use dray_types::{Fault, FaultCode, TenantId};
+use dray_types::{Fault, FaultCode, OperationId};
 use http::{StatusCode, Uri};
 use maud::{Markup, html};
 use multer::Field;
 
 use self::agent::{AgentClient, ChosenFile};
-use self::conversation::Conversation;
+use self::conversation::{BegunConversation, BegunTurn, Conversation};
 use self::curl::BODY_NAME;
 use self::run::{TURN_TIMEOUT, TurnRun};
 use crate::audit::ActionRequest;
 use crate::calls::{fault_notice, not_found_fault};
-use crate::form::{self, FormFields};
+use crate::form::{self, ActionForm, FormFields};
 use crate::page::PageFrame;
 use crate::respond::{self, as_download, see_other, with_type};
 use crate::session::ConsoleSession;
 use crate::state::ConsoleState;
 use crate::text::shown;
-use crate::upload::{UploadForm, UploadLimits, UploadRefusal, invalid_fault, next_part};
+use crate::upload::{ActionUpload, UploadForm, invalid_fault, next_part};
 
-/// Limits of the fields before the files.
-const FORM_LIMITS: UploadLimits = UploadLimits {
-    max_fields: 4,
-    max_field_bytes: 64 * 1024,
-};
+/// Largest field before the files, in bytes.
+const MAX_FIELD_BYTES: usize = 64 * 1024;
 /// Files of one message.
 const MAX_FILES: usize = 4;
 /// All files of one message together, in bytes.
@@ -68,7 +65,7 @@ pub(crate) async fn playground_page(
 
 async fn first_page(state: &ConsoleState, session: &ConsoleSession) -> Markup {
     let agents = match agents_of(state) {
-        Ok(agents) => agents.agents().await,
+        Ok(agents) => agents.agents(&state.tenant).await,
         Err(fault) => Err(fault),
     };
     let conversations = state.conversations.of_login(&session.login);
@@ -96,26 +93,26 @@ async fn first_page(state: &ConsoleState, session: &ConsoleSession) -> Markup {
 /// `POST /playground`: a new conversation with its first message.
 pub(crate) async fn begin_conversation(
     State(state): State<ConsoleState>,
-    Extension(session): Extension<ConsoleSession>,
-    request: Request,
+    ActionUpload { session, form }: ActionUpload<MAX_FIELD_BYTES>,
 ) -> Response {
-    let message = match ChatMessage::read(request, &session).await {
-        Ok(message) => message,
-        Err(refused) => {
-            return refused
-                .respond(|refusal| refusal.respond(|fault| failed_page(&state, &session, fault)));
-        }
-    };
     let begun = async {
+        let message = ChatMessage::read(form?).await?;
         let agents = agents_of(&state)?;
         if message.agent.is_empty() || message.agent.len() > MAX_AGENT_BYTES {
             return Err(invalid_fault("The form names no agent."));
         }
         let is_open = |login: &str| state.sessions.is_open(login, state.now_ms());
-        let conversation =
-            state
-                .conversations
-                .begin(&session.login, &message.agent, state.now_ms(), is_open)?;
+        let begun = state.conversations.begin(
+            &session.login,
+            &message.agent,
+            &message.operation,
+            state.now_ms(),
+            is_open,
+        )?;
+        let conversation = match begun {
+            BegunConversation::New(conversation) => conversation,
+            BegunConversation::Repeated(conversation) => return Ok(conversation),
+        };
         let sent = send(&state, &session, agents, &conversation, message).await;
         // A conversation without a turn would count against the limits of the login.
         if sent.is_err() {
@@ -132,18 +129,11 @@ pub(crate) async fn begin_conversation(
 /// `POST /playground/{id}`: the next message.
 pub(crate) async fn send_message(
     State(state): State<ConsoleState>,
-    Extension(session): Extension<ConsoleSession>,
     Path(id): Path<String>,
-    request: Request,
+    ActionUpload { session, form }: ActionUpload<MAX_FIELD_BYTES>,
 ) -> Response {
-    let message = match ChatMessage::read(request, &session).await {
-        Ok(message) => message,
-        Err(refused) => {
-            return refused
-                .respond(|refusal| refusal.respond(|fault| failed_page(&state, &session, fault)));
-        }
-    };
     let sent = async {
+        let message = ChatMessage::read(form?).await?;
         let agents = agents_of(&state)?;
         let conversation = find_conversation(&state, &session, &id)?;
         send(&state, &session, agents, &conversation, message).await
@@ -162,17 +152,28 @@ async fn send(
     conversation: &Arc<Conversation>,
     message: ChatMessage,
 ) -> Result<(), Fault> {
-    let ChatMessage { text, files, .. } = message;
+    // Asked before each turn: the orchestrator at this address may be another one than that of the page.
+    agents.agents(&state.tenant).await?;
+    let ChatMessage {
+        operation,
+        text,
+        files,
+        ..
+    } = message;
     let sizes = files
         .iter()
         .map(|file| (file.name.clone(), file.content.len()));
     let cancel = state.stop.child_token();
-    conversation.begin_turn(text.clone(), sizes.collect(), cancel.clone())?;
+    let begun =
+        conversation.begin_turn(&operation, text.clone(), sizes.collect(), cancel.clone())?;
+    if begun == BegunTurn::Repeated {
+        return Ok(());
+    }
     let action = ActionRequest {
         action: ConsoleAction::PlaygroundTurn,
         target: format!("agent {}", conversation.agent),
         time: TURN_TIMEOUT,
-        operation: None,
+        operation: Some(operation),
     };
     let action = match state.begin_action(session, action).await {
         Ok(action) => action,
@@ -304,13 +305,9 @@ pub(crate) async fn answer_file(
 /// `POST /playground/{id}/cancel`: cancels the running answer.
 pub(crate) async fn cancel_turn(
     State(state): State<ConsoleState>,
-    Extension(session): Extension<ConsoleSession>,
     Path(id): Path<String>,
-    body: Body,
+    ActionForm { session, .. }: ActionForm,
 ) -> Response {
-    if let Err(refused) = FormFields::of_action(body, &session).await {
-        return refused;
-    }
     match find_conversation(&state, &session, &id) {
         Ok(conversation) => {
             conversation.cancel();
@@ -323,58 +320,31 @@ pub(crate) async fn cancel_turn(
 /// `POST /playground/{id}/end`: forgets a conversation.
 pub(crate) async fn end_conversation(
     State(state): State<ConsoleState>,
-    Extension(session): Extension<ConsoleSession>,
     Path(id): Path<String>,
-    body: Body,
+    ActionForm { session, .. }: ActionForm,
 ) -> Response {
-    if let Err(refused) = FormFields::of_action(body, &session).await {
-        return refused;
-    }
     state.conversations.end(&id, &session.login);
     see_other("/playground")
 }
 
 /// A message as its form contains it.
 struct ChatMessage {
+    /// That of the form, so that a form that is sent twice is one turn.
+    operation: OperationId,
     /// Empty for a conversation that exists.
     agent: String,
     text: String,
     files: Vec<ChosenFile>,
 }
 
-/// Why a message is not read.
-enum MessageRefusal {
-    /// The login may only look.
-    Role,
-    Form(UploadRefusal),
-}
-
-impl MessageRefusal {
-    fn respond(self, form: impl FnOnce(UploadRefusal) -> Response) -> Response {
-        match self {
-            Self::Role => form::acting_refused(),
-            Self::Form(refusal) => form(refusal),
-        }
-    }
-}
-
-impl From<UploadRefusal> for MessageRefusal {
-    fn from(refusal: UploadRefusal) -> Self {
-        Self::Form(refusal)
-    }
-}
-
 impl ChatMessage {
-    async fn read(request: Request, session: &ConsoleSession) -> Result<Self, MessageRefusal> {
-        if !session.can_act() {
-            return Err(MessageRefusal::Role);
-        }
-        let (head, body) = request.into_parts();
-        let mut form = UploadForm::open(&head.headers, body, session, FORM_LIMITS).await?;
+    async fn read(mut form: UploadForm) -> Result<Self, Fault> {
+        let operation = form.fields.operation()?;
         let text = form.fields.get("message").to_owned();
         if text.is_empty() {
-            let fault = invalid_fault("The message is empty: say something, with files too.");
-            return Err(UploadRefusal::from(fault).into());
+            return Err(invalid_fault(
+                "The message is empty: say something, with files too.",
+            ));
         }
         let agent = form.fields.get("agent").to_owned();
         let mut files: Vec<ChosenFile> = Vec::new();
@@ -386,23 +356,25 @@ impl ChatMessage {
                 files.push(file);
             }
             if files.len() > MAX_FILES {
-                return Err(UploadRefusal::from(files_too_large()).into());
+                return Err(files_too_large());
             }
         }
-        Ok(Self { agent, text, files })
+        Ok(Self {
+            operation,
+            agent,
+            text,
+            files,
+        })
     }
 }
 
-async fn read_file(
-    mut part: Field<'static>,
-    max_bytes: usize,
-) -> Result<ChosenFile, UploadRefusal> {
+async fn read_file(mut part: Field<'static>, max_bytes: usize) -> Result<ChosenFile, Fault> {
     let name = part.file_name().unwrap_or_default().to_owned();
     let mut content = Vec::new();
     while let Some(bytes) = next_part(part.chunk()).await? {
         // Counted while it arrives: the length that a browser announces is not trusted.
         if content.len() + bytes.len() > max_bytes {
-            return Err(files_too_large().into());
+            return Err(files_too_large());
         }
         content.extend_from_slice(&bytes);
     }
@@ -422,15 +394,6 @@ fn files_too_large() -> Fault {
 }
 
 fn agents_of(state: &ConsoleState) -> Result<Arc<AgentClient>, Fault> {
-    // The orchestrator keeps files and records of the default tenant only, so a login of another tenant must not reach
-    // it.
-    if state.tenant != TenantId::default() {
-        return Err(Fault::new(
-            FaultCode::Unsupported,
-            "The orchestrator serves the tenant `default`, and this console is one of another tenant.",
-        )
-        .detail("other_tenant"));
-    }
     state.agents.clone().ok_or_else(|| {
         Fault::new(
             FaultCode::Unsupported,

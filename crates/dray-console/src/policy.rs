@@ -1,7 +1,6 @@
 //! The policy tester: shows each step by which egress-fetcher judges a URL, without a fetch.
 
 use axum::Extension;
-use axum::body::Body;
 use axum::extract::State;
 use axum::response::Response;
 use dray_proto::NamedCode as _;
@@ -11,7 +10,7 @@ use maud::{Markup, html};
 
 use crate::audit::ActionRequest;
 use crate::calls::{PAGE_TIMEOUT, fault_notice};
-use crate::form::{self, FormFields};
+use crate::form::{self, CheckedForm, FormFields};
 use crate::page::{PageFrame, token_field};
 use crate::session::ConsoleSession;
 use crate::state::ConsoleState;
@@ -30,13 +29,8 @@ pub(crate) async fn empty_page(
 /// stored in the history of the browser.
 pub(crate) async fn judged_page(
     State(state): State<ConsoleState>,
-    Extension(session): Extension<ConsoleSession>,
-    body: Body,
+    CheckedForm { session, fields }: CheckedForm,
 ) -> Response {
-    let fields = match FormFields::of_body(body, &session).await {
-        Ok(fields) => fields,
-        Err(refused) => return refused,
-    };
     let request = v1::ExplainRequest {
         url: fields.get("url").to_owned(),
         app_policy: app_policy(&fields),

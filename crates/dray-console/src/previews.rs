@@ -2,8 +2,6 @@
 
 use std::time::Duration;
 
-use axum::Extension;
-use axum::body::Body;
 use axum::extract::State;
 use axum::response::Response;
 use dray_proto::v1::{self, ConsoleAction};
@@ -12,7 +10,7 @@ use maud::{Markup, html};
 
 use crate::audit::ActionRequest;
 use crate::calls::fault_notice;
-use crate::form::FormFields;
+use crate::form::ActionForm;
 use crate::page::token_field;
 use crate::sandboxes::{SandboxLocation, frame};
 use crate::session::ConsoleSession;
@@ -27,14 +25,9 @@ const PREVIEW_FIELD: &str = "preview";
 /// `POST /sandboxes/preview`: a page with a new link. Only this response contains the link.
 pub(crate) async fn create_preview(
     State(state): State<ConsoleState>,
-    Extension(session): Extension<ConsoleSession>,
-    body: Body,
+    ActionForm { session, fields }: ActionForm,
 ) -> Response {
-    let (location, _) = match read_form(body, &session).await {
-        Ok(read) => read,
-        Err(refused) => return refused,
-    };
-    let Some(location) = location else {
+    let Some(location) = SandboxLocation::of_fields(&fields) else {
         return failed_page(&state, &session, &no_sandbox_fault());
     };
     let created = async {
@@ -58,16 +51,12 @@ pub(crate) async fn create_preview(
 /// `POST /sandboxes/preview/revoke`: ends a preview.
 pub(crate) async fn revoke_preview(
     State(state): State<ConsoleState>,
-    Extension(session): Extension<ConsoleSession>,
-    body: Body,
+    ActionForm { session, fields }: ActionForm,
 ) -> Response {
-    let (location, preview_id) = match read_form(body, &session).await {
-        Ok(read) => read,
-        Err(refused) => return refused,
-    };
-    let Some(location) = location else {
+    let Some(location) = SandboxLocation::of_fields(&fields) else {
         return failed_page(&state, &session, &no_sandbox_fault());
     };
+    let preview_id = fields.get(PREVIEW_FIELD).to_owned();
     let revoked = async {
         let target = format!("preview {preview_id} of {}", location.sentence());
         let action = state
@@ -90,15 +79,6 @@ pub(crate) async fn revoke_preview(
         }),
         Err(fault) => failed_page(&state, &session, &fault),
     }
-}
-
-async fn read_form(
-    body: Body,
-    session: &ConsoleSession,
-) -> Result<(Option<SandboxLocation>, String), Response> {
-    let fields = FormFields::of_action(body, session).await?;
-    let preview_id = fields.get(PREVIEW_FIELD).to_owned();
-    Ok((SandboxLocation::of_fields(&fields), preview_id))
 }
 
 fn preview_action(action: ConsoleAction, target: String) -> ActionRequest {

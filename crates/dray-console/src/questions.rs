@@ -3,19 +3,18 @@
 use std::time::Duration;
 
 use axum::Extension;
-use axum::body::Body;
 use axum::extract::State;
 use axum::response::Response;
 use dray_proto::NamedCode as _;
 use dray_proto::v1::{self, ConsoleAction, EgressAnswer};
 use dray_types::Fault;
-use http::Uri;
+use http::{StatusCode, Uri};
 use maud::{Markup, html};
 
 use crate::audit::ActionRequest;
-use crate::calls::{PAGE_TIMEOUT, fault_notice};
-use crate::form::FormFields;
-use crate::page::{PageFrame, token_field};
+use crate::calls::{PAGE_TIMEOUT, fault_notice, list_status};
+use crate::form::{ActionForm, FormFields};
+use crate::page::{PageFrame, list_links, token_field};
 use crate::session::ConsoleSession;
 use crate::state::ConsoleState;
 use crate::text::{shown, time_element};
@@ -35,10 +34,16 @@ pub(crate) async fn list_page(
     Extension(session): Extension<ConsoleSession>,
     uri: Uri,
 ) -> Response {
-    let include_answered = FormFields::of_query(&uri).is_checked("all");
-    let request = v1::ListEgressQuestionsRequest { include_answered };
+    let query = FormFields::of_query(&uri);
+    let include_answered = query.is_checked("all");
+    let request = v1::ListEgressQuestionsRequest {
+        include_answered,
+        after: query.get("after").to_owned(),
+    };
     // Asked for each view: a question that was answered elsewhere must not look open here.
     let reply = state.read(&request).await;
+    let status = reply.as_ref().map_or_else(list_status, |_| StatusCode::OK);
+    let filter = if include_answered { "all=1" } else { "" };
     let content = html! {
         p { "A rule of the egress policy asks a person before a session may reach these hosts. An answer holds for one session, \
              host and port, and can be changed." }
@@ -50,11 +55,12 @@ pub(crate) async fn list_page(
             Err(fault) => (fault_notice("Questions cannot be listed.", fault)),
             Ok(reply) => {
                 (question_table(&session, &reply.questions))
-                @if reply.truncated { p { "There are more questions than are listed." } }
+                (list_links("/questions", filter, &request.after, &reply.next))
+                @if reply.truncated && reply.next.is_empty() { p { "There are more questions than are listed." } }
             }
         }
     };
-    frame(&state, &session, "Questions about hosts").render(&content)
+    frame(&state, &session, "Questions about hosts").render_as(status, &content)
 }
 
 fn frame<'a>(
@@ -148,13 +154,8 @@ fn answer_form(session: &ConsoleSession, question: &v1::EgressQuestion) -> Marku
 /// `POST /questions/answer`: allows or denies.
 pub(crate) async fn answer_question(
     State(state): State<ConsoleState>,
-    Extension(session): Extension<ConsoleSession>,
-    body: Body,
+    ActionForm { session, fields }: ActionForm,
 ) -> Response {
-    let fields = match FormFields::of_action(body, &session).await {
-        Ok(fields) => fields,
-        Err(refused) => return refused,
-    };
     let answered = record_answer(&state, &session, &fields).await;
     let content = html! {
         @match &answered {

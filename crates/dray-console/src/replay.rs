@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use axum::Extension;
 use axum::body::Body;
-use axum::extract::{Request, State};
+use axum::extract::State;
 use axum::response::Response;
 use dray_guard::RuleSet;
 use dray_guard::ruleset::replay::{ReplayChange, ReplayOutcome};
@@ -21,19 +21,14 @@ use maud::{Markup, html};
 
 use self::job::{ReplayEnding, ReplayJob, ReplayProgress, policy_fault};
 use crate::calls::fault_notice;
-use crate::form::FormFields;
+use crate::form::CheckedForm;
 use crate::page::{PageFrame, token_field};
 use crate::respond::{see_other, with_type};
 use crate::session::ConsoleSession;
 use crate::state::ConsoleState;
 use crate::text::{shown, time_element};
-use crate::upload::{UploadForm, UploadLimits, UploadRefusal, invalid_fault, next_part};
+use crate::upload::{CheckedUpload, UploadForm, invalid_fault, next_part};
 
-/// Limits of the fields before the files.
-const FORM_LIMITS: UploadLimits = UploadLimits {
-    max_fields: 4,
-    max_field_bytes: MAX_POLICY_BYTES,
-};
 /// Most files of a policy.
 const MAX_FILES: usize = 32;
 /// Differences that a page shows.
@@ -78,19 +73,15 @@ pub(crate) async fn progress_fragment(
 /// `POST /policy/replay`: begins a replay.
 pub(crate) async fn begin_replay(
     State(state): State<ConsoleState>,
-    Extension(session): Extension<ConsoleSession>,
-    request: Request,
+    CheckedUpload { session, form }: CheckedUpload<MAX_POLICY_BYTES>,
 ) -> Response {
-    let failed = |fault: &Fault| failed_page(&state, &session, fault);
-    let (head, body) = request.into_parts();
-    let form = UploadForm::open(&head.headers, body, &session, FORM_LIMITS).await;
     let read = match form {
         Ok(form) => read_policy(form).await,
-        Err(refusal) => Err(refusal),
+        Err(fault) => Err(fault),
     };
     let (rules, hours) = match read {
         Ok(read) => read,
-        Err(refusal) => return refusal.respond(failed),
+        Err(fault) => return failed_page(&state, &session, &fault),
     };
     let window = Duration::from_secs(hours * 3600).as_millis();
     let since_ms = state
@@ -106,19 +97,15 @@ pub(crate) async fn begin_replay(
                 .spawn(async move { job.run(&running, &owner, rules).await });
             see_other("/policy/replay")
         }
-        Err(fault) => failed(&fault),
+        Err(fault) => failed_page(&state, &session, &fault),
     }
 }
 
 /// `POST /policy/replay/cancel`: ends the replay of this login.
 pub(crate) async fn cancel_replay(
     State(state): State<ConsoleState>,
-    Extension(session): Extension<ConsoleSession>,
-    body: Body,
+    CheckedForm { session, .. }: CheckedForm,
 ) -> Response {
-    if let Err(refused) = FormFields::of_body(body, &session).await {
-        return refused;
-    }
     if let Some(job) = state.replays.find(&session.login) {
         job.cancel();
     }
@@ -126,7 +113,7 @@ pub(crate) async fn cancel_replay(
 }
 
 /// The rules of a form, and the hours that a replay goes back.
-async fn read_policy(mut form: UploadForm) -> Result<(RuleSet, u64), UploadRefusal> {
+async fn read_policy(mut form: UploadForm) -> Result<(RuleSet, u64), Fault> {
     let window_name = form.fields.get("window").to_owned();
     let window = REPLAY_WINDOWS
         .iter()
@@ -141,7 +128,7 @@ async fn read_policy(mut form: UploadForm) -> Result<(RuleSet, u64), UploadRefus
         while let Some(chunk) = next_part(part.chunk()).await? {
             if used_bytes + bytes.len() + chunk.len() > MAX_POLICY_BYTES || files.len() >= MAX_FILES
             {
-                return Err(invalid_fault("The policy is larger than one may be.").into());
+                return Err(invalid_fault("The policy is larger than one may be."));
             }
             bytes.extend_from_slice(&chunk);
         }
@@ -152,7 +139,7 @@ async fn read_policy(mut form: UploadForm) -> Result<(RuleSet, u64), UploadRefus
     }
     if files.is_empty() {
         if typed.is_empty() {
-            return Err(invalid_fault("Choose a policy file, or write one.").into());
+            return Err(invalid_fault("Choose a policy file, or write one."));
         }
         files.push((TYPED_NAME.to_owned(), typed.into_bytes()));
     }

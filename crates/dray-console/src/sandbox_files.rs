@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
-use axum::Extension;
 use axum::body::Body;
-use axum::extract::{Request, State};
+use axum::extract::State;
 use axum::response::Response;
 use bytes::Bytes;
 use dray_proto::v1::{self, ConsoleAction};
@@ -17,32 +16,24 @@ use maud::html;
 use multer::Field;
 
 use crate::audit::ActionRequest;
-use crate::form::{self, FormFields};
+use crate::form::ActionForm;
 use crate::respond::{as_download, set_header, with_type};
 use crate::sandboxes::{SandboxLocation, frame};
 use crate::session::ConsoleSession;
 use crate::state::ConsoleState;
 use crate::text::shown;
-use crate::upload::{UploadForm, UploadLimits, UploadRefusal, invalid_fault, next_part};
+use crate::upload::{ActionUpload, UploadForm, invalid_fault, next_part};
 
 /// Longest time for one file.
 const FILE_TIMEOUT: Duration = Duration::from_mins(10);
-/// The fields of a form before the file.
-const FORM_LIMITS: UploadLimits = UploadLimits {
-    max_fields: 8,
-    max_field_bytes: 8 * 1024,
-};
+/// Largest field of a form before the file, in bytes.
+const MAX_FIELD_BYTES: usize = 8 * 1024;
 
 /// `POST /sandboxes/file`: a file of a sandbox, always as a download.
 pub(crate) async fn get_file(
     State(state): State<ConsoleState>,
-    Extension(session): Extension<ConsoleSession>,
-    body: Body,
+    ActionForm { session, fields }: ActionForm,
 ) -> Response {
-    let fields = match FormFields::of_action(body, &session).await {
-        Ok(fields) => fields,
-        Err(refused) => return refused,
-    };
     let Some(location) = SandboxLocation::of_fields(&fields) else {
         return failed_page(&state, &session, &invalid_fault("The form names no file."));
     };
@@ -102,19 +93,9 @@ pub(crate) fn download(claim: &Claim, reader: ArtifactReader) -> Response {
 /// `POST /sandboxes/put`: a form with the token, the location and then the file.
 pub(crate) async fn put_file(
     State(state): State<ConsoleState>,
-    Extension(session): Extension<ConsoleSession>,
-    request: Request,
+    ActionUpload { session, form }: ActionUpload<MAX_FIELD_BYTES>,
 ) -> Response {
-    if !session.can_act() {
-        return form::acting_refused();
-    }
-    let failed = |fault: &Fault| failed_page(&state, &session, fault);
-    let (head, body) = request.into_parts();
-    let upload = match UploadForm::open(&head.headers, body, &session, FORM_LIMITS).await {
-        Ok(form) => FileUpload::of_form(form),
-        Err(refusal) => return refusal.respond(failed),
-    };
-    let placed = match upload {
+    let placed = match form.and_then(FileUpload::of_form) {
         Ok(upload) => upload.place_file(&state, &session).await,
         Err(fault) => Err(fault),
     };
@@ -128,7 +109,7 @@ pub(crate) async fn put_file(
             }
             p { a href=(location.page_path()) { "Back to the directory" } }
         }),
-        Err(fault) => failed(&fault),
+        Err(fault) => failed_page(&state, &session, &fault),
     }
 }
 
@@ -203,13 +184,7 @@ async fn copy_in(
     mut file: Field<'static>,
     max_bytes: u64,
 ) -> Result<(), Fault> {
-    while let Some(bytes) = next_part(file.chunk())
-        .await
-        .map_err(|refusal| match refusal {
-            UploadRefusal::Failed(fault) => fault,
-            UploadRefusal::Forged => Fault::internal(),
-        })?
-    {
+    while let Some(bytes) = next_part(file.chunk()).await? {
         // Counted while it arrives: the length that a browser announces is not trusted.
         if writer.size() + bytes.len() as u64 > max_bytes {
             return Err(Fault::new(

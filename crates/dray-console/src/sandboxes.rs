@@ -9,24 +9,26 @@ use dray_presentation::size::human_size;
 use dray_proto::NamedCode as _;
 use dray_proto::v1::{self, SandboxEntryKind};
 use dray_types::{Fault, FaultCode};
-use http::Uri;
+use http::{StatusCode, Uri};
 use maud::{Markup, html};
 
-use crate::calls::fault_notice;
+use crate::calls::{fault_notice, list_status};
 use crate::deliveries::target_text;
 use crate::form::FormFields;
 use crate::index::RowFilter;
-use crate::page::{PageFrame, token_field};
+use crate::page::{PageFrame, list_links, token_field};
 use crate::previews::{open_previews, preview_button};
 use crate::sending::send_link;
 use crate::session::ConsoleSession;
 use crate::state::ConsoleState;
-use crate::text::{self, shown, time_element};
+use crate::text::{self, offset_text, position_text, shown, time_element};
 
-/// Entries of a directory that are shown.
-const MAX_ENTRIES: u32 = 500;
-/// Sessions that are listed.
-const MAX_SESSIONS: usize = 50;
+/// Path of the page.
+const BROWSE_PATH: &str = "/sandboxes";
+/// Entries of a directory on one page.
+const PAGE_ENTRIES: u32 = 500;
+/// Sessions on one page.
+const PAGE_SESSIONS: usize = 50;
 /// Longest session id, address or path of a form, in bytes.
 const MAX_PATH_BYTES: usize = 4096;
 
@@ -74,7 +76,14 @@ impl SandboxLocation {
     fn path_to(&self, path: &str) -> String {
         let (name, value) = self.sandbox_field();
         let value = text::url_part(value);
-        format!("/sandboxes?{name}={value}&path={}", text::url_part(path))
+        format!("{BROWSE_PATH}?{name}={value}&path={}", text::url_part(path))
+    }
+
+    /// Path and query of the page that shows this location.
+    fn page_query(&self) -> (&'static str, String) {
+        let path = self.page_path();
+        let query = path.split_once('?').map(|(_, query)| query.to_owned());
+        (BROWSE_PATH, query.unwrap_or_default())
     }
 
     fn sandbox_field(&self) -> (&'static str, &str) {
@@ -121,17 +130,22 @@ pub(crate) async fn browse_page(
 ) -> Response {
     let query = FormFields::of_query(&uri);
     let location = SandboxLocation::of_fields(&query);
-    let content = html! {
-        (open_form(&query))
-        @match &location {
-            None => (session_list(&state)),
-            Some(location) => {
-                @if !location.session.is_empty() { (bindings(&state, &location.session).await) }
-                (directory(&state, &session, location).await)
-            }
+    let after = query.parse_value("after").map(Option::unwrap_or_default);
+    let status = after.as_ref().map_or_else(list_status, |_| StatusCode::OK);
+    let list = match (after, &location) {
+        (Err(fault), _) => fault_notice("The list cannot be shown.", &fault),
+        (Ok(after), None) => session_list(&state, after),
+        (Ok(after), Some(location)) => {
+            // Concurrently: a service that is unavailable costs the page its timeout once.
+            let (bound, listed) = tokio::join!(
+                bindings(&state, &location.session),
+                directory(&state, &session, location, after)
+            );
+            html! { (bound) (listed) }
         }
     };
-    frame(&state, &session).render(&content)
+    let content = html! { (open_form(&query)) (list) };
+    frame(&state, &session).render_as(status, &content)
 }
 
 /// The frame of pages about sandboxes.
@@ -156,7 +170,7 @@ fn open_form(query: &FormFields) -> Markup {
 }
 
 /// Sessions that events name. The services have no call that lists all sessions, so the page shows only these.
-fn session_list(state: &ConsoleState) -> Markup {
+fn session_list(state: &ConsoleState, after: u32) -> Markup {
     let newest = state.index.newest(&RowFilter::default(), usize::MAX);
     let mut sessions: BTreeMap<&str, u64> = BTreeMap::new();
     for row in newest.rows.iter().filter(|row| !row.session.is_empty()) {
@@ -164,19 +178,32 @@ fn session_list(state: &ConsoleState) -> Markup {
         *last_ms = row.time_ms.max(*last_ms);
     }
     let mut sessions: Vec<_> = sessions.into_iter().collect();
-    sessions.sort_by_key(|(_, last_ms)| std::cmp::Reverse(*last_ms));
+    sessions.sort_by_key(|(id, last_ms)| (std::cmp::Reverse(*last_ms), *id));
+    let begin = usize::try_from(after)
+        .unwrap_or(usize::MAX)
+        .min(sessions.len());
+    let end = sessions.len().min(begin + PAGE_SESSIONS);
+    let page = sessions.get(begin..end).unwrap_or_default();
     html! {
         h2 { "Sessions of recent events" }
         @if sessions.is_empty() { p { "No event in the index names a session. Open one by its id." } }
-        ul {
-            @for (id, last_ms) in sessions.iter().take(MAX_SESSIONS) {
-                li { a href={ "/sandboxes?session=" (text::url_part(id)) } { (id) } " last event " (time_element(*last_ms)) }
+        @else {
+            p.muted { (position_text(begin, page.len())) " of " (sessions.len()) }
+            ul {
+                @for (id, last_ms) in page {
+                    li { a href={ "/sandboxes?session=" (text::url_part(id)) } { (id) } " last event " (time_element(*last_ms)) }
+                }
             }
         }
+        (list_links(BROWSE_PATH, "", &offset_text(begin), &offset_text(if end < sessions.len() { end } else { 0 })))
     }
 }
 
+/// What is bound to a session; nothing for a sandbox by address.
 async fn bindings(state: &ConsoleState, session: &str) -> Markup {
+    if session.is_empty() {
+        return html! {};
+    }
     let request = v1::ShowSessionRequest {
         session: session.to_owned(),
     };
@@ -203,14 +230,15 @@ async fn directory(
     state: &ConsoleState,
     session: &ConsoleSession,
     location: &SandboxLocation,
+    offset: u32,
 ) -> Markup {
     let request = v1::ListSandboxRequest {
         sandbox: Some(location.reference()),
         path: location.path.clone().into_bytes(),
         // Only one level, so that a directory with a million files below it opens as fast as an empty one.
         depth: 1,
-        limit: MAX_ENTRIES,
-        offset: 0,
+        limit: PAGE_ENTRIES,
+        offset,
     };
     let listing = state.read(&request).await;
     html! {
@@ -222,7 +250,7 @@ async fn directory(
                 @if session.can_act() {
                     (preview_button(session, &location.hidden_fields(&location.path), "Preview this directory", None))
                 }
-                (entry_table(session, location, listing))
+                (entry_table(session, location, listing, offset))
                 @if session.can_act() {
                     (open_previews(state, session, location, &location.hidden_fields(&location.path)).await)
                 }
@@ -250,12 +278,20 @@ fn entry_table(
     session: &ConsoleSession,
     location: &SandboxLocation,
     listing: &v1::ListSandboxReply,
+    offset: u32,
 ) -> Markup {
+    let begin = usize::try_from(offset).unwrap_or(usize::MAX);
+    let next = begin.saturating_add(listing.entries.len());
+    // A part without an entry has no next one: the service lists no more of this directory.
+    let has_next = listing.truncated && next > begin;
+    let next = offset_text(if has_next { next } else { 0 });
+    let (path, filter) = location.page_query();
     html! {
-        @if listing.entries.is_empty() && listing.denied == 0 { p { "The directory is empty." } }
+        @if listing.entries.is_empty() && offset > 0 { p { "The directory has no entries here." } }
+        @else if listing.entries.is_empty() && listing.denied == 0 { p { "The directory is empty." } }
         @else if !listing.entries.is_empty() {
             table {
-                caption { "By name; links are not followed" }
+                caption { (position_text(begin, listing.entries.len())) ", by name; links are not followed" }
                 thead { tr {
                     th scope="col" { "Name" } th scope="col" { "Kind" } th scope="col" { "Size" } th scope="col" { "Changed" }
                 } }
@@ -265,7 +301,10 @@ fn entry_table(
         @if listing.denied > 0 {
             p.muted { "Left out, because the policy of transfers refuses them: " (listing.denied) "." }
         }
-        @if listing.truncated { p.muted { "The directory has more entries than the " (MAX_ENTRIES) " that are shown." } }
+        (list_links(path, &filter, &offset_text(begin), &next))
+        @if listing.truncated && !has_next {
+            p.muted { "The directory has more entries, which are not listed: a listing ends after 10,000." }
+        }
     }
 }
 

@@ -3,18 +3,17 @@
 use std::time::Duration;
 
 use axum::Extension;
-use axum::body::Body;
 use axum::extract::State;
 use axum::response::Response;
 use dray_proto::v1::{self, ConsoleAction};
-use dray_types::{Fault, FaultCode, OperationId};
+use dray_types::{Fault, FaultCode};
 use http::Uri;
 use maud::{Markup, html};
 
 use crate::audit::ActionRequest;
 use crate::calls::not_found_fault;
 use crate::deliveries::target_text;
-use crate::form::{self, FormFields, unknown_value};
+use crate::form::{self, ActionForm, FormFields, operation_field};
 use crate::page::token_field;
 use crate::respond::see_other;
 use crate::sandboxes::{SandboxLocation, frame};
@@ -29,8 +28,6 @@ pub(crate) const SEND_PATH: &str = "/sandboxes/send";
 const ACCEPT_TIMEOUT: Duration = Duration::from_secs(30);
 /// Longest message beside a file, in characters, as the field takes it. Platforms have limits of their own.
 const MAX_MESSAGE_CHARACTERS: usize = 4_000;
-/// Field with the operation of the delivery.
-const OPERATION_FIELD: &str = "operation";
 
 /// The link to the page for a file; nothing for a sandbox without a session, which has no chat.
 pub(crate) fn send_link(location: &SandboxLocation, path: &str, name: &str) -> Markup {
@@ -79,8 +76,7 @@ fn send_form(session: &ConsoleSession, location: &SandboxLocation, chat: &str) -
         p { code { (shown(&location.path)) } " of the session " code { (shown(&location.session)) } " to the chat " strong { (chat) } "." }
         form.stacked method="post" action=(SEND_PATH) {
             (token_field(session)) (location.hidden_fields(&location.path))
-            // Chosen with the page: a form that is sent twice is one delivery.
-            input type="hidden" name=(OPERATION_FIELD) value=(OperationId::mint());
+            (operation_field())
             label { "Message beside the file" textarea name="message" rows="3" maxlength=(MAX_MESSAGE_CHARACTERS) {} }
             label { input type="checkbox" name="as_document" value="1"; " As a document, also a picture or a film" }
             button { "Send to " (chat) }
@@ -92,24 +88,24 @@ fn send_form(session: &ConsoleSession, location: &SandboxLocation, chat: &str) -
 /// `POST /sandboxes/send`: starts the delivery, and leads to its page.
 pub(crate) async fn send_file(
     State(state): State<ConsoleState>,
-    Extension(session): Extension<ConsoleSession>,
-    body: Body,
+    ActionForm { session, fields }: ActionForm,
 ) -> Response {
-    let fields = match FormFields::of_action(body, &session).await {
-        Ok(fields) => fields,
-        Err(refused) => return refused,
-    };
     match start_delivery(&state, &session, &fields).await {
         // Also after a double click, whose first response no browser shows; but not after a changed form.
         Ok(accepted) if accepted.duplicate => {
-            let path = operation_path(&accepted.delivery_id);
-            frame(&state, &session).render(&html! {
-                p.notice role="status" { "This form was sent before, and nothing was sent a second time. "
-                    a href=(path) { "Look at the delivery" } ", or open the page of the file again to send it once more." }
-            })
+            let advice = ", or open the page of the file again to send it once more.";
+            frame(&state, &session).render(&repeated_notice(&accepted, advice))
         }
         Ok(accepted) => see_other(&operation_path(&accepted.delivery_id)),
         Err(fault) => failed_page(&state, &session, &fault),
+    }
+}
+
+/// The notice after a form that was sent before, with the way to another delivery.
+pub(crate) fn repeated_notice(accepted: &v1::DeliveryAccepted, advice: &str) -> Markup {
+    html! {
+        p.notice role="status" { "This form was sent before, and nothing was sent a second time. "
+            a href=(operation_path(&accepted.delivery_id)) { "Look at the delivery" } (advice) }
     }
 }
 
@@ -123,9 +119,7 @@ async fn start_delivery(
     if message.chars().count() > MAX_MESSAGE_CHARACTERS {
         return Err(Fault::new(FaultCode::TooLarge, "The message is too long."));
     }
-    let operation = fields.get(OPERATION_FIELD);
-    let operation =
-        OperationId::new(operation).map_err(|_| unknown_value(OPERATION_FIELD, operation))?;
+    let operation = fields.operation()?;
     let action = ActionRequest {
         action: ConsoleAction::SandboxSend,
         target: location.sentence(),

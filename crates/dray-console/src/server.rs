@@ -8,7 +8,7 @@ use std::time::Duration;
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::middleware;
-use axum::routing::{get, post};
+use axum::routing::{MethodRouter, get, post};
 use dray_http_server::{ConnectionLimits, DrainOutcome, serve, with_text_paths};
 use dray_types::Clock;
 use tokio::net::TcpListener;
@@ -263,16 +263,8 @@ fn parse_url(text: &str) -> Result<Url, ConsoleError> {
 
 fn playground_routes() -> Router<ConsoleState> {
     Router::new()
-        .route(
-            "/playground",
-            get(playground::playground_page).post(playground::begin_conversation),
-        )
-        .route(
-            "/playground/{id}",
-            get(playground::conversation_page).post(playground::send_message),
-        )
-        // The handlers count the bytes of files themselves while they arrive.
-        .layer(DefaultBodyLimit::disable())
+        .route("/playground", get(playground::playground_page))
+        .route("/playground/{id}", get(playground::conversation_page))
         .route(
             "/playground/{id}/events",
             get(playground::stream::answer_events),
@@ -285,8 +277,44 @@ fn playground_routes() -> Router<ConsoleState> {
             "/playground/{id}/files/{turn}/{number}",
             get(playground::answer_file),
         )
-        .route("/playground/{id}/cancel", post(playground::cancel_turn))
-        .route("/playground/{id}/end", post(playground::end_conversation))
+}
+
+/// Every address that takes a form, with its handler: the only place with such routes, so that a test sends to each of them.
+pub(crate) fn form_routes() -> Vec<(&'static str, MethodRouter<ConsoleState>)> {
+    // Handlers of forms with files count their bytes themselves while they arrive.
+    let unlimited = DefaultBodyLimit::disable;
+    vec![
+        ("/logout", post(login::log_out)),
+        ("/deliveries/resend", post(deliveries::resend_delivery)),
+        ("/letters/redrive", post(letters::redrive_selected)),
+        ("/policy", post(policy::judged_page)),
+        (
+            "/policy/replay",
+            post(replay::begin_replay).layer(unlimited()),
+        ),
+        ("/policy/replay/cancel", post(replay::cancel_replay)),
+        ("/questions/answer", post(questions::answer_question)),
+        ("/files/{digest}/content", post(files::get_content)),
+        ("/sandboxes/file", post(sandbox_files::get_file)),
+        (
+            "/sandboxes/put",
+            post(sandbox_files::put_file).layer(unlimited()),
+        ),
+        ("/sandboxes/preview", post(previews::create_preview)),
+        ("/sandboxes/preview/revoke", post(previews::revoke_preview)),
+        (sending::SEND_PATH, post(sending::send_file)),
+        (
+            "/playground",
+            post(playground::begin_conversation).layer(unlimited()),
+        ),
+        (
+            "/playground/{id}",
+            post(playground::send_message).layer(unlimited()),
+        ),
+        ("/playground/{id}/cancel", post(playground::cancel_turn)),
+        ("/playground/{id}/end", post(playground::end_conversation)),
+        ("/setup/check", post(setup::checks::check_page)),
+    ]
 }
 
 fn router(state: ConsoleState) -> Router {
@@ -295,47 +323,28 @@ fn router(state: ConsoleState) -> Router {
         .route(LOGIN_PATH, get(login::log_in))
         .route(oidc::BEGIN_PATH, get(oidc::begin_login))
         .route(oidc::RETURN_PATH, get(oidc::complete_login))
-        .route("/logout", post(login::log_out))
+        .route(oidc::LOGOUT_RETURN_PATH, get(oidc::logout_return_page))
         .route("/status", get(setup::status_json))
         .route("/live", get(live::live_page))
         .route("/live/events", get(live::live_events))
         .route("/live/charts", get(live::chart_fragment))
         .route("/operations/{operation}", get(operation::operation_page))
         .route("/deliveries", get(deliveries::list_page))
-        .route("/deliveries/resend", post(deliveries::resend_delivery))
         .route("/letters", get(letters::list_page))
-        .route("/letters/redrive", post(letters::redrive_selected))
         .route("/letters/{sequence}", get(letters::letter_page))
-        .route("/policy", get(policy::empty_page).post(policy::judged_page))
-        .route(
-            "/policy/replay",
-            get(replay::replay_page)
-                .post(replay::begin_replay)
-                .layer(DefaultBodyLimit::disable()),
-        )
+        .route("/policy", get(policy::empty_page))
+        .route("/policy/replay", get(replay::replay_page))
         .route("/questions", get(questions::list_page))
-        .route("/questions/answer", post(questions::answer_question))
         .route("/policy/replay/progress", get(replay::progress_fragment))
-        .route("/policy/replay/cancel", post(replay::cancel_replay))
         .route("/files", get(files::list_page))
         .route("/files/{digest}", get(files::file_page))
-        .route("/files/{digest}/content", post(files::get_content))
         .route("/sandboxes", get(sandboxes::browse_page))
-        .route("/sandboxes/file", post(sandbox_files::get_file))
-        .route(
-            sending::SEND_PATH,
-            get(sending::send_page).post(sending::send_file),
-        )
-        .route("/sandboxes/preview", post(previews::create_preview))
-        .route("/sandboxes/preview/revoke", post(previews::revoke_preview))
-        .route(
-            "/sandboxes/put",
-            // The handler counts the bytes of the file itself while they arrive.
-            post(sandbox_files::put_file).layer(DefaultBodyLimit::disable()),
-        )
+        .route(sending::SEND_PATH, get(sending::send_page))
         .merge(playground_routes())
-        .route("/setup", get(setup::setup_page))
-        .route("/setup/check", post(setup::checks::check_page));
+        .route("/setup", get(setup::setup_page));
+    for (path, handler) in form_routes() {
+        router = router.route(path, handler);
+    }
     for asset in PAGE_ASSETS {
         router = router.route(
             asset.path,

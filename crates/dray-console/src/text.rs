@@ -55,6 +55,22 @@ pub(crate) fn duration_text(millis: u64) -> String {
     }
 }
 
+/// Which entries of a list a page shows, counted from 1.
+pub(crate) fn position_text(begin: usize, count: usize) -> String {
+    match count {
+        0 | 1 => (begin + count).to_string(),
+        count => format!("{} to {}", begin + 1, begin + count),
+    }
+}
+
+/// A number of entries as the position in a link; empty for the begin of the list.
+pub(crate) fn offset_text(offset: usize) -> String {
+    match offset {
+        0 => String::new(),
+        offset => offset.to_string(),
+    }
+}
+
 /// The path of the page of an operation.
 pub(crate) fn operation_path(operation: &str) -> String {
     format!("/operations/{}", url_part(operation))

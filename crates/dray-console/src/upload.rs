@@ -3,48 +3,63 @@
 
 use std::time::Duration;
 
-use axum::body::Body;
+use axum::extract::{FromRequest, Request};
 use axum::response::Response;
 use dray_types::{Fault, FaultCode};
-use http::{HeaderMap, header};
+use http::header;
 use multer::{Field, Multipart};
 
 use crate::form::{self, FormFields, TOKEN_FIELD};
 use crate::session::ConsoleSession;
+use crate::state::ConsoleState;
 
 /// Longest time without a byte of a form from the browser.
 const UPLOAD_IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Why a form is refused.
-pub(crate) enum UploadRefusal {
-    /// It does not carry the token of its session.
-    Forged,
-    /// It is broken, too large or incomplete.
-    Failed(Fault),
+/// Most fields before the first file.
+const MAX_FIELDS: usize = 8;
+
+/// A form with files that belongs to its session, read up to its first file. A field has at most this many bytes.
+pub(crate) struct CheckedUpload<const MAX_FIELD_BYTES: usize> {
+    pub(crate) session: ConsoleSession,
+    /// The fault of a form that is broken, too large or incomplete, for the page of its handler.
+    pub(crate) form: Result<UploadForm, Fault>,
 }
 
-impl UploadRefusal {
-    /// The response: the one to a forged form, or a page that `page` makes of the fault.
-    pub(crate) fn respond(self, page: impl FnOnce(&Fault) -> Response) -> Response {
-        match self {
-            Self::Forged => form::forged_form(),
-            Self::Failed(fault) => page(&fault),
+impl<const MAX_FIELD_BYTES: usize> FromRequest<ConsoleState> for CheckedUpload<MAX_FIELD_BYTES> {
+    type Rejection = Response;
+
+    async fn from_request(request: Request, _: &ConsoleState) -> Result<Self, Response> {
+        let session = form::session_of(&request).ok_or_else(form::forged_form)?;
+        let form = match UploadForm::open(request, MAX_FIELD_BYTES).await {
+            Ok(form) if !session.has_token(form.fields.get(TOKEN_FIELD)) => {
+                return Err(form::forged_form());
+            }
+            form => form,
+        };
+        Ok(Self { session, form })
+    }
+}
+
+/// The form of an action with files: a [`CheckedUpload`] of a login that may act.
+pub(crate) struct ActionUpload<const MAX_FIELD_BYTES: usize> {
+    pub(crate) session: ConsoleSession,
+    pub(crate) form: Result<UploadForm, Fault>,
+}
+
+impl<const MAX_FIELD_BYTES: usize> FromRequest<ConsoleState> for ActionUpload<MAX_FIELD_BYTES> {
+    type Rejection = Response;
+
+    async fn from_request(request: Request, state: &ConsoleState) -> Result<Self, Response> {
+        // The role first: nothing is read of a form that a login may not send.
+        let session = form::session_of(&request).ok_or_else(form::forged_form)?;
+        if !session.can_act() {
+            return Err(form::acting_refused());
         }
+        let upload = CheckedUpload::<MAX_FIELD_BYTES>::from_request(request, state).await?;
+        let CheckedUpload { session, form } = upload;
+        Ok(Self { session, form })
     }
-}
-
-impl From<Fault> for UploadRefusal {
-    fn from(fault: Fault) -> Self {
-        Self::Failed(fault)
-    }
-}
-
-/// How much of a form is read before its first file.
-#[derive(Clone, Copy)]
-pub(crate) struct UploadLimits {
-    pub(crate) max_fields: usize,
-    /// Largest field, in bytes.
-    pub(crate) max_field_bytes: usize,
 }
 
 /// The fields of a form up to its first file, and the rest of it.
@@ -56,23 +71,17 @@ pub(crate) struct UploadForm {
 }
 
 impl UploadForm {
-    /// Reads the fields before the first file. A form without the token of its session ends here, so that nothing of
-    /// its files is read.
-    pub(crate) async fn open(
-        headers: &HeaderMap,
-        body: Body,
-        session: &ConsoleSession,
-        limits: UploadLimits,
-    ) -> Result<Self, UploadRefusal> {
-        let content_type = headers.get(header::CONTENT_TYPE);
+    /// Reads the fields before the first file. Its bytes are not read before the token was compared.
+    async fn open(request: Request, max_field_bytes: usize) -> Result<Self, Fault> {
+        let (head, body) = request.into_parts();
+        let content_type = head.headers.get(header::CONTENT_TYPE);
         let content_type = content_type.and_then(|value| value.to_str().ok());
         let boundary = content_type.and_then(|value| multer::parse_boundary(value).ok());
         let boundary = boundary.ok_or_else(|| invalid_fault("The form is not one with a file."))?;
         let mut parts = Multipart::new(body.into_data_stream(), boundary);
         let mut pairs = Vec::new();
-        // Reading stops at the first file: its bytes are not needed before the token was compared.
         let mut file = None;
-        for _ in 0..limits.max_fields {
+        for _ in 0..MAX_FIELDS {
             let Some(mut field) = next_part(parts.next_field()).await? else {
                 break;
             };
@@ -81,14 +90,10 @@ impl UploadForm {
                 break;
             }
             let name = field.name().unwrap_or_default().to_owned();
-            pairs.push((name, field_text(&mut field, limits.max_field_bytes).await?));
-        }
-        let fields = FormFields::of_pairs(pairs);
-        if !session.has_token(fields.get(TOKEN_FIELD)) {
-            return Err(UploadRefusal::Forged);
+            pairs.push((name, field_text(&mut field, max_field_bytes).await?));
         }
         Ok(Self {
-            fields,
+            fields: FormFields::of_pairs(pairs),
             file,
             parts,
         })
@@ -96,7 +101,7 @@ impl UploadForm {
 
     /// The next part if it is a file; `None` at the end and for a field. The previous part must be read or dropped
     /// first.
-    pub(crate) async fn next_file(&mut self) -> Result<Option<Field<'static>>, UploadRefusal> {
+    pub(crate) async fn next_file(&mut self) -> Result<Option<Field<'static>>, Fault> {
         if let Some(file) = self.file.take() {
             return Ok(Some(file));
         }
@@ -108,22 +113,21 @@ impl UploadForm {
 /// Waits for the next part or chunk of a form, at most [`UPLOAD_IDLE_TIMEOUT`].
 pub(crate) async fn next_part<T>(
     part: impl Future<Output = Result<T, multer::Error>>,
-) -> Result<T, UploadRefusal> {
-    let failed = |text| UploadRefusal::Failed(invalid_fault(text));
+) -> Result<T, Fault> {
     tokio::time::timeout(UPLOAD_IDLE_TIMEOUT, part)
         .await
-        .map_err(|_| failed("The upload stalled for 30 seconds."))?
-        .map_err(|_| failed("The upload was cut off, or is not a valid form."))
+        .map_err(|_| invalid_fault("The upload stalled for 30 seconds."))?
+        .map_err(|_| invalid_fault("The upload was cut off, or is not a valid form."))
 }
 
-async fn field_text(field: &mut Field<'static>, max_bytes: usize) -> Result<String, UploadRefusal> {
+async fn field_text(field: &mut Field<'static>, max_bytes: usize) -> Result<String, Fault> {
     let mut text = Vec::new();
     while let Some(bytes) = next_part(field.chunk()).await? {
         if text.len() + bytes.len() > max_bytes {
-            return Err(UploadRefusal::Failed(
+            return Err(
                 Fault::new(FaultCode::TooLarge, "A field of the form is too long.")
                     .detail("field_too_long"),
-            ));
+            );
         }
         text.extend_from_slice(&bytes);
     }

@@ -135,19 +135,25 @@ impl HostQuestions<'_> {
     /// The question of a fault, if it is one of this session that waits.
     async fn find(&self, fault: &Fault) -> Option<v1::EgressQuestion> {
         let id = question_id(&fault.message)?;
-        let request = v1::ListEgressQuestionsRequest {
-            include_answered: false,
-        };
-        let listed = self.client.call(SHORT_TIMEOUT, &request).await;
-        let listed = listed.inspect_err(|fault| {
-            tracing::warn!(code = %fault.code, "questions about hosts cannot be read with these rights");
-        });
-        let mut questions = listed.ok()?.questions.into_iter();
         // The list is that of the tenant: a person must not be asked for another session.
         let is_of_session = |question: &v1::EgressQuestion| {
             question.id == id && question.session == self.client.session.as_str()
         };
-        questions.find(is_of_session)
+        let mut request = v1::ListEgressQuestionsRequest::default();
+        loop {
+            let listed = self.client.call(SHORT_TIMEOUT, &request).await;
+            let listed = listed.inspect_err(|fault| {
+                tracing::warn!(code = %fault.code, "questions about hosts cannot be read with these rights");
+            });
+            let v1::ListEgressQuestionsReply {
+                questions, next, ..
+            } = listed.ok()?;
+            let found = questions.into_iter().find(is_of_session);
+            if found.is_some() || next.is_empty() {
+                return found;
+            }
+            request.after = next;
+        }
     }
 
     async fn answer(&self, question: &v1::EgressQuestion, is_allowed: bool) -> HostDecision {

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use dray_agent::approval::ApprovalRule;
 use dray_http::{BASE_URL_RULE, parse_base_url};
 use dray_service::config::{ConfigProblem, Section, VariableAlias};
-use dray_types::{ByteSize, Period, Secret};
+use dray_types::{ByteSize, Period, Secret, TenantId};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -37,6 +37,8 @@ pub struct Config {
     /// servers. Default: the address of `listen` if it is one of this machine; otherwise users cannot sign in. `https`,
     /// or `http` for a host of this machine.
     pub public_url: Option<String>,
+    /// The tenant of this service: of its sessions, files, records and chats. Default `default`.
+    pub tenant: String,
     /// Keys of clients by name; a client sends its key as bearer token or, without DIAL, as `Api-Key`.
     pub clients: BTreeMap<String, Secret>,
     /// What callers may use.
@@ -211,6 +213,7 @@ impl Default for Config {
         Self {
             listen: (Ipv4Addr::LOCALHOST, 5000).into(),
             hosts: Vec::new(),
+            tenant: TenantId::default().to_string(),
             public_url: None,
             clients: BTreeMap::new(),
             permissions: permissions::Permissions::default(),

@@ -67,7 +67,7 @@ impl Service for Orchestrator {
             StartError::with_source("cannot read the address of the listener", error)
         })?;
         let drain = config.drain.as_duration();
-        let tenant = TenantId::default();
+        let tenant = config.tenant();
         let approvals = approvals(&config, cx, &tenant);
         let surface = http_surface(config, address, cx)?;
         let stop = cx.listeners.stop.clone();
@@ -249,7 +249,7 @@ fn file_services(config: &Config, core: Option<&DialClient>, cx: &ServiceContext
         cx.bus.clone(),
         cx.store.clone(),
         cx.clock.clone(),
-        TenantId::default(),
+        config.tenant(),
         config.files.clone(),
     );
     match core {

@@ -67,6 +67,7 @@ pub mod reconciler;
 pub mod record;
 pub mod records;
 pub mod report;
+mod resend;
 pub mod service;
 pub mod source;
 mod status;

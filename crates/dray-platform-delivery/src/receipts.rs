@@ -3,24 +3,31 @@
 use std::time::Duration;
 
 use dray_bus::{Bus, Meta};
-use dray_platform::ErrorKind;
 use dray_proto::convert::InvalidMessage;
 use dray_proto::v1::{self, TerminalState};
-use dray_types::{Clock, Fault, OperationId, TenantId};
+use dray_types::{Clock, Fault, FaultCode, OperationId, TenantId};
 use tokio::time::Instant;
 
 use crate::accept::RequestIntake;
 use crate::cache::{ClaimFailure, ClaimKeeper};
 use crate::delivery_log::DeliveryLog;
 use crate::error::DeliveryError;
+use crate::index::IndexEntry;
 use crate::poll_delay::PollDelay;
 use crate::preview_receipts;
-use crate::record::{DeliveryRecord, FileFailureKind, FileRecord, FileState};
+use crate::queue::Order;
+use crate::record::{DeliveryRecord, FileRecord};
 use crate::records;
 use crate::report;
+use crate::resend::can_resend;
 
 /// Longest wait for the end of a delivery.
 const MAX_WAIT: Duration = Duration::from_secs(30);
+
+/// Longest time for reading the changes of the index for a list: below the timeout of a page of the console.
+const INDEX_TIMEOUT: Duration = Duration::from_secs(3);
+/// When a caller may ask again for a list whose changes were not read in time.
+const RETRY_DELAY: Duration = Duration::from_secs(2);
 
 /// Receipts in a list without a limit, and most receipts in a list.
 const DEFAULT_RECEIPTS: usize = 50;
@@ -120,57 +127,87 @@ impl ReceiptService {
     /// Deliveries of the tenant, newest first.
     ///
     /// # Errors
-    /// The bus.
+    /// The bus, and a position that is not one of a list.
     pub(crate) async fn receipts(
         &self,
         meta: &Meta,
         request: &v1::ListReceiptsRequest,
     ) -> Result<v1::ListReceiptsReply, DeliveryError> {
-        self.log.index.refresh().await.map_err(store_unreachable)?;
+        self.read_index().await?;
         let limit = match usize::try_from(request.limit).unwrap_or(MAX_RECEIPTS) {
             0 => DEFAULT_RECEIPTS,
             limit => limit.min(MAX_RECEIPTS),
         };
         let token = meta.tenant.token();
-        let entries = self
+        let mut entries = self
             .log
             .index
             .of_tenant(&token, &request.session, request.open_only);
-        let mut reply = v1::ListReceiptsReply {
-            // Compared before the limit is applied. With a digest, not every entry leads to a report.
-            truncated: request.sha256.is_empty() && entries.len() > limit,
-            ..v1::ListReceiptsReply::default()
-        };
-        let mut free_bytes = MAX_LIST_BYTES;
-        let max_records = if request.sha256.is_empty() {
+        if let Some(after) = list_position(&request.after)? {
+            entries.retain(|entry| entry.order() < after);
+        }
+        let mut reply = self.read_reports(entries, limit, &request.sha256).await?;
+        let reports = &mut reply.reports;
+        preview_receipts::add_openings(&self.bus, &self.clock, meta, reports).await;
+        Ok(reply)
+    }
+
+    /// Reads all changes of the index. A list from a part of them would show older deliveries as the newest.
+    async fn read_index(&self) -> Result<(), DeliveryError> {
+        let until = Instant::now() + INDEX_TIMEOUT;
+        while !self.log.index.refresh().await.map_err(store_unreachable)? {
+            // Another replica, or this one after its start, has many changes to read; what was read counts for the next call.
+            if Instant::now() >= until {
+                return Err(DeliveryError::ServiceFault {
+                    what: "the index of deliveries",
+                    fault: Box::new(index_unread()),
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// The reports of these entries, as many as the limit and a message take, and where the next list begins.
+    async fn read_reports(
+        &self,
+        entries: Vec<IndexEntry>,
+        limit: usize,
+        sha256: &[u8],
+    ) -> Result<v1::ListReceiptsReply, DeliveryError> {
+        let mut reply = v1::ListReceiptsReply::default();
+        // With a digest, not every entry leads to a report, so the number of reads has a limit of its own.
+        let max_records = if sha256.is_empty() {
             limit
         } else {
             MAX_SEARCHED_RECORDS
         };
-        reply.truncated |= entries.len() > max_records;
-        for entry in entries.into_iter().take(max_records) {
-            if reply.reports.len() >= limit {
+        let mut free_bytes = MAX_LIST_BYTES;
+        for (count, entry) in entries.into_iter().enumerate() {
+            if count >= max_records || reply.reports.len() >= limit {
                 reply.truncated = true;
                 break;
             }
+            let position = position_text(&entry.order());
             // The index may be behind: the record may have expired.
-            let Some(stored) = self.log.records.read(&entry.key).await? else {
-                continue;
-            };
-            let report = v1::DeliveryReport::from(&stored.record);
-            if !has_file(&report, &request.sha256) {
-                continue;
+            if let Some(stored) = self.log.records.read(&entry.key).await? {
+                let report = v1::DeliveryReport::from(&stored.record);
+                if has_file(&report, sha256) {
+                    // One report fits into every list, so that no list ends before the report that it begins with.
+                    let report = report::fit_report(report, MAX_LIST_BYTES);
+                    let size = prost::Message::encoded_len(&report);
+                    if size > free_bytes && !reply.reports.is_empty() {
+                        reply.truncated = true;
+                        break;
+                    }
+                    free_bytes = free_bytes.saturating_sub(size);
+                    reply.reports.push(report);
+                }
             }
-            let size = prost::Message::encoded_len(&report);
-            if size > free_bytes {
-                reply.truncated = true;
-                break;
-            }
-            free_bytes -= size;
-            reply.reports.push(report);
+            reply.next = position;
         }
-        let reports = &mut reply.reports;
-        preview_receipts::add_openings(&self.bus, &self.clock, meta, reports).await;
+        if !reply.truncated {
+            reply.next.clear();
+        }
         Ok(reply)
     }
 
@@ -281,28 +318,36 @@ impl ReceiptService {
     }
 }
 
-/// Whether a file is worth another delivery: it failed, its outcome is unknown, it was too large, or the window was
-/// closed.
-fn can_resend(file: &FileRecord) -> bool {
-    match file.state {
-        FileState::Failed | FileState::Unknown => true,
-        FileState::Rejected => matches!(
-            file.error_kind,
-            Some(FileFailureKind::Platform(
-                ErrorKind::TooLarge | ErrorKind::WindowClosed
-            ))
-        ),
-        FileState::Queued
-        | FileState::Sending
-        | FileState::Delivered
-        | FileState::DeliveredAsLink
-        | FileState::DeliveredAsPreview
-        | FileState::Copied => false,
+/// A position in the list of deliveries, for the next request.
+fn position_text((begun_at_ms, delivery): &Order) -> String {
+    format!("{begun_at_ms}.{delivery}")
+}
+
+/// The position that a request names; `None` for the begin of the list.
+fn list_position(text: &str) -> Result<Option<Order>, InvalidMessage> {
+    if text.is_empty() {
+        return Ok(None);
     }
+    let parts = text.split_once('.');
+    let position = parts.and_then(|(begun_at_ms, delivery)| {
+        // Ids may contain dots; times do not.
+        Some((begun_at_ms.parse().ok()?, delivery.to_owned()))
+    });
+    let position = position.ok_or_else(|| InvalidMessage::field("after", "not a `next` of a list"));
+    position.map(Some)
 }
 
 fn id_of(text: &str) -> Result<OperationId, InvalidMessage> {
     OperationId::new(text).map_err(|error| InvalidMessage::field("delivery_id", error))
+}
+
+fn index_unread() -> Fault {
+    Fault::new(
+        FaultCode::Unavailable,
+        "The records of deliveries are still being read. Try again in some seconds.",
+    )
+    .detail("index_unread")
+    .retry_after(RETRY_DELAY)
 }
 
 fn store_unreachable(error: dray_bus::KeyError) -> DeliveryError {

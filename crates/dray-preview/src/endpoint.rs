@@ -22,6 +22,7 @@ use crate::error::PreviewError;
 use crate::file::serve_file;
 use crate::headers::{TEXT_POLICY, response, set, with_common_headers};
 use crate::location::Location;
+use crate::open_body::while_open;
 use crate::service::PreviewService;
 use crate::token::PreviewToken;
 use crate::view::SandboxView;
@@ -69,6 +70,8 @@ struct PreviewRequest {
     area: UrlArea,
     token: PreviewToken,
     location: Location,
+    /// Entries of a directory before the part that the viewer shows.
+    after: usize,
 }
 
 impl PreviewEndpoint {
@@ -110,7 +113,7 @@ async fn serve_request(State(service): State<PreviewService>, request: Request) 
     if let Some(asset) = asset(path) {
         return with_common_headers(asset);
     }
-    let parsed = PreviewRequest::parse(path);
+    let parsed = PreviewRequest::parse(path, head.uri.query());
     let is_page = parsed
         .as_ref()
         .is_none_or(|parsed| parsed.area == UrlArea::Viewer);
@@ -149,6 +152,7 @@ async fn serve_preview(
         area,
         token,
         location,
+        after,
     } = request;
     if !matches!(*method, Method::GET | Method::HEAD) {
         return Err(PreviewError::MethodNotAllowed);
@@ -170,8 +174,8 @@ async fn serve_preview(
             .record_view(&found, PreviewVisitor::of(headers))
             .await?;
     }
-    match area {
-        UrlArea::Viewer => serve_viewer(&view).await,
+    let response = match area {
+        UrlArea::Viewer => serve_viewer(&view, after).await,
         UrlArea::Document if view.kind() == FileKind::File => serve_document(&view, method).await,
         UrlArea::Document => Err(PreviewError::NotDocument),
         UrlArea::Archive => serve_archive(&view, method, permit).await,
@@ -183,7 +187,13 @@ async fn serve_preview(
             let index = view.at(view.location.join(INDEX_NAME, false)).await?;
             serve_file(&index, method, headers, permit).await
         }
+    };
+    let mut response = response?;
+    if *method == Method::GET && matches!(area, UrlArea::Content | UrlArea::Archive) {
+        let body = std::mem::take(response.body_mut());
+        *response.body_mut() = while_open(body, service, &token, host);
     }
+    Ok(response)
 }
 
 /// Redirects to the URL with a slash at its end, which the relative links of a directory's page need.
@@ -248,7 +258,7 @@ fn asset(path: &str) -> Option<Response> {
 }
 
 impl PreviewRequest {
-    fn parse(path: &str) -> Option<Self> {
+    fn parse(path: &str, query: Option<&str>) -> Option<Self> {
         let (area, rest) = path.strip_prefix('/')?.split_once('/')?;
         let area = match area {
             "p" => UrlArea::Content,
@@ -268,6 +278,7 @@ impl PreviewRequest {
             area,
             token: PreviewToken::parse(token)?,
             location,
+            after: viewer::list_position(query),
         })
     }
 }

@@ -43,6 +43,7 @@ mod links;
 mod location;
 mod markdown;
 mod metrics;
+mod open_body;
 mod records;
 mod service;
 mod source;

@@ -17,8 +17,12 @@ use crate::headers::{VIEWER_POLICY, response};
 use crate::location::{Location, MAX_SHOWN_CHARACTERS};
 use crate::view::SandboxView;
 
-/// Entries of a directory that are listed.
-const MAX_LISTED_ENTRIES: usize = 1000;
+/// Entries of a directory on one page.
+const PAGE_ENTRIES: usize = 1000;
+/// Entries of a directory that all pages list together.
+const MAX_LISTED_ENTRIES: usize = 10_000;
+/// Name of the query of a page with the entries after these.
+const AFTER_QUERY: &str = "after=";
 /// Longest text that is shown, in bytes; the rest is left out.
 const MAX_SHOWN_TEXT_BYTES: u64 = 1 << 20;
 /// Path of the stylesheet of the viewer, relative to the origin of previews.
@@ -66,10 +70,19 @@ impl ViewerKind {
     }
 }
 
-/// The page of a path.
-pub(crate) async fn serve_viewer(view: &SandboxView) -> Result<Response, PreviewError> {
+/// The entries before the part of a directory that a query names; 0 without one, and for any other query.
+pub(crate) fn list_position(query: Option<&str>) -> usize {
+    let after = query.and_then(|query| query.strip_prefix(AFTER_QUERY));
+    after.and_then(|after| after.parse().ok()).unwrap_or(0)
+}
+
+/// The page of a path; of a directory, the entries after the first `after`.
+pub(crate) async fn serve_viewer(
+    view: &SandboxView,
+    after: usize,
+) -> Result<Response, PreviewError> {
     let content = match view.kind() {
-        FileKind::Directory => directory(view).await?,
+        FileKind::Directory => directory(view, after).await?,
         FileKind::File => file(view).await?,
         kind => return Err(Error::new(ErrorKind::NotRegular, kind.as_str()).into()),
     };
@@ -158,15 +171,22 @@ async fn text(view: &SandboxView) -> Result<Markup, PreviewError> {
     })
 }
 
-async fn directory(view: &SandboxView) -> Result<Markup, PreviewError> {
+async fn directory(view: &SandboxView, after: usize) -> Result<Markup, PreviewError> {
     let options = ListOptions {
         policy: &view.opened.policy,
         depth: 1,
+        // Entries that policy refuses count towards the limit, so a smaller one could leave a page without any.
         limit: MAX_LISTED_ENTRIES,
     };
     let listing = view.opened.engine.list(&view.path, &options).await?;
     let mut here = view.location.clone();
     here.is_directory = true;
+    // A position behind the end, such as one from before files were removed, shows the first page.
+    let begin = if after < listing.entries.len() {
+        after
+    } else {
+        0
+    };
     Ok(html! {
         nav aria-label="Directory" {
             @if let Some(parent) = view.location.parent() {
@@ -176,21 +196,42 @@ async fn directory(view: &SandboxView) -> Result<Markup, PreviewError> {
             a href=(view.url_path("z", &here)) { "Download as ZIP" }
         }
         @if !view.location.display_path().is_empty() { p { code { (view.location.display_path()) } } }
-        (entry_table(view, &here, &listing))
+        (entry_table(view, &here, &listing, begin))
+        (part_links(&view.url_path("v", &here), begin, listing.entries.len()))
     })
 }
 
-fn entry_table(view: &SandboxView, here: &Location, listing: &PermittedListing) -> Markup {
+fn entry_table(
+    view: &SandboxView,
+    here: &Location,
+    listing: &PermittedListing,
+    begin: usize,
+) -> Markup {
+    let entries = listing.entries.iter().skip(begin).take(PAGE_ENTRIES);
     html! {
         @if listing.entries.is_empty() && listing.denied == 0 { p { "The directory is empty." } }
         @else if !listing.entries.is_empty() {
             table {
                 thead { tr { th scope="col" { "Name" } th scope="col" { "Size" } } }
-                tbody { @for entry in &listing.entries { (entry_row(view, here, entry)) } }
+                tbody { @for entry in entries { (entry_row(view, here, entry)) } }
             }
         }
         @if listing.denied > 0 { p { "Left out, because policy refuses them: " (listing.denied) "." } }
-        @if listing.truncated { p { "There are more than these " (MAX_LISTED_ENTRIES) " entries." } }
+        @if listing.truncated { p { "There are more than the " (MAX_LISTED_ENTRIES) " entries that are listed." } }
+    }
+}
+
+/// Links to the other parts of a directory with more entries than a page has.
+fn part_links(path: &str, begin: usize, entries: usize) -> Markup {
+    let next = begin + PAGE_ENTRIES;
+    html! {
+        @if begin > 0 || next < entries {
+            nav aria-label="Parts of the directory" {
+                "Entries " (begin + 1) " to " (next.min(entries)) " of " (entries) " "
+                @if begin > 0 { a href=(path) rel="prev" { "First page" } " " }
+                @if next < entries { a href={ (path) "?" (AFTER_QUERY) (next) } rel="next" { "Next page" } }
+            }
+        }
     }
 }
 

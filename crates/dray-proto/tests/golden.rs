@@ -153,6 +153,7 @@ fn known() -> Vec<(String, Recode)> {
         entry::<v1::RecordedEvent>(),
         entry::<v1::RemoveSandboxPathReply>(),
         entry::<v1::RemoveSandboxPathRequest>(),
+        entry::<v1::ResendOffer>(),
         entry::<v1::ResendRequest>(),
         entry::<v1::ResolveOptions>(),
         entry::<v1::ResolveReply>(),

@@ -27,10 +27,36 @@ impl<E: Exec + 'static> ExecFiles<E> {
         depth: u32,
         limit: usize,
     ) -> Result<Listing, Error> {
-        let max_output = limit
+        let usual_output = limit
             .saturating_mul(ENTRY_BYTES)
             .saturating_add(MIN_OUTPUT_BYTES)
             .min(MAX_OUTPUT_BYTES);
+        let listing = self.list_up_to(path, depth, limit, usual_output).await?;
+        // The output of `find` has no order: the first entries by path are known only when all of it was read. A list
+        // whose parts came from parts of the output would repeat some entries and omit others.
+        // A channel that carries no more would cut at the same byte again.
+        let longest = self
+            .exec
+            .channel()
+            .longest_output
+            .unwrap_or(MAX_OUTPUT_BYTES);
+        if listing.is_output_cut && usual_output < longest.min(MAX_OUTPUT_BYTES) {
+            let listing = self
+                .list_up_to(path, depth, limit, MAX_OUTPUT_BYTES)
+                .await?;
+            return Ok(listing.listing);
+        }
+        Ok(listing.listing)
+    }
+
+    /// Lists with at most this many bytes of output.
+    async fn list_up_to(
+        &self,
+        path: &SandboxPath,
+        depth: u32,
+        limit: usize,
+        max_output: usize,
+    ) -> Result<BoundedListing, Error> {
         let channel = self.exec.channel();
         // Where output is limited, the script must stop at the limit.
         let room = match channel.longest_output {
@@ -61,8 +87,18 @@ impl<E: Exec + 'static> ExecFiles<E> {
         entries.sort_by(|one, other| one.path.cmp(&other.path));
         truncated |= entries.len() > limit;
         entries.truncate(limit);
-        Ok(Listing { entries, truncated })
+        Ok(BoundedListing {
+            listing: Listing { entries, truncated },
+            is_output_cut: !has_end,
+        })
     }
+}
+
+/// A listing from output that had a limit.
+struct BoundedListing {
+    listing: Listing,
+    /// Whether the output ended at the limit, so that entries may be missing anywhere.
+    is_output_cut: bool,
 }
 
 fn entries(records: &[(String, Vec<u8>)]) -> Result<Vec<Entry>, Error> {

@@ -38,6 +38,9 @@ pub(crate) struct OidcSection {
     pub(crate) look: Vec<String>,
     /// Values of the claim that let a person act, too.
     pub(crate) act: Vec<String>,
+    /// Whether the provider leads back to the console after its logout. Register `URL/login/ended` there first: providers
+    /// refuse a logout with an address that is not registered. Default `false`.
+    pub(crate) logout_return: bool,
 }
 
 impl Default for OidcSection {
@@ -52,6 +55,7 @@ impl Default for OidcSection {
             role_claim: settings.role_claim,
             look: settings.look_values,
             act: settings.act_values,
+            logout_return: settings.logout_return,
         }
     }
 }
@@ -69,6 +73,7 @@ impl OidcSection {
             role_claim: self.role_claim.clone(),
             look_values: self.look.clone(),
             act_values: self.act.clone(),
+            logout_return: self.logout_return,
             ..OidcSettings::default()
         })
     }

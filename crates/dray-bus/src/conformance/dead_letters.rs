@@ -181,6 +181,25 @@ async fn dead_letters_are_found_by_tenant_code_and_state(fixture: BusFixture) {
         find(|filter| filter.states = vec![LetterState::Resolved]).await,
         ""
     );
+    // A search that examines one letter at a time finds them all, and learns where the stream ends.
+    let resolved = LetterFilter {
+        states: vec![LetterState::Resolved],
+        ..LetterFilter::default()
+    };
+    let mut parts = Vec::new();
+    let mut from = Some(1);
+    while let Some(next) = from {
+        let open = letters
+            .find_part(&LetterFilter::default(), next, 10, 1)
+            .await;
+        let none = letters.find_part(&resolved, next, 10, 1).await.unwrap();
+        let open = open.unwrap();
+        assert!(none.letters.is_empty());
+        assert_eq!(none.next, open.next);
+        parts.push(open.letters.len());
+        from = open.next;
+    }
+    assert_eq!(parts, [1, 1, 0]);
 }
 
 async fn a_dead_letter_is_resolved_when_its_redriven_work_succeeds(fixture: BusFixture) {

@@ -75,6 +75,15 @@ pub enum LetterError {
     Publish(#[source] PublishError),
 }
 
+/// A part of the letters that a filter admits.
+#[derive(Clone, Debug)]
+pub struct DeadLetterPart {
+    /// The letters, oldest first.
+    pub letters: Vec<DeadLetterSummary>,
+    /// The sequence at which the next part begins; `None` if no letter follows.
+    pub next: Option<u64>,
+}
+
 impl DeadLetters {
     pub(crate) fn new(bus: &Bus) -> Self {
         Self { bus: bus.clone() }
@@ -103,11 +112,28 @@ impl DeadLetters {
         from: u64,
         limit: usize,
     ) -> Result<Vec<DeadLetterSummary>, LetterError> {
+        let part = self.find_part(filter, from, limit, usize::MAX).await?;
+        Ok(part.letters)
+    }
+
+    /// The same, from at most `max_examined` letters: the state of each costs a request, so a search among many letters
+    /// that the filter does not admit takes its time.
+    ///
+    /// # Errors
+    /// The bus failed.
+    pub async fn find_part(
+        &self,
+        filter: &LetterFilter,
+        from: u64,
+        limit: usize,
+        max_examined: usize,
+    ) -> Result<DeadLetterPart, LetterError> {
         let subject = filter.subject();
         let mut summaries = Vec::new();
         // Sequences begin at 1.
         let mut next = from.max(1);
-        while summaries.len() < limit {
+        let mut examined = 0;
+        while summaries.len() < limit && examined < max_examined {
             let found = self
                 .bus
                 .inner
@@ -115,7 +141,13 @@ impl DeadLetters {
                 .read_next(DEAD_LETTER_STREAM, &subject, next)
                 .await
                 .map_err(LetterError::Transport)?;
-            let Some(stored) = found else { break };
+            let Some(stored) = found else {
+                return Ok(DeadLetterPart {
+                    letters: summaries,
+                    next: None,
+                });
+            };
+            examined += 1;
             next = stored.sequence + 1;
             match open_letter(&stored) {
                 // The ledger is read only for letters that pass the cheap tests: it costs a request for each.
@@ -132,7 +164,10 @@ impl DeadLetters {
                 ),
             }
         }
-        Ok(summaries)
+        Ok(DeadLetterPart {
+            letters: summaries,
+            next: Some(next),
+        })
     }
 
     /// One letter.

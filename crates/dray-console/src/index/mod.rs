@@ -119,8 +119,19 @@ impl EventIndex {
 
     /// The newest rows that the filter admits, newest first.
     pub(crate) fn newest(&self, filter: &RowFilter, limit: usize) -> IndexSlice {
+        self.newest_before(u64::MAX, limit, |row| filter.admits(row))
+    }
+
+    /// The newest rows before a row that are selected, newest first.
+    pub(crate) fn newest_before(
+        &self,
+        before: u64,
+        limit: usize,
+        is_selected: impl Fn(&EventRow) -> bool,
+    ) -> IndexSlice {
         let content = self.lock();
-        let rows = content.rows.iter().rev().filter(|row| filter.admits(row));
+        let rows = content.rows.iter().rev();
+        let rows = rows.filter(|row| row.id < before && is_selected(row));
         IndexSlice {
             rows: rows.take(limit).map(Arc::clone).collect(),
             left_out: content.rows.front().map_or(0, |row| row.id - 1),
@@ -150,18 +161,6 @@ impl EventIndex {
         rows.sort_by_key(|row| (row.time_ms, row.id));
         IndexSlice {
             rows,
-            left_out: content.rows.front().map_or(0, |row| row.id - 1),
-            read_to: content.next_id,
-        }
-    }
-
-    /// Rows with a proof that equals this text, such as a digest, newest first.
-    pub(crate) fn with_proof(&self, text: &str, limit: usize) -> IndexSlice {
-        let content = self.lock();
-        let is_proof = |row: &&Arc<EventRow>| row.proofs.iter().any(|(_, value)| value == text);
-        let rows = content.rows.iter().rev().filter(is_proof);
-        IndexSlice {
-            rows: rows.take(limit).map(Arc::clone).collect(),
             left_out: content.rows.front().map_or(0, |row| row.id - 1),
             read_to: content.next_id,
         }

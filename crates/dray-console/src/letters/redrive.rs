@@ -2,8 +2,6 @@
 
 use std::time::Duration;
 
-use axum::Extension;
-use axum::body::Body;
 use axum::extract::State;
 use axum::response::Response;
 use dray_bus::dead::{LetterError, LetterState};
@@ -13,7 +11,7 @@ use maud::html;
 
 use super::{MAX_LETTERS, frame, letter_fault};
 use crate::audit::ActionRequest;
-use crate::form::FormFields;
+use crate::form::ActionForm;
 use crate::session::ConsoleSession;
 use crate::state::ConsoleState;
 
@@ -45,13 +43,8 @@ impl RestartOutcome {
 /// `POST /letters/redrive`: starts the chosen letters, or says what a start would do.
 pub(crate) async fn redrive_selected(
     State(state): State<ConsoleState>,
-    Extension(session): Extension<ConsoleSession>,
-    body: Body,
+    ActionForm { session, fields }: ActionForm,
 ) -> Response {
-    let fields = match FormFields::of_action(body, &session).await {
-        Ok(fields) => fields,
-        Err(refused) => return refused,
-    };
     let sequences: Vec<u64> = fields
         .all("letter")
         .filter_map(|sequence| sequence.parse().ok())

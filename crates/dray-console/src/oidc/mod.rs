@@ -23,7 +23,10 @@ use subtle::ConstantTimeEq as _;
 use url::Url;
 
 pub(crate) use self::own_path::OwnPath;
-pub(crate) use self::routes::{BEGIN_PATH, RETURN_PATH, begin_login, complete_login, login_link};
+pub(crate) use self::routes::{
+    BEGIN_PATH, LOGOUT_RETURN_PATH, RETURN_PATH, begin_login, complete_login, login_link,
+    logout_return_page,
+};
 pub use self::settings::{OidcProblem, OidcSettings};
 
 use self::attempt::{ATTEMPT_LIFETIME, AttemptStore, LoginAttempt};
@@ -47,6 +50,8 @@ pub(crate) struct OidcLogin {
     clock: Clock,
     /// Where the provider sends the browser back to.
     redirect_uri: String,
+    /// Where the provider sends the browser after its logout; `None` for a page of the provider.
+    logout_return_uri: Option<String>,
 }
 
 /// A redirect to the provider with the cookie of the attempt.
@@ -81,6 +86,9 @@ impl OidcLogin {
             verifier: TokenVerifier::new(rules, keys, clock.clone()),
             attempts: AttemptStore::default(),
             redirect_uri: format!("{base_url}{RETURN_PATH}"),
+            logout_return_uri: settings
+                .logout_return
+                .then(|| format!("{base_url}{LOGOUT_RETURN_PATH}")),
             settings,
             provider,
             cookie,
@@ -160,8 +168,7 @@ impl OidcLogin {
         })
     }
 
-    /// Where the person ends the session at the provider (OpenID Connect RP-Initiated Logout 1.0 section 2). It leads to a
-    /// page of the provider: a way back would have to be registered there.
+    /// Where the person ends the session at the provider (OpenID Connect RP-Initiated Logout 1.0 section 2).
     fn logout_url(&self, endpoint: &Url, id_token: &str) -> Secret {
         let mut url = endpoint.clone();
         let mut query = url.query_pairs_mut();
@@ -169,6 +176,10 @@ impl OidcLogin {
         // Without the hint the provider asks the person; a long one exceeds the URLs that servers take.
         if id_token.len() <= MAX_HINT_BYTES {
             query.append_pair("id_token_hint", id_token);
+        }
+        // Section 3: without the hint, a provider may show its own page in the place of this one.
+        if let Some(uri) = &self.logout_return_uri {
+            query.append_pair("post_logout_redirect_uri", uri);
         }
         drop(query);
         Secret::new(String::from(url))

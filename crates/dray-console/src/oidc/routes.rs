@@ -20,6 +20,8 @@ use crate::text::url_part;
 pub(crate) const BEGIN_PATH: &str = "/login/provider";
 /// Path to which the provider sends the browser back: the redirect URI.
 pub(crate) const RETURN_PATH: &str = "/login/return";
+/// Path to which the provider sends the browser after its logout: the post-logout redirect URI.
+pub(crate) const LOGOUT_RETURN_PATH: &str = "/login/ended";
 /// The failure, in audit events, of a login whose claim has none of the configured values.
 const NO_ROLE: &str = "denied/no_role";
 
@@ -148,6 +150,21 @@ fn failure_page(oidc: &OidcLogin, next: &OwnPath, error: &OidcError) -> Response
         set_header(&mut response, header::SET_COOKIE, &oidc.cookie.clear());
     }
     response
+}
+
+/// `GET /login/ended`: the page after the logout of the provider. It has no effect, because every site can lead here.
+pub(crate) async fn logout_return_page(State(state): State<ConsoleState>) -> Response {
+    let Some(oidc) = &state.oidc else {
+        return no_provider();
+    };
+    page::bare(
+        StatusCode::OK,
+        "Logged out",
+        &html! {
+            p { "You are back from " strong { (oidc.provider_name()) } ". The session of the console ended before." }
+            (login_link(oidc, &OwnPath::parse("/")))
+        },
+    )
 }
 
 fn no_provider() -> Response {

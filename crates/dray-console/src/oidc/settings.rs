@@ -25,6 +25,9 @@ pub struct OidcSettings {
     pub look_values: Vec<String>,
     /// Values of the claim that let a person act, too.
     pub act_values: Vec<String>,
+    /// Whether the provider leads back to the console after its logout. The address must be registered there: providers
+    /// refuse the logout with one that is not.
+    pub logout_return: bool,
     /// Longest time for one request to the provider, with its response.
     pub request_timeout: Duration,
 }
@@ -40,6 +43,7 @@ impl Default for OidcSettings {
             role_claim: "groups".to_owned(),
             look_values: Vec::new(),
             act_values: Vec::new(),
+            logout_return: false,
             request_timeout: Duration::from_secs(10),
         }
     }

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use dray_agent::caller::Caller;
 use dray_dial::chat::{ChatClient, ChatError, ChatKind, ChatStream};
 use dray_http::{HttpClient, HttpError, HttpResponse, HttpTimeouts, MultipartForm, RequestBuilder};
-use dray_types::{Fault, FaultCode, Secret};
+use dray_types::{Fault, FaultCode, Secret, TenantId};
 use futures_util::{StreamExt as _, stream};
 use serde_json::Value;
 
@@ -18,6 +18,8 @@ use crate::text::shown;
 const ANSWER_TIMEOUT: Duration = Duration::from_mins(10);
 /// Largest list of agents, and largest reply to an upload, in bytes.
 const MAX_REPLY_BYTES: usize = 1 << 20;
+/// Header with the tenant of an orchestrator, beside the list of its agents.
+const TENANT_HEADER: &str = "dray-tenant";
 /// Agents that a page offers.
 const MAX_AGENTS: usize = 500;
 /// How long the orchestrator keeps an uploaded file: as long as a login may last.
@@ -77,10 +79,24 @@ impl AgentClient {
         self.key.is_some()
     }
 
-    /// Names of the agents that the console's key may use.
-    pub(super) async fn agents(&self) -> Result<Vec<String>, Fault> {
+    /// Names of the agents of this tenant that the console's key may use.
+    ///
+    /// # Errors
+    /// The orchestrator serves another tenant, or does not respond.
+    pub(super) async fn agents(&self, tenant: &TenantId) -> Result<Vec<String>, Fault> {
         let request = self.with_key(self.http.get(&format!("{}/models", self.base)));
-        let reply = json_reply(request.send(&|_| ()).await).await?;
+        let sent = request.send(&|_| ()).await;
+        let served = sent.as_ref().ok().map(served_tenant);
+        let reply = json_reply(sent).await?;
+        // Its agents use the sessions and files of its tenant, so a login of another one must not reach it.
+        if served.is_some_and(|served| served != tenant.token()) {
+            return Err(Fault::new(
+                FaultCode::Unsupported,
+                "The orchestrator serves another tenant than this console.",
+            )
+            .detail("other_tenant")
+            .advice("`orchestrator.tenant` names the tenant of an orchestrator."));
+        }
         let listed = reply.get("data").and_then(Value::as_array);
         let names = listed.into_iter().flatten().filter_map(|agent| {
             let name = agent.get("id")?.as_str()?;
@@ -117,6 +133,14 @@ impl AgentClient {
             Some(key) => request.authorization("Bearer", key),
             None => request,
         }
+    }
+}
+
+/// The tenant that an orchestrator names. One of an earlier version names none and serves `default`.
+fn served_tenant(response: &HttpResponse) -> String {
+    match response.header(TENANT_HEADER) {
+        Some(tenant) => tenant.to_owned(),
+        None => TenantId::default().token(),
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use dray_agent::message::{Attachment, Message};
 use dray_dial::chat::{ChatAnswer, ChunkDelta, StageDelta, StageEnd};
 use dray_types::hex::hex_digits;
-use dray_types::{Fault, FaultCode};
+use dray_types::{Fault, FaultCode, OperationId};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -47,7 +47,8 @@ impl ConversationStore {
         own
     }
 
-    /// Begins a conversation with an agent, after it removed the conversations of logins that ended.
+    /// Begins a conversation with an agent, after it removed the conversations of logins that ended. A form that was sent
+    /// before gets the conversation that it began.
     ///
     /// # Errors
     /// The login or the console has reached its limit of conversations.
@@ -55,10 +56,16 @@ impl ConversationStore {
         &self,
         login: &str,
         agent: &str,
+        form: &OperationId,
         now_ms: u64,
         is_open: impl Fn(&str) -> bool,
-    ) -> Result<Arc<Conversation>, Fault> {
+    ) -> Result<BegunConversation, Fault> {
         let mut conversations = self.lock();
+        let mut all = conversations.values();
+        let repeated = all.find(|begun| begun.login == login && begun.form == *form);
+        if let Some(conversation) = repeated {
+            return Ok(BegunConversation::Repeated(Arc::clone(conversation)));
+        }
         conversations.retain(|_, conversation| {
             let is_kept = is_open(&conversation.login);
             if !is_kept {
@@ -80,12 +87,13 @@ impl ConversationStore {
             id: id.clone(),
             login: login.to_owned(),
             agent: agent.to_owned(),
+            form: form.clone(),
             begun_ms: now_ms,
             content: Mutex::default(),
             revision: watch::Sender::new(0),
         });
         conversations.insert(id, Arc::clone(&conversation));
-        Ok(conversation)
+        Ok(BegunConversation::New(conversation))
     }
 
     /// Forgets a conversation and cancels its answer.
@@ -113,12 +121,22 @@ impl ConversationStore {
     }
 }
 
+/// The conversation of a form that begins one.
+#[derive(Debug)]
+pub(super) enum BegunConversation {
+    New(Arc<Conversation>),
+    /// The form was sent before.
+    Repeated(Arc<Conversation>),
+}
+
 /// One conversation with an agent.
 #[derive(Debug)]
 pub(crate) struct Conversation {
     pub(super) id: String,
     login: String,
     pub(super) agent: String,
+    /// Operation of the form that began it.
+    form: OperationId,
     begun_ms: u64,
     content: Mutex<ConversationContent>,
     /// Grows with every change; readers wait for it.
@@ -136,9 +154,19 @@ pub(super) struct ConversationContent {
     running: Option<CancellationToken>,
 }
 
+/// Whether a form began a turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum BegunTurn {
+    New,
+    /// The form was sent before.
+    Repeated,
+}
+
 /// A message of the person and its answer.
 #[derive(Debug)]
 pub(super) struct ChatTurn {
+    /// Operation of the form that sent it.
+    form: OperationId,
     /// What the person wrote.
     pub(super) text: String,
     /// Names and sizes of the attached files.
@@ -190,17 +218,22 @@ pub(super) struct AnswerStage {
 }
 
 impl Conversation {
-    /// Begins a turn. Its answer ends when the token is cancelled.
+    /// Begins a turn, unless its form was sent before. Its answer ends when the token is cancelled.
     ///
     /// # Errors
     /// The previous answer is not complete, or the conversation has reached its limit of length.
     pub(super) fn begin_turn(
         &self,
+        form: &OperationId,
         text: String,
         files: Vec<(String, usize)>,
         cancel: CancellationToken,
-    ) -> Result<usize, Fault> {
+    ) -> Result<BegunTurn, Fault> {
         let mut content = self.lock();
+        // Before the next check: a double click must not show that the turn of its first request still runs.
+        if content.turns.iter().any(|turn| turn.form == *form) {
+            return Ok(BegunTurn::Repeated);
+        }
         if content.running.is_some() {
             return Err(
                 Fault::new(FaultCode::RateLimited, "The answer before is not complete.")
@@ -220,6 +253,7 @@ impl Conversation {
         // The request page rebuilds the request of a turn with the messages before this number.
         let after = content.messages.len();
         content.turns.push(ChatTurn {
+            form: form.clone(),
             text,
             files,
             after,
@@ -231,7 +265,7 @@ impl Conversation {
             stage_bytes: 0,
             attached_at: 0,
         });
-        Ok(content.turns.len() - 1)
+        Ok(BegunTurn::New)
     }
 
     /// Removes the newest turn, which was not sent.

@@ -11,6 +11,7 @@ use super::conversation::{AnswerStage, ChatTurn, Conversation, ConversationConte
 use super::curl::{BODY_NAME, CurlCommand};
 use super::stream::ReadPosition;
 use crate::calls::fault_notice;
+use crate::form::operation_field;
 use crate::page::token_field;
 use crate::session::ConsoleSession;
 use crate::text::shown;
@@ -28,7 +29,7 @@ pub(super) fn message_form(
 ) -> Markup {
     html! {
         form.stacked #message-form method="post" action=(action) enctype="multipart/form-data" {
-            (token_field(session))
+            (token_field(session)) (operation_field())
             @if let Some(agents) = agents {
                 label { "Agent"
                     select name="agent" required {

@@ -5,8 +5,6 @@
 
 use std::time::Duration;
 
-use axum::Extension;
-use axum::body::Body;
 use axum::extract::State;
 use axum::response::Response;
 use dray_presentation::size::human_size;
@@ -17,7 +15,7 @@ use maud::{Markup, html};
 
 use crate::audit::ActionRequest;
 use crate::calls::fault_notice;
-use crate::form::FormFields;
+use crate::form::ActionForm;
 use crate::page::{PageFrame, token_field};
 use crate::session::ConsoleSession;
 use crate::state::ConsoleState;
@@ -45,12 +43,8 @@ pub(super) fn check_form(session: &ConsoleSession) -> Markup {
 /// `POST /setup/check`: runs the checks and shows their results.
 pub(crate) async fn check_page(
     State(state): State<ConsoleState>,
-    Extension(session): Extension<ConsoleSession>,
-    body: Body,
+    ActionForm { session, .. }: ActionForm,
 ) -> Response {
-    if let Err(refused) = FormFields::of_action(body, &session).await {
-        return refused;
-    }
     // Concurrently, so that a service that is down does not delay the other.
     let (accounts, backends) = tokio::join!(
         check(

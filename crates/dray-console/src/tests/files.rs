@@ -64,7 +64,12 @@ impl ConsoleFixture {
             };
             Ok(v1::ListReceiptsReply {
                 reports: is_selected.then_some(report).into_iter().collect(),
-                truncated: false,
+                truncated: !request.sha256.is_empty() && request.after.is_empty(),
+                next: if request.sha256.is_empty() || !request.after.is_empty() {
+                    String::new()
+                } else {
+                    "7.d-1".to_owned()
+                },
             })
         })
         .await;
@@ -129,6 +134,12 @@ async fn a_file_shows_its_deliveries_and_only_a_login_that_may_act_downloads_it(
         .await;
     assert!(page.body.contains("href=\"/operations/d-1\""), "{page:?}");
     assert!(!page.body.contains("/content"), "{page:?}");
+    let next = format!("href=\"{page_path}?after=7.d-1\" rel=\"next\"");
+    assert!(page.body.contains(&next), "{page:?}");
+    let rest = format!("{page_path}?after=7.d-1");
+    let rest = console.get(&rest, Some(&read_only_login)).await;
+    assert!(rest.body.contains("First page"), "{rest:?}");
+    assert!(!rest.body.contains("rel=\"next\""), "{rest:?}");
     let content = format!("{page_path}/content");
     assert_eq!(
         console.post(&content, &read_only_login, "").await.status,

@@ -1,6 +1,7 @@
 //! Tests of access: login links, sessions, roles, forged forms, requests from other host names and sites.
 
 use super::*;
+use crate::server::form_routes;
 
 /// Every page, with a text that is on it.
 const PAGE_TEXTS: [(&str, &str); 6] = [
@@ -229,6 +230,59 @@ async fn a_read_only_login_is_offered_no_action_and_each_is_refused() {
         ))
         .await;
     assert_eq!(refused.status, 403, "{refused:?}");
+}
+
+/// Forms that a login may send that may only look: they judge policies and end its session.
+const LOOKING_FORMS: [&str; 4] = [
+    "/logout",
+    "/policy",
+    "/policy/replay",
+    "/policy/replay/cancel",
+];
+
+#[tokio::test]
+async fn every_form_needs_the_token_of_its_session_and_actions_a_login_that_may_act() {
+    let console = ConsoleFixture::new().await;
+    let acting = console.log_in(ConsoleRole::Act).await;
+    let looking = console.log_in(ConsoleRole::Look).await;
+    let forged = Login {
+        form_token: looking.form_token.clone(),
+        ..acting.clone()
+    };
+    let routes = form_routes();
+    for (path, _) in &routes {
+        let path = path
+            .replace("{digest}", &"0".repeat(64))
+            .replace("{id}", "c1");
+        // A handler reads one of the two kinds of forms, and refuses the other one.
+        let fields = format!("csrf={}", forged.form_token);
+        let multipart = multipart_form(&[("csrf", &forged.form_token)], &[("a", "b")]);
+        let responses = [
+            console.post(&path, &forged, &fields).await,
+            console.post_multipart(&path, &forged, &multipart).await,
+        ];
+        let refused = responses.iter().filter(|response| {
+            response.status == 403 && response.body.contains("does not belong to this login")
+        });
+        assert!(refused.count() >= 1, "{path}: {responses:?}");
+        for response in &responses {
+            assert!(response.status >= 400, "{path}: {response:?}");
+        }
+        if LOOKING_FORMS.contains(&path.as_str()) {
+            continue;
+        }
+        let multipart = multipart_form(&[("csrf", &looking.form_token)], &[("a", "b")]);
+        for response in [
+            console.post(&path, &looking, "").await,
+            console.post_multipart(&path, &looking, &multipart).await,
+        ] {
+            assert_eq!(response.status, 403, "{path}: {response:?}");
+            assert!(response.body.contains("may look and not act"), "{path}");
+        }
+    }
+    // A form whose route is elsewhere would not be among those that this test sends.
+    let posts = include_str!("../server.rs").matches("post(").count();
+    assert_eq!(posts, routes.len());
 }
 
 #[tokio::test]

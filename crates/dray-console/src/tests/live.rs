@@ -44,6 +44,73 @@ fn progress(name: &str) -> v1::DeliveryProgressed {
 }
 
 #[tokio::test]
+async fn every_event_of_the_index_is_reached_by_links_without_a_script() {
+    let console = ConsoleFixture::new().await;
+    let login = console.log_in(ConsoleRole::Look).await;
+    for number in 0..250 {
+        let operation = format!("op-{number}");
+        console.publish(&operation, &progress("walked")).await;
+    }
+    let filter = "service=platform-delivery&amp;outcome=working";
+    let mut path = "/live?service=platform-delivery&outcome=working".to_owned();
+    console.wait_for(&path, &login, ">op-249<").await;
+    let mut operations = Vec::new();
+    let mut pages = 0;
+    loop {
+        let page = console.get(&path, Some(&login)).await;
+        pages += 1;
+        let links = page.body.split("href=\"/operations/").skip(1);
+        operations.extend(links.map(|link| link.split('"').next().unwrap().to_owned()));
+        let older = format!("<p id=\"older\"><a href=\"/live?{filter}&amp;before=");
+        let Some((_, rest)) = page.body.split_once(&older) else {
+            break;
+        };
+        let before = rest.split('"').next().unwrap();
+        path = format!("/live?service=platform-delivery&outcome=working&before={before}");
+    }
+    let expected: Vec<_> = (0..250)
+        .rev()
+        .map(|number| format!("op-{number}"))
+        .collect();
+    assert_eq!(operations, expected);
+    assert_eq!(pages, 3);
+    let wrong = console.get("/live?before=x", Some(&login)).await;
+    assert_eq!(wrong.status, 400);
+}
+
+#[tokio::test]
+async fn an_operation_with_many_events_is_shown_in_parts() {
+    let console = ConsoleFixture::new().await;
+    let login = console.log_in(ConsoleRole::Look).await;
+    for number in 0..501 {
+        let deadline = Deadline::after(console.clock.now_ms(), TEST_TIMEOUT);
+        let meta = dray_bus::Meta::new(TenantId::default(), deadline)
+            .with_operation("op-1".parse().unwrap());
+        let event = progress(&format!("file-{number:03}"));
+        let part = number.to_string();
+        let published = console.bus.publish_event_part(&meta, &part, &event).await;
+        published.unwrap();
+    }
+    let path = "/operations/op-1?after=500";
+    let last = console
+        .wait_for(path, &login, "Delivery fetching file-500")
+        .await;
+    assert!(!last.body.contains("file-499"), "{last:?}");
+    assert!(
+        last.body.contains("href=\"/operations/op-1\" rel=\"prev\""),
+        "{last:?}"
+    );
+    let first = console.get("/operations/op-1", Some(&login)).await;
+    assert!(first.body.contains("1 to 500 of 501"), "{first:?}");
+    assert!(first.body.contains("file-499") && !first.body.contains("file-500"));
+    assert!(
+        first
+            .body
+            .contains("href=\"/operations/op-1?after=500\" rel=\"next\"")
+    );
+}
+
+#[tokio::test]
 async fn rows_are_sent_live_and_a_reconnect_continues_after_the_last_row() {
     let console = ConsoleFixture::new().await;
     let login = console.log_in(ConsoleRole::Look).await;

@@ -22,7 +22,7 @@ use dray_proto::Call;
 use dray_proto::contract::call_subject;
 use dray_store::Store;
 use dray_store::embedded::EmbeddedS3;
-use dray_types::{Clock, Deadline, Fault, TenantId};
+use dray_types::{Clock, Deadline, Fault, OperationId, TenantId};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -207,9 +207,10 @@ impl ConsoleFixture {
         .await
     }
 
-    /// Sends a form with the token of the login.
+    /// Sends a form with the token of the login and, unless `fields` has one, with a new operation.
     async fn post(&self, path: &str, login: &Login, fields: &str) -> TestResponse {
-        let body = format!("csrf={}&{fields}", login.form_token);
+        let operation = OperationId::mint();
+        let body = format!("csrf={}&{fields}&operation={operation}", login.form_token);
         let origin = format!("Origin: {}\r\n", self.base_url);
         self.post_raw(path, login, &origin, &body).await
     }

@@ -49,11 +49,18 @@ async fn deliveries_say_what_is_certain_and_offer_a_resend_only_where_something_
             requests.lock().unwrap().push(request);
             Ok(v1::ListReceiptsReply {
                 reports: vec![
-                    report("d-unknown", FileState::Unknown, true),
+                    v1::DeliveryReport {
+                        resend: Some(v1::ResendOffer {
+                            all: false,
+                            may_repeat: true,
+                        }),
+                        ..report("d-unknown", FileState::Unknown, true)
+                    },
                     report("d-done", FileState::Delivered, true),
                     report("d-open", FileState::Sending, false),
                 ],
                 truncated: true,
+                next: "1800000000000.d-open".to_owned(),
             })
         })
         .await;
@@ -66,7 +73,12 @@ async fn deliveries_say_what_is_certain_and_offer_a_resend_only_where_something_
     assert!(body.contains("It may have arrived"), "{body}");
     assert!(body.contains("The platform confirmed message msg-77."));
     assert!(body.contains("nothing is confirmed yet"));
-    assert!(body.contains("Older deliveries are left out"));
+    let next = "/deliveries?session=chat-1&amp;open=1&amp;after=1800000000000.d-open";
+    assert!(
+        body.contains(&format!("href=\"{next}\" rel=\"next\"")),
+        "{body}"
+    );
+    assert!(!body.contains("First page"), "{body}");
     let offers = body.matches("action=\"/deliveries/resend\"").count();
     assert_eq!(offers, 1, "{body}");
     assert!(body.contains("A file may be shown twice"));
@@ -76,9 +88,54 @@ async fn deliveries_say_what_is_certain_and_offer_a_resend_only_where_something_
         (request.session.as_str(), request.open_only),
         ("chat-1", true)
     );
+    let second = console
+        .get("/deliveries?after=1800000000000.d-open", Some(&login))
+        .await;
+    assert!(second.body.contains("First page"), "{second:?}");
+    let request = seen.lock().unwrap().pop().unwrap();
+    assert_eq!(request.after, "1800000000000.d-open");
     let looking = console.log_in(ConsoleRole::Look).await;
     let page = console.get("/deliveries", Some(&looking)).await;
     assert!(!page.body.contains("/deliveries/resend"), "{page:?}");
+}
+
+#[tokio::test]
+async fn a_resend_is_offered_as_the_service_reports_it_and_by_an_older_service_never() {
+    let mut console = ConsoleFixture::new().await;
+    console
+        .respond::<v1::ListReceiptsRequest>(|_| {
+            let refused = v1::DeliveryReport {
+                resend: Some(v1::ResendOffer {
+                    all: true,
+                    may_repeat: false,
+                }),
+                ..report("d-refused", FileState::Rejected, true)
+            };
+            let older = v1::DeliveryReport {
+                resend: None,
+                ..report("d-older", FileState::Failed, true)
+            };
+            Ok(v1::ListReceiptsReply {
+                reports: vec![refused, older],
+                // An older service has no next page either.
+                truncated: true,
+                ..v1::ListReceiptsReply::default()
+            })
+        })
+        .await;
+    let login = console.log_in(ConsoleRole::Act).await;
+    let page = console.get("/deliveries", Some(&login)).await;
+    assert!(
+        page.body.contains("Send all files again of d-refused"),
+        "{page:?}"
+    );
+    assert!(page.body.contains("name=\"all\" value=\"1\""), "{page:?}");
+    assert!(!page.body.contains("A file may be shown twice"), "{page:?}");
+    assert!(!page.body.contains("value=\"d-older\""), "{page:?}");
+    assert!(
+        page.body.contains("Older deliveries are left out"),
+        "{page:?}"
+    );
 }
 
 #[tokio::test]

@@ -1,5 +1,7 @@
 //! Tests of the playground with a fake orchestrator: the requests that it gets, and the pages with its responses.
 
+mod forms;
+
 use std::sync::{Arc, Mutex};
 
 use axum::Router;
@@ -29,6 +31,8 @@ struct FakeOrchestrator {
     sent: Arc<Mutex<Vec<SentRequest>>>,
     /// The prepared responses, in the order of the requests that get them.
     responses: Arc<Mutex<Vec<mpsc::UnboundedReceiver<Bytes>>>>,
+    /// The tenant that it names; `None` for an orchestrator of an earlier version.
+    tenant: Arc<Mutex<Option<&'static str>>>,
 }
 
 /// The response to one request, which the test sends in parts.
@@ -103,9 +107,15 @@ async fn record_request(fake: &FakeOrchestrator, request: Request) {
     fake.sent.lock().unwrap().push((path, key, body));
 }
 
-async fn list_models(State(fake): State<FakeOrchestrator>, request: Request) -> String {
+async fn list_models(State(fake): State<FakeOrchestrator>, request: Request) -> Response {
     record_request(&fake, request).await;
-    json!({ "data": [{ "id": "clerk" }, { "id": "<b>bold</b>" }] }).to_string()
+    let list = json!({ "data": [{ "id": "clerk" }, { "id": "<b>bold</b>" }] });
+    let mut response = Response::new(Body::from(list.to_string()));
+    if let Some(tenant) = *fake.tenant.lock().unwrap() {
+        let tenant = http::HeaderValue::from_static(tenant);
+        response.headers_mut().insert("dray-tenant", tenant);
+    }
+    response
 }
 
 async fn store_file(State(fake): State<FakeOrchestrator>, request: Request) -> String {
@@ -176,11 +186,27 @@ impl Playground {
         message: &str,
         files: &[(&str, &str)],
     ) -> TestResponse {
-        let token = login.form_token.as_str();
-        let fields = [("csrf", token), ("agent", "clerk"), ("message", message)];
-        let form = multipart_form(&fields, files);
+        let operation = OperationId::mint();
+        let form = message_form(login, &operation, message, files);
         self.console.post_multipart(path, login, &form).await
     }
+}
+
+/// The form of a message, as the page has it.
+fn message_form(
+    login: &Login,
+    operation: &OperationId,
+    message: &str,
+    files: &[(&str, &str)],
+) -> String {
+    let operation = operation.to_string();
+    let fields = [
+        ("csrf", login.form_token.as_str()),
+        ("operation", &operation),
+        ("agent", "clerk"),
+        ("message", message),
+    ];
+    multipart_form(&fields, files)
 }
 
 /// Checks that a turn is recorded before and after it.

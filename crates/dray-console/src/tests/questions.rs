@@ -37,7 +37,12 @@ async fn respond_to_questions(
             let answered = request.include_answered.then_some(answered);
             Ok(v1::ListEgressQuestionsReply {
                 questions: [waiting].into_iter().chain(answered).collect(),
-                truncated: false,
+                truncated: request.after.is_empty(),
+                next: if request.after.is_empty() {
+                    "71".to_owned()
+                } else {
+                    String::new()
+                },
             })
         })
         .await;
@@ -72,6 +77,12 @@ async fn a_question_is_answered_by_a_login_that_may_act_and_recorded() {
     assert!(list.body.contains("files.example.org:443"), "{list:?}");
     assert!(list.body.contains("chat-&lt;1&gt;"), "{list:?}");
     assert!(!list.body.contains("console login 0123"), "{list:?}");
+    let next = "href=\"/questions?after=71\" rel=\"next\"";
+    assert!(list.body.contains(next), "{list:?}");
+    let last = console.get("/questions?all=1&after=71", Some(&login)).await;
+    let first = "href=\"/questions?all=1\" rel=\"prev\"";
+    assert!(last.body.contains(first), "{last:?}");
+    assert!(!last.body.contains("rel=\"next\""), "{last:?}");
     let all = console.get("/questions?all=1", Some(&login)).await;
     assert!(all.body.contains("by console login 0123"), "{all:?}");
     let form = format!("question={QUESTION_ID}&target=files.example.org%3A443&time=1h");

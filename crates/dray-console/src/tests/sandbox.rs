@@ -203,6 +203,88 @@ async fn a_directory_is_browsed_and_names_of_files_are_text() {
     assert!(!page.body.contains("data-drop") && !page.body.contains("/sandboxes/file"));
 }
 
+/// The path of the link to the next part of a list; `None` on its last page.
+fn next_path(page: &TestResponse) -> Option<String> {
+    let (before, _) = page.body.split_once("\" rel=\"next\"")?;
+    let (_, path) = before.rsplit_once("href=\"")?;
+    Some(path.replace("&amp;", "&"))
+}
+
+/// Follows the links from a page to the last one, and counts the occurrences of a text on all of them.
+async fn count_on_pages(
+    console: &ConsoleFixture,
+    login: &Login,
+    path: &str,
+    text: &str,
+) -> Vec<usize> {
+    let mut counts = Vec::new();
+    let mut path = Some(path.to_owned());
+    while let Some(next) = path {
+        let page = console.get(&next, Some(login)).await;
+        assert_eq!(page.status, 200, "{page:?}");
+        counts.push(page.body.matches(text).count());
+        path = next_path(&page);
+    }
+    counts
+}
+
+#[tokio::test]
+async fn a_large_directory_is_browsed_to_its_end_without_a_script() {
+    let mut console = ConsoleFixture::new().await;
+    console
+        .respond::<v1::ListSandboxRequest>(|request| {
+            // One part is shorter than its limit, as when long names fill a message.
+            let limit = if request.offset == 500 {
+                100
+            } else {
+                request.limit
+            };
+            let end = (request.offset + limit).min(1_201);
+            let names = request.offset.min(end)..end;
+            let entries = names
+                .map(|number| entry(&format!("/work/file-{number:04}"), SandboxEntryKind::File));
+            Ok(v1::ListSandboxReply {
+                entries: entries.collect(),
+                // The service lists no more than this, and says that the directory is larger.
+                truncated: true,
+                denied: 0,
+            })
+        })
+        .await;
+    let login = console.log_in(ConsoleRole::Look).await;
+    let path = "/sandboxes?sandbox=docker:web&path=/work";
+    let counts = count_on_pages(&console, &login, path, "file-").await;
+    assert_eq!(counts, [500, 100, 500, 101, 0]);
+    let second = format!("{path}&after=500");
+    let second = console.get(&second, Some(&login)).await;
+    assert!(second.body.contains("501 to 600, by name"), "{second:?}");
+    assert!(second.body.contains("First page"), "{second:?}");
+    let last = format!("{path}&after=1201");
+    let last = console.get(&last, Some(&login)).await;
+    assert!(
+        last.body.contains("a listing ends after 10,000"),
+        "{last:?}"
+    );
+    let wrong = format!("{path}&after=-1");
+    assert_eq!(console.get(&wrong, Some(&login)).await.status, 400);
+}
+
+#[tokio::test]
+async fn all_sessions_of_the_index_are_listed_in_pages() {
+    let console = ConsoleFixture::new().await;
+    let login = console.log_in(ConsoleRole::Look).await;
+    for number in 0..120 {
+        let event = v1::DeliveryProgressed {
+            session: format!("chat-{number:03}"),
+            ..v1::DeliveryProgressed::default()
+        };
+        console.publish(&format!("op-{number}"), &event).await;
+    }
+    console.wait_for("/sandboxes", &login, "of 120").await;
+    let counts = count_on_pages(&console, &login, "/sandboxes", ">chat-").await;
+    assert_eq!(counts, [50, 50, 20]);
+}
+
 #[tokio::test]
 async fn a_file_of_a_sandbox_is_always_a_download() {
     let mut console = ConsoleFixture::new().await;

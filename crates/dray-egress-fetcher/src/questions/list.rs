@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use dray_proto::v1;
 use dray_types::TenantId;
+use prost::Message as _;
 
 use super::{QuestionError, QuestionStore, SessionKey, SessionQuestions, tenant_prefix};
 
@@ -15,6 +16,8 @@ use super::{QuestionError, QuestionStore, SessionKey, SessionQuestions, tenant_p
 pub(super) const MAX_LISTED_SESSIONS: usize = 200;
 /// Most records that are read for one list.
 const MAX_READ_RECORDS: usize = 5_000;
+/// Most bytes of a list, because a response must fit into a message.
+pub(super) const MAX_LIST_BYTES: usize = 96 * 1024;
 /// How long a start is used, so that a bucket that was made again is read from its beginning.
 const START_LIFETIME_MS: u64 = 300_000;
 
@@ -58,23 +61,34 @@ impl ListStarts {
     }
 }
 
+/// A part of the questions of a tenant.
+#[derive(Debug)]
+pub(crate) struct QuestionList {
+    pub(crate) questions: Vec<v1::EgressQuestion>,
+    /// The revision at which the next part begins; `None` at the end.
+    pub(crate) next: Option<u64>,
+}
+
 impl QuestionStore {
-    /// The questions of a tenant, and whether there are more.
+    /// Questions of a tenant from a revision on; without one, from the first that counts.
     pub(crate) async fn list(
         &self,
         tenant: &TenantId,
         include_answered: bool,
-    ) -> Result<(Vec<v1::EgressQuestion>, bool), QuestionError> {
+        after: Option<u64>,
+    ) -> Result<QuestionList, QuestionError> {
         let prefix = tenant_prefix(tenant);
         let now_ms = self.clock.now_ms();
         let mut listed = Vec::new();
+        let mut free_bytes = MAX_LIST_BYTES;
         let mut sessions = 0;
-        let mut is_truncated = true;
-        let mut from = self.list_starts.first_revision(&prefix, now_ms);
-        let mut only_ended = true;
+        let mut is_end = false;
+        let mut from = after.unwrap_or_else(|| self.list_starts.first_revision(&prefix, now_ms));
+        // A later part does not know what the records before it hold.
+        let mut only_ended = after.is_none();
         for _ in 0..MAX_READ_RECORDS {
             let Some(change) = self.keys.next(&prefix, from).await? else {
-                is_truncated = false;
+                is_end = true;
                 break;
             };
             let value = change.value.as_deref();
@@ -84,13 +98,19 @@ impl QuestionStore {
             only_ended &= questions.is_empty();
             questions.retain(|question| include_answered || question.answer.is_none());
             if !record.questions.is_empty() {
-                if sessions == MAX_LISTED_SESSIONS {
+                let key = SessionKey::of_session(tenant, &record.session);
+                let questions = record.questions.iter();
+                let questions: Vec<_> = questions
+                    .map(|question| record.to_proto(&key, question))
+                    .collect();
+                let size = list_bytes(&questions);
+                // The first session is listed in any case, so that every part has a next one that is further.
+                if sessions == MAX_LISTED_SESSIONS || (sessions > 0 && size > free_bytes) {
                     break;
                 }
                 sessions += 1;
-                let key = SessionKey::of_session(tenant, &record.session);
-                let questions = record.questions.iter();
-                listed.extend(questions.map(|question| record.to_proto(&key, question)));
+                free_bytes = free_bytes.saturating_sub(size);
+                listed.extend(questions);
             }
             from = change.revision + 1;
             if only_ended {
@@ -98,8 +118,17 @@ impl QuestionStore {
             }
         }
         listed.sort_by_key(|question: &v1::EgressQuestion| question.asked_at_ms);
-        Ok((listed, is_truncated))
+        Ok(QuestionList {
+            questions: listed,
+            next: (!is_end).then_some(from),
+        })
     }
+}
+
+/// Bytes of questions in a message; each has a tag and a length of up to 4 bytes.
+fn list_bytes(questions: &[v1::EgressQuestion]) -> usize {
+    let sizes = questions.iter().map(|question| question.encoded_len() + 4);
+    sizes.sum()
 }
 
 /// The questions in a record; none in one that cannot be read.

@@ -4,7 +4,7 @@ use dray_bus::Topology;
 use dray_guard::Caller;
 use dray_service::telemetry::InstrumentCatalogue;
 
-use super::list::MAX_LISTED_SESSIONS;
+use super::list::{MAX_LIST_BYTES, MAX_LISTED_SESSIONS};
 use super::*;
 
 const NOW_MS: u64 = 1_800_000_000_000;
@@ -69,9 +69,10 @@ impl QuestionFixture {
 
     async fn listed(&self, tenant: &str, all: bool) -> Vec<String> {
         let tenant = TenantId::new(tenant).unwrap();
-        let (questions, truncated) = self.store.list(&tenant, all).await.unwrap();
-        assert!(!truncated);
-        questions
+        let listed = self.store.list(&tenant, all, None).await.unwrap();
+        assert_eq!(listed.next, None);
+        listed
+            .questions
             .into_iter()
             .map(|question| question.host)
             .collect()
@@ -182,8 +183,8 @@ async fn of_concurrent_answers_to_a_waiting_question_one_holds_and_the_others_le
     let refused = |one: &&Result<_, _>| matches!(one, Err(QuestionError::Answered));
     assert_eq!(answers.iter().filter(refused).count(), 2);
     let tenant = TenantId::new("acme").unwrap();
-    let (listed, _) = fixture.store.list(&tenant, true).await.unwrap();
-    assert_eq!(listed[0].answered_by, held.answered_by);
+    let listed = fixture.store.list(&tenant, true, None).await.unwrap();
+    assert_eq!(listed.questions[0].answered_by, held.answered_by);
 }
 
 #[tokio::test]
@@ -231,16 +232,54 @@ async fn sessions_whose_questions_ended_hide_no_session_with_a_question() {
     assert_eq!(fixture.listed("acme", true).await, ["again.example.org"]);
 }
 
+/// The parts of the list of all questions, as a caller reads them one after the other.
+async fn all_parts(fixture: &QuestionFixture) -> Vec<Vec<v1::EgressQuestion>> {
+    let tenant = TenantId::new("acme").unwrap();
+    let mut parts = Vec::new();
+    let mut after = None;
+    loop {
+        let listed = fixture.store.list(&tenant, false, after).await.unwrap();
+        parts.push(listed.questions);
+        after = listed.next;
+        if after.is_none() {
+            return parts;
+        }
+    }
+}
+
 #[tokio::test]
-async fn a_list_of_more_sessions_than_its_limit_says_so() {
+async fn a_list_of_more_sessions_than_its_limit_continues_in_a_next_part() {
     let fixture = QuestionFixture::new().await;
     for number in 0..=MAX_LISTED_SESSIONS {
         let session = format!("chat-{number}");
         fixture.waiting(&session, "a.example.org").await;
     }
-    let tenant = TenantId::new("acme").unwrap();
-    let (questions, is_truncated) = fixture.store.list(&tenant, false).await.unwrap();
-    assert_eq!((questions.len(), is_truncated), (MAX_LISTED_SESSIONS, true));
+    let parts = all_parts(&fixture).await;
+    let sizes: Vec<_> = parts.iter().map(Vec::len).collect();
+    assert_eq!(sizes, [MAX_LISTED_SESSIONS, 1]);
+    assert_eq!(parts[1][0].session, format!("chat-{MAX_LISTED_SESSIONS}"));
+}
+
+#[tokio::test]
+async fn each_part_of_a_list_of_long_questions_fits_into_a_message() {
+    let fixture = QuestionFixture::new().await;
+    let labels = vec!["a".repeat(60); 3].join(".");
+    for number in 0..MAX_LISTED_SESSIONS {
+        let session = format!("chat-{number}-{}", "s".repeat(100));
+        for host in ["one", "two", "three"] {
+            fixture.waiting(&session, &format!("{host}.{labels}")).await;
+        }
+    }
+    let parts = all_parts(&fixture).await;
+    assert!(parts.len() > 1);
+    let mut ids: Vec<_> = parts.iter().flatten().map(|one| one.id.as_str()).collect();
+    ids.sort_unstable();
+    ids.dedup();
+    assert_eq!(ids.len(), 3 * MAX_LISTED_SESSIONS);
+    for part in &parts {
+        let size: usize = part.iter().map(prost::Message::encoded_len).sum();
+        assert!(size <= MAX_LIST_BYTES, "{size} bytes");
+    }
 }
 
 #[tokio::test]

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use dray_proto::convert::InvalidMessage;
 use dray_proto::v1;
 use dray_service::Request;
 use dray_types::Fault;
@@ -16,17 +17,27 @@ impl EgressFetcher {
         request: Request<v1::ListEgressQuestionsRequest>,
     ) -> Result<v1::ListEgressQuestionsReply, Fault> {
         let Request { meta, body } = request;
-        let listed = self
-            .questions
-            .list(&meta.tenant, body.include_answered)
-            .await;
-        match listed {
-            Ok((questions, truncated)) => Ok(v1::ListEgressQuestionsReply {
-                questions,
-                truncated,
-            }),
-            Err(error) => Err(with_trace(error.into(), &meta)),
-        }
+        let listing = async {
+            let after =
+                match body.after.as_str() {
+                    "" => None,
+                    after => Some(after.parse().map_err(|_| {
+                        InvalidMessage::field("after", "is not a `next` of a list")
+                    })?),
+                };
+            let listed = self
+                .questions
+                .list(&meta.tenant, body.include_answered, after)
+                .await?;
+            Ok::<_, Fault>(v1::ListEgressQuestionsReply {
+                questions: listed.questions,
+                truncated: listed.next.is_some(),
+                next: listed
+                    .next
+                    .map_or_else(String::new, |next| next.to_string()),
+            })
+        };
+        listing.await.map_err(|fault| with_trace(fault, &meta))
     }
 
     /// Answers `dray.question.v1.answer`: records the answer to a question of the tenant.

@@ -59,6 +59,7 @@ impl FakeQuestions {
                 let reply = v1::ListEgressQuestionsReply {
                     questions: waiting.collect(),
                     truncated: false,
+                    ..v1::ListEgressQuestionsReply::default()
                 };
                 request.answer(Ok(reply)).await;
             }

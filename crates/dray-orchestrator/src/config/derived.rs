@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use dray_agent::manifest::{ManifestSettings, publish};
 use dray_http::HttpTimeouts;
 use dray_tool_mcp::ProgramCommand;
+use dray_types::TenantId;
 
 use super::{Config, McpServer};
 use crate::http::SurfaceOptions;
@@ -19,6 +20,12 @@ impl Config {
         }
     }
 
+    /// The tenant of this service.
+    pub(crate) fn tenant(&self) -> TenantId {
+        // The configuration is validated, so every other name was refused before.
+        TenantId::new(self.tenant.as_str()).unwrap_or_default()
+    }
+
     /// Options of the HTTP surface.
     pub fn surface(&self) -> SurfaceOptions {
         SurfaceOptions {
@@ -26,6 +33,7 @@ impl Config {
             clients: self.clients.clone(),
             permissions: self.permissions.clone(),
             hosts: self.hosts.clone(),
+            tenant: self.tenant(),
             loopback: self.listen.ip().is_loopback(),
             dial: self.dial_url.is_some(),
             // Names of headers have lower case in a `HeaderMap`.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use axum::extract::{Path, State};
-use axum::http::{HeaderMap, StatusCode};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use axum::response::Response;
 use dray_agent::failure::RequestFailure;
 use serde_json::{Value, json};
@@ -11,6 +11,9 @@ use serde_json::{Value, json};
 use super::reply;
 use super::routes::HttpSurface;
 use crate::manifests::ListedManifest;
+
+/// The tenant of the service, in the form of a bus subject.
+const TENANT_HEADER: HeaderName = HeaderName::from_static("dray-tenant");
 
 /// `GET /v1/models`: the local manifests that the caller may use.
 pub(super) async fn list_models(
@@ -27,7 +30,14 @@ pub(super) async fn list_models(
         // Names of agents that the caller may not use are not shown either.
         .filter(|listed| surface.offers(&identity, &listed.name));
     let models: Vec<_> = models.map(model_json).collect();
-    reply::json_response(StatusCode::OK, &json!({ "object": "list", "data": models }))
+    let list = json!({ "object": "list", "data": models });
+    let mut response = reply::json_response(StatusCode::OK, &list);
+    // For the console, whose people must act in their own tenant. The token has only characters of header values.
+    let tenant = HeaderValue::try_from(surface.options.tenant.token());
+    if let Ok(tenant) = tenant {
+        response.headers_mut().insert(TENANT_HEADER, tenant);
+    }
+    response
 }
 
 /// `GET /v1/models/{name}`; status 404 also for a manifest that is not for this caller.

@@ -15,7 +15,7 @@ use dray_agent::failure::RequestFailure;
 use dray_agent::layer::LayerSet;
 use dray_agent::starters;
 use dray_agent::wire::ChunkWriter;
-use dray_types::{ByteSize, Clock, Secret};
+use dray_types::{ByteSize, Clock, Secret, TenantId};
 use serde_json::{Value, json};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
@@ -48,6 +48,8 @@ pub struct SurfaceOptions {
     pub permissions: Permissions,
     /// Names under which a listener without keys may be called, beside those of this machine.
     pub hosts: Vec<String>,
+    /// The tenant of the service.
+    pub tenant: TenantId,
     /// Whether the listener can be reached only from this machine.
     pub loopback: bool,
     /// Whether there is a DIAL Core, which checks keys itself.

@@ -49,6 +49,7 @@ impl QuestionService {
         let meta = Meta::new(tenant.clone(), deadline);
         let request = v1::ListEgressQuestionsRequest {
             include_answered: true,
+            ..v1::ListEgressQuestionsRequest::default()
         };
         let listed = self.bus.call(&meta, &request).await?;
         Ok(HostQuestionList {

@@ -12,6 +12,7 @@ use crate::machine::{
     DeliveryStep, DoneStep, FailedStep, ReadyStep, SendingStep, StepConfirmation, StepData,
     StepPlan, UnknownStep,
 };
+use crate::resend::resend_offer;
 use crate::web_files::WebFileVerdict;
 
 /// Conversions between an enum of `dray-platform` and a code, in both directions.
@@ -348,7 +349,7 @@ impl TryFrom<v1::DeliveryRecord> for DeliveryRecord {
 impl From<&DeliveryRecord> for v1::DeliveryReport {
     /// The record as callers see it: no steps, no tenant, no trace, no writer.
     fn from(record: &DeliveryRecord) -> Self {
-        delivery_message!(record, {})
+        delivery_message!(record, { resend: resend_offer(record), })
     }
 }
 

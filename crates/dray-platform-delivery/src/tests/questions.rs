@@ -87,6 +87,7 @@ impl QuestionFixture {
                 Ok(v1::ListEgressQuestionsReply {
                     questions: known.lock().unwrap().hosts.clone(),
                     truncated: false,
+                    ..v1::ListEgressQuestionsReply::default()
                 })
             },
         )

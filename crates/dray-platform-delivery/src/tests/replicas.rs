@@ -3,7 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use dray_proto::v1;
 use dray_service::ServiceContext;
+use dray_testkit::eventually;
+use dray_types::OperationId;
 use tokio_util::sync::CancellationToken;
 
 use super::fake::FakeAction;
@@ -130,4 +133,35 @@ async fn an_earlier_delivery_is_sent_first_by_any_replica() {
         fixture.fake.visible_texts(),
         ["document:first.txt|", "document:second.txt|"]
     );
+}
+
+/// Records that another replica wrote, more than one reading of the index takes.
+const FOREIGN_RECORDS: u64 = 5_100;
+
+#[tokio::test]
+async fn a_list_begins_with_the_newest_delivery_also_while_the_index_is_far_behind() {
+    let fixture = DeliveryFixture::new().await;
+    let log = &fixture.replica.receipts.log;
+    for number in 1..=FOREIGN_RECORDS {
+        let id = OperationId::new(format!("d-{number:05}")).unwrap();
+        let record = DeliveryRecord {
+            delivery_id: id.to_string(),
+            begun_at_ms: number,
+            ..DeliveryRecord::default()
+        };
+        let key = crate::records::record_key(&tenant(), &id);
+        log.records.write(&key, record, 0).await.unwrap();
+    }
+    let request = v1::ListReceiptsRequest {
+        limit: 1,
+        ..v1::ListReceiptsRequest::default()
+    };
+    let receipts = &fixture.replica.receipts;
+    // On a slow machine the first calls end before all changes are read, and say so.
+    let listed = eventually("the list", async || {
+        let listed = receipts.receipts(&fixture.meta("q"), &request).await;
+        listed.ok()
+    });
+    let newest = listed.await.reports.remove(0);
+    assert_eq!(newest.delivery_id, format!("d-{FOREIGN_RECORDS:05}"));
 }

@@ -292,6 +292,16 @@ async fn r_11_a_window_that_closes_before_the_confirmation_is_stored_keeps_the_f
     assert_eq!(states(&record), [FileState::Delivered]);
 }
 
+impl DeliveryFixture {
+    async fn receipts(
+        &self,
+        request: &v1::ListReceiptsRequest,
+    ) -> Result<v1::ListReceiptsReply, DeliveryError> {
+        let receipts = &self.replica.receipts;
+        receipts.receipts(&self.meta("q"), request).await
+    }
+}
+
 #[tokio::test]
 async fn receipts_are_the_tenants_own_newest_first() {
     let fixture = DeliveryFixture::new().await;
@@ -306,12 +316,7 @@ async fn receipts_are_the_tenants_own_newest_first() {
         fixture.delivered(&work).await;
     }
     let list = async |request: v1::ListReceiptsRequest| {
-        let reply = fixture
-            .replica
-            .receipts
-            .receipts(&fixture.meta("q"), &request)
-            .await
-            .unwrap();
+        let reply = fixture.receipts(&request).await.unwrap();
         let ids: Vec<_> = reply
             .reports
             .into_iter()
@@ -355,6 +360,42 @@ async fn receipts_are_the_tenants_own_newest_first() {
         .await
         .unwrap();
     assert!(found.finished);
+}
+
+#[tokio::test]
+async fn a_list_continues_where_it_ended_also_after_newer_deliveries() {
+    let fixture = DeliveryFixture::new().await;
+    let deliver = async |id: &str| {
+        fixture.clock.advance(Duration::from_secs(1));
+        let work = fixture.files(id, &[("a.txt", id.as_bytes())]).await;
+        fixture.delivered(&work).await;
+    };
+    for id in ["d1", "d2", "d3"] {
+        deliver(id).await;
+    }
+    let two = v1::ListReceiptsRequest {
+        limit: 2,
+        ..v1::ListReceiptsRequest::default()
+    };
+    let first = fixture.receipts(&two).await.unwrap();
+    deliver("d4").await;
+    let rest = v1::ListReceiptsRequest {
+        after: first.next,
+        ..two.clone()
+    };
+    let rest = fixture.receipts(&rest).await.unwrap();
+    assert_eq!(rest.reports.len(), 1);
+    assert_eq!(rest.reports[0].delivery_id, "d1");
+    assert_eq!((rest.truncated, rest.next.as_str()), (false, ""));
+    let unknown = v1::ListReceiptsRequest {
+        after: "page-2".to_owned(),
+        ..two
+    };
+    let refused = fixture.receipts(&unknown).await;
+    assert!(
+        matches!(refused, Err(DeliveryError::Request(_))),
+        "{refused:?}"
+    );
 }
 
 #[tokio::test]

@@ -2416,6 +2416,9 @@ pub struct DeliveryReport {
     /// Whether it ended because it was cancelled.
     #[prost(bool, tag = "23")]
     pub cancelled: bool,
+    /// What a resend would send; absent while it runs and when it has nothing to send.
+    #[prost(message, optional, tag = "24")]
+    pub resend: ::core::option::Option<ResendOffer>,
 }
 impl ::prost::Name for DeliveryReport {
 const NAME: &'static str = "DeliveryReport";
@@ -2621,6 +2624,9 @@ pub struct ListReceiptsRequest {
     /// Only those with a file of this SHA-256, 32 bytes; empty for all.
     #[prost(bytes = "vec", tag = "4")]
     pub sha256: ::prost::alloc::vec::Vec<u8>,
+    /// Where an earlier list ended, which is its `next`; empty for the newest.
+    #[prost(string, tag = "5")]
+    pub after: ::prost::alloc::string::String,
 }
 impl ::prost::Name for ListReceiptsRequest {
 const NAME: &'static str = "ListReceiptsRequest";
@@ -2635,11 +2641,29 @@ pub struct ListReceiptsReply {
     /// Whether there are more.
     #[prost(bool, tag = "2")]
     pub truncated: bool,
+    /// Where this list ended, for `after`; empty at the end. Opaque: only this service reads it.
+    #[prost(string, tag = "3")]
+    pub next: ::prost::alloc::string::String,
 }
 impl ::prost::Name for ListReceiptsReply {
 const NAME: &'static str = "ListReceiptsReply";
 const PACKAGE: &'static str = "dray.v1";
 fn full_name() -> ::prost::alloc::string::String { "dray.v1.ListReceiptsReply".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.ListReceiptsReply".into() }}
+/// What a resend of a delivery sends.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ResendOffer {
+    /// Whether only a resend with `all` sends something: each file that did not arrive was refused for good, and a person may
+    /// have corrected the cause.
+    #[prost(bool, tag = "1")]
+    pub all: bool,
+    /// Whether it may show a file that was shown before.
+    #[prost(bool, tag = "2")]
+    pub may_repeat: bool,
+}
+impl ::prost::Name for ResendOffer {
+const NAME: &'static str = "ResendOffer";
+const PACKAGE: &'static str = "dray.v1";
+fn full_name() -> ::prost::alloc::string::String { "dray.v1.ResendOffer".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.ResendOffer".into() }}
 /// What to deliver once more.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ResendRequest {
@@ -3996,17 +4020,21 @@ const NAME: &'static str = "EgressAudit";
 const PACKAGE: &'static str = "dray.v1";
 fn full_name() -> ::prost::alloc::string::String { "dray.v1.EgressAudit".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.EgressAudit".into() }}
 /// Which questions to list.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ListEgressQuestionsRequest {
     /// Whether answered questions are listed too, as long as their answers hold.
     #[prost(bool, tag = "1")]
     pub include_answered: bool,
+    /// Where an earlier list ended, which is its `next`; empty for the beginning.
+    #[prost(string, tag = "2")]
+    pub after: ::prost::alloc::string::String,
 }
 impl ::prost::Name for ListEgressQuestionsRequest {
 const NAME: &'static str = "ListEgressQuestionsRequest";
 const PACKAGE: &'static str = "dray.v1";
 fn full_name() -> ::prost::alloc::string::String { "dray.v1.ListEgressQuestionsRequest".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.ListEgressQuestionsRequest".into() }}
-/// The questions of a tenant, those that were asked first in front.
+/// Questions of a tenant, in the order of the last change of their sessions; those of one list that were asked first are in
+/// front.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ListEgressQuestionsReply {
     /// The questions.
@@ -4015,6 +4043,9 @@ pub struct ListEgressQuestionsReply {
     /// Whether there are more than are listed.
     #[prost(bool, tag = "2")]
     pub truncated: bool,
+    /// Where this list ended, for `after`; empty at the end. Opaque: only this service reads it.
+    #[prost(string, tag = "3")]
+    pub next: ::prost::alloc::string::String,
 }
 impl ::prost::Name for ListEgressQuestionsReply {
 const NAME: &'static str = "ListEgressQuestionsReply";

@@ -38,6 +38,10 @@ pub(crate) struct OidcArgs {
     /// A value of the claim that lets a person act. Can be repeated.
     #[arg(long, value_name = "VALUE")]
     pub(crate) oidc_act: Vec<String>,
+    /// Let the identity provider lead back to the console after its logout. Register `URL/login/ended` there first, as a
+    /// post-logout redirect URI.
+    #[arg(long)]
+    pub(crate) oidc_logout_return: bool,
 }
 
 impl OidcArgs {
@@ -58,6 +62,10 @@ impl OidcArgs {
             ("role_claim", self.oidc_role_claim.clone()),
             ("look", list(&self.oidc_look)),
             ("act", list(&self.oidc_act)),
+            (
+                "logout_return",
+                self.oidc_logout_return.then(|| "true".to_owned()),
+            ),
         ]
         .into_iter()
         .filter_map(|(name, value)| Some((name, value?)))

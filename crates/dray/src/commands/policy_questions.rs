@@ -18,28 +18,46 @@ pub(crate) async fn list(
     global: &GlobalOptions,
     arguments: &PolicyQuestionsArgs,
 ) -> Result<(), CommandFailure> {
-    let request = v1::ListEgressQuestionsRequest {
-        include_answered: arguments.all,
-    };
     let system = SystemConnection::open_bus(global).await?;
-    let reply = system.call(&system.meta(CALL_TIMEOUT), &request).await;
+    let listed = all_questions(&system, arguments.all).await;
     system.close().await;
-    let reply = reply?;
+    let questions = listed?;
     let now_ms = Clock::system().now_ms();
-    for question in &reply.questions {
+    for question in &questions {
         print_line(&if global.json {
             question_json(question).to_string()
         } else {
             question_text(question, now_ms)
         });
     }
-    if reply.questions.is_empty() && !global.json {
+    if questions.is_empty() && !global.json {
         print_note("no question waits");
     }
-    if reply.truncated {
-        print_note("there are more questions than are listed");
-    }
     Ok(())
+}
+
+/// All questions of the tenant, in as many parts as the messages need.
+async fn all_questions(
+    system: &SystemConnection,
+    include_answered: bool,
+) -> Result<Vec<v1::EgressQuestion>, CommandFailure> {
+    let mut request = v1::ListEgressQuestionsRequest {
+        include_answered,
+        ..v1::ListEgressQuestionsRequest::default()
+    };
+    let mut questions = Vec::new();
+    loop {
+        let reply = system.call(&system.meta(CALL_TIMEOUT), &request).await?;
+        questions.extend(reply.questions);
+        if reply.next.is_empty() {
+            // A service of an earlier version has one part, and only reports that there is more.
+            if reply.truncated {
+                print_note("there are more questions than are listed");
+            }
+            return Ok(questions);
+        }
+        request.after = reply.next;
+    }
 }
 
 /// Answers a question.

@@ -54,14 +54,24 @@ async fn list_reports(
         let report = system.call(&meta, &request).await?;
         return Ok((vec![report], false));
     }
-    let request = v1::ListReceiptsRequest {
+    let mut request = v1::ListReceiptsRequest {
         session: receipts.session.clone(),
         open_only: receipts.open,
         limit: receipts.limit,
         ..v1::ListReceiptsRequest::default()
     };
-    let reply = system.call(&meta, &request).await?;
-    Ok((reply.reports, reply.truncated))
+    let mut reports = Vec::new();
+    loop {
+        let reply = system.call(&system.meta(CALL_TIMEOUT), &request).await?;
+        reports.extend(reply.reports);
+        let listed = u32::try_from(reports.len()).unwrap_or(u32::MAX);
+        request.limit = receipts.limit.saturating_sub(listed);
+        // A service of an earlier version names no next part.
+        if request.limit == 0 || reply.next.is_empty() {
+            return Ok((reports, reply.truncated));
+        }
+        request.after = reply.next;
+    }
 }
 
 /// One line for each file: time, delivery, state, name, size, target, and the error.

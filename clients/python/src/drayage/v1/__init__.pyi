@@ -1679,7 +1679,11 @@ class DeliveryReport(Message):
     """What it waits for; unspecified for nothing."""
     cancelled: _bool
     """Whether it ended because it was cancelled."""
-    def __init__(self, *, delivery_id: _str | None = ..., session: _str | None = ..., target: ChatTarget | None = ..., files: Iterable[DeliveredFile] | None = ..., success: _bool | None = ..., finished: _bool | None = ..., begun_at_ms: _int | None = ..., ended_at_ms: _int | None = ..., result_json: _str | None = ..., notice: _str | None = ..., steps: Iterable[DeliveryStep] | None = ..., turn: _str | None = ..., message: _str | None = ..., flags: DeliveryFlags | None = ..., tenant: _str | None = ..., due_at_ms: _int | None = ..., waiting: _str | None = ..., rounds: _int | None = ..., deadline_ms: _int | None = ..., traceparent: _str | None = ..., writer: _int | None = ..., waiting_code: WaitingReason | None = ..., cancelled: _bool | None = ...) -> None: ...
+    @property
+    def resend(self) -> ResendOffer:
+        """What a resend would send; absent while it runs and when it has nothing to send."""
+        ...
+    def __init__(self, *, delivery_id: _str | None = ..., session: _str | None = ..., target: ChatTarget | None = ..., files: Iterable[DeliveredFile] | None = ..., success: _bool | None = ..., finished: _bool | None = ..., begun_at_ms: _int | None = ..., ended_at_ms: _int | None = ..., result_json: _str | None = ..., notice: _str | None = ..., steps: Iterable[DeliveryStep] | None = ..., turn: _str | None = ..., message: _str | None = ..., flags: DeliveryFlags | None = ..., tenant: _str | None = ..., due_at_ms: _int | None = ..., waiting: _str | None = ..., rounds: _int | None = ..., deadline_ms: _int | None = ..., traceparent: _str | None = ..., writer: _int | None = ..., waiting_code: WaitingReason | None = ..., cancelled: _bool | None = ..., resend: ResendOffer | None = ...) -> None: ...
 
 class DeliveryRecord(Message):
     """The record of a delivery in the bucket `dray_deliveries`: private to platform-delivery, which makes the `DeliveryReport` of it.  Numbers are those of `DeliveryReport`, which was the record before, so that records of that version are read. Names beside codes are written for workers of that version, so that both can run during an upgrade."""
@@ -1815,7 +1819,9 @@ class ListReceiptsRequest(Message):
     """Most of them; 0 means 50, at most 500."""
     sha256: _bytes
     """Only those with a file of this SHA-256, 32 bytes; empty for all."""
-    def __init__(self, *, session: _str | None = ..., open_only: _bool | None = ..., limit: _int | None = ..., sha256: _bytes | None = ...) -> None: ...
+    after: _str
+    """Where an earlier list ended, which is its `next`; empty for the newest."""
+    def __init__(self, *, session: _str | None = ..., open_only: _bool | None = ..., limit: _int | None = ..., sha256: _bytes | None = ..., after: _str | None = ...) -> None: ...
 
 class ListReceiptsReply(Message):
     """Receipts, newest first."""
@@ -1825,7 +1831,17 @@ class ListReceiptsReply(Message):
         ...
     truncated: _bool
     """Whether there are more."""
-    def __init__(self, *, reports: Iterable[DeliveryReport] | None = ..., truncated: _bool | None = ...) -> None: ...
+    next: _str
+    """Where this list ended, for `after`; empty at the end. Opaque: only this service reads it."""
+    def __init__(self, *, reports: Iterable[DeliveryReport] | None = ..., truncated: _bool | None = ..., next: _str | None = ...) -> None: ...
+
+class ResendOffer(Message):
+    """What a resend of a delivery sends."""
+    all: _bool
+    """Whether only a resend with `all` sends something: each file that did not arrive was refused for good, and a person may have corrected the cause."""
+    may_repeat: _bool
+    """Whether it may show a file that was shown before."""
+    def __init__(self, *, all: _bool | None = ..., may_repeat: _bool | None = ...) -> None: ...
 
 class ResendRequest(Message):
     """What to deliver once more."""
@@ -2473,17 +2489,21 @@ class ListEgressQuestionsRequest(Message):
     """Which questions to list."""
     include_answered: _bool
     """Whether answered questions are listed too, as long as their answers hold."""
-    def __init__(self, *, include_answered: _bool | None = ...) -> None: ...
+    after: _str
+    """Where an earlier list ended, which is its `next`; empty for the beginning."""
+    def __init__(self, *, include_answered: _bool | None = ..., after: _str | None = ...) -> None: ...
 
 class ListEgressQuestionsReply(Message):
-    """The questions of a tenant, those that were asked first in front."""
+    """Questions of a tenant, in the order of the last change of their sessions; those of one list that were asked first are in front."""
     @property
     def questions(self) -> RepeatedCompositeFieldContainer[EgressQuestion]:
         """The questions."""
         ...
     truncated: _bool
     """Whether there are more than are listed."""
-    def __init__(self, *, questions: Iterable[EgressQuestion] | None = ..., truncated: _bool | None = ...) -> None: ...
+    next: _str
+    """Where this list ended, for `after`; empty at the end. Opaque: only this service reads it."""
+    def __init__(self, *, questions: Iterable[EgressQuestion] | None = ..., truncated: _bool | None = ..., next: _str | None = ...) -> None: ...
 
 class EgressQuestion(Message):
     """Whether a session may reach a host."""

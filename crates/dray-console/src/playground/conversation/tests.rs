@@ -4,13 +4,24 @@ use dray_agent::message::Role;
 
 use super::*;
 
+fn begin(store: &ConversationStore, login: &str) -> Result<BegunConversation, Fault> {
+    store.begin(login, "clerk", &OperationId::mint(), 1, |_| true)
+}
+
 fn conversation(store: &ConversationStore, login: &str) -> Arc<Conversation> {
-    store.begin(login, "clerk", 1, |_| true).unwrap()
+    match begin(store, login).unwrap() {
+        BegunConversation::New(conversation) => conversation,
+        BegunConversation::Repeated(conversation) => panic!("{} was begun before", conversation.id),
+    }
+}
+
+fn begin_turn(conversation: &Conversation, text: &str) -> Result<BegunTurn, Fault> {
+    let form = OperationId::mint();
+    conversation.begin_turn(&form, text.to_owned(), Vec::new(), CancellationToken::new())
 }
 
 fn send_message(conversation: &Conversation, text: &str) -> Value {
-    let begun = conversation.begin_turn(text.to_owned(), Vec::new(), CancellationToken::new());
-    begun.unwrap();
+    assert_eq!(begin_turn(conversation, text).unwrap(), BegunTurn::New);
     conversation.set_question(Message::new(Role::User, text))
 }
 
@@ -30,15 +41,33 @@ fn a_conversation_belongs_to_its_login_and_the_number_is_limited() {
     for _ in 1..MAX_LOGIN_CONVERSATIONS {
         conversation(&store, "a");
     }
-    let refused = store.begin("a", "clerk", 1, |_| true).unwrap_err();
+    let refused = begin(&store, "a").unwrap_err();
     assert_eq!(refused.detail, "conversations");
     store.end(&first.id, "b");
     assert!(store.find(&first.id, "a").is_some());
     store.end(&first.id, "a");
     conversation(&store, "a");
     // The login has ended.
-    store.begin("b", "clerk", 1, |login| login == "b").unwrap();
+    let form = OperationId::mint();
+    let begun = store.begin("b", "clerk", &form, 1, |login| login == "b");
+    assert!(matches!(begun.unwrap(), BegunConversation::New(_)));
     assert!(store.of_login("a").is_empty());
+}
+
+#[test]
+fn a_form_begins_one_conversation_of_its_login() {
+    let store = ConversationStore::default();
+    let form = OperationId::mint();
+    let begin = |login: &str| store.begin(login, "clerk", &form, 1, |_| true).unwrap();
+    let BegunConversation::New(first) = begin("a") else {
+        panic!("the form was not sent before");
+    };
+    let BegunConversation::Repeated(again) = begin("a") else {
+        panic!("the form was sent before");
+    };
+    assert_eq!(first.id, again.id);
+    // An operation can be written into any form, so it opens no conversation of another login.
+    assert!(matches!(begin("b"), BegunConversation::New(other) if other.id != first.id));
 }
 
 #[test]
@@ -46,7 +75,7 @@ fn a_turn_that_failed_is_shown_and_not_repeated() {
     let store = ConversationStore::default();
     let conversation = conversation(&store, "a");
     send_message(&conversation, "one");
-    let refused = conversation.begin_turn("x".to_owned(), Vec::new(), CancellationToken::new());
+    let refused = begin_turn(&conversation, "x");
     assert_eq!(refused.unwrap_err().detail, "turn_running");
     conversation.end_turn(TurnEnding::Cancelled, ChatAnswer::default());
     let request = send_message(&conversation, "two");
@@ -114,6 +143,6 @@ fn what_an_agent_sends_is_bounded() {
     };
     conversation.add(&mut answer, delta).unwrap();
     conversation.end_turn(done(), answer);
-    let refused = conversation.begin_turn("x".to_owned(), Vec::new(), CancellationToken::new());
+    let refused = begin_turn(&conversation, "x");
     assert_eq!(refused.unwrap_err().detail, "conversation_length");
 }

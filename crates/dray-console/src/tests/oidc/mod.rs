@@ -345,6 +345,43 @@ async fn a_logout_links_to_the_logout_of_the_provider_if_it_has_one() {
 }
 
 #[tokio::test]
+async fn a_registered_way_back_is_part_of_the_logout_and_leads_to_a_page_without_a_login() {
+    let fixture = OidcFixture::with(|settings| {
+        settings.oidc.as_mut().unwrap().logout_return = true;
+    })
+    .await;
+    fixture.provider.state().discovery =
+        json!({"end_session_endpoint": "https://login.example.org/logout"});
+    let login = fixture.login_of(&fixture.log_in().await).await;
+    let left = fixture.console.post("/logout", &login, "").await;
+    let (_, link) = left
+        .body
+        .split_once("href=\"https://login.example.org/logout?")
+        .unwrap();
+    let query = link.split('"').next().unwrap().replace("&amp;", "&");
+    let parameters: HashMap<_, _> = url::form_urlencoded::parse(query.as_bytes()).collect();
+    // RP-Initiated Logout 1.0 section 2: recommended together with the address.
+    assert!(parameters["id_token_hint"].starts_with("eyJ"), "{query}");
+    let way_back = parameters["post_logout_redirect_uri"].as_ref();
+    assert_eq!(
+        way_back,
+        format!("{}/login/ended", fixture.console.base_url)
+    );
+    let page = fixture.console.get("/login/ended", None).await;
+    assert_eq!(page.status, 200, "{page:?}");
+    assert!(
+        page.body.contains("href=\"/login/provider?next=%2F\""),
+        "{page:?}"
+    );
+    // Other sites can lead here, too: the page ends no session.
+    let login = fixture.login_of(&fixture.log_in().await).await;
+    fixture.console.get("/login/ended", Some(&login)).await;
+    assert_eq!(fixture.console.get("/live", Some(&login)).await.status, 200);
+    let console = ConsoleFixture::new().await;
+    assert_eq!(console.get("/login/ended", None).await.status, 404);
+}
+
+#[tokio::test]
 async fn a_console_for_looking_lets_no_person_act() {
     let fixture = OidcFixture::with(|settings| settings.highest_role = ConsoleRole::Look).await;
     let login = fixture.login_of(&fixture.log_in().await).await;

@@ -76,6 +76,7 @@ async fn serve_questions(bus: &Bus) -> (JoinSet<()>, Arc<Mutex<Vec<EgressAnswer>
             let reply = v1::ListEgressQuestionsReply {
                 questions: vec![question()],
                 truncated: false,
+                ..v1::ListEgressQuestionsReply::default()
             };
             request.answer(Ok(reply)).await;
         }

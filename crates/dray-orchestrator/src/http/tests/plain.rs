@@ -47,6 +47,27 @@ async fn preflight(fixture: &TestSurface, origin: &str, path: &str) -> HttpRespo
 }
 
 #[tokio::test]
+async fn the_list_of_models_names_the_tenant_to_callers_alone() {
+    let fixture = TestSurface::with(vec![text_step("hello")], |options| {
+        options.clients = keys(&["one"]);
+        options.tenant = dray_types::TenantId::new("acme").unwrap();
+    })
+    .await;
+    let list = async |key: &'static str| {
+        let request = fixture.request(http::Method::GET, "/v1/models");
+        let request = request.header("authorization", key);
+        request.send(&|_| ()).await.unwrap()
+    };
+    let listed = list("Bearer one").await;
+    assert_eq!(listed.header("dray-tenant"), Some("acme"));
+    let refused = list("Bearer two").await;
+    assert_eq!(
+        (refused.status(), refused.header("dray-tenant")),
+        (401, None)
+    );
+}
+
+#[tokio::test]
 async fn a_comment_keeps_a_silent_stream_of_the_plain_endpoint_open() {
     let script = vec![ScriptedStep::Send(Event::ToolsStarted), ScriptedStep::Hang];
     let fixture = TestSurface::with(script, |options| {

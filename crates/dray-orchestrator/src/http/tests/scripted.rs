@@ -161,6 +161,7 @@ pub(super) fn options() -> SurfaceOptions {
         clients: BTreeMap::new(),
         permissions: Permissions::default(),
         hosts: vec!["chat.internal".to_owned()],
+        tenant: TenantId::default(),
         loopback: true,
         dial: false,
         language_header: "accept-language".to_owned(),

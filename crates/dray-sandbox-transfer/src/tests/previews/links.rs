@@ -73,6 +73,44 @@ async fn links_that_ended_or_were_never_made_are_all_the_same() {
 }
 
 #[tokio::test]
+async fn a_revocation_ends_a_file_that_is_being_sent() {
+    const FILE_BYTES: u64 = 256 << 20;
+    let fixture = TransferFixture::with_previews().await;
+    let (root, sandbox) = fixture.sandbox("revoked");
+    let film = std::fs::File::create(root.join("film.mp4")).unwrap();
+    // Without content on disk: only its length matters here.
+    film.set_len(FILE_BYTES).unwrap();
+    fixture.bind("s1", &sandbox, None).await;
+    let link = fixture.preview(session("s1"), "film.mp4").await;
+    let target = format!("/p/{}/film.mp4", link.token);
+    let mut stream = connect(&link.origin).await;
+    let head = request_head(&link.origin, "GET", &target, &[]);
+    stream.write_all(head.as_bytes()).await.unwrap();
+    let mut chunk = vec![0; 1 << 20];
+    assert!(stream.read(&mut chunk).await.unwrap() > 0);
+    let revoke = v1::RevokePreviewRequest {
+        sandbox: Some(session("s1")),
+        preview_id: link.preview.preview_id.clone(),
+    };
+    fixture.ask(&revoke).await.unwrap();
+    let mut received = 0;
+    let reading = async {
+        // A connection that breaks is reported as an end or as an error.
+        while let Ok(count @ 1..) = stream.read(&mut chunk).await {
+            received += count as u64;
+        }
+    };
+    tokio::time::timeout(RESPONSE_TIMEOUT, reading)
+        .await
+        .unwrap();
+    assert!(
+        received < FILE_BYTES / 2,
+        "{received} bytes came after the revocation"
+    );
+    fixture.end().await;
+}
+
+#[tokio::test]
 async fn a_session_has_a_quota_and_another_sandbox_is_not_shown_under_its_link() {
     let settings = [WITH_PREVIEWS[0], ("sandbox-transfer.preview.max_open", "2")];
     let fixture = TransferFixture::with(&settings).await;

@@ -10,6 +10,33 @@ use super::*;
 const ROUNDS_BETWEEN_PAUSES: u32 = 64;
 
 #[tokio::test]
+async fn a_large_directory_is_shown_in_parts_to_its_end() {
+    let fixture = TransferFixture::with_previews().await;
+    let (root, sandbox) = fixture.sandbox("large");
+    std::fs::create_dir(root.join("d")).unwrap();
+    for number in 0..2_100 {
+        std::fs::write(root.join(format!("d/file-{number:04}")), "x").unwrap();
+    }
+    let link = fixture.preview(address(&sandbox), "d").await;
+    let mut names = Vec::new();
+    let mut path = Some(String::new());
+    while let Some(part) = path {
+        let page = link.get("v", &part).await;
+        assert_eq!(page.status, 200);
+        let text = page.text();
+        let found = text.split(">file-").skip(1);
+        names.extend(found.map(|name| name.split('<').next().unwrap().to_owned()));
+        path = text
+            .split_once("\" rel=\"next\"")
+            .and_then(|(before, _)| before.rsplit_once('/'))
+            .map(|(_, rest)| rest.to_owned());
+    }
+    let expected: Vec<_> = (0..2_100).map(|number| format!("{number:04}")).collect();
+    assert_eq!(names, expected);
+    fixture.end().await;
+}
+
+#[tokio::test]
 async fn a_directory_is_shown_with_its_relative_assets_and_no_more_than_that() {
     let fixture = TransferFixture::with_previews().await;
     let (root, sandbox) = fixture.sandbox("site");
