@@ -9,9 +9,9 @@ On the shipped accounts (deploy/nats/accounts.conf) log in as the publisher of a
 
     NATS_PASSWORD=... python examples/python/resolve_tool_call.py --user publisher-acme --tenant acme --arguments '{}'
 
-Prints the resolved arguments and exits 0. For a rejected call, prints the text for the model and exits 1. Without an
-outcome before the deadline, exits 2; `--operation` with the printed id requests the outcome later. `--missed` prints
-the outcomes that were published while this publisher was not connected.
+Prints the resolved arguments and exits 0. For a rejected call, prints the text for the model and exits 1, as without a
+connection. Without an outcome before the deadline, exits 2; `--operation` with the printed id requests the outcome
+later. `--missed` prints the outcomes that were published while this publisher was not connected.
 """
 
 import argparse
@@ -26,6 +26,7 @@ import uuid
 from asyncio import TimeoutError
 
 import nats
+import nats.errors
 from nats.errors import ConnectionClosedError, NoRespondersError
 
 from dray.v1 import common_pb2, toolcall_pb2
@@ -38,6 +39,7 @@ OUTCOMES = {
     "dray.v1.ToolCallResolved": toolcall_pb2.ToolCallResolved,
     "dray.v1.ToolCallRejected": toolcall_pb2.ToolCallRejected,
 }
+CONNECT_SECONDS = 5.0
 # How long to wait for the event before asking for the outcome.
 ASK_INTERVAL_SECONDS = 5.0
 # The end of an expired operation is reported shortly after its deadline.
@@ -61,6 +63,8 @@ def parse(argv):
         parser.error("a tenant of this example is 1 to 64 of a-z, 0-9, _ and -")
     if options.arguments is None and options.operation is None and not options.missed:
         parser.error("--arguments, --operation or --missed is needed")
+    if options.user and "NATS_PASSWORD" not in os.environ:
+        parser.error("--user needs the password in the variable NATS_PASSWORD")
     if len((options.arguments or "").encode()) > INLINE_LIMIT:
         parser.error("arguments above 64 KiB have to be stored first")
     return options
@@ -71,7 +75,20 @@ async def connect(options):
     login = {"inbox_prefix": f"_INBOX_{options.user or 'publisher-' + options.tenant}"}
     if options.user:
         login |= {"user": options.user, "password": os.environ["NATS_PASSWORD"]}
-    return await nats.connect(options.nats, user_credentials=options.credentials, name="dray-example", **login)
+    reasons = []
+
+    async def note_reason(error):
+        # Without it, the library prints a traceback for every attempt.
+        reasons.append(str(error) or type(error).__name__)
+
+    connecting = nats.connect(
+        options.nats, user_credentials=options.credentials, name="dray-example", error_cb=note_reason, **login
+    )
+    try:
+        return await asyncio.wait_for(connecting, min(options.timeout, CONNECT_SECONDS))
+    except (OSError, nats.errors.Error, TimeoutError) as error:
+        reason = reasons[-1] if reasons else error
+        sys.exit(f"cannot connect to {options.nats}: {reason}. Check the address and the login, and that the server runs.")
 
 
 async def publish(js, options, operation, deadline):

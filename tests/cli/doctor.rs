@@ -84,6 +84,9 @@ fn a_bus_without_jetstream_is_one_finding() {
     assert_eq!(bus["level"], "problem", "{report}");
     let advice = bus["advice"].as_str().unwrap();
     assert!(advice.contains("nats-server -js"), "{report}");
+    let applied = home.run(&["topology", "apply", "--nats", &nats.url()]);
+    let errors = String::from_utf8_lossy(&applied.stderr);
+    assert!(errors.contains("nats-server -js"), "{errors}");
     assert_eq!(
         finding(&report, "streams and services")["level"],
         "skipped",

@@ -89,6 +89,39 @@ fn names_of_files_do_not_change_the_terminal() {
 }
 
 #[test]
+fn a_document_on_standard_input_is_read_and_only_once() {
+    let home = CliHome::new();
+    let read = |arguments: &[&str], input: &str| {
+        let file = home.0.path().join("input");
+        std::fs::write(&file, input).unwrap();
+        let file = std::fs::File::open(file).unwrap();
+        home.dray(arguments).stdin(file).output().unwrap()
+    };
+    let table = read(&["read", "--markdown", "-"], "crane,hours\n4,12\n");
+    let text = String::from_utf8_lossy(&table.stdout);
+    assert!(text.contains("crane") && text.contains("12"), "{table:?}");
+    let record = read(&["read", "--json", "-"], "plain words\n");
+    let record: serde_json::Value = serde_json::from_slice(&record.stdout).unwrap();
+    assert_eq!(record["outcome"], "inline", "{record}");
+    let large = read(
+        &["read", "-", "--max-file-bytes", "10"],
+        "more than ten bytes",
+    );
+    assert_eq!(large.status.code(), Some(1), "{large:?}");
+    assert!(String::from_utf8_lossy(&large.stderr).contains("too_large"));
+    check_refused(&home, &["read", "-", "-"], &["only once"]);
+}
+
+#[test]
+fn a_missing_subcommand_is_one_sentence_in_json() {
+    let output = CliHome::new().run(&["--json", "events"]);
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    let fault: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let message = fault["fault"]["message"].as_str().unwrap();
+    assert!(message.starts_with("a subcommand is missing"), "{message}");
+}
+
+#[test]
 fn an_empty_directory_is_reported() {
     let home = CliHome::new();
     let folder = home.0.path().join("empty");

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use dray_testkit::python;
+use serde_json::{Value, json};
 
 use super::fixture::{ClientFixture, examples};
 use crate::support;
@@ -47,6 +48,36 @@ fn the_python_client_passes_strict_type_checks() {
             ])
             .arg(cache.path()),
     );
+}
+
+/// The package and the examples of its README, as an editor with Pyright shows them.
+#[test]
+fn the_python_client_and_its_examples_pass_pyright() {
+    let pyright = support::node::packages("node-pyright", &["pyright@1.1.414"]);
+    let directory = tempfile::tempdir().unwrap();
+    let readme_examples = examples(&client_directory().join("README.md"), "python");
+    assert!(readme_examples.len() >= 5, "{readme_examples:?}");
+    for (number, example) in readme_examples.iter().enumerate() {
+        let name = format!("example_{number}.py");
+        std::fs::write(directory.path().join(name), example).unwrap();
+    }
+    let sources = client_directory().join("src");
+    std::os::unix::fs::symlink(sources.join("drayage"), directory.path().join("drayage")).unwrap();
+    let settings = json!({"typeCheckingMode": "standard", "pythonVersion": "3.10"});
+    let configuration = directory.path().join("pyrightconfig.json");
+    std::fs::write(&configuration, settings.to_string()).unwrap();
+    let report = support::stdout(
+        Command::new("node")
+            .arg(pyright.join("node_modules/pyright/index.js"))
+            .args(["--outputjson", "--project"])
+            .arg(&configuration)
+            .arg("--pythonpath")
+            .arg(python::interpreter("grpc, nats, hatchling, mypy")),
+    );
+    let report: Value = serde_json::from_str(&report).unwrap();
+    // Without the examples and the modules of the package the check would say nothing.
+    let files = report["summary"]["filesAnalyzed"].as_u64().unwrap();
+    assert!(files > 20, "{report}");
 }
 
 #[test]

@@ -299,12 +299,41 @@ fn values_that_the_chart_does_not_know_are_refused() {
             json!({ "preview": { "host": "https://preview.example.org" } }),
             "/preview/host",
         ),
+        (
+            json!({ "image": { "repository": "dray@sha256:00" } }),
+            "/image/repository",
+        ),
+        (
+            json!({ "image": { "digest": "sha256:00" } }),
+            "/image/digest",
+        ),
+        (
+            json!({ "autoscaling": { "minReplicas": 5, "maxReplicas": 2 } }),
+            "autoscaling.minReplicas is above autoscaling.maxReplicas",
+        ),
+        (
+            json!({ "keda": { "enabled": true, "minReplicas": 5, "maxReplicas": 2 } }),
+            "keda.minReplicas is above keda.maxReplicas",
+        ),
     ] {
         let output = chart_output("render", &values);
         let errors = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(3), "{values}: {errors}");
         assert!(errors.contains(reason), "{reason} is not in {errors}");
     }
+}
+
+#[test]
+fn an_image_is_named_by_its_digest_where_the_values_have_one() {
+    let digest = format!("sha256:{}", "0a".repeat(32));
+    let image =
+        json!({ "image": { "repository": "r.example:5000/dray", "tag": "1", "digest": digest } });
+    let objects = rendered_chart(&image);
+    let pod = &objects["\"Deployment\" \"sweeper\""]["spec"]["template"]["spec"];
+    assert_eq!(
+        pod["containers"][0]["image"],
+        format!("r.example:5000/dray@{digest}")
+    );
 }
 
 #[test]

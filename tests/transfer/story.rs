@@ -141,6 +141,16 @@ async fn an_operator_copies_files_into_and_out_of_a_sandbox() {
         CSV_BYTES
     );
 
+    for number in 0..50 {
+        let directory = fixture
+            .working_directory()
+            .join(format!("tree/d{number}/e"));
+        std::fs::create_dir_all(directory).unwrap();
+    }
+    let copied = fixture.ask(&["sandbox", "put", "tree", &address, "."]);
+    assert_eq!(copied["directories"], 101, "{copied}");
+    assert!(fixture.sandbox().join("tree/d49/e").is_dir());
+
     let fault = fixture.ask_failing(&["sandbox", "get", &address, "data/none.csv"]);
     assert_eq!(fault["fault"]["code"], "not_found", "{fault}");
     let outside = fixture.ask_failing(&["sandbox", "stat", "local:/etc", "passwd"]);

@@ -16,6 +16,7 @@ use clap::{Parser, Subcommand};
 mod check;
 mod compatibility;
 mod conformance;
+mod disk;
 mod dist;
 mod fuzz;
 mod generate;

@@ -8,7 +8,7 @@ use std::path::Path;
 use anyhow::bail;
 
 use crate::metadata::CargoMetadata;
-use crate::{generate, need, python, step, tidy};
+use crate::{disk, generate, need, python, step, tidy};
 
 /// Seed of property tests in every run, so that a commit has the same result on every machine. `cargo test` and `cargo
 /// xtask fuzz` search for new cases.
@@ -35,6 +35,7 @@ fn python_variables(root: &Path) -> anyhow::Result<Variables> {
 /// Runs the source rules and the checks of generated files, then documentation examples and all tests. A failure of one
 /// does not prevent the next.
 pub(crate) fn run_tests(root: &Path, seed: u64, filter: &[String]) -> anyhow::Result<()> {
+    disk::check_space(root)?;
     need::ensure_programs(need::TEST_PROGRAMS)?;
     // Packages are downloaded while the compiler uses the processors.
     std::thread::scope(|scope| {

@@ -8,6 +8,7 @@ import asyncio
 import json
 import os
 import unittest
+import unittest.mock
 
 from drayage import (
     CallOptions,
@@ -16,6 +17,7 @@ from drayage import (
     RetryPolicy,
     UnauthenticatedError,
     UnavailableError,
+    bus,
 )
 from drayage.bus import AsyncPublisher, Publisher
 
@@ -94,14 +96,15 @@ class Publishing(unittest.TestCase):
                 work.outcome()
                 operations.append(work.operation_id)
             known = set(subscriptions)
-            outcomes = publisher.missed_outcomes(batch=1)
+            outcomes = publisher.missed_outcomes()
             left = next(outcomes).operation_id
-            self.assertGreater(len(subscriptions), len(known))
             outcomes.close()
             self.assertEqual(set(subscriptions), known)
             again = [outcome.operation_id for outcome in publisher.missed_outcomes(wait=0.5)]
-            self.assertIn(left, again)
+            self.assertEqual(left, again[0])
             self.assertLessEqual(set(operations), {*again})
+            with self.assertRaisesRegex(ValueError, "`wait`"):
+                next(publisher.missed_outcomes(wait=float("inf")))
             open_loop = publisher.missed_outcomes(wait=0.5)
             next(open_loop, None)
         # A loop that outlives its publisher ends without waiting for it, and so does a second `close`.
@@ -109,6 +112,19 @@ class Publishing(unittest.TestCase):
         publisher.close()
         with self.assertRaisesRegex(RuntimeError, "closed"):
             publisher.ask_outcome("story-bus-1")
+
+    def test_a_consumer_that_does_not_exist_is_an_error_and_not_an_empty_list(self):
+        async def story():
+            async with await AsyncPublisher.connect(STORY["servers"], **LOGIN) as publisher:
+                # The server refuses the subject of another tenant, which has no reply either.
+                publisher._tenant = "other"
+                short_time = unittest.mock.patch.object(bus, "PUBLISH_SECONDS", 0.2)
+                with short_time, self.assertRaises(UnavailableError) as caught:
+                    async for outcome in publisher.missed_outcomes(wait=0.01):
+                        self.fail(outcome)
+                self.assertEqual(caught.exception.fault.detail, "no_consumer")
+
+        asyncio.run(story())
 
     def test_a_call_without_a_possible_end_is_refused_before_it_is_published(self):
         with Publisher(STORY["servers"], **LOGIN) as publisher:

@@ -196,6 +196,15 @@ class Calls(unittest.TestCase):
         self.assertEqual((fault.detail, fault.retryable), ("endpoint_without_tls", False))
         self.assertIn("plaintext=True", fault.advice)
 
+    def test_an_address_of_the_web_or_none_is_refused_and_an_address_of_grpc_is_not(self):
+        for target in ("", "http://127.0.0.1:50051", "HTTPS://a", "grpc://a:1", None, 5):
+            with self.assertRaisesRegex(ValueError, "is not an address"):
+                Dray(target, tenant="a", plaintext=True)
+            with self.assertRaisesRegex(ValueError, "is not an address"):
+                Dray("a:1", tenant="a", plaintext=True, endpoints={"dray.v1.Files": target})
+        for target in ("a:1", "[::1]:50051", "unix:/run/dray.sock", "dns:///a:1"):
+            Dray(target, tenant="a", plaintext=True).close()
+
     def test_options_travel_as_metadata(self):
         trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
         with FakeEndpoint(lambda *_: v1.FetchReply()) as fake:

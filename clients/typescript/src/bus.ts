@@ -10,7 +10,6 @@ import { randomUUID } from "node:crypto";
 import { create, fromBinary, toBinary } from "@bufbuild/protobuf";
 import {
   connect,
-  createInbox,
   errors,
   headers as makeHeaders,
   type Msg,
@@ -54,8 +53,6 @@ const REPLY_TIMEOUT_MS = 5_000;
 const ASK_INTERVAL_MS = 5_000;
 /** Time after the deadline of a call within which a service reports that the call expired. */
 const REPORT_GRACE_MS = 5_000;
-/** Most outcomes in one batch of the durable consumer. */
-const BATCH_MESSAGES = 64;
 const RESOLVED_KIND = "dray.v1.ToolCallResolved";
 const REJECTED_KIND = "dray.v1.ToolCallRejected";
 const ENDING_KINDS = new Set([RESOLVED_KIND, REJECTED_KIND]);
@@ -249,35 +246,46 @@ export class Publisher {
   }
 
   /** Outcomes since the last call, from the durable consumer that `dray topology apply --publisher` creates. Taking the
-   * next outcome acknowledges the one before. Outcomes without an acknowledgement are delivered again. Ends after
-   * `waitMs` without an outcome. */
+   * next outcome acknowledges the one before. Outcomes without an acknowledgement are delivered again: after a loop that
+   * was left early, the next call begins with the last outcome. Ends after `waitMs` without an outcome. */
   async *missedOutcomes(settings: { waitMs?: number } = {}): AsyncGenerator<ToolCallOutcome> {
-    const waitMs = settings.waitMs ?? 2_000;
+    const waitMs = messageTime("waitMs", settings.waitMs ?? 2_000);
+    for (;;) {
+      // One at a time: the server would deliver others again while the caller works on the first ones.
+      const message = await this.#nextEvent(waitMs);
+      if (message === undefined) return;
+      let isTaken = false;
+      try {
+        const outcome = await this.eventOf(message);
+        if (outcome !== undefined) yield outcome;
+        isTaken = true;
+      } finally {
+        // Runs also when the caller leaves its loop. Without it the server waits 30 s for the acknowledgement.
+        message.respond(isTaken ? "+ACK" : "-NAK");
+        if (!isTaken && !this.#connection.isClosed()) await this.#connection.flush();
+      }
+    }
+  }
+
+  /** The next event of the durable consumer; `undefined` if there is none within `waitMs`. */
+  async #nextEvent(waitMs: number): Promise<Msg | undefined> {
     const subject = `$JS.API.CONSUMER.MSG.NEXT.${EVENT_STREAM}.publisher-${this.#settings.tenant}`;
     // Sent as a plain message: the client of JetStream first requests information on the consumer, which a publisher
-    // may not.
-    const request = JSON.stringify({ batch: BATCH_MESSAGES, expires: waitMs * 1_000_000 });
-    for (;;) {
-      const reply = createInbox(`_INBOX_${this.#settings.user ?? `publisher-${this.#settings.tenant}`}`);
-      const messages = this.#connection.subscribe(reply, { max: BATCH_MESSAGES, timeout: waitMs + REPLY_TIMEOUT_MS });
-      this.#connection.publish(subject, request, { reply });
-      let count = 0;
-      try {
-        for await (const message of messages) {
-          // A status (404, 408, 409): there is no further message for this request.
-          if (message.headers !== undefined && message.headers.code >= 300) break;
-          count++;
-          const outcome = await this.eventOf(message);
-          if (outcome !== undefined) yield outcome;
-          message.respond("+ACK");
-        }
-      } catch (error) {
-        if (!(error instanceof errors.TimeoutError)) throw error;
-      } finally {
-        messages.unsubscribe();
-      }
-      if (count < BATCH_MESSAGES) return;
+    // may not. Without a time the server would wait without end.
+    const request = JSON.stringify({ batch: 1, expires: Math.max(1, waitMs) * 1_000_000 });
+    // A subscription of its own: events arrive with their own subject, by which the shared one finds no request.
+    const options = { timeout: waitMs + REPLY_TIMEOUT_MS, noMux: true };
+    let reply: Msg;
+    try {
+      reply = await this.#connection.request(subject, request, options);
+    } catch (error) {
+      if (!isLostReply(error)) throw error;
+      throw noConsumer("did not respond", error);
     }
+    const status = reply.headers?.code ?? 0;
+    if (status === 404 || status === 408) return undefined;
+    if (status >= 300) throw noConsumer(`refused: ${reply.headers?.description}`, undefined);
+    return reply;
   }
 
   /** The outcome in an event; `undefined` for an event that ends nothing. */
@@ -404,6 +412,16 @@ async function pauseFor(milliseconds: number, deadline: Deadline): Promise<undef
   if (deadline.allows(milliseconds)) await deadline.wait(milliseconds);
   else await new Promise((_, reject) => deadline.signal.addEventListener("abort", () => reject(deadline.signal.reason)));
   return undefined;
+}
+
+/** The error when missed outcomes cannot be requested. */
+function noConsumer(reason: string, cause: unknown): UnavailableError {
+  const fault = makeFault("unavailable", `The consumer of missed outcomes ${reason}.`, {
+    detail: "no_consumer",
+    advice: "Check the connection, and that `dray topology apply --publisher TENANT` has created the consumer.",
+    retryable: true,
+  });
+  return new UnavailableError(fault, { cause });
 }
 
 /** Reads the acknowledgement of the stream: whether it had stored the message before. */

@@ -66,6 +66,25 @@ test("missed outcomes are returned once", async (t) => {
   for await (const outcome of publisher.missedOutcomes({ waitMs: 500 })) assert.fail(outcome.operationId);
 });
 
+test("a loop over missed outcomes that is left early loses none and delays none", async (t) => {
+  const publisher = await connect(t);
+  const works = await Promise.all([3, 4, 5].map((n) => publisher.publishToolCall("t", { n })));
+  await Promise.all(works.map((work) => work.outcome()));
+  const taken: string[] = [];
+  for await (const outcome of publisher.missedOutcomes()) {
+    taken.push(outcome.operationId);
+    if (taken.length === 2) break;
+  }
+  // The first outcome was acknowledged by taking the second, which comes again with the third.
+  const again: string[] = [];
+  for await (const outcome of publisher.missedOutcomes({ waitMs: 500 })) again.push(outcome.operationId);
+  const [first, second] = taken;
+  assert.ok(second !== undefined && again.includes(second), `${again}`);
+  assert.ok(!again.includes(`${first}`), `${again}`);
+  assert.deepEqual(new Set([...taken, ...again]), new Set(works.map(({ operationId }) => operationId)));
+  await assert.rejects(publisher.missedOutcomes({ waitMs: Infinity }).next(), /`waitMs`/);
+});
+
 test("a wrong password is refused", async () => {
   await assert.rejects(Publisher.connect(servers, { tenant, password: "wrong" }), UnauthenticatedError);
 });

@@ -173,7 +173,7 @@ pub struct Topology {
 
 /// Why the topology could not be read or created.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot reach `{object}`")]
+#[error("could not read or change `{object}`")]
 pub struct TopologyError {
     /// The stream or consumer.
     pub object: String,

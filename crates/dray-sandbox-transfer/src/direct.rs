@@ -3,12 +3,13 @@
 //! receipts are those of the service. It has no sessions.
 
 mod copy;
-mod directories;
 mod listing;
 mod pipe;
 
 pub use copy::Copied;
 pub use listing::{ListedFile, Tree};
+
+pub use crate::directories::directory_batches;
 
 use dray_presentation::name;
 use dray_proto::v1;
@@ -137,6 +138,16 @@ impl DirectSandbox {
             &path,
             tree_format(format).map_err(Fault::from)?,
         ))
+    }
+
+    /// Makes directories and their missing parents with a few requests, however many they are. Existing ones count as
+    /// made. Those of a tree come after its root.
+    ///
+    /// # Errors
+    ///
+    /// The faults of the service. Directories before the failure may have been made.
+    pub async fn make_directories(&self, paths: &[Vec<u8>]) -> Result<(), Fault> {
+        Ok(self.opened.make_directories(paths).await?)
     }
 
     /// Copies a file of the sandbox into `sink`. `max_bytes` is 0 for the configured limit.

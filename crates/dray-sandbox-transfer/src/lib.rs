@@ -24,6 +24,7 @@ pub mod command_error;
 pub mod commands;
 pub mod config;
 pub mod direct;
+mod directories;
 pub mod egress_proxy;
 pub mod error;
 mod keyed_locks;

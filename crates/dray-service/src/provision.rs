@@ -49,12 +49,20 @@ pub(crate) async fn wait_until_verified(
     timeout: Duration,
 ) -> Result<(), ProvisionError> {
     let end = tokio::time::Instant::now() + timeout;
+    let mut reported = String::new();
     loop {
         match check_topology(bus, topology).await {
             Ok(()) => return Ok(()),
             // At least one check is made, even with a `timeout` of zero.
             Err(error) if tokio::time::Instant::now() >= end => return Err(error),
-            Err(error) => tracing::warn!(%error, "waiting for the topology"),
+            // Once for each cause: the check is repeated every two seconds.
+            Err(error) => {
+                let cause = dray_types::ErrorChain(&error).to_string();
+                if cause != reported {
+                    tracing::warn!(error = cause, "waiting for the topology");
+                    reported = cause;
+                }
+            }
         }
         tokio::time::sleep(TOPOLOGY_POLL_INTERVAL).await;
     }

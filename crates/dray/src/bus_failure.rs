@@ -103,12 +103,15 @@ fn service_of_call(subject: &str) -> Option<String> {
     })
 }
 
-/// The fault of [`CallError::NoResponder`] for people who run the services: it names the one that is missing.
+/// The fault of [`CallError::NoResponder`] for people who run the services: it names the one that is missing. A service
+/// that runs may be older than the call: the server reports both in the same way.
 fn no_service(subject: &str, service: &str) -> Fault {
     let mut fault = Fault::from(CallError::NoResponder(subject.to_owned()));
     fault.message = format!("No {service} answers `{subject}` on this server.");
     fault.advice(format!(
-        "Start it (`dray up --only {service}`), or wait until it is connected to the server again."
+        "Start it (`dray up --nats URL --only {service}`), or wait until it is connected to the server again. One that \
+         runs may be too old for this call: update it to {}, the version of this program.",
+        env!("CARGO_PKG_VERSION")
     ))
 }
 
@@ -145,6 +148,8 @@ fn cannot_receive(requested: &str, refused_subject: &str) -> Fault {
 
 #[cfg(test)]
 mod tests {
+    use dray_proto::v1;
+
     use super::*;
 
     #[test]
@@ -157,11 +162,20 @@ mod tests {
         ] {
             assert_eq!(service_of_call(subject).as_deref(), Some(service));
         }
+        let streamed = dray_proto::contract::call_subject::<v1::ExecSandboxStreamRequest>();
+        let service = service_of_call(&streamed);
+        assert_eq!(service.as_deref(), Some("sandbox-transfer"));
         assert_eq!(service_of_call("dray.unknown.v1.call"), None);
         let fault = no_service("dray.delivery.v1.receipts", "platform-delivery");
         assert_eq!(fault.detail, "no_responder");
         assert!(fault.message.contains("No platform-delivery answers"));
-        assert!(fault.advice.contains("`dray up --only platform-delivery`"));
+        assert!(
+            fault
+                .advice
+                .contains("`dray up --nats URL --only platform-delivery`")
+        );
+        let version = format!("update it to {}", env!("CARGO_PKG_VERSION"));
+        assert!(fault.advice.contains(&version), "{}", fault.advice);
     }
 
     #[test]

@@ -76,8 +76,9 @@ Exit codes:
   129 ended by a closed terminal (SIGHUP), 130 by Ctrl-C (SIGINT), 143 by SIGTERM; what was staged
       is removed
 
-Configuration comes from compiled defaults, one TOML file (--config), the environment (DRAY_<SECTION>__<FIELD>)
-and --set, in this order; `dray config show` prints the result and where each value came from.";
+Configuration comes from compiled defaults, one TOML file (--config), the environment
+(DRAY_<SECTION>__<FIELD>) and --set, in this order; `dray config show` prints the result and where
+each value came from.";
 
 /// Moves files between agents, tools, sandboxes, the outside web and people.
 #[derive(Debug, Parser)]
@@ -91,6 +92,10 @@ pub(crate) struct Cli {
 
 /// The sentence about what is wrong with arguments, without the usage that follows it.
 pub(crate) fn argument_problem(error: &clap::Error) -> String {
+    // Its text is the help of the command.
+    if error.kind() == clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+        return "a subcommand is missing; `--help` lists them".to_owned();
+    }
     let text = error.render().to_string();
     // The usage comes after an empty line.
     let text = text.split("\n\n").next().unwrap_or_default();

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -31,6 +32,7 @@ CHANNEL_OPTIONS: list[tuple[str, Any]] = [
     ("grpc.keepalive_time_ms", 60_000),
 ]
 STATUS_DETAILS = "grpc-status-details-bin"
+_WEB_SCHEME = re.compile(r"(https?|grpcs?)://", re.IGNORECASE)
 MAX_ATTEMPT_SECONDS = 86_400.0
 """Longest time of one attempt. gRPC takes an infinite or very large time for one that has passed."""
 
@@ -59,6 +61,8 @@ class Connection:
     endpoints: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        for target in (self.target, *self.endpoints.values()):
+            _check_target(target)
         check_metadata("token", self.token)
         check_metadata("tenant", self.tenant)
         if self.plaintext and self.tls is not None:
@@ -192,6 +196,12 @@ def _varint(data: bytes, offset: int) -> tuple[int, int]:
             break
         shift += 7
     return value, offset
+
+
+def _check_target(target: str) -> None:
+    """Raises for an address with a scheme of the web, which gRPC would look up as a name for as long as the retries last."""
+    if not isinstance(target, str) or not target or _WEB_SCHEME.match(target):
+        raise ValueError(f"`{target}` is not an address such as files.example.org:50051, without a scheme")
 
 
 def _is_loopback(target: str) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import logging
 import re
 import threading
@@ -217,28 +218,51 @@ class AsyncPublisher:
             return await self._outcome_of(operation_id, found.resolved)
         return await self._outcome_of(operation_id, found.rejected) if found.HasField("rejected") else None
 
-    async def missed_outcomes(self, *, batch: int = 64, wait: float = 2.0) -> AsyncGenerator[ToolCallOutcome, None]:
+    async def missed_outcomes(self, *, wait: float = 2.0) -> AsyncGenerator[ToolCallOutcome, None]:
         """Outcomes since the last call, from the durable consumer that `dray topology apply --publisher` creates. Taking
-        the next outcome acknowledges the one before. Outcomes without an acknowledgement are delivered again."""
-        consumer = await self._stream.pull_subscribe_bind(f"publisher-{self._tenant}", stream=EVENT_STREAM)
-        messages: list[Any] = []
+        the next outcome acknowledges the one before. Outcomes without an acknowledgement are delivered again: after a
+        loop that was left early, the next call begins with the last outcome. Ends after `wait` seconds without an
+        outcome."""
+        check_seconds("wait", wait)
+        # One at a time: the server would deliver others again while the caller works on the first ones.
+        while (message := await self._next_event(wait)) is not None:
+            is_taken = False
+            try:
+                outcome = await self._event_of(message)
+                if outcome is not None:
+                    yield outcome
+                is_taken = True
+            finally:
+                # Runs also when the caller leaves its loop. Without it the server waits 30 s for the acknowledgement.
+                if not self._connection.is_closed:
+                    await (message.ack() if is_taken else message.nak())
+
+    async def _next_event(self, wait: float) -> Any:
+        """The next event of the durable consumer; `None` if there is none within `wait` seconds."""
+        subject = f"$JS.API.CONSUMER.MSG.NEXT.{EVENT_STREAM}.publisher-{self._tenant}"
+        # Sent as a plain message: the library takes a consumer that is missing for one without messages. Without a time
+        # the server would wait without end.
+        request = json.dumps({"batch": 1, "expires": max(int(wait * 1e9), 1_000_000)})
+        inbox = self._connection.new_inbox()
+        subscription = await self._connection.subscribe(inbox, max_msgs=1)
         try:
-            while True:
-                try:
-                    messages = await consumer.fetch(batch, timeout=wait)
-                except asyncio.TimeoutError:
-                    return
-                while messages:
-                    outcome = await self._event_of(messages[0])
-                    if outcome is not None:
-                        yield outcome
-                    await messages.pop(0).ack()
+            await self._connection.publish(subject, request.encode(), reply=inbox)
+            reply = await subscription.next_msg(timeout=wait + PUBLISH_SECONDS)
+        except _LOST_REPLY_ERRORS as error:
+            raise _no_consumer("did not respond") from error
         finally:
-            # Runs also when the caller leaves its loop. The next call gets the rest, without the wait for acknowledgements.
-            if not self._connection.is_closed:
-                for message in messages:
-                    await message.nak()
-                await consumer.unsubscribe()
+            # Also when the caller is cancelled. The server has ended one that had its message.
+            with contextlib.suppress(nats.errors.Error):
+                await subscription.unsubscribe()
+        headers = reply.headers or {}
+        status = headers.get("Status", "")
+        if status in ("404", "408"):
+            return None
+        if status == "503":
+            raise _no_consumer("does not exist, or the server has just lost its leader")
+        if status:
+            raise _no_consumer(f"refused: {headers.get('Description', status)}")
+        return reply
 
     async def _event_of(self, message: Any) -> ToolCallOutcome | None:
         """The outcome in an event; `None` for an event that ends nothing."""
@@ -387,6 +411,19 @@ def _connect_error(failure: Exception) -> DrayageError:
     )
 
 
+def _no_consumer(reason: str) -> UnavailableError:
+    """The error when missed outcomes cannot be requested."""
+    return UnavailableError(
+        Fault(
+            FaultCode.UNAVAILABLE,
+            f"The consumer of missed outcomes {reason}.",
+            "no_consumer",
+            "Check the connection, and that `dray topology apply --publisher TENANT` has created the consumer.",
+            retryable=True,
+        )
+    )
+
+
 class AsyncPublishedWork:
     """A tool call that the stream has stored."""
 
@@ -479,9 +516,9 @@ class Publisher:
         """As `AsyncPublisher.ask_outcome`."""
         return self._wait(self._publisher.ask_outcome(operation_id))
 
-    def missed_outcomes(self, *, batch: int = 64, wait: float = 2.0) -> Iterator[ToolCallOutcome]:
+    def missed_outcomes(self, *, wait: float = 2.0) -> Iterator[ToolCallOutcome]:
         """As `AsyncPublisher.missed_outcomes`."""
-        outcomes = self._publisher.missed_outcomes(batch=batch, wait=wait)
+        outcomes = self._publisher.missed_outcomes(wait=wait)
 
         async def find_next() -> ToolCallOutcome | None:
             return await anext(outcomes, None)

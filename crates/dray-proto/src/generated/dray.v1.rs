@@ -1036,6 +1036,9 @@ pub struct SandboxEntry {
     /// and its `ctime`, as far as the backend knows them. Opaque, only compared; empty unless it was requested.
     #[prost(string, tag = "12")]
     pub change_marker: ::prost::alloc::string::String,
+    /// Directories of the request that exist now; only in a reply to `MakeDirectory` with `further_paths`, 0 elsewhere.
+    #[prost(uint32, tag = "13")]
+    pub made_directories: u32,
 }
 impl ::prost::Name for SandboxEntry {
 const NAME: &'static str = "SandboxEntry";
@@ -1221,7 +1224,7 @@ impl ::prost::Name for PlacedFile {
 const NAME: &'static str = "PlacedFile";
 const PACKAGE: &'static str = "dray.v1";
 fn full_name() -> ::prost::alloc::string::String { "dray.v1.PlacedFile".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.PlacedFile".into() }}
-/// Which directory to make.
+/// Which directories to make, with their missing parents.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct MakeSandboxDirectoryRequest {
     /// The sandbox.
@@ -1230,6 +1233,10 @@ pub struct MakeSandboxDirectoryRequest {
     /// The path, written as in `StatSandboxRequest`.
     #[prost(bytes = "vec", tag = "2")]
     pub path: ::prost::alloc::vec::Vec<u8>,
+    /// More directories, at most 9999. Those below `path` are made together, with a few requests of the sandbox. An older
+    /// service ignores them; then `made_directories` of the reply is 0.
+    #[prost(bytes = "vec", repeated, tag = "3")]
+    pub further_paths: ::prost::alloc::vec::Vec<::prost::alloc::vec::Vec<u8>>,
 }
 impl ::prost::Name for MakeSandboxDirectoryRequest {
 const NAME: &'static str = "MakeSandboxDirectoryRequest";

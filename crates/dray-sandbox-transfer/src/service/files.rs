@@ -24,6 +24,8 @@ use crate::wire;
 const DEFAULT_LISTED_ENTRIES: u32 = 1000;
 /// Limit for the entries of a listing.
 const MAX_LISTED_ENTRIES: u32 = 10_000;
+/// Limit for the directories of one request.
+const MAX_DIRECTORIES: usize = 10_000;
 /// Bytes of a listing's entries that fit into a message, with room for the rest of it.
 const MAX_LISTING_BYTES: usize = MESSAGE_LIMIT - 16 * 1024;
 /// Mode bits of files, unless the caller asks for others.
@@ -276,7 +278,7 @@ impl SandboxTransfer {
         })
     }
 
-    /// Makes a directory with its missing parents.
+    /// Makes a directory with its missing parents, and the further directories of the request.
     pub async fn make_directory(
         self: Arc<Self>,
         request: Request<v1::MakeSandboxDirectoryRequest>,
@@ -286,9 +288,19 @@ impl SandboxTransfer {
             let opened = self.open(&meta, body.sandbox).await?;
             let path = opened.path(&body.path)?;
             let (engine, policy) = (&opened.engine, &opened.policy);
+            if body.further_paths.len() >= MAX_DIRECTORIES {
+                let reason = format!("a request makes at most {MAX_DIRECTORIES} directories");
+                return Err(InvalidMessage::field("further_paths", reason).into());
+            }
             let made = engine.make_directory(policy, &path).await?;
-            let found = engine.stat(policy, &made, Follow::Yes).await?;
-            Ok(wire::metadata(&found))
+            let mut entry = wire::metadata(&engine.stat(policy, &made, Follow::Yes).await?);
+            if !body.further_paths.is_empty() {
+                let all = [vec![body.path], body.further_paths].concat();
+                opened.make_directories(&all).await?;
+                // Callers see by it that this service has read the further paths.
+                entry.made_directories = u32::try_from(all.len()).unwrap_or(u32::MAX);
+            }
+            Ok(entry)
         };
         make.await.map_err(|error| report(&meta, error))
     }

@@ -175,12 +175,49 @@ async fn directories_are_made_inside_the_root_and_removed_with_their_content() {
     let make = v1::MakeSandboxDirectoryRequest {
         sandbox: Some(address(&sandbox)),
         path: b"new/with parents".to_vec(),
+        further_paths: Vec::new(),
     };
     for _ in 0..2 {
         let made = fixture.ask(&make).await.unwrap();
         assert_eq!(made.entry_kind(), v1::SandboxEntryKind::Directory);
+        assert_eq!(made.made_directories, 0);
     }
     assert!(path.join("new/with parents").is_dir());
+    let many = v1::MakeSandboxDirectoryRequest {
+        path: b"tree".to_vec(),
+        further_paths: (0..50)
+            .map(|number| format!("tree/{number}/x").into_bytes())
+            .collect(),
+        ..make.clone()
+    };
+    let made = fixture.ask(&many).await.unwrap();
+    assert_eq!(made.made_directories, 51);
+    assert_eq!(std::fs::read_dir(path.join("tree")).unwrap().count(), 50);
+    assert!(path.join("tree/49/x").is_dir());
+    let outside = v1::MakeSandboxDirectoryRequest {
+        further_paths: vec![b"tree/new".to_vec(), b"tree/../../out".to_vec()],
+        ..many.clone()
+    };
+    let refused = fixture.ask(&outside).await.unwrap_err();
+    assert_eq!(refused.detail, "outside_root");
+    let elsewhere = fixture.folder.path().join("elsewhere");
+    std::fs::create_dir(&elsewhere).unwrap();
+    std::os::unix::fs::symlink(&elsewhere, path.join("link")).unwrap();
+    let through_a_link = v1::MakeSandboxDirectoryRequest {
+        further_paths: ["a", "b", "c", "d", "../link/e"]
+            .map(|name| format!("tree/{name}").into_bytes())
+            .to_vec(),
+        ..many.clone()
+    };
+    let refused = fixture.ask(&through_a_link).await.unwrap_err();
+    assert_eq!(refused.detail, "outside_root");
+    assert!(!elsewhere.join("e").exists());
+    let too_many = v1::MakeSandboxDirectoryRequest {
+        further_paths: vec![b"d".to_vec(); 10_000],
+        ..many
+    };
+    let refused = fixture.ask(&too_many).await.unwrap_err();
+    assert!(refused.message.contains("at most 10000"), "{refused:?}");
     for (refused, detail) in [("../out", "outside_root"), ("a.txt/under", "not_directory")] {
         let make = v1::MakeSandboxDirectoryRequest {
             path: refused.as_bytes().to_vec(),

@@ -3,6 +3,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
 
 use dray_types::Sha256Digest;
 use rustls::pki_types::pem::PemObject as _;
@@ -16,6 +17,8 @@ use crate::settings::GrpcSection;
 
 /// Most bytes of a key, certificate or token file; a larger file is refused.
 const MAX_FILE_BYTES: u64 = 8 * 1024 * 1024;
+/// Longest time between the two equal reads after which a change counts.
+const MAX_SETTLE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A file of the endpoint's credentials that cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -72,21 +75,27 @@ impl GrpcSecurity {
     }
 
     /// Longest time of a handshake.
-    pub(crate) fn handshake_timeout(&self) -> std::time::Duration {
+    pub(crate) fn handshake_timeout(&self) -> Duration {
         self.section.handshake_timeout.as_duration()
     }
 
     /// Reads the files periodically, and applies changed ones. Never returns.
     pub(crate) async fn keep_current(self: Arc<Self>) {
-        let mut ticks = tokio::time::interval(self.section.reload_interval.as_duration());
+        let interval = self.section.reload_interval.as_duration();
+        let mut ticks = tokio::time::interval(interval);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         // Digest of the last content, so that a file that cannot be used is reported once.
         let mut last_digest = self.first_digest;
         let mut is_readable = true;
         loop {
             ticks.tick().await;
-            let files = match SecurityFiles::read(&self.section).await {
-                Ok(files) => files,
+            let read = || async {
+                let files = SecurityFiles::read(&self.section).await?;
+                Ok::<_, SecurityFileError>((files.digest(), files))
+            };
+            let read = read_settled(last_digest, interval.min(MAX_SETTLE_INTERVAL), read);
+            let (digest, files) = match read.await {
+                Ok(read) => read,
                 Err(error) => {
                     if std::mem::take(&mut is_readable) {
                         tracing::warn!(%error, "could not read the gRPC credentials; the earlier ones stay in force");
@@ -95,7 +104,6 @@ impl GrpcSecurity {
                 }
             };
             is_readable = true;
-            let digest = files.digest();
             if digest == std::mem::replace(&mut last_digest, digest) {
                 continue;
             }
@@ -116,6 +124,31 @@ impl GrpcSecurity {
     fn loaded(&self) -> Arc<LoadedSecurity> {
         Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner))
     }
+}
+
+/// Reads until the content is known, or two reads in a row are equal.
+///
+/// A file that is just being written may be empty or end early, and a list of identities that ends early is valid: it
+/// would refuse callers.
+async fn read_settled<C, E, F>(
+    known_digest: Sha256Digest,
+    interval: Duration,
+    // Not an async closure: a task that borrows for one could not move between threads.
+    read: impl Fn() -> F,
+) -> Result<(Sha256Digest, C), E>
+where
+    F: Future<Output = Result<(Sha256Digest, C), E>>,
+{
+    let (mut last_digest, mut content) = read().await?;
+    while last_digest != known_digest {
+        tokio::time::sleep(interval).await;
+        let before = last_digest;
+        (last_digest, content) = read().await?;
+        if last_digest == before {
+            break;
+        }
+    }
+    Ok((last_digest, content))
 }
 
 /// Contents of the files, before they are parsed.
@@ -256,5 +289,34 @@ fn file_error(
         field,
         path: path.into().display().to_string(),
         problem: problem.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    /// Reads these contents one after the other; the last digest is that of the content in force.
+    async fn settle(known: &str, contents: &[&'static str]) -> (&'static str, usize) {
+        let reads = Cell::new(0);
+        let known = Sha256Digest::of(known.as_bytes());
+        let settled = read_settled(known, MAX_SETTLE_INTERVAL, || async {
+            let content = contents[reads.get()];
+            reads.set(reads.get() + 1);
+            Ok::<_, SecurityFileError>((Sha256Digest::of(content.as_bytes()), content))
+        });
+        let (digest, content) = settled.await.unwrap();
+        assert_eq!(digest, Sha256Digest::of(content.as_bytes()));
+        (content, reads.get())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn files_that_are_being_written_are_read_again_until_they_stay_the_same() {
+        let contents = ["", "[[identity]]\nname", "whole", "whole"];
+        assert_eq!(settle("old", &contents).await, ("whole", 4));
+        assert_eq!(settle("old", &["", "old"]).await, ("old", 2));
+        assert_eq!(settle("old", &["old"]).await, ("old", 1));
     }
 }

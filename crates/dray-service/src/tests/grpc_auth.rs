@@ -40,9 +40,16 @@ impl SecuredFiles {
         self.folder.path().join(name)
     }
 
+    /// Replaces a file as a whole: a reader finds the former content or this one.
+    fn replace(&self, name: &str, content: &str) {
+        let new = self.path("new");
+        std::fs::write(&new, content).unwrap();
+        std::fs::rename(new, self.path(name)).unwrap();
+    }
+
     fn write_server(&self, certificate: &IssuedCertificate) {
-        std::fs::write(self.path("tls.key"), &certificate.private_key).unwrap();
-        std::fs::write(self.path("tls.crt"), &certificate.certificate).unwrap();
+        self.replace("tls.key", &certificate.private_key);
+        self.replace("tls.crt", &certificate.certificate);
     }
 
     /// A caller of `acme` with a token and a name in a certificate, and one of `other` with every scope.
@@ -54,7 +61,7 @@ impl SecuredFiles {
             Sha256Digest::of(token.as_bytes()).to_hex(),
             Sha256Digest::of(b"a-token-of-other").to_hex(),
         );
-        std::fs::write(self.path("identities.toml"), text).unwrap();
+        self.replace("identities.toml", &text);
     }
 
     /// A host whose endpoint has TLS and identifies its callers.
@@ -399,7 +406,7 @@ async fn changed_files_are_used_without_a_restart() {
     };
     assert!(works(&old).await && !works(&new).await);
     // An invalid file is ignored.
-    std::fs::write(files.path("identities.toml"), "[[identity]]\n").unwrap();
+    files.replace("identities.toml", "[[identity]]\n");
     let next = Authority::new().unwrap();
     files.write_server(&next.issue(&["localhost"], false).unwrap());
     assert!(works(&old).await);

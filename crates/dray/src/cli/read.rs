@@ -9,8 +9,9 @@ use clap::builder::{OsStringValueParser, TypedValueParser as _};
 /// `dray read`
 #[derive(Debug, Args)]
 pub(crate) struct ReadArgs {
-    /// Files, directories (the regular files in them and below), http(s) URLs (fetched by the egress-fetcher), or
-    /// `artifact:SHA256` for stored files. Write `--` before a name that begins with a dash.
+    /// Files, directories (the regular files in them and below), http(s) URLs (fetched by the egress-fetcher),
+    /// `artifact:SHA256` for stored files, or `-` for standard input. Write `--` before a name that begins with a dash,
+    /// and `./-` for a file of that name.
     #[arg(
         value_name = "FILE|DIR|URL|ARTIFACT",
         required = true,

@@ -275,6 +275,14 @@ fn undelivered_remarks(report: &v1::DeliveryReport) -> Vec<String> {
             count - shown
         ));
     }
+    let lacks_account =
+        |file: &v1::DeliveredFile| file.failure() == Some(v1::DeliveryErrorKind::NoAccount);
+    if report.files.iter().any(lacks_account) {
+        lines.push(
+            "Check the name of the platform, and configure an account in `platform-delivery.accounts` (docs/platforms/)."
+                .to_owned(),
+        );
+    }
     if count == 0 && report.notice.is_empty() {
         lines.push(format!(
             "Nothing was delivered; `dray receipts {}` has the receipt.",
@@ -403,6 +411,17 @@ mod tests {
         assert_eq!(
             undelivered_remarks(&report(&files, "⚠️ Couldn't deliver: a.")),
             ["2 of 5 did not arrive; the lines above say why."]
+        );
+    }
+
+    #[test]
+    fn a_platform_without_an_account_gets_what_to_do() {
+        let mut rejected = report(&[FileState::Rejected], "");
+        rejected.files[0].set_failure(v1::DeliveryErrorKind::NoAccount);
+        let lines = undelivered_remarks(&rejected);
+        assert!(
+            lines[1].contains("`platform-delivery.accounts`"),
+            "{lines:?}"
         );
     }
 

@@ -27,7 +27,7 @@ use serde_json::{Value, json};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use self::spool::spool_content;
+use self::spool::{spool_content, spool_stdin};
 use self::targets::{DocumentLocation, ReadTarget};
 use self::view::refusal_fault;
 use crate::cli::{ClassifyArgs, GlobalOptions, ReadArgs, ReadLimitArgs, ReadLocation};
@@ -137,7 +137,7 @@ impl ReadRun<'_> {
         .tidied();
         let file = match &target.source {
             DocumentLocation::Path => None,
-            DocumentLocation::Url | DocumentLocation::Artifact(_) => tokio::select! {
+            _ => tokio::select! {
                 fetched = fetch_document(self.global, read, target) => match fetched {
                     Ok(fetched) => Some(fetched),
                     // A refused document has a record, as a refused file has.
@@ -408,16 +408,15 @@ async fn fetch_document(
     let (policy, _) = read_policy(&read.limits);
     let most = policy.max_file_bytes;
     let system = match target.source {
-        DocumentLocation::Artifact(_) => SystemConnection::open_store(global).await?,
-        DocumentLocation::Path | DocumentLocation::Url => {
-            SystemConnection::open(global, &[EgressFetcher::NAME]).await?
+        DocumentLocation::StandardInput => {
+            return Ok(("stdin".to_owned(), spool_stdin(most).await?));
         }
+        DocumentLocation::Artifact(_) => SystemConnection::open_store(global).await?,
+        _ => SystemConnection::open(global, &[EgressFetcher::NAME]).await?,
     };
     let brought = match &target.source {
         DocumentLocation::Artifact(sha256) => stored_document(&system, sha256, most).await,
-        DocumentLocation::Path | DocumentLocation::Url => {
-            external_document(global, &system, &target.what, most).await
-        }
+        _ => external_document(global, &system, &target.what, most).await,
     };
     system.close().await;
     brought

@@ -153,6 +153,16 @@ fn explain_failure(failure: CommandFailure, sandbox: &str, removes: bool) -> Com
             format!("The sandbox {sandbox} cannot be reached right now."),
             "Check that what runs it (an engine, a host) is up and that this user may use it.",
         ),
+        "tool_missing" => (
+            format!("The sandbox {sandbox} lacks a program that this needs, or runs no commands."),
+            "Check that a login there runs commands, for a host with `ssh HOST true`; `dray sandbox probe` shows what \
+             was found.",
+        ),
+        "deadline" | "timeout" => (
+            format!("The sandbox {sandbox} did not respond in time."),
+            "Check that its shell responds, for a host with `ssh HOST true`; a slow transfer gets more time with \
+             --timeout.",
+        ),
         "is_directory" if removes => (
             fault.message.clone(),
             "Add --recursive to remove it with what is in it.",
@@ -416,6 +426,24 @@ mod tests {
             let fault = Fault::new(FaultCode::Unavailable, "m").detail(detail);
             let said = explain_failure(fault.into(), "docker:w\u{1b}eb", false).to_string();
             assert!(said.contains(" docker:w?eb "), "{said}");
+        }
+    }
+
+    #[test]
+    fn a_host_that_runs_no_commands_or_hangs_is_named_with_what_to_check() {
+        for (detail, said) in [
+            ("tool_missing", "runs no commands"),
+            ("deadline", "did not respond in time"),
+            ("timeout", "did not respond in time"),
+        ] {
+            let fault = Fault::new(FaultCode::Unavailable, "text").detail(detail);
+            let CommandFailure::Fault(fault) = explain_failure(fault.into(), "ssh:host", false)
+            else {
+                panic!("{detail} is a fault");
+            };
+            assert!(fault.message.contains("sandbox ssh:host"), "{fault:?}");
+            assert!(fault.message.contains(said), "{fault:?}");
+            assert!(fault.advice.contains("`ssh HOST true`"), "{fault:?}");
         }
     }
 

@@ -1,6 +1,8 @@
 //! `dray topology`: the streams and consumers that the NATS server needs before services start.
 
 use dray_bus::Topology as Wanted;
+use dray_bus::error::TransportError;
+use dray_types::ErrorChain;
 use serde_json::json;
 
 use crate::cli::{GlobalOptions, TopologyCommand};
@@ -17,9 +19,8 @@ pub(crate) async fn run(
     let wanted =
         Wanted::new(size.replicas, size.store_size.as_u64()).with_publishers(&size.publishers);
     let unreachable = |error: dray_bus::TopologyError| CommandFailure::Unreachable {
-        what: dray_service::host::ErrorChain(&error).to_string(),
-        advice: "Use an identity that may manage streams and consumers, and check the server."
-            .to_owned(),
+        what: ErrorChain(&error).to_string(),
+        advice: failure_advice(&error.source).to_owned(),
     };
     let mismatches = match topology {
         TopologyCommand::Apply { .. } => system.bus.apply_topology(&wanted).await,
@@ -46,5 +47,54 @@ pub(crate) async fn run(
         Ok(())
     } else {
         Err(CommandFailure::Reported)
+    }
+}
+
+/// Words of the client of NATS about a server that does not answer for JetStream.
+const MISSING_JETSTREAM: &str = "requested JetStream resource does not exist";
+const JETSTREAM_ADVICE: &str = "Check that the server runs with JetStream (`nats-server -js`), and that this identity may use it.";
+
+/// What to do about a stream or consumer that could not be read or changed.
+fn failure_advice(error: &TransportError) -> &'static str {
+    match error {
+        // A server without JetStream has no responder for the request, which its client reports in this way.
+        TransportError::Other(source)
+            if ErrorChain(source.as_ref())
+                .to_string()
+                .contains(MISSING_JETSTREAM) =>
+        {
+            JETSTREAM_ADVICE
+        }
+        TransportError::Denied(_) => "Use an identity that may manage streams and consumers.",
+        // What the server itself refuses, such as another kind of storage.
+        TransportError::Other(_) => {
+            "Do what the server says. Where a stream or consumer of another program has the name, move or delete it, or use \
+             another account."
+        }
+        TransportError::Full => "Give the account more JetStream storage.",
+        TransportError::TimedOut | TransportError::Disconnected | TransportError::NoResponders => {
+            JETSTREAM_ADVICE
+        }
+        TransportError::TooLarge { .. }
+        | TransportError::NotProvisioned(_)
+        | TransportError::WrongRevision
+        | TransportError::Header(_) => "Run the command again, and check the server.",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_of_the_server_is_not_taken_for_a_missing_permission() {
+        let storage = "stream configuration update can not change storage type";
+        let refused = failure_advice(&TransportError::Other(storage.into()));
+        assert!(refused.contains("another program") && !refused.contains("identity"));
+        let denied = failure_advice(&TransportError::Denied("$JS.API".to_owned()));
+        assert!(denied.contains("identity that may manage"));
+        let missing = format!("request error: {MISSING_JETSTREAM}");
+        let missing = failure_advice(&TransportError::Other(missing.into()));
+        assert!(missing.contains("nats-server -js"));
     }
 }

@@ -25,7 +25,18 @@ securityContext:
 {{- end }}
 
 {{- define "drayage.image" -}}
+{{- if .Values.image.digest -}}
+{{ .Values.image.repository }}@{{ .Values.image.digest }}
+{{- else -}}
 {{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
+{{- end -}}
+{{- end }}
+
+{{/* Kubernetes accepts the other objects of a release first, and then refuses such an autoscaler. */}}
+{{- define "drayage.checkReplicas" -}}
+{{- if gt (int .section.minReplicas) (int .section.maxReplicas) -}}
+{{- fail (printf "%s.minReplicas is above %s.maxReplicas" .name .name) -}}
+{{- end -}}
 {{- end }}
 
 {{/* Image, and how it is pulled where the values say so. */}}

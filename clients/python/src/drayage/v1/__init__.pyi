@@ -665,7 +665,9 @@ class SandboxEntry(Message):
     """What it is."""
     change_marker: _str
     """Text that differs once a regular file was written, renamed over or given other attributes: its device, its inode and its `ctime`, as far as the backend knows them. Opaque, only compared; empty unless it was requested."""
-    def __init__(self, *, path: _bytes | None = ..., real_path: _bytes | None = ..., kind: _str | None = ..., size: _int | None = ..., mode: _int | None = ..., uid: _int | None = ..., gid: _int | None = ..., mtime_ns: _int | None = ..., link_target: _bytes | None = ..., sha256: _bytes | None = ..., kind_code: SandboxEntryKind | None = ..., change_marker: _str | None = ...) -> None: ...
+    made_directories: _int
+    """Directories of the request that exist now; only in a reply to `MakeDirectory` with `further_paths`, 0 elsewhere."""
+    def __init__(self, *, path: _bytes | None = ..., real_path: _bytes | None = ..., kind: _str | None = ..., size: _int | None = ..., mode: _int | None = ..., uid: _int | None = ..., gid: _int | None = ..., mtime_ns: _int | None = ..., link_target: _bytes | None = ..., sha256: _bytes | None = ..., kind_code: SandboxEntryKind | None = ..., change_marker: _str | None = ..., made_directories: _int | None = ...) -> None: ...
 
 class ListSandboxRequest(Message):
     """Which directory."""
@@ -800,14 +802,18 @@ class PlacedFile(Message):
     def __init__(self, *, path: _bytes | None = ..., size: _int | None = ..., sha256: _bytes | None = ..., renamed: _bool | None = ..., existed: _bool | None = ..., receipt: TransferReceipt | None = ...) -> None: ...
 
 class MakeSandboxDirectoryRequest(Message):
-    """Which directory to make."""
+    """Which directories to make, with their missing parents."""
     @property
     def sandbox(self) -> SandboxRef:
         """The sandbox."""
         ...
     path: _bytes
     """The path, written as in `StatSandboxRequest`."""
-    def __init__(self, *, sandbox: SandboxRef | None = ..., path: _bytes | None = ...) -> None: ...
+    @property
+    def further_paths(self) -> RepeatedScalarFieldContainer[_bytes]:
+        """More directories, at most 9999. Those below `path` are made together, with a few requests of the sandbox. An older service ignores them; then `made_directories` of the reply is 0."""
+        ...
+    def __init__(self, *, sandbox: SandboxRef | None = ..., path: _bytes | None = ..., further_paths: Iterable[_bytes] | None = ...) -> None: ...
 
 class RemoveSandboxPathRequest(Message):
     """What to remove."""

@@ -17,6 +17,7 @@ pub(super) enum DocumentLocation {
     Path,
     Url,
     Artifact(Sha256Digest),
+    StandardInput,
 }
 
 impl DocumentLocation {
@@ -29,6 +30,9 @@ impl DocumentLocation {
         });
         if is_url {
             return Self::Url;
+        }
+        if what == "-" {
+            return Self::StandardInput;
         }
         let digest = what.strip_prefix("artifact:").unwrap_or(what);
         match digest.parse() {
@@ -59,11 +63,15 @@ pub(super) struct ReadTarget {
 ///
 /// # Errors
 ///
-/// When a directory cannot be listed or has too many files.
+/// When a directory cannot be listed or has too many files, or standard input is named twice.
 pub(super) fn expand_arguments(
     arguments: &[String],
     primary: Option<&Path>,
 ) -> Result<Vec<ReadTarget>, CommandFailure> {
+    if arguments.iter().filter(|what| *what == "-").count() > 1 {
+        let text = "standard input (`-`) can be read only once";
+        return Err(CommandFailure::Usage(text.to_owned()));
+    }
     let mut targets = Vec::new();
     for what in arguments {
         let source = DocumentLocation::of(what, primary);
@@ -79,7 +87,7 @@ pub(super) fn expand_arguments(
         } else {
             let folder = match source {
                 DocumentLocation::Path => parent_directory(Path::new(what)),
-                DocumentLocation::Url | DocumentLocation::Artifact(_) => None,
+                _ => None,
             };
             targets.push(ReadTarget {
                 what: what.clone(),

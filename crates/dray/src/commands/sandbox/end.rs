@@ -3,11 +3,12 @@
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use dray_presentation::name;
 use dray_proto::NamedCode as _;
 use dray_proto::v1::{self, SandboxEntryKind};
-use dray_sandbox_transfer::direct::{DirectSandbox, ListedFile, Tree};
+use dray_sandbox_transfer::direct::{DirectSandbox, ListedFile, Tree, directory_batches};
 use dray_types::{Fault, FaultCode};
 
 use super::{CALL_TIMEOUT, MAX_SHOWN_CHARACTERS, call_service, sandbox_ref};
@@ -19,6 +20,12 @@ const MAX_SERVED_DEPTH: u32 = 64;
 const MAX_SERVED_ENTRIES: u32 = 10_000;
 /// Most entries of a complete directory, as without a running system.
 const MAX_TREE_ENTRIES: usize = 100_000;
+
+/// Directories and bytes of their paths in one request to make them; the service takes 10,000, and a message 1 MiB.
+const MAX_BATCH_DIRECTORIES: usize = 1000;
+const MAX_BATCH_BYTES: usize = 512 * 1024;
+/// Timeout of such a request: some backends make each directory by a call of their provider.
+const DIRECTORIES_TIMEOUT: Duration = Duration::from_mins(10);
 
 /// One end of a copy. All of its paths are bytes.
 pub(super) enum CopyEndpoint<'a> {
@@ -92,17 +99,47 @@ impl CopyEndpoint<'_> {
             }
             Self::Direct(sandbox) => sandbox.make_directories(paths).await?,
             Self::Served(system, sandbox) => {
-                for path in paths {
-                    let request = v1::MakeSandboxDirectoryRequest {
-                        sandbox: Some(sandbox_ref(sandbox)),
-                        path: path.clone(),
-                    };
-                    call_service(system, CALL_TIMEOUT, &request).await?;
-                }
+                let call = async |request: v1::MakeSandboxDirectoryRequest| {
+                    call_service(system, DIRECTORIES_TIMEOUT, &request).await
+                };
+                make_served_directories(sandbox, paths, call).await?;
             }
         }
         Ok(())
     }
+}
+
+/// Makes directories by `call`, which sends a request to the service: many with each request, or one where the service
+/// is older and makes only the first.
+async fn make_served_directories(
+    sandbox: &str,
+    paths: &[Vec<u8>],
+    call: impl AsyncFn(v1::MakeSandboxDirectoryRequest) -> Result<v1::SandboxEntry, CommandFailure>,
+) -> Result<(), CommandFailure> {
+    let request = |path, further_paths| v1::MakeSandboxDirectoryRequest {
+        sandbox: Some(sandbox_ref(sandbox)),
+        path,
+        further_paths,
+    };
+    let mut is_older_service = false;
+    for batch in directory_batches(paths, MAX_BATCH_DIRECTORIES, MAX_BATCH_BYTES) {
+        let mut batch = batch.into_iter();
+        let first = batch.next().unwrap_or_default();
+        let further: Vec<Vec<u8>> = batch.collect();
+        let sent = if is_older_service {
+            Vec::new()
+        } else {
+            further.clone()
+        };
+        let made = call(request(first, sent)).await?;
+        is_older_service |= !further.is_empty() && made.made_directories == 0;
+        if is_older_service {
+            for path in further {
+                call(request(path, Vec::new())).await?;
+            }
+        }
+    }
+    Ok(())
 }
 
 /// A path of this machine; any bytes are valid.
@@ -265,5 +302,57 @@ pub(super) async fn check_directory(
             "{} is not a directory; several things need one, and `/` at its end makes it",
             super::path_text(path)
         ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use super::*;
+
+    /// The requests for these directories, each as its paths, of a service that reads further paths or does not.
+    async fn requests(paths: &[Vec<u8>], reads_further_paths: bool) -> Vec<Vec<Vec<u8>>> {
+        let requests = RefCell::new(Vec::new());
+        let call = async |request: v1::MakeSandboxDirectoryRequest| {
+            let further = request.further_paths;
+            let made = if reads_further_paths && !further.is_empty() {
+                u32::try_from(1 + further.len()).unwrap()
+            } else {
+                0
+            };
+            requests
+                .borrow_mut()
+                .push([vec![request.path], further].concat());
+            Ok(v1::SandboxEntry {
+                made_directories: made,
+                ..v1::SandboxEntry::default()
+            })
+        };
+        make_served_directories("docker:web", paths, call)
+            .await
+            .unwrap();
+        requests.into_inner()
+    }
+
+    #[tokio::test]
+    async fn many_directories_are_one_request_and_an_older_service_gets_one_for_each() {
+        let below = (0..420).map(|number| format!("tree/{number}").into_bytes());
+        let paths: Vec<Vec<u8>> = [b"tree".to_vec()].into_iter().chain(below).collect();
+        assert_eq!(requests(&paths, true).await, [paths.clone()]);
+        let older = requests(&paths, false).await;
+        assert_eq!(older.len(), 421);
+        assert!(older[1..].iter().all(|request| request.len() == 1));
+        assert_eq!(requests(&paths[..1], true).await, [[b"tree".to_vec()]]);
+        let long: Vec<Vec<u8>> = (0..3000)
+            .map(|number| format!("tree/{number}").into_bytes())
+            .collect();
+        let long = [vec![b"tree".to_vec()], long].concat();
+        let new = requests(&long, true).await;
+        assert_eq!(new.len(), 4);
+        assert!(new.iter().all(|request| request[0] == b"tree"));
+        // After the first reply, an older service gets no path that it would ignore.
+        let older = requests(&long, false).await;
+        assert!(older[1..].iter().all(|request| request.len() == 1));
     }
 }

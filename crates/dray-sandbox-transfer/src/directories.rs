@@ -4,10 +4,9 @@ use std::collections::HashMap;
 
 use dray_sandbox::{ErrorKind, FileKind, SandboxPath};
 use dray_transfer_engine::policy::TransferDirection;
-use dray_types::Fault;
 
-use super::DirectSandbox;
 use crate::error::Error;
+use crate::service::OpenedSandbox;
 
 /// From this number of directories on, a listing is cheaper than to look each of them up.
 const MIN_LISTED_DIRECTORIES: usize = 4;
@@ -16,13 +15,42 @@ const MAX_DEPTH: u32 = 64;
 /// Entries of the first directory that are listed. In a larger one each directory is looked up by itself.
 const MAX_LISTED_ENTRIES: usize = 20_000;
 
-impl DirectSandbox {
+/// Splits directories into requests of limited size. Each request begins with the root of its first tree, so that the
+/// rest is made as a part of that tree; a root that is in several requests is made once.
+pub fn directory_batches(
+    paths: &[Vec<u8>],
+    max_paths: usize,
+    max_bytes: usize,
+) -> Vec<Vec<Vec<u8>>> {
+    let mut batches: Vec<Vec<Vec<u8>>> = Vec::new();
+    let mut root: Option<&Vec<u8>> = None;
+    let mut size = 0;
+    for path in paths {
+        let parent_root = root.filter(|root| relative_name(root, path).is_some());
+        if parent_root.is_none() {
+            root = Some(path);
+        }
+        let fits = |batch: &Vec<Vec<u8>>| batch.len() < max_paths && size + path.len() <= max_bytes;
+        if !batches.last().is_some_and(fits) {
+            let first: Vec<Vec<u8>> = parent_root.into_iter().cloned().collect();
+            size = first.iter().map(Vec::len).sum();
+            batches.push(first);
+        }
+        size += path.len();
+        if let Some(batch) = batches.last_mut() {
+            batch.push(path.clone());
+        }
+    }
+    batches
+}
+
+impl OpenedSandbox {
     /// Makes directories and their missing parents. Existing ones count as made. Those of a tree come after its root.
     ///
     /// # Errors
     ///
-    /// The faults of the service. Directories before the failure may have been made.
-    pub async fn make_directories(&self, paths: &[Vec<u8>]) -> Result<(), Fault> {
+    /// A failure of the sandbox, or a path that policy refuses. Directories before the failure may have been made.
+    pub(crate) async fn make_directories(&self, paths: &[Vec<u8>]) -> Result<(), Error> {
         let mut rest = paths;
         while let Some((root, others)) = rest.split_first() {
             let inside = |path: &&Vec<u8>| relative_name(root, path).is_some();
@@ -35,8 +63,8 @@ impl DirectSandbox {
     }
 
     async fn make_tree(&self, root: &[u8], tree: &[Vec<u8>]) -> Result<(), Error> {
-        let (engine, policy) = (&self.opened.engine, &self.opened.policy);
-        let typed = self.opened.path(root)?;
+        let (engine, policy) = (&self.engine, &self.policy);
+        let typed = self.path(root)?;
         let root_path = engine.make_directory(policy, &typed).await?;
         let known = if tree.len() < MIN_LISTED_DIRECTORIES {
             None
@@ -47,10 +75,9 @@ impl DirectSandbox {
         for path in tree {
             let name = relative_name(root, path).unwrap_or_default();
             let below = SandboxPath::new([root_path.as_bytes(), b"/", name].concat())?;
-            match known
-                .as_ref()
-                .map(|known| placement(known, &root_path, &below))
-            {
+            // A caller can write `..`: the listing shows no links outside of the root.
+            let listed = known.as_ref().filter(|_| below.is_beneath(&root_path));
+            match listed.map(|known| placement(known, &root_path, &below)) {
                 Some(PlaceState::Exists) => {}
                 Some(PlaceState::Free) => {
                     policy
@@ -60,9 +87,7 @@ impl DirectSandbox {
                 }
                 // A link may lead elsewhere, so the engine resolves it and checks the result.
                 Some(PlaceState::Blocked) | None => {
-                    engine
-                        .make_directory(policy, &self.opened.path(path)?)
-                        .await?;
+                    engine.make_directory(policy, &self.path(path)?).await?;
                 }
             }
         }
@@ -95,7 +120,7 @@ impl DirectSandbox {
         &self,
         directory: &SandboxPath,
     ) -> Result<Option<HashMap<SandboxPath, FileKind>>, Error> {
-        let sandbox = self.opened.engine.sandbox();
+        let sandbox = self.engine.sandbox();
         let listing = sandbox
             .list(directory, MAX_DEPTH, MAX_LISTED_ENTRIES)
             .await?;
@@ -162,6 +187,24 @@ mod tests {
 
     fn path(text: &str) -> SandboxPath {
         SandboxPath::new(text).unwrap()
+    }
+
+    #[test]
+    fn every_request_begins_with_the_root_of_its_tree() {
+        let paths = ["r", "r/a", "r/b", "r/b/c", "s", "s/d"].map(|path| path.as_bytes().to_vec());
+        let batches = |max_paths, max_bytes| {
+            let batches = directory_batches(&paths, max_paths, max_bytes).into_iter();
+            let text = |path: Vec<u8>| String::from_utf8(path).unwrap();
+            batches
+                .map(|batch| batch.into_iter().map(text).collect::<Vec<_>>().join(" "))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(batches(100, 1000), ["r r/a r/b r/b/c s s/d"]);
+        assert_eq!(batches(3, 1000), ["r r/a r/b", "r r/b/c s", "s s/d"]);
+        assert_eq!(batches(100, 7), ["r r/a r/b", "r r/b/c s", "s s/d"]);
+        // A path above the limit still goes, alone with its root.
+        assert_eq!(batches(100, 1).len(), 6);
+        assert!(directory_batches(&[], 3, 1000).is_empty());
     }
 
     #[test]
