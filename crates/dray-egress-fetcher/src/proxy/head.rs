@@ -4,6 +4,7 @@
 //! lines, and everything that two recipients could frame differently (`Transfer-Encoding` with `Content-Length`, several
 //! lengths, other codings than `chunked`). Pure: the target is still text here, and its host is not judged.
 
+use dray_guard::ruleset::overrides::METHOD_OVERRIDE_FIELDS;
 use dray_guard::{CanonicalUrl, Code};
 use http::header::{
     CONTENT_LENGTH, HOST, HeaderName, HeaderValue, PROXY_AUTHORIZATION, TRANSFER_ENCODING, UPGRADE,
@@ -16,13 +17,6 @@ const WEBSOCKET_KEY_LENGTH: usize = 24;
 pub const MAX_HEAD_BYTES: usize = 32 * 1024;
 /// Most header fields of a request.
 pub const MAX_FIELDS: usize = 100;
-
-/// Fields by which a request names another method than its request line, for servers that obey them.
-const METHOD_OVERRIDE_FIELDS: [&str; 3] = [
-    "x-http-method",
-    "x-http-method-override",
-    "x-method-override",
-];
 
 /// The methods that fields name in place of that of the request line, in capitals, as most servers read them.
 pub fn overridden_methods(fields: &HeaderMap) -> impl Iterator<Item = String> {

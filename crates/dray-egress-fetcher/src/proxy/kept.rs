@@ -13,6 +13,7 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use dray_guard::RuleDecision;
+use dray_guard::ruleset::overrides::methods_in_query;
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use http::header::{
@@ -312,7 +313,10 @@ impl KeptExchange<'_> {
 /// Whether the effect of a request is that of one, however often it is sent. One that names another method counts as that
 /// method, which may be any.
 fn is_idempotent(head: &http::request::Parts) -> bool {
-    head.method.is_idempotent() && overridden_methods(&head.headers).next().is_none()
+    let query = head.uri.query().unwrap_or_default();
+    head.method.is_idempotent()
+        && overridden_methods(&head.headers).next().is_none()
+        && methods_in_query(query).next().is_none()
 }
 
 /// Ends when the client has closed its side. Bytes that it sends meanwhile are kept and end the tunnel later.
