@@ -29,14 +29,18 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 
 use super::body::LimitedBody;
 use super::client::ClientStream;
-use super::forward::{check_response, client_builder, remove_hop_fields, unify_length};
 use super::head::{ProxyRequest, RequestFraming, overridden_methods};
 use super::meter::{ByteCounts, ByteLimits, StreamQuota, TargetStream};
 use super::refusal::{ConnectionEnd, ProxyRefusal};
+use super::response::{check_response, client_builder, remove_hop_fields, unify_length};
 use crate::dial::Io;
 use crate::error::FetchPhase;
 use crate::head::{BodyFraming, body_framing};
 use crate::wire::{InterimIo, InterimRestart};
+
+mod single;
+
+pub use single::{ExchangeEnd, exchange_once};
 
 /// Most bytes of a request body that keeps its tunnel: it is read before the request is sent.
 const MAX_KEPT_BODY_BYTES: u64 = 64 * 1024;
