@@ -15,7 +15,7 @@ use http::header::{
     CACHE_CONTROL, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, EXPECT, HOST, HeaderName, HeaderValue,
     RETRY_AFTER, UPGRADE,
 };
-use http::{Request, Response, Uri};
+use http::{Request, Response, StatusCode, Uri};
 use http_body_util::{Either, Full};
 use hyper::body::Incoming;
 use hyper::client::conn::http1::SendRequest;
@@ -201,11 +201,19 @@ where
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .take();
-        async move { Ok::<_, Infallible>(answer(pending, request, check).await) }
+        async move {
+            let mut response = answer(pending, request, check).await;
+            if response.status() != StatusCode::SWITCHING_PROTOCOLS {
+                // One request for each judged target.
+                let close = HeaderValue::from_static("close");
+                response.headers_mut().insert(CONNECTION, close);
+            }
+            Ok::<_, Infallible>(response)
+        }
     });
     let serving = hyper::server::conn::http1::Builder::new()
-        // One request for each judged target.
-        .keep_alive(false)
+        // Without keep-alive hyper adds `close` to the `Connection` of a 101 too, which strict clients refuse.
+        .keep_alive(check.wants_websocket)
         .auto_date_header(false)
         .max_headers(MAX_FIELDS)
         .max_buf_size(MAX_HEAD_BYTES.max(BUFFER_BYTES))
@@ -265,7 +273,7 @@ async fn answer(
     let (mut parts, body) = response.into_parts();
     // Ambiguous framing is refused as in a fetch, and so is another protocol than the one that was asked for.
     let framing = body_framing(parts.version, &parts.headers);
-    let is_upgrade = parts.status == http::StatusCode::SWITCHING_PROTOCOLS;
+    let is_upgrade = parts.status == StatusCode::SWITCHING_PROTOCOLS;
     let is_agreed = check.wants_websocket && websocket::is_agreement(&parts.headers);
     let framing = match framing {
         Ok(framing) if !is_upgrade || is_agreed => framing,
