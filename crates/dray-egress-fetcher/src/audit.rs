@@ -31,6 +31,8 @@ pub use connection::{AuditedConnection, ProxyProtocol, TunnelAuditor};
 pub use queue::AuditQueue;
 pub use replay::replay_event;
 
+use queue::QueueOutcome;
+
 /// Longest wait for the acknowledgement of the stream.
 pub const PUBLISH_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -86,8 +88,8 @@ impl Auditor {
         }
     }
 
-    /// Logs the event as one line and returns it.
-    fn note(&self, meta: &Meta, record: &FetchRecord) -> v1::EgressAudit {
+    /// Logs the event as one line and returns it, with the result for the file.
+    fn note(&self, meta: &Meta, record: &FetchRecord) -> (v1::EgressAudit, QueueOutcome) {
         let inner = &self.inner;
         let event = event::audit_event(
             meta,
@@ -98,26 +100,31 @@ impl Auditor {
         );
         let audit = line::event_text(&event);
         tracing::info!(target: "dray_egress_fetcher::audit", audit, "fetched");
-        self.record_in_places(&event, &audit);
-        event
+        let outcome = self.record_in_places(&event, &audit);
+        (event, outcome)
     }
 
-    /// Hands the event, of which `text` is the JSON, to every place beside log and stream.
-    fn record_in_places(&self, event: &v1::EgressAudit, text: &str) {
+    /// Hands the event, of which `text` is the JSON, to every place beside log and stream. Returns the result for the
+    /// file; [`QueueOutcome::LeftOut`] without one.
+    fn record_in_places(&self, event: &v1::EgressAudit, text: &str) -> QueueOutcome {
+        let mut of_file = QueueOutcome::LeftOut;
         for place in &self.inner.places {
-            place.record(event, text);
-        }
-    }
-
-    /// Waits at most [`PUBLISH_TIMEOUT`] until the file has every event so far. A process that is killed loses what its
-    /// queue holds, and not what the kernel has.
-    async fn flush_file(&self) {
-        for place in &self.inner.places {
-            // A full queue or a slow disk costs the line; log and stream have the event too.
+            let outcome = place.record(event, text);
             if place.is_file() {
-                place.flushed(PUBLISH_TIMEOUT).await;
+                of_file = outcome;
             }
         }
+        of_file
+    }
+
+    /// Waits at most [`PUBLISH_TIMEOUT`] until the file has every event so far, and returns whether it has. A process that
+    /// is killed loses what its queue holds, and not what the kernel has.
+    async fn flush_file(&self) -> bool {
+        let mut has_all = true;
+        for place in self.inner.places.iter().filter(|place| place.is_file()) {
+            has_all &= place.flushed(PUBLISH_TIMEOUT).await;
+        }
+        has_all
     }
 
     /// Begins to publish. Where the stream does not acknowledge immediately, a task of the service continues, so that it
@@ -197,14 +204,15 @@ pub struct AuditedFetch {
 
 impl AuditedFetch {
     /// Writes the line, publishes the event, and waits at most `timeout` for that. Returns whether it is known to be
-    /// published; publishing continues afterwards.
+    /// published, and was not dropped from the file; publishing continues afterwards.
     ///
-    /// With `required`, a stored file whose event is not known to be published counts as one that could not be
+    /// With `required`, a stored file whose event is not known to be recorded counts as one that could not be
     /// stored. A further line and event say so.
     pub async fn finish(mut self, timeout: Duration, required: bool) -> bool {
         // The line comes first: it is the record when the stream cannot be reached.
-        let published = self.record_once().wait(timeout).await;
-        if required && !published && self.record.end == Some(FetchEnd::Stored) {
+        let (publishing, of_file) = self.record_once();
+        let is_recorded = publishing.wait(timeout).await && of_file != QueueOutcome::Dropped;
+        if required && !is_recorded && self.record.end == Some(FetchEnd::Stored) {
             self.record.end = Some(FetchEnd::Failed {
                 code: Code::SinkFailed,
                 phase: FetchPhase::Sink,
@@ -212,17 +220,17 @@ impl AuditedFetch {
             // Not awaited: the reply is late already.
             drop(self.record_once());
         }
-        published
+        is_recorded
     }
 
     /// Writes the line. A task of the service publishes the event, so that it outlives the caller.
-    fn record_once(&mut self) -> PendingPublish {
+    fn record_once(&mut self) -> (PendingPublish, QueueOutcome) {
         // Set first, so that `drop` does not record the fetch a second time.
         self.recorded = true;
         let phase = self.record.ended().unwrap_or(FetchPhase::Policy);
         self.record.end.get_or_insert(FetchEnd::Cancelled { phase });
-        let event = self.auditor.note(&self.meta, &self.record);
-        self.auditor.spawn_publish(&self.meta, event)
+        let (event, of_file) = self.auditor.note(&self.meta, &self.record);
+        (self.auditor.spawn_publish(&self.meta, event), of_file)
     }
 }
 

@@ -93,7 +93,8 @@ pub struct Config {
     /// What fetches do with the robots.txt of hosts: `ignore`, `report` a refusal in the audit event, or `obey`. Rules
     /// of policy files can override it.
     pub robots: RobotsSetting,
-    /// Fails a fetch whose audit event could not be published.
+    /// Fails a fetch, and refuses a connection of the proxy, whose audit event could not be published, or not be
+    /// recorded in `audit_file`.
     pub audit_required: bool,
     /// Fails a fetch that returns a small file whose origin could not be recorded in the store. A fetch that stores its
     /// file always fails then. Set it where `platform-delivery.web_files` has rules.

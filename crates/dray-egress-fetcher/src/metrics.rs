@@ -165,6 +165,11 @@ impl EgressMetrics {
         counter.add(1, &[KeyValue::new("reason", reason)]);
     }
 
+    /// Counts events that the file did not take at the first attempt.
+    pub fn audit_delayed(&self, events: usize) {
+        self.counters.audit_file_delayed.add(events as u64, &[]);
+    }
+
     /// Counts an event of a question about a host.
     pub fn questioned(&self, event: &'static str) {
         let label = KeyValue::new("event", event);

@@ -27,30 +27,29 @@
 //!
 //! It looks into TLS only where the policy files say so. It speaks no HTTP/2 and follows no redirect.
 
+mod body;
+pub mod client;
 pub mod head;
 pub mod hello;
+// The fuzz targets use a part of it.
+#[cfg_attr(not(feature = "service"), allow(dead_code))]
+pub mod kept;
+pub mod meter;
+pub mod refusal;
+#[cfg_attr(not(feature = "service"), allow(dead_code))]
+mod response;
 pub mod socks;
 
 #[cfg(feature = "service")]
 pub mod authority;
 #[cfg(feature = "service")]
-mod body;
-#[cfg(feature = "service")]
-pub mod client;
-#[cfg(feature = "service")]
 mod forward;
 #[cfg(feature = "service")]
 mod intercept;
 #[cfg(feature = "service")]
-mod kept;
-#[cfg(feature = "service")]
 pub mod listener;
 #[cfg(feature = "service")]
-pub mod meter;
-#[cfg(feature = "service")]
 mod open;
-#[cfg(feature = "service")]
-pub mod refusal;
 #[cfg(feature = "service")]
 pub mod relay;
 #[cfg(feature = "service")]

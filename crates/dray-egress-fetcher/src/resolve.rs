@@ -8,10 +8,12 @@ use futures_util::future::BoxFuture;
 
 mod arrival;
 mod encrypted;
+mod health;
 mod hickory;
 mod https;
 mod name_server;
 mod question;
+mod server;
 mod servers;
 mod stream;
 

@@ -121,7 +121,7 @@ impl Service for EgressFetcher {
         }
         for queue in &self.audit_queues {
             // A disk or server that does not respond must not delay the end of the process.
-            let _ = tokio::time::timeout(PUBLISH_TIMEOUT, queue.flush()).await;
+            queue.finish(PUBLISH_TIMEOUT).await;
         }
     }
 }

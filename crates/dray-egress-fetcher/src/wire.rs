@@ -170,7 +170,6 @@ pub(crate) struct InterimRestart(Arc<AtomicBool>);
 
 impl InterimRestart {
     /// The next byte that is read begins a response.
-    #[cfg(feature = "service")]
     pub(crate) fn restart(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
@@ -186,7 +185,6 @@ impl InterimIo {
     }
 
     /// What begins its count again.
-    #[cfg(feature = "service")]
     pub(crate) fn restart_handle(&self) -> InterimRestart {
         self.restart.clone()
     }

@@ -13,6 +13,7 @@
 //! | [`pattern`] | patterns of names, hosts, paths and media types |
 //! | [`decide`] | which rule decides about a request |
 //! | [`expectation`] | checks a policy against a table of expectations |
+//! | [`overrides`] | methods that a request names beside that of its request line |
 //! | [`replay`] | what another policy would have decided |
 //!
 //! Every function is pure. The fetcher reads the files and counts.
@@ -45,6 +46,7 @@ use std::sync::Arc;
 pub mod compile;
 pub mod decide;
 pub mod expectation;
+pub mod overrides;
 pub mod pattern;
 pub mod replay;
 pub mod source;

@@ -49,6 +49,8 @@ mod socks;
 mod tar;
 #[path = "../../fuzz_targets/tunnel_request.rs"]
 mod tunnel_request;
+#[path = "../../fuzz_targets/tunnel_response.rs"]
+mod tunnel_response;
 #[path = "../../fuzz_targets/url_text.rs"]
 mod url_text;
 #[path = "../../fuzz_targets/xlsx.rs"]
@@ -65,7 +67,7 @@ use rand::{Rng as _, SeedableRng as _};
 type FuzzTarget = (&'static str, fn(&[u8]));
 
 /// Every target.
-const ALL_TARGETS: [FuzzTarget; 27] = [
+const ALL_TARGETS: [FuzzTarget; 28] = [
     ("classify", classify::run),
     ("client_hello", client_hello::run),
     ("context", context::run),
@@ -90,6 +92,7 @@ const ALL_TARGETS: [FuzzTarget; 27] = [
     ("socks", socks::run),
     ("tar", tar::run),
     ("tunnel_request", tunnel_request::run),
+    ("tunnel_response", tunnel_response::run),
     ("url_text", url_text::run),
     ("xlsx", xlsx::run),
     ("xml", xml::run),

@@ -37,7 +37,7 @@ impl AlertSeverity {
     }
 }
 
-pub(super) const ALERT_RULES: [AlertRule; 16] = [
+pub(super) const ALERT_RULES: [AlertRule; 17] = [
     AlertRule {
         name: "DrayWorkUnfinished",
         // A message leaves the stream after six hours, so an hour leaves time to act.
@@ -137,6 +137,13 @@ pub(super) const ALERT_RULES: [AlertRule; 16] = [
         hold: "0m",
         severity: AlertSeverity::Critical,
         summary: "Fetches have no audit event.",
+    },
+    AlertRule {
+        name: "DrayEgressAuditFileLoss",
+        expression: "sum(increase(dray_egress_audit_file_dropped_total[15m])) > 0",
+        hold: "0m",
+        severity: AlertSeverity::Critical,
+        summary: "Audit events are not in their file.",
     },
     AlertRule {
         name: "DrayEgressQueue",

@@ -6,6 +6,7 @@ use dray_proto::v1;
 use dray_types::{Deadline, OperationId};
 use tokio::time::Instant;
 
+use super::queue::QueueOutcome;
 use super::{Auditor, PUBLISH_TIMEOUT, event, line};
 use crate::metrics::ProxyMetrics;
 use crate::proxy::meter::ByteCounts;
@@ -127,16 +128,23 @@ impl AuditedConnection {
     }
 
     /// Records that the connection is open, before a byte is relayed. Writes the line, then waits for stream and file for at
-    /// most [`PUBLISH_TIMEOUT`]. Returns whether the event is known to be published.
+    /// most [`PUBLISH_TIMEOUT`]. Returns whether the event is known to be published, and in the file if it belongs there.
     pub async fn opened(&mut self) -> bool {
         self.is_open = true;
         self.metrics.opened(self.protocol, self.started.elapsed());
-        let event = self.write(ConnectionStage::Opened);
+        let (event, of_file) = self.write(ConnectionStage::Opened);
         let publishing = self.auditor.begin_publish(&self.meta, event);
         let published = publishing.wait(PUBLISH_TIMEOUT);
+        // Also where sampling leaves this event out: the kernel then has the earlier ones.
+        let flushed = self.auditor.flush_file();
         // Together: two slow places cost no more time than one.
-        let (is_published, ()) = tokio::join!(published, self.auditor.flush_file());
-        is_published
+        let (is_published, is_flushed) = tokio::join!(published, flushed);
+        let is_in_file = match of_file {
+            QueueOutcome::Queued => is_flushed,
+            QueueOutcome::LeftOut => true,
+            QueueOutcome::Dropped => false,
+        };
+        is_published && is_in_file
     }
 
     /// Records a refusal, also of a connection that was recorded as open and could not be audited.
@@ -197,16 +205,16 @@ impl AuditedConnection {
         } else {
             self.metrics.refused(self.protocol.as_str(), label);
         }
-        self.write(stage)
+        self.write(stage).0
     }
 
-    /// Writes the line, in the log and the places beside the stream.
-    fn write(&self, stage: ConnectionStage) -> v1::EgressAudit {
+    /// Writes the line, in the log and the places beside the stream. Returns the result for the file too.
+    fn write(&self, stage: ConnectionStage) -> (v1::EgressAudit, QueueOutcome) {
         let event = self.event(stage);
         let audit = line::event_text(&event);
         tracing::info!(target: "dray_egress_fetcher::audit", audit, "proxied");
-        self.auditor.record_in_places(&event, &audit);
-        event
+        let of_file = self.auditor.record_in_places(&event, &audit);
+        (event, of_file)
     }
 
     fn event(&self, stage: ConnectionStage) -> v1::EgressAudit {

@@ -2,7 +2,8 @@
 //!
 //! Several processes may write to the same file, such as a service and a command with its configuration: each writes under
 //! a lock of the file, and opens it again when another process, or an operator, has replaced it. The next file belongs to
-//! the owner of the one before, so that a command of root does not take it from the user of the service.
+//! the owner of the one before, and the first one of root to the owner of its directory, so that a command of root does
+//! not take it from the user of the service.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
@@ -12,7 +13,7 @@ use std::time::Duration;
 
 use dray_proto::v1;
 
-use super::queue::{AuditQueue, EventWriter, LostFrames, QueueTerms};
+use super::queue::{AuditQueue, EventWriter, QueueTerms, UnwrittenFrames};
 use crate::config::AuditFileSettings;
 use crate::metrics::{AuditDestination, EgressMetrics};
 
@@ -22,12 +23,14 @@ use lock::lock_within;
 
 /// Longest wait for another process when the file is opened at the start: a start is not delayed further.
 const START_LOCK_TIMEOUT: Duration = Duration::from_secs(2);
-/// Longest wait for another process before lines are lost. Later ones wait in the queue meanwhile.
+/// Longest wait for another process in one attempt to write. Later lines wait in the queue meanwhile.
 const WRITE_LOCK_TIMEOUT: Duration = Duration::from_secs(10);
 /// Most bytes of a line that a killed process left unfinished. A line is far shorter.
 const MAX_TORN_BYTES: u64 = 1 << 20;
 /// Mode of the files: their events are about people.
 const FILE_MODE: u32 = 0o600;
+/// The user for whom a new file is given to the owner of its directory.
+const ROOT_USER: u32 = 0;
 /// Most attempts to open a file that other processes replace.
 const MAX_REOPENS: u32 = 16;
 
@@ -61,21 +64,17 @@ impl EventWriter for RotatedFile {
         self.with_lock(WRITE_LOCK_TIMEOUT, |file| file.write_line(frame))
     }
 
-    fn write_frames(&mut self, frames: &[Vec<u8>]) -> Result<(), LostFrames> {
-        let written = self.with_lock(WRITE_LOCK_TIMEOUT, |file| Ok(file.write_lines(frames)));
-        let mut lost = match written {
-            Ok(lost) => return lost.into_result(),
-            Err(error) => {
-                let mut lost = LostFrames::default();
-                lost.note(Err(error));
-                lost
-            }
-        };
-        // The first one has the reason.
-        for _ in frames.iter().skip(1) {
-            lost.note(Err(io::ErrorKind::Other.into()));
-        }
-        lost.into_result()
+    const KEEPS_UNWRITTEN: bool = true;
+
+    fn write_frames(&mut self, frames: &[Vec<u8>]) -> Result<(), UnwrittenFrames> {
+        let mut written = 0;
+        let result = self.with_lock(WRITE_LOCK_TIMEOUT, |file| {
+            file.write_lines(frames, &mut written)
+        });
+        result.map_err(|error| UnwrittenFrames {
+            indexes: (written..frames.len()).collect(),
+            error,
+        })
     }
 }
 
@@ -146,21 +145,21 @@ impl RotatedFile {
         ))
     }
 
-    /// Writes lines in their order, each wholly or not at all.
-    fn write_lines(&mut self, lines: &[Vec<u8>]) -> LostFrames {
-        let mut lost = LostFrames::default();
-        let mut rest = lines;
-        while !rest.is_empty() {
-            let (together, after) = rest.split_at(self.count_fitting(rest));
+    /// Writes lines in their order, each wholly or not at all, up to the first that fails. `written` counts them.
+    fn write_lines(&mut self, lines: &[Vec<u8>], written: &mut usize) -> io::Result<()> {
+        while let Some(rest) = lines.get(*written..).filter(|rest| !rest.is_empty()) {
+            let (together, _) = rest.split_at(self.count_fitting(rest));
             // One write for all of them; where it fails, as many lines as still fit are kept.
-            if self.write_line(&together.concat()).is_err() {
-                for line in together {
-                    lost.note(self.write_line(line));
-                }
+            if self.write_line(&together.concat()).is_ok() {
+                *written += together.len();
+                continue;
             }
-            rest = after;
+            for line in together {
+                self.write_line(line)?;
+                *written += 1;
+            }
         }
-        lost
+        Ok(())
     }
 
     /// The number of lines, at least one, that go into the file without a rotation between them.
@@ -309,8 +308,9 @@ fn open_private(path: &Path, previous: Option<&fs::Metadata>) -> io::Result<(Fil
     Ok((file, size))
 }
 
-/// Creates a file for the owner of `previous`, or of this process. It never follows a link, so that the owner of a
-/// directory cannot choose which file root gives away.
+/// Creates a file for the owner of `previous`. Without one it is for the user of this process, or, where that is root, for
+/// the owner of the directory. It never follows a link, so that the owner of a directory cannot choose which file root
+/// gives away.
 fn create_private(path: &Path, previous: Option<&fs::Metadata>) -> io::Result<File> {
     let mut options = OpenOptions::new();
     let file = options
@@ -318,8 +318,14 @@ fn create_private(path: &Path, previous: Option<&fs::Metadata>) -> io::Result<Fi
         .create_new(true)
         .mode(FILE_MODE)
         .open(path)?;
-    if let Some(previous) = previous
-        && let Err(error) = keep_owner(&file, previous)
+    let directory = match previous {
+        None if file.metadata()?.uid() == ROOT_USER => {
+            path.parent().map(fs::metadata).transpose()?
+        }
+        _ => None,
+    };
+    if let Some(owner) = previous.or(directory.as_ref())
+        && let Err(error) = keep_owner(&file, owner)
     {
         // Left there, it would keep the user of the service from its own file.
         let _ = fs::remove_file(path);
@@ -328,7 +334,7 @@ fn create_private(path: &Path, previous: Option<&fs::Metadata>) -> io::Result<Fi
     Ok(file)
 }
 
-/// Gives a new file to the owner of the one before it.
+/// Gives a new file to the owner of the one before it, or of its directory.
 fn keep_owner(created: &File, previous: &fs::Metadata) -> io::Result<()> {
     let own = created.metadata()?;
     if (own.uid(), own.gid()) == (previous.uid(), previous.gid()) {
@@ -340,7 +346,7 @@ fn keep_owner(created: &File, previous: &fs::Metadata) -> io::Result<()> {
         Err(error) => {
             let owner = previous.uid();
             let message = format!(
-                "the next file cannot be given to user {owner}, who owns the one before: {error}"
+                "the file cannot be given to user {owner}, who owns the one before or the directory: {error}"
             );
             Err(io::Error::new(error.kind(), message))
         }

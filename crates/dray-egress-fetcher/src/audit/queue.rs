@@ -1,16 +1,17 @@
 //! Events on their way to a place beside log and stream: a file, or a syslog server.
 //!
 //! A thread of its own writes, so that a slow or full place delays no decision. A connection of the proxy alone waits until
-//! its first line is in the file, for a bounded time, because no byte passes before it is recorded. What it cannot write in time, or at all, is
-//! dropped and counted; log and stream have the event as well. Everything that waits is written together, so that many
-//! connections wait for one write (group commit).
+//! its first line is in the file, for a bounded time, because no byte passes before it is recorded. What the file does not
+//! take stays in the queue and is written later; only what no longer fits into the queue is dropped, counted and logged.
+//! A syslog server gets each event once. Log and stream have every event as well. Everything that waits is written
+//! together, so that many connections wait for one write (group commit).
 
 use std::io;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use dray_proto::v1;
 use dray_types::Sha256Digest;
@@ -28,6 +29,8 @@ const MAX_QUEUED_EVENTS: usize = 4096;
 const MAX_QUEUED_BYTES: usize = 8 * 1024 * 1024;
 /// Most tasks that are taken from the queue together.
 const MAX_BATCH_TASKS: usize = 256;
+/// Time between two attempts to write events that a place did not take.
+const RETRY_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Writes events to a place.
 pub(super) trait EventWriter: Send + 'static {
@@ -37,48 +40,52 @@ pub(super) trait EventWriter: Send + 'static {
     /// Writes a whole frame or nothing.
     fn write_frame(&mut self, frame: &[u8]) -> io::Result<()>;
 
+    /// Whether frames that could not be written wait for another attempt.
+    const KEEPS_UNWRITTEN: bool;
+
     /// Writes frames in their order, each wholly or not at all.
     ///
     /// # Errors
     ///
     /// Those that could not be written.
-    fn write_frames(&mut self, frames: &[Vec<u8>]) -> Result<(), LostFrames> {
-        let mut lost = LostFrames::default();
-        for frame in frames {
-            lost.note(self.write_frame(frame));
+    fn write_frames(&mut self, frames: &[Vec<u8>]) -> Result<(), UnwrittenFrames> {
+        let mut unwritten: Option<UnwrittenFrames> = None;
+        for (index, frame) in frames.iter().enumerate() {
+            if let Err(error) = self.write_frame(frame) {
+                let indexes = Vec::new();
+                let unwritten = unwritten.get_or_insert(UnwrittenFrames { indexes, error });
+                unwritten.indexes.push(index);
+            }
         }
-        lost.into_result()
+        unwritten.map_or(Ok(()), Err)
     }
 }
 
 /// Frames that could not be written.
-#[derive(Debug, Default)]
-pub(super) struct LostFrames {
-    count: usize,
+#[derive(Debug)]
+pub(super) struct UnwrittenFrames {
+    /// Their places among the frames, in order.
+    pub(super) indexes: Vec<usize>,
     /// The first failure.
-    error: Option<io::Error>,
-}
-
-impl LostFrames {
-    /// Counts a frame whose write failed.
-    pub(super) fn note(&mut self, written: io::Result<()>) {
-        if let Err(error) = written {
-            self.count += 1;
-            self.error.get_or_insert(error);
-        }
-    }
-
-    /// These frames as an error, if there are any.
-    pub(super) fn into_result(self) -> Result<(), Self> {
-        if self.count == 0 { Ok(()) } else { Err(self) }
-    }
+    pub(super) error: io::Error,
 }
 
 /// What the thread is to do.
 pub(super) enum QueueTask {
     Write(Vec<u8>),
-    /// Everything before it is written or counted when the sender is dropped.
+    /// Gets a message when everything before it is written, or counted as dropped.
     Flush(oneshot::Sender<()>),
+}
+
+/// The result of adding an event to a queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum QueueOutcome {
+    /// It waits to be written.
+    Queued,
+    /// Sampling leaves it out.
+    LeftOut,
+    /// The queue is full. The event is counted.
+    Dropped,
 }
 
 /// The events on their way to one place. Clones share them; the thread ends with the last one.
@@ -93,6 +100,8 @@ pub struct AuditQueue {
     pub(super) metrics: EgressMetrics,
     /// A flush for which a wait timed out.
     late_flush: Arc<Mutex<Option<oneshot::Receiver<()>>>>,
+    /// Whether the last event was dropped: of several in a row only the first is logged.
+    is_dropping: Arc<AtomicBool>,
 }
 
 /// How events are chosen and written.
@@ -144,6 +153,7 @@ impl AuditQueue {
             queued_bytes: Arc::default(),
             metrics,
             late_flush: Arc::default(),
+            is_dropping: Arc::default(),
         }
     }
 
@@ -154,9 +164,9 @@ impl AuditQueue {
 
     /// Hands the event, of which `text` is the JSON, to the thread, without a wait. Refusals are never left out by
     /// sampling.
-    pub(super) fn record(&self, event: &v1::EgressAudit, text: &str) {
+    pub(super) fn record(&self, event: &v1::EgressAudit, text: &str) -> QueueOutcome {
         if event.verdict != "deny" && !is_sampled(&event.operation_id, self.sample_percent) {
-            return;
+            return QueueOutcome::LeftOut;
         }
         let frame = match self.format {
             AuditFormat::Json => (self.frame)(event, text),
@@ -167,14 +177,21 @@ impl AuditQueue {
         let queued = self.queued_bytes.fetch_add(size, Ordering::Relaxed);
         let is_taken = queued + size <= MAX_QUEUED_BYTES
             && self.tasks.try_send(QueueTask::Write(frame)).is_ok();
-        if !is_taken {
-            self.queued_bytes.fetch_sub(size, Ordering::Relaxed);
-            self.metrics.audit_dropped(self.place, "queue_full");
+        let was_dropping = self.is_dropping.swap(!is_taken, Ordering::Relaxed);
+        if is_taken {
+            return QueueOutcome::Queued;
         }
+        self.queued_bytes.fetch_sub(size, Ordering::Relaxed);
+        self.metrics.audit_dropped(self.place, "queue_full");
+        if !was_dropping {
+            let place = self.place.as_str();
+            tracing::error!(place, "audit events are dropped: their queue is full");
+        }
+        QueueOutcome::Dropped
     }
 
-    /// Ends with an error when everything that was recorded before is written or counted, or immediately when the queue is
-    /// full: nothing is ever sent.
+    /// Gets a message when everything that was recorded before is written, or an error when that does not happen:
+    /// immediately when the queue is full, and when the thread ends before.
     pub fn flush(&self) -> oneshot::Receiver<()> {
         let (done, waiting) = oneshot::channel();
         // Where it is not taken, the other end is dropped here.
@@ -182,20 +199,35 @@ impl AuditQueue {
         waiting
     }
 
-    /// Waits at most `limit` until everything that was recorded before is written or counted. After a wait that timed out
-    /// it does not wait again until the thread has come to that flush: one stalled disk must not delay every connection.
-    pub(super) async fn flushed(&self, limit: Duration) {
-        if self.is_stalled() {
+    /// Waits at most `limit` for the end of the process, and logs whether events are not written.
+    pub async fn finish(&self, limit: Duration) {
+        if let Ok(Ok(())) = timeout(limit, self.flush()).await {
             return;
         }
-        let mut waiting = self.flush();
-        if timeout(limit, &mut waiting).await.is_err() {
-            let mut late = self
-                .late_flush
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner);
-            *late = Some(waiting);
+        let (place, bytes) = (
+            self.place.as_str(),
+            self.queued_bytes.load(Ordering::Relaxed),
+        );
+        tracing::error!(place, bytes, "audit events are not written at the end");
+    }
+
+    /// Waits at most `limit` until everything that was recorded before is written, and returns whether it is. After a wait
+    /// that timed out it does not wait again until the thread has come to that flush: one stalled disk must not delay
+    /// every connection.
+    pub(super) async fn flushed(&self, limit: Duration) -> bool {
+        if self.is_stalled() {
+            return false;
         }
+        let mut waiting = self.flush();
+        if let Ok(flushed) = timeout(limit, &mut waiting).await {
+            return flushed.is_ok();
+        }
+        let mut late = self
+            .late_flush
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        *late = Some(waiting);
+        false
     }
 
     fn is_stalled(&self) -> bool {
@@ -226,42 +258,126 @@ pub(super) struct QueueWorker<W> {
     pub(super) metrics: EgressMetrics,
 }
 
-impl<W: EventWriter> QueueWorker<W> {
-    pub(super) fn run(mut self, tasks: &Receiver<QueueTask>) {
-        // The first failure of several is logged; the metric counts all.
-        let mut has_failed = false;
-        while let Ok(first) = tasks.recv() {
-            let (mut frames, mut flushes) = (Vec::new(), Vec::new());
-            // What came while the last batch was written is the next batch.
-            let waiting = tasks.try_iter().take(MAX_BATCH_TASKS - 1);
-            for task in std::iter::once(first).chain(waiting) {
-                match task {
-                    QueueTask::Write(frame) => frames.push(frame),
-                    QueueTask::Flush(done) => flushes.push(done),
-                }
-            }
-            if !frames.is_empty() {
-                has_failed = !self.write_batch(&frames, has_failed);
-            }
-            // Dropped only now, which ends the waits.
-            drop(flushes);
+/// Events that are to be written, and the waits for them.
+#[derive(Default)]
+struct WriteBatch {
+    frames: Vec<Vec<u8>>,
+    flushes: Vec<oneshot::Sender<()>>,
+    /// How many of the frames were counted as delayed: the first ones.
+    delayed: usize,
+}
+
+impl WriteBatch {
+    fn add(&mut self, task: QueueTask) {
+        match task {
+            QueueTask::Write(frame) => self.frames.push(frame),
+            QueueTask::Flush(done) => self.flushes.push(done),
         }
     }
 
-    /// Writes the frames; whether all of them were written.
-    fn write_batch(&mut self, frames: &[Vec<u8>], has_failed: bool) -> bool {
-        let size = frames.iter().map(Vec::len).sum();
-        self.queued_bytes.fetch_sub(size, Ordering::Relaxed);
-        let Err(LostFrames { count, error }) = self.writer.write_frames(frames) else {
+    /// Takes the tasks that wait, and waits for one if there is none. While frames are left from an attempt that failed, takes tasks
+    /// for [`RETRY_INTERVAL`]. Returns whether more can come.
+    fn collect(&mut self, tasks: &Receiver<QueueTask>) -> bool {
+        if self.frames.is_empty() {
+            let Ok(first) = tasks.recv() else {
+                return false;
+            };
+            self.add(first);
+            // What came while the last batch was written is the next batch.
+            for task in tasks.try_iter().take(MAX_BATCH_TASKS - 1) {
+                self.add(task);
+            }
             return true;
-        };
-        for _ in 0..count {
-            self.metrics.audit_dropped(self.place, "write_failed");
         }
-        if let (Some(error), false) = (error, has_failed) {
-            let place = self.place.as_str();
+        let retry_at = Instant::now() + RETRY_INTERVAL;
+        loop {
+            let left = retry_at.saturating_duration_since(Instant::now());
+            match tasks.recv_timeout(left) {
+                // Their bytes still count, so the queue bounds them.
+                Ok(task) => self.add(task),
+                Err(RecvTimeoutError::Timeout) => return true,
+                Err(RecvTimeoutError::Disconnected) => return false,
+            }
+            if left.is_zero() {
+                return true;
+            }
+        }
+    }
+}
+
+impl<W: EventWriter> QueueWorker<W> {
+    pub(super) fn run(mut self, tasks: &Receiver<QueueTask>) {
+        let mut batch = WriteBatch::default();
+        // Of several failures in a row only the first is logged; the metrics count all.
+        let mut has_failed = false;
+        let mut has_more = true;
+        while has_more {
+            has_more = batch.collect(tasks);
+            if !batch.frames.is_empty() {
+                has_failed = self.write_batch(&mut batch, has_failed);
+            }
+            if batch.frames.is_empty() {
+                for done in batch.flushes.drain(..) {
+                    // The connection may have stopped waiting.
+                    let _ = done.send(());
+                }
+            } else {
+                batch.flushes.retain(|done| !done.is_closed());
+            }
+        }
+        if !batch.frames.is_empty() {
+            let (place, events) = (self.place.as_str(), batch.frames.len());
+            self.drop_frames(&batch.frames);
+            tracing::error!(place, events, "audit events are lost at the end");
+        }
+    }
+
+    /// Writes the frames. Those that are to be written later stay in the batch. Returns whether any failed.
+    fn write_batch(&mut self, batch: &mut WriteBatch, has_failed: bool) -> bool {
+        let frames = std::mem::take(&mut batch.frames);
+        let delayed = std::mem::take(&mut batch.delayed);
+        let place = self.place.as_str();
+        let Err(UnwrittenFrames { indexes, error }) = self.writer.write_frames(&frames) else {
+            self.release_bytes(&frames);
+            if delayed > 0 {
+                tracing::info!(place, events = delayed, "delayed audit events are written");
+            }
+            return false;
+        };
+        let mut written = Vec::with_capacity(frames.len());
+        let mut unwritten = Vec::with_capacity(indexes.len());
+        for (index, frame) in frames.into_iter().enumerate() {
+            if indexes.binary_search(&index).is_ok() {
+                unwritten.push(frame);
+            } else {
+                written.push(frame);
+            }
+        }
+        self.release_bytes(&written);
+        if !has_failed {
             tracing::error!(%error, place, "audit events cannot be written");
         }
-        false
+        if W::KEEPS_UNWRITTEN {
+            // The first ones that are left were counted at an earlier attempt.
+            let counted = delayed.saturating_sub(written.len());
+            self.metrics.audit_delayed(unwritten.len() - counted);
+            (batch.delayed, batch.frames) = (unwritten.len(), unwritten);
+        } else {
+            self.drop_frames(&unwritten);
+        }
+        true
+    }
+
+    /// Counts frames that are not written at all.
+    fn drop_frames(&self, frames: &[Vec<u8>]) {
+        self.release_bytes(frames);
+        for _ in frames {
+            self.metrics.audit_dropped(self.place, "write_failed");
+        }
+    }
+
+    fn release_bytes(&self, frames: &[Vec<u8>]) {
+        let size = frames.iter().map(Vec::len).sum();
+        self.queued_bytes.fetch_sub(size, Ordering::Relaxed);
     }
 }

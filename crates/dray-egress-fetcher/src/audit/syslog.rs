@@ -144,6 +144,9 @@ impl EventWriter for SyslogWriter {
         frame
     }
 
+    // Events that wait would be late by any time; docs/egress.md says that they are dropped.
+    const KEEPS_UNWRITTEN: bool = false;
+
     fn write_frame(&mut self, frame: &[u8]) -> io::Result<()> {
         let message = self.message(frame);
         if matches!(self.address, SyslogAddress::Udp(_)) && message.len() > MAX_DATAGRAM_BYTES {

@@ -13,7 +13,8 @@ use super::compile::ProblemCollector;
 #[serde(default, deny_unknown_fields)]
 pub struct AuditFileConfig {
     /// The file, an absolute path; absent for none. Processes of one user, and of root, can share it on a machine. It
-    /// has mode 0600, and a rotated file belongs to the owner of the one before.
+    /// has mode 0600. A rotated file belongs to the owner of the one before, the first file of root to the owner of the
+    /// directory.
     pub path: Option<PathBuf>,
     /// `json`: one event in a line, as in the log. `ocsf`: HTTP Activity and Network Activity of OCSF 1.3.0.
     pub format: AuditFormat,

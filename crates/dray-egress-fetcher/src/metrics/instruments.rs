@@ -19,6 +19,7 @@ pub(super) struct CounterSet {
     pub(super) questions: Counter<u64>,
     pub(super) cache: Counter<u64>,
     pub(super) audit_file: Counter<u64>,
+    pub(super) audit_file_delayed: Counter<u64>,
     pub(super) audit_syslog: Counter<u64>,
 }
 
@@ -81,6 +82,10 @@ impl CounterSet {
             audit_file: counter(
                 "dray_egress_audit_file_dropped_total",
                 "Events that are not in the file of audit events, by reason: queue_full, write_failed.",
+            ),
+            audit_file_delayed: counter(
+                "dray_egress_audit_file_delayed_total",
+                "Events that the file did not take at the first attempt. They are written later, or dropped and counted.",
             ),
             audit_syslog: counter(
                 "dray_egress_audit_syslog_dropped_total",

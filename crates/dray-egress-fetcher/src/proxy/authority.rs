@@ -182,8 +182,8 @@ impl InterceptionAuthority {
                     .with_single_cert(chain, PrivateKeyDer::Pkcs8(key))
             })
             .map_err(AuthorityError::Config)?;
-        // The requests inside are read as HTTP/1.1; a client that wants only another protocol is refused.
-        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        // The requests inside are read as HTTP/1; a client that wants only another protocol is refused.
+        config.alpn_protocols = vec![b"http/1.1".to_vec(), b"http/1.0".to_vec()];
         // Every tunnel is judged afresh, so none continues an earlier one.
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.send_tls13_tickets = 0;

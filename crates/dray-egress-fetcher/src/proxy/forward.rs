@@ -12,12 +12,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use dray_guard::{CanonicalUrl, Code, RuleDecision};
 use http::header::{
-    CACHE_CONTROL, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, EXPECT, HOST, HeaderMap, HeaderName,
-    HeaderValue, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, RETRY_AFTER, TE, TRAILER,
-    TRANSFER_ENCODING, UPGRADE,
+    CACHE_CONTROL, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, EXPECT, HOST, HeaderName, HeaderValue,
+    RETRY_AFTER, UPGRADE,
 };
-use http::{Request, Response, Uri};
-use http_body::Body as _;
+use http::{Request, Response, StatusCode, Uri};
 use http_body_util::{Either, Full};
 use hyper::body::Incoming;
 use hyper::client::conn::http1::SendRequest;
@@ -31,6 +29,9 @@ use super::client::ClientStream;
 use super::head::{HeadError, MAX_FIELDS, MAX_HEAD_BYTES, ProxyRequest, RequestFraming};
 use super::meter::{ByteCounts, TargetStream};
 use super::refusal::{ConnectionEnd, ProxyRefusal};
+use super::response::{
+    BUFFER_BYTES, check_response, client_builder, remove_hop_fields, unify_length,
+};
 use super::serve::ForwardProxy;
 use super::websocket::{self, PendingUpgrade};
 use crate::audit::AuditedConnection;
@@ -38,26 +39,8 @@ use crate::credential::Credential;
 use crate::dial::Io;
 use crate::error::FetchPhase;
 use crate::fetch::OpenConnection;
-use crate::head::{BodyFraming, body_framing};
+use crate::head::body_framing;
 use crate::wire::InterimIo;
-
-/// Most header fields of a response.
-const MAX_RESPONSE_FIELDS: usize = 128;
-/// Buffer of each side, and most bytes of a response head.
-const BUFFER_BYTES: usize = 64 * 1024;
-
-/// Fields for the next recipient alone (RFC 9110, section 7.6.1; `Keep-Alive` and `Proxy-Connection` by custom).
-static HOP_BY_HOP_FIELDS: [HeaderName; 9] = [
-    CONNECTION,
-    HeaderName::from_static("keep-alive"),
-    HeaderName::from_static("proxy-connection"),
-    PROXY_AUTHENTICATE,
-    PROXY_AUTHORIZATION,
-    TE,
-    TRAILER,
-    TRANSFER_ENCODING,
-    UPGRADE,
-];
 
 type ForwardBody = Either<LimitedBody, Full<Bytes>>;
 
@@ -196,17 +179,6 @@ impl ResponseCheck<'_> {
     }
 }
 
-/// The client side of HTTP/1.1 towards a target.
-pub(super) fn client_builder() -> hyper::client::conn::http1::Builder {
-    let mut builder = hyper::client::conn::http1::Builder::new();
-    builder
-        .max_headers(MAX_RESPONSE_FIELDS)
-        .max_header_size(BUFFER_BYTES)
-        .max_buf_size(BUFFER_BYTES)
-        .title_case_headers(true);
-    builder
-}
-
 /// One request and one response.
 async fn exchange<S>(
     client: ClientStream<S>,
@@ -229,11 +201,19 @@ where
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .take();
-        async move { Ok::<_, Infallible>(answer(pending, request, check).await) }
+        async move {
+            let mut response = answer(pending, request, check).await;
+            if response.status() != StatusCode::SWITCHING_PROTOCOLS {
+                // One request for each judged target.
+                let close = HeaderValue::from_static("close");
+                response.headers_mut().insert(CONNECTION, close);
+            }
+            Ok::<_, Infallible>(response)
+        }
     });
     let serving = hyper::server::conn::http1::Builder::new()
-        // One request for each judged target.
-        .keep_alive(false)
+        // Without keep-alive hyper adds `close` to the `Connection` of a 101 too, which strict clients refuse.
+        .keep_alive(check.wants_websocket)
         .auto_date_header(false)
         .max_headers(MAX_FIELDS)
         .max_buf_size(MAX_HEAD_BYTES.max(BUFFER_BYTES))
@@ -293,7 +273,7 @@ async fn answer(
     let (mut parts, body) = response.into_parts();
     // Ambiguous framing is refused as in a fetch, and so is another protocol than the one that was asked for.
     let framing = body_framing(parts.version, &parts.headers);
-    let is_upgrade = parts.status == http::StatusCode::SWITCHING_PROTOCOLS;
+    let is_upgrade = parts.status == StatusCode::SWITCHING_PROTOCOLS;
     let is_agreed = check.wants_websocket && websocket::is_agreement(&parts.headers);
     let framing = match framing {
         Ok(framing) if !is_upgrade || is_agreed => framing,
@@ -317,47 +297,6 @@ async fn answer(
     let limit = check.decision.and_then(RuleDecision::max_bytes);
     let body = LimitedBody::new(body, limit.unwrap_or(u64::MAX), check.counts.clone());
     Response::from_parts(parts, Either::Left(body))
-}
-
-/// Checks a response head by the rule that allowed the request: its media type, and its size where the head says it.
-///
-/// # Errors
-///
-/// `media_type_not_allowed` or `too_large`.
-pub(super) fn check_response(
-    decision: Option<&RuleDecision>,
-    fields: &HeaderMap,
-    framing: BodyFraming,
-    body: &Incoming,
-) -> Result<(), Code> {
-    let Some(decision) = decision else {
-        return Ok(());
-    };
-    decision.check_media_type(declared_type(fields))?;
-    let limit = decision.max_bytes().unwrap_or(u64::MAX);
-    match framing {
-        // The response to a HEAD, and a 304, have the length of a body that does not follow.
-        BodyFraming::Length(length) if length > limit && !body.is_end_stream() => {
-            Err(Code::TooLarge)
-        }
-        _ => Ok(()),
-    }
-}
-
-/// Replaces equal lengths by one (RFC 9112, section 6.3): the next reader may refuse several.
-pub(super) fn unify_length(fields: &mut HeaderMap, framing: BodyFraming) {
-    if let BodyFraming::Length(length) = framing {
-        fields.insert(CONTENT_LENGTH, HeaderValue::from(length));
-    }
-}
-
-/// The media type of a response; empty when none or several are declared.
-fn declared_type(fields: &HeaderMap) -> &str {
-    let mut types = fields.get_all(CONTENT_TYPE).iter();
-    match (types.next(), types.next()) {
-        (Some(declared), None) => declared.to_str().unwrap_or_default(),
-        _ => "",
-    }
 }
 
 fn refusal_response(refusal: ProxyRefusal) -> Response<ForwardBody> {
@@ -411,20 +350,4 @@ pub(super) fn target_head(
     head.headers
         .insert(CONNECTION, HeaderValue::from_static("close"));
     Ok(head)
-}
-
-/// Removes the fields for one recipient, and those that `Connection` names.
-pub(super) fn remove_hop_fields(fields: &mut HeaderMap) {
-    let named: Vec<HeaderName> = fields
-        .get_all(CONNECTION)
-        .iter()
-        .filter_map(|value| value.to_str().ok())
-        .flat_map(|value| value.split(','))
-        .filter_map(|name| HeaderName::from_bytes(name.trim().as_bytes()).ok())
-        // The framing does not belong to one hop: without it a body would have another length.
-        .filter(|name| name != CONTENT_LENGTH)
-        .collect();
-    for name in HOP_BY_HOP_FIELDS.iter().chain(&named) {
-        fields.remove(name);
-    }
 }

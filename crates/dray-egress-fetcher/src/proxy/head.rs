@@ -4,6 +4,7 @@
 //! lines, and everything that two recipients could frame differently (`Transfer-Encoding` with `Content-Length`, several
 //! lengths, other codings than `chunked`). Pure: the target is still text here, and its host is not judged.
 
+use dray_guard::ruleset::overrides::METHOD_OVERRIDE_FIELDS;
 use dray_guard::{CanonicalUrl, Code};
 use http::header::{
     CONTENT_LENGTH, HOST, HeaderName, HeaderValue, PROXY_AUTHORIZATION, TRANSFER_ENCODING, UPGRADE,
@@ -16,13 +17,6 @@ const WEBSOCKET_KEY_LENGTH: usize = 24;
 pub const MAX_HEAD_BYTES: usize = 32 * 1024;
 /// Most header fields of a request.
 pub const MAX_FIELDS: usize = 100;
-
-/// Fields by which a request names another method than its request line, for servers that obey them.
-const METHOD_OVERRIDE_FIELDS: [&str; 3] = [
-    "x-http-method",
-    "x-http-method-override",
-    "x-method-override",
-];
 
 /// The methods that fields name in place of that of the request line, in capitals, as most servers read them.
 pub fn overridden_methods(fields: &HeaderMap) -> impl Iterator<Item = String> {
@@ -258,11 +252,17 @@ impl ProxyRequest {
 
     /// Returns whether the `Host` field, where there is one, names the target.
     pub fn has_fitting_host(&self, url: &CanonicalUrl) -> bool {
-        self.fields.get(HOST).is_none_or(|field| {
-            field
-                .to_str()
-                .is_ok_and(|field| url.is_host_field(field.trim()))
-        })
+        let Some(field) = self.fields.get(HOST) else {
+            return true;
+        };
+        let Ok(field) = field.to_str().map(str::trim) else {
+            return false;
+        };
+        // For a tunnel some clients (undici, websockets) write the field of the request inside, without the port of plain
+        // http. The target names the port.
+        let is_tunnel = matches!(self.target, RequestTarget::Authority(_));
+        url.is_host_field(field)
+            || (is_tunnel && url.is_host_field(&format!("{field}:{}", url.port())))
     }
 }
 
@@ -339,9 +339,18 @@ fn request_framing(
 ) -> Result<RequestFraming, HeadError> {
     let codings: Vec<_> = fields.get_all(TRANSFER_ENCODING).iter().collect();
     let lengths: Vec<_> = fields.get_all(CONTENT_LENGTH).iter().collect();
-    // A request for a tunnel has no content; what follows it belongs to the tunnel.
-    if method == Method::CONNECT && !(codings.is_empty() && lengths.is_empty()) {
-        return Err(HeadError::Framing);
+    // A request for a tunnel has no content; what follows it belongs to the tunnel. Windows says so with a zero.
+    if method == Method::CONNECT {
+        let is_empty = match lengths.as_slice() {
+            [] => true,
+            [length] => length.as_bytes() == b"0",
+            _ => false,
+        };
+        return if is_empty && codings.is_empty() {
+            Ok(RequestFraming::Empty)
+        } else {
+            Err(HeadError::Framing)
+        };
     }
     match (codings.as_slice(), lengths.as_slice()) {
         ([], []) => Ok(RequestFraming::Empty),

@@ -13,6 +13,7 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use dray_guard::RuleDecision;
+use dray_guard::ruleset::overrides::methods_in_query;
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use http::header::{
@@ -28,14 +29,18 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 
 use super::body::LimitedBody;
 use super::client::ClientStream;
-use super::forward::{check_response, client_builder, remove_hop_fields, unify_length};
 use super::head::{ProxyRequest, RequestFraming, overridden_methods};
 use super::meter::{ByteCounts, ByteLimits, StreamQuota, TargetStream};
 use super::refusal::{ConnectionEnd, ProxyRefusal};
+use super::response::{check_response, client_builder, remove_hop_fields, unify_length};
 use crate::dial::Io;
 use crate::error::FetchPhase;
 use crate::head::{BodyFraming, body_framing};
 use crate::wire::{InterimIo, InterimRestart};
+
+mod single;
+
+pub use single::{ExchangeEnd, exchange_once};
 
 /// Most bytes of a request body that keeps its tunnel: it is read before the request is sent.
 const MAX_KEPT_BODY_BYTES: u64 = 64 * 1024;
@@ -312,7 +317,10 @@ impl KeptExchange<'_> {
 /// Whether the effect of a request is that of one, however often it is sent. One that names another method counts as that
 /// method, which may be any.
 fn is_idempotent(head: &http::request::Parts) -> bool {
-    head.method.is_idempotent() && overridden_methods(&head.headers).next().is_none()
+    let query = head.uri.query().unwrap_or_default();
+    head.method.is_idempotent()
+        && overridden_methods(&head.headers).next().is_none()
+        && methods_in_query(query).next().is_none()
 }
 
 /// Ends when the client has closed its side. Bytes that it sends meanwhile are kept and end the tunnel later.

@@ -2,25 +2,26 @@
 //!
 //! Uses the UDP client and the messages of hickory and not its resolver: one question, one answer, without search list,
 //! hosts file, cache, special names or CNAME following (D-1, D-7, section 22). Servers are asked concurrently when the
-//! first one is slow (section 14).
+//! first one is slow (section 14), and one that does not respond at all comes last.
 
 use std::collections::HashSet;
-use std::net::{IpAddr, SocketAddr};
-use std::ops::RangeInclusive;
+use std::net::IpAddr;
+use std::pin::pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use dray_guard::judge::MAX_CNAMES;
 use dray_guard::{CanonicalName, DnsAnswer, DnssecStatus, Judge};
 use futures_util::future::BoxFuture;
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
-use hickory_resolver::proto::op::{DnsResponse, Query, ResponseCode};
-use hickory_resolver::proto::rr::rdata::opt::EdnsOption;
-use hickory_resolver::proto::rr::{DNSClass, Name, RData, RecordType};
-use tokio::time::{Instant, sleep_until};
+use hickory_resolver::proto::op::{DnsResponse, ResponseCode};
+use hickory_resolver::proto::rr::{Name, RData, RecordType};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep_until, timeout};
 
-use super::encrypted::EncryptedServer;
-use super::question::exchange_plain;
+use super::health::PROBE_TIMEOUT;
+use super::server::{AnsweredQuery, QueryFailure, ServerHandle, ask_one};
 use super::{DnsError, NameServer, Resolver};
 
 /// Time after which one more server is asked, concurrently with those that have not responded.
@@ -31,17 +32,15 @@ const UNTRUSTED_HEDGE_DELAY: Duration = Duration::from_millis(1500);
 /// Time before the end of the DNS phase at which a family gives up, so that a family without a response cannot hide the
 /// other one (D-3).
 const MAX_MARGIN: Duration = Duration::from_millis(50);
-/// Code of the EDNS option with an extended error (RFC 8914, section 2).
-const EXTENDED_ERROR: u16 = 15;
-/// Extended errors of a validation that failed: from "DNSSEC Bogus" to "NSEC Missing" (RFC 8914, sections 4.7 to 4.13).
-const BOGUS_CODES: RangeInclusive<u16> = 6..=12;
 
 /// Resolves with the servers that it was given, and no others: over UDP and TCP, TLS or HTTPS.
 #[derive(Debug)]
 pub struct HickoryResolver {
-    servers: Vec<ServerHandle>,
+    servers: Vec<Arc<ServerHandle>>,
     /// Index of the server that is asked first: the one that answered last, if it may be the first.
     preferred: AtomicUsize,
+    /// Probes under way, at most one for each server. They end with the resolver.
+    probes: Mutex<JoinSet<()>>,
     /// Longest time for one family with its CNAME steps.
     family_timeout: Duration,
 }
@@ -82,19 +81,19 @@ impl HickoryResolver {
     fn over(servers: Vec<ServerHandle>, phase: Duration) -> Self {
         let trusted = servers.iter().position(|server| server.is_trusted);
         Self {
-            servers,
+            servers: servers.into_iter().map(Arc::new).collect(),
             preferred: AtomicUsize::new(trusted.unwrap_or_default()),
+            probes: Mutex::default(),
             family_timeout: phase.saturating_sub(MAX_MARGIN.min(phase / 10)),
         }
     }
 
     /// A resolver that asks these plain servers, each with whether it is trusted: the servers of tests are on loopback.
     #[cfg(test)]
-    pub(super) fn over_plain(servers: &[(SocketAddr, bool)], phase: Duration) -> Self {
-        let servers = servers.iter().map(|(address, is_trusted)| ServerHandle {
-            transport: ServerTransport::Plain(*address),
-            is_trusted: *is_trusted,
-        });
+    pub(super) fn over_plain(servers: &[(std::net::SocketAddr, bool)], phase: Duration) -> Self {
+        let servers = servers
+            .iter()
+            .map(|(address, is_trusted)| ServerHandle::plain(*address, *is_trusted));
         Self::over(servers.collect(), phase)
     }
 
@@ -136,21 +135,42 @@ impl HickoryResolver {
         }
     }
 
-    /// Asks one question: first the preferred server, then the next one after [`HEDGE_DELAY`] or as soon as one has
-    /// failed, and so on, concurrently. Those that are not trusted come last, after [`UNTRUSTED_HEDGE_DELAY`]. The first
-    /// valid response of any server counts. It has no deadline of its own; the caller sets one.
-    async fn ask(&self, name: &Name, kind: RecordType) -> Result<AnsweredQuery, DnsError> {
+    /// The indexes of the servers in the order in which they are asked: the preferred one and those after it, but trusted
+    /// ones before others, and silent ones behind all that respond.
+    pub(super) fn order(&self) -> Vec<usize> {
         // Only a hint for the order of the servers, so no other data depends on it.
         let first = self.preferred.load(Ordering::Relaxed);
-        let servers = self.servers.iter().enumerate();
-        let in_turn = servers.clone().skip(first).chain(servers.take(first));
-        let (trusted, others): (Vec<_>, Vec<_>) =
-            in_turn.partition(|(_, server)| server.is_trusted);
+        let mut order: Vec<_> = (first..self.servers.len()).chain(0..first).collect();
+        // Each key once: a server may recover meanwhile.
+        order.sort_by_cached_key(|index| {
+            let server = self.servers.get(*index);
+            server.map(|server| (server.health.is_silent(), !server.is_trusted))
+        });
+        order
+    }
+
+    /// Asks one question: first the preferred server, then the next one after [`HEDGE_DELAY`] or as soon as one has
+    /// failed, and so on, concurrently. Those that are not trusted come last, after [`UNTRUSTED_HEDGE_DELAY`]; only
+    /// silent servers come after them. The first valid response of any server counts. It has no deadline of its own; the
+    /// caller sets one.
+    async fn ask(&self, name: &Name, kind: RecordType) -> Result<AnsweredQuery, DnsError> {
+        let order = self.order();
+        // A silent server is asked late, so without a probe its recovery would remain unknown.
+        for server in self.servers.iter().filter(|one| one.health.is_silent()) {
+            self.begin_probe(server);
+        }
+        let in_turn = order
+            .iter()
+            .filter_map(|index| Some((*index, self.servers.get(*index)?)));
+        let trusted_count = in_turn
+            .clone()
+            .take_while(|(_, server)| server.is_trusted && !server.health.is_silent())
+            .count();
         let mut trust = TrustedServers {
-            waiting: trusted.len(),
+            waiting: trusted_count,
             running: 0,
         };
-        let mut waiting = trusted.into_iter().chain(others);
+        let mut waiting = in_turn.enumerate();
         let mut left = self.servers.len();
         let mut queries = FuturesUnordered::new();
         let mut failure = None;
@@ -159,7 +179,7 @@ impl HickoryResolver {
             tokio::select! {
                 biased;
                 // Polled first (`biased`): with an answer no further server needs to be asked.
-                Some((index, result)) = queries.next(), if !queries.is_empty() => match result {
+                Some((turn, index, result)) = queries.next(), if !queries.is_empty() => match result {
                     Ok(answer) => {
                         if self.may_be_first(index) {
                             self.preferred.store(index, Ordering::Relaxed);
@@ -173,7 +193,8 @@ impl HickoryResolver {
                     }
                     Err(QueryFailure::OfServer(error)) => {
                         failure.get_or_insert(error);
-                        trust.note_failure(self.is_trusted(index));
+                        // Those that respond and are trusted have the first turns.
+                        trust.note_failure(turn < trusted_count);
                         // After a failure the next server is asked without a wait.
                         if !trust.decides_alone() {
                             next_at = Instant::now();
@@ -182,8 +203,8 @@ impl HickoryResolver {
                 },
                 () = sleep_until(next_at), if left > 0 => {
                     left -= 1;
-                    queries.extend(waiting.next().map(async |(index, server)| {
-                        (index, ask_one(server, name, kind).await)
+                    queries.extend(waiting.next().map(async |(turn, (index, server))| {
+                        (turn, index, self.ask_server(server, name, kind).await)
                     }));
                     next_at = Instant::now() + trust.begin_next();
                 }
@@ -191,23 +212,46 @@ impl HickoryResolver {
             }
         }
     }
+
+    /// Asks one server one question, and finds out whether a server that is slow responds at all.
+    async fn ask_server(
+        &self,
+        server: &Arc<ServerHandle>,
+        name: &Name,
+        kind: RecordType,
+    ) -> Result<AnsweredQuery, QueryFailure> {
+        let mut asking = pin!(ask_one(server, name, kind));
+        let result = if let Ok(result) = timeout(HEDGE_DELAY, asking.as_mut()).await {
+            result
+        } else {
+            self.begin_probe(server);
+            asking.await
+        };
+        server.log_change(server.health.note_response());
+        result
+    }
+
+    /// Sends a probe, unless one is under way or was sent a short time ago.
+    fn begin_probe(&self, server: &Arc<ServerHandle>) {
+        if !server.health.begin_probe() {
+            return;
+        }
+        let mut probes = self.probes.lock().unwrap_or_else(PoisonError::into_inner);
+        while probes.try_join_next().is_some() {}
+        let server = Arc::clone(server);
+        // Outside of the question: its other servers may end it before this one responds.
+        probes.spawn(async move {
+            // The servers of the root are in the cache of every resolver (RFC 8109), and no caller can slow them down.
+            let root = Name::root();
+            let probe = ask_one(&server, &root, RecordType::NS);
+            // An error is a response of the server too, or a failure without a wait.
+            let has_responded = timeout(PROBE_TIMEOUT, probe).await.is_ok();
+            server.log_change(server.health.end_probe(has_responded));
+        });
+    }
 }
 
-/// One configured server.
-#[derive(Debug)]
-struct ServerHandle {
-    transport: ServerTransport,
-    /// Whether the AD bit of its responses counts ([`NameServer::is_trusted`]).
-    is_trusted: bool,
-}
-
-#[derive(Debug)]
-enum ServerTransport {
-    Plain(SocketAddr),
-    Encrypted(Box<EncryptedServer>),
-}
-
-/// How many trusted servers wait for their turn, and how many have not responded to a question yet.
+/// How many trusted servers that are not silent wait for their turn, and how many have not responded to a question yet.
 #[derive(Debug)]
 struct TrustedServers {
     waiting: usize,
@@ -238,100 +282,6 @@ impl TrustedServers {
         if was_trusted {
             self.running = self.running.saturating_sub(1);
         }
-    }
-}
-
-/// A valid response, and whether DNSSEC authenticates it according to its server.
-struct AnsweredQuery {
-    response: DnsResponse,
-    dnssec: DnssecStatus,
-}
-
-/// Why a server gave no answer.
-enum QueryFailure {
-    /// The server failed; another one may not.
-    OfServer(DnsError),
-    /// The server says that the answer does not pass DNSSEC validation, which no peer on the path can forge.
-    Bogus,
-}
-
-impl From<DnsError> for QueryFailure {
-    fn from(error: DnsError) -> Self {
-        Self::OfServer(error)
-    }
-}
-
-/// Whether a server says that validation failed, and not the server itself (RFC 8914).
-fn is_bogus(response: &DnsResponse) -> bool {
-    let options = response
-        .edns
-        .iter()
-        .flat_map(|edns| &edns.options().options);
-    options
-        .filter_map(|(_, option)| match option {
-            EdnsOption::Unknown(EXTENDED_ERROR, data) => data.first_chunk::<2>(),
-            _ => None,
-        })
-        .any(|code| BOGUS_CODES.contains(&u16::from_be_bytes(*code)))
-}
-
-impl ServerHandle {
-    fn new(server: &NameServer, bundle: Option<&str>) -> Result<Self, DnsError> {
-        let encrypted = EncryptedServer::new(server, bundle)
-            .map_err(|error| DnsError::Failure(format!("{server}: {error}")))?;
-        let transport = match encrypted {
-            Some(encrypted) => ServerTransport::Encrypted(Box::new(encrypted)),
-            None => ServerTransport::Plain(server.address()),
-        };
-        Ok(Self {
-            transport,
-            is_trusted: server.is_trusted(),
-        })
-    }
-}
-
-/// Asks one server one question. An answer counts only when it is complete, of class IN, and for this question.
-async fn ask_one(
-    server: &ServerHandle,
-    name: &Name,
-    kind: RecordType,
-) -> Result<AnsweredQuery, QueryFailure> {
-    let query = Query::query(name.clone(), kind);
-    let response = match &server.transport {
-        ServerTransport::Plain(address) => exchange_plain(*address, query.clone()).await?,
-        ServerTransport::Encrypted(server) => server.exchange(query.clone()).await?,
-    };
-    let dnssec = match (server.is_trusted, response.authentic_data) {
-        (false, _) => DnssecStatus::NotKnown,
-        (true, false) => DnssecStatus::NotAuthenticated,
-        (true, true) => DnssecStatus::Authenticated,
-    };
-    let failed = |what: &str| {
-        let error = DnsError::Failure(what.to_owned());
-        Err(QueryFailure::OfServer(error))
-    };
-    // D-10. The UDP client drops such answers itself; over other transports nothing else compares the question.
-    if response.queries.as_slice() != [query] {
-        return failed("a response to another query");
-    }
-    if response.truncation {
-        return failed("a truncated response over a stream");
-    }
-    let mut records = response.answers.iter();
-    if records.any(|record| record.dns_class != DNSClass::IN) {
-        return failed("a record of another class");
-    }
-    let has_address = response
-        .answers
-        .iter()
-        .any(|record| record.data.ip_addr().is_some());
-    match response.response_code {
-        ResponseCode::NXDomain if has_address => failed("NXDOMAIN with an address"),
-        ResponseCode::NoError | ResponseCode::NXDomain => Ok(AnsweredQuery { response, dnssec }),
-        ResponseCode::ServFail if server.is_trusted && is_bogus(&response) => {
-            Err(QueryFailure::Bogus)
-        }
-        code => failed(&code.to_string()),
     }
 }
 

@@ -137,6 +137,7 @@ fn section_19_every_instrument_exists_under_its_name() {
     names.sort();
     let expected = [
         "dray_egress_audit_failures_total",
+        "dray_egress_audit_file_delayed_total",
         "dray_egress_audit_file_dropped_total",
         "dray_egress_audit_syslog_dropped_total",
         "dray_egress_blocked_address_total",

@@ -8,6 +8,7 @@
 use std::sync::Arc;
 
 use super::compile::{CompiledRule, ResponseLimits, RuleEffect};
+use super::overrides::methods_in_query;
 use super::pattern::readable_path;
 use super::{RuleName, RuleOutcome, RuleSet};
 use crate::canon::{CanonicalUrl, Host};
@@ -49,6 +50,8 @@ pub struct RequestView<'a> {
     pub port: u16,
     /// HTTP method as it was sent; methods are compared without case.
     pub method: ObservedPart<&'a str>,
+    /// The methods that the query names in place of it, in capitals.
+    pub query_methods: Vec<String>,
     /// The path without percent-encoding.
     pub path: ObservedPart<String>,
     /// Whether the response will be visible.
@@ -63,7 +66,9 @@ impl<'a> RequestView<'a> {
 
     /// A request whose head and response are visible.
     pub fn request(url: &'a CanonicalUrl, method: &'a str) -> Self {
+        let query = url.path_and_query().split_once('?');
         Self {
+            query_methods: query.map_or(Vec::new(), |(_, query)| methods_in_query(query).collect()),
             host: url.host(),
             root_dot: url.root_dot(),
             port: url.port(),
@@ -80,6 +85,7 @@ impl<'a> RequestView<'a> {
             root_dot: url.root_dot(),
             port: url.port(),
             method: ObservedPart::Hidden,
+            query_methods: Vec::new(),
             path: ObservedPart::Hidden,
             sees_response: false,
         }
@@ -112,6 +118,16 @@ impl RuleDecision {
     /// Whether the request may continue.
     pub fn is_allowed(&self) -> bool {
         self.outcome == RuleOutcome::Allow
+    }
+
+    /// How strict it is: a request with several methods has the strictest decision about one of them.
+    const fn severity(&self) -> u8 {
+        match (self.outcome, &self.reported) {
+            (RuleOutcome::Allow, None) => 0,
+            (RuleOutcome::Allow, Some(_)) => 1,
+            (RuleOutcome::Ask, _) => 2,
+            (RuleOutcome::Deny, _) => 3,
+        }
     }
 
     /// Whether a person is asked, whose answer can let it continue.
@@ -198,11 +214,34 @@ impl RuleSet {
             })
     }
 
-    /// Decides about a request of which some parts may not be recorded.
+    /// Decides about a request of which some parts may not be recorded. A request whose query names another method needs
+    /// the permission for that method too.
     ///
     /// # Errors
     /// [`UnrecordedPart`] when the decision depends on such a part.
     pub fn decide_recorded(
+        &self,
+        caller: &Caller,
+        request: &RequestView<'_>,
+    ) -> Result<RuleDecision, UnrecordedPart> {
+        let mut decision = self.decide_method(caller, request)?;
+        for method in &request.query_methods {
+            let named = RequestView {
+                method: ObservedPart::Seen(method),
+                path: request.path.clone(),
+                query_methods: Vec::new(),
+                ..*request
+            };
+            let of_method = self.decide_method(caller, &named)?;
+            if of_method.severity() > decision.severity() {
+                decision = of_method;
+            }
+        }
+        Ok(decision)
+    }
+
+    /// Decides about a request with one method.
+    fn decide_method(
         &self,
         caller: &Caller,
         request: &RequestView<'_>,

@@ -13,7 +13,7 @@ use std::thread;
 use std::time::Duration;
 
 use super::super::line::event_text;
-use super::super::queue::{LostFrames, QueueTask, QueueWorker};
+use super::super::queue::{QueueOutcome, QueueTask, QueueWorker, UnwrittenFrames};
 use super::super::{Auditor, ProxyProtocol};
 use super::*;
 use crate::config::AuditFormat;
@@ -57,6 +57,20 @@ impl FileFixture {
         AuditQueue::to_file(settings, EgressMetrics::new(&self.catalogue.meter()))
     }
 
+    /// Starts a queue with a thread for this writer.
+    fn start<W: EventWriter>(&self, writer: W) -> (AuditQueue, thread::JoinHandle<()>) {
+        let (tasks, received) = sync_channel(8);
+        let metrics = EgressMetrics::new(&self.catalogue.meter());
+        let queue = AuditQueue::with_writer::<W>(TEST_TERMS, tasks, metrics.clone());
+        let worker = QueueWorker {
+            writer,
+            place: AuditDestination::File,
+            queued_bytes: Arc::clone(&queue.queued_bytes),
+            metrics,
+        };
+        (queue, thread::spawn(move || worker.run(&received)))
+    }
+
     fn lines(&self, name: &str) -> Vec<Value> {
         let text = fs::read_to_string(self.folder.path().join(name)).unwrap();
         text.lines()
@@ -73,8 +87,8 @@ fn event(operation: &str, verdict: &str) -> v1::EgressAudit {
     }
 }
 
-fn record(file: &AuditQueue, event: &v1::EgressAudit) {
-    file.record(event, &event_text(event));
+fn record(file: &AuditQueue, event: &v1::EgressAudit) -> QueueOutcome {
+    file.record(event, &event_text(event))
 }
 
 #[test]
@@ -151,7 +165,7 @@ fn sampling_drops_no_refusal_and_no_half_of_a_connection() {
 }
 
 #[test]
-fn a_disk_that_is_full_costs_lines_and_holds_nothing_up() {
+fn lines_for_a_full_disk_are_kept_and_counted_as_lost_at_the_end() {
     let fixture = FileFixture::new();
     let full = AuditFileSettings {
         path: "/dev/full".into(),
@@ -161,37 +175,97 @@ fn a_disk_that_is_full_costs_lines_and_holds_nothing_up() {
         fixture.open(&full).is_err(),
         "a device is not a regular file"
     );
-    let (tasks, received) = sync_channel(8);
-    let metrics = EgressMetrics::new(&fixture.catalogue.meter());
-    let file = AuditQueue::with_writer::<RotatedFile>(TEST_TERMS, tasks, metrics.clone());
-    let queued_bytes = Arc::clone(&file.queued_bytes);
-    let worker = QueueWorker {
-        writer: RotatedFile {
-            // The file that is open, or it would be opened again.
-            path: "/dev/full".into(),
-            max_bytes: 1 << 20,
-            max_files: 3,
-            file: File::options().write(true).open("/dev/full").unwrap(),
-            size: 0,
-        },
-        place: AuditDestination::File,
-        queued_bytes: Arc::clone(&queued_bytes),
-        metrics,
+    let writer = RotatedFile {
+        // The file that is open, or it would be opened again.
+        path: "/dev/full".into(),
+        max_bytes: 1 << 20,
+        max_files: 3,
+        file: File::options().write(true).open("/dev/full").unwrap(),
+        size: 0,
     };
-    let running = thread::spawn(move || worker.run(&received));
+    let (file, running) = fixture.start(writer);
+    let queued_bytes = Arc::clone(&file.queued_bytes);
+    let line = event_text(&event("one", "deny")).len() + 1;
     for _ in 0..3 {
         record(&file, &event("one", "deny"));
     }
-    let _ = file.flush().blocking_recv();
-    assert_eq!(queued_bytes.load(Ordering::Relaxed), 0);
+    let written = file.flush();
+    assert_eq!(queued_bytes.load(Ordering::Relaxed), 3 * line);
     drop(file);
     running.join().unwrap();
+    assert!(written.blocking_recv().is_err());
+    assert_eq!(queued_bytes.load(Ordering::Relaxed), 0);
+}
+
+/// A writer that takes as many frames of each attempt as the test says.
+struct ScriptedWriter {
+    accepted: std::sync::mpsc::Receiver<usize>,
+    written: std::sync::mpsc::Sender<String>,
+}
+
+impl EventWriter for ScriptedWriter {
+    const KEEPS_UNWRITTEN: bool = true;
+
+    fn frame(event: &v1::EgressAudit, _text: &str) -> Vec<u8> {
+        event.operation_id.clone().into_bytes()
+    }
+
+    fn write_frame(&mut self, frame: &[u8]) -> io::Result<()> {
+        let frame = String::from_utf8(frame.to_vec()).unwrap();
+        self.written.send(frame).map_err(io::Error::other)
+    }
+
+    fn write_frames(&mut self, frames: &[Vec<u8>]) -> Result<(), UnwrittenFrames> {
+        let accepted = self.accepted.recv().unwrap().min(frames.len());
+        for frame in &frames[..accepted] {
+            self.write_frame(frame).unwrap();
+        }
+        if accepted == frames.len() {
+            return Ok(());
+        }
+        Err(UnwrittenFrames {
+            indexes: (accepted..frames.len()).collect(),
+            error: io::ErrorKind::StorageFull.into(),
+        })
+    }
+}
+
+#[test]
+fn a_batch_that_a_stalled_writer_does_not_take_is_written_later_in_order_and_without_a_loss() {
+    let fixture = FileFixture::new();
+    let (accept, accepted) = std::sync::mpsc::channel();
+    let (writing, written) = std::sync::mpsc::channel();
+    let (file, running) = fixture.start(ScriptedWriter {
+        accepted,
+        written: writing,
+    });
+    for operation in ["one", "two", "three"] {
+        record(&file, &event(operation, "deny"));
+    }
+    let mut flushed = file.flush();
+    // The first attempts fail, wholly and in part.
+    accept.send(0).unwrap();
+    record(&file, &event("four", "deny"));
+    accept.send(1).unwrap();
+    assert_eq!(written.recv().unwrap(), "one");
+    assert!(flushed.try_recv().is_err(), "the others are not written");
+    for _ in 0..4 {
+        accept.send(usize::MAX).unwrap();
+    }
+    assert_eq!(flushed.blocking_recv(), Ok(()));
+    let queued_bytes = Arc::clone(&file.queued_bytes);
+    drop(file);
+    running.join().unwrap();
+    assert_eq!(written.iter().collect::<Vec<_>>(), ["two", "three", "four"]);
+    assert_eq!(queued_bytes.load(Ordering::Relaxed), 0);
 }
 
 /// A writer that reports how many frames it gets together.
 struct BatchRecorder(std::sync::mpsc::Sender<usize>);
 
 impl EventWriter for BatchRecorder {
+    const KEEPS_UNWRITTEN: bool = true;
+
     fn frame(_event: &v1::EgressAudit, text: &str) -> Vec<u8> {
         text.as_bytes().to_vec()
     }
@@ -200,7 +274,7 @@ impl EventWriter for BatchRecorder {
         Ok(())
     }
 
-    fn write_frames(&mut self, frames: &[Vec<u8>]) -> Result<(), LostFrames> {
+    fn write_frames(&mut self, frames: &[Vec<u8>]) -> Result<(), UnwrittenFrames> {
         self.0.send(frames.len()).unwrap();
         Ok(())
     }
@@ -229,7 +303,7 @@ fn events_that_wait_are_written_together_before_any_of_their_waits_ends() {
     worker.run(&received);
     assert_eq!(written.iter().collect::<Vec<_>>(), [3]);
     for wait in waits {
-        assert!(wait.blocking_recv().is_err(), "the wait is over");
+        assert_eq!(wait.blocking_recv(), Ok(()));
     }
 }
 
@@ -261,8 +335,14 @@ fn more_than_the_queue_holds_is_dropped_and_not_waited_for() {
     let file = AuditQueue::with_writer::<RotatedFile>(TEST_TERMS, tasks, metrics);
     let queued_bytes: Arc<AtomicUsize> = Arc::clone(&file.queued_bytes);
     let line = event_text(&event("one", "deny")).len() + 1;
-    for _ in 0..10 {
-        record(&file, &event("one", "deny"));
+    for number in 0..10 {
+        let outcome = record(&file, &event("one", "deny"));
+        let expected = if number < 2 {
+            QueueOutcome::Queued
+        } else {
+            QueueOutcome::Dropped
+        };
+        assert_eq!(outcome, expected, "{number}");
     }
     assert_eq!(queued_bytes.load(Ordering::Relaxed), 2 * line);
 }
@@ -305,12 +385,8 @@ async fn a_disk_that_stalls_delays_one_connection_and_not_the_next() {
     let (tasks, received) = sync_channel(8);
     let metrics = EgressMetrics::new(&fixture.catalogue.meter());
     let file = AuditQueue::with_writer::<RotatedFile>(TEST_TERMS, tasks, metrics);
-    file.flushed(Duration::from_secs(2)).await;
-    assert!(
-        file.flushed(Duration::from_secs(2))
-            .now_or_never()
-            .is_some()
-    );
+    assert!(!file.flushed(Duration::from_secs(2)).await);
+    assert!(file.flushed(Duration::from_secs(2)).now_or_never() == Some(false));
     // The worker comes to the flush, so the next connection waits again.
     while let Ok(task) = received.try_recv() {
         drop(task);
@@ -359,7 +435,7 @@ async fn an_open_connection_waits_until_its_line_is_in_the_file() {
         panic!("the connection does not wait for its line");
     };
     assert!(tasks.try_join_next().is_none());
-    drop(written);
+    written.send(()).unwrap();
     tasks.join_next().await.unwrap().unwrap();
     drop(received);
 }
@@ -373,7 +449,7 @@ fn operations(fixture: &FileFixture, name: &str) -> Vec<String> {
 }
 
 #[test]
-fn a_file_that_cannot_be_opened_replaces_no_older_one() {
+fn a_file_that_cannot_be_opened_replaces_no_older_one_and_its_lines_are_written_later() {
     let fixture = FileFixture::new();
     let line = event_text(&event("0", "allow")).len() as u64 + 1;
     let settings = AuditFileSettings {
@@ -384,24 +460,34 @@ fn a_file_that_cannot_be_opened_replaces_no_older_one() {
     for number in 0..3 {
         record(&file, &event(&number.to_string(), "allow"));
     }
-    let _ = file.flush().blocking_recv();
+    file.flush().blocking_recv().unwrap();
     // In place of the next file, as when no descriptor is free.
     let obstacle = fixture.folder.path().join("audit.jsonl.new");
     fs::create_dir(&obstacle).unwrap();
-    for number in 3..9 {
-        record(&file, &event(&number.to_string(), "allow"));
-    }
-    let _ = file.flush().blocking_recv();
-    for (name, operation) in [
+    let mut other = RotatedFile::open(&fixture.path, line, 3).unwrap();
+    let frame = RotatedFile::frame(&event("3", "allow"), &event_text(&event("3", "allow")));
+    let unwritten = other.write_frames(&[frame.clone(), frame]).unwrap_err();
+    assert_eq!(unwritten.indexes, [0, 1]);
+    let before = [
         ("audit.jsonl", "2"),
         ("audit.jsonl.1", "1"),
         ("audit.jsonl.2", "0"),
-    ] {
+    ];
+    for (name, operation) in before {
         assert_eq!(operations(&fixture, name), [operation], "{name}");
     }
+    for number in 3..6 {
+        record(&file, &event(&number.to_string(), "allow"));
+    }
+    let written = file.flush();
     fs::remove_dir(&obstacle).unwrap();
-    record(&file, &event("9", "allow"));
-    let _ = file.flush().blocking_recv();
-    assert_eq!(operations(&fixture, "audit.jsonl"), ["9"]);
-    assert_eq!(operations(&fixture, "audit.jsonl.1"), ["2"]);
+    written.blocking_recv().unwrap();
+    let after = [
+        ("audit.jsonl", "5"),
+        ("audit.jsonl.1", "4"),
+        ("audit.jsonl.2", "3"),
+    ];
+    for (name, operation) in after {
+        assert_eq!(operations(&fixture, name), [operation], "{name}");
+    }
 }

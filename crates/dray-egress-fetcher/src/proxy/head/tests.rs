@@ -35,6 +35,18 @@ fn a_tunnel_and_a_url_are_read() {
     assert_eq!(get.url(|_| false).unwrap().path(), "/a");
     let old = parse(&["CONNECT files.example.org:443 HTTP/1.0"]).unwrap();
     assert!(old.is_http_10 && old.has_fitting_host(&url));
+    let zero = parse(&[CONNECT_LINE, HOST_FIELD, "Content-Length: 0"]).unwrap();
+    assert_eq!(zero.framing, RequestFraming::Empty);
+    for line in [
+        "CONNECT files.example.org:80 HTTP/1.1",
+        "CONNECT files.example.org:8443 HTTP/1.1",
+    ] {
+        let tunnel = parse(&[line, HOST_FIELD]).unwrap();
+        assert!(
+            tunnel.has_fitting_host(&tunnel.url(|_| false).unwrap()),
+            "{line}"
+        );
+    }
 }
 
 #[test]
@@ -45,6 +57,8 @@ fn a_host_field_that_names_another_host_does_not_fit() {
         "Host: 127.0.0.1",
         "Host:",
         "Host: files.example.org\u{e9}",
+        "Host: files.example.org:",
+        "Host: files.example.org:443:443",
     ] {
         let request = parse(&[CONNECT_LINE, field]).unwrap();
         let url = request.url(|_| false).unwrap();

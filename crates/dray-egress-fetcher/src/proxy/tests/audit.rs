@@ -153,3 +153,55 @@ async fn events_of_connections_are_in_the_file_of_audit_events() {
     let stages: Vec<_> = lines.iter().map(|line| &line["proxy_stage"]).collect();
     assert_eq!(stages, ["opened", "closed", "refused"]);
 }
+
+#[tokio::test]
+async fn with_audit_required_nothing_passes_while_the_file_takes_no_event_and_none_is_lost() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("audit.jsonl");
+    let set = [
+        ("/audit_file.path", path.to_str().unwrap()),
+        ("/audit_required", "true"),
+        ("plain_ports", "443"),
+    ];
+    let proxy = ProxyFixture::start(&set).await;
+    let mut ends = proxy.be_server(PUBLIC_ADDRESS, 443);
+    // In the place of the file, so that no attempt to write succeeds.
+    std::fs::remove_file(&path).unwrap();
+    std::fs::create_dir(&path).unwrap();
+    let (mut client, head) = proxy.tunnel(&format!("{NAME}:443")).await;
+    assert_eq!(status_of(&head), 200);
+    client.write_all(b"first bytes").await.unwrap();
+    let mut received = Vec::new();
+    let mut server = ends.recv().await.unwrap();
+    server.read_to_end(&mut received).await.unwrap();
+    assert_eq!(received, b"");
+    // The refusal is recorded before the client is closed.
+    read_all(&mut client).await;
+    let url = format!("http://{NAME}/");
+    let response = proxy.get(&url).await;
+    assert_eq!(
+        (status_of(&response), code_of(&response)),
+        (503, "sink_failed")
+    );
+    std::fs::remove_dir(&path).unwrap();
+    let stages = dray_testkit::eventually("the lines of both connections", async || {
+        let text = std::fs::read_to_string(&path).ok()?;
+        let lines = text.lines().map(serde_json::from_str::<serde_json::Value>);
+        let lines: Result<Vec<_>, _> = lines.collect();
+        let stage = |line: &serde_json::Value| line["proxy_stage"].as_str().map(str::to_owned);
+        let stages: Option<Vec<_>> = lines.ok()?.iter().map(stage).collect();
+        stages.filter(|stages| stages.len() == 4)
+    })
+    .await;
+    assert_eq!(stages, ["opened", "refused", "opened", "refused"]);
+    let metrics = proxy.service.running.metrics().unwrap();
+    let sum = |name: &str| -> u64 {
+        let samples = metrics.lines().filter(|line| line.starts_with(name));
+        let values = samples.filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok());
+        values.sum()
+    };
+    assert!(sum("dray_egress_audit_file_delayed_total") >= 1);
+    assert_eq!(sum("dray_egress_audit_file_dropped_total"), 0);
+    // The file takes events again.
+    assert_eq!(status_of(&proxy.get(&url).await), 200);
+}

@@ -5,9 +5,7 @@ use std::path::Path;
 
 use super::limits::detached;
 use super::*;
-use crate::proxy::client::ClientStream;
-use crate::proxy::kept::{KeptOutcome, KeptRequest, KeptTarget};
-use crate::proxy::meter::{ByteCounts, ByteLimits, TargetStream};
+use crate::proxy::kept::{ExchangeEnd, exchange_once};
 
 /// Changed responses in one run.
 const CHANGED_RESPONSES: usize = 2_000;
@@ -204,20 +202,10 @@ async fn a_changed_response_reaches_the_client_as_one_response_or_not_at_all() {
     assert!((100..CHANGED_RESPONSES - 100).contains(&passed), "{passed}");
 }
 
-/// The outcome of `sent` inside an intercepted tunnel, from a target that closes behind it, and what the client got.
-async fn exchange_in_tunnel(sent: &[u8]) -> (KeptOutcome, Vec<u8>) {
+/// The end of `sent` inside an intercepted tunnel, from a target that closes behind it, and what the client got.
+async fn exchange_in_tunnel(sent: &[u8]) -> (ExchangeEnd, Vec<u8>) {
     let (near, mut server) = tokio::io::duplex(64 * 1024);
-    let counts = ByteCounts::default();
-    let stream = TargetStream::new(Box::new(near), ByteLimits::WITHOUT_LIMITS, counts.clone());
-    let wire = (stream.quota(), counts);
-    let mut target = KeptTarget::start(Box::new(stream), wire).await.unwrap();
-    let request = KeptRequest {
-        head: http::Request::get("/").body(()).unwrap().into_parts().0,
-        body: bytes::Bytes::new(),
-        decision: None,
-    };
     let (io, mut far) = tokio::io::duplex(64 * 1024);
-    let mut client = ClientStream::new(io);
     let serving = async {
         let mut head = Vec::new();
         while !head.ends_with(b"\r\n\r\n") {
@@ -226,12 +214,10 @@ async fn exchange_in_tunnel(sent: &[u8]) -> (KeptOutcome, Vec<u8>) {
         server.write_all(sent).await.unwrap();
         drop(server);
     };
-    let mut status = None;
-    let (outcome, ()) = tokio::join!(target.exchange(&mut client, request, &mut status), serving);
-    drop(client);
+    let (end, ()) = tokio::join!(exchange_once(Box::new(near), io), serving);
     let mut received = Vec::new();
     far.read_to_end(&mut received).await.unwrap();
-    (outcome, received)
+    (end, received)
 }
 
 #[tokio::test]
@@ -244,14 +230,12 @@ async fn a_changed_response_in_a_tunnel_keeps_it_only_when_its_client_reads_the_
         let end = check(&received, &sent);
         let is_expected = match outcome {
             // Another response would follow the end that the client reads.
-            KeptOutcome::Answered {
-                keeps_client: true, ..
-            } => end == ResponseEnd::Complete,
-            KeptOutcome::Answered { .. } => {
+            ExchangeEnd::Answered { keeps_client: true } => end == ResponseEnd::Complete,
+            ExchangeEnd::Answered { .. } => {
                 matches!(end, ResponseEnd::Complete | ResponseEnd::Closed)
             }
-            KeptOutcome::Refused(_) | KeptOutcome::Unanswered { .. } => end == ResponseEnd::Absent,
-            KeptOutcome::Broken => end != ResponseEnd::Complete,
+            ExchangeEnd::Refused => end == ResponseEnd::Absent,
+            ExchangeEnd::Broken => end != ResponseEnd::Complete,
         };
         assert!(is_expected, "{outcome:?}, {end:?}: {}", sent.escape_ascii());
         kept += usize::from(end == ResponseEnd::Complete);

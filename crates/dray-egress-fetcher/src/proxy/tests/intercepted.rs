@@ -459,19 +459,25 @@ async fn curl_and_a_strict_python_trust_the_certificates_of_intercepted_tunnels(
         .kill_on_drop(true);
     let seen = dray_testkit::python::run_json(&mut python).await;
     assert_eq!(seen, serde_json::json!(["1;2", "1;2"]));
-    let curl = Command::new("curl")
-        .args(["--silent", "--show-error", "--fail", "--max-time", "60"])
-        .args(["--noproxy", "", "--proxy", &proxy_url, "--cacert"])
-        .arg(&bundle)
-        .arg("https://files.example.org/tables/[a-b].csv")
-        .env_clear()
-        .output()
-        .await
-        .unwrap();
-    let error = String::from_utf8_lossy(&curl.stderr);
-    assert_eq!(String::from_utf8_lossy(&curl.stdout), "1;21;2", "{error}");
-    assert_eq!(server.received_requests().len(), 4);
-    assert_eq!(fixture.proxy.fake_network.dialled().len(), 4);
+    for version in ["--http1.1", "--http1.0"] {
+        let curl = Command::new("curl")
+            .args(["--silent", "--show-error", "--fail", "--max-time", "60"])
+            .args([version, "--noproxy", "", "--proxy", &proxy_url, "--cacert"])
+            .arg(&bundle)
+            .arg("https://files.example.org/tables/[a-b].csv")
+            .env_clear()
+            .output()
+            .await
+            .unwrap();
+        let error = String::from_utf8_lossy(&curl.stderr);
+        assert_eq!(
+            String::from_utf8_lossy(&curl.stdout),
+            "1;21;2",
+            "{version} {error}"
+        );
+    }
+    assert_eq!(server.received_requests().len(), 6);
+    assert_eq!(fixture.proxy.fake_network.dialled().len(), 6);
 }
 
 #[tokio::test]

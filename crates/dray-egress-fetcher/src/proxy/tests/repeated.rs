@@ -86,13 +86,13 @@ async fn equal_lengths_of_a_response_reach_the_client_as_one() {
 }
 
 #[tokio::test]
-async fn a_request_is_not_repeated_after_a_part_of_a_response_or_when_a_field_names_another_method()
-{
+async fn a_request_is_not_repeated_after_a_part_of_a_response_or_when_it_names_another_method() {
     for (path, field) in [
         ("/tables/part", ""),
         ("/tables/once", "X-HTTP-Method-Override: POST\r\n"),
         ("/tables/once", "x-http-method: post\r\n"),
         ("/tables/once", "X-Method-Override: POST\r\n"),
+        ("/tables/x?_method=POST&then=/once", ""),
     ] {
         let fixture = InterceptingProxy::start(&[]).await;
         let server = PersistentServer::start(&fixture, |path| match path {

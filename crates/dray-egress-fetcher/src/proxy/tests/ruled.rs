@@ -154,6 +154,36 @@ async fn a_field_that_names_another_method_is_judged_as_that_method() {
 }
 
 #[tokio::test]
+async fn a_query_that_names_another_method_is_judged_as_that_method() {
+    let RuledProxy { mut proxy, .. } = RuledProxy::start(POLICY_TEXT).await;
+    let server = proxy.fake_network.serve_with(PUBLIC_ADDRESS, |_| {
+        ResponseScript::with_fields(&[("Content-Type", "text/csv")], "1;2")
+    });
+    for (query, status) in [
+        ("_method=DELETE", 403),
+        ("a=1&%5Fmethod=delete", 403),
+        ("_method=get", 200),
+        ("method=DELETE", 200),
+    ] {
+        let response = proxy
+            .get(&format!("http://{NAME}/tables/a.csv?{query}"))
+            .await;
+        assert_eq!(status_of(&response), status, "{query}: {response}");
+        let event = proxy.event().await;
+        if status == 403 {
+            assert_eq!(
+                (event.proxy_stage.as_str(), event.code.as_str()),
+                ("refused", "policy_denied")
+            );
+        } else {
+            // The end of the connection.
+            proxy.event().await;
+        }
+    }
+    assert_eq!(server.received_requests().len(), 2);
+}
+
+#[tokio::test]
 async fn a_session_without_a_role_reaches_nothing() {
     let RuledProxy { proxy, .. } = RuledProxy::start(POLICY_TEXT).await;
     let auth = format!(

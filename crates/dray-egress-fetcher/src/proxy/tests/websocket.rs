@@ -5,6 +5,7 @@ use tokio::io::{AsyncRead, DuplexStream};
 use tokio_rustls::server::TlsStream as ServerTlsStream;
 
 use super::intercepted::InterceptingProxy;
+use super::persistent::field;
 use super::*;
 
 const KEY_FIELDS: &str =
@@ -39,6 +40,16 @@ async fn accept_request(
     (server, head)
 }
 
+/// Checks the head that agrees to WebSocket.
+#[track_caller]
+fn check_agreement(head: &str) {
+    assert_eq!(status_of(head), 101, "{head}");
+    let accept = Some("s3pPLMBiTxaQ9kYGzzhZRbK+xOo=");
+    assert_eq!(field(head, "Sec-WebSocket-Accept"), accept, "{head}");
+    // aiohttp accepts no other value.
+    assert_eq!(field(head, "Connection"), Some("Upgrade"), "{head}");
+}
+
 #[tokio::test]
 async fn messages_pass_in_both_directions_after_the_handshake_was_judged_and_recorded() {
     let mut fixture = InterceptingProxy::start(&[]).await;
@@ -71,8 +82,7 @@ async fn messages_pass_in_both_directions_after_the_handshake_was_judged_and_rec
         .await
         .unwrap();
     let agreed = read_head_text(&mut client).await;
-    assert_eq!(status_of(&agreed), 101, "{agreed}");
-    assert!(agreed.contains("s3pPLMBiTxaQ9kYGzzhZRbK+xOo="), "{agreed}");
+    check_agreement(&agreed);
     for (text, to_server) in [("early", true), ("hello", false)] {
         let mut received = vec![0; text.len()];
         if to_server {

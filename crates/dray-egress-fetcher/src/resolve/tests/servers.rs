@@ -146,6 +146,72 @@ async fn a_server_that_is_not_trusted_is_asked_after_all_that_are_and_not_becaus
     }
 }
 
+/// The addresses of the name, by this resolver.
+async fn addresses(resolver: &HickoryResolver) -> Vec<IpAddr> {
+    let judge = Judge::new(JudgeConfig::default());
+    let answer = resolver.lookup(&canonical(HOST_NAME), &judge).await;
+    answer.unwrap().addresses
+}
+
+#[tokio::test]
+async fn a_server_that_does_not_respond_is_asked_last_until_it_responds_again() {
+    for is_first_trusted in [true, false] {
+        let (dead, other) = (silent().await, started().await);
+        dead.set(".", RecordType::NS, DnsReply::Silence);
+        other.set_addresses(HOST_NAME, &[ip("9.9.9.9")]);
+        let servers = [(dead.address(), is_first_trusted), (other.address(), false)];
+        let resolver = HickoryResolver::over_plain(&servers, DNS_TIMEOUT);
+        assert_eq!(resolver.order(), [0, 1]);
+        assert_eq!(addresses(&resolver).await, [ip("9.9.9.9")]);
+        dray_testkit::eventually("the silent server to be last", async || {
+            (resolver.order() == [1, 0]).then_some(())
+        })
+        .await;
+        assert_eq!(addresses(&resolver).await, [ip("9.9.9.9")]);
+        assert_eq!(resolver.order(), [1, 0]);
+        dead.set_addresses(HOST_NAME, &[ip("8.8.8.8")]);
+        dead.set(".", RecordType::NS, DnsReply::Records(Vec::new()));
+        // Lookups that another server answers find its recovery.
+        if is_first_trusted {
+            dray_testkit::eventually("the server to be first again", async || {
+                addresses(&resolver).await;
+                (resolver.order() == [0, 1]).then_some(())
+            })
+            .await;
+            assert_eq!(addresses(&resolver).await, [ip("8.8.8.8")]);
+        }
+    }
+}
+
+#[tokio::test]
+async fn when_no_server_responds_all_are_asked_and_the_first_response_counts() {
+    let (one, two) = (silent().await, silent().await);
+    for server in [&one, &two] {
+        server.set(".", RecordType::NS, DnsReply::Silence);
+    }
+    let servers = [(one.address(), true), (two.address(), true)];
+    let resolver = HickoryResolver::over_plain(&servers, DNS_TIMEOUT);
+    let judge = Judge::new(JudgeConfig::default());
+    let refused = resolver.lookup(&canonical(HOST_NAME), &judge).await;
+    assert_eq!(refused.unwrap_err().kind(), "timeout");
+    two.set_addresses(HOST_NAME, &[ip("8.8.8.8")]);
+    assert_eq!(addresses(&resolver).await, [ip("8.8.8.8")]);
+    assert_eq!(resolver.order(), [1, 0]);
+}
+
+#[tokio::test]
+async fn a_name_without_an_answer_makes_no_server_silent() {
+    // It responds to everything but this name, as where its zone has no reachable server.
+    let (validating, other) = (silent().await, started().await);
+    other.set_addresses(HOST_NAME, &[ip("9.9.9.9")]);
+    let servers = [(validating.address(), true), (other.address(), false)];
+    let resolver = HickoryResolver::over_plain(&servers, DNS_TIMEOUT);
+    // The lookup takes longer than a probe.
+    assert_eq!(addresses(&resolver).await, [ip("9.9.9.9")]);
+    assert!(names(&validating).contains(&".".to_owned()));
+    assert_eq!(resolver.order(), [0, 1]);
+}
+
 #[tokio::test]
 async fn section_14_a_question_that_was_lost_is_asked_again() {
     let server = silent().await;

@@ -57,6 +57,58 @@ fn a_method_in_another_case_is_denied_and_not_allowed() {
 }
 
 #[test]
+fn a_request_whose_query_names_another_method_needs_the_permission_for_both() {
+    let text = "default = \"deny\"\n[[role]]\nname = \"a\"\n\
+                [[role.rule]]\nname = \"read\"\noutcome = \"allow\"\nmethods = [\"GET\"]\nhosts = [\"a.example.org\"]\n\
+                [[role.rule]]\nname = \"kept\"\noutcome = \"deny\"\nmethods = [\"DELETE\"]\nhosts = [\"b.example.org\"]\n\
+                [[role.rule]]\nname = \"any\"\noutcome = \"allow\"\nhosts = [\"b.example.org\"]\n\
+                [[role.rule]]\nname = \"person\"\noutcome = \"ask\"\nhosts = [\"c.example.org\"]\n\
+                [[role.rule]]\nname = \"tried\"\noutcome = \"report\"\nmethods = [\"PUT\"]\nhosts = [\"d.example.org\"]\n\
+                [[role.rule]]\nname = \"rest\"\noutcome = \"allow\"\nhosts = [\"d.example.org\"]\n";
+    let rules = rules(text);
+    for (text, expected) in [
+        (
+            "https://a.example.org/?_method=get&x=1",
+            decided(true, "a/read", ""),
+        ),
+        (
+            "https://a.example.org/?_method=DELETE",
+            decided(false, "default", ""),
+        ),
+        (
+            "https://a.example.org/?_method=GET&_method=DELETE",
+            decided(false, "default", ""),
+        ),
+        (
+            "https://b.example.org/?_method=PUT",
+            decided(true, "a/any", ""),
+        ),
+        (
+            "https://b.example.org/?x=1;%5fmethod=delete",
+            decided(false, "a/kept", ""),
+        ),
+        (
+            "https://c.example.org/?_method=DELETE",
+            decided(false, "a/person", ""),
+        ),
+        (
+            "https://d.example.org/?_method=PUT",
+            decided(true, "a/rest", "a/tried"),
+        ),
+        (
+            "https://d.example.org/_method=PUT",
+            decided(true, "a/rest", ""),
+        ),
+    ] {
+        assert_eq!(fetch(&rules, text), expected, "{text}");
+    }
+    // Nothing of a query is visible in a tunnel.
+    let target = url("https://a.example.org/?_method=DELETE");
+    let tunnel = rules.decide(&caller("acme"), &RequestView::intercepted(&target));
+    assert!(tunnel.is_allowed());
+}
+
+#[test]
 fn a_path_with_several_readings_is_not_readable() {
     for path in [
         "/a%2Fb",

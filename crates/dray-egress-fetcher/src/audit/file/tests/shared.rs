@@ -98,6 +98,32 @@ fn a_rotated_file_belongs_to_the_owner_of_the_one_before_or_the_rotation_fails()
 }
 
 #[test]
+fn the_first_file_of_a_command_of_root_belongs_to_the_owner_of_the_directory() {
+    let fixture = FileFixture::new();
+    let is_root = fs::metadata(fixture.folder.path()).unwrap().uid() == 0;
+    if is_root {
+        // As the directory that an operator made for the user of the service.
+        std::os::unix::fs::chown(fixture.folder.path(), Some(65_534), Some(65_534)).unwrap();
+    }
+    let mut file = RotatedFile::open(&fixture.path, 1 << 20, 3).unwrap();
+    file.write_frame(b"one\n").unwrap();
+    let directory = fs::metadata(fixture.folder.path()).unwrap();
+    let created = fs::metadata(&fixture.path).unwrap();
+    assert_eq!(
+        (created.uid(), created.mode() & 0o777),
+        (directory.uid(), 0o600)
+    );
+    if is_root {
+        use std::os::unix::process::CommandExt as _;
+        let mut service = std::process::Command::new("sh");
+        service.args(["-c", "echo two >> \"$1\"", "sh"]);
+        let appended = service.arg(&fixture.path).uid(65_534).gid(65_534).status();
+        assert!(appended.unwrap().success());
+        assert_eq!(fs::read(&fixture.path).unwrap(), b"one\ntwo\n");
+    }
+}
+
+#[test]
 fn a_file_that_another_process_keeps_locked_ends_the_wait_of_a_start_and_of_a_write() {
     let fixture = FileFixture::new();
     let mut file = RotatedFile::open(&fixture.path, 1 << 20, 3).unwrap();

@@ -1,0 +1,98 @@
+//! What holds for the response of every target: its limits, the rule that allowed its request, and the fields that do not
+//! travel on.
+
+use dray_guard::{Code, RuleDecision};
+use http::header::{
+    CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue,
+    PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
+};
+use http_body::Body as _;
+use hyper::body::Incoming;
+
+use crate::head::BodyFraming;
+
+/// Most header fields of a response.
+const MAX_RESPONSE_FIELDS: usize = 128;
+/// Buffer of each side, and most bytes of a response head.
+pub(super) const BUFFER_BYTES: usize = 64 * 1024;
+
+/// Fields for the next recipient alone (RFC 9110, section 7.6.1; `Keep-Alive` and `Proxy-Connection` by custom).
+static HOP_BY_HOP_FIELDS: [HeaderName; 9] = [
+    CONNECTION,
+    HeaderName::from_static("keep-alive"),
+    HeaderName::from_static("proxy-connection"),
+    PROXY_AUTHENTICATE,
+    PROXY_AUTHORIZATION,
+    TE,
+    TRAILER,
+    TRANSFER_ENCODING,
+    UPGRADE,
+];
+
+/// The client side of HTTP/1.1 towards a target.
+pub(super) fn client_builder() -> hyper::client::conn::http1::Builder {
+    let mut builder = hyper::client::conn::http1::Builder::new();
+    builder
+        .max_headers(MAX_RESPONSE_FIELDS)
+        .max_header_size(BUFFER_BYTES)
+        .max_buf_size(BUFFER_BYTES)
+        .title_case_headers(true);
+    builder
+}
+
+/// Checks a response head by the rule that allowed the request: its media type, and its size where the head says it.
+///
+/// # Errors
+///
+/// `media_type_not_allowed` or `too_large`.
+pub(super) fn check_response(
+    decision: Option<&RuleDecision>,
+    fields: &HeaderMap,
+    framing: BodyFraming,
+    body: &Incoming,
+) -> Result<(), Code> {
+    let Some(decision) = decision else {
+        return Ok(());
+    };
+    decision.check_media_type(declared_type(fields))?;
+    let limit = decision.max_bytes().unwrap_or(u64::MAX);
+    match framing {
+        // The response to a HEAD, and a 304, have the length of a body that does not follow.
+        BodyFraming::Length(length) if length > limit && !body.is_end_stream() => {
+            Err(Code::TooLarge)
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Replaces equal lengths by one (RFC 9112, section 6.3): the next reader may refuse several.
+pub(super) fn unify_length(fields: &mut HeaderMap, framing: BodyFraming) {
+    if let BodyFraming::Length(length) = framing {
+        fields.insert(CONTENT_LENGTH, HeaderValue::from(length));
+    }
+}
+
+/// The media type of a response; empty when none or several are declared.
+fn declared_type(fields: &HeaderMap) -> &str {
+    let mut types = fields.get_all(CONTENT_TYPE).iter();
+    match (types.next(), types.next()) {
+        (Some(declared), None) => declared.to_str().unwrap_or_default(),
+        _ => "",
+    }
+}
+
+/// Removes the fields for one recipient, and those that `Connection` names.
+pub(super) fn remove_hop_fields(fields: &mut HeaderMap) {
+    let named: Vec<HeaderName> = fields
+        .get_all(CONNECTION)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .filter_map(|name| HeaderName::from_bytes(name.trim().as_bytes()).ok())
+        // The framing does not belong to one hop: without it a body would have another length.
+        .filter(|name| name != CONTENT_LENGTH)
+        .collect();
+    for name in HOP_BY_HOP_FIELDS.iter().chain(&named) {
+        fields.remove(name);
+    }
+}
