@@ -1,5 +1,6 @@
 //! Makes packages for tests and converts them.
 
+mod alt_chunk;
 mod corpus;
 mod docx;
 mod hostile;
