@@ -34,7 +34,7 @@ impl FromRequest<ConsoleState> for CheckedForm {
     type Rejection = Response;
 
     async fn from_request(request: Request, _: &ConsoleState) -> Result<Self, Response> {
-        let (session, request) = session_of(request)?;
+        let session = session_of(&request).ok_or_else(forged_form)?;
         let fields = FormFields::of_body(request.into_body(), &session).await?;
         Ok(Self { session, fields })
     }
@@ -51,7 +51,7 @@ impl FromRequest<ConsoleState> for ActionForm {
 
     async fn from_request(request: Request, state: &ConsoleState) -> Result<Self, Response> {
         // The role first: nothing is read of a form that a login may not send.
-        let (session, request) = session_of(request)?;
+        let session = session_of(&request).ok_or_else(forged_form)?;
         if !session.can_act() {
             return Err(acting_refused());
         }
@@ -60,13 +60,9 @@ impl FromRequest<ConsoleState> for ActionForm {
     }
 }
 
-/// The session that the check of the request found, and the request.
-pub(crate) fn session_of(request: Request) -> Result<(ConsoleSession, Request), Response> {
-    match request.extensions().get::<ConsoleSession>() {
-        Some(session) => Ok((session.clone(), request)),
-        // Only paths without a login have no session, and they have no forms.
-        None => Err(forged_form()),
-    }
+/// The session that the check of the request found; `None` for paths without a login, which have no forms.
+pub(crate) fn session_of(request: &Request) -> Option<ConsoleSession> {
+    request.extensions().get::<ConsoleSession>().cloned()
 }
 
 /// The hidden field with a new operation. It is chosen with the page: a form that is sent twice has one effect.

@@ -30,7 +30,7 @@ impl<const MAX_FIELD_BYTES: usize> FromRequest<ConsoleState> for CheckedUpload<M
     type Rejection = Response;
 
     async fn from_request(request: Request, _: &ConsoleState) -> Result<Self, Response> {
-        let (session, request) = form::session_of(request)?;
+        let session = form::session_of(&request).ok_or_else(form::forged_form)?;
         let form = match UploadForm::open(request, MAX_FIELD_BYTES).await {
             Ok(form) if !session.has_token(form.fields.get(TOKEN_FIELD)) => {
                 return Err(form::forged_form());
@@ -52,7 +52,7 @@ impl<const MAX_FIELD_BYTES: usize> FromRequest<ConsoleState> for ActionUpload<MA
 
     async fn from_request(request: Request, state: &ConsoleState) -> Result<Self, Response> {
         // The role first: nothing is read of a form that a login may not send.
-        let (session, request) = form::session_of(request)?;
+        let session = form::session_of(&request).ok_or_else(form::forged_form)?;
         if !session.can_act() {
             return Err(form::acting_refused());
         }

@@ -297,8 +297,6 @@ impl Section for Config {
                 problems.push(ConfigProblem::new(field, message));
             }
         };
-        let tenant = TenantId::new(self.tenant.as_str()).is_ok();
-        check(tenant, "tenant", "must be a tenant's name");
         let iterations = (1..=1_000_000).contains(&self.max_iterations);
         check(iterations, "max_iterations", "must be 1 to 1000000");
         let compaction = self

@@ -92,7 +92,10 @@ mod tests {
     #[test]
     fn files_that_were_refused_for_good_are_offered_only_all_together() {
         let refused = rejected(ErrorKind::NotFound);
-        assert_eq!(offer(&[refused.clone()], true), Some((true, false)));
+        assert_eq!(
+            offer(std::slice::from_ref(&refused), true),
+            Some((true, false))
+        );
         let delivered = FileRecord::in_state(FileState::Delivered);
         let both = [refused.clone(), delivered];
         assert_eq!(offer(&both, true), Some((true, true)));

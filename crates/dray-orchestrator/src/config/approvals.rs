@@ -2,6 +2,7 @@
 
 use dray_agent::approval::ApprovalRule;
 use dray_service::config::ConfigProblem;
+use dray_types::TenantId;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -75,6 +76,9 @@ impl Config {
             }
         }
         problems.extend(self.tool_access_problems());
+        if TenantId::new(self.tenant.as_str()).is_err() {
+            problems.push(ConfigProblem::new("tenant", "must be a tenant's name"));
+        }
         problems
     }
 }
