@@ -50,18 +50,24 @@ pub(crate) async fn run(
     }
 }
 
-/// Words of the client of NATS about a server that does not answer for JetStream.
-const MISSING_JETSTREAM: &str = "requested JetStream resource does not exist";
+/// Whether an error means that JetStream is off. A server without it has no responder, which the client of NATS reports as
+/// a missing resource; an account without it gets an error of the server.
+fn lacks_jetstream(error: &str) -> bool {
+    [
+        "requested JetStream resource does not exist",
+        "JetStream not enabled",
+    ]
+    .iter()
+    .any(|words| error.contains(words))
+}
+
 const JETSTREAM_ADVICE: &str = "Check that the server runs with JetStream (`nats-server -js`), and that this identity may use it.";
 
 /// What to do about a stream or consumer that could not be read or changed.
 fn failure_advice(error: &TransportError) -> &'static str {
     match error {
-        // A server without JetStream has no responder for the request, which its client reports in this way.
         TransportError::Other(source)
-            if ErrorChain(source.as_ref())
-                .to_string()
-                .contains(MISSING_JETSTREAM) =>
+            if lacks_jetstream(&ErrorChain(source.as_ref()).to_string()) =>
         {
             JETSTREAM_ADVICE
         }
@@ -93,8 +99,12 @@ mod tests {
         assert!(refused.contains("another program") && !refused.contains("identity"));
         let denied = failure_advice(&TransportError::Denied("$JS.API".to_owned()));
         assert!(denied.contains("identity that may manage"));
-        let missing = format!("request error: {MISSING_JETSTREAM}");
-        let missing = failure_advice(&TransportError::Other(missing.into()));
-        assert!(missing.contains("nats-server -js"));
+        for missing in [
+            "request error: requested JetStream resource does not exist",
+            "JetStream not enabled for account (code 503, error code 10039)",
+        ] {
+            let advice = failure_advice(&TransportError::Other(missing.into()));
+            assert!(advice.contains("nats-server -js"), "{missing}");
+        }
     }
 }
