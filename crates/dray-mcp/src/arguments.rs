@@ -1,5 +1,6 @@
 //! The arguments of the tools, checked before anything happens.
 
+use dray_presentation::name::shown_text;
 use dray_types::Fault;
 use rmcp::model::JsonObject;
 use serde::Deserialize;
@@ -8,6 +9,10 @@ use serde_json::Value;
 
 use crate::failure;
 use crate::options::ToolName;
+
+/// Most characters of the description of a problem, at its begin and at its end each. It quotes the argument, which may be
+/// megabytes long, and names what was expected at its end.
+const MAX_QUOTED_CHARACTERS: usize = 200;
 
 /// What the tool `read` takes.
 #[derive(Debug, Default, Deserialize)]
@@ -140,7 +145,7 @@ pub(crate) struct PolicyArguments {
     pub(crate) resolve: bool,
 }
 
-/// Reads the arguments of a call.
+/// Reads the arguments of a call. One that is null counts as absent: some clients send every argument of the schema.
 ///
 /// # Errors
 ///
@@ -149,13 +154,29 @@ pub(crate) fn parse<T: DeserializeOwned>(
     tool: ToolName,
     arguments: Option<JsonObject>,
 ) -> Result<T, Fault> {
-    serde_json::from_value(Value::Object(arguments.unwrap_or_default())).map_err(|error| {
+    let mut arguments = arguments.unwrap_or_default();
+    arguments.retain(|_, value| !value.is_null());
+    serde_json::from_value(Value::Object(arguments)).map_err(|error| {
         failure::invalid(
-            format!("The arguments of `{tool}` are not valid: {error}."),
+            format!(
+                "The arguments of `{tool}` are not valid: {}.",
+                shortened(&error.to_string())
+            ),
             "Correct the argument; the input schema of the tool lists them.",
         )
         .detail("arguments_invalid")
     })
+}
+
+/// The begin and the end of a long text.
+fn shortened(text: &str) -> String {
+    let count = text.chars().count();
+    if count <= 2 * MAX_QUOTED_CHARACTERS {
+        return shown_text(text, count);
+    }
+    let end: String = text.chars().skip(count - MAX_QUOTED_CHARACTERS).collect();
+    let begin = shown_text(text, MAX_QUOTED_CHARACTERS);
+    format!("{begin}{}", shown_text(end, MAX_QUOTED_CHARACTERS))
 }
 
 #[cfg(test)]
@@ -171,14 +192,33 @@ mod tests {
             parse::<ReadArguments>(ToolName::Read, arguments).map(|read| read.path)
         };
         assert_eq!(read(json!({"path": "a"})), Ok("a".to_owned()));
+        assert_eq!(
+            read(json!({"path": "a", "range": null, "summarize": null})),
+            Ok("a".to_owned())
+        );
         for (arguments, word) in [
             (json!({}), "path"),
+            (json!({"path": null}), "path"),
             (json!({"path": 1}), "string"),
             (json!({"path": "a", "pth": "b"}), "pth"),
             (json!({"path": "a", "session": "other"}), "session"),
             (json!({"path": "a", "tenant": "other"}), "tenant"),
         ] {
             let fault = read(arguments).unwrap_err();
+            assert!(fault.message.contains(word), "{fault:?}");
+        }
+    }
+
+    #[test]
+    fn an_invalid_argument_of_any_length_is_quoted_in_part() {
+        let long = "x".repeat(100_000);
+        for (arguments, word) in [
+            (json!({"path": "a", "summarize": long}), "boolean"),
+            (json!({"path": "a", (long.as_str()): 1}), "max_tokens"),
+        ] {
+            let arguments = arguments.as_object().cloned();
+            let fault = parse::<ReadArguments>(ToolName::Read, arguments).unwrap_err();
+            assert!(fault.message.len() < 600, "{}", fault.message.len());
             assert!(fault.message.contains(word), "{fault:?}");
         }
     }

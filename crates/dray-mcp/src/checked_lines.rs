@@ -1,14 +1,16 @@
-//! Lines of the standard input that are not messages get an error. The library drops them silently, and a client would
-//! wait for an answer.
+//! Lines of the standard input that are not messages get an error, with the id of the request where it can be read. The
+//! library drops some of them silently and answers others without an id, and a client would wait for an answer.
 
 use std::io;
 
 use futures_util::future::BoxFuture;
-use rmcp::model::ErrorData;
+use rmcp::model::{ErrorData, RequestId};
 use rmcp::service::{RoleServer, RxJsonRpcMessage, TxJsonRpcMessage};
 use rmcp::transport::Transport;
 use rmcp::transport::async_rw::AsyncRwTransport;
+use serde::Deserialize;
 use serde::de::IgnoredAny;
+use serde_json::error::Category;
 use tokio::io::{
     AsyncBufReadExt as _, AsyncRead, AsyncWrite, AsyncWriteExt as _, BufReader, DuplexStream,
 };
@@ -22,10 +24,10 @@ const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 /// Bytes of checked lines that wait for the library.
 const PIPE_BYTES: usize = 64 << 10;
 
-/// A transport over lines, of which only JSON is handed to the library.
+/// A transport over lines, of which only messages are handed to the library.
 pub(crate) struct CheckedTransport<W: AsyncWrite> {
     inner: AsyncRwTransport<RoleServer, DuplexStream, W>,
-    rejected: mpsc::Receiver<ErrorData>,
+    rejected: mpsc::Receiver<RejectedLine>,
     /// Sends an error; kept, because the library may drop the future that waits for it.
     pending: Option<BoxFuture<'static, io::Result<()>>>,
     /// Reads the lines until it is dropped.
@@ -67,8 +69,8 @@ impl<W: AsyncWrite + Send + Unpin + 'static> Transport<RoleServer> for CheckedTr
             tokio::select! {
                 // Errors first: they were found before the end of the input.
                 biased;
-                Some(error) = self.rejected.recv() => {
-                    let response = TxJsonRpcMessage::<RoleServer>::error(error, None);
+                Some(RejectedLine { error, id }) = self.rejected.recv() => {
+                    let response = TxJsonRpcMessage::<RoleServer>::error(error, id);
                     self.pending = Some(Box::pin(self.inner.send(response)));
                 }
                 message = self.inner.receive() => return message,
@@ -81,11 +83,31 @@ impl<W: AsyncWrite + Send + Unpin + 'static> Transport<RoleServer> for CheckedTr
     }
 }
 
-/// Forwards lines that are JSON, and reports the others.
+/// The response to a line that the library does not get.
+struct RejectedLine {
+    error: ErrorData,
+    id: Option<RequestId>,
+}
+
+impl RejectedLine {
+    fn without_id(error: ErrorData) -> Self {
+        Self { error, id: None }
+    }
+}
+
+/// The fields of a message that make it a request; its other fields are not read.
+#[derive(Deserialize)]
+struct RequestEnvelope {
+    id: RequestId,
+    #[serde(rename = "method")]
+    _method: IgnoredAny,
+}
+
+/// Forwards lines that are messages, and reports the others.
 async fn check_lines(
     reader: impl AsyncRead + Unpin,
     mut forward: DuplexStream,
-    rejected: mpsc::Sender<ErrorData>,
+    rejected: mpsc::Sender<RejectedLine>,
 ) {
     let mut reader = BufReader::new(reader);
     let mut line = Vec::new();
@@ -111,7 +133,8 @@ async fn check_lines(
         }
         let error = if is_too_long {
             let message = format!("The message is longer than {} MiB.", MAX_LINE_BYTES >> 20);
-            Some(ErrorData::invalid_request(message, None))
+            let error = ErrorData::invalid_request(message, None);
+            Some(RejectedLine::without_id(error))
         } else {
             check_line(&line)
         };
@@ -127,15 +150,41 @@ async fn check_lines(
     }
 }
 
-/// The error for a line that is not JSON. An empty line is not a message and needs no answer.
-fn check_line(line: &[u8]) -> Option<ErrorData> {
+/// The response to a line that is not a message; `None` for other lines. An empty line needs no answer.
+fn check_line(line: &[u8]) -> Option<RejectedLine> {
     let line = line.strip_prefix(BYTE_ORDER_MARK).unwrap_or(line);
-    let is_json =
-        || str::from_utf8(line).is_ok() && serde_json::from_slice::<IgnoredAny>(line).is_ok();
-    if line.trim_ascii().is_empty() || is_json() {
+    if line.trim_ascii().is_empty() {
         return None;
     }
-    Some(ErrorData::parse_error("The line is not JSON.", None))
+    let Err(problem) = serde_json::from_slice::<RxJsonRpcMessage<RoleServer>>(line) else {
+        return None;
+    };
+    let is_json =
+        str::from_utf8(line).is_ok() && serde_json::from_slice::<IgnoredAny>(line).is_ok();
+    if !is_json {
+        let error = ErrorData::parse_error("The line is not JSON.", None);
+        return Some(RejectedLine::without_id(error));
+    }
+    let envelope = serde_json::from_slice::<RequestEnvelope>(line).ok();
+    let id = envelope.map(|envelope| envelope.id);
+    match problem.classify() {
+        // JSON permits them, and the library drops such a message silently (RFC 8259, sections 6, 8.2 and 9).
+        Category::Syntax | Category::Eof => Some(RejectedLine {
+            error: ErrorData::parse_error(
+                "The message has half of a surrogate pair, a number that is too large, or more than 127 levels.",
+                None,
+            ),
+            id,
+        }),
+        // The library ignores notifications that it does not know, and answers what remains without an id.
+        Category::Data | Category::Io => id.map(|id| RejectedLine {
+            error: ErrorData::invalid_request(
+                "The message is not a request of the protocol.",
+                None,
+            ),
+            id: Some(id),
+        }),
+    }
 }
 
 #[cfg(test)]
@@ -170,6 +219,51 @@ mod tests {
             answers_to(b"{bad\n\n{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"ping\"}\n\xff\n").await;
         let codes: Vec<_> = text.lines().map(error_code).collect();
         assert_eq!(codes, [-32700, -32700]);
+    }
+
+    #[tokio::test]
+    async fn a_request_that_cannot_be_read_gets_an_error_with_its_id() {
+        let deep = format!("{}{}", "[".repeat(200), "]".repeat(200));
+        for (params, code) in [
+            // Half of a pair, as from a text that was cut within an emoji.
+            (r#"{"name":"read","arguments":{"path":"\ud83d"}}"#, -32700),
+            (r#"{"name":"list","arguments":{"offset":1e400}}"#, -32700),
+            (
+                &format!(r#"{{"name":"read","arguments":{{"path":{deep}}}}}"#),
+                -32700,
+            ),
+            (r#"{"name":"read","_meta":5}"#, -32600),
+            ("[]", -32600),
+        ] {
+            let line =
+                format!(r#"{{"jsonrpc":"2.0","id":"a","method":"tools/call","params":{params}}}"#);
+            let text = answers_to(format!("{line}\n").as_bytes()).await;
+            assert_eq!(
+                text.lines().map(error_code).collect::<Vec<_>>(),
+                [code],
+                "{text}"
+            );
+            let message: serde_json::Value = serde_json::from_str(&text).unwrap();
+            assert_eq!(message["id"], "a", "{text}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_message_without_a_readable_id_gets_one_error_without_an_id() {
+        for line in [
+            "{}",
+            "[]",
+            r#"{"jsonrpc":"2.0","id":1,"id":2,"method":"ping"}"#,
+        ] {
+            let text = answers_to(format!("{line}\n").as_bytes()).await;
+            assert_eq!(
+                text.lines().map(error_code).collect::<Vec<_>>(),
+                [-32600],
+                "{line}"
+            );
+        }
+        let unknown = br#"{"jsonrpc":"2.0","method":"notifications/other","params":5}"#;
+        assert_eq!(answers_to(&[unknown, b"\n".as_slice()].concat()).await, "");
     }
 
     #[tokio::test]

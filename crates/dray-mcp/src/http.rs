@@ -23,6 +23,7 @@ use tokio_util::sync::CancellationToken;
 use url::Url;
 
 use crate::auth::{AuthLayer, AuthOptions, Authenticator, check_request, metadata_router};
+use crate::sessions::{SessionLimit, limit_sessions};
 use crate::{McpServer, ServiceClient};
 
 /// URL path at which clients send their messages.
@@ -155,14 +156,13 @@ fn router<H: ServerHandler>(
         .with_allowed_origins(own_origins(address).chain(options.allowed_origins.iter().cloned()))
         .enforce_origin_validation()
         .with_cancellation_token(stop.child_token());
-    let service = StreamableHttpService::new(
-        move || Ok(handler()),
-        Arc::new(LocalSessionManager::default()),
-        config,
-    );
+    let manager = Arc::new(LocalSessionManager::default());
+    let limit = Arc::new(SessionLimit::new(Arc::clone(&manager)));
+    let service = StreamableHttpService::new(move || Ok(handler()), manager, config);
     Router::new()
         .route_service(ENDPOINT_PATH, service)
         .layer(middleware::from_fn(answer_unreadable))
+        .layer(middleware::from_fn_with_state(limit, limit_sessions))
 }
 
 /// Answers a body that is not a message with the error of JSON-RPC. The library answers with text and the status 415.

@@ -48,6 +48,7 @@ mod progress;
 mod prompts;
 mod resources;
 mod server;
+mod sessions;
 mod skills;
 mod stdio;
 mod subscriptions;

@@ -2,6 +2,7 @@
 
 use futures_util::future::BoxFuture;
 use rmcp::ServiceExt as _;
+use tokio::io::AsyncRead;
 
 use crate::McpServer;
 use crate::checked_lines::CheckedTransport;
@@ -17,19 +18,24 @@ pub enum StdioError {
     Failed(#[source] tokio::task::JoinError),
 }
 
-/// Serves one client until it closes the standard input. Only messages of the protocol are written to the standard
-/// output.
+/// Serves one client until it closes the standard input, which the caller opens as `input`. Only messages of the protocol
+/// are written to the standard output.
+///
+/// A read of `input` must not block a task of the runtime, which would wait for it when it shuts down.
 ///
 /// # Errors
 ///
 /// [`StdioError`], except that a client that closes the input before its first request is not an error.
 ///
 /// The future is boxed, so that the protocol is compiled here and not by the caller.
-pub fn serve_stdio(server: McpServer) -> BoxFuture<'static, Result<(), StdioError>> {
+pub fn serve_stdio(
+    server: McpServer,
+    input: impl AsyncRead + Send + Unpin + 'static,
+) -> BoxFuture<'static, Result<(), StdioError>> {
     Box::pin(async move {
-        // Without blocking reads where both are pipes: a read that blocks would keep the process alive after a signal.
-        let (reader, writer) = rmcp::transport::stdio_pipes();
-        let running = match server.serve(CheckedTransport::new(reader, writer)).await {
+        // Without blocking writes where both streams are pipes.
+        let (_, writer) = rmcp::transport::stdio_pipes();
+        let running = match server.serve(CheckedTransport::new(input, writer)).await {
             Ok(running) => running,
             Err(rmcp::service::ServerInitializeError::ConnectionClosed(_)) => return Ok(()),
             Err(error) => return Err(StdioError::Begin(Box::new(error))),

@@ -21,6 +21,7 @@ pub mod contract;
 pub mod convert;
 pub mod export;
 pub mod json;
+mod listing;
 pub mod queue;
 pub mod tagged;
 

@@ -322,8 +322,8 @@ impl BodyReceiver<'_> {
     /// Ends a failed request, and returns the problem to report.
     async fn fail(&mut self, problem: TicketProblem) -> TicketProblem {
         let stored = match &problem {
-            // The record belongs to another request now.
-            TicketProblem::Superseded => return problem,
+            // The record belongs to another request now, or the ticket has ended.
+            TicketProblem::Superseded => return self.superseded_problem().await,
             TicketProblem::Interrupted => self.store_buffer().await,
             TicketProblem::StorageFull | TicketProblem::Unavailable => Ok(()),
             _ => {
@@ -340,6 +340,16 @@ impl BodyReceiver<'_> {
             self.service.remove_segments(record, &dropped).await;
         }
         problem
+    }
+
+    /// Why this request lost the ticket: it was revoked or has expired meanwhile, or another request continues the upload.
+    async fn superseded_problem(&self) -> TicketProblem {
+        let stored = self.service.load(&self.ticket.key).await;
+        let usable = stored.and_then(|stored| self.service.check_usable(&stored.record));
+        match usable {
+            Err(ended @ (TicketProblem::Revoked | TicketProblem::Expired)) => ended,
+            _ => TicketProblem::Superseded,
+        }
     }
 
     /// Discards the bytes and the announcements of this request.

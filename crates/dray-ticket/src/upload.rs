@@ -199,8 +199,16 @@ impl UploadCall<'_> {
     /// tus `POST`: the ticket is the upload, so creating it announces the length.
     async fn create_tus(&self, headers: &HeaderMap, body: Body) -> Result<Response, TicketProblem> {
         let mut request = UploadRequest::read(&Method::PUT, &without_type(headers))?;
-        if request.length.is_none() && !headers.contains_key("upload-defer-length") {
+        let deferred = headers.get("upload-defer-length");
+        // Any other value is an error (tus 1.0, creation-defer-length).
+        let is_deferred = deferred.is_some_and(|value| value == "1");
+        if request.length.is_none() && !is_deferred {
             return Err(TicketProblem::Invalid("`Upload-Length` is missing"));
+        }
+        if request.length.is_some() && is_deferred {
+            return Err(TicketProblem::Invalid(
+                "`Upload-Length` and `Upload-Defer-Length` exclude each other",
+            ));
         }
         // `creation` alone announces the upload; only the length decides when it is complete.
         request.completes = None;

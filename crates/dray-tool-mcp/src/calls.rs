@@ -84,7 +84,7 @@ impl McpSession {
             match response {
                 CallToolResponse::Complete(result) => {
                     let unanswered = active.call.unanswered();
-                    return Ok(completed(tool, result, unanswered, questions));
+                    return completed(tool, result, unanswered, questions);
                 }
                 CallToolResponse::Task(created) => {
                     let CreateTaskResult { task, .. } = created;
@@ -105,7 +105,7 @@ impl McpSession {
                         continue;
                     }
                     let Some(answers) = questions.ask_all(&new_questions).await else {
-                        return Ok(pending_round(tool, required, new_questions, questions));
+                        return pending_round(tool, required, new_questions, questions);
                     };
                     params.input_responses = Some(input_responses(&new_questions, answers));
                     params.request_state = required.request_state;
@@ -169,10 +169,10 @@ impl McpSession {
                         required_questions(&required).map_err(SessionError::Malformed)?;
                     if !new_questions.is_empty() {
                         let Some(answers) = questions.ask_all(&new_questions).await else {
+                            let resume = ResumePoint::Task { id: id.to_owned() };
+                            let pending = questions.pending(tool, new_questions, resume)?;
                             // The task continues with the answers, in a later call.
                             guard.is_over = true;
-                            let resume = ResumePoint::Task { id: id.to_owned() };
-                            let pending = questions.pending(tool, new_questions, resume);
                             return Ok(CallEnd::Pending(pending, None));
                         };
                         answered.extend(new_questions.keys().cloned());
@@ -202,7 +202,7 @@ fn visit(tool: &str, data: &Value, questions: &CallQuestions) -> Result<CallEnd,
             "it names no page that the user can visit",
         ));
     }
-    let pending = questions.pending(tool, pages, ResumePoint::Visit);
+    let pending = questions.pending(tool, pages, ResumePoint::Visit)?;
     Ok(CallEnd::Pending(pending, None))
 }
 
@@ -211,13 +211,13 @@ fn completed(
     result: CallToolResult,
     unanswered: QuestionMap,
     questions: &CallQuestions,
-) -> CallEnd {
+) -> Result<CallEnd, SessionError> {
     let result = Box::new(result);
     if unanswered.is_empty() {
-        return CallEnd::Done(result);
+        return Ok(CallEnd::Done(result));
     }
-    let pending = questions.pending(tool, unanswered, ResumePoint::Ask);
-    CallEnd::Pending(pending, Some(result))
+    let pending = questions.pending(tool, unanswered, ResumePoint::Ask)?;
+    Ok(CallEnd::Pending(pending, Some(result)))
 }
 
 fn pending_round(
@@ -225,11 +225,12 @@ fn pending_round(
     required: InputRequiredResult,
     new_questions: QuestionMap,
     questions: &CallQuestions,
-) -> CallEnd {
+) -> Result<CallEnd, SessionError> {
     let resume = ResumePoint::Repeat {
         state: required.request_state,
     };
-    CallEnd::Pending(questions.pending(tool, new_questions, resume), None)
+    let pending = questions.pending(tool, new_questions, resume)?;
+    Ok(CallEnd::Pending(pending, None))
 }
 
 fn task_failure(error: &JsonObject) -> SessionError {

@@ -11,6 +11,7 @@ use dray_tool::{
     CallRules, SetupIssue, StageStyle, Tool, ToolDeclaration, ToolsetResult, naming, timeout,
 };
 use futures_util::future::join_all;
+use rmcp::model::JsonObject;
 use serde_json::Value;
 
 use crate::dial_url;
@@ -276,6 +277,14 @@ fn set_tools(
         if allowed.is_some_and(|allowed| !allowed.iter().any(|name| *name == offered.name)) {
             continue;
         }
+        let Some(parameters) = tool_parameters(&offered.input_schema) else {
+            let text = format!(
+                "MCP error for {label}: the arguments of the tool '{}' are not an object",
+                offered.name
+            );
+            result.issues.push(SetupIssue::of_set(label, text));
+            continue;
+        };
         let files = dial_url::dial_url_parameters(&offered.input_schema);
         let rules = CallRules {
             label: label.to_owned(),
@@ -294,7 +303,7 @@ fn set_tools(
             declaration: ToolDeclaration {
                 name: naming::qualified_name(label, &offered.name),
                 description: offered.description.map(std::borrow::Cow::into_owned),
-                parameters: Value::Object((*offered.input_schema).clone()),
+                parameters,
             },
             rules,
             server: Arc::clone(server),
@@ -306,10 +315,22 @@ fn set_tools(
         result.tools.push(tool);
     }
     if offer.is_cut {
-        let text = format!("MCP error for {label}: the list of its tools does not end and was cut");
+        let text = format!(
+            "MCP error for {label}: the list of its tools does not end or is too long, and was cut"
+        );
         result.issues.push(SetupIssue::of_set(label, text));
     }
     result
+}
+
+/// The schema as the server gives it, with the type `object` where it names none. `None` if it has another type, which
+/// MCP does not permit: services of models refuse a whole request with such a tool.
+fn tool_parameters(schema: &JsonObject) -> Option<Value> {
+    let mut schema = schema.clone();
+    let kind = schema
+        .entry("type")
+        .or_insert_with(|| Value::String("object".to_owned()));
+    (kind == "object").then_some(Value::Object(schema))
 }
 
 /// Tools for the server's resources and prompts, if the manifest requests them.

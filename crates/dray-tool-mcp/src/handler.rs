@@ -13,7 +13,8 @@ use rmcp::model::{
 };
 use rmcp::service::{NotificationContext, RequestContext, RoleClient};
 
-use crate::input::{PendingCall, ResumePoint};
+use crate::error::SessionError;
+use crate::input::{MAX_PENDING_BYTES, PendingCall, ResumePoint};
 use crate::questions::{MAX_QUESTIONS, QuestionPort, elicit_result, question_of_params};
 
 /// How questions during one call are answered.
@@ -54,20 +55,31 @@ impl CallQuestions {
     }
 
     /// A call that waits for these answers, together with earlier answers.
+    ///
+    /// # Errors
+    ///
+    /// It is longer than [`MAX_PENDING_BYTES`].
     pub(crate) fn pending(
         &self,
         tool: &str,
         questions: QuestionMap,
         resume: ResumePoint,
-    ) -> PendingCall {
+    ) -> Result<PendingCall, SessionError> {
         let given = self.given.as_ref().filter(|_| resume == ResumePoint::Ask);
-        PendingCall {
+        let pending = PendingCall {
             server: self.server.clone(),
             tool: tool.to_owned(),
             questions,
             resume,
             earlier: given.map_or_else(Vec::new, |(pending, answers)| pending.all_answers(answers)),
+        };
+        // The client sends it back with each later message of the conversation.
+        if pending.encoded_bytes() > MAX_PENDING_BYTES {
+            return Err(SessionError::Malformed(
+                "its questions, or the state that it keeps for them, are too long",
+            ));
         }
+        Ok(pending)
     }
 }
 

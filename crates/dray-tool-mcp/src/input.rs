@@ -8,7 +8,10 @@ use rmcp::model::InputRequiredResult;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::questions::question_of_request;
+use crate::questions::{MAX_QUESTIONS, question_of_request};
+
+/// Most bytes of JSON of a call that waits for answers: it is kept in the conversation, together with state of the server.
+pub(crate) const MAX_PENDING_BYTES: usize = 256 << 10;
 
 /// A call that waits for answers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -42,11 +45,15 @@ pub(crate) enum ResumePoint {
     Visit,
 }
 
-/// The requirements of a result: questions for the user, or a capability that this client does not offer.
+/// The requirements of a result: at most [`MAX_QUESTIONS`] questions for the user, or a capability that this client does
+/// not offer.
 pub(crate) fn required_questions(
     result: &InputRequiredResult,
 ) -> Result<QuestionMap, &'static str> {
     let requests = result.input_requests.iter().flatten();
+    if requests.clone().count() > MAX_QUESTIONS {
+        return Err("it asks more questions than a user is shown for one call");
+    }
     let questions = requests.map(|(key, request)| {
         let question = question_of_request(request);
         question.map(|question| (key.clone(), question))
@@ -56,6 +63,10 @@ pub(crate) fn required_questions(
 }
 
 impl PendingCall {
+    pub(crate) fn encoded_bytes(&self) -> usize {
+        json!(self).to_string().len()
+    }
+
     /// The question for the pipeline. `is_over` is set when the call has ended without the answers.
     pub(crate) fn question(&self, is_over: bool) -> ToolQuestion {
         ToolQuestion {

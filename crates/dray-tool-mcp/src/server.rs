@@ -179,7 +179,7 @@ impl ServerTarget {
 
     async fn list_once(&self) -> Result<ServerOffer, SessionError> {
         let (session, is_new) = self.session().await?;
-        let offer = match session.list().await {
+        let offer = match session.list(self.settings.limit).await {
             Ok(offer) => offer,
             Err(error) => {
                 if self.can_sign_in_after(&error) {

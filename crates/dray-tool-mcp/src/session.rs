@@ -33,7 +33,7 @@ const MAX_DISCOVERY_TIME: Duration = Duration::from_hours(1);
 #[derive(Clone, Debug)]
 pub(crate) struct ServerOffer {
     pub(crate) tools: Vec<Tool>,
-    /// Whether the list continued without end.
+    /// Whether the list continued without end, or was too long.
     pub(crate) is_cut: bool,
     /// Whether the server has resources, and prompts.
     pub(crate) has_resources: bool,
@@ -197,8 +197,9 @@ impl McpSession {
         }
     }
 
-    /// All tools, page by page. A repeated cursor ends the list.
-    pub(crate) async fn list(&self) -> Result<ServerOffer, SessionError> {
+    /// All tools, page by page. A repeated cursor ends the list, and so do tools of more than `max_bytes` of JSON: the limit
+    /// of a response alone would permit a thousand times as much.
+    pub(crate) async fn list(&self, max_bytes: usize) -> Result<ServerOffer, SessionError> {
         let info = self.peer().peer_info();
         let capabilities = info.as_ref().map(|info| &info.capabilities);
         let mut offer = ServerOffer {
@@ -209,6 +210,7 @@ impl McpSession {
         };
         // Cursors are opaque, so only a repetition shows that a list does not end.
         let mut seen = std::collections::HashSet::new();
+        let mut bytes_left = max_bytes;
         let mut cursor: Option<String> = None;
         for _ in 0..MAX_LIST_PAGES {
             let page = PaginatedRequestParams::default().with_cursor(cursor.clone());
@@ -218,7 +220,15 @@ impl McpSession {
                 .list_tools(Some(page))
                 .await
                 .map_err(|error| self.failure(error))?;
-            offer.tools.extend(page.tools);
+            for tool in page.tools {
+                let bytes = json!(tool).to_string().len();
+                let Some(rest) = bytes_left.checked_sub(bytes) else {
+                    offer.is_cut = true;
+                    return Ok(offer);
+                };
+                bytes_left = rest;
+                offer.tools.push(tool);
+            }
             match page.next_cursor.filter(|next| !next.is_empty()) {
                 None => return Ok(offer),
                 Some(next) if seen.insert(next.clone()) => cursor = Some(next),

@@ -19,6 +19,7 @@ mod demo;
 mod interruption;
 mod outcome;
 mod progress;
+mod standard_input;
 
 use cli::{Cli, DrayCommand, SandboxCommand};
 use outcome::CommandFailure;
@@ -51,12 +52,12 @@ fn main() -> ExitCode {
             _ => interruption::run_command(command, cli.global.json).await,
         }
     });
-    // A client of `dray mcp` may keep standard input open after the server has ended.
-    let may_read_input = matches!(cli.command, DrayCommand::Mcp(_));
+    // A client of `dray mcp` may read no more of standard output, so that a write there blocks.
+    let may_block = matches!(cli.command, DrayCommand::Mcp(_));
     let was_interrupted = matches!(ended, Err(CommandFailure::Interrupted(_)));
     let code = finish_command(ended, cli.global.json);
-    if was_interrupted || may_read_input {
-        // Without an end, for example, for a thread that waits for standard input.
+    if was_interrupted || may_block {
+        // Without an end, for example, for a file of a network file system that does not respond.
         runtime.shutdown_timeout(interruption::TASK_TIMEOUT);
     } else {
         drop(runtime);

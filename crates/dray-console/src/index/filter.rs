@@ -8,13 +8,14 @@ use crate::text;
 use super::row::{EventRow, RowOutcome};
 
 /// Services that publish events.
-pub(crate) const EVENT_SERVICES: [&str; 6] = [
+pub(crate) const EVENT_SERVICES: [&str; 7] = [
     "console",
     "egress-fetcher",
     "file-resolver",
     "orchestrator",
     "platform-delivery",
     "sandbox-transfer",
+    "tickets",
 ];
 
 /// A selection of rows. The default selects all of them.

@@ -7,7 +7,10 @@ use dray_bus::headers::{
 use dray_presentation::size::human_size;
 use dray_proto::NamedCode as _;
 use dray_proto::contract::schema_name;
-use dray_proto::v1::{self, FileState, SandboxCommandStage, SandboxCommandState, TicketAction};
+use dray_proto::v1::{
+    self, EgressAnswer, EgressQuestionStage, FileState, SandboxCommandStage, SandboxCommandState,
+    TicketAction,
+};
 use dray_types::TraceContext;
 use dray_types::hex::hex_digits;
 use prost::{Message, Name};
@@ -57,6 +60,7 @@ fn service_of(area: &str) -> &'static str {
         "console" => "console",
         "approval" => "orchestrator",
         "inbound" => "platform-delivery",
+        "ticket" => "tickets",
         _ if area.starts_with("delivery") => "platform-delivery",
         _ => "",
     }
@@ -116,6 +120,8 @@ fn fill_audit(row: &mut EventRow, event: &ObservedEvent, schema: &str) -> bool {
         command_audit(row, &audit);
     } else if let Some(audit) = decode::<v1::TicketAudit>(event, schema) {
         ticket_audit(row, &audit);
+    } else if let Some(audit) = decode::<v1::EgressQuestionAudit>(event, schema) {
+        question_audit(row, &audit);
     } else {
         return false;
     }
@@ -164,6 +170,29 @@ fn ticket_audit(row: &mut EventRow, audit: &v1::TicketAudit) {
     row.prove("ticket", audit.ticket_id.as_str());
     // The page of a file finds its tickets by this.
     row.prove("sha256", hex_digits(&audit.sha256));
+}
+
+fn question_audit(row: &mut EventRow, audit: &v1::EgressQuestionAudit) {
+    let question = audit.question.clone().unwrap_or_default();
+    set_session(row, &question.session);
+    row.outcome = match (audit.stage(), question.answer()) {
+        (EgressQuestionStage::Asked, _) => RowOutcome::Working,
+        (EgressQuestionStage::Answered, EgressAnswer::Allow) => RowOutcome::Done,
+        (EgressQuestionStage::Answered, EgressAnswer::Deny) => RowOutcome::Refused,
+        _ => RowOutcome::Unknown,
+    };
+    row.summary = format!(
+        "Host {}:{} {}",
+        shown(&question.host),
+        question.port,
+        audit.stage().name()
+    );
+    if audit.stage() == EgressQuestionStage::Answered {
+        let by = shown(&question.answered_by);
+        row.summary = format!("{}: {} by {by}", row.summary, question.answer().name());
+    }
+    row.prove("question", question.id.as_str());
+    row.prove("rule", question.rule.as_str());
 }
 
 fn set_session(row: &mut EventRow, session: &str) {

@@ -12,14 +12,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use dray_proto::v1;
+use dray_types::file_lock::{FileLockError, lock_within};
 
 use super::queue::{AuditQueue, EventWriter, QueueTerms, UnwrittenFrames};
 use crate::config::AuditFileSettings;
 use crate::metrics::{AuditDestination, EgressMetrics};
-
-mod lock;
-
-use lock::lock_within;
 
 /// Longest wait for another process when the file is opened at the start: a start is not delayed further.
 const START_LOCK_TIMEOUT: Duration = Duration::from_secs(2);
@@ -123,7 +120,7 @@ impl RotatedFile {
     /// Locks the file that has the name now, and reads its size, which other processes change.
     fn lock_current(&mut self, limit: Duration) -> io::Result<()> {
         for _ in 0..MAX_REOPENS {
-            lock_within(&self.file, limit)?;
+            lock_file(&self.file, limit)?;
             let own = self.file.metadata()?;
             let is_current = fs::metadata(&self.path)
                 .is_ok_and(|named| (named.dev(), named.ino()) == (own.dev(), own.ino()));
@@ -209,7 +206,7 @@ impl RotatedFile {
         remove_if_present(&next_path)?;
         let next = create_private(&next_path, Some(&self.file.metadata()?))?;
         // Other processes find it under its name before this write is complete.
-        lock_within(&next, WRITE_LOCK_TIMEOUT)?;
+        lock_file(&next, WRITE_LOCK_TIMEOUT)?;
         // From the oldest on, so that each name is free when the next file takes it.
         for number in (2..self.max_files).rev() {
             match fs::rename(self.numbered(number - 1), self.numbered(number)) {
@@ -351,6 +348,21 @@ fn keep_owner(created: &File, previous: &fs::Metadata) -> io::Result<()> {
             Err(io::Error::new(error.kind(), message))
         }
         Ok(()) => Ok(()),
+    }
+}
+
+/// Takes the lock of a file, or gives up after `limit` with `TimedOut`. It takes none on a file system without locks, where
+/// only one process may use the file.
+fn lock_file(file: &File, limit: Duration) -> io::Result<()> {
+    match lock_within(file, limit) {
+        Ok(()) | Err(FileLockError::Unsupported(_)) => Ok(()),
+        Err(error @ FileLockError::Held { .. }) => {
+            Err(io::Error::new(io::ErrorKind::TimedOut, error))
+        }
+        Err(FileLockError::Failed(error)) => {
+            let kind = error.kind();
+            Err(io::Error::new(kind, FileLockError::Failed(error)))
+        }
     }
 }
 

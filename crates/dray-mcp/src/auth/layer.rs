@@ -12,7 +12,7 @@ use axum::middleware::Next;
 use axum::response::Response;
 use dray_jwt::TokenError;
 use http::request::Parts;
-use http::{HeaderName, HeaderValue, Method, header};
+use http::{HeaderValue, Method, header};
 use serde_json::Value;
 
 use super::challenge;
@@ -20,10 +20,8 @@ use super::scope::{Scope, ScopeSet, required_scopes};
 use super::session_id::SessionIdSigner;
 use super::{Authenticator, Caller};
 use crate::options::ToolName;
+use crate::sessions::SESSION_ID;
 use crate::{transfer, transfer_tasks};
-
-/// Header with the id of a session of the protocol.
-const SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-id");
 
 /// The check, as state of a middleware.
 #[derive(Clone, Debug)]

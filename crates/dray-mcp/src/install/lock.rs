@@ -5,18 +5,16 @@
 //! needed, so none is left behind. Only programs that take this lock wait for each other; clients do not, so a file is
 //! still compared with what was read before it is replaced.
 
-use std::fs::{File, TryLockError};
-use std::io::ErrorKind;
+use std::fs::File;
 use std::path::Path;
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use dray_types::file_lock::{FileLockError, lock_within};
 
 use super::error::InstallError;
 
 /// Longest wait for other commands. One change takes milliseconds.
 pub(super) const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
-/// Interval between two attempts to take the lock.
-const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// A held lock. The kernel releases it when this value is dropped, and when the process dies.
 #[derive(Debug)]
@@ -40,23 +38,14 @@ impl ConfigLock {
         let Ok(opened) = File::open(directory) else {
             return Ok(Self { _directory: None });
         };
-        let end = Instant::now() + limit;
-        loop {
-            match opened.try_lock() {
-                Ok(()) => {
-                    return Ok(Self {
-                        _directory: Some(opened),
-                    });
-                }
-                Err(TryLockError::WouldBlock) if Instant::now() < end => {
-                    thread::sleep(POLL_INTERVAL);
-                }
-                Err(TryLockError::WouldBlock) => {
-                    return Err(InstallError::Locked(directory.to_owned()));
-                }
-                Err(TryLockError::Error(error)) if error.kind() == ErrorKind::Interrupted => {}
-                // NFS locks only files that are open for writing (flock(2)), which a directory never is.
-                Err(TryLockError::Error(_)) => return Ok(Self { _directory: None }),
+        match lock_within(&opened, limit) {
+            Ok(()) => Ok(Self {
+                _directory: Some(opened),
+            }),
+            Err(FileLockError::Held { .. }) => Err(InstallError::Locked(directory.to_owned())),
+            // NFS locks only files that are open for writing (flock(2)), which a directory never is.
+            Err(FileLockError::Unsupported(_) | FileLockError::Failed(_)) => {
+                Ok(Self { _directory: None })
             }
         }
     }

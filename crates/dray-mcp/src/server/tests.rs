@@ -24,6 +24,7 @@ use crate::subscriptions::MAX_RESOURCES;
 use crate::{Permissions, ServiceClient};
 
 mod host_questions;
+mod listings;
 mod questions;
 mod transfer;
 

@@ -93,7 +93,11 @@ impl ToolCall<'_> {
             limit: limit.saturating_add(1),
             offset,
         };
-        let reply = self.access.client.call(SHORT_TIMEOUT, &request).await?;
+        let mut reply = self.access.client.call(SHORT_TIMEOUT, &request).await?;
+        if let Some(whole) = reply.request_without_offset(&request) {
+            reply = self.access.client.call(SHORT_TIMEOUT, &whole).await?;
+            reply = reply.from_offset(offset);
+        }
         let entries = reply.entries.iter().map(|entry| {
             let path = String::from_utf8_lossy(&entry.path);
             json!({

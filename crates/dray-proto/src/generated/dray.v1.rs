@@ -1080,6 +1080,9 @@ pub struct ListSandboxReply {
     /// Entries that were listed, those before the offset included, and are left out because policy refuses them.
     #[prost(uint32, tag = "3")]
     pub denied: u32,
+    /// The offset of the request. 0 from a service that does not know offsets: its entries begin with the first one.
+    #[prost(uint32, tag = "4")]
+    pub offset: u32,
 }
 impl ::prost::Name for ListSandboxReply {
 const NAME: &'static str = "ListSandboxReply";

@@ -110,6 +110,7 @@ impl SandboxTransfer {
             let mut reply = v1::ListSandboxReply {
                 truncated: listing.truncated || listing.entries.len() > end,
                 denied: u32::try_from(listing.denied).unwrap_or(u32::MAX),
+                offset: body.offset,
                 ..v1::ListSandboxReply::default()
             };
             let mut size = 0;

@@ -115,6 +115,30 @@ async fn a_ticket_that_receives_bytes_meanwhile_is_revoked() {
 }
 
 #[tokio::test]
+async fn an_upload_whose_ticket_is_revoked_meanwhile_ends_with_that_reason() {
+    let fixture = TestEndpoint::new().await;
+    let url = fixture.issue(TicketRequest::upload(100)).await;
+    let secret = url.rsplit('/').next().unwrap();
+    let mut sending = connect(fixture.address).await;
+    let head = with_version(&format!("PUT {url}\r\ncontent-length: 4"));
+    sending.write_all(head.as_bytes()).await.unwrap();
+    sending.write_all(b"ab").await.unwrap();
+    wait_until(|| async {
+        let ticket = fixture.service.find(secret).await.unwrap();
+        ticket.record.lease.is_some()
+    })
+    .await;
+    fixture.service.revoke(secret).await.unwrap();
+    sending.write_all(b"cd").await.unwrap();
+    let response = super::read_response(&mut sending).await;
+    assert_eq!(
+        (response.status, response.problem().as_str()),
+        (410, "ticket-revoked")
+    );
+    assert_eq!(fixture.count_files("segments"), 0);
+}
+
+#[tokio::test]
 async fn limits_of_a_principal_apply_to_concurrent_requests() {
     let limits = TicketLimits {
         max_open_tickets: 3,

@@ -41,6 +41,21 @@ async fn a_ticket_of_known_size_is_an_upload_without_creation() {
 }
 
 #[tokio::test]
+async fn creation_without_one_clear_length_is_refused() {
+    let fixture = TestEndpoint::new().await;
+    let url = fixture.issue(TicketRequest::upload(100)).await;
+    for fields in [
+        "upload-length: 3\r\nupload-defer-length: 1",
+        "upload-defer-length: 0",
+        "x-other: 1",
+    ] {
+        let create = format!("POST {url}\r\n{TUS_HEADER}\r\n{fields}");
+        let refused = fixture.send(&create, b"").await;
+        assert_eq!(refused.status, 400, "{fields}: {refused:?}");
+    }
+}
+
+#[tokio::test]
 async fn creation_announces_the_length_and_leads_to_the_same_url() {
     let fixture = TestEndpoint::new().await;
     let url = fixture.issue(TicketRequest::upload(100)).await;

@@ -24,12 +24,22 @@ use crate::{McpOptions, McpToolset, QuestionPort, connect_set};
 struct AskingServer {
     /// Whether the call becomes a task that asks.
     is_task: bool,
+    /// Questions and state in place of the one form, for a call or a task that asks too much.
+    excess: Option<(Value, String)>,
     /// How often the state of the task was requested.
     polls: usize,
     /// Answers that the task got.
     updates: Vec<Value>,
     cancelled: Vec<Value>,
     calls: Vec<Value>,
+}
+
+impl AskingServer {
+    /// Its questions, and its state for them.
+    fn asked(&self) -> (Value, String) {
+        let usual = || (account_form(), "sealed".to_owned());
+        self.excess.clone().unwrap_or_else(usual)
+    }
 }
 
 async fn asking(is_task: bool) -> FakeServer<AskingServer> {
@@ -87,9 +97,12 @@ async fn answer(
                 _ if state.is_task => created,
                 Some(given) if params["requestState"] == "sealed" => paid(given),
                 Some(_) => paid(&json!("a wrong state")),
-                None => json!({
-                    "resultType": "input_required", "requestState": "sealed", "inputRequests": account_form(),
-                }),
+                None => {
+                    let (questions, sealed) = state.asked();
+                    json!({
+                        "resultType": "input_required", "requestState": sealed, "inputRequests": questions,
+                    })
+                }
             }
         }
         "tasks/get" => {
@@ -103,7 +116,7 @@ async fn answer(
                 // The first poll is too early.
                 None if state.polls > 1 => {
                     let mut waiting = task("input_required");
-                    waiting["inputRequests"] = account_form();
+                    waiting["inputRequests"] = state.asked().0;
                     waiting
                 }
                 None => task("working"),
@@ -263,6 +276,37 @@ async fn a_port_answers_while_the_call_waits() {
         let output = call(&tool, json!({})).await.unwrap();
         assert_eq!(output.content, accepted("second").to_string());
         assert_eq!(user.asked.lock().unwrap().len(), 1);
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_asks_too_much_is_refused_and_its_task_cancelled() {
+    let form = |message: &str| {
+        let mut form = account_form()["account"].clone();
+        form["params"]["message"] = json!(message);
+        form
+    };
+    let many: Map<_, _> = (0..9)
+        .map(|key| (key.to_string(), form("Which?")))
+        .collect();
+    let long = json!({"account": form(&"x".repeat(300 << 10))});
+    let sealed = || "sealed".to_owned();
+    for (excess, is_task, text) in [
+        ((json!(many), sealed()), false, "more questions"),
+        ((json!(many), sealed()), true, "more questions"),
+        ((long.clone(), sealed()), false, "too long"),
+        ((long, sealed()), true, "too long"),
+        ((account_form(), "x".repeat(300 << 10)), false, "too long"),
+    ] {
+        let server = asking(is_task).await;
+        server.shared().lock().excess = Some(excess);
+        let tool = tool(&server, &options()).await;
+        let refused = call(&tool, json!({})).await.unwrap_err();
+        assert!(refused.to_string().contains(text), "{refused}");
+        if is_task {
+            let cancelled = async || (server.shared().lock().cancelled == ["t1"]).then_some(());
+            dray_testkit::eventually("the end of the task", cancelled).await;
+        }
     }
 }
 

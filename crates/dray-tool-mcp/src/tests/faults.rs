@@ -269,8 +269,49 @@ async fn a_list_of_pages_is_read_to_its_end_and_an_endless_one_is_cut() {
     assert_eq!(endless.tools.len(), 2);
     assert_eq!(
         messages(&endless),
-        ["MCP error for s: the list of its tools does not end and was cut"]
+        ["MCP error for s: the list of its tools does not end or is too long, and was cut"]
     );
+}
+
+#[tokio::test]
+async fn a_list_that_is_too_long_as_a_whole_is_cut_though_each_page_is_short() {
+    let server = fake_server(FakeMcpServer {
+        cursors: vec!["a", "b", "c", "d", "e", "f", "g"],
+        schema: Some(json!({"type": "object", "description": "x".repeat(1000)})),
+        ..FakeMcpServer::default()
+    })
+    .await;
+    let set = streamable(&server.shared().url());
+    let mut options = options();
+    options.answer_limit = 4_000;
+    let built = connect_set(McpToolset::Mcp(&set), &Caller::default(), &options).await;
+    assert_eq!(built.tools.len(), 3);
+    assert_eq!(
+        messages(&built),
+        ["MCP error for s: the list of its tools does not end or is too long, and was cut"]
+    );
+}
+
+#[tokio::test]
+async fn a_tool_whose_arguments_are_not_an_object_is_left_out_and_reported() {
+    for (schema, parameters) in [
+        (json!({}), Some(json!({"type": "object"}))),
+        (json!({"type": "array"}), None),
+        (json!({"type": ["object", "null"]}), None),
+    ] {
+        let server = fake_server(FakeMcpServer {
+            schema: Some(schema.clone()),
+            ..FakeMcpServer::default()
+        })
+        .await;
+        let built = built(&server).await;
+        let tools = built.tools.iter();
+        let declared: Vec<_> = tools.map(|tool| &tool.declaration().parameters).collect();
+        assert_eq!(declared, Vec::from_iter(&parameters), "{schema}");
+        let text = "MCP error for s: the arguments of the tool 'echo0' are not an object";
+        let issues: &[&str] = if parameters.is_some() { &[] } else { &[text] };
+        assert_eq!(messages(&built), issues, "{schema}");
+    }
 }
 
 #[tokio::test]

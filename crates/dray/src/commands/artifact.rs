@@ -13,6 +13,7 @@ use crate::commands::fetch::write_claim;
 use crate::commands::{shown, upload};
 use crate::context::SystemConnection;
 use crate::outcome::{CommandFailure, print_line};
+use crate::standard_input::read_standard_input;
 
 /// Runs one of the commands with the store alone.
 pub(crate) async fn run(
@@ -65,7 +66,7 @@ async fn put_artifact(
     label: ArtifactLabel,
 ) -> Result<(), CommandFailure> {
     let claim = if file == Path::new("-") {
-        upload::upload_stream(global, system, tokio::io::stdin(), None, label).await?
+        upload::upload_stream(global, system, read_standard_input()?, None, label).await?
     } else {
         let (input, size) = upload::open_regular_file(file).await?;
         upload::upload_stream(global, system, input, Some(size), label).await?

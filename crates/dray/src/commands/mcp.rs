@@ -21,6 +21,7 @@ use crate::commands::{deliver, mcp_install, reach, ticket_serve};
 use crate::context::{self, SystemConnection};
 use crate::interruption;
 use crate::outcome::{CommandFailure, print_note};
+use crate::standard_input::read_standard_input;
 
 /// Services behind the tools.
 const MCP_SERVICES: [&str; 4] = [
@@ -240,8 +241,9 @@ pub(super) fn file_limits(loaded: &LoadedConfig) -> FileLimits {
 }
 
 async fn serve_stdio(server: McpServer, signals: &mut StopSignals) -> Result<(), CommandFailure> {
+    let input = read_standard_input()?;
     tokio::select! {
-        served = dray_mcp::serve_stdio(server) => served.map_err(|error| CommandFailure::Unreachable {
+        served = dray_mcp::serve_stdio(server, input) => served.map_err(|error| CommandFailure::Unreachable {
             what: format!("{}", ErrorChain(&error)),
             advice: "Start this command from an MCP client; docs/mcp-server.md shows how.".to_owned(),
         }),

@@ -16,6 +16,7 @@ use crate::commands::policy;
 use crate::context::SystemConnection;
 use crate::outcome::{CommandFailure, print_line};
 use crate::progress;
+use crate::standard_input::read_standard_input;
 
 /// Largest resolved arguments that are printed; larger ones fail.
 const MAX_PRINTED_BYTES: ByteSize = ByteSize::mib(512);
@@ -39,7 +40,7 @@ async fn read_arguments(given: &str) -> Result<Bytes, CommandFailure> {
         return Ok(Bytes::copy_from_slice(given.as_bytes()));
     }
     let mut text = Vec::new();
-    tokio::io::stdin()
+    read_standard_input()?
         .read_to_end(&mut text)
         .await
         .map_err(CommandFailure::local("cannot read standard input"))?;

@@ -695,7 +695,9 @@ class ListSandboxReply(Message):
     """Whether a limit cut it."""
     denied: _int
     """Entries that were listed, those before the offset included, and are left out because policy refuses them."""
-    def __init__(self, *, entries: Iterable[SandboxEntry] | None = ..., truncated: _bool | None = ..., denied: _int | None = ...) -> None: ...
+    offset: _int
+    """The offset of the request. 0 from a service that does not know offsets: its entries begin with the first one."""
+    def __init__(self, *, entries: Iterable[SandboxEntry] | None = ..., truncated: _bool | None = ..., denied: _int | None = ..., offset: _int | None = ...) -> None: ...
 
 class GetSandboxFileRequest(Message):
     """Which file to copy out."""

@@ -1,6 +1,6 @@
 //! Every kind of event as a row.
 
-use dray_bus::MessageHeaders;
+use dray_bus::{MessageHeaders, SubjectKind, subject_contracts};
 
 use super::*;
 
@@ -39,6 +39,7 @@ fn the_service_of_every_row_can_be_chosen_in_the_filter() {
         ("preview", "sandbox-transfer"),
         ("question", "egress-fetcher"),
         ("sandbox", "sandbox-transfer"),
+        ("ticket", "tickets"),
         ("toolcall", "file-resolver"),
     ] {
         assert_eq!(service_of(area), service, "{area}");
@@ -47,6 +48,54 @@ fn the_service_of_every_row_can_be_chosen_in_the_filter() {
             "{service} is not in the filter"
         );
     }
+}
+
+#[test]
+fn every_event_of_the_contracts_has_a_service_and_a_row() {
+    for contract in subject_contracts() {
+        if !matches!(contract.kind, SubjectKind::Event | SubjectKind::Audit) {
+            continue;
+        }
+        let mut event = observed(&contract.subject, &v1::TicketAudit::default());
+        let schema = format!("{}/1", contract.message);
+        event.headers = [(SCHEMA_HEADER, schema.as_str())].into_iter().collect();
+        event.payload = bytes::Bytes::new();
+        let row = read_row(&event, EventSource::Event);
+        assert!(!row.service.is_empty(), "{}", contract.subject);
+        let is_known = !row.summary.contains("does not know");
+        assert!(is_known, "{}", contract.message);
+    }
+}
+
+#[test]
+fn a_question_about_a_host_names_the_host_and_its_answer() {
+    let mut audit = v1::EgressQuestionAudit {
+        stage: EgressQuestionStage::Asked.into(),
+        question: Some(v1::EgressQuestion {
+            host: "files.example.org".to_owned(),
+            port: 443,
+            session: "s1".to_owned(),
+            ..v1::EgressQuestion::default()
+        }),
+    };
+    let subject = "dray.audit.question.v1.changed.default";
+    let asked = row(subject, &audit);
+    assert_eq!(asked.outcome, RowOutcome::Working);
+    assert_eq!(asked.summary, "Host files.example.org:443 asked");
+    assert_eq!(
+        (asked.service, asked.session.as_str()),
+        ("egress-fetcher", "s1")
+    );
+    audit.stage = EgressQuestionStage::Answered.into();
+    let question = audit.question.as_mut().unwrap();
+    question.answer = EgressAnswer::Deny.into();
+    question.answered_by = "ana".to_owned();
+    let answered = row(subject, &audit);
+    assert_eq!(answered.outcome, RowOutcome::Refused);
+    assert_eq!(
+        answered.summary,
+        "Host files.example.org:443 answered: deny by ana"
+    );
 }
 
 #[test]

@@ -6,6 +6,7 @@ use tokio::io::AsyncReadExt as _;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 
 use crate::outcome::CommandFailure;
+use crate::standard_input::read_standard_input;
 
 /// Longest message, in bytes.
 const MAX_MESSAGE_BYTES: u64 = 4 << 20;
@@ -123,7 +124,7 @@ fn too_long() -> String {
 /// All of standard input as one message, without the line ends at its end.
 pub(super) async fn read_all() -> Result<String, CommandFailure> {
     let mut bytes = Vec::new();
-    tokio::io::stdin()
+    read_standard_input()?
         .take(MAX_MESSAGE_BYTES + 1)
         .read_to_end(&mut bytes)
         .await

@@ -12,7 +12,7 @@ use dray_sandbox_transfer::direct::{DirectSandbox, KEPT_ADVICE, PutFile, Receive
 use dray_sandbox_transfer::files::{FileSink, FileSource, Progress};
 use dray_types::{ByteSize, Clock, Fault, FaultCode, Sha256Digest};
 use indicatif::ProgressBar;
-use tokio::io::{AsyncWrite, AsyncWriteExt as _};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 use tokio_util::sync::CancellationToken;
 
 use super::{MAX_SHOWN_CHARACTERS, free_name_in, path_bytes};
@@ -21,6 +21,7 @@ use crate::commands::reach::absolute_address;
 use crate::commands::upload;
 use crate::interruption::{self, CleanupHold};
 use crate::outcome::{CommandFailure, print_note};
+use crate::standard_input::read_standard_input;
 use crate::{context, progress};
 
 /// Mode of a file that is put, without the bits that let it be executed.
@@ -156,10 +157,8 @@ pub(super) async fn open_sandbox(
 /// for as long as nothing writes to the file.
 pub(super) async fn file_source(file: &Path) -> Result<(FileSource, u32, String), CommandFailure> {
     if file == Path::new("-") {
-        let failed = || CommandFailure::local("cannot read standard input");
-        let held = tokio::task::spawn_blocking(hold_input).await;
-        let held = held.map_err(std::io::Error::other).and_then(|held| held);
-        let (held, size) = held.map_err(failed())?;
+        let held = hold_input(read_standard_input()?).await;
+        let (held, size) = held.map_err(CommandFailure::local("cannot read standard input"))?;
         return Ok((FileSource::new(held, size), 0, String::new()));
     }
     let (opened, size) = upload::open_regular_file(file).await?;
@@ -180,12 +179,12 @@ pub(super) async fn file_source(file: &Path) -> Result<(FileSource, u32, String)
     Ok((FileSource::new(opened, size), seen.mode() & 0o111, content))
 }
 
-/// Copies standard input into a file without a name, because a put may have to read it again. Returns it with its
-/// length.
-fn hold_input() -> std::io::Result<(std::fs::File, u64)> {
-    let mut held = tempfile::tempfile()?;
-    let size = std::io::copy(&mut std::io::stdin().lock(), &mut held)?;
-    Ok((held, size))
+/// Copies the input into a file without a name, because a put may have to read it again. Returns it with its length.
+async fn hold_input(mut input: impl AsyncRead + Unpin) -> std::io::Result<(std::fs::File, u64)> {
+    let mut held = tokio::fs::File::from_std(tempfile::tempfile()?);
+    let size = tokio::io::copy(&mut input, &mut held).await?;
+    held.flush().await?;
+    Ok((held.into_std().await, size))
 }
 
 /// Waits for the work until it ends, until its time is over, or until a signal. In the last two cases partial

@@ -23,6 +23,7 @@ use crate::commands::{reach, upload};
 use crate::context::SystemConnection;
 use crate::interruption;
 use crate::outcome::{CommandFailure, print_line, print_note};
+use crate::standard_input::read_standard_input;
 
 /// Most bytes of input inside of a request; more is stored.
 const MAX_INLINE_INPUT_BYTES: u64 = 64 << 10;
@@ -144,7 +145,7 @@ async fn set_input(
 ) -> Result<(), CommandFailure> {
     let failed = || format!("cannot read {}", input.display());
     let mut reader: Box<dyn tokio::io::AsyncRead + Send + Unpin> = if input == Path::new("-") {
-        Box::new(tokio::io::stdin())
+        Box::new(read_standard_input()?)
     } else {
         let file = tokio::fs::File::open(input).await;
         Box::new(file.map_err(CommandFailure::local(failed()))?)

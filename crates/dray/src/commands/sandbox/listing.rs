@@ -25,7 +25,11 @@ pub(super) async fn list_parts(
         }
         request.offset = shown;
         request.limit = rest;
-        let part = call_service(system, CALL_TIMEOUT, &request).await?;
+        let mut part = call_service(system, CALL_TIMEOUT, &request).await?;
+        if let Some(whole) = part.request_without_offset(&request) {
+            part = call_service(system, CALL_TIMEOUT, &whole).await?;
+            part = part.from_offset(shown);
+        }
         listing.truncated = part.truncated;
         listing.denied = part.denied;
         if part.entries.is_empty() {

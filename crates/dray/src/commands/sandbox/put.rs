@@ -14,6 +14,7 @@ use crate::commands::upload;
 use crate::context::SystemConnection;
 use crate::outcome::CommandFailure;
 use crate::progress;
+use crate::standard_input::read_standard_input;
 
 pub(super) async fn run(
     global: &GlobalOptions,
@@ -48,7 +49,7 @@ async fn put_through_store(
     let claim = match &command.name {
         Some(called) if file == Path::new("-") => {
             let label = ArtifactLabel::new("application/octet-stream", called);
-            upload::upload_stream(global, system, tokio::io::stdin(), None, label).await?
+            upload::upload_stream(global, system, read_standard_input()?, None, label).await?
         }
         called => upload::upload_file(global, system, file, called.as_deref()).await?,
     };

@@ -1,55 +1,70 @@
-//! The lock of a file that several processes write to (flock(2)), for which a process waits a limited time.
+//! Waiting for the lock of a file (flock(2)) for a limited time.
+//!
+//! The kernel releases a lock with the open file, so a process that dies leaves none behind. Only programs that take the
+//! lock wait for each other.
 
-use std::fs::{self, File, TryLockError};
+use std::fs::{File, TryLockError};
 use std::io;
-use std::os::unix::fs::MetadataExt as _;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Time between two attempts to take a lock. Other processes hold it for one write.
+/// Time between two attempts to take a lock. Other processes hold it for a few milliseconds.
 const LOCK_POLL_INTERVAL: Duration = Duration::from_millis(1);
 
-/// Takes the lock of `file` alone, or gives up after `limit`. It takes none on a file system without locks, where only one
-/// process may use the file.
+/// Why a file was not locked.
+#[derive(Debug, thiserror::Error)]
+pub enum FileLockError {
+    /// Another process held the lock until the end of the wait.
+    #[error("{} holds the lock of the file", .holder.as_deref().unwrap_or("another process"))]
+    Held {
+        /// The process that holds it, with the name of its program, where the kernel shows them.
+        holder: Option<String>,
+    },
+    /// The file has no locks, as on some network file systems and for directories on NFS.
+    #[error("the file cannot be locked")]
+    Unsupported(#[source] io::Error),
+    /// The kernel reported another failure.
+    #[error("could not lock the file: {0}")]
+    Failed(#[source] io::Error),
+}
+
+/// Takes the lock of `file`, which may be a directory, for this process alone. Blocks its thread for at most `limit`, and
+/// makes at least one attempt.
 ///
 /// # Errors
 ///
-/// `TimedOut` while another process holds it, with the name of that process where the kernel shows it. Every other failure
-/// of the lock.
-pub(super) fn lock_within(file: &File, limit: Duration) -> io::Result<()> {
+/// [`FileLockError`]; the file is not locked then.
+pub fn lock_within(file: &File, limit: Duration) -> Result<(), FileLockError> {
     let end = Instant::now() + limit;
     loop {
         match file.try_lock() {
             Ok(()) => return Ok(()),
             Err(TryLockError::WouldBlock) if Instant::now() >= end => {
-                return Err(held_error(file));
+                return Err(FileLockError::Held {
+                    holder: find_holder(file),
+                });
             }
             Err(TryLockError::WouldBlock) => thread::sleep(LOCK_POLL_INTERVAL),
             Err(TryLockError::Error(error)) => match error.kind() {
-                io::ErrorKind::Unsupported => return Ok(()),
+                // A signal came before the kernel decided.
                 io::ErrorKind::Interrupted => {}
-                kind => {
-                    let message = format!("could not lock the file: {error}");
-                    return Err(io::Error::new(kind, message));
-                }
+                io::ErrorKind::Unsupported => return Err(FileLockError::Unsupported(error)),
+                _ => return Err(FileLockError::Failed(error)),
             },
         }
     }
 }
 
-fn held_error(file: &File) -> io::Error {
-    let holder = find_holder(file).unwrap_or_else(|| "another process".to_owned());
-    let message = format!("{holder} holds the lock of the file");
-    io::Error::new(io::ErrorKind::TimedOut, message)
-}
-
 /// The process that holds the lock, with the name of its program; `None` where the kernel does not show it, as for a
 /// process outside of the container.
+#[cfg(unix)]
 fn find_holder(file: &File) -> Option<String> {
+    use std::os::unix::fs::MetadataExt as _;
+
     let metadata = file.metadata().ok()?;
-    let locks = fs::read_to_string("/proc/locks").ok()?;
+    let locks = std::fs::read_to_string("/proc/locks").ok()?;
     let pid = holder_in(&locks, metadata.dev(), metadata.ino())?;
-    let program = fs::read_to_string(format!("/proc/{pid}/comm"));
+    let program = std::fs::read_to_string(format!("/proc/{pid}/comm"));
     Some(match program {
         // A process chooses its name, so it is quoted.
         Ok(program) => format!("process {pid} ({:?})", program.trim_end()),
@@ -57,7 +72,13 @@ fn find_holder(file: &File) -> Option<String> {
     })
 }
 
+#[cfg(not(unix))]
+fn find_holder(_file: &File) -> Option<String> {
+    None
+}
+
 /// Finds the holder of the lock of an inode in the text of `/proc/locks` (`proc_locks(5)`).
+#[cfg(unix)]
 fn holder_in(locks: &str, device: u64, inode: u64) -> Option<u32> {
     // The two numbers of a device, as in makedev(3).
     let major = ((device >> 8) & 0xfff) | ((device >> 32) & 0xffff_f000);
@@ -75,7 +96,7 @@ fn holder_in(locks: &str, device: u64, inode: u64) -> Option<u32> {
     })
 }
 
-#[cfg(test)]
+#[cfg(all(test, unix))]
 mod tests {
     use super::*;
 
@@ -96,13 +117,13 @@ mod tests {
 
     #[test]
     fn a_lock_that_another_holder_keeps_is_an_error_that_names_its_process() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("audit.jsonl");
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("audit.jsonl");
         let held = File::create(&path).unwrap();
         held.lock().unwrap();
         let file = File::open(&path).unwrap();
         let error = lock_within(&file, Duration::ZERO).unwrap_err();
-        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+        assert!(matches!(&error, FileLockError::Held { .. }), "{error:?}");
         let message = error.to_string();
         let own = format!("process {} (", std::process::id());
         // Some file systems have another device number in the list of locks.
