@@ -7,8 +7,8 @@
 //! [`whole_millis`] for durations on the wire, [`ErrorChain`] for an error with its causes in a log, [`file_lock`] for a
 //! file that several processes write.
 //!
-//! Pure values: no async runtime, no NATS, no protobuf, and no I/O except the clock and the lock. What is checked here once is carried in the type and
-//! never checked again. Wire forms are in `dray-proto`.
+//! Pure values: no async runtime, no NATS, no protobuf, and no I/O except the clock and the lock. What is checked here
+//! once is carried in the type and never checked again. Wire forms are in `dray-proto`.
 //!
 //! ```
 //! use dray_types::{ByteSize, Period, RedactedUrl, Secret};
