@@ -158,6 +158,7 @@ async fn a_directory_is_browsed_and_names_of_files_are_text() {
                 ],
                 truncated: false,
                 denied: 2,
+                offset: request.offset,
             }),
             _ => Err(Fault::new(FaultCode::Denied, "The path may not be used.")),
         })
@@ -248,6 +249,7 @@ async fn a_large_directory_is_browsed_to_its_end_without_a_script() {
                 // The service lists no more than this, and says that the directory is larger.
                 truncated: true,
                 denied: 0,
+                offset: request.offset,
             })
         })
         .await;

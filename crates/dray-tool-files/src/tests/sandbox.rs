@@ -203,6 +203,7 @@ async fn a_directory_is_listed_in_lines() {
                 ],
                 truncated: true,
                 denied: 2,
+                offset: 0,
             })
         })
         .await;

@@ -1,6 +1,7 @@
 //! Every kind of event as a row.
 
-use dray_bus::{MessageHeaders, SubjectKind, subject_contracts};
+use dray_bus::MessageHeaders;
+use dray_bus::topology::{SubjectKind, subject_contracts};
 
 use super::*;
 
