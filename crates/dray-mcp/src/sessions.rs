@@ -1,8 +1,8 @@
 //! A bound on the sessions of each caller. Versions of the protocol before 2026-07-28 have them, the library keeps each
 //! until it was idle for five minutes, and a caller may begin thousands in a second.
 
-use std::collections::hash_map::{Entry, HashMap};
 use std::collections::VecDeque;
+use std::collections::hash_map::{Entry, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use axum::extract::{Request, State};

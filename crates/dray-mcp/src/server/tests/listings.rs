@@ -37,6 +37,8 @@ async fn parts_of_a_service_without_offsets_have_every_entry_once() {
         assert!(names.len() <= ENTRY_COUNT, "{names:?}");
         arguments = part["next"]["arguments"].clone();
     }
-    let expected: Vec<_> = (0..ENTRY_COUNT).map(|number| format!("f{number}")).collect();
+    let expected: Vec<_> = (0..ENTRY_COUNT)
+        .map(|number| format!("f{number}"))
+        .collect();
     assert_eq!(names, expected);
 }

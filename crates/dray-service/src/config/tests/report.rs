@@ -65,7 +65,7 @@ fn the_reference_page_describes_every_field() {
         "## `egress-fetcher`",
         "| `max_bytes` | `DRAY_EGRESS_FETCHER__MAX_BYTES` | `10MiB` | Largest body. |",
         "| `hosts` | `DRAY_EGRESS_FETCHER__HOSTS` | unset | Patterns; unset means all \\| any. |",
-        "| `limits.per_host` | `DRAY_EGRESS_FETCHER__LIMITS__PER_HOST` | `4` | Per host. |",
+        "| `limits.per_host` | `DRAY_EGRESS_FETCHER__LIMITS__PER_HOST` | `4` | Most concurrent requests to one host. |",
         "| `mode` | `DRAY_EGRESS_FETCHER__MODE` | `loose` | How strict. One of: loose, tight. |",
         "| `key` | `DRAY_EGRESS_FETCHER__KEY` | empty | Key for hashes. Secret. |",
         "| `PEER_FETCH_ENABLED` | `egress-fetcher.enabled` |",
