@@ -30,8 +30,9 @@ struct FilledDirectory {
 
 /// Prints the free space, and refuses to begin with less than a run needs in any case.
 pub(crate) fn check_space(root: &Path) -> anyhow::Result<()> {
-    let target = std::env::var_os("CARGO_TARGET_DIR");
-    let target = target.map_or_else(|| root.join("target"), |target| root.join(target));
+    // This program is `target/debug/xtask`, also where `CARGO_TARGET_DIR` names another directory.
+    let program = std::env::current_exe().context("cannot find the program of this command")?;
+    let target = program.ancestors().nth(2).unwrap_or(root).to_owned();
     let present = size_of(&target);
     let directories = [
         measure(target, TARGET_BYTES.saturating_sub(present))?,

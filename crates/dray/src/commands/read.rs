@@ -135,9 +135,10 @@ impl ReadRun<'_> {
             show_hidden: read.hidden,
         }
         .tidied();
-        let file = match &target.source {
-            DocumentLocation::Path => None,
-            _ => tokio::select! {
+        let file = if matches!(target.source, DocumentLocation::Path) {
+            None
+        } else {
+            tokio::select! {
                 fetched = fetch_document(self.global, read, target) => match fetched {
                     Ok(fetched) => Some(fetched),
                     // A refused document has a record, as a refused file has.
@@ -150,7 +151,7 @@ impl ReadRun<'_> {
                 () = self.cancel.cancelled() => {
                     return self.output_for(&Record::cancelled(&target.what), &target.what);
                 }
-            },
+            }
         };
         if read.markdown {
             return self.markdown(target, &request, file).await;

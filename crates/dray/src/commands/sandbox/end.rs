@@ -339,7 +339,7 @@ mod tests {
     async fn many_directories_are_one_request_and_an_older_service_gets_one_for_each() {
         let below = (0..420).map(|number| format!("tree/{number}").into_bytes());
         let paths: Vec<Vec<u8>> = [b"tree".to_vec()].into_iter().chain(below).collect();
-        assert_eq!(requests(&paths, true).await, [paths.clone()]);
+        assert_eq!(requests(&paths, true).await, std::slice::from_ref(&paths));
         let older = requests(&paths, false).await;
         assert_eq!(older.len(), 421);
         assert!(older[1..].iter().all(|request| request.len() == 1));

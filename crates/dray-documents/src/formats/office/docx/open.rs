@@ -9,6 +9,29 @@ use crate::formats::office::xml::{Element, Ns, Xml};
 use crate::limits::Failure;
 use crate::markdown::Markdown;
 
+/// Elements whose content is not shown. Revisions count as accepted: deleted and moved text is skipped, and so are the
+/// properties before a change.
+const SKIPPED_ELEMENTS: [&str; 19] = [
+    "sdtPr",
+    "sdtEndPr",
+    "tblPr",
+    "tblGrid",
+    "sectPr",
+    "pPrChange",
+    "rPrChange",
+    "tblPrChange",
+    "trPrChange",
+    "tcPrChange",
+    "tblPrEx",
+    "moveFrom",
+    "delText",
+    "delInstrText",
+    "rt",
+    "smartTagPr",
+    "customXmlPr",
+    "docDefaults",
+    "binData",
+];
 /// Most fields within each other that are kept.
 const MAX_FIELD_DEPTH: usize = 64;
 
@@ -105,13 +128,7 @@ impl Walker {
                     author: e.attr("author").unwrap_or_default(),
                 }
             }
-            // Revisions count as accepted: deleted and moved text is skipped, and so are the properties before
-            // a change.
-            "sdtPr" | "sdtEndPr" | "tblPr" | "tblGrid" | "sectPr" | "pPrChange" | "rPrChange"
-            | "tblPrChange" | "trPrChange" | "tcPrChange" | "tblPrEx" | "moveFrom" | "delText"
-            | "delInstrText" | "rt" | "smartTagPr" | "customXmlPr" | "docDefaults" | "binData" => {
-                return None;
-            }
+            name if SKIPPED_ELEMENTS.contains(&name) => return None,
             _ => return self.properties(e, xml),
         })
     }

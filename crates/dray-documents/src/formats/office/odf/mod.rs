@@ -20,7 +20,7 @@ use crate::formats::ConversionHint;
 use crate::limits::Failure;
 use crate::markdown::{Inline, Markdown};
 
-/// Converts an OpenDocument text (ODT).
+/// Converts an `OpenDocument` text (ODT).
 pub(in crate::formats) fn convert_text(
     input: &mut dyn Input,
     _hint: &ConversionHint,

@@ -22,7 +22,7 @@ use crate::markdown::Markdown;
 /// Kinds of lists of slides, by the instance of the record.
 const SLIDES_INSTANCE: u16 = 0;
 const NOTES_INSTANCE: u16 = 2;
-/// The storage with the newer presentation of a file for PowerPoint 95 and 97 ("dual storage").
+/// The storage with the newer presentation of a file for `PowerPoint` 95 and 97 ("dual storage").
 const DUAL_STORAGE: &str = "/PP97_DUALSTORAGE";
 /// Most slides, or pages of notes, that are read.
 const MAX_ENTRIES: usize = 100_000;
