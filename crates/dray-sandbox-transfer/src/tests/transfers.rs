@@ -183,12 +183,37 @@ async fn directories_are_made_inside_the_root_and_removed_with_their_content() {
         assert_eq!(made.made_directories, 0);
     }
     assert!(path.join("new/with parents").is_dir());
+    for (refused, detail) in [("../out", "outside_root"), ("a.txt/under", "not_directory")] {
+        let make = v1::MakeSandboxDirectoryRequest {
+            path: refused.as_bytes().to_vec(),
+            ..make.clone()
+        };
+        assert_eq!(fixture.ask(&make).await.unwrap_err().detail, detail);
+    }
+    let remove = v1::RemoveSandboxPathRequest {
+        sandbox: Some(address(&sandbox)),
+        path: b"d".to_vec(),
+        recursive: true,
+    };
+    fixture.ask(&remove).await.unwrap();
+    assert!(!path.join("d").exists());
+    let probe = v1::ProbeSandboxRequest {
+        sandbox: Some(address(&sandbox)),
+    };
+    assert!(!fixture.ask(&probe).await.unwrap().transports.is_empty());
+    fixture.end().await;
+}
+
+#[tokio::test]
+async fn many_directories_of_one_request_are_all_made_inside_the_root() {
+    let fixture = TransferFixture::new().await;
+    let (path, sandbox) = fixture.sandbox("one");
     let many = v1::MakeSandboxDirectoryRequest {
         path: b"tree".to_vec(),
         further_paths: (0..50)
             .map(|number| format!("tree/{number}/x").into_bytes())
             .collect(),
-        ..make.clone()
+        sandbox: Some(address(&sandbox)),
     };
     let made = fixture.ask(&many).await.unwrap();
     assert_eq!(made.made_directories, 51);
@@ -218,24 +243,6 @@ async fn directories_are_made_inside_the_root_and_removed_with_their_content() {
     };
     let refused = fixture.ask(&too_many).await.unwrap_err();
     assert!(refused.message.contains("at most 10000"), "{refused:?}");
-    for (refused, detail) in [("../out", "outside_root"), ("a.txt/under", "not_directory")] {
-        let make = v1::MakeSandboxDirectoryRequest {
-            path: refused.as_bytes().to_vec(),
-            ..make.clone()
-        };
-        assert_eq!(fixture.ask(&make).await.unwrap_err().detail, detail);
-    }
-    let remove = v1::RemoveSandboxPathRequest {
-        sandbox: Some(address(&sandbox)),
-        path: b"d".to_vec(),
-        recursive: true,
-    };
-    fixture.ask(&remove).await.unwrap();
-    assert!(!path.join("d").exists());
-    let probe = v1::ProbeSandboxRequest {
-        sandbox: Some(address(&sandbox)),
-    };
-    assert!(!fixture.ask(&probe).await.unwrap().transports.is_empty());
     fixture.end().await;
 }
 
