@@ -37,7 +37,7 @@ impl AuditQueue {
     /// # Errors
     ///
     /// A file that cannot be opened for writing, is not a regular one, or is locked by another process for longer than
-    /// [`START_LOCK_TIMEOUT`].
+    /// 2 s.
     pub fn to_file(settings: &AuditFileSettings, metrics: EgressMetrics) -> io::Result<Self> {
         let writer = RotatedFile::open(&settings.path, settings.max_bytes, settings.max_files)?;
         let terms = QueueTerms {
