@@ -85,14 +85,14 @@ fn rules(calls: &[&str]) -> Value {
 
 /// Two processes of the orchestrator, whose agent makes these calls. `stall_order` needs the approval of the chat, and
 /// `stall_note` may be repeated.
-struct Replicas {
+struct ReplicaPair {
     shop: FakeServer<ShopCalls>,
     ops: OpsFixture,
     first: ServiceProcess,
     second: ServiceProcess,
 }
 
-impl Replicas {
+impl ReplicaPair {
     async fn start(lease: &str, calls: &[&str]) -> Self {
         let (shop, tools) = start_shop().await;
         let ops = OpsFixture::start(|setup| {
@@ -223,12 +223,12 @@ async fn a_permitted_call_is_made_while_another_call_of_its_round_runs() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_call_that_is_permitted_after_its_process_was_killed_is_made_by_the_other_replica_once() {
-    let Replicas {
+    let ReplicaPair {
         shop,
         ops,
         first,
         second,
-    } = Replicas::start("2s", &["stall_order"]).await;
+    } = ReplicaPair::start("2s", &["stall_order"]).await;
     let path = begin_in_background(&ops, &first).await;
     let question = ops.question().await;
     first.kill9();
@@ -246,12 +246,12 @@ async fn a_call_that_is_permitted_after_its_process_was_killed_is_made_by_the_ot
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_decision_that_a_killed_process_did_not_use_is_used_by_the_other_replica_once() {
-    let Replicas {
+    let ReplicaPair {
         shop,
         ops,
         first,
         second,
-    } = Replicas::start("2s", &["stall_order"]).await;
+    } = ReplicaPair::start("2s", &["stall_order"]).await;
     let path = begin_in_background(&ops, &first).await;
     let question = ops.question().await;
     // From here on the process does nothing: it is killed between the decision and its use.
@@ -269,12 +269,12 @@ async fn a_decision_that_a_killed_process_did_not_use_is_used_by_the_other_repli
 #[tokio::test(flavor = "multi_thread")]
 async fn a_decision_for_a_request_whose_process_was_killed_before_its_use_is_reported_as_not_made()
 {
-    let Replicas {
+    let ReplicaPair {
         shop,
         ops,
         first,
         second,
-    } = Replicas::start("8s", &["stall_order"]).await;
+    } = ReplicaPair::start("8s", &["stall_order"]).await;
     let body = json!({"model": "agent", "messages": [user("order")]});
     let request = ops
         .fixture
@@ -312,12 +312,12 @@ async fn a_decision_for_a_request_whose_process_was_killed_before_its_use_is_rep
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_press_about_a_request_whose_process_was_killed_is_answered_and_the_call_is_not_made() {
-    let Replicas {
+    let ReplicaPair {
         shop,
         ops,
         first,
         second,
-    } = Replicas::start("2s", &["stall_order"]).await;
+    } = ReplicaPair::start("2s", &["stall_order"]).await;
     let body = json!({"model": "agent", "input": "order"});
     let request = ops.fixture.post_to(&first, "/v1/responses").json(&body);
     let asking = request.send(&|_| ());
@@ -354,12 +354,12 @@ async fn a_press_about_a_request_whose_process_was_killed_is_answered_and_the_ca
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_replica_that_finishes_a_response_repeats_its_calls_while_the_chat_still_decides() {
-    let Replicas {
+    let ReplicaPair {
         shop,
         ops,
         first,
         second,
-    } = Replicas::start("2s", &["stall_note", "stall_order"]).await;
+    } = ReplicaPair::start("2s", &["stall_note", "stall_order"]).await;
     let path = begin_in_background(&ops, &first).await;
     let question = ops.question().await;
     let until_noted = async |times: usize| {

@@ -8,14 +8,14 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
 
-const GIGABYTE: u64 = 1_000_000_000;
+const BYTES_PER_GIGABYTE: u64 = 1_000_000_000;
 /// What `target` holds after a first run: 7 GB of the build, 3 GB of packages for Python and Node.js. The state of
 /// incremental compilation takes another 7 GB.
-const TARGET_BYTES: u64 = 10 * GIGABYTE;
+const TARGET_BYTES: u64 = 10 * BYTES_PER_GIGABYTE;
 /// What tests keep in the temporary directory at the same time at least: images, stores, large files.
-const TEMPORARY_BYTES: u64 = GIGABYTE;
+const TEMPORARY_BYTES: u64 = BYTES_PER_GIGABYTE;
 /// Free space below which no run succeeds, also where an earlier one has built everything.
-const MIN_FREE_BYTES: u64 = GIGABYTE;
+const MIN_FREE_BYTES: u64 = BYTES_PER_GIGABYTE;
 
 /// A directory that a run fills.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -107,7 +107,7 @@ fn size_of(directory: &Path) -> u64 {
 
 /// Gigabytes with one decimal place.
 fn gigabytes(bytes: u64) -> String {
-    let tenths = bytes / (GIGABYTE / 10);
+    let tenths = bytes / (BYTES_PER_GIGABYTE / 10);
     format!("{}.{} GB", tenths / 10, tenths % 10)
 }
 
@@ -119,8 +119,8 @@ mod tests {
         FilledDirectory {
             path: path.into(),
             device,
-            free_bytes: free * GIGABYTE,
-            needed_bytes: needed * GIGABYTE,
+            free_bytes: free * BYTES_PER_GIGABYTE,
+            needed_bytes: needed * BYTES_PER_GIGABYTE,
         }
     }
 

@@ -11,7 +11,7 @@ use crate::records::{RecordError, RevisedRecord};
 /// Renewals of a lease per lease time, so that several may fail.
 const RENEWALS_PER_LEASE: u32 = 6;
 /// Recorded for a question whose request is gone.
-const ABANDONED: &str = "The process of the request that asked has ended.";
+const ABANDONED_REASON: &str = "The process of the request that asked has ended.";
 
 impl ApprovalStore {
     /// When a lease that begins now ends, in Unix milliseconds.
@@ -55,7 +55,7 @@ impl ApprovalStore {
     ) -> Result<Option<DecideInChatReply>, RequestFailure> {
         record.value.is_abandoned = true;
         let decision = ApprovalDecision::Refused {
-            reason: Some(ABANDONED.to_owned()),
+            reason: Some(ABANDONED_REASON.to_owned()),
         };
         match self.record_decision(principal, id, record, decision).await {
             Ok(()) => {}

@@ -6,7 +6,7 @@ use pdfboss_core::{AnnotationFlags, ObjRef, Object, Page, Rect};
 use pdfboss_text::TextSpan;
 
 use super::marks;
-use super::markup::Markup;
+use super::markup::PageMarkup;
 use super::metered::MeteredDocument;
 use super::visibility::numbers;
 
@@ -31,7 +31,7 @@ pub(super) struct Annotations {
     /// Widgets of form fields.
     pub(super) widgets: Vec<Widget>,
     /// What people typed on the page and commented.
-    pub(super) markup: Markup,
+    pub(super) markup: PageMarkup,
 }
 
 /// A place of a form field.

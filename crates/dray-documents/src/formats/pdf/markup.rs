@@ -10,7 +10,8 @@ use super::metered::MeteredDocument;
 use super::spans;
 use crate::markdown::visible_characters;
 
-/// Sizes of typed letters, points. The size in the file belongs to its appearance, which other programs draw anew.
+/// Smallest and largest size of typed letters, in points. They are estimated from the height of the area: the file stores
+/// a size only for its own appearance of the text.
 const MIN_SIZE: f32 = 6.0;
 const MAX_SIZE: f32 = 12.0;
 /// Step between two typed lines, in sizes of letters.
@@ -34,15 +35,15 @@ pub(super) struct PageComment {
 
 /// The texts that people added to a page.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Markup {
+pub(super) struct PageMarkup {
     typed: Vec<TypedText>,
     pub(super) comments: Vec<PageComment>,
     /// Characters of the texts that a person does not see.
     hidden_characters: u64,
 }
 
-impl Markup {
-    /// Adds an annotation of this subtype that is no link, field or window of another annotation.
+impl PageMarkup {
+    /// Adds the text of an annotation that is neither a link nor a form field.
     pub(super) fn add(
         &mut self,
         subtype: &str,

@@ -4,12 +4,13 @@ use std::sync::Arc;
 
 use axum::body::{Body, Bytes};
 use axum::extract::{Request, State};
-use axum::http::{StatusCode, header};
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
+use dray_agent::caller::Caller;
 use dray_agent::failure::RequestFailure;
 use futures_util::stream;
 use serde_json::{Value, json};
-use tokio::sync::mpsc;
+use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
 use super::driver::{Listener, ResponseDriver};
 use super::items::read_items;
@@ -21,6 +22,7 @@ use crate::http::response_headers::RequestId;
 use crate::http::routes::HttpSurface;
 use crate::http::run::AnswerRun;
 use crate::http::{body, credentials, models, plain_request, reply};
+use crate::permissions::CallerIdentity;
 use crate::progress::ResponseRun;
 use crate::records::random_id;
 use crate::responses::{History, NewResponse, ResponseDocument, StoredRequest};
@@ -40,21 +42,55 @@ pub(in crate::http) async fn create_response(
     response.unwrap_or_else(|failure| reply::failure_response(&failure))
 }
 
+/// A request whose caller is known and whose body was read.
+pub(super) struct AcceptedRequest {
+    pub(super) caller: Caller,
+    pub(super) identity: CallerIdentity,
+    /// The agent that the headers name, if they name one.
+    pub(super) named: Option<ManifestSource>,
+    /// Owner of the records of this caller.
+    pub(super) principal: String,
+    pub(super) request: ResponseRequest,
+    /// One of the concurrent turns, held until it is dropped.
+    pub(super) permit: OwnedSemaphorePermit,
+}
+
+/// Checks and reads in the order of chat completions: key, permit, body.
+pub(super) async fn accept_request(
+    surface: &HttpSurface,
+    headers: &HeaderMap,
+    body: Body,
+) -> Result<AcceptedRequest, RequestFailure> {
+    let options = &surface.options;
+    let (caller, identity) = options.plain_caller(headers)?;
+    let named = credentials::manifest_source(headers)?;
+    let permit = surface.turn().await?;
+    let mut body = body::read_json(headers, body, options.max_body, options.body_timeout).await?;
+    let principal = identity.key();
+    let responses = &surface.state.responses;
+    resolve_references(responses, &principal, &mut body, options.max_body).await?;
+    Ok(AcceptedRequest {
+        caller,
+        identity,
+        named,
+        principal,
+        request: read_response_request(body)?,
+        permit,
+    })
+}
+
 async fn create(surface: Arc<HttpSurface>, request: Request) -> Result<Response, RequestFailure> {
     let (mut head, body) = request.into_parts();
     let request_id = head.extensions.remove::<RequestId>();
     let RequestId(request_id) = request_id.unwrap_or_else(RequestId::random);
-    let headers = head.headers;
-    // As for chat completions: key, permit, body.
-    let (caller, identity) = surface.options.plain_caller(&headers)?;
-    let named = credentials::manifest_source(&headers)?;
-    let permit = surface.turn().await?;
-    let options = &surface.options;
-    let mut body = body::read_json(&headers, body, options.max_body, options.body_timeout).await?;
-    let principal = identity.key();
-    let responses = &surface.state.responses;
-    resolve_references(responses, &principal, &mut body, options.max_body).await?;
-    let mut request = read_response_request(body)?;
+    let AcceptedRequest {
+        caller,
+        identity,
+        named,
+        principal,
+        mut request,
+        permit,
+    } = accept_request(&surface, &head.headers, body).await?;
     let manifest = match named {
         Some(manifest) => manifest,
         None if !surface.offers(&identity, &request.model) => {

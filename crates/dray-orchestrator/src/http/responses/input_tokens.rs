@@ -5,20 +5,16 @@ use std::sync::Arc;
 
 use axum::extract::{Request, State};
 use axum::response::Response;
-use dray_agent::caller::Caller;
 use dray_agent::compaction::{estimated_text_tokens, estimated_tokens};
 use dray_agent::failure::RequestFailure;
 use dray_agent::{prompt, state};
 use serde_json::{Value, json};
 
-use super::create::{chat_request, history};
-use super::references::resolve_references;
-use super::request::read_response_request;
+use super::create::{AcceptedRequest, accept_request, chat_request, history};
 use crate::http::contract::ManifestSource;
 use crate::http::files::respond;
+use crate::http::models;
 use crate::http::routes::HttpSurface;
-use crate::http::{body, credentials, models};
-use crate::permissions::CallerIdentity;
 
 /// Counts the tokens of a request.
 pub(in crate::http) async fn count_input_tokens(
@@ -30,20 +26,11 @@ pub(in crate::http) async fn count_input_tokens(
 
 async fn count(surface: &HttpSurface, request: Request) -> Result<Value, RequestFailure> {
     let (head, body) = request.into_parts();
-    let headers = head.headers;
-    // As for a response: key, permit, body.
-    let (caller, identity) = surface.options.plain_caller(&headers)?;
-    let named = credentials::manifest_source(&headers)?;
-    let _permit = surface.turn().await?;
-    let options = &surface.options;
-    let mut body = body::read_json(&headers, body, options.max_body, options.body_timeout).await?;
-    let principal = identity.key();
-    let responses = &surface.state.responses;
-    resolve_references(responses, &principal, &mut body, options.max_body).await?;
-    let mut request = read_response_request(body)?;
-    let configured = instructions(surface, &caller, &identity, named, &request.model).await?;
-    let history = history(surface, &principal, &request).await?;
-    let (chat, _) = chat_request(&mut request, &history, None, options.dial)?;
+    let mut accepted = accept_request(surface, &head.headers, body).await?;
+    let configured = instructions(surface, &accepted).await?;
+    let request = &mut accepted.request;
+    let history = history(surface, &accepted.principal, request).await?;
+    let (chat, _) = chat_request(request, &history, None, surface.options.dial)?;
     let mut messages = state::unpack_history(chat.messages).messages;
     prompt::merge_system_messages(&mut messages, configured, false);
     let declared = chat.tools.iter().chain(&chat.response_format);
@@ -57,18 +44,19 @@ async fn count(surface: &HttpSurface, request: Request) -> Result<Value, Request
 /// The instructions of the agent that the request names; `None` for a request without a model.
 async fn instructions(
     surface: &HttpSurface,
-    caller: &Caller,
-    identity: &CallerIdentity,
-    named: Option<ManifestSource>,
-    model: &str,
+    accepted: &AcceptedRequest,
 ) -> Result<Option<String>, RequestFailure> {
-    let source = match named {
+    let AcceptedRequest {
+        caller, identity, ..
+    } = accepted;
+    let model = &accepted.request.model;
+    let source = match accepted.named.clone() {
         Some(source) => source,
         None if model.is_empty() => return Ok(None),
         None if !surface.offers(identity, model) => {
             return Err(models::unknown_model_failure(model));
         }
-        None => ManifestSource::Named(model.to_owned()),
+        None => ManifestSource::Named(model.clone()),
     };
     let manifest = surface.agent.manifest(caller, identity, &source).await?;
     let configured = surface
