@@ -20,7 +20,7 @@ const DEFAULT_RETRY_DELAY: Duration = Duration::from_secs(5);
 pub(crate) struct DiscordApi {
     pub(crate) client: HttpClient,
     base: String,
-    /// Host and port of the base URL. Files and gateways are allowed at this host too.
+    /// Host and port of the base URL. Gateways are allowed at this host, too.
     own_host: String,
     file_hosts: FileHosts,
     gateway_hosts: Vec<String>,

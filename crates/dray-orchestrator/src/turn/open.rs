@@ -77,7 +77,7 @@ pub(super) struct OpenTurn {
     pub(super) span: Span,
 }
 
-/// How an agent gets a request.
+/// The circumstances in which an agent gets a request.
 pub(super) struct TurnEntry {
     /// When the request came.
     pub(super) started_at: Instant,
@@ -112,7 +112,7 @@ pub(super) struct TurnTools {
     /// Tools that the model's own deployment runs.
     pub(super) statics: Vec<Value>,
     pub(super) settings: PipelineSettings,
-    /// Which calls a person must approve.
+    /// Selects the calls that a person must approve.
     pub(super) approvals: ApprovalPolicy,
 }
 

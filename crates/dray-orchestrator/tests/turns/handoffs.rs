@@ -44,8 +44,8 @@ async fn desk(
     let mut desk = manifest(json!([rest(&endpoint.url(), &["b"])]));
     desk["handoffs"] = json!([{"agent": "billing", "description": "Knows all bills."}]);
     TurnFixture::with(&desk, HANDOFF_SCRIPT, |config| {
-        let folder = config.manifests.clone().unwrap();
-        std::fs::write(folder.join("billing.json"), billing.to_string()).unwrap();
+        let directory = config.manifests.clone().unwrap();
+        std::fs::write(directory.join("billing.json"), billing.to_string()).unwrap();
         change(config);
     })
     .await
@@ -274,8 +274,8 @@ async fn a_turn_that_waits_continues_with_the_agent_that_asked() {
     let body = json!({"messages": messages, "tools": [weather]});
     assert_eq!(fixture.chat(body.clone()).await.text(), "It is sunny.");
     // Only that agent has the rest of the turn: without it the turn does not continue.
-    let folder = fixture.folder().join("manifests");
-    std::fs::remove_file(folder.join("billing.json")).unwrap();
+    let directory = fixture.directory().join("manifests");
+    std::fs::remove_file(directory.join("billing.json")).unwrap();
     let gone = fixture.chat(body).await;
     assert_eq!(
         (gone.status, &gone.error()["code"]),

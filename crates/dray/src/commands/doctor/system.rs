@@ -98,7 +98,7 @@ async fn check_connection(bus: &Bus, limit: Duration) -> Finding {
         Ok(Err(error)) => judge_probe(&error),
         Err(_) => Finding::problem(
             "bus",
-            "The server is connected and JetStream does not answer.",
+            "The server is connected and JetStream does not respond.",
             JETSTREAM_ADVICE,
         ),
     }
