@@ -105,7 +105,8 @@ fn write_in_container(container: &Container, name: &str, content: &[u8]) {
     let last = content.last().copied().unwrap_or_default();
     let end = content.iter().rposition(|byte| *byte != last);
     let (head, rest) = content.split_at(end.map_or(0, |end| end + 1));
-    let escapes: String = head.iter().map(|byte| format!("\\{byte:03o}")).collect();
+    let escapes: Vec<String> = head.iter().map(|byte| format!("\\{byte:03o}")).collect();
+    let escapes = escapes.concat();
     let directory = Path::new(name).parent().unwrap().display().to_string();
     container.sh(&format!(
         "cd /workspace; mkdir -p './{directory}'; printf '{escapes}' > {name}; \

@@ -52,7 +52,9 @@ fn call_fault(error: CallError) -> Fault {
             _ => format!("The service {service} does not respond: no process of it is on the bus."),
         };
         let named = Fault::new(fault.code, message).detail(fault.detail);
-        return named.advice("Check that it runs. The set-up page shows which services respond.");
+        return named.advice(
+            "Check that it runs and reaches the bus. The set-up page shows which services respond.",
+        );
     }
     match error {
         CallError::Transport(TransportError::Denied(subject)) => Fault::new(
