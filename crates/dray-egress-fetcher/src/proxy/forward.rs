@@ -12,8 +12,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use dray_guard::{CanonicalUrl, Code, RuleDecision};
 use http::header::{
-    CACHE_CONTROL, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, EXPECT, HOST, HeaderName, HeaderValue,
-    RETRY_AFTER, UPGRADE,
+    CACHE_CONTROL, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, EXPECT, HOST, HeaderMap, HeaderName,
+    HeaderValue, RETRY_AFTER, UPGRADE,
 };
 use http::{Request, Response, StatusCode, Uri};
 use http_body_util::{Either, Full};
@@ -347,7 +347,22 @@ pub(super) fn target_head(
         head.headers
             .insert(CONTENT_LENGTH, HeaderValue::from(length));
     }
+/// Removes the fields that a server which reads CGI variables takes for the field `name`: `_` stands for `-` there (RFC
+/// 3875, section 4.1.18).
+fn remove_namesakes(fields: &mut HeaderMap, name: &HeaderName) {
+    let variable = name.as_str().replace('-', "_");
+    let namesakes: Vec<HeaderName> = fields
+        .keys()
+        .filter(|other| other.as_str().replace('-', "_") == variable)
+        .cloned()
+        .collect();
+    for namesake in namesakes {
+        fields.remove(namesake);
+    }
+}
+
     head.headers
         .insert(CONNECTION, HeaderValue::from_static("close"));
     Ok(head)
 }
+        remove_namesakes(&mut head.headers, &name);
