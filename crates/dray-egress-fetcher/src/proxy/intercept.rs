@@ -93,8 +93,6 @@ impl ForwardProxy {
     ) where
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
-        // Before anything can fail, so that the event of a refusal says it too.
-        audited.is_intercepted = true;
         let mut client = match self.accept_tls(client, &opened.url).await {
             Ok(client) => client,
             Err(refusal) => {

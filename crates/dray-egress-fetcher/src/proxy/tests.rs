@@ -3,6 +3,7 @@
 mod asked;
 mod audit;
 mod changed_responses;
+mod client_handshakes;
 mod clients;
 mod hostile;
 pub(super) mod intercepted;
