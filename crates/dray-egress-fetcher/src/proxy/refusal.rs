@@ -400,6 +400,8 @@ pub enum ConnectionEnd {
     Expired,
     /// The policy does not allow the media type of the response.
     MediaType,
+    /// The body of the request names a method that the policy does not allow.
+    Denied,
     /// A quota of the policy files is used up.
     QuotaExceeded,
     /// More bytes than allowed.
@@ -412,9 +414,10 @@ pub enum ConnectionEnd {
 
 impl ConnectionEnd {
     /// Every end, for labels.
-    pub const ALL_ENDS: [Self; 9] = [
+    pub const ALL_ENDS: [Self; 10] = [
         Self::Closed,
         Self::MediaType,
+        Self::Denied,
         Self::QuotaExceeded,
         Self::Broken,
         Self::Idle,
@@ -424,10 +427,11 @@ impl ConnectionEnd {
         Self::Cancelled,
     ];
 
-    /// The end of a connection whose response a rule refused.
+    /// The end of a connection whose response, or request body, a rule refused.
     pub const fn of_response(code: Code) -> Self {
         match code {
             Code::MediaTypeNotAllowed => Self::MediaType,
+            Code::PolicyDenied => Self::Denied,
             Code::TooLarge => Self::TooLarge,
             _ => Self::Broken,
         }
@@ -441,6 +445,7 @@ impl ConnectionEnd {
             Self::Idle => "idle_timeout",
             Self::Expired => Code::Timeout.as_str(),
             Self::MediaType => Code::MediaTypeNotAllowed.as_str(),
+            Self::Denied => Code::PolicyDenied.as_str(),
             Self::QuotaExceeded => Code::QuotaExceeded.as_str(),
             Self::TooLarge => Code::TooLarge.as_str(),
             Self::Stopped => "stopping",

@@ -78,6 +78,15 @@ impl<'a> RequestView<'a> {
         }
     }
 
+    /// The same request with a method that is not known: it passes only if it would with every method.
+    #[must_use]
+    pub fn with_hidden_method(self) -> Self {
+        Self {
+            method: ObservedPart::Hidden,
+            ..self
+        }
+    }
+
     /// A tunnel, of which only host and port are visible.
     pub fn tunnel(url: &'a CanonicalUrl) -> Self {
         Self {
