@@ -175,6 +175,20 @@ fn failures_of_links_and_uploads_name_the_cause() {
         true,
     );
     check(
+        PresignError::FromWeb {
+            host: "a.example".to_owned(),
+        },
+        FaultCode::Denied,
+        "file_from_web",
+        false,
+    );
+    check(
+        PresignError::Origin(unreachable()),
+        FaultCode::Unavailable,
+        "store_unreachable",
+        true,
+    );
+    check(
         PresignError::MediaType,
         FaultCode::InvalidArgument,
         "invalid_media_type",
