@@ -5,8 +5,8 @@
 //! one has passed on, so that no server gets both the name and a complete request. It reads generously: it may take text
 //! inside of a part for a header of the form, and then refuses more than a server would.
 
-use http::HeaderMap;
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
+use http::{HeaderMap, HeaderValue};
 
 use super::names_method;
 
@@ -34,7 +34,7 @@ impl FormBody {
     /// By the fields of a request. Some servers read a body without a type as a form.
     pub fn of(fields: &HeaderMap) -> Self {
         let mut types = fields.get_all(CONTENT_TYPE).iter();
-        let declared = types.next().map(|value| value.as_bytes());
+        let declared = types.next().map(HeaderValue::as_bytes);
         let declared = String::from_utf8_lossy(declared.unwrap_or_default()).to_ascii_lowercase();
         let syntax = if declared.contains("multipart/") {
             FormSyntax::Multipart(PartScanner::default())
@@ -119,6 +119,13 @@ impl PairScanner {
             return false;
         }
         self.is_decided = true;
+        if byte != b'=' {
+            // The limit may be within an escape.
+            let escape = self.name.iter().rposition(|byte| *byte == b'%');
+            let is_part = |start: &usize| self.name.len() - start < 3;
+            self.name
+                .truncate(escape.filter(is_part).unwrap_or(self.name.len()));
+        }
         let mut pairs = url::form_urlencoded::parse(&self.name);
         let name = pairs.next().map(|(name, _)| name).unwrap_or_default();
         // A name that is longer can still be that of the method where blanks precede it.
@@ -241,8 +248,6 @@ fn json_names_method(string: &[u8]) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use http::HeaderValue;
-
     use super::*;
 
     fn fields(pairs: &[(http::HeaderName, &'static str)]) -> HeaderMap {
