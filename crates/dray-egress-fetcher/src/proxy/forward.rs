@@ -206,9 +206,8 @@ impl ResponseCheck<'_> {
 /// Whether the error of a request body is that of one that names a method.
 fn is_method_in_body(error: &(dyn Error + 'static)) -> bool {
     let error = error.downcast_ref::<io::Error>();
-    error
-        .and_then(io::Error::get_ref)
-        .is_some_and(|error| error.is::<MethodInBody>())
+    let inner = error.and_then(io::Error::get_ref);
+    matches!(inner, Some(inner) if inner.is::<MethodInBody>())
 }
 
 /// One request and one response.
