@@ -47,13 +47,8 @@ pub(super) struct InterceptingProxy {
     /// Trusted by the proxy for servers.
     pub(super) origin: Authority,
     /// Trusted by clients for the proxy.
-<<<<<<< HEAD
     pub(super) anchor: CertificateDer<'static>,
-    folder: tempfile::TempDir,
-=======
-    anchor: CertificateDer<'static>,
     directory: tempfile::TempDir,
->>>>>>> d127bc4225a4a0cd9138d19e9bafb5cb04df3224
 }
 
 /// An authority: its certificate in both forms, and its key.
