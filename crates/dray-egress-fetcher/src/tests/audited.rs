@@ -98,8 +98,8 @@ async fn section_18_with_audit_required_an_unpublished_fetch_is_a_sink_failure()
 
 #[tokio::test]
 async fn section_18_with_audit_required_a_fetch_passes_only_when_its_event_is_in_the_file() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("audit.jsonl");
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("audit.jsonl");
     let set = [
         ("audit_required", "true"),
         ("audit_file.path", path.to_str().unwrap()),

@@ -47,8 +47,8 @@ fn request(proxy: &ProxyFixture, host: &str, (fields, body): (&str, &str), chunk
 
 #[tokio::test]
 async fn a_form_that_names_another_method_is_broken_off_before_the_target_has_it() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("policy.toml");
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("policy.toml");
     fs::write(&path, POLICY_TEXT).unwrap();
     let mut proxy = ProxyFixture::start(&[("/policy_path", path.to_str().unwrap())]).await;
     let mut ends = proxy.be_server(PUBLIC_ADDRESS, 80);
@@ -82,8 +82,8 @@ async fn a_form_that_names_another_method_is_broken_off_before_the_target_has_it
 
 #[tokio::test]
 async fn a_form_passes_that_names_no_method_or_where_every_method_is_allowed() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("policy.toml");
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("policy.toml");
     fs::write(&path, POLICY_TEXT).unwrap();
     let mut proxy = ProxyFixture::start(&[("/policy_path", path.to_str().unwrap())]).await;
     proxy
