@@ -9,7 +9,7 @@ use crate::fixture::{HttpFixture, STATIC_TOKEN};
 const MAX_EVENT_BYTES: usize = 1 << 20;
 
 async fn read(fixture: &HttpFixture, name: &str, content: &[u8]) -> Value {
-    std::fs::write(fixture.folder.path().join("data").join(name), content).unwrap();
+    std::fs::write(fixture.directory.path().join("data").join(name), content).unwrap();
     let response = fixture
         .tool(STATIC_TOKEN, "read", json!({"path": name}))
         .await;
