@@ -22,7 +22,7 @@ use std::path::Path;
 use fixture::ProxyFixture;
 use peers::PeerProxies;
 
-/// How much is measured.
+/// Numbers of connections and bytes that each row measures.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ProxySizes {
     /// Bytes of a measured download, over all tunnels.

@@ -36,8 +36,8 @@ async fn start_asking(
     person: &str,
     settings: &[(&str, String)],
 ) -> (AgentFixture, TempDir) {
-    let folder = tempfile::tempdir().unwrap();
-    let policy = folder.path().join("policy.toml");
+    let directory = tempfile::tempdir().unwrap();
+    let policy = directory.path().join("policy.toml");
     std::fs::write(&policy, POLICY_TEXT).unwrap();
     let ops = "platform-delivery.question_chats.ops";
     let rules = json!([{"reply": {"say": "Hello."}}]);
@@ -50,7 +50,7 @@ async fn start_asking(
     for (key, value) in settings {
         setup = setup.set(key, value);
     }
-    (setup.start().await, folder)
+    (setup.start().await, directory)
 }
 
 fn meta(session: &str) -> Meta {

@@ -22,12 +22,12 @@ fn check_full(home: &CliHome, arguments: &[&str]) {
 #[test]
 fn output_onto_a_full_device_is_a_failure() {
     let home = CliHome::new();
-    let folder = home.0.path().join("folder");
-    std::fs::create_dir(&folder).unwrap();
-    let file = folder.join("a.txt");
+    let directory = home.0.path().join("folder");
+    std::fs::create_dir(&directory).unwrap();
+    let file = directory.join("a.txt");
     std::fs::write(&file, "Crane 4 is back at noon.\n").unwrap();
     let file = file.to_str().unwrap();
-    let sandbox = format!("local:{}", folder.display());
+    let sandbox = format!("local:{}", directory.display());
     check_full(&home, &["read", file]);
     check_full(&home, &["read", "--json", file]);
     check_full(&home, &["classify", file]);

@@ -124,9 +124,9 @@ fn a_missing_subcommand_is_one_sentence_in_json() {
 #[test]
 fn an_empty_directory_is_reported() {
     let home = CliHome::new();
-    let folder = home.0.path().join("empty");
-    std::fs::create_dir(&folder).unwrap();
-    let output = home.run(&["read", folder.to_str().unwrap()]);
+    let directory = home.0.path().join("empty");
+    std::fs::create_dir(&directory).unwrap();
+    let output = home.run(&["read", directory.to_str().unwrap()]);
     assert!(output.status.success(), "{output:?}");
     let note = String::from_utf8_lossy(&output.stderr);
     assert!(note.contains("Nothing to read"), "{note}");

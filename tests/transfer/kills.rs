@@ -37,7 +37,7 @@ const MAX_ATTEMPTS: u32 = 5;
 /// The parameters of a run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct KillRun {
-    /// How often each service is killed.
+    /// Number of kills of each service.
     pub(crate) rounds: usize,
     /// Seed of all random choices.
     pub(crate) seed: u64,

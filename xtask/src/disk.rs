@@ -24,7 +24,7 @@ struct FilledDirectory {
     /// Identity of its file system.
     device: u64,
     free_bytes: u64,
-    /// What the run adds at least.
+    /// Least number of bytes that the run adds.
     needed_bytes: u64,
 }
 
@@ -154,14 +154,19 @@ mod tests {
 
     #[test]
     fn the_size_of_a_directory_counts_a_file_with_two_names_once() {
-        let folder = tempfile::tempdir().unwrap();
-        let first = folder.path().join("a");
+        let directory = tempfile::tempdir().unwrap();
+        let first = directory.path().join("a");
         fs::write(&first, vec![1; 100_000]).unwrap();
-        let alone = size_of(folder.path());
-        fs::create_dir(folder.path().join("d")).unwrap();
-        fs::hard_link(&first, folder.path().join("d/b")).unwrap();
-        assert_eq!(size_of(folder.path()), alone);
-        assert_eq!(size_of(&folder.path().join("none")), 0);
-        assert!(measure(folder.path().join("none/x"), 5).unwrap().free_bytes > 0);
+        let alone = size_of(directory.path());
+        fs::create_dir(directory.path().join("d")).unwrap();
+        fs::hard_link(&first, directory.path().join("d/b")).unwrap();
+        assert_eq!(size_of(directory.path()), alone);
+        assert_eq!(size_of(&directory.path().join("none")), 0);
+        assert!(
+            measure(directory.path().join("none/x"), 5)
+                .unwrap()
+                .free_bytes
+                > 0
+        );
     }
 }

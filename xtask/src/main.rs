@@ -158,7 +158,7 @@ enum XtaskCommand {
         Names are kebab-case: lower-case letters and digits, words with a dash between them. Platforms and backends\n\
         have one word. ARCHITECTURE.md has the same steps.")]
     New {
-        /// What to add.
+        /// Kind of the extension to add.
         kind: new::ExtensionKind,
         /// Its name, as it will stand in configuration, addresses and crates.
         name: String,

@@ -30,7 +30,7 @@ const MIN_NAME_CHARS: usize = 3;
 const URL_MEMBERS: [&str; 5] = ["url", "link", "href", "uri", "source"];
 const TITLE_MEMBERS: [&str; 2] = ["title", "name"];
 
-/// What an answer may cite.
+/// A page or a file that an answer may cite.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CitationSource {
     /// A page that a tool read or listed.
@@ -52,15 +52,15 @@ pub enum CitationSource {
 /// A citation in a text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Citation {
-    /// Where it begins, in characters.
+    /// Index of its first character in the text.
     pub start: usize,
-    /// The character after it.
+    /// Index of the character after its last one.
     pub end: usize,
     /// What is cited. A page has its address as the text writes it, and a title in any case.
     pub source: CitationSource,
 }
 
-/// What the answer of a turn may cite.
+/// The pages and files that the answer of a turn may cite.
 #[derive(Clone, Debug, Default)]
 pub struct CitationIndex {
     /// Titles by comparable address.

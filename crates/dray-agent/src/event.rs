@@ -148,7 +148,7 @@ pub struct ApprovalRequest {
     pub chat: Option<String>,
 }
 
-/// How a stage ended.
+/// The result of a stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StageStatus {
     /// The work of the stage succeeded.

@@ -110,8 +110,8 @@ impl LayerSet {
 
 /// Kind and name of the entry in a file; `None` for a file that is not an entry.
 fn classify_entry(path: &str) -> Option<(EntryKind, &str)> {
-    let (folder, file) = path.split_once('/')?;
-    let (kind, name) = match folder {
+    let (directory, file) = path.split_once('/')?;
+    let (kind, name) = match directory {
         "prompt" => (EntryKind::Prompt, file.strip_suffix(".md")?),
         "tool" => (EntryKind::Tool, file.strip_suffix(".json")?),
         "toolset" => (EntryKind::ToolSet, file.strip_suffix(".json")?),
@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_are_entries_by_folder_and_ending() {
+    fn directory_and_extension_of_a_file_decide_its_kind_of_entry() {
         for (path, expected) in [
             (
                 "prompt/gpt_prompt.md",

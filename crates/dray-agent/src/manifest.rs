@@ -35,9 +35,9 @@ use toolset::{AgentRef, ToolSet};
 pub struct Manifest {
     /// The model that leads, and its settings.
     pub orchestrator: Orchestrator,
-    /// What the agent always knows about.
+    /// Files and texts that the agent knows in every conversation.
     pub contexts: Vec<Context>,
-    /// What the agent can do.
+    /// Sets of tools that the agent may call.
     pub tool_sets: Vec<ToolSet>,
     /// Former form of `conversation_starters`: title and text in one.
     #[schemars(extend("deprecated" = true))]
@@ -83,7 +83,7 @@ pub enum Context {
         /// The file, `files/{bucket}/{path}`, percent-encoded.
         #[schemars(extend("format" = "dial-file-encoded", "dial:file" = true))]
         url: String,
-        /// What is in it.
+        /// Its content in words, for the model.
         description: Option<String>,
     },
     /// Text that is put into the system prompt.
@@ -97,7 +97,7 @@ pub enum Context {
         /// The folder; ends with `/`.
         #[schemars(extend("format" = "dial-file-encoded"))]
         url: String,
-        /// What is in it.
+        /// Its content in words, for the model.
         description: Option<String>,
         /// Number of levels to include, 1 to 10.
         #[serde(default = "default_ten")]

@@ -15,7 +15,7 @@ pub mod shape;
 pub enum Role {
     /// Instructions for the model; only the first message.
     System,
-    /// What the user wrote.
+    /// A message of the user.
     User,
     /// The model.
     Assistant,

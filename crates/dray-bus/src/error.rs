@@ -121,7 +121,7 @@ pub enum ConnectError {
     Option {
         /// Name of the option.
         option: &'static str,
-        /// What is wrong with it.
+        /// The reason why it is invalid.
         reason: String,
     },
     /// No server could be reached or it refused the identity.
@@ -199,7 +199,7 @@ pub enum CallError {
     Transport(#[source] TransportError),
 }
 
-/// What is wrong with a reply.
+/// A reply that cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ReplyError {
     /// The outcome header is neither `ok` nor `fault`.
@@ -319,7 +319,7 @@ pub enum WorkError {
 #[derive(Debug, thiserror::Error)]
 pub enum ProbeError {
     /// JetStream did not respond.
-    #[error("JetStream does not answer")]
+    #[error("JetStream does not respond")]
     Transport(#[source] TransportError),
     /// The server refused something since start.
     #[error("the server refused {count} subjects to this identity, first `{first}`")]

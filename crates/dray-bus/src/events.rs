@@ -10,7 +10,7 @@ use crate::headers::MessageHeaders;
 use crate::subject;
 use crate::topology::{AUDIT_STREAM, DEAD_LETTER_STREAM, EVENT_STREAM, WORK_STREAM};
 
-/// Which messages to read.
+/// Selects messages of a stream.
 #[derive(Clone, Debug)]
 pub struct EventFilter {
     subject: String,

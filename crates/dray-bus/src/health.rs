@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use crate::error::ProbeError;
 
-/// How often the clocks are compared.
+/// Time between two comparisons of the clocks.
 const SKEW_CHECK_INTERVAL_MS: u64 = 30_000;
 
 /// Longest pause between two attempts to reconnect. Workers that lose their connections together are back within this

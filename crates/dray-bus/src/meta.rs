@@ -11,7 +11,7 @@ use crate::headers::{self, MessageHeaders};
 pub struct Meta {
     /// Created once by the service that accepted the operation.
     pub operation: OperationId,
-    /// Whose data it is.
+    /// The tenant that owns the data.
     pub tenant: TenantId,
     /// The conversation, if any.
     pub session: Option<SessionId>,

@@ -110,7 +110,7 @@ impl BusMetrics {
             ),
             call_late_replies_total: counter(
                 "dray_call_late_replies_total",
-                "Replies that nobody waited for any more.",
+                "Replies that arrived after their caller had stopped waiting.",
             ),
             process_total: counter(
                 "dray_process_total",

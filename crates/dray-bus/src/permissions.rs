@@ -90,7 +90,7 @@ impl Permissions {
         self.publish.iter().map(String::as_str)
     }
 
-    /// What it may subscribe to.
+    /// The subjects that it may subscribe to.
     pub fn subscriptions(&self) -> impl Iterator<Item = &AllowedSubscription> {
         self.subscribe.iter()
     }

@@ -49,7 +49,7 @@ pub struct WorkSweeper {
     service_version: String,
 }
 
-/// What one sweep did.
+/// The results of one sweep.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SweepReport {
     /// Messages of work that had already ended, which were acknowledged.

@@ -44,7 +44,7 @@ pub const TICKET_STREAM: &str = "KV_dray_tickets";
 pub const EGRESS_QUESTION_STREAM: &str = "KV_dray_egress_questions";
 /// Stream of the stored responses of fetches.
 pub const EGRESS_CACHE_STREAM: &str = "KV_dray_egress_cache";
-/// Stream of where the conversions of documents are stored.
+/// Stream of the records that name the stored conversions of documents.
 pub const CONVERSION_STREAM: &str = "KV_dray_conversions";
 /// Stream of the data that the orchestrator stores for its clients: files, responses and conversations of `OpenAI`'s
 /// API.
@@ -54,7 +54,7 @@ pub const SWEEPER_WORK: &str = "sweeper-work";
 /// Durable with which the sweeper reads advisories.
 pub const SWEEPER_ADVISORY: &str = "sweeper-advisory";
 
-/// What a full stream does.
+/// The policy of a stream that has reached its limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FullStreamPolicy {
     /// Refuses new messages, which is how publishers learn that it is full (F-4).
@@ -85,9 +85,9 @@ pub struct StreamSpec {
     pub name: String,
     /// Subjects it captures; subjects of streams must not overlap and must not include a call (F-17).
     pub subjects: Vec<String>,
-    /// When messages are removed.
+    /// The rule by which messages are removed.
     pub retention: StreamRetention,
-    /// What it does when it is full.
+    /// The policy at its limit.
     pub discard: FullStreamPolicy,
     /// Age at which messages are dropped.
     pub max_age: Duration,

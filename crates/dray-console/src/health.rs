@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 /// Delay from the end of one probe to the next.
 const PROBE_INTERVAL: Duration = Duration::from_secs(2);
-/// How long one probe may take.
+/// Longest duration of one probe.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// State of one part of the system.

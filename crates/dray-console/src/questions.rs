@@ -7,7 +7,7 @@ use axum::extract::State;
 use axum::response::Response;
 use dray_proto::NamedCode as _;
 use dray_proto::v1::{self, ConsoleAction, EgressAnswer};
-use dray_types::Fault;
+use dray_types::{Fault, whole_millis};
 use http::{StatusCode, Uri};
 use maud::{Markup, html};
 
@@ -210,7 +210,7 @@ fn answer_time_ms(value: &str) -> u64 {
     let mut times = ANSWER_TIMES.iter();
     let found = times.find(|(name, ..)| *name == value);
     let time = found.map_or(shortest, |(_, time, _)| *time);
-    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+    whole_millis(time)
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ use axum::response::Response;
 use dray_guard::RuleSet;
 use dray_guard::ruleset::replay::{ReplayChange, ReplayOutcome};
 use dray_guard::ruleset::{MAX_POLICY_BYTES, PolicyText};
-use dray_types::Fault;
+use dray_types::{Fault, whole_millis};
 use http::StatusCode;
 use maud::{Markup, html};
 
@@ -83,10 +83,8 @@ pub(crate) async fn begin_replay(
         Ok(read) => read,
         Err(fault) => return failed_page(&state, &session, &fault),
     };
-    let window = Duration::from_secs(hours * 3600).as_millis();
-    let since_ms = state
-        .now_ms()
-        .saturating_sub(u64::try_from(window).unwrap_or(u64::MAX));
+    let window_ms = whole_millis(Duration::from_secs(hours * 3600));
+    let since_ms = state.now_ms().saturating_sub(window_ms);
     let job = ReplayJob::new(&rules, since_ms, &state.stop);
     let is_open = |login: &str| state.sessions.is_open(login, state.now_ms());
     match state.replays.begin(&session.login, job, is_open) {

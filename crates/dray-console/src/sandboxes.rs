@@ -240,14 +240,8 @@ async fn directory(
         limit: PAGE_ENTRIES,
         offset,
     };
-    let mut listing = state.read(&request).await;
-    if let Ok(reply) = &listing
-        && let Some(again) = reply.request_without_offset(&request)
-    {
-        // An earlier service begins with the first entry.
-        let whole = state.read(&again).await;
-        listing = whole.map(|reply| reply.from_offset(offset));
-    }
+    let read = |request| async move { state.read(&request).await };
+    let listing = request.list_from_offset(read).await;
     html! {
         h2 { "Directory " code { (shown(&location.path)) } }
         @if let Some(parent) = location.parent() { p { a href=(location.path_to(&parent)) { "Up" } } }

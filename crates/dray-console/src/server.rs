@@ -74,7 +74,7 @@ pub enum ConsoleError {
     Oidc {
         /// Name of the setting.
         setting: &'static str,
-        /// What it must be.
+        /// The requirement, as the rest of a sentence about the setting.
         reason: String,
     },
     /// The client for the identity provider cannot be made.

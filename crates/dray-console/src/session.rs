@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use dray_types::{Secret, Sha256Digest};
+use dray_types::{Secret, Sha256Digest, whole_millis};
 use subtle::ConstantTimeEq as _;
 
 use crate::settings::ConsoleRole;
@@ -63,9 +63,9 @@ struct SessionEntry {
 
 impl SessionEntry {
     fn is_open(&self, now_ms: u64) -> bool {
-        let idle_ms = u128::from(now_ms.saturating_sub(self.used_ms));
-        let age_ms = u128::from(now_ms.saturating_sub(self.begun_ms));
-        idle_ms <= IDLE_TIMEOUT.as_millis() && age_ms <= MAX_AGE.as_millis()
+        let idle_ms = now_ms.saturating_sub(self.used_ms);
+        let age_ms = now_ms.saturating_sub(self.begun_ms);
+        idle_ms <= whole_millis(IDLE_TIMEOUT) && age_ms <= whole_millis(MAX_AGE)
     }
 }
 

@@ -46,7 +46,7 @@ impl FromStr for ConsoleRole {
     }
 }
 
-/// How the console is served.
+/// Settings of the console's server.
 #[derive(Clone, Debug)]
 pub struct ConsoleSettings {
     /// URL under which browsers reach the console where a proxy is in front of it, `https://console.example.org`. With

@@ -98,7 +98,7 @@ impl RateBuckets {
     }
 }
 
-/// How fast a bucket fills.
+/// The rate at which a bucket fills.
 #[derive(Clone, Copy, Debug)]
 struct TokenRate {
     /// Time for one token.

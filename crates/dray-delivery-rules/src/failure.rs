@@ -66,7 +66,7 @@ pub const REQUEST_LIFETIME: Duration = Duration::from_secs(150);
 /// Whether a visible request that was stored as `sending` at `started_ms`, by the same clock, may begin now.
 pub fn may_begin_request(started_ms: u64, now_ms: u64) -> bool {
     // If the clock was set back, the elapsed time is unknown.
-    now_ms >= started_ms && u128::from(now_ms - started_ms) <= MAX_SEND_START.as_millis()
+    now_ms >= started_ms && now_ms - started_ms <= whole_millis(MAX_SEND_START)
 }
 
 /// What to do when the platform does not find the message of a step.

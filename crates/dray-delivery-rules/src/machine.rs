@@ -330,7 +330,7 @@ impl DoneStep {
         }
     }
 
-    /// What the platform confirmed.
+    /// The confirmations of the platform, one for each sent step.
     pub fn confirmed(&self) -> &[StepConfirmation] {
         &self.state.confirmed
     }

@@ -31,8 +31,8 @@ const TYPE_NAMES: &[(&str, &str)] = &[
     ("application/rtf", "rtf"),
 ];
 
-/// Pieces of which documents of these formats are made.
-const TEXT_PIECES: &[&str] = &[
+/// Fragments from which the tests build documents of these formats.
+const TEXT_FRAGMENTS: &[&str] = &[
     "<",
     ">",
     "</",
@@ -175,15 +175,15 @@ proptest! {
     }
 
     #[test]
-    fn arbitrary_documents_convert(kind in select(TYPE_NAMES), pieces in vec(select(TEXT_PIECES), 0..200), max_text_bytes in 0_u64..5000) {
-        check(kind, pieces.concat().as_bytes(), max_text_bytes);
-        check(kind, pieces.concat().as_bytes(), 5_000_000);
+    fn arbitrary_documents_convert(kind in select(TYPE_NAMES), fragments in vec(select(TEXT_FRAGMENTS), 0..200), max_text_bytes in 0_u64..5000) {
+        check(kind, fragments.concat().as_bytes(), max_text_bytes);
+        check(kind, fragments.concat().as_bytes(), 5_000_000);
     }
 
     #[test]
-    fn arbitrary_rtf_and_mail_convert(pieces in vec(select(TEXT_PIECES), 0..200), headers in vec(select(TEXT_PIECES), 0..9)) {
-        check(("application/rtf", "rtf"), format!("{{\\rtf1 {}", pieces.concat()).as_bytes(), 5_000_000);
-        let mail = format!("Subject: {}\n{}", headers.concat(), pieces.concat());
+    fn arbitrary_rtf_and_mail_convert(fragments in vec(select(TEXT_FRAGMENTS), 0..200), headers in vec(select(TEXT_FRAGMENTS), 0..9)) {
+        check(("application/rtf", "rtf"), format!("{{\\rtf1 {}", fragments.concat()).as_bytes(), 5_000_000);
+        let mail = format!("Subject: {}\n{}", headers.concat(), fragments.concat());
         check(("message/rfc822", "eml"), mail.as_bytes(), 5_000_000);
     }
 }

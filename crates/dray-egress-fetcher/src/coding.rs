@@ -72,7 +72,7 @@ const MAX_MEMBERS: u32 = 10_000;
 /// Output bytes that are allowed at any ratio (B-5).
 const RATIO_FREE_BYTES: u64 = 1 << 20;
 
-/// What one call of [`BodyDecoder::step`] did.
+/// The progress of one call of [`BodyDecoder::step`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DecodeProgress {
     /// Input bytes that were used up.

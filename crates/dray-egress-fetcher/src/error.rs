@@ -72,7 +72,7 @@ impl fmt::Display for FetchPhase {
 pub struct FetchError {
     /// The reason, which decides the agent's message and the fault.
     pub code: Code,
-    /// What was under way.
+    /// The phase that failed.
     pub phase: FetchPhase,
     /// The delay that the server requests: `Retry-After` of a 429 or 503.
     pub retry_after: Option<Duration>,

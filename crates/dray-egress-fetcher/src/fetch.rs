@@ -16,7 +16,7 @@ use dray_guard::{
     AdminPolicy, CanonicalUrl, Chain, Code, EffectivePolicy, Host, HostGrant, Judge,
     PreparedPolicy, RefusedUrl, RuleSet, ShownHost, ShownUrl,
 };
-use dray_types::{Clock, ErrorChain};
+use dray_types::{Clock, ErrorChain, whole_millis};
 use futures_util::FutureExt as _;
 use tokio::time::Instant;
 
@@ -329,7 +329,7 @@ impl Fetcher {
             };
             record.retry(failure.code);
             tracing::info!(
-                code = %failure.code, phase = %failure.phase, delay_ms = u64::try_from(delay.as_millis()).ok(),
+                code = %failure.code, phase = %failure.phase, delay_ms = whole_millis(delay),
                 "retrying the fetch"
             );
             context.budget.whole(tokio::time::sleep(delay)).await?;

@@ -225,10 +225,10 @@ Local:
 
     #[test]
     fn section_8_4_addresses_are_read_again_after_a_notice_of_the_kernel() {
-        let folder = tempfile::tempdir().unwrap();
-        let table = folder.path().join("fib_trie");
+        let directory = tempfile::tempdir().unwrap();
+        let table = directory.path().join("fib_trie");
         std::fs::write(&table, FIB_TRIE).unwrap();
-        let (watch, kernel) = watch(folder.path());
+        let (watch, kernel) = watch(directory.path());
         let before = watch.addresses().unwrap();
         assert_eq!(before, ["10.244.1.7".parse::<IpAddr>().unwrap()]);
         std::fs::write(&table, FIB_TRIE.replace("10.244.1.7", "10.244.1.9")).unwrap();
@@ -247,9 +247,9 @@ Local:
 
     #[test]
     fn section_8_4_old_addresses_are_read_again_without_a_notice() {
-        let folder = tempfile::tempdir().unwrap();
-        std::fs::write(folder.path().join("fib_trie"), FIB_TRIE).unwrap();
-        let (watch, _kernel) = watch(folder.path());
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::write(directory.path().join("fib_trie"), FIB_TRIE).unwrap();
+        let (watch, _kernel) = watch(directory.path());
         *watch.known.lock().unwrap() = Some(KnownAddresses {
             since: Instant::now().checked_sub(MAX_ADDRESS_AGE).unwrap(),
             addresses: Vec::new(),
@@ -259,12 +259,12 @@ Local:
 
     #[test]
     fn section_8_4_without_notices_the_tables_are_read_each_time() {
-        let folder = tempfile::tempdir().unwrap();
-        let table = folder.path().join("fib_trie");
+        let directory = tempfile::tempdir().unwrap();
+        let table = directory.path().join("fib_trie");
         std::fs::write(&table, FIB_TRIE).unwrap();
         let watch = InterfaceWatch {
             notices: None,
-            ..watch(folder.path()).0
+            ..watch(directory.path()).0
         };
         assert_eq!(watch.addresses().unwrap().len(), 1);
         std::fs::write(&table, "").unwrap();

@@ -41,9 +41,9 @@ pub enum PolicyReadError {
     /// A path from which no policy can be read.
     #[error("{} {problem}", path.display())]
     NotReadable {
-        /// Which file or directory.
+        /// Path of the file or directory.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The reason why it is refused.
         problem: &'static str,
     },
     /// The files are not a policy.

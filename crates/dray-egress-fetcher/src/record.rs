@@ -121,18 +121,18 @@ impl CacheUse {
 /// The decision of a robots.txt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RobotsRecord {
-    /// What followed from it.
+    /// The consequence for the request.
     pub outcome: RobotsOutcome,
     /// The line that decided, from 1; 0 where none did.
     pub line: u32,
 }
 
-/// What follows from a robots.txt.
+/// The consequence of a robots.txt for a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RobotsOutcome {
     /// It allows the request.
     Allowed,
-    /// It refuses the request, and the operator only wants to know.
+    /// It refuses the request. By configuration, this is only reported.
     Reported,
     /// It refuses the request.
     Denied,
@@ -149,7 +149,7 @@ impl RobotsOutcome {
     }
 }
 
-/// How a fetch ended.
+/// The end of a fetch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FetchEnd {
     /// The file was stored.

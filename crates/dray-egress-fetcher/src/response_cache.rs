@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime};
 use bytes::Bytes;
 use dray_bus::{Bus, KeyError, KeyValue};
 use dray_guard::CanonicalUrl;
-use dray_types::{Clock, Sha256Digest, TenantId};
+use dray_types::{Clock, Sha256Digest, TenantId, whole_millis};
 use futures_util::future::BoxFuture;
 use http::HeaderValue;
 use serde::{Deserialize, Serialize};
@@ -66,7 +66,7 @@ impl CacheRecord {
             vary_digest,
         } = response;
         // The operator's limit is applied here, so a higher limit later does not make expired records fresh again.
-        let fresh = terms.fresh_for.min(max_age).as_millis();
+        let fresh_ms = whole_millis(terms.fresh_for.min(max_age));
         Self {
             url: url_digest(url).to_hex(),
             sha256: file.stored.sha256.to_hex(),
@@ -81,7 +81,7 @@ impl CacheRecord {
             vary: terms.vary.clone(),
             vary_digest: vary_digest.clone(),
             stored_ms: now_ms,
-            fresh_until_ms: now_ms.saturating_add(u64::try_from(fresh).unwrap_or(u64::MAX)),
+            fresh_until_ms: now_ms.saturating_add(fresh_ms),
         }
     }
 

@@ -46,7 +46,7 @@ pub trait ByteSink: Send {
     fn discard(&mut self) -> impl Future<Output = ()> + Send;
 }
 
-/// Where a fetched file comes from.
+/// The origin of a fetched file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ContentOrigin {
     /// Hosts of the chain of redirects, from the one that was requested to the one that sent the bytes.
@@ -59,7 +59,7 @@ pub struct ContentOrigin {
     pub media_type: String,
 }
 
-/// What a finished sink holds.
+/// Size and digests of the file in a finished sink.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StoredFile {
     /// SHA-256 of the stored bytes.

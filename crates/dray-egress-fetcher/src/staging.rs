@@ -59,7 +59,7 @@ impl StagingArea {
     }
 }
 
-/// How an origin is recorded.
+/// Whether an origin must be recorded, and for how long that is tried.
 struct OriginTerms {
     is_required: bool,
     limit: Duration,

@@ -184,7 +184,7 @@ impl InterimIo {
         }
     }
 
-    /// What begins its count again.
+    /// A handle that restarts its count.
     pub(crate) fn restart_handle(&self) -> InterimRestart {
         self.restart.clone()
     }

@@ -17,7 +17,7 @@ use crate::request::ContextRequest;
 use crate::window;
 
 /// The folder of a sandbox that uploads are written to.
-pub const SANDBOX_FOLDER: &str = "user_files";
+pub const SANDBOX_DIRECTORY: &str = "user_files";
 
 /// Builds contexts. It has no settings: all data is in the request.
 #[derive(Clone, Copy, Debug, Default)]
@@ -396,7 +396,7 @@ impl<'a> BuildState<'a> {
         let sandbox = sandbox.filter(|_| !entry.unavailable);
         let path =
             // Early generations show names that are not safe as a path.
-            sandbox.map(|_| format!("{SANDBOX_FOLDER}/{}", name::clean_name(&entry.file.name, 0)));
+            sandbox.map(|_| format!("{SANDBOX_DIRECTORY}/{}", name::clean_name(&entry.file.name, 0)));
         ReminderLine {
             id: entry.file.id.clone(),
             name: entry.file.name.clone(),

@@ -54,7 +54,7 @@ pub use address::{UrlNormaliser, is_absolute_http};
 pub use built::{BuiltContext, ExclusionReason, FileWarning, LeftOut};
 pub use catalog::{AnyTarget, CatalogEntry, DocumentTarget, FileCatalog, FileTurn};
 pub use clock::{LocalTime, UnknownZone};
-pub use context::{BuildError, ContextBuilder, SANDBOX_FOLDER};
+pub use context::{BuildError, ContextBuilder, SANDBOX_DIRECTORY};
 pub use escape::{WRAPPER_TAG, disarm_wrapper_tags, escape_xml, unescape_xml};
 pub use generation::{ContractGeneration, ReminderLayout, UnknownName};
 pub use model::{

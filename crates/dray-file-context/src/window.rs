@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::generation::ContractGeneration;
 use crate::model::{ChatItem, MessageRole};
 
-/// How much history an app requests.
+/// The part of the history that an app requests.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum HistoryWindow {
     /// No history; its files are neither shown nor readable. Unset, null, false and 0 mean this.

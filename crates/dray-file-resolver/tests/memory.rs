@@ -35,9 +35,11 @@ fn status(name: &str) -> u64 {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn r7_parallel_base64_of_large_files_is_bounded() {
-    let folder = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir().unwrap();
     let clock = Clock::system();
-    let (_s3, options) = EmbeddedS3::start(&folder.path().join("s3")).await.unwrap();
+    let (_s3, options) = EmbeddedS3::start(&directory.path().join("s3"))
+        .await
+        .unwrap();
     let store = Store::open(&options, clock.clone()).await.unwrap();
     let bus = test_bus::in_process(&clock).await;
     let core = DialCore::start().await.unwrap();
@@ -47,7 +49,7 @@ async fn r7_parallel_base64_of_large_files_is_bounded() {
         vec![b'x'; usize::try_from(FILE_BYTES).unwrap()],
         "image/x",
     );
-    let settings = Settings::embedded(folder.path())
+    let settings = Settings::embedded(directory.path())
         .set("file-resolver.dial_url", core.url())
         .set("file-resolver.default_size_limit", FILE_BYTES.to_string())
         .bus(bus.clone())

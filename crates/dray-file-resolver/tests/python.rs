@@ -62,7 +62,7 @@ struct PublisherFixture {
     nats: NatsServer,
     core: DialCore,
     bus: Bus,
-    folder: tempfile::TempDir,
+    directory: tempfile::TempDir,
     running: Option<RunningHost>,
 }
 
@@ -80,7 +80,7 @@ impl PublisherFixture {
             nats,
             core,
             bus,
-            folder: tempfile::tempdir().unwrap(),
+            directory: tempfile::tempdir().unwrap(),
             running: None,
         };
         fixture.start_resolver().await;
@@ -88,7 +88,7 @@ impl PublisherFixture {
     }
 
     async fn start_resolver(&mut self) {
-        let settings = Settings::embedded(self.folder.path())
+        let settings = Settings::embedded(self.directory.path())
             .set("limits.free_disk_percent", "0")
             .set("file-resolver.dial_url", self.core.url())
             .set("file-resolver.tenants.acme.api_key", "key")

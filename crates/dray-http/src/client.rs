@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use dray_types::Period;
 use http::Method;
 use reqwest::redirect::Policy;
 use rustls::pki_types::CertificateDer;
@@ -71,6 +72,26 @@ impl HttpClient {
     /// [`FailureKind::Options`] when the file cannot be read or has no certificate.
     pub fn new(limits: HttpTimeouts, authorities: Option<&Path>) -> Result<Self, HttpError> {
         Self::trusting(limits, &TrustedAuthorities::public_and(authorities))
+    }
+
+    /// A client with the timeouts of a configuration. `ca_file` is a PEM file with certificate authorities that it trusts
+    /// in addition to the public ones. The timeouts are those of [`HttpTimeouts`], in the same order.
+    ///
+    /// # Errors
+    ///
+    /// [`FailureKind::Options`] when the file cannot be read or has no certificate.
+    pub fn from_settings(
+        connect: Period,
+        idle: Period,
+        response: Period,
+        ca_file: Option<&Path>,
+    ) -> Result<Self, HttpError> {
+        let timeouts = HttpTimeouts {
+            connect: connect.as_duration(),
+            idle: idle.as_duration(),
+            response: response.as_duration(),
+        };
+        Self::new(timeouts, ca_file)
     }
 
     /// A client that trusts `authorities`.
@@ -211,8 +232,8 @@ mod tests {
 
     #[test]
     fn only_the_authorities_of_a_file_are_trusted_when_options_say_so() {
-        let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join("ca.pem");
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("ca.pem");
         let authority = dray_testkit::tls::Authority::new().unwrap();
         std::fs::write(&file, authority.pem()).unwrap();
         let count = |authorities| root_store(&authorities).unwrap().len();

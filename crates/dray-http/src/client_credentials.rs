@@ -56,7 +56,7 @@ pub enum TokenError {
     Transport(#[from] HttpError),
 }
 
-/// Where a request has the credentials.
+/// The part of a request that carries the credentials.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum CredentialsPlace {
     Body,

@@ -46,7 +46,7 @@ pub enum FailureKind {
 #[derive(Debug, thiserror::Error)]
 #[error("{failure}")]
 pub struct HttpError {
-    /// What failed, without the URL.
+    /// The failure, without the URL.
     #[source]
     pub failure: FailureKind,
     /// Whether the peer may have received the complete request. Only then can the request have had an effect.

@@ -14,7 +14,7 @@ use crate::options::ToolName;
 /// megabytes long, and names what was expected at its end.
 const MAX_QUOTED_CHARACTERS: usize = 200;
 
-/// What the tool `read` takes.
+/// The arguments of the tool `read`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ReadArguments {
@@ -33,7 +33,7 @@ pub(crate) struct ReadArguments {
     pub(crate) max_tokens: Option<u64>,
 }
 
-/// What the tool `fetch` takes.
+/// The arguments of the tool `fetch`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct FetchArguments {
@@ -42,7 +42,7 @@ pub(crate) struct FetchArguments {
     pub(crate) max_bytes: u64,
 }
 
-/// What the tool `list` takes.
+/// The arguments of the tool `list`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ListArguments {
@@ -58,7 +58,7 @@ fn current_directory() -> String {
     ".".to_owned()
 }
 
-/// What the tool `get` takes.
+/// The arguments of the tool `get`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct GetArguments {
@@ -67,7 +67,7 @@ pub(crate) struct GetArguments {
     pub(crate) to: Option<String>,
 }
 
-/// What the tool `put` takes.
+/// The arguments of the tool `put`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct PutArguments {
@@ -113,7 +113,7 @@ pub(crate) struct SendArguments {
     pub(crate) wait_seconds: Option<u64>,
 }
 
-/// What the tool `receipts` takes.
+/// The arguments of the tool `receipts`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ReceiptsArguments {

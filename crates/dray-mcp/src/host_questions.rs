@@ -8,7 +8,7 @@
 use std::time::Duration;
 
 use dray_proto::v1::{self, EgressAnswer};
-use dray_types::{Fault, OperationId, Period};
+use dray_types::{Fault, OperationId, Period, whole_millis};
 use rmcp::ErrorData;
 use rmcp::RoleServer;
 use rmcp::model::{ElicitationSchema, InputRequiredResult, JsonObject};
@@ -159,7 +159,7 @@ impl HostQuestions<'_> {
     async fn answer(&self, question: &v1::EgressQuestion, is_allowed: bool) -> HostDecision {
         let mut request = v1::AnswerEgressQuestionRequest {
             id: question.id.clone(),
-            valid_ms: u64::try_from(self.valid_for.as_millis()).unwrap_or(u64::MAX),
+            valid_ms: whole_millis(self.valid_for),
             principal: principal_of(self.subject),
             ..v1::AnswerEgressQuestionRequest::default()
         };

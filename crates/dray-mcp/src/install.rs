@@ -100,7 +100,7 @@ pub struct InstallOptions {
     pub name: String,
     /// How the client reaches the server. Not used when the entry is removed.
     pub server: ServerLaunch,
-    /// What happens to the entry.
+    /// The change of the entry.
     pub action: InstallAction,
     /// Reports what would happen, and writes nothing.
     pub print_only: bool,

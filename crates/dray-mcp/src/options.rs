@@ -143,7 +143,7 @@ pub struct TicketAccess {
 pub struct ServerOptions {
     /// The tools to offer; `None` offers all that the permissions allow.
     pub tools: Option<Vec<ToolName>>,
-    /// Which effects the tools may have.
+    /// The effects that tools may have.
     pub permissions: Permissions,
     /// Largest files of this machine that tools take.
     pub limits: FileLimits,

@@ -15,7 +15,7 @@ use crate::options::{ServerOptions, ToolName};
 
 /// Prefix of the URIs of skills.
 pub(crate) const SKILL_PREFIX: &str = "skill://";
-/// How long a client may keep a skill, in milliseconds: it changes with the program.
+/// How long a client may cache a skill, in milliseconds. A skill changes only with the program.
 const SKILL_LIFETIME_MS: u64 = 3_600_000;
 
 /// A skill and the tools that it is about.

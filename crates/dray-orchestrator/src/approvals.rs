@@ -13,7 +13,7 @@ use std::time::Duration;
 use dray_agent::failure::RequestFailure;
 use dray_agent::message::{Message, Role};
 use dray_tool::{QuestionMap, UserAnswer};
-use dray_types::{ByteSize, Period, Sha256Digest};
+use dray_types::{ByteSize, Period, Sha256Digest, whole_millis};
 use serde::{Deserialize, Serialize};
 use tokio_util::task::TaskTracker;
 
@@ -29,7 +29,7 @@ mod outcome;
 pub(crate) use audit::ApprovalAudits;
 pub(crate) use chats::{AskFailure, ChatOption, ChatState, ShownCall};
 
-/// How ids of approvals begin.
+/// Prefix of the ids of approvals.
 pub(crate) const APPROVAL_PREFIX: &str = "apr_";
 /// Most bytes of the result of an approved call that is kept for later requests.
 const MAX_OUTCOME_BYTES: ByteSize = ByteSize::mib(32);
@@ -100,7 +100,7 @@ pub(crate) struct ApprovalRecord {
     /// The chat whose people decide; without it the caller does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) chat: Option<String>,
-    /// Who of that chat decided.
+    /// The person of that chat who decided.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     decided_by: Option<Decider>,
     /// The answers that the chat can give to the tool's question, in the order of its buttons.
@@ -238,8 +238,8 @@ impl ApprovalStore {
 
     /// When an approval that is requested now expires, in Unix milliseconds.
     pub(crate) fn expires_ms(&self) -> u64 {
-        let timeout = u64::try_from(self.timeout.as_millis()).unwrap_or(u64::MAX);
-        self.records.now_ms().saturating_add(timeout)
+        let timeout_ms = whole_millis(self.timeout);
+        self.records.now_ms().saturating_add(timeout_ms)
     }
 
     /// Stores the approvals of one round of the paused turn `token`; those about which a chat was asked are stored already.

@@ -68,7 +68,7 @@ impl ClientFiles {
         self.lifetime
     }
 
-    /// Where content is stored.
+    /// The records with the content of files.
     pub(crate) const fn records(&self) -> &CallerRecords {
         &self.records
     }

@@ -21,7 +21,7 @@ use crate::records::{
 
 /// How ids of uploads begin, as in `OpenAI`'s API.
 const UPLOAD_ID_PREFIX: &str = "upload_";
-/// How ids of parts begin.
+/// Prefix of the ids of parts.
 const PART_ID_PREFIX: &str = "part_";
 /// Time for which parts are accepted, as in `OpenAI`'s API.
 const UPLOAD_LIFETIME: Period = Period::secs(3600);

@@ -41,7 +41,7 @@ pub struct Config {
     pub tenant: String,
     /// Keys of clients by name; a client sends its key as bearer token or, without DIAL, as `Api-Key`.
     pub clients: BTreeMap<String, Secret>,
-    /// What callers may use.
+    /// Agents, tools and models that callers may use.
     pub permissions: permissions::Permissions,
     /// Names of the deployment in paths. Names of local manifests work too. Default `quick_apps2` and `quick_apps`.
     pub deployments: Vec<String>,
@@ -116,7 +116,7 @@ pub struct Config {
     pub interactive_login_timeout: Period,
     /// MCP servers on this machine that a manifest may name, by name.
     pub mcp_servers: BTreeMap<String, McpServer>,
-    /// How those servers run.
+    /// Limits of these servers that are programs.
     pub mcp_programs: McpPrograms,
     /// The Python interpreter.
     pub py_interpreter: Interpreter,
@@ -187,7 +187,7 @@ pub enum AnswerFiles {
     None,
 }
 
-/// Which stages are shown.
+/// The levels of stages. A stage is a step of the work, as users see it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum StageLevel {

@@ -26,7 +26,7 @@ const MAX_MANIFEST_BYTES: u64 = 4 << 20;
 /// A directory that cannot be used; it stops the start of the service.
 #[derive(Debug, Error)]
 #[error("the directory of manifests {path} cannot be read")]
-pub struct FolderError {
+pub struct ManifestDirectoryError {
     /// The path, as configured.
     pub path: PathBuf,
     /// The error of the operating system.
@@ -46,7 +46,7 @@ pub struct ListedManifest {
 /// Reads agent manifests from the operator's directory, and again when a file changes.
 #[derive(Debug)]
 pub struct ManifestDirectory {
-    folder: Option<PathBuf>,
+    directory: Option<PathBuf>,
     reader: Arc<ManifestReader>,
     cached: Mutex<BTreeMap<String, CachedManifest>>,
 }
@@ -70,16 +70,19 @@ impl ManifestDirectory {
     ///
     /// # Errors
     ///
-    /// [`FolderError`] when the directory cannot be read.
-    pub fn open(folder: Option<PathBuf>, reader: Arc<ManifestReader>) -> Result<Self, FolderError> {
-        if let Some(path) = &folder {
-            fs::read_dir(path).map_err(|source| FolderError {
+    /// [`ManifestDirectoryError`] when the directory cannot be read.
+    pub fn open(
+        directory: Option<PathBuf>,
+        reader: Arc<ManifestReader>,
+    ) -> Result<Self, ManifestDirectoryError> {
+        if let Some(path) = &directory {
+            fs::read_dir(path).map_err(|source| ManifestDirectoryError {
                 path: path.clone(),
                 source,
             })?;
         }
         let manifests = Self {
-            folder,
+            directory,
             reader,
             cached: Mutex::default(),
         };
@@ -155,8 +158,8 @@ impl ManifestDirectory {
         let is_plain = !name.starts_with('.')
             && !name.contains(['/', '\\', '\0', ':'])
             && (1..=200).contains(&name.len());
-        let folder = self.folder.as_ref().filter(|_| is_plain)?;
-        let path = folder.join(format!("{name}.json"));
+        let directory = self.directory.as_ref().filter(|_| is_plain)?;
+        let path = directory.join(format!("{name}.json"));
         let metadata = fs::metadata(&path).ok().filter(fs::Metadata::is_file)?;
         let modified = metadata.modified().unwrap_or(UNIX_EPOCH);
         let size = metadata.len();
@@ -165,7 +168,7 @@ impl ManifestDirectory {
 
     /// All files that are manifests by name, sorted.
     fn files(&self) -> Vec<ListedManifest> {
-        let entries = self.folder.as_ref().map(fs::read_dir);
+        let entries = self.directory.as_ref().map(fs::read_dir);
         let entries = entries.into_iter().flatten().flatten().flatten();
         let mut files: Vec<_> = entries
             .filter_map(|entry| {

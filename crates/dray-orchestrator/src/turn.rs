@@ -139,7 +139,7 @@ pub(crate) struct TurnRecords {
     pub(crate) approvals: ApprovalStore,
     /// Checkpoints of responses in the background.
     pub(crate) progress: ProgressStore,
-    /// What conversations and callers have used.
+    /// The usage of conversations and callers.
     pub(crate) usage: UsageLedger,
     /// Files of `/v1/files`.
     pub(crate) client_files: ClientFiles,

@@ -13,7 +13,7 @@ use dray_platform::{
 };
 use dray_presentation::name::shown_text;
 use dray_proto::v1::{self, CredentialState};
-use dray_types::Clock;
+use dray_types::{Clock, whole_millis};
 use futures_util::{StreamExt as _, stream};
 use tokio::time::{Instant, timeout_at};
 
@@ -106,7 +106,7 @@ impl AccountChecker {
 }
 
 fn milliseconds_since(started: Instant) -> u32 {
-    u32::try_from(started.elapsed().as_millis()).unwrap_or(u32::MAX)
+    u32::try_from(whole_millis(started.elapsed())).unwrap_or(u32::MAX)
 }
 
 /// The check of an account without any result.

@@ -24,7 +24,7 @@ macro_rules! account_kinds {
         }
 
         impl AccountConfig {
-            /// How many platforms are set.
+            /// Number of platforms in this account; exactly 1 is valid.
             pub(crate) fn platforms_set(&self) -> usize {
                 [$(self.$key.is_some()),+].into_iter().filter(|is_set| *is_set).count()
             }

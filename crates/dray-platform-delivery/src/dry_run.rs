@@ -76,7 +76,7 @@ pub enum ChatPolicy {
 /// One visible request of the plan.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct PlannedStep {
-    /// How it travels.
+    /// The kind of message.
     pub route: Route,
     /// Names of the files that it shows or links to.
     pub files: Vec<String>,

@@ -53,7 +53,7 @@ pub struct IndexEntry {
 pub struct WaitingDelivery {
     /// Unix milliseconds at which that delivery continues.
     pub due_ms: u64,
-    /// What it waits for.
+    /// The reason for the wait.
     pub why: WaitingReason,
 }
 

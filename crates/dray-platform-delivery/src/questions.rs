@@ -14,7 +14,7 @@ use dray_platform::{
 };
 use dray_presentation::name::shown_text;
 use dray_proto::v1::{self, ApprovalChoice};
-use dray_types::{Clock, Deadline, Fault, FaultCode};
+use dray_types::{Clock, Deadline, Fault, FaultCode, whole_millis};
 
 use self::buttons::{PressedButton, PressedChoice, check_question, shown_question};
 use self::open::{KeptPress, OpenQuestion, OpenQuestionStore, QuestionKind, QuestionText};
@@ -182,7 +182,7 @@ impl QuestionService {
             return;
         }
         let now_ms = self.clock.now_ms();
-        let left_ms = u64::try_from(left.as_millis()).unwrap_or(u64::MAX);
+        let left_ms = whole_millis(left);
         let question = OpenQuestion {
             id: request.question_id.clone(),
             kind: QuestionKind::Call,

@@ -75,7 +75,7 @@ code! {
 }
 
 code! {
-    /// What a delivery waits for.
+    /// The reason why a delivery waits.
     WaitingReason = WaitingReason {
         /// For a rate limit of the platform.
         RateLimited,
@@ -146,7 +146,7 @@ impl From<ErrorKind> for FileFailureKind {
     }
 }
 
-/// What happened to one file.
+/// The state of one file of a delivery.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FileRecord {
     /// Path as requested; empty for a file that was requested by a claim.
@@ -159,7 +159,7 @@ pub struct FileRecord {
     pub media_type: String,
     /// SHA-256, 32 bytes; empty if the file was not copied into the store.
     pub sha256: Vec<u8>,
-    /// What happened to it.
+    /// Its state.
     pub state: FileState,
     /// Route on which it was sent; `None` before.
     pub route: Option<Route>,

@@ -35,7 +35,7 @@ pub struct WebFileRule {
     pub outcome: WebFileOutcome,
 }
 
-/// What a rule decides.
+/// The decision of a rule.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum WebFileOutcome {
@@ -158,7 +158,7 @@ pub(crate) fn covers(entry: &str, target: &DeliveryTarget) -> bool {
         && (entry.thread.is_empty() || entry.thread == target.thread)
 }
 
-/// What is wrong with the rules.
+/// The problems of the rules.
 pub(crate) fn rule_problems(rules: &[WebFileRule]) -> Vec<ConfigProblem> {
     let mut problems = Vec::new();
     let mut unless = |is_valid: bool, field: &str, message: &str| {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use dray_http::{HttpClient, HttpResponse, RequestBuilder, url_authority};
 use dray_platform::http::parse_base_url;
-use dray_platform::{ErrorKind, PlatformError, SendOutcome};
+use dray_platform::{ErrorKind, FileHosts, PlatformError, SendOutcome};
 use dray_types::Secret;
 use serde::Deserialize;
 use serde_json::Value;
@@ -20,9 +20,9 @@ const DEFAULT_RETRY_DELAY: Duration = Duration::from_secs(5);
 pub(crate) struct DiscordApi {
     pub(crate) client: HttpClient,
     base: String,
-    /// Host and port of the base URL. Files and gateways are allowed at this host too.
+    /// Host and port of the base URL. Gateways are allowed at this host, too.
     own_host: String,
-    file_hosts: Vec<String>,
+    file_hosts: FileHosts,
     gateway_hosts: Vec<String>,
     pub(crate) token: Secret,
     pub(crate) answer_timeout: Duration,
@@ -45,16 +45,17 @@ impl DiscordApi {
             return Err(option_error("the token is missing"));
         }
         let base = parse_base_url("base_url", &options.base_url)?;
-        let timeouts = dray_http::HttpTimeouts {
-            connect: options.connect_timeout.as_duration(),
-            idle: options.idle_timeout.as_duration(),
-            response: options.answer_timeout.as_duration(),
-        };
+        let client = HttpClient::from_settings(
+            options.connect_timeout,
+            options.idle_timeout,
+            options.answer_timeout,
+            options.ca_file.as_deref(),
+        )?;
         Ok(Self {
-            client: HttpClient::new(timeouts, options.ca_file.as_deref())?,
+            client,
             base: base.as_str().trim_end_matches('/').to_owned(),
             own_host: url_authority(&base).ok_or_else(|| option_error("base_url names no host"))?,
-            file_hosts: options.file_hosts.clone(),
+            file_hosts: FileHosts::with_api(&options.file_hosts, &base),
             gateway_hosts: options.gateway_hosts.clone(),
             token: options.token.clone(),
             answer_timeout: options.answer_timeout.as_duration(),
@@ -75,20 +76,7 @@ impl DiscordApi {
 
     /// Opens the address of a file that a user sent, without the token.
     pub(crate) async fn file(&self, url: &str) -> Result<HttpResponse, PlatformError> {
-        let host_error = || {
-            PlatformError::new(
-                ErrorKind::Forbidden,
-                "the host of the file is not in file_hosts",
-            )
-        };
-        let parsed = Url::parse(url).map_err(|_| host_error())?;
-        let host = url_authority(&parsed).ok_or_else(host_error)?;
-        // The host must be equal; only gateways have subdomains.
-        let is_known = host == self.own_host || self.file_hosts.contains(&host);
-        // A URL without TLS is allowed only if `base_url` has no TLS either.
-        if !is_known || !(parsed.scheme() == "https" || self.is_without_tls()) {
-            return Err(host_error());
-        }
+        let parsed = self.file_hosts.check(url)?;
         Ok(self.client.get(parsed.as_str()).send(&|_| {}).await?)
     }
 

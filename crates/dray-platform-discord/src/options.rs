@@ -26,7 +26,7 @@ const MAX_FILES: usize = 10;
 pub struct DiscordOptions {
     /// The bot's token. Required.
     pub token: Secret,
-    /// Where the API is. Default `https://discord.com/api/v10`.
+    /// URL of the API. Default `https://discord.com/api/v10`.
     pub base_url: String,
     /// PEM file with additional certificate authorities.
     pub ca_file: Option<PathBuf>,

@@ -73,11 +73,7 @@ impl PlatformFixture for DiscordFixture {
                 files: message
                     .files
                     .into_iter()
-                    .map(|(name, content)| SeenFile {
-                        name: Some(name),
-                        size: content.size,
-                        sha256: content.sha256,
-                    })
+                    .map(|(name, content)| SeenFile::named(name, content.size, content.sha256))
                     .collect(),
                 thread: String::new(),
                 reply_to: message.reply_to,

@@ -20,7 +20,7 @@ const MAX_TEXT_CHARACTERS: usize = 100_000;
 /// Most files in one mail.
 const MAX_FILES: usize = 20;
 
-/// How the connection is protected.
+/// Protection of the connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ConnectionSecurity {
@@ -45,7 +45,7 @@ pub struct EmailOptions {
     pub security: ConnectionSecurity,
     /// User name; without it the client does not log in.
     pub username: String,
-    /// What the user logs in with.
+    /// Password of the user at the SMTP server.
     pub password: Secret,
     /// Sender: `bot@example.org` or `Name <bot@example.org>`. Required.
     pub from: String,

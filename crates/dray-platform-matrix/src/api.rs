@@ -66,13 +66,14 @@ impl MatrixApi {
             return Err(invalid_option("the token is missing"));
         }
         let base = parse_base_url("homeserver", &options.homeserver)?;
-        let timeouts = dray_http::HttpTimeouts {
-            connect: options.connect_timeout.as_duration(),
-            idle: options.idle_timeout.as_duration(),
-            response: options.answer_timeout.as_duration(),
-        };
+        let client = HttpClient::from_settings(
+            options.connect_timeout,
+            options.idle_timeout,
+            options.answer_timeout,
+            options.ca_file.as_deref(),
+        )?;
         Ok(Self {
-            client: HttpClient::new(timeouts, options.ca_file.as_deref())?,
+            client,
             base: base.as_str().trim_end_matches('/').to_owned(),
             token: options.token.clone(),
         })

@@ -3,12 +3,11 @@
 use std::fmt;
 use std::time::Duration;
 
-use dray_http::{HttpClient, HttpResponse, url_authority};
+use dray_http::{HttpClient, HttpResponse};
 use dray_platform::http::parse_base_url;
-use dray_platform::{ByteStream, ErrorKind, PlatformError, SendOutcome, http};
+use dray_platform::{ByteStream, ErrorKind, FileHosts, PlatformError, SendOutcome, http};
 use dray_types::Secret;
 use serde_json::Value;
-use url::Url;
 
 use crate::options::SlackOptions;
 
@@ -19,7 +18,7 @@ const DEFAULT_RETRY_DELAY: Duration = Duration::from_secs(30);
 pub(crate) struct SlackApi {
     client: HttpClient,
     base: String,
-    hosts: Vec<String>,
+    file_hosts: FileHosts,
     token: Secret,
 }
 
@@ -30,18 +29,16 @@ impl SlackApi {
             return Err(invalid_option("the token is missing"));
         }
         let base = parse_base_url("base_url", &options.base_url)?;
-        let mut hosts = options.file_hosts.clone();
-        // The API's own host serves files too, as the fake server does.
-        hosts.extend(url_authority(&base));
-        let timeouts = dray_http::HttpTimeouts {
-            connect: options.connect_timeout.as_duration(),
-            idle: options.idle_timeout.as_duration(),
-            response: options.answer_timeout.as_duration(),
-        };
+        let client = HttpClient::from_settings(
+            options.connect_timeout,
+            options.idle_timeout,
+            options.answer_timeout,
+            options.ca_file.as_deref(),
+        )?;
         Ok(Self {
-            client: HttpClient::new(timeouts, options.ca_file.as_deref())?,
+            client,
             base: base.as_str().trim_end_matches('/').to_owned(),
-            hosts,
+            file_hosts: FileHosts::with_api(&options.file_hosts, &base),
             token: options.token.clone(),
         })
     }
@@ -96,7 +93,7 @@ impl SlackApi {
         progress: &(dyn Fn(u64) + Sync),
     ) -> Result<String, PlatformError> {
         // Checked although the URL came from Slack, because files must not be sent to any other host.
-        self.check_host(url)?;
+        self.file_hosts.check(url)?;
         let request = self
             .client
             .post(url)
@@ -112,7 +109,7 @@ impl SlackApi {
 
     /// Opens a file that a user sent. The token is sent only to Slack's hosts, and redirects are not followed.
     pub(crate) async fn download(&self, url: &str) -> Result<HttpResponse, PlatformError> {
-        self.check_host(url)?;
+        self.file_hosts.check(url)?;
         let request = self.client.get(url).authorization("Bearer", &self.token);
         let response = request.send(&|_| {}).await?;
         let (status, wait) = (response.status(), response.retry_after());
@@ -133,21 +130,6 @@ impl SlackApi {
             .code("missing_scope"));
         }
         Ok(response)
-    }
-
-    fn check_host(&self, url: &str) -> Result<(), PlatformError> {
-        let host_not_allowed =
-            || PlatformError::new(ErrorKind::Forbidden, "the host is not one of Slack's");
-        let url = Url::parse(url).map_err(|_| host_not_allowed())?;
-        let authority = url_authority(&url).ok_or_else(host_not_allowed)?;
-        let is_known = self.hosts.contains(&authority);
-        // Without TLS only where the operator chose an API without it.
-        let is_safe = url.scheme() == "https" || self.base.starts_with("http://");
-        if is_known && is_safe {
-            Ok(())
-        } else {
-            Err(host_not_allowed())
-        }
     }
 }
 
@@ -299,7 +281,7 @@ mod tests {
             ("https://evil.example/?files.slack.com", false),
             ("not an address", false),
         ] {
-            assert_eq!(api.check_host(url).is_ok(), allowed, "{url}");
+            assert_eq!(api.file_hosts.check(url).is_ok(), allowed, "{url}");
         }
     }
 }

@@ -72,11 +72,7 @@ impl PlatformFixture for SlackFixture {
                 files: message
                     .files
                     .into_iter()
-                    .map(|(name, content)| SeenFile {
-                        name: Some(name),
-                        size: content.size,
-                        sha256: content.sha256,
-                    })
+                    .map(|(name, content)| SeenFile::named(name, content.size, content.sha256))
                     .collect(),
                 reply_to: message.thread.clone(),
                 thread: message.thread,

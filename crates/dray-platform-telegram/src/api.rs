@@ -51,13 +51,14 @@ impl TelegramApi {
             return Err(invalid_option("the token of the bot is missing or invalid"));
         }
         let base = parse_base_url("base_url", &options.base_url)?;
-        let timeouts = dray_http::HttpTimeouts {
-            connect: options.connect_timeout.as_duration(),
-            idle: options.idle_timeout.as_duration(),
-            response: options.answer_timeout.as_duration(),
-        };
+        let client = HttpClient::from_settings(
+            options.connect_timeout,
+            options.idle_timeout,
+            options.answer_timeout,
+            options.ca_file.as_deref(),
+        )?;
         Ok(Self {
-            client: HttpClient::new(timeouts, options.ca_file.as_deref())?,
+            client,
             // `Url` ends an empty path with a slash, and the paths below begin with one.
             base: base.as_str().trim_end_matches('/').to_owned(),
             token: options.token.clone(),

@@ -120,6 +120,17 @@ pub struct SeenFile {
     pub sha256: Sha256Digest,
 }
 
+impl SeenFile {
+    /// A file that is shown with its name.
+    pub fn named(name: String, size: u64, sha256: Sha256Digest) -> Self {
+        Self {
+            name: Some(name),
+            size,
+            sha256,
+        }
+    }
+}
+
 /// The facts in which platforms differ. The default applies to most of them.
 #[expect(
     clippy::struct_excessive_bools,

@@ -203,7 +203,7 @@ pub enum SendStep {
 /// A visible request that shows files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FilesStep {
-    /// How the files travel.
+    /// The kind of message that carries the files.
     pub route: Route,
     /// Indices of the files of the delivery that it shows.
     pub files: Vec<usize>,
@@ -224,7 +224,7 @@ impl SendStep {
         })
     }
 
-    /// How it travels.
+    /// The kind of message that carries it.
     pub const fn route(&self) -> Route {
         match self {
             Self::Text(_) => Route::Text,

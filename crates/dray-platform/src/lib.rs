@@ -3,6 +3,7 @@
 //! - [`platform`]: the traits that a platform implements, outbound and inbound.
 //! - [`plan`]: the assignment of files to messages, on platforms that show every file as an attachment.
 //! - [`http`]: conversions between this crate's types and those of the HTTP client.
+//! - [`file_hosts`]: the allow-list for addresses of files.
 //! - [`account_check`]: what a platform says about an account itself.
 //! - [`delivery`], [`limits`], [`error`]: the types that these share.
 //! - `conformance` (feature `conformance`): the test suite that every platform passes.
@@ -25,6 +26,7 @@ pub mod account_check;
 pub mod conformance;
 pub mod delivery;
 pub mod error;
+pub mod file_hosts;
 pub mod http;
 pub mod limits;
 pub mod plan;
@@ -37,6 +39,7 @@ pub use delivery::{
     SendFlags, SendStep,
 };
 pub use error::{ErrorKind, PlatformError, SendOutcome};
+pub use file_hosts::FileHosts;
 pub use limits::ChatLimits;
 pub use platform::{
     AccountOptions, DuplicateProtection, InboundAttachment, InboundMessage, InboundSink,

@@ -47,7 +47,7 @@ pub struct ButtonPress {
     pub sender: String,
     /// Name of the person, which they chose themselves; may be empty.
     pub sender_name: String,
-    /// What the button carries.
+    /// Data that a press returns.
     pub data: String,
     /// What the platform needs for a reply to this press.
     pub reference: String,

@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn one_reason_is_reported_once_and_names_are_without_folders() {
+    fn one_reason_is_reported_once_and_names_have_no_directories() {
         check(
             &[
                 ("/workspace/out/a.pdf", FailureReason::NotAllowed),

@@ -1,5 +1,6 @@
 //! The records of previews: keys of the bucket `dray_sessions`, changed by compare-and-set.
 
+use dray_types::whole_millis;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -91,11 +92,11 @@ pub(crate) fn open_preview(record: &v1::PreviewRecord, now_ms: u64) -> Option<&v
 
 /// Removes ended previews. Those of deliveries are kept for their receipts, which are read later.
 pub(crate) fn remove_ended(records: &mut v1::PreviewRecords, now_ms: u64) {
-    let retention_ms = DELIVERY_RETENTION.as_millis();
+    let retention_ms = whole_millis(DELIVERY_RETENTION);
     let is_of_receipt = |record: &v1::PreviewRecord| {
         record.preview.as_ref().is_some_and(|preview| {
             !preview.delivery_id.is_empty()
-                && u128::from(now_ms.saturating_sub(preview.created_at_ms)) < retention_ms
+                && now_ms.saturating_sub(preview.created_at_ms) < retention_ms
         })
     };
     records

@@ -34,7 +34,7 @@ pub(crate) const STYLE: &str = include_str!("../assets/viewer.css");
 /// Content of the viewer's script, part of the executable.
 pub(crate) const VIEWER_SCRIPT: &str = include_str!("../assets/viewer.js");
 
-/// How a file is shown.
+/// The viewer of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ViewerKind {
     /// A page or a PDF, shown in a frame.

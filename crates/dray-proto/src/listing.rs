@@ -4,21 +4,40 @@
 //! use dray_proto::v1::{ListSandboxReply, ListSandboxRequest};
 //!
 //! let request = ListSandboxRequest { offset: 200, limit: 100, ..ListSandboxRequest::default() };
-//! let from_earlier_service = ListSandboxReply::default();
-//! let again = from_earlier_service.request_without_offset(&request).unwrap();
-//! assert_eq!((again.offset, again.limit), (0, 300));
+//! # async fn list(request: ListSandboxRequest, call: impl AsyncFn(ListSandboxRequest) -> Result<ListSandboxReply, ()>) {
+//! // `call` sends the request. It runs a second time only for a service of an earlier version.
+//! let reply = request.list_from_offset(|request| call(request)).await;
+//! # }
 //! ```
 
 use crate::v1::{ListSandboxReply, ListSandboxRequest};
 
-impl ListSandboxReply {
-    /// The request to send when the service did not know the offset of `request`, whose limit is not 0: it requests the
-    /// entries before the offset too. `None` when this reply begins at the offset.
-    #[must_use]
-    pub fn request_without_offset(
+impl ListSandboxRequest {
+    /// Sends this request, whose limit is not 0, by `call`. If the service did not know the offset, requests the entries
+    /// before the offset too and leaves them out of the reply.
+    ///
+    /// # Errors
+    ///
+    /// Those of `call`.
+    pub async fn list_from_offset<F, E>(
         &self,
-        request: &ListSandboxRequest,
-    ) -> Option<ListSandboxRequest> {
+        mut call: impl FnMut(Self) -> F,
+    ) -> Result<ListSandboxReply, E>
+    where
+        F: Future<Output = Result<ListSandboxReply, E>>,
+    {
+        let reply = call(self.clone()).await?;
+        match reply.request_without_offset(self) {
+            Some(whole) => Ok(call(whole).await?.from_offset(self.offset)),
+            None => Ok(reply),
+        }
+    }
+}
+
+impl ListSandboxReply {
+    /// The request to send when the service did not know the offset of `request`: it requests the entries before the
+    /// offset too. `None` when this reply begins at the offset.
+    fn request_without_offset(&self, request: &ListSandboxRequest) -> Option<ListSandboxRequest> {
         (self.offset != request.offset).then(|| ListSandboxRequest {
             offset: 0,
             limit: request.offset.saturating_add(request.limit),
@@ -28,8 +47,7 @@ impl ListSandboxReply {
 
     /// Leaves out the entries before `offset` of a listing from the first entry. No entries are left when a limit of the
     /// service ended the listing before.
-    #[must_use]
-    pub fn from_offset(mut self, offset: u32) -> Self {
+    fn from_offset(mut self, offset: u32) -> Self {
         let skipped = self.entries.len().min(offset as usize);
         self.entries.drain(..skipped);
         self.offset = offset;
@@ -39,6 +57,9 @@ impl ListSandboxReply {
 
 #[cfg(test)]
 mod tests {
+    use std::pin::pin;
+    use std::task::{Context, Poll, Waker};
+
     use super::*;
     use crate::v1::SandboxEntry;
 
@@ -55,6 +76,20 @@ mod tests {
         }
     }
 
+    /// The reply to `request` of a service without offsets, and the number of requests that it got.
+    fn list_without_offsets(request: &ListSandboxRequest) -> (ListSandboxReply, u32) {
+        let mut requests = 0;
+        let reply = request.list_from_offset(|request| {
+            requests += 1;
+            std::future::ready(Ok::<_, ()>(listing(request.limit)))
+        });
+        let reply = pin!(reply).poll(&mut Context::from_waker(Waker::noop()));
+        let Poll::Ready(Ok(reply)) = reply else {
+            panic!("the listing waits or fails")
+        };
+        (reply, requests)
+    }
+
     #[test]
     fn parts_of_a_service_without_offsets_meet_without_a_gap() {
         let mut sizes = Vec::new();
@@ -64,12 +99,9 @@ mod tests {
                 limit: 2,
                 ..ListSandboxRequest::default()
             };
-            let mut part = listing(request.limit);
-            if let Some(again) = part.request_without_offset(&request) {
-                part = listing(again.limit).from_offset(offset);
-            }
-            assert_eq!(part.truncated, offset < 4);
-            assert!(part.request_without_offset(&request).is_none());
+            let (part, requests) = list_without_offsets(&request);
+            assert_eq!(requests, if offset == 0 { 1 } else { 2 });
+            assert_eq!((part.offset, part.truncated), (offset, offset < 4));
             sizes.extend(part.entries.iter().map(|entry| entry.size));
         }
         assert_eq!(sizes, [0, 1, 2, 3, 4]);

@@ -204,7 +204,7 @@ fn known() -> Vec<(String, Recode)> {
     ]
 }
 
-fn folder() -> PathBuf {
+fn directory() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden")
 }
 
@@ -292,7 +292,7 @@ fn bytes(hex: &str) -> Vec<u8> {
 
 /// The golden files of one message.
 fn goldens(message: &str) -> Vec<(PathBuf, String)> {
-    let mut files: Vec<_> = std::fs::read_dir(folder())
+    let mut files: Vec<_> = std::fs::read_dir(directory())
         .unwrap()
         .map(|file| file.unwrap().path())
         .filter(|path| {
@@ -333,7 +333,7 @@ fn every_message_encodes_to_the_bytes_of_its_golden_file() {
             let hex = hex_lines(&encoded);
             let goldens = goldens(message.name());
             if !goldens.iter().any(|(_, golden)| *golden == hex) {
-                let file = folder().join(format!("{}.{}.hex", message.name(), goldens.len()));
+                let file = directory().join(format!("{}.{}.hex", message.name(), goldens.len()));
                 std::fs::write(&file, hex).unwrap();
                 written.push(file);
             }
@@ -349,7 +349,7 @@ fn every_message_encodes_to_the_bytes_of_its_golden_file() {
 fn every_golden_file_decodes_without_losing_a_byte() {
     let known = known();
     let mut read = 0;
-    for file in std::fs::read_dir(folder()).unwrap() {
+    for file in std::fs::read_dir(directory()).unwrap() {
         let path = file.unwrap().path();
         let stem = path.file_stem().unwrap().to_str().unwrap();
         let (message, _) = stem.split_once('.').unwrap();

@@ -18,23 +18,23 @@ pub struct Policy {
     /// A kind that is missing here is refused everywhere.
     #[schemars(with = "Vec<String>")]
     pub allow_kinds: Vec<Kind>,
-    /// Paragraphs, rows, pages, slides and chapters together.
+    /// Most paragraphs, rows, pages, slides and chapters together.
     pub convert_max_elements: u64,
-    /// Bytes of extracted text.
+    /// Most bytes of extracted text.
     pub convert_max_decompressed_bytes: u64,
-    /// Seconds for a whole conversion.
+    /// Longest duration of a conversion, in seconds.
     pub convert_wall_clock_seconds: f64,
-    /// Bytes inflated from all parts together.
+    /// Most bytes inflated from all parts together.
     pub convert_max_inflated_bytes: u64,
-    /// Entries of a ZIP.
+    /// Most entries of a ZIP.
     pub convert_max_entries: u64,
-    /// Nesting of XML, HTML, JSON, PDF objects and forms, tables.
+    /// Deepest nesting of XML, HTML, JSON, PDF objects and forms, tables.
     pub convert_max_depth: u32,
     /// Address space of the worker, bytes.
     pub convert_memory_bytes: u64,
 }
 
-/// Most of one part of a container, bytes.
+/// Most bytes of one part of a container.
 const MAX_PART_BYTES: u64 = 64 << 20;
 /// Longest time that a policy can set, in seconds.
 const MAX_SECONDS: f64 = 3600.0;
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn good_values_are_taken_and_bad_ones_fall_back_by_name() {
+    fn valid_values_apply_and_invalid_ones_keep_the_default_and_are_named() {
         let (policy, invalid_keys) = Policy::from_value(&json!({
             "max_file_bytes": 10,
             "inline_text_budget_bytes": 0,
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn kinds_that_do_not_exist_and_times_without_end_fall_back() {
+    fn unknown_kinds_and_unlimited_times_keep_the_default() {
         for value in [
             json!({"allow_kinds": ["text", "film"]}),
             json!({"allow_kinds": "text"}),

@@ -6,7 +6,7 @@ use serde::Serialize;
 use crate::message;
 use crate::reader::UnframedMarkdown;
 
-/// How a call ended.
+/// The outcome of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
@@ -121,7 +121,7 @@ pub struct Record {
     pub outcome: Outcome,
     /// Why the result is not simply the text.
     pub error_code: Option<Code>,
-    /// How much was converted, for people.
+    /// Sizes of the converted text, in words for people.
     pub metrics: String,
     /// Kind, when it was found out.
     pub kind: Option<Kind>,

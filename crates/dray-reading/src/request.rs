@@ -12,7 +12,7 @@ pub struct Request {
     pub file_path: Option<String>,
     /// Summarise the text even if it would fit.
     pub summarize: bool,
-    /// What a summary must preserve.
+    /// Topics that a summary must preserve.
     pub focus: Option<String>,
     /// Which part is wanted; read by [`crate::range::Range::parse`].
     pub range: Option<String>,

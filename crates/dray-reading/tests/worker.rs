@@ -65,8 +65,8 @@ async fn a_program_that_is_not_a_worker_fails_by_name() {
 
 /// A program that ignores its task and does something else.
 fn impostor(script: &str) -> (tempfile::TempDir, Worker) {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("impostor");
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("impostor");
     // Written by another process: one that this one started meanwhile would keep the file open for writing, and it
     // could not be run.
     let written = std::process::Command::new("/bin/sh")
@@ -79,19 +79,20 @@ fn impostor(script: &str) -> (tempfile::TempDir, Worker) {
         .arg(&path)
         .status();
     assert!(written.unwrap().success());
-    (folder, Worker::at(path))
+    (directory, Worker::at(path))
 }
 
 #[tokio::test]
 async fn silence_ends_with_the_limit_of_time_and_the_whole_group_is_gone() {
-    let (folder, worker) = impostor("/bin/sleep 1000 & echo $! > \"$(dirname \"$0\")/pid\"; wait");
+    let (directory, worker) =
+        impostor("/bin/sleep 1000 & echo $! > \"$(dirname \"$0\")/pid\"; wait");
     let mut job = job("text/plain");
     job.limits.wall_ms = 200;
     let worked = worker
         .convert(file(b""), &job, &CancellationToken::new())
         .await;
     assert_eq!(worked, WorkerOutcome::Stopped(Limit::Time));
-    let pid = std::fs::read_to_string(folder.path().join("pid")).unwrap();
+    let pid = std::fs::read_to_string(directory.path().join("pid")).unwrap();
     let is_running = || {
         std::fs::read_to_string(format!("/proc/{}/stat", pid.trim()))
             .is_ok_and(|stat| !stat.contains(") Z "))
@@ -105,7 +106,7 @@ async fn silence_ends_with_the_limit_of_time_and_the_whole_group_is_gone() {
 
 #[tokio::test]
 async fn cancelling_ends_a_waiting_call_immediately() {
-    let (_folder, worker) = impostor("exec /bin/sleep 1000");
+    let (_directory, worker) = impostor("exec /bin/sleep 1000");
     let worker = worker.with_concurrency(1);
     let cancel = CancellationToken::new();
     let job = job("text/plain");
@@ -124,7 +125,7 @@ async fn cancelling_ends_a_waiting_call_immediately() {
 
 #[tokio::test]
 async fn endless_and_incomplete_output_is_refused() {
-    let (_folder, worker) = impostor("exec /bin/cat /dev/zero");
+    let (_directory, worker) = impostor("exec /bin/cat /dev/zero");
     let worked = worker
         .convert(file(b""), &job("text/plain"), &CancellationToken::new())
         .await;
@@ -132,7 +133,7 @@ async fn endless_and_incomplete_output_is_refused() {
         matches!(worked, WorkerOutcome::Failed | WorkerOutcome::Stopped(_)),
         "{worked:?}"
     );
-    let (_folder, worker) = impostor("printf drayconv");
+    let (_directory, worker) = impostor("printf drayconv");
     let worked = worker
         .convert(file(b""), &job("text/plain"), &CancellationToken::new())
         .await;
@@ -160,8 +161,8 @@ fn is_alive(pid: &str) -> bool {
 fn a_worker_ends_with_the_parent_that_was_killed() {
     // The parent is a shell that is killed while its worker writes more than a pipe can buffer, and no process reads
     // it.
-    let folder = tempfile::tempdir().unwrap();
-    let document = folder.path().join("document");
+    let directory = tempfile::tempdir().unwrap();
+    let document = directory.path().join("document");
     std::fs::write(&document, "words\n".repeat(500_000)).unwrap();
     let job = serde_json::to_string(&job("text/plain")).unwrap();
     let mut shell = std::process::Command::new("/bin/sh")

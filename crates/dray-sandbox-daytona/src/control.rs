@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use dray_http::{HttpClient, parse_base_url};
+use dray_http::{HttpClient, HttpResponse, parse_base_url};
 use dray_sandbox::{Error, ErrorKind};
-use dray_sandbox_hosted::{MessageRefusal, http_client, refused, unanswered};
+use dray_sandbox_hosted::{MessageRefusal, refused, remaining_life, require_key, unanswered};
 use dray_types::Clock;
 use jiff::Timestamp;
 use serde::de::Error as _;
@@ -58,8 +58,8 @@ impl SandboxInfo {
 
     /// The remaining lifetime; `None` for a sandbox without an end.
     pub(crate) fn remaining_life(&self, clock: &Clock) -> Option<Duration> {
-        let end = u64::try_from(self.auto_destroy_at?.as_millisecond()).unwrap_or_default();
-        Some(Duration::from_millis(end.saturating_sub(clock.now_ms())))
+        let end = self.auto_destroy_at?;
+        Some(remaining_life(end.as_millisecond(), clock))
     }
 }
 
@@ -74,7 +74,7 @@ pub(crate) struct ControlClient {
 impl ControlClient {
     pub(crate) fn new(config: &Config, clock: Clock) -> Result<Self, ConfigError> {
         config.check()?;
-        let client = http_client(
+        let client = HttpClient::from_settings(
             config.connect_timeout,
             config.idle_timeout,
             config.answer_timeout,
@@ -90,13 +90,7 @@ impl ControlClient {
     /// The sandbox of this id or name.
     pub(crate) async fn find(&self, name: &str) -> Result<SandboxInfo, Error> {
         let name = check_name(name)?;
-        if self.config.api_key.is_empty() {
-            return Err(Error::new(ErrorKind::Auth, "no `api_key` is configured"));
-        }
-        let base = self.config.api_url.trim_end_matches('/');
-        let request = self.client.get(&format!("{base}/sandbox/{name}"));
-        let request = request.authorization("Bearer", &self.config.api_key);
-        let response = request.send(&|_| {}).await.map_err(unanswered)?;
+        let response = self.get(&format!("/sandbox/{name}")).await?;
         let info: SandboxInfo = match response.status() {
             200 => response.json().await.map_err(unanswered)?,
             // For this request 404 can only mean that the sandbox does not exist.
@@ -112,18 +106,21 @@ impl ControlClient {
     /// Requests the description of the key in use, which fails if the key is not accepted. Returns the time at which
     /// the key expires, if it does.
     pub(crate) async fn verify_key(&self) -> Result<Option<Timestamp>, Error> {
-        if self.config.api_key.is_empty() {
-            return Err(Error::new(ErrorKind::Auth, "no `api_key` is configured"));
-        }
-        let base = self.config.api_url.trim_end_matches('/');
-        let request = self.client.get(&format!("{base}/api-keys/current"));
-        let request = request.authorization("Bearer", &self.config.api_key);
-        let response = request.send(&|_| {}).await.map_err(unanswered)?;
+        let response = self.get("/api-keys/current").await?;
         if response.status() != 200 {
             return Err(refused::<MessageRefusal>(response).await);
         }
         let key: KeyInfo = response.json().await.map_err(unanswered)?;
         Ok(key.expires_at)
+    }
+
+    /// Sends a GET request for a path of the API.
+    async fn get(&self, path: &str) -> Result<HttpResponse, Error> {
+        require_key(&self.config.api_key)?;
+        let base = self.config.api_url.trim_end_matches('/');
+        let request = self.client.get(&format!("{base}{path}"));
+        let request = request.authorization("Bearer", &self.config.api_key);
+        request.send(&|_| {}).await.map_err(unanswered)
     }
 
     /// The sandbox of this id, when it can be used.

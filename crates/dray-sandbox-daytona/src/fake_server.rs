@@ -32,7 +32,7 @@ struct FakeSandbox {
 
 #[derive(Debug)]
 struct FakeState {
-    machines: BTreeMap<String, FakeSandbox>,
+    sandboxes: BTreeMap<String, FakeSandbox>,
     faults: FaultQueue,
     requests: Vec<String>,
     runs: u64,
@@ -40,9 +40,9 @@ struct FakeState {
 
 impl FakeState {
     /// Finds a sandbox by its name or its id.
-    fn machine(&self, name: &str) -> Option<(&String, &FakeSandbox)> {
-        let mut all = self.machines.iter();
-        all.find(|(known, machine)| *known == name || machine.id == name)
+    fn sandbox(&self, name: &str) -> Option<(&String, &FakeSandbox)> {
+        let mut all = self.sandboxes.iter();
+        all.find(|(known, sandbox)| *known == name || sandbox.id == name)
     }
 }
 
@@ -61,7 +61,7 @@ impl FakeDaytona {
     /// When no port can be bound.
     pub async fn start(clock: Clock) -> io::Result<Self> {
         let state = FakeState {
-            machines: BTreeMap::new(),
+            sandboxes: BTreeMap::new(),
             faults: FaultQueue::default(),
             requests: Vec::new(),
             runs: 0,
@@ -88,21 +88,21 @@ impl FakeDaytona {
         let mut state = self.server.shared().lock();
         state.runs += 1;
         let id = format!("0b5c2c1e-7d0e-4f6a-9a51-{:012}", state.runs);
-        let machine = FakeSandbox {
+        let sandbox = FakeSandbox {
             id: id.clone(),
             root: root.to_owned(),
             state: "started",
             destroy_at: None,
         };
-        state.machines.insert(name.to_owned(), machine);
+        state.sandboxes.insert(name.to_owned(), sandbox);
         id
     }
 
     /// Changes the state of a sandbox: `stopped`, `paused`, `started` …
     pub fn set_state(&self, name: &str, to: &'static str) {
         let mut state = self.server.shared().lock();
-        if let Some(machine) = state.machines.get_mut(name) {
-            machine.state = to;
+        if let Some(sandbox) = state.sandboxes.get_mut(name) {
+            sandbox.state = to;
         }
     }
 
@@ -111,8 +111,8 @@ impl FakeDaytona {
         let life = whole_millis(life);
         let end = self.clock.now_ms().saturating_add(life);
         let mut state = self.server.shared().lock();
-        if let Some(machine) = state.machines.get_mut(name) {
-            machine.destroy_at = Some(end);
+        if let Some(sandbox) = state.sandboxes.get_mut(name) {
+            sandbox.destroy_at = Some(end);
         }
     }
 
@@ -168,10 +168,10 @@ async fn answer(
     let (id, call) = call.split_once('/').unwrap_or((call, ""));
     let found = shared
         .lock()
-        .machine(id)
-        .map(|(_, machine)| machine.clone());
-    let machine = match found {
-        Some(machine) if machine.id == id && machine.state == "started" => machine,
+        .sandbox(id)
+        .map(|(_, sandbox)| sandbox.clone());
+    let sandbox = match found {
+        Some(sandbox) if sandbox.id == id && sandbox.state == "started" => sandbox,
         Some(_) => {
             request.into_reader().digest().await?;
             // The proxy's response for a stopped sandbox does not name the cause: a client has to ask the API.
@@ -201,23 +201,23 @@ async fn answer(
                 &seconds,
             ))
         }
-        _ => toolbox::call(&shared, &machine, call, request).await,
+        _ => toolbox::call(&shared, &sandbox, call, request).await,
     }
 }
 
 fn control(shared: &SharedState<FakeState>, name: &str) -> Reply {
     let state = shared.lock();
-    let Some((known, machine)) = state.machine(name) else {
+    let Some((known, sandbox)) = state.sandbox(name) else {
         let message = format!("Sandbox with ID or name {name} not found");
         return refuse(404, &message);
     };
-    let end = machine.destroy_at.and_then(|end| {
+    let end = sandbox.destroy_at.and_then(|end| {
         let end = i64::try_from(end).ok()?;
         Some(Timestamp::from_millisecond(end).ok()?.to_string())
     });
     let volumes: [Value; 0] = [];
     let described = json!({
-        "id": machine.id,
+        "id": sandbox.id,
         "organizationId": "00000000-0000-4000-8000-000000000000",
         "name": known,
         "user": "daytona",
@@ -231,7 +231,7 @@ fn control(shared: &SharedState<FakeState>, name: &str) -> Reply {
         "gpu": 0,
         "memory": 1,
         "disk": 3,
-        "state": machine.state,
+        "state": sandbox.state,
         "volumes": volumes,
         "autoDestroyAt": end,
         "toolboxProxyUrl": format!("{}/toolbox", shared.url()),

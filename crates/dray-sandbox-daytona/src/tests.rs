@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use dray_sandbox::{Address, Backend, Sandbox, SandboxPath};
 use dray_sandbox_hosted::fake_server::ProviderFault;
-use dray_sandbox_hosted::provider_suite::ProviderFixture;
+use dray_sandbox_hosted::provider_suite::{ProviderFixture, open_sandbox, path_in_sandbox};
 use dray_types::{Clock, Secret};
 use tempfile::TempDir;
 
@@ -53,14 +53,11 @@ impl DaytonaFixture {
     }
 
     async fn sandbox(&self) -> Arc<dyn Sandbox> {
-        let backend = self.backend();
-        let handle = backend.resolve(&address()).await.unwrap();
-        backend.open(&handle).await.unwrap()
+        open_sandbox(self).await.unwrap()
     }
 
     fn path(&self, name: &str) -> SandboxPath {
-        let path = self.directory.path().join(name);
-        SandboxPath::new(path.to_str().unwrap()).unwrap()
+        path_in_sandbox(self, name).unwrap()
     }
 }
 

@@ -86,7 +86,10 @@ impl Client {
         match timeout(self.answer_timeout, response).await {
             Ok(answered) => answered,
             // A hung engine accepts connections, so only this timeout notices it.
-            Err(_) => Err(Error::new(ErrorKind::Timeout, "the engine does not answer")),
+            Err(_) => Err(Error::new(
+                ErrorKind::Timeout,
+                "the engine does not respond",
+            )),
         }
     }
 

@@ -143,7 +143,7 @@ pub(crate) fn runs_no_commands(error: &Error) -> bool {
 pub(crate) fn hung_shell() -> Error {
     Error::new(
         ErrorKind::ToolMissing,
-        "the shell of the container does not answer",
+        "the shell of the container does not respond",
     )
 }
 

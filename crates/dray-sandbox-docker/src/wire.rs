@@ -57,7 +57,7 @@ impl Endpoint {
     /// Connects within the time limit.
     #[expect(
         clippy::disallowed_methods,
-        reason = "the operator chose this address, nobody else can"
+        reason = "the operator chose this address, no other party can"
     )]
     pub(crate) async fn connect(&self, connect_timeout: Duration) -> io::Result<Io> {
         let connecting = async {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use dray_http::{HttpClient, RequestBuilder};
 use dray_sandbox::{Address, Error, ErrorKind, Handle};
-use dray_sandbox_hosted::{http_client, refused, unanswered};
+use dray_sandbox_hosted::{refused, remaining_life, require_key, require_life, unanswered};
 use dray_types::{Clock, Secret};
 use jiff::Timestamp;
 use serde::de::Error as _;
@@ -72,8 +72,7 @@ impl SandboxInfo {
 
     /// The remaining lifetime; zero after the end.
     pub(crate) fn remaining_life(&self, clock: &Clock) -> Duration {
-        let end = u64::try_from(self.end_at.as_millisecond()).unwrap_or_default();
-        Duration::from_millis(end.saturating_sub(clock.now_ms()))
+        remaining_life(self.end_at.as_millisecond(), clock)
     }
 }
 
@@ -88,7 +87,7 @@ pub(crate) struct ControlClient {
 impl ControlClient {
     pub(crate) fn new(config: &Config, clock: Clock) -> Result<Self, ConfigError> {
         config.check()?;
-        let client = http_client(
+        let client = HttpClient::from_settings(
             config.connect_timeout,
             config.idle_timeout,
             config.answer_timeout,
@@ -175,11 +174,7 @@ impl ControlClient {
             .require_incarnation(handle)
             .await?
             .remaining_life(&self.clock);
-        if left >= needed {
-            return Ok(());
-        }
-        let context = format!("{left:?} of life are left and {needed:?} are needed");
-        Err(Error::new(ErrorKind::SandboxGone, context))
+        require_life(left, needed)
     }
 
     async fn request_json<T: serde::de::DeserializeOwned>(
@@ -191,9 +186,7 @@ impl ControlClient {
     }
 
     async fn send(&self, request: RequestBuilder) -> Result<dray_http::HttpResponse, Error> {
-        if self.config.api_key.is_empty() {
-            return Err(Error::new(ErrorKind::Auth, "no `api_key` is configured"));
-        }
+        require_key(&self.config.api_key)?;
         let request = request.header("x-api-key", self.config.api_key.expose());
         let response = request.send(&|_| {}).await.map_err(unanswered)?;
         match response.status() {

@@ -41,7 +41,7 @@ struct FakeSandbox {
 
 #[derive(Debug)]
 struct FakeState {
-    machines: BTreeMap<String, FakeSandbox>,
+    sandboxes: BTreeMap<String, FakeSandbox>,
     faults: FaultQueue,
     requests: Vec<String>,
     longest_life: u64,
@@ -63,7 +63,7 @@ impl FakeE2b {
     /// When no port can be bound.
     pub async fn start(clock: Clock) -> io::Result<Self> {
         let state = FakeState {
-            machines: BTreeMap::new(),
+            sandboxes: BTreeMap::new(),
             faults: FaultQueue::default(),
             requests: Vec::new(),
             longest_life: 3_600_000,
@@ -97,7 +97,7 @@ impl FakeE2b {
         let mut state = self.server.shared().lock();
         state.runs += 1;
         let started = state.clock.now_ms();
-        let machine = FakeSandbox {
+        let sandbox = FakeSandbox {
             root: root.to_owned(),
             token: format!("token-of-run-{}", state.runs),
             started,
@@ -106,34 +106,34 @@ impl FakeE2b {
             version,
             run: state.runs,
         };
-        state.machines.insert(id.to_owned(), machine);
+        state.sandboxes.insert(id.to_owned(), sandbox);
     }
 
     /// Ends a sandbox: the API no longer lists it, and the edge responds with 502.
     pub fn kill(&self, id: &str) {
-        self.server.shared().lock().machines.remove(id);
+        self.server.shared().lock().sandboxes.remove(id);
     }
 
     /// Pauses a sandbox: the API reports it as paused, and the edge responds with 502.
     pub fn pause(&self, id: &str) {
         let mut state = self.server.shared().lock();
-        if let Some(machine) = state.machines.get_mut(id) {
-            machine.state = "paused";
+        if let Some(sandbox) = state.sandboxes.get_mut(id) {
+            sandbox.state = "paused";
         }
     }
 
     /// Makes the daemon of a sandbox expect another token than the control API returns.
     pub fn forget_token(&self, id: &str) {
         let mut state = self.server.shared().lock();
-        if let Some(machine) = state.machines.get_mut(id) {
-            "another".clone_into(&mut machine.token);
+        if let Some(sandbox) = state.sandboxes.get_mut(id) {
+            "another".clone_into(&mut sandbox.token);
         }
     }
 
     /// The remaining lifetime of a sandbox; `None` for an unknown id.
     pub fn left(&self, id: &str) -> Option<Duration> {
         let state = self.server.shared().lock();
-        let end = state.machines.get(id)?.end;
+        let end = state.sandboxes.get(id)?.end;
         Some(Duration::from_millis(
             end.saturating_sub(state.clock.now_ms()),
         ))
@@ -213,8 +213,8 @@ fn list(shared: &SharedState<FakeState>, request: &ReceivedRequest) -> Reply {
     let limit = parameters.find(|(name, _)| name == "limit");
     let limit = limit.and_then(|(_, limit)| limit.parse().ok());
     let state = shared.lock();
-    let machines = state.machines.iter().take(limit.unwrap_or(100));
-    let described = machines.map(|(id, machine)| described(id, machine, &Value::Null));
+    let sandboxes = state.sandboxes.iter().take(limit.unwrap_or(100));
+    let described = sandboxes.map(|(id, sandbox)| described(id, sandbox, &Value::Null));
     json_reply(200, &described.collect())
 }
 
@@ -234,25 +234,25 @@ async fn control(
     let now = state.clock.now_ms();
     let longest = state.longest_life;
     let domain = Value::Null;
-    let Some(machine) = state.machines.get_mut(id) else {
+    let Some(sandbox) = state.sandboxes.get_mut(id) else {
         let message = format!("sandbox \"{id}\" doesn't exist or you don't have access to it");
         return Ok(refuse(404, &message));
     };
     let arguments: Value = serde_json::from_slice(&body).unwrap_or_default();
     let timeout = arguments.get("timeout").and_then(Value::as_u64);
     match (method.as_str(), call) {
-        ("GET", "") => Ok(json_reply(200, &described(id, machine, &domain))),
+        ("GET", "") => Ok(json_reply(200, &described(id, sandbox, &domain))),
         // Connecting resumes a paused sandbox and never shortens its lifetime.
         ("POST", "connect") => {
-            machine.state = "running";
+            sandbox.state = "running";
             if let Some(seconds) = timeout {
-                machine.end = machine.end.max(now + seconds * 1000);
+                sandbox.end = sandbox.end.max(now + seconds * 1000);
             }
-            Ok(json_reply(200, &described(id, machine, &domain)))
+            Ok(json_reply(200, &described(id, sandbox, &domain)))
         }
         ("POST", "timeout") => match timeout {
             Some(seconds) if seconds * 1000 <= longest => {
-                machine.end = now + seconds * 1000;
+                sandbox.end = now + seconds * 1000;
                 Ok(bytes_reply(204, "application/json", Bytes::new()))
             }
             _ => Ok(refuse(
@@ -264,23 +264,23 @@ async fn control(
     }
 }
 
-fn described(id: &str, machine: &FakeSandbox, domain: &Value) -> Value {
+fn described(id: &str, sandbox: &FakeSandbox, domain: &Value) -> Value {
     json!({
         "sandboxID": id,
         "clientID": "fake",
         "templateID": "base",
         "alias": "base",
         // Two runs in the same millisecond must differ, because the start time identifies the incarnation.
-        "startedAt": time(machine.started, machine.run),
-        "endAt": time(machine.end, 0),
-        "envdVersion": machine.version,
-        "envdAccessToken": machine.token,
+        "startedAt": time(sandbox.started, sandbox.run),
+        "endAt": time(sandbox.end, 0),
+        "envdVersion": sandbox.version,
+        "envdAccessToken": sandbox.token,
         "domain": domain,
         "cpuCount": 2,
         "memoryMB": 512,
         "diskSizeMB": 1024,
         "metadata": {},
-        "state": machine.state,
+        "state": sandbox.state,
     })
 }
 
@@ -297,10 +297,10 @@ async fn edge(
 ) -> Result<Reply, ConnectionClosed> {
     let id = request.header("e2b-sandbox-id").unwrap_or_default();
     let id = id.to_owned();
-    let found = shared.lock().machines.get(&id).cloned();
-    let machine = match found {
+    let found = shared.lock().sandboxes.get(&id).cloned();
+    let sandbox = match found {
         // A paused sandbox and a deleted sandbox give the same 502; only the control API distinguishes them.
-        Some(machine) if machine.state == "running" => machine,
+        Some(sandbox) if sandbox.state == "running" => sandbox,
         _ => {
             request.into_reader().digest().await?;
             let not_found_body = json!({
@@ -312,7 +312,7 @@ async fn edge(
     if request.path == "/health" {
         return Ok(bytes_reply(204, "text/plain", Bytes::new()));
     }
-    if request.header("x-access-token") != Some(&machine.token) {
+    if request.header("x-access-token") != Some(&sandbox.token) {
         request.into_reader().digest().await?;
         let refusal = json!({ "code": 401, "message": "unauthorized access, please provide a valid access token or method signing if supported" });
         return Ok(json_reply(401, &refusal));
@@ -320,8 +320,8 @@ async fn edge(
     let path = request.path.clone();
     match (request.method.as_str(), path.as_str()) {
         ("GET", "/files") => Ok(daemon::download(shared, &id, &request)),
-        ("POST", "/files") => daemon::upload(shared, &id, &machine, request).await,
-        ("POST", "/process.Process/Start") => processes::start(shared, &machine, request).await,
+        ("POST", "/files") => daemon::upload(shared, &id, &sandbox, request).await,
+        ("POST", "/process.Process/Start") => processes::start(shared, &sandbox, request).await,
         ("POST", call) => match call.strip_prefix("/filesystem.Filesystem/") {
             Some(call) => daemon::call(call, request).await,
             None => Ok(refuse(404, "no such call")),

@@ -72,7 +72,7 @@ struct EndEvent {
     error: String,
 }
 
-/// How a stream ended.
+/// The end of a stream.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct StreamTrailer {

@@ -6,7 +6,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
 use dray_types::{Secret, Sha256Digest};
 
-/// What a signature allows.
+/// The operation that a signature allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
     /// Reading one file by `GET /files`.

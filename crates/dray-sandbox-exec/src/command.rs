@@ -32,7 +32,7 @@ pub struct CommandConfig {
     /// when there is none. Empty: there is one incarnation for as long as this entry stays the same.
     #[serde(default)]
     pub incarnation: Vec<String>,
-    /// What the command line can carry.
+    /// Capabilities of the command line's streams.
     #[serde(default)]
     pub channel: ChannelConfig,
 }

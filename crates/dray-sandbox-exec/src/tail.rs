@@ -20,7 +20,7 @@ impl StderrTail {
         kept.drain(..extra);
     }
 
-    /// What is kept, lossily decoded.
+    /// The kept bytes as text; invalid UTF-8 is replaced.
     pub fn text(&self) -> String {
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         String::from_utf8_lossy(kept.make_contiguous()).into_owned()

@@ -3,7 +3,7 @@
 //! - [`Provider`]: what differs between providers: requests, the state of a sandbox, the texts of errors.
 //! - [`HostedSandbox`]: what all providers share, as [`dray_sandbox::Sandbox`].
 //! - [`unanswered`], [`refused`], [`kind_of_status`]: failures of HTTP as kinds of failure.
-//! - [`http_client`]: settings that all providers have.
+//! - [`require_key`], [`require_life`], [`remaining_life`]: rules of all control APIs.
 //! - `fake_server` and `provider_suite` (features of the same names with hyphens): for the tests of providers.
 //!
 //! The file calls of such providers run with more rights than the sandbox user, follow links, make missing parents and
@@ -23,6 +23,7 @@
 //!
 //! What it does not do: it contains no code for a single provider, and does not create, start or end sandboxes.
 
+mod control;
 #[cfg(feature = "fake-server")]
 pub mod fake_server;
 mod fault;
@@ -31,10 +32,9 @@ mod provider;
 #[cfg(feature = "provider-suite")]
 pub mod provider_suite;
 mod sandbox;
-mod settings;
 
+pub use control::{remaining_life, require_key, require_life};
 pub use fault::{MessageRefusal, Refusal, kind_of_status, kind_of_words, refused, unanswered};
 pub use files::OCTET_STREAM;
 pub use provider::Provider;
 pub use sandbox::HostedSandbox;
-pub use settings::http_client;

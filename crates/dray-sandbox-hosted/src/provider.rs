@@ -8,6 +8,7 @@ use dray_http::{ByteStream, HttpResponse, RequestBuilder};
 use dray_sandbox::{Error, ErrorKind, Handle, SandboxPath};
 use dray_sandbox_exec::Exec;
 
+use crate::control::require_life;
 use crate::fault::unanswered;
 
 /// One incarnation of a sandbox at its provider.
@@ -40,11 +41,8 @@ pub trait Provider: Debug + Send + Sync + 'static {
     /// [`ErrorKind::SandboxGone`] when it does not.
     async fn ensure_life(&self, needed: Duration) -> Result<(), Error> {
         match self.life_left().await? {
-            Some(left) if left < needed => {
-                let context = format!("{left:?} of life are left and {needed:?} are needed");
-                Err(Error::new(ErrorKind::SandboxGone, context))
-            }
-            _ => Ok(()),
+            Some(left) => require_life(left, needed),
+            None => Ok(()),
         }
     }
 

@@ -78,6 +78,27 @@ pub async fn run_conformance<F: ProviderFixture>(
     dray_sandbox_conformance::run_all(&ProviderSandbox { fixture, backend }).await
 }
 
+/// Opens the sandbox of a fixture.
+///
+/// # Errors
+///
+/// Those of the backend.
+pub async fn open_sandbox(fixture: &dyn ProviderFixture) -> Result<Arc<dyn Sandbox>, Error> {
+    let backend = fixture.backend();
+    let handle = backend.resolve(&fixture.address()).await?;
+    backend.open(&handle).await
+}
+
+/// The path of an entry in the directory of a fixture's sandbox.
+///
+/// # Errors
+///
+/// The name is too long, or not a path.
+pub fn path_in_sandbox(fixture: &dyn ProviderFixture, name: &str) -> Result<SandboxPath, Error> {
+    let path = fixture.directory().join(name);
+    SandboxPath::new(path.as_os_str().as_encoded_bytes())
+}
+
 /// Reads a file by the file call of the provider, from `offset` to its end.
 ///
 /// # Errors

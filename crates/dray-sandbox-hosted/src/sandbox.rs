@@ -3,6 +3,7 @@
 //! A command of the sandbox user creates the empty file, and an upload of the provider fills it. The command fails when
 //! the name exists, is a link, or the user lacks permission.
 
+use dray_types::whole_millis;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -123,7 +124,7 @@ impl<P: Provider> Sandbox for HostedSandbox<P> {
         let probe = self.commands.probe().await?;
         Ok(Probe {
             transports: self.transports(&probe.working_directory),
-            life_ms: left.and_then(|left| u64::try_from(left.as_millis()).ok()),
+            life_ms: left.map(whole_millis),
             ..probe
         })
     }

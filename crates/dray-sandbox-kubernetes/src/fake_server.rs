@@ -55,7 +55,7 @@ impl fmt::Debug for PodChange {
 #[derive(Debug)]
 pub struct ApiServer {
     server: FakeServer<FakeState>,
-    folder: TempDir,
+    directory: TempDir,
     tasks: Arc<Mutex<JoinSet<()>>>,
 }
 
@@ -90,7 +90,7 @@ impl ApiServer {
         };
         Ok(Self {
             server: FakeServer::start(state, serve::answer).await?,
-            folder: tempfile::tempdir()?,
+            directory: tempfile::tempdir()?,
             tasks,
         })
     }
@@ -105,8 +105,8 @@ impl ApiServer {
     }
 
     /// Directory for files of a test, which also holds the directories of the containers.
-    pub fn folder(&self) -> &Path {
-        self.folder.path()
+    pub fn directory(&self) -> &Path {
+        self.directory.path()
     }
 
     /// Writes a kubeconfig for this server with this token, and returns its path.
@@ -115,7 +115,7 @@ impl ApiServer {
     ///
     /// The failure to write the file.
     pub fn kubeconfig(&self, token: &str) -> io::Result<PathBuf> {
-        let path = self.folder.path().join("kubeconfig");
+        let path = self.directory.path().join("kubeconfig");
         let text = format!(
             "apiVersion: v1\nkind: Config\ncurrent-context: fake\n\
              clusters:\n- name: fake\n  cluster:\n    server: {}\n\
@@ -151,7 +151,7 @@ impl ApiServer {
             container.id = format!("containerd://{made:032x}{at:032x}");
             if container.root.as_os_str().is_empty() {
                 container.root = self
-                    .folder
+                    .directory
                     .path()
                     .join(format!("{made}-{}", container.name));
                 std::fs::create_dir(&container.root)?;

@@ -57,7 +57,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The fake server. On drop it ends, with all commands that run in it.
+/// The fake server. Dropping it ends the server and all commands that it runs.
 #[derive(Debug)]
 pub struct FakeServer {
     state: Arc<FakeState>,
@@ -164,7 +164,7 @@ impl FakeServer {
         fault::refusal(&mut lock(&self.state.faults), method).is_some()
     }
 
-    /// Expires all credentials so far, those of routers and those of the second version.
+    /// Expires all credentials that were issued until now, for routers and for the second version.
     pub fn expire(&self) {
         // Credentials carry the number, so all earlier ones differ from now on.
         self.state.credential.fetch_add(1, Ordering::SeqCst);
@@ -192,7 +192,7 @@ impl Drop for FakeServer {
 }
 
 impl FakeState {
-    /// Records a call, and fails it where a fault is set.
+    /// Records a call. Fails if a fault is injected for it.
     fn admit(&self, method: &str) -> Result<(), Status> {
         lock(&self.calls).push(method.to_owned());
         match fault::refusal(&mut lock(&self.faults), method) {

@@ -99,13 +99,13 @@ pub enum ConfigError {
         allowed: usize,
     },
     /// The directory is a link, another user's, or open to others.
-    #[error("the control directory {0} must be a directory of ours with mode 0700")]
+    #[error("the control directory {0} must belong to this user and have mode 0700")]
     ControlDirectoryNotOurs(PathBuf),
     /// The directory cannot be created or examined.
     #[error("the control directory {0} cannot be used")]
     ControlDirectory(PathBuf, #[source] std::io::Error),
     /// A path with characters that `ssh` would interpret.
-    #[error("{0} holds a quotation mark, a backslash, a line break, or `$`")]
+    #[error("{0} contains a quotation mark, a backslash, a line break, or `$`")]
     Path(PathBuf),
     /// The session directory is not an absolute path.
     #[error("the session directory must be an absolute path")]
@@ -120,7 +120,7 @@ pub enum ConfigError {
 pub(crate) struct Settings {
     /// Settings as configured. Fields that were checked or completed are beside it.
     pub(crate) config: Config,
-    /// Directory of sockets, logs and locks, mode 0700 and ours.
+    /// Directory of sockets, logs and locks, mode 0700, owned by this user.
     pub(crate) control: PathBuf,
     /// File of known host keys; it may not exist yet.
     pub(crate) known_hosts: PathBuf,

@@ -222,13 +222,13 @@ impl Config {
 
     /// Limits for a directory: at most `requested` bytes, or the configured limit for 0.
     pub fn tree(&self, requested: u64) -> tree::Limits {
-        let most = self.max_tree.as_u64();
+        let limit = self.max_tree.as_u64();
         tree::Limits {
             entries: self.max_tree_entries,
             total: if requested == 0 {
-                most
+                limit
             } else {
-                requested.min(most)
+                requested.min(limit)
             },
             file: self.max_tree_file.as_u64(),
             ..tree::Limits::default()

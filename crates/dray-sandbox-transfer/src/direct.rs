@@ -48,7 +48,7 @@ pub struct Received {
     pub size: u64,
     /// SHA-256 of the content, 32 bytes.
     pub sha256: Vec<u8>,
-    /// How the transfer went.
+    /// The receipt of the transfer.
     pub receipt: v1::TransferReceipt,
     /// Entries of a directory that were left out, a line each.
     pub skipped: Vec<String>,

@@ -28,7 +28,7 @@ struct TransferFixture {
     bus: Bus,
     store: Store,
     clock: Clock,
-    folder: TempDir,
+    directory: TempDir,
     running: RunningHost,
     s3: EmbeddedS3,
 }
@@ -39,15 +39,17 @@ impl TransferFixture {
     }
 
     async fn with(settings: &[(&str, &str)]) -> Self {
-        let folder = tempfile::tempdir().unwrap();
+        let directory = tempfile::tempdir().unwrap();
         let clock = Clock::system();
-        let (s3, options) = EmbeddedS3::start(&folder.path().join("s3")).await.unwrap();
+        let (s3, options) = EmbeddedS3::start(&directory.path().join("s3"))
+            .await
+            .unwrap();
         let store = Store::open(&options, clock.clone()).await.unwrap();
         let bus = test_bus::in_process(&clock).await;
-        let boxes = folder.path().join("boxes");
+        let boxes = directory.path().join("boxes");
         std::fs::create_dir(&boxes).unwrap();
         let roots = format!("[{:?}]", boxes.to_str().unwrap());
-        let mut all = Settings::embedded(folder.path())
+        let mut all = Settings::embedded(directory.path())
             .set("limits.free_disk_percent", "0")
             .set("sandbox-transfer.local.roots", roots)
             .set("sandbox-transfer.address_tenants", "[\"*\"]")
@@ -66,7 +68,7 @@ impl TransferFixture {
             bus,
             store,
             clock,
-            folder,
+            directory,
             running,
             s3,
         }
@@ -79,7 +81,7 @@ impl TransferFixture {
 
     /// A directory that is a sandbox, and its address.
     fn sandbox(&self, name: &str) -> (PathBuf, String) {
-        let path = self.folder.path().join("boxes").join(name);
+        let path = self.directory.path().join("boxes").join(name);
         std::fs::create_dir_all(&path).unwrap();
         let path = path.canonicalize().unwrap();
         let address = format!("local:{}", path.display());

@@ -53,7 +53,7 @@ pub struct SandboxCommand {
     pub end: BoxFuture<'static, Result<CommandEnd, Error>>,
 }
 
-/// How a program ended.
+/// The end of a program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CommandEnd {
     /// Exit status; 128 + n when signal n killed it, as shells report it.

@@ -68,8 +68,8 @@ async fn ask(running: &RunningHost, url: &str) -> serde_json::Value {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_client_in_another_language_makes_calls_and_reads_faults() {
-    let folder = tempfile::tempdir().unwrap();
-    let settings = Settings::embedded(folder.path())
+    let directory = tempfile::tempdir().unwrap();
+    let settings = Settings::embedded(directory.path())
         .set("limits.free_disk_percent", "0")
         .set("http.check_interval", "20ms");
     let running = Host::new(settings)

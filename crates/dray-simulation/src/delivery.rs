@@ -72,7 +72,7 @@ impl From<NoResponse> for DeliveryError {
     }
 }
 
-/// What follows a step.
+/// The next action after a step.
 enum StepFlow {
     Next,
     Again,

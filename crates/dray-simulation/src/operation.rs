@@ -167,7 +167,7 @@ pub struct FailedOperation {
     pub problem: OperationProblem,
     /// Number of the operation, in the order of publication.
     pub operation: u64,
-    /// What happened, in order.
+    /// The events of the operation, in order.
     pub trace: Vec<String>,
 }
 

@@ -15,7 +15,7 @@ pub struct SimulationOptions {
     pub rate: f64,
     /// Share of deliveries among the operations, between 0 and 1; the others are tool calls.
     pub delivery_share: f64,
-    /// What fails, and how often.
+    /// Kinds and rates of faults.
     pub faults: FaultSettings,
     /// The rule that is switched off; `None` for the product as it is.
     pub broken_rule: Option<BrokenRule>,

@@ -51,7 +51,7 @@ pub(crate) const CHAT_RATES: RateLimits = RateLimits {
 /// Longest wait of a client for a response, from the last byte of the request on: the value of `dray-http`.
 pub(crate) const RESPONSE_TIMEOUT: Duration = Duration::from_mins(2);
 
-/// What happens to one visible request.
+/// The fate of one visible request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RequestFate {
     /// When the platform carries it out, after the send; `None` for never.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use aws_sdk_s3::primitives::ByteStream;
 use bytes::{Bytes, BytesMut};
-use dray_types::{ByteSize, Claim, Deadline, Sha256Digest, TenantId};
+use dray_types::{ByteSize, Claim, Deadline, Sha256Digest, TenantId, whole_millis};
 use futures_util::future::BoxFuture;
 use sha2::{Digest as _, Sha256};
 use tokio::sync::OwnedSemaphorePermit;
@@ -229,9 +229,9 @@ fn fetch_body<'a>(
                     return Ok((response.body, length));
                 }
                 Err(RequestError::Missing) => {
-                    let age = inner.clock.now_ms().saturating_sub(claim.created_at_ms);
+                    let age_ms = inner.clock.now_ms().saturating_sub(claim.created_at_ms);
                     // A store may show an object a little later than it acknowledged it.
-                    if attempts == MAX_ATTEMPTS || u128::from(age) >= YOUNG_CLAIM_AGE.as_millis() {
+                    if attempts == MAX_ATTEMPTS || age_ms >= whole_millis(YOUNG_CLAIM_AGE) {
                         return Err(ReadError::Missing);
                     }
                     attempts += 1;

@@ -24,7 +24,7 @@ const SERVER_TIMEOUT: Duration = Duration::from_secs(20);
 /// Pause between two checks of the server.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
-/// How the server offers SFTP.
+/// The server's offer of SFTP.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SftpOffer {
     /// Inside the server; no shell is involved.

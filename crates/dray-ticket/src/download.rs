@@ -8,7 +8,7 @@ use bytes::Bytes;
 use dray_http_server::attachment_disposition;
 use dray_service::web::{ByteRange, byte_range, field_has_etag, text_field};
 use dray_store::{ArtifactLabel, ArtifactReader};
-use dray_types::{Deadline, Sha256Digest};
+use dray_types::{Deadline, Sha256Digest, whole_millis};
 use futures_util::stream;
 use http::{HeaderMap, Method, StatusCode, header};
 
@@ -182,8 +182,8 @@ impl DownloadBody {
             self.position += bytes.len() as u64;
             // Also for bytes outside the range: reading them to check the digest may take longer than the lease.
             let now_ms = self.service.inner.clock.now_ms();
-            let unrenewed_ms = u128::from(now_ms.saturating_sub(self.renewed_ms));
-            if unrenewed_ms >= receive::LEASE_RENEWAL_INTERVAL.as_millis() {
+            let unrenewed_ms = now_ms.saturating_sub(self.renewed_ms);
+            if unrenewed_ms >= whole_millis(receive::LEASE_RENEWAL_INTERVAL) {
                 self.renew().await?;
             }
             let in_range = bytes_in_range(&bytes, position, self.range);

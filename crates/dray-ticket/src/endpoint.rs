@@ -39,7 +39,7 @@ pub enum EndpointError {
     /// The address cannot be bound.
     #[error("could not listen on {address}")]
     Bind {
-        /// Where the endpoint was to listen.
+        /// The configured address.
         address: SocketAddr,
         /// The cause.
         #[source]

@@ -223,7 +223,7 @@ impl BodyReceiver<'_> {
             .now_ms()
             .saturating_sub(self.saved_ms);
         // A slow sender must not lose minutes of work, nor the lease.
-        if u128::from(waited_ms) >= MAX_BUFFER_TIME.as_millis() {
+        if waited_ms >= whole_millis(MAX_BUFFER_TIME) {
             self.store_buffer().await?;
         }
         Ok(())

@@ -12,7 +12,7 @@ use futures_util::StreamExt as _;
 use tokio::time::Instant;
 
 use super::ask::{CallFailure, PeerService};
-use super::outgoing::{FileDelivery, OutgoingFile};
+use super::outgoing::{FileDelivery, OutgoingFiles};
 use super::scope::TurnScope;
 use super::session::SessionBinding;
 use super::turn::TurnFiles;
@@ -94,7 +94,7 @@ impl MediaTagFilter {
         if files.is_empty() {
             return rest;
         }
-        let outgoing = OutgoingFile {
+        let outgoing = OutgoingFiles {
             paths: files.into_iter().map(String::into_bytes).collect(),
             flags: v1::DeliveryFlags {
                 as_voice: directives.audio_as_voice,
@@ -102,7 +102,7 @@ impl MediaTagFilter {
                 spoiler: false,
                 as_preview: false,
             },
-            ..OutgoingFile::default()
+            ..OutgoingFiles::default()
         };
         // The tags belong to no call of a tool, so no tool's timeout applies.
         let end = Instant::now() + self.scope.services.config.transfer_timeout.as_duration();

@@ -13,7 +13,7 @@ use dray_media_type::kind;
 use dray_proto::NamedCode as _;
 use dray_proto::v1::{self, FileState};
 use dray_tool::{HandledFailure, ToolFailure};
-use dray_types::Claim;
+use dray_types::{Claim, whole_millis};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -28,16 +28,16 @@ const MAX_OUTCOME_WAIT: Duration = Duration::from_secs(10);
 /// Time for the response after that wait.
 const RESPONSE_GRACE: Duration = Duration::from_secs(3);
 
-/// The arguments of a call that sends files.
+/// Files for the user, from the sandbox or the store.
 #[derive(Clone, Debug, Default)]
-pub(super) struct OutgoingFile {
+pub(super) struct OutgoingFiles {
     /// Paths in the sandbox.
     pub(super) paths: Vec<Vec<u8>>,
     /// Stored files with their names.
     pub(super) claims: Vec<(Claim, String)>,
     /// Text that is shown with the files.
     pub(super) message: String,
-    /// How they are shown.
+    /// Options for the platform, such as sending as documents.
     pub(super) flags: v1::DeliveryFlags,
 }
 
@@ -98,30 +98,30 @@ impl FileDelivery {
         sent.contains(path)
     }
 
-    /// Sends files. `what` identifies this sending within the turn, so that a repetition does not send a file twice.
+    /// Sends files. `step` identifies the call within the turn, so that a repeated turn does not send a file twice.
     pub(super) async fn dispatch(
         &self,
-        what: &str,
-        outgoing: OutgoingFile,
+        step: &str,
+        outgoing: OutgoingFiles,
         end: Instant,
     ) -> Result<SendOutcome, ToolFailure> {
         // Checked for each call, because an operator may bind a chat between two turns.
         if self.session.has_chat().await {
-            self.deliver(what, outgoing, end).await
+            self.deliver(step, outgoing, end).await
         } else {
-            self.attach(what, outgoing, end).await
+            self.attach(step, outgoing, end).await
         }
     }
 
     /// Passes files to the session's chat and waits until the platform confirms them.
     async fn deliver(
         &self,
-        what: &str,
-        outgoing: OutgoingFile,
+        step: &str,
+        outgoing: OutgoingFiles,
         end: Instant,
     ) -> Result<SendOutcome, ToolFailure> {
         let services = &self.scope.services;
-        let operation = self.scope.operation(what);
+        let operation = self.scope.operation(step);
         let claims = outgoing.claims.into_iter().map(|(mut claim, name)| {
             claim.artifact.name = name;
             claim.into()
@@ -135,24 +135,29 @@ impl FileDelivery {
             turn: self.scope.turn.clone(),
             ..v1::SendFileRequested::default()
         };
-        let left = || end.saturating_duration_since(Instant::now());
-        let short = services.config.call_timeout.as_duration();
+        let remaining = || end.saturating_duration_since(Instant::now());
+        let call_timeout = services.config.call_timeout.as_duration();
         // With this id a repeated turn finds its first delivery and does not create a second one.
-        let meta = self.scope.meta(left().min(short)).with_operation(operation);
+        let meta = self
+            .scope
+            .meta(remaining().min(call_timeout))
+            .with_operation(operation);
         let accepted = services.ask(PeerService::Delivery, &meta, &request).await?;
         let id = accepted.delivery_id;
         loop {
             // The last wait ends before the timeout of the tool, so that the model gets a result and not a timeout.
-            let wait = left().saturating_sub(RESPONSE_GRACE).min(MAX_OUTCOME_WAIT);
+            let wait = remaining()
+                .saturating_sub(RESPONSE_GRACE)
+                .min(MAX_OUTCOME_WAIT);
             let request = v1::DeliveryOutcomeRequest {
                 delivery_id: id.clone(),
-                wait_ms: u64::try_from(wait.as_millis()).unwrap_or(0),
+                wait_ms: whole_millis(wait),
             };
-            let meta = self.scope.meta((wait + RESPONSE_GRACE).min(left()));
+            let meta = self.scope.meta((wait + RESPONSE_GRACE).min(remaining()));
             let reply = services.ask(PeerService::Delivery, &meta, &request);
             match reply.await {
                 Ok(report) if report.finished => return self.check_report(&report),
-                Ok(_) if left() > RESPONSE_GRACE => {}
+                Ok(_) if remaining() > RESPONSE_GRACE => {}
                 // An unknown outcome is not a failure: the work is in the stream and continues.
                 Ok(_) | Err(_) => {
                     return Ok(SendOutcome {
@@ -190,13 +195,13 @@ impl FileDelivery {
                 .filter(shown)
                 .map(|file| file.path.clone()),
         );
-        let may_have_come = |file: &v1::DeliveredFile| file.file_state() == FileState::Unknown;
+        let is_unknown = |file: &v1::DeliveredFile| file.file_state() == FileState::Unknown;
         Ok(SendOutcome {
             result_text: report.result_json.clone(),
             may_have_arrived: report
                 .files
                 .iter()
-                .any(|file| shown(&file) || may_have_come(file)),
+                .any(|file| shown(&file) || is_unknown(file)),
             notice: report.notice.clone(),
             attachments: Vec::new(),
         })
@@ -205,27 +210,27 @@ impl FileDelivery {
     /// Attaches files to the response. A file that is not available does not affect the others.
     async fn attach(
         &self,
-        what: &str,
-        outgoing: OutgoingFile,
+        step: &str,
+        outgoing: OutgoingFiles,
         end: Instant,
     ) -> Result<SendOutcome, ToolFailure> {
         let mut sent = SendOutcome::default();
-        let (mut lines, mut failed_names) = (Vec::new(), Vec::new());
+        let (mut entries, mut failed_names) = (Vec::new(), Vec::new());
         for path in &outgoing.paths {
-            let left = end.saturating_duration_since(Instant::now());
-            let outcome = match copy_out(&self.scope, &self.session, path, left).await {
+            let remaining = end.saturating_duration_since(Instant::now());
+            let outcome = match copy_out(&self.scope, &self.session, path, remaining).await {
                 Ok(copied) => {
-                    let kept = self.attach_claim(&copied.claim, &copied.name, path).await;
-                    if kept.is_ok() {
+                    let attached = self.attach_claim(&copied.claim, &copied.name, path).await;
+                    if attached.is_ok() {
                         // Both spellings: the model may use either in a `MEDIA:` tag later in the turn.
                         self.note_sent([path.clone(), copied.real_path]);
                     }
-                    kept
+                    attached
                 }
                 // A failed file never affects the others (R-1).
                 Err(failure) => Err(failure),
             };
-            collect_outcome(outcome, path, &mut sent, &mut lines, &mut failed_names);
+            collect_outcome(outcome, path, &mut sent, &mut entries, &mut failed_names);
         }
         for (claim, name) in &outgoing.claims {
             let outcome = self.attach_claim(claim, name, b"").await;
@@ -233,7 +238,7 @@ impl FileDelivery {
                 outcome,
                 name.as_bytes(),
                 &mut sent,
-                &mut lines,
+                &mut entries,
                 &mut failed_names,
             );
         }
@@ -243,8 +248,8 @@ impl FileDelivery {
         }
         let result = json!({
             "success": failed_names.is_empty(),
-            "delivery_id": self.scope.operation(what).as_str(),
-            "files": lines,
+            "delivery_id": self.scope.operation(step).as_str(),
+            "files": entries,
         });
         sent.result_text = result.to_string();
         Ok(sent)
@@ -259,20 +264,20 @@ impl FileDelivery {
     ) -> Result<(Attachment, Value), ToolFailure> {
         let head = self.scope.services.head(claim, kind::HEAD_BYTES).await?;
         let media_type = media_type(&head, name, claim.artifact.size);
-        let kept = self.storage.keep_claim(claim, name, media_type).await?;
-        let mut line = json!({
+        let attached = self.storage.keep_claim(claim, name, media_type).await?;
+        let mut entry = json!({
             "path": String::from_utf8_lossy(path),
-            "name": kept.attachment.title,
+            "name": attached.attachment.title,
             "size": claim.artifact.size,
             "mime": media_type,
             "sha256": claim.artifact.sha256.to_hex(),
-            "state": attached_state(kept.ends_at_ms.is_some()).name(),
+            "state": attached_state(attached.ends_at_ms.is_some()).name(),
             "route": "attachment",
         });
-        if let (Some(ends), Some(line)) = (kept.ends_at_ms, line.as_object_mut()) {
-            line.insert("url_expires_at_ms".to_owned(), ends.into());
+        if let (Some(ends), Some(entry)) = (attached.ends_at_ms, entry.as_object_mut()) {
+            entry.insert("url_expires_at_ms".to_owned(), ends.into());
         }
-        Ok((kept.attachment, line))
+        Ok((attached.attachment, entry))
     }
 }
 
@@ -281,17 +286,17 @@ fn collect_outcome(
     outcome: Result<(Attachment, Value), ToolFailure>,
     request: &[u8],
     sent: &mut SendOutcome,
-    lines: &mut Vec<Value>,
+    entries: &mut Vec<Value>,
     failed_names: &mut Vec<String>,
 ) {
     match outcome {
-        Ok((attachment, line)) => {
+        Ok((attachment, entry)) => {
             sent.attachments.push(attachment);
-            lines.push(line);
+            entries.push(entry);
         }
         Err(failure) => {
             let name = dray_presentation::name::shown_name(request);
-            lines.push(json!({
+            entries.push(json!({
                 "path": String::from_utf8_lossy(request),
                 "name": name,
                 "state": FileState::Failed.name(),
@@ -312,7 +317,7 @@ const fn attached_state(is_link: bool) -> FileState {
     }
 }
 
-/// Whether a file that is reported as shown has a digest, and the file from the sandbox equals the one that was sent.
+/// Whether the report proves that the sent file equals the file from the sandbox: sizes and digests are equal.
 fn is_proven_delivery(file: &v1::DeliveredFile) -> bool {
     let copied = file.transfer.as_ref().is_none_or(|receipt| {
         receipt.error.is_empty()
@@ -335,7 +340,7 @@ fn pending_result(id: &str) -> String {
         "success": false,
         "delivery_id": id,
         "state": FileState::Sending.name(),
-        "message": "The files are on their way and not confirmed yet. They are not lost: do not send them again, and do not \
+        "message": "The files are being sent and are not confirmed yet. They are not lost: do not send them again, and do not \
                     say that they have arrived.",
     })
     .to_string()

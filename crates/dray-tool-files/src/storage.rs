@@ -364,7 +364,7 @@ fn to_attachment(item: FileMetadata, name: &str, media_type: &str) -> Attachment
 
 /// A valid name for a storage: each segment without control characters, and none ends in a dot. Never empty.
 pub fn clean_name(name: &str) -> String {
-    let mut folders: Vec<String> = name
+    let mut directories: Vec<String> = name
         .split('/')
         .filter(|part| !part.is_empty())
         .map(|part| {
@@ -378,10 +378,10 @@ pub fn clean_name(name: &str) -> String {
             }
         })
         .collect();
-    if folders.is_empty() {
-        folders.push("file".to_owned());
+    if directories.is_empty() {
+        directories.push("file".to_owned());
     }
-    folders.join("/")
+    directories.join("/")
 }
 
 /// `quick-app-{digits}{ext}`: derived from the content, so that the same response has the same name each time (R16).

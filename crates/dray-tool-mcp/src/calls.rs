@@ -31,7 +31,7 @@ const DEFAULT_POLL_INTERVAL: Duration = Duration::from_secs(1);
 const MIN_POLL_INTERVAL: Duration = Duration::from_millis(100);
 const MAX_POLL_INTERVAL: Duration = Duration::from_secs(10);
 
-/// How a call ended.
+/// The end of a call.
 #[derive(Debug)]
 pub(crate) enum CallEnd {
     /// The tool ran.

@@ -33,7 +33,7 @@ pub(crate) enum WireError {
     #[error("the answer is longer than {0} bytes")]
     TooLong(usize),
     /// The response violates MCP.
-    #[error("the server does not answer as an MCP server: {0}")]
+    #[error("the server does not respond as an MCP server: {0}")]
     Malformed(&'static str),
 }
 
@@ -106,7 +106,7 @@ pub(crate) enum SessionError {
     #[error("the server speaks no version of MCP that is known here")]
     NoCommonVersion,
     /// The response of the server violates MCP.
-    #[error("the server does not answer as an MCP server: {0}")]
+    #[error("the server does not respond as an MCP server: {0}")]
     Malformed(&'static str),
     /// The operator's limit of running programs is reached, and none of them is idle.
     #[error("too many programs are running; another attempt later may work")]

@@ -37,7 +37,7 @@ pub(crate) enum ServerAddress {
     Stdio {
         /// Its name in the configuration.
         name: String,
-        /// How it is started.
+        /// The command that starts it.
         command: ProgramCommand,
         /// Longest wait for its versions.
         discovery_timeout: Duration,
@@ -126,7 +126,7 @@ fn parse_messages(value: Value) -> Result<Vec<ServerJsonRpcMessage>, WireError> 
     };
     let messages = values.into_iter().map(serde_json::from_value);
     let messages: Result<_, _> = messages.collect();
-    messages.map_err(|_| WireError::Malformed("its answer is not a message of JSON-RPC"))
+    messages.map_err(|_| WireError::Malformed("its response is not a JSON-RPC message"))
 }
 
 fn parse_json(bytes: &[u8]) -> Result<Value, WireError> {

@@ -10,7 +10,7 @@ pub enum ToolFailure {
     Parameter {
         /// Name of the argument, as the model wrote it.
         name: String,
-        /// What is wrong, for the model.
+        /// The reason, for the model.
         message: String,
     },
     /// The time limit passed, of the call itself or of a client below it.

@@ -14,7 +14,7 @@ use crate::{
     ToolFailure, ToolOutput, Turn, UrlClass,
 };
 
-/// What a tool does.
+/// The scripted behaviour of a tool.
 #[derive(Debug)]
 enum FakeAction {
     Says(Box<ToolOutput>),

@@ -18,7 +18,7 @@ use crate::{AnsweredQuestion, HandledFailure, StageWriter, ToolFailure, ToolOutp
 pub struct ToolDeclaration {
     /// Unique in a request; 1 to 64 characters of `[a-zA-Z0-9_-]`.
     pub name: String,
-    /// What it does, for the model.
+    /// Its purpose, for the model.
     pub description: Option<String>,
     /// JSON schema of an object.
     pub parameters: Value,
@@ -59,12 +59,12 @@ pub enum StageStyle {
     Own,
 }
 
-/// How a tool is called.
+/// Rules for the calls of a tool.
 #[derive(Clone, Debug, Default)]
 pub struct CallRules {
     /// Name of the stage if the manifest gives none.
     pub label: String,
-    /// How the stage looks.
+    /// Appearance of the stage.
     pub style: StageStyle,
     /// Whether the stage is shown at level `debug` only.
     pub debug_only: bool,
@@ -72,9 +72,9 @@ pub struct CallRules {
     pub attachments: AttachmentRules,
     /// What to do when a call fails.
     pub fallback: Fallback,
-    /// How the manifest configures the stage.
+    /// The manifest's settings of the stage.
     pub display: ToolDisplay,
-    /// How arguments look, by name.
+    /// Appearance of arguments in the stage, by name.
     pub parameters: BTreeMap<String, ParameterDisplay>,
     /// The time limit of the tool, otherwise of its set. Without either, the defaults of manifest and service apply.
     pub timeout: Option<Duration>,
@@ -105,7 +105,7 @@ pub trait Tool: fmt::Debug + Send + Sync {
     /// The description that the model gets.
     fn declaration(&self) -> &ToolDeclaration;
 
-    /// How it is called.
+    /// The rules for its calls.
     fn rules(&self) -> &CallRules;
 
     /// Calls the tool. Dropping the future cancels the call, including all of its background work.

@@ -79,7 +79,7 @@ pub struct GetResult {
     pub sha256: Sha256Digest,
     /// The secret that its content suggests, if policy lets the file pass with a warning.
     pub warning: Option<Finding>,
-    /// How the transfer went.
+    /// The receipt of the transfer.
     pub receipt: Receipt,
 }
 
@@ -98,7 +98,7 @@ pub struct PutResult {
     pub existed: bool,
     /// Temporary files that could not be removed; for the operator.
     pub left: Vec<SandboxPath>,
-    /// How the transfer went.
+    /// The receipt of the transfer.
     pub receipt: Receipt,
 }
 
@@ -113,7 +113,7 @@ pub struct TransferFailure {
     pub left: Vec<SandboxPath>,
     /// Whether a later transfer of the same file can continue with what this one moved.
     pub kept: bool,
-    /// How far the transfer got.
+    /// The receipt of the transfer until it failed.
     pub receipt: Receipt,
 }
 

@@ -34,7 +34,7 @@ impl Artifact {
 /// to its own endpoint and credentials.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claim {
-    /// What was stored.
+    /// The stored content: its digest, size and labels.
     pub artifact: Artifact,
     /// Alias of the store that contains the object; every service maps the alias to its own configuration.
     pub store: String,

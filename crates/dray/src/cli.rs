@@ -108,7 +108,7 @@ pub(crate) struct GlobalOptions {
     /// Configuration file (TOML).
     #[arg(long, global = true, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
-    /// Sets one configuration value, for example `egress-fetcher.enabled=true`. Can be given several times.
+    /// Set one configuration value, for example `egress-fetcher.enabled=true`. Can be given several times.
     #[arg(long = "set", global = true, value_name = "SECTION.FIELD=VALUE")]
     pub(crate) overrides: Vec<String>,
     /// NATS server to use instead of the in-process bus, for example `nats://127.0.0.1:4222`.
@@ -128,10 +128,10 @@ pub(crate) struct GlobalOptions {
     pub(crate) json: bool,
 }
 
-/// What to do.
+/// The command to run.
 #[derive(Debug, Subcommand)]
 pub(crate) enum DrayCommand {
-    /// Show everything at work on this machine: no network, no keys.
+    /// Demonstrate all features on this machine, without a network and without keys.
     Demo,
     /// Run services: all of them in one process, or some of them against NATS and S3.
     Up(Box<UpArgs>),
@@ -161,7 +161,7 @@ pub(crate) enum DrayCommand {
     Deliver(DeliverArgs),
     /// Show what happened to files that were sent, one line for each.
     Receipts(ReceiptsArgs),
-    /// Send again what was not delivered, as a new delivery.
+    /// Resend files that were not delivered, as a new delivery.
     Resend(ResendArgs),
     /// Copy files into and out of a sandbox, list them, remove them.
     #[command(subcommand)]
@@ -172,9 +172,9 @@ pub(crate) enum DrayCommand {
     /// Put, get and link stored files.
     #[command(subcommand)]
     Artifact(ArtifactCommand),
-    /// Make a short-lived link to look at a file or a directory, straight from its sandbox.
+    /// Create a short-lived link to a file or a directory, served directly from its sandbox.
     Preview(PreviewCommand),
-    /// Make single-use URLs through which a file comes in or goes out.
+    /// Create single-use URLs to upload or download a file.
     #[command(subcommand)]
     Ticket(TicketCommand),
     /// Provision or check the streams and consumers on the NATS server.
@@ -202,7 +202,7 @@ pub(crate) enum DrayCommand {
     ///
     /// Example: `dray bench --sandbox docker:web --document report.pdf --svg plots`
     Bench(Box<BenchArgs>),
-    /// Ask a running service whether it is ready; for container health checks.
+    /// Check whether a running service is ready, for container health checks.
     Healthcheck(HealthcheckArgs),
     /// Print a completion script for a shell.
     ///
@@ -370,7 +370,7 @@ pub(crate) enum TopologyCommand {
     },
 }
 
-/// How large the streams are made.
+/// Sizes of the streams.
 #[derive(Debug, Args)]
 pub(crate) struct TopologySize {
     /// Copies of every stream on different servers: 3 in production, 1 on a single server.
@@ -417,7 +417,7 @@ pub(crate) struct HealthcheckArgs {
     /// Address of the health endpoint.
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:9464")]
     pub(crate) http: SocketAddr,
-    /// Which probe: live, ready or started.
+    /// The probe: live, ready or started.
     #[arg(long, default_value = "ready")]
     pub(crate) probe: String,
 }

@@ -33,7 +33,7 @@ use self::home::is_default_state;
 pub(crate) use self::home::{home_directory, with_home};
 use crate::cli::GlobalOptions;
 use crate::console_section::ConsoleSection;
-use crate::interruption::{self, CleanupHold, StagingFolder};
+use crate::interruption::{self, CleanupHold, StagingDirectory};
 use crate::outcome::CommandFailure;
 
 /// Setting of the address of previews.
@@ -75,7 +75,7 @@ pub(crate) fn tenant_of(global: &GlobalOptions) -> Result<TenantId, CommandFailu
 /// inside this process during the command.
 #[derive(Debug)]
 pub(crate) struct SystemConnection {
-    /// Where calls and events go.
+    /// The bus for calls and events.
     pub(crate) bus: Bus,
     /// The artifact store; `None` if the command does not need it.
     store: Option<Store>,
@@ -84,7 +84,7 @@ pub(crate) struct SystemConnection {
     tenant: TenantId,
     running: Option<RunningHost>,
     /// Removed with all of its content when the command ends.
-    folder: Option<StagingFolder>,
+    directory: Option<StagingDirectory>,
 }
 
 /// Why the bus and the store cannot be opened.
@@ -100,8 +100,8 @@ impl From<OpenError> for CommandFailure {
     fn from(error: OpenError) -> Self {
         match error {
             OpenError::Failed(failure) => failure,
-            OpenError::Served(folder) => Self::Unreachable {
-                what: format!("{} is served by another process", folder.display()),
+            OpenError::Served(directory) => Self::Unreachable {
+                what: format!("{} is served by another process", directory.display()),
                 advice:
                     "Name another directory with --state, or wait until the other command ends."
                         .to_owned(),
@@ -193,7 +193,7 @@ impl SystemConnection {
         loop {
             let busy = match Self::embedded(sources.clone(), &[], tenant_of(global)?).await {
                 Ok(system) => return Ok(system),
-                Err(OpenError::Served(folder)) => folder,
+                Err(OpenError::Served(directory)) => directory,
                 Err(OpenError::Failed(failure)) => return Err(failure),
             };
             // Another command may use the directory for a moment; servers, which mark it, use it for longer.
@@ -237,11 +237,11 @@ impl SystemConnection {
         if !is_default_state(&sources)? {
             return Ok(Self::embedded(sources, services, tenant).await?);
         }
-        let folder = StagingFolder::new()
-            .map_err(CommandFailure::local("cannot make a temporary folder"))?;
-        let sources = sources.set("state.folder", folder.path().to_string_lossy());
+        let directory = StagingDirectory::new()
+            .map_err(CommandFailure::local("cannot create a temporary directory"))?;
+        let sources = sources.set("state.folder", directory.path().to_string_lossy());
         let mut system = Self::embedded(sources, services, tenant).await?;
-        system.folder = Some(folder);
+        system.directory = Some(directory);
         Ok(system)
     }
 
@@ -300,8 +300,8 @@ impl SystemConnection {
             .await;
         let running = started.map_err(|error| match error {
             // Another process holds the lock of the state directory.
-            HostError::State { folder, source } if source.kind() == ErrorKind::ResourceBusy => {
-                OpenError::Served(PathBuf::from(folder))
+            HostError::State { directory, source } if source.kind() == ErrorKind::ResourceBusy => {
+                OpenError::Served(PathBuf::from(directory))
             }
             other => OpenError::Failed(start_failure(&other)),
         })?;
@@ -324,7 +324,7 @@ impl SystemConnection {
             clock: context.clock.clone(),
             tenant,
             running: Some(running),
-            folder: None,
+            directory: None,
         })
     }
 
@@ -353,7 +353,7 @@ impl SystemConnection {
             clock,
             tenant,
             running: None,
-            folder: None,
+            directory: None,
         })
     }
 
@@ -407,8 +407,8 @@ impl SystemConnection {
             }
             None => self.bus.drain().await,
         }
-        if let Some(folder) = self.folder {
-            folder.remove();
+        if let Some(directory) = self.directory {
+            directory.remove();
         }
     }
 }

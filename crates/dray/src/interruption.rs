@@ -25,10 +25,10 @@ pub(crate) const TASK_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// How long the services of this command may take to stop in order, in milliseconds.
 static SERVICE_STOP_MS: AtomicU64 = AtomicU64::new(0);
-/// How many [`CleanupHold`]s there are.
+/// Number of existing [`CleanupHold`]s.
 static HOLDS: AtomicUsize = AtomicUsize::new(0);
 /// Directories that are removed when no task runs that could write into them.
-static FOLDERS: Mutex<Vec<TempDir>> = Mutex::new(Vec::new());
+static DIRECTORIES: Mutex<Vec<TempDir>> = Mutex::new(Vec::new());
 
 /// While it exists, a signal waits for the end of the command, which reacts to the signal itself.
 #[derive(Debug)]
@@ -59,14 +59,14 @@ fn cleanup_timeout() -> Duration {
     MIN_CLEANUP_TIMEOUT.max(stop.saturating_add(CLEANUP_MARGIN))
 }
 
-/// A temporary directory of services that run during a command. When it is dropped before [`StagingFolder::remove`],
+/// A temporary directory of services that run during a command. When it is dropped before [`StagingDirectory::remove`],
 /// tasks may still write into it; then it is removed at the end of the process.
 #[derive(Debug)]
-pub(crate) struct StagingFolder(Option<TempDir>);
+pub(crate) struct StagingDirectory(Option<TempDir>);
 
-impl StagingFolder {
+impl StagingDirectory {
     pub(crate) fn new() -> std::io::Result<Self> {
-        tempfile::tempdir().map(|folder| Self(Some(folder)))
+        tempfile::tempdir().map(|directory| Self(Some(directory)))
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -79,19 +79,20 @@ impl StagingFolder {
     }
 }
 
-impl Drop for StagingFolder {
+impl Drop for StagingDirectory {
     fn drop(&mut self) {
-        if let Some(folder) = self.0.take() {
-            let mut folders = FOLDERS.lock().unwrap_or_else(PoisonError::into_inner);
-            folders.push(folder);
+        if let Some(directory) = self.0.take() {
+            let mut directories = DIRECTORIES.lock().unwrap_or_else(PoisonError::into_inner);
+            directories.push(directory);
         }
     }
 }
 
 /// Removes the directories of commands that were dropped. Called when no task runs any more.
-pub(crate) fn remove_folders() {
-    let folders = std::mem::take(&mut *FOLDERS.lock().unwrap_or_else(PoisonError::into_inner));
-    drop(folders);
+pub(crate) fn remove_directories() {
+    let directories =
+        std::mem::take(&mut *DIRECTORIES.lock().unwrap_or_else(PoisonError::into_inner));
+    drop(directories);
 }
 
 /// Listens to the signals with which people and systems end a command.

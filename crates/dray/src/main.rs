@@ -62,7 +62,7 @@ fn main() -> ExitCode {
     } else {
         drop(runtime);
     }
-    interruption::remove_folders();
+    interruption::remove_directories();
     code
 }
 

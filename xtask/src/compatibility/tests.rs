@@ -20,14 +20,14 @@ const RELEASED_CONTRACT: &str = "
 ";
 
 fn compiled(source: &str) -> FileDescriptorSet {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("a.proto");
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("a.proto");
     fs::write(
         &path,
         format!("syntax = \"proto3\";\npackage dray.v1;\n{source}"),
     )
     .unwrap();
-    protox::compile([&path], [folder.path()]).unwrap()
+    protox::compile([&path], [directory.path()]).unwrap()
 }
 
 /// The changes from replacing one text by another.
@@ -197,11 +197,11 @@ fn the_contracts_of_the_tree_break_no_client_of_the_last_release() {
 #[test]
 fn a_release_stores_the_contracts_and_a_breaking_change_is_refused_before_it() {
     let root = tempfile::tempdir().unwrap();
-    let folder = root.path().join("proto/dray/v1");
-    fs::create_dir_all(&folder).unwrap();
+    let directory = root.path().join("proto/dray/v1");
+    fs::create_dir_all(&directory).unwrap();
     let write = |field: &str| {
         let text = format!("syntax = \"proto3\";\npackage dray.v1;\nmessage A {{ {field} }}\n");
-        fs::write(folder.join("a.proto"), text).unwrap();
+        fs::write(directory.join("a.proto"), text).unwrap();
     };
     let released = root.path().join(RELEASED_DESCRIPTORS);
     fs::write(&released, FileDescriptorSet::default().encode_to_vec()).unwrap();

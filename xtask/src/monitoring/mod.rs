@@ -29,7 +29,7 @@ struct DeclaredMetric {
     meaning: String,
 }
 
-/// How a metric is read.
+/// The kind of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum MetricKind {
     /// Grows; its rate is of interest.

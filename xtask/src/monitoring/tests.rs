@@ -23,13 +23,13 @@ fn declared_groups() -> Vec<MetricGroup> {
 
 /// Runs `promtool` on a file with this text.
 #[track_caller]
-fn promtool(arguments: &[&str], name: &str, text: &str, folder: &Path) {
-    let path = folder.join(name);
+fn promtool(arguments: &[&str], name: &str, text: &str, directory: &Path) {
+    let path = directory.join(name);
     fs::write(&path, text).unwrap();
     step::program_step("promtool")
         .args(arguments)
         .arg(path)
-        .inside(folder)
+        .inside(directory)
         .output()
         .unwrap();
 }
@@ -98,12 +98,12 @@ fn panels_do_not_overlap() {
 
 #[test]
 fn prometheus_accepts_the_rules_and_the_queries_of_the_panels() {
-    let folder = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir().unwrap();
     promtool(
         &["check", "rules"],
         "alerts.yaml",
         &alerts::rule_file(),
-        folder.path(),
+        directory.path(),
     );
     // `promtool` checks queries as recording rules; Grafana substitutes the interval and the namespace.
     let mut rules = String::from("groups:\n  - name: panels\n    rules:\n");
@@ -119,15 +119,15 @@ fn prometheus_accepts_the_rules_and_the_queries_of_the_panels() {
             );
         }
     }
-    promtool(&["check", "rules"], "panels.yaml", &rules, folder.path());
+    promtool(&["check", "rules"], "panels.yaml", &rules, directory.path());
 }
 
 #[test]
 fn alerts_fire_only_under_their_conditions() {
-    let folder = tempfile::tempdir().unwrap();
-    fs::write(folder.path().join("alerts.yaml"), alerts::rule_file()).unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    fs::write(directory.path().join("alerts.yaml"), alerts::rule_file()).unwrap();
     let cases = include_str!("alert_cases.yaml");
-    promtool(&["test", "rules"], "cases.yaml", cases, folder.path());
+    promtool(&["test", "rules"], "cases.yaml", cases, directory.path());
 }
 
 #[test]

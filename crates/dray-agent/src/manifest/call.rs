@@ -160,7 +160,7 @@ pub struct ParameterStage {
     pub suffix: Option<String>,
     /// Shown in place of the value.
     pub replaced_value_info: Option<String>,
-    /// How the value is formatted.
+    /// Format of the value.
     pub format: Option<String>,
 }
 

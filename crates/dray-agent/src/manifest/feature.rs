@@ -17,7 +17,7 @@ pub struct Features {
     /// Files of the web in arguments.
     #[serde(default)]
     pub external_url_fetch: ExternalUrlFetch,
-    /// Which stages are shown.
+    /// Selects the stages that users see.
     #[serde(default)]
     pub stage_display: StageDisplay,
     /// Tools over the files of DIAL; off unless given.
@@ -100,7 +100,7 @@ pub struct ExternalUrlFetch {
     pub host_allowlist: Option<Vec<String>>,
 }
 
-/// Which stages are shown.
+/// Selects the stages that users see.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 pub struct StageDisplay {
     /// The least important stages that are shown.
@@ -108,15 +108,15 @@ pub struct StageDisplay {
     pub level: StageLevel,
 }
 
-/// How much of the work is shown.
+/// The levels of stages. A stage is a step of the work, as users see it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum StageLevel {
-    /// Nothing.
+    /// No stage.
     None,
-    /// What failed.
+    /// Stages of failed calls only.
     Error,
-    /// All but what is hidden.
+    /// All stages that their tools do not hide.
     #[default]
     Info,
     /// All.
@@ -190,7 +190,7 @@ pub struct RepresentationTooling {
 /// Buttons shown before the first message.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 pub struct ConversationStarters {
-    /// What is above them.
+    /// Text above the buttons.
     #[serde(default = "select_an_action")]
     pub intro_text: String,
     /// Whether the user can only choose a starter and cannot type.
@@ -207,7 +207,7 @@ pub struct ConversationStarters {
 /// A button.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 pub struct Starter {
-    /// What is on it.
+    /// Label of the button.
     pub title: String,
     /// The text that the user sees.
     pub text: String,

@@ -20,7 +20,7 @@ pub struct Orchestrator {
     /// Whether stages that the model's deployment shows are passed on.
     #[serde(default = "default_true")]
     pub propagate_stages: bool,
-    /// How files reach the model.
+    /// The way in which the model gets the content of files.
     #[schemars(extend("x-preview" = true))]
     pub attachment_strategy: Option<AttachmentStrategy>,
     /// Parameters that clients of the plain endpoint may set; those of `OpenAI`'s API if absent. Other names are
@@ -95,7 +95,7 @@ pub struct Parameters {
     /// Where to stop: a text or a list of texts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stop: Option<Stop>,
-    /// How many answers.
+    /// Number of answers to generate.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 128))]
     pub n: Option<u32>,
@@ -111,7 +111,7 @@ pub struct Parameters {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = -2, max = 2))]
     pub frequency_penalty: Option<f64>,
-    /// What DIAL adds.
+    /// Members that DIAL adds to the API of `OpenAI`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub custom_fields: Option<CustomFields>,
 }
@@ -124,7 +124,7 @@ pub struct CustomFields {
     pub configuration: Option<Map<String, Value>>,
 }
 
-/// Where the model stops.
+/// Texts at which the model stops generating.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged)]
 pub enum Stop {
@@ -154,7 +154,7 @@ pub enum SystemPrompt {
     },
     /// A prompt of DIAL.
     Dial {
-        /// Where it is.
+        /// Its path in DIAL.
         path: String,
         /// Kept by editors; not used.
         variables: Option<Map<String, Value>>,
@@ -172,7 +172,7 @@ impl Default for SystemPrompt {
     }
 }
 
-/// How files reach the model.
+/// The way in which the model gets the content of files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum AttachmentStrategy {

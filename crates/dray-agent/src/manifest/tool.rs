@@ -11,14 +11,14 @@ use super::default_true;
 use super::orchestrator::Deployment;
 use super::toolset::Predefined;
 
-/// What tools share.
+/// Settings that all kinds of tools have.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 pub struct Common {
     /// Files of results.
     pub attachment: Option<AttachmentRules>,
     /// What to do when a call fails.
     pub fallback_configuration: Option<Fallback>,
-    /// How its stage looks.
+    /// Appearance of its stage.
     pub display: Option<ToolDisplay>,
     /// Whether it is used; a disabled entry counts as absent.
     #[serde(default = "default_true")]
@@ -46,11 +46,11 @@ pub enum RestTool {
 /// An HTTP endpoint.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 pub struct RestEndpoint {
-    /// What the model sees.
+    /// The declaration for the model.
     pub open_ai_tool: OpenAiTool<RestParameter>,
-    /// Where it is.
+    /// Method and URL of the endpoint.
     pub rest_api_method_info: RestMethod,
-    /// What tools share.
+    /// Settings that all kinds of tools have.
     #[serde(flatten)]
     pub common: Common,
     /// Answers as files.
@@ -86,7 +86,7 @@ pub struct ResponseAsAttachment {
     /// Whether they are.
     #[serde(default)]
     pub enabled: bool,
-    /// Which types are; all if empty.
+    /// Their media types; all if empty.
     #[serde(default)]
     pub content_types: Vec<String>,
     /// Whether the model sees the text as well.
@@ -115,21 +115,21 @@ pub enum DeploymentTool {
 /// A deployment with its description.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 pub struct DescribedDeployment {
-    /// What the model sees.
+    /// The declaration for the model.
     pub open_ai_tool: OpenAiTool<Parameter>,
-    /// Which deployment is called, and how.
+    /// The deployment, and the parameters of its calls.
     pub deployment: Deployment,
     /// Its instructions.
     pub system_prompt: Option<String>,
-    /// What the deployment gets from the session.
+    /// Parts of the session that the deployment gets.
     #[serde(default)]
     pub content_propagation: ContentPropagation,
-    /// What tools share.
+    /// Settings that all kinds of tools have.
     #[serde(flatten)]
     pub common: Common,
 }
 
-/// What a deployment gets from the session.
+/// Parts of the session that a deployment gets.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 pub struct ContentPropagation {
     /// Earlier calls of the same tool.
@@ -149,14 +149,14 @@ pub enum InternalTool {
     PredefinedTool(Predefined),
 }
 
-/// What the model sees of a tool.
+/// The declaration of a tool for the model.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(bound(deserialize = "P: serde::de::DeserializeOwned"))]
 pub struct OpenAiTool<P> {
     /// Always `function`.
     #[serde(rename = "type", default)]
     pub kind: FunctionTag,
-    /// What the model sees and calls.
+    /// The function that the model calls.
     pub function: Function<P>,
 }
 
@@ -175,11 +175,11 @@ pub enum FunctionTag {
 pub struct Function<P> {
     /// The name by which the model calls it.
     pub name: String,
-    /// What it does.
+    /// The purpose of the function, for the model.
     pub description: Option<String>,
     /// Its arguments.
     pub parameters: Option<Arguments<P>>,
-    /// All else.
+    /// Other members, passed on unchanged.
     #[serde(flatten)]
     pub rest: Map<String, Value>,
 }
@@ -197,7 +197,7 @@ pub struct Arguments<P> {
     /// Names of the required arguments.
     #[serde(default)]
     pub required: Vec<String>,
-    /// All else.
+    /// Other members, passed on unchanged.
     #[serde(flatten)]
     pub rest: Map<String, Value>,
 }
@@ -205,7 +205,7 @@ pub struct Arguments<P> {
 /// An argument of a deployment: a JSON schema and how it is shown.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 pub struct Parameter {
-    /// How its value is shown.
+    /// Appearance of its value in the stage.
     pub display: Option<ParameterDisplay>,
     /// JSON Schema of the value.
     #[serde(flatten)]
@@ -219,9 +219,9 @@ pub struct RestParameter {
     /// Its type; absent or `null` for a constant.
     #[serde(rename = "type")]
     pub kind: Option<ParameterKind>,
-    /// Where it goes.
+    /// Its location in the request.
     pub parameter_info: ParameterInfo,
-    /// How its value is shown.
+    /// Appearance of its value in the stage.
     pub display: Option<ParameterDisplay>,
     /// The value of a constant.
     // With `deserialize_with` serde no longer reads an absent member as `None`; `default` restores that.
@@ -253,7 +253,7 @@ pub enum ParameterKind {
     Object,
 }
 
-/// Where an argument goes.
+/// The location of an argument in a request.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 pub struct ParameterInfo {
     /// The part of the request.

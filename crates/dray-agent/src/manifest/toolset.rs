@@ -31,10 +31,10 @@ pub enum ToolSet {
     Predefined(Predefined),
 }
 
-/// What tool sets share.
+/// Settings that all kinds of tool sets have.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 pub struct Common {
-    /// What it is for.
+    /// Its purpose, for the model.
     pub description: Option<String>,
     /// Whether it is used; a disabled entry counts as absent.
     #[serde(default = "default_true")]
@@ -49,7 +49,7 @@ pub struct Common {
 pub struct RestApi {
     /// Prefix of the tools' names.
     pub name: String,
-    /// What tool sets share.
+    /// Settings that all kinds of tool sets have.
     #[serde(flatten)]
     pub common: Common,
     /// Credentials.
@@ -76,7 +76,7 @@ pub enum RestAuthorization {
         key: Secret,
         /// Name of the header, parameter or field.
         name: String,
-        /// Where it goes.
+        /// The part of the request with the key.
         location: KeyLocation,
     },
     /// The token of the caller.
@@ -114,7 +114,7 @@ pub struct ClientIdSecret {
     pub aud: Option<String>,
 }
 
-/// Where a key goes.
+/// The part of a request that carries a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum KeyLocation {
@@ -131,7 +131,7 @@ pub enum KeyLocation {
 pub struct DialDeployment {
     /// Prefix of the tools' names.
     pub name: String,
-    /// What tool sets share.
+    /// Settings that all kinds of tool sets have.
     #[serde(flatten)]
     pub common: Common,
     /// The deployments.
@@ -143,7 +143,7 @@ pub struct DialDeployment {
 pub struct Internal {
     /// Name of the set.
     pub name: String,
-    /// What tool sets share.
+    /// Settings that all kinds of tool sets have.
     #[serde(flatten)]
     pub common: Common,
     /// Which of the service's own tools are offered.
@@ -155,7 +155,7 @@ pub struct Internal {
 pub struct Mcp {
     /// Prefix of the tools' names.
     pub name: String,
-    /// What tool sets share.
+    /// Settings that all kinds of tool sets have.
     #[serde(flatten)]
     pub common: Common,
     /// How the server is reached and who signs in.
@@ -229,7 +229,7 @@ pub struct OauthClient {
     pub client_id: Option<String>,
     /// Secret of a confidential client.
     pub client_secret: Option<Secret>,
-    /// Who signs in.
+    /// The party that signs in: a user, or this client itself.
     #[serde(default)]
     pub grant: OauthGrant,
     /// Scopes to request, separated by spaces; those that the server asks for if absent.
@@ -261,7 +261,7 @@ pub struct DialMcp {
     /// Prefix of the tools' names.
     #[serde(default = "untitled_name")]
     pub name: String,
-    /// What tool sets share.
+    /// Settings that all kinds of tool sets have.
     #[serde(flatten)]
     pub common: Common,
     /// Transport, as the author believes; DIAL's own information takes precedence.
@@ -293,7 +293,7 @@ pub enum DialTransport {
 pub struct DialApp {
     /// Prefix of the tools' names; its display name if absent.
     pub name: Option<String>,
-    /// What tool sets share.
+    /// Settings that all kinds of tool sets have.
     #[serde(flatten)]
     pub common: Common,
     /// Name of the application in DIAL.
@@ -316,7 +316,7 @@ pub struct DialApp {
 pub struct AgentSet {
     /// Prefix of the tools' names.
     pub name: String,
-    /// What tool sets share.
+    /// Settings that all kinds of tool sets have.
     #[serde(flatten)]
     pub common: Common,
     /// The agents that the model may call, a tool for each.

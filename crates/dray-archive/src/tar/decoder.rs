@@ -10,7 +10,7 @@ use super::{BLOCK_BYTES, Block, TarError};
 /// Most bytes of one extended header or long name.
 pub const MAX_EXTENSION_BYTES: u64 = 1 << 20;
 
-/// How strict a reader is.
+/// The strictness of a reader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TarRules {
     /// For a stream that may be cut without an error: both blocks of zeros must end it (sandbox-transfer R-5).

@@ -216,7 +216,7 @@ async fn a_worker_waits_for_the_live_lease_of_another_worker(fixture: BusFixture
     let theirs = v1::LedgerRecord {
         state: LedgerState::Claimed.into(),
         epoch: 1,
-        owner: "somebody else".to_owned(),
+        owner: "another worker".to_owned(),
         lease_until_ms,
         attempts: 1,
         ..v1::LedgerRecord::default()

@@ -23,7 +23,7 @@ pub struct ClaimRequest<'a> {
     pub grace: Duration,
 }
 
-/// What to do with a delivery.
+/// The decision about a delivered message.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ClaimDecision {
     /// Write this entry; the worker whose write succeeds does the work.

@@ -16,7 +16,7 @@ use crate::{Bus, WorkCompleted, WorkDelivery, WorkFailure, WorkHandler, WorkSett
 
 /// Longest time until work ends after its worker was killed.
 const MAX_RECOVERY: Duration = Duration::from_secs(10);
-/// How long a dependency is unavailable.
+/// Duration of an outage of a dependency.
 const DEPENDENCY_OUTAGE: Duration = Duration::from_mins(1);
 /// Number of operations that wait for the dependency.
 const WAITING_OPERATIONS: usize = 20;

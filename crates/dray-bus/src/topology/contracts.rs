@@ -7,7 +7,7 @@ use dray_proto::v1;
 use dray_types::TenantId;
 use prost::Name as _;
 
-/// How messages of a subject travel.
+/// The transport of the messages of a subject.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SubjectKind {
     /// Core request/reply: a caller waits.
@@ -23,7 +23,7 @@ pub enum SubjectKind {
 /// A subject with the message that travels on it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SubjectContract {
-    /// How its messages travel.
+    /// The transport of its messages.
     pub kind: SubjectKind,
     /// The subject, with `{tenant}` and `{platform}` where they vary.
     pub subject: String,
@@ -163,9 +163,10 @@ mod tests {
 
     #[test]
     fn every_audit_event_of_the_contracts_is_in_the_table() {
-        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../proto/dray/v1");
+        let directory =
+            std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../proto/dray/v1");
         let mut declared = Vec::new();
-        for file in std::fs::read_dir(folder).unwrap() {
+        for file in std::fs::read_dir(directory).unwrap() {
             let text = std::fs::read_to_string(file.unwrap().path()).unwrap();
             let names = text.lines().filter_map(|line| {
                 let (name, _) = line.strip_prefix("message ")?.split_once(' ')?;

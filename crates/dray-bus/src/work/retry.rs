@@ -42,7 +42,7 @@ pub struct FailedAttempt<'a> {
     pub remaining: Duration,
 }
 
-/// What to do next.
+/// The next step after a failed attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NextStep {
     /// Return the message to the server for a delay.

@@ -11,7 +11,7 @@ const MINUTE_MS: u64 = 60_000;
 /// last bucket.
 const LATENCY_BUCKETS: usize = 22;
 
-/// What happened in one minute.
+/// Counts of the events of one minute.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct MinuteCounts {
     /// Minutes since the start of 1970 (Unix time divided by 60 s).

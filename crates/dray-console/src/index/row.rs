@@ -1,12 +1,12 @@
 //! One event as pages show it: bounded, and without the content of any file or message.
 
-/// Which stream an event comes from.
+/// The stream of an event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum EventSource {
     /// The stream of what happened, `dray.event.>`.
     #[default]
     Event,
-    /// Who did what, `dray.audit.>`.
+    /// The audit stream, `dray.audit.>`.
     Audit,
 }
 

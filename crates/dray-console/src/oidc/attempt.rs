@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use dray_types::Sha256Digest;
+use dray_types::{Sha256Digest, whole_millis};
 use subtle::ConstantTimeEq as _;
 
 use super::own_path::OwnPath;
@@ -56,7 +56,7 @@ struct AttemptEntry {
 
 impl AttemptEntry {
     fn is_open(&self, now_ms: u64) -> bool {
-        u128::from(now_ms.saturating_sub(self.begun_ms)) <= ATTEMPT_LIFETIME.as_millis()
+        now_ms.saturating_sub(self.begun_ms) <= whole_millis(ATTEMPT_LIFETIME)
     }
 }
 

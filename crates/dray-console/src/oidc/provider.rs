@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use dray_http::{HttpClient, HttpError, HttpTimeouts, RequestBuilder};
 use dray_jwt::{KeySource, LoadCause, check_secure_url};
-use dray_types::Clock;
+use dray_types::{Clock, whole_millis};
 use futures_util::future::BoxFuture;
 use serde::Deserialize;
 use tokio::sync::Mutex;
@@ -140,7 +140,7 @@ impl ProviderClient {
     pub(super) async fn metadata(&self) -> Result<Arc<ProviderMetadata>, OidcError> {
         let mut cached = self.cached.lock().await;
         let is_younger = |then_ms: u64, age: Duration| {
-            u128::from(self.clock.now_ms().saturating_sub(then_ms)) < age.as_millis()
+            self.clock.now_ms().saturating_sub(then_ms) < whole_millis(age)
         };
         if let Some(metadata) = &cached.metadata
             && is_younger(cached.fetched_ms, METADATA_MAX_AGE)

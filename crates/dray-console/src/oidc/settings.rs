@@ -54,7 +54,7 @@ impl Default for OidcSettings {
 pub struct OidcProblem {
     /// Name of the setting, such as `issuer`.
     pub setting: &'static str,
-    /// What it must be.
+    /// The requirement, as the rest of a sentence about the setting.
     pub reason: String,
 }
 

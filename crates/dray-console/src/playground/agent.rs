@@ -69,7 +69,7 @@ impl AgentClient {
         })
     }
 
-    /// Where chats are sent.
+    /// URL of the chat endpoint.
     pub(super) fn chat_url(&self) -> String {
         format!("{}/chat/completions", self.base)
     }

@@ -167,7 +167,7 @@ pub(super) enum BegunTurn {
 pub(super) struct ChatTurn {
     /// Operation of the form that sent it.
     form: OperationId,
-    /// What the person wrote.
+    /// The text of the person.
     pub(super) text: String,
     /// Names and sizes of the attached files.
     pub(super) files: Vec<(String, usize)>,

@@ -98,7 +98,7 @@ pub(crate) async fn answer_events(
         .into_response()
 }
 
-/// How far a stream is.
+/// The progress of a stream.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum StreamProgress {
     First,

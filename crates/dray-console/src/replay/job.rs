@@ -46,7 +46,7 @@ pub(super) struct ReplayJob {
     cancel: CancellationToken,
 }
 
-/// How far a replay is.
+/// The progress of a replay.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ReplayProgress {
     pub(super) ending: Option<ReplayEnding>,
@@ -137,7 +137,7 @@ impl ReplayJob {
         }
     }
 
-    /// How far it is.
+    /// The progress until now.
     pub(super) fn progress(&self) -> ReplayProgress {
         self.lock().clone()
     }

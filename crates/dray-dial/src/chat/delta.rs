@@ -48,7 +48,7 @@ pub struct StageDelta {
     pub status: Option<StageEnd>,
 }
 
-/// How a stage ended.
+/// The result of a stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StageEnd {
     /// The service reports it as completed.

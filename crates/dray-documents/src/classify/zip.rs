@@ -42,7 +42,7 @@ pub(super) struct Contents {
     pub(super) first: Option<Entry>,
     /// Entries that decide, at most one for each of [`DECIDING_PARTS`].
     deciding: Vec<Entry>,
-    /// Which other parts exist.
+    /// Marks of the other parts that exist.
     seen: Vec<EntryMark>,
     /// The directory could not be read; the data is from the start of the file.
     pub(super) damaged: bool,

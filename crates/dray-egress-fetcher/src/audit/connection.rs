@@ -3,6 +3,7 @@
 
 use dray_bus::Meta;
 use dray_proto::v1;
+use dray_types::whole_millis;
 use dray_types::{Deadline, OperationId};
 use tokio::time::Instant;
 
@@ -237,7 +238,7 @@ impl AuditedConnection {
         event.intercepted = self.is_intercepted;
         event.up_bytes = self.counts.up();
         event.down_bytes = self.counts.down();
-        event.duration_ms = event::to_millis(self.started.elapsed());
+        event.duration_ms = whole_millis(self.started.elapsed());
         event
     }
 }

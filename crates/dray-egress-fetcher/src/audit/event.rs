@@ -1,6 +1,6 @@
 //! Makes the audit event from the record, in a size that the stream takes.
 
-use std::time::Duration;
+use dray_types::whole_millis;
 
 use dray_bus::Meta;
 use dray_guard::{CanonicalUrl, Class, ClassifiedAddress, DnssecStatus, TABLE_EDITION};
@@ -67,12 +67,12 @@ pub(super) fn audit_event(
         coding: record.coding.map_or("", ContentCoding::as_str).to_owned(),
         sha256: record.sha256.clone(),
         length_verified: record.length_verified,
-        duration_ms: to_millis(record.times.total),
-        dns_ms: to_millis(record.times.dns),
-        connect_ms: to_millis(record.times.connect),
-        tls_ms: to_millis(record.times.tls),
-        head_ms: to_millis(record.times.head),
-        body_ms: to_millis(record.times.body),
+        duration_ms: whole_millis(record.times.total),
+        dns_ms: whole_millis(record.times.dns),
+        connect_ms: whole_millis(record.times.connect),
+        tls_ms: whole_millis(record.times.tls),
+        head_ms: whole_millis(record.times.head),
+        body_ms: whole_millis(record.times.body),
         private_cidrs: private_cidrs.to_vec(),
         fetcher_version: env!("CARGO_PKG_VERSION").to_owned(),
         table_edition: TABLE_EDITION.to_owned(),
@@ -200,10 +200,6 @@ fn fit_event_size(event: &mut v1::EgressAudit) {
     }
 }
 
-pub(super) fn to_millis(time: Duration) -> u64 {
-    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
-}
-
 fn audit_hop(hop: &HopRecord, answers: &[&ClassifiedAddress]) -> v1::AuditHop {
     let (scheme, host, port) = target_fields(hop.url.as_ref(), hop.tried.as_ref());
     v1::AuditHop {
@@ -292,6 +288,8 @@ pub(super) fn path_hash(key: &[u8; 32], url: &CanonicalUrl) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[test]

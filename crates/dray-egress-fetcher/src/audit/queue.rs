@@ -70,7 +70,7 @@ pub(super) struct UnwrittenFrames {
     pub(super) error: io::Error,
 }
 
-/// What the thread is to do.
+/// A task for the writing thread.
 pub(super) enum QueueTask {
     Write(Vec<u8>),
     /// Gets a message when everything before it is written, or counted as dropped.
@@ -104,7 +104,7 @@ pub struct AuditQueue {
     is_dropping: Arc<AtomicBool>,
 }
 
-/// How events are chosen and written.
+/// Rules by which events are chosen and written.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct QueueTerms {
     pub(super) place: AuditDestination,

@@ -26,7 +26,7 @@ pub struct AuditFileConfig {
     pub sample_percent: u32,
 }
 
-/// How events are written.
+/// Format of the events.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum AuditFormat {
@@ -42,7 +42,7 @@ pub enum AuditFormat {
 pub struct AuditFileSettings {
     /// The file.
     pub path: PathBuf,
-    /// How events are written.
+    /// Format of the events.
     pub format: AuditFormat,
     /// Size at which it is rotated.
     pub max_bytes: u64,

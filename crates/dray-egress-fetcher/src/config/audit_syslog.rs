@@ -28,7 +28,7 @@ pub struct AuditSyslogConfig {
     pub sample_percent: u32,
 }
 
-/// Where a syslog server is.
+/// The address of a syslog server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SyslogAddress {
     /// Host and port for datagrams of UDP.
@@ -44,7 +44,7 @@ pub enum SyslogAddress {
 pub struct AuditSyslogSettings {
     /// The server to which events are sent.
     pub address: SyslogAddress,
-    /// How events are written.
+    /// Format of the events.
     pub format: AuditFormat,
     /// Number of the facility, at most 23.
     pub facility: u8,

@@ -102,7 +102,7 @@ impl Default for ProxyConfig {
 /// A checked configuration of the proxy.
 #[derive(Clone, Debug)]
 pub struct ProxySettings {
-    /// Where it listens.
+    /// Address on which it listens.
     pub listen: SocketAddr,
     /// Keys of tokens.
     pub keys: TokenKeys,

@@ -36,7 +36,7 @@ impl Default for QuestionConfig {
 /// The checked settings of questions.
 #[derive(Clone, Copy, Debug)]
 pub struct QuestionSettings {
-    /// How long a question waits.
+    /// Longest wait for an answer to a question.
     pub wait_time: Duration,
     /// How long an answer holds at most.
     pub answer_time: Duration,

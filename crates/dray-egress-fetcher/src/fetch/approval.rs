@@ -116,7 +116,7 @@ pub trait HostApprovals: Send + Sync + 'static {
     fn consult<'a>(&'a self, question: &'a HostQuestion) -> BoxFuture<'a, HostAnswer>;
 }
 
-/// Which questions a request may ask.
+/// Limits of the questions that a request may ask.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct AskScope<'a> {
     /// Whether a person may be asked; otherwise a rule that asks refuses.

@@ -28,7 +28,7 @@ use crate::sink::{ByteSink, StoredFile};
 pub struct CachedFile {
     /// Size and digest of its bytes.
     pub stored: StoredFile,
-    /// What its server said about it.
+    /// The server's headers about it.
     pub labels: ResponseLabels,
     /// Media type found by magic bytes; empty when none matched.
     pub sniffed: Cow<'static, str>,

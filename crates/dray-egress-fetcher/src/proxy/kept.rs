@@ -100,7 +100,7 @@ pub(super) struct KeptRequest<'a> {
     pub(super) decision: Option<&'a RuleDecision>,
 }
 
-/// What follows after a request.
+/// The outcome of a request in an intercepted tunnel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum KeptOutcome {
     /// The response is complete.

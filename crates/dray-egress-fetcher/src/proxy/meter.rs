@@ -1,5 +1,6 @@
 //! Counts and limits the bytes between proxy and target, exactly, below everything that reads or writes them.
 
+use dray_types::whole_millis;
 use std::io;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -148,10 +149,8 @@ impl ByteCounts {
     }
 
     fn note_activity(&self) {
-        let now = self.state.started.elapsed().as_millis();
-        self.state
-            .last_ms
-            .store(u64::try_from(now).unwrap_or(u64::MAX), Ordering::Relaxed);
+        let now_ms = whole_millis(self.state.started.elapsed());
+        self.state.last_ms.store(now_ms, Ordering::Relaxed);
     }
 
     /// Notes that a limit is reached, and returns it as an error.

@@ -372,7 +372,7 @@ const fn guard_proxy_error(code: Code, phase: FetchPhase) -> &'static str {
     }
 }
 
-/// How an open connection ended.
+/// The end of an open connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConnectionEnd {
     /// Both sides closed the connection.

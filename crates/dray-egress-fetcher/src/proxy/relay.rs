@@ -47,7 +47,7 @@ where
 struct Direction {
     /// Bytes that the writer did not take; empty without an allocation while it takes all.
     kept: Vec<u8>,
-    /// How many of them are written.
+    /// Number of these bytes that are written.
     written: usize,
     stage: DirectionStage,
     /// Whether the half-close was noted.

@@ -51,10 +51,10 @@ pub struct ForwardProxy {
     authority: Option<Arc<InterceptionAuthority>>,
 }
 
-/// What holds for one tunnel.
+/// The conditions of one tunnel.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TunnelTerms<'a> {
-    /// Who asked for it.
+    /// The identity of the client.
     pub(super) identity: &'a ProxyIdentity,
     /// Whether it is intercepted.
     pub(super) is_intercepted: bool,

@@ -67,7 +67,7 @@ fn names(server: &FakeDnsServer) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn d_3_both_families_are_asked_always() {
+async fn d_3_both_families_are_always_queried() {
     let server = FakeDnsServer::start().await.unwrap();
     server.set_addresses(
         HOST_NAME,
@@ -87,7 +87,7 @@ async fn d_3_both_families_are_asked_always() {
 }
 
 #[tokio::test]
-async fn d_1_names_are_asked_fully_qualified_and_nothing_else_is() {
+async fn d_1_only_fully_qualified_names_are_queried() {
     let server = FakeDnsServer::start().await.unwrap();
     let answer = lookup(&server, "a.b").await;
     assert!(matches!(answer, Err(DnsError::NotFound)));
@@ -161,10 +161,10 @@ async fn d_3_when_both_families_fail_the_reason_is_returned() {
 #[tokio::test]
 async fn d_10_a_truncated_answer_is_asked_for_again_over_tcp() {
     let server = FakeDnsServer::start().await.unwrap();
-    let many: Vec<_> = (0..=255)
+    let records: Vec<_> = (0..=255)
         .map(|last| address_record(HOST_NAME, IpAddr::from([93, 184, 215, last])))
         .collect();
-    server.set(HOST_NAME, RecordType::A, DnsReply::Truncated(many));
+    server.set(HOST_NAME, RecordType::A, DnsReply::Truncated(records));
     let answer = lookup(&server, HOST_NAME).await.unwrap();
     assert_eq!(answer.addresses.len(), 256, "D-4: all of them");
     assert!(
@@ -256,7 +256,7 @@ async fn d_8_aliases_are_followed_within_an_answer_and_by_further_questions() {
 }
 
 #[tokio::test]
-async fn d_8_a_refused_alias_is_never_asked_for() {
+async fn d_8_a_refused_alias_is_never_queried() {
     let server = FakeDnsServer::start().await.unwrap();
     for target in [
         "db.internal.",
@@ -333,7 +333,7 @@ async fn d_8_loops_and_long_chains_end() {
 }
 
 #[tokio::test]
-async fn d_3_an_alias_to_nothing_is_not_found() {
+async fn d_3_an_alias_to_a_missing_name_is_not_found() {
     let server = FakeDnsServer::start().await.unwrap();
     for kind in [RecordType::A, RecordType::AAAA] {
         server.set(

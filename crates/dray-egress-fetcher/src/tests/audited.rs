@@ -23,7 +23,7 @@ const FILE_URL: &str = "http://files.example.org/";
 /// A host whose service has another bus, peers and settings than usual.
 struct CustomHost {
     running: RunningHost,
-    _folder: tempfile::TempDir,
+    _directory: tempfile::TempDir,
 }
 
 async fn start_customised(
@@ -31,8 +31,8 @@ async fn start_customised(
     set: &[(&str, &str)],
     change: fn(ServiceContext) -> ServiceContext,
 ) -> CustomHost {
-    let folder = tempfile::tempdir().unwrap();
-    let mut settings = Settings::embedded(folder.path()).set("egress-fetcher.enabled", "true");
+    let directory = tempfile::tempdir().unwrap();
+    let mut settings = Settings::embedded(directory.path()).set("egress-fetcher.enabled", "true");
     for (key, value) in set {
         settings = settings.set(format!("egress-fetcher.{key}"), *value);
     }
@@ -46,7 +46,7 @@ async fn start_customised(
         .unwrap();
     CustomHost {
         running,
-        _folder: folder,
+        _directory: directory,
     }
 }
 
@@ -113,10 +113,10 @@ async fn section_18_otherwise_an_unpublished_fetch_is_counted_and_answered() {
 async fn section_19_an_open_breaker_is_in_the_metrics() {
     let fake_network = hello();
     fake_network.peer(PUBLIC_ADDRESS, 80, FakePeer::Refuses);
-    let folder = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir().unwrap();
     let network = fake_network.network();
     let (tell, handed_over) = std::sync::mpsc::channel();
-    let running = Host::new(Settings::embedded(folder.path()))
+    let running = Host::new(Settings::embedded(directory.path()))
         .with_start::<EgressFetcher, _, _>(move |config, cx| async move {
             let config = Config {
                 enabled: true,

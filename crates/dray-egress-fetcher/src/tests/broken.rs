@@ -168,7 +168,7 @@ async fn a_store_that_is_down_fails_the_fetch_and_not_the_service() {
         service,
         cx,
         s3,
-        directory: _folder,
+        directory: _directory,
     } = bare(&fake_network, false).await;
     s3.stop().await;
     let mut request = fetch_request("http://files.example.org/");

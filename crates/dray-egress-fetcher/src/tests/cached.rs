@@ -257,8 +257,8 @@ async fn the_time_of_a_slow_body_counts_against_the_lifetime_of_the_response() {
 
 #[tokio::test]
 async fn i_5_a_stored_response_bypasses_no_refusal() {
-    let folder = tempfile::tempdir().unwrap();
-    let policy = folder.path().join("policy.toml");
+    let directory = tempfile::tempdir().unwrap();
+    let policy = directory.path().join("policy.toml");
     let text = "default = \"allow\"\n[[role]]\nname = \"strict\"\napps = [\"strict\"]\n[[role.rule]]\nname = \"images\"\n\
                 outcome = \"allow\"\nhosts = [\"files.example.org\"]\nmedia_types = [\"image/*\"]\n[[role]]\n\
                 name = \"denied\"\napps = [\"denied\"]\n[[role.rule]]\nname = \"none\"\noutcome = \"deny\"\n\
@@ -356,7 +356,7 @@ async fn large_files_are_used_from_the_store_and_a_removed_one_is_fetched_again(
     let server = cached.serve(sized(70_000));
     assert_eq!(cached.fetch().await, outcome("claim of 70000", "miss"));
     assert_eq!(cached.fetch().await, outcome("claim of 70000", "hit"));
-    remove_contents(cached.service.folder());
+    remove_contents(cached.service.directory());
     assert_eq!(cached.fetch().await, outcome("claim of 70000", "miss"));
     assert_eq!(cached.fetch().await, outcome("claim of 70000", "hit"));
     assert_eq!(server.received_requests().len(), 2);
@@ -370,8 +370,8 @@ async fn large_files_are_used_from_the_store_and_a_removed_one_is_fetched_again(
 }
 
 /// Removes the finished objects of an embedded store.
-fn remove_contents(folder: &Path) {
-    for entry in std::fs::read_dir(folder).unwrap() {
+fn remove_contents(directory: &Path) {
+    for entry in std::fs::read_dir(directory).unwrap() {
         let path = entry.unwrap().path();
         match path.is_dir() {
             true if path.ends_with("cas") => std::fs::remove_dir_all(&path).unwrap(),

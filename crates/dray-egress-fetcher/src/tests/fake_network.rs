@@ -31,7 +31,7 @@ pub(crate) const OTHER_PUBLIC_ADDRESS: &str = "8.8.4.4";
 /// A public IPv6 address.
 pub(crate) const PUBLIC_V6: &str = "2606:4700::1111";
 
-/// What listens at an address.
+/// The server at an address.
 #[derive(Clone)]
 pub(crate) enum FakePeer {
     /// A plain HTTP server.

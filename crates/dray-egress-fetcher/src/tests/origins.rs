@@ -73,7 +73,7 @@ async fn a_stored_response_records_the_chain_of_the_fetch_that_used_it() {
     let server = fake_network.serve_with(PUBLIC_ADDRESS, |_| csv("1;2"));
     service.call(&fetch_request(FILE_URL)).await.unwrap();
     // The records expire before the stored response.
-    for record in records(service.folder()) {
+    for record in records(service.directory()) {
         std::fs::remove_file(record).unwrap();
     }
     let digest = Sha256Digest::of(b"1;2");
@@ -114,7 +114,7 @@ async fn a_refused_fetch_and_a_fetch_whose_record_cannot_be_written_leave_nothin
         ResponseScript::raw("HTTP/1.1 404 Not Found\r\nContent-Length: 3\r\n\r\n1;2"),
     );
     service.call(&fetch_request(FILE_URL)).await.unwrap_err();
-    assert_eq!(records(service.folder()), Vec::<PathBuf>::new());
+    assert_eq!(records(service.directory()), Vec::<PathBuf>::new());
 
     fake_network.serve(PUBLIC_ADDRESS, csv(vec![b'x'; 200_000]));
     service.call(&fetch_request(FILE_URL)).await.unwrap();
@@ -147,7 +147,7 @@ async fn a_small_file_that_is_only_returned_needs_no_store_by_default() {
 
 /// Puts a file in the place of the directory of records: the store cannot write any.
 fn break_records(service: &TestService) {
-    let record = records(service.folder()).remove(0);
+    let record = records(service.directory()).remove(0);
     let mut directories = record.ancestors();
     let bucket = directories.find(|path| path.ends_with("origin")).unwrap();
     std::fs::remove_dir_all(bucket).unwrap();
@@ -155,9 +155,9 @@ fn break_records(service: &TestService) {
 }
 
 /// Files of the records of origins in an embedded store.
-fn records(folder: &Path) -> Vec<PathBuf> {
+fn records(directory: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
-    for entry in std::fs::read_dir(folder).unwrap() {
+    for entry in std::fs::read_dir(directory).unwrap() {
         let path = entry.unwrap().path();
         if path.is_dir() {
             found.extend(records(&path));

@@ -232,7 +232,7 @@ async fn a_fetch_is_not_repeated_by_the_bus() {
 
 #[tokio::test]
 async fn section_20_an_invalid_configuration_stops_the_start() {
-    let folder = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir().unwrap();
     for (key, value) in [
         ("max_redirects", "11"),
         ("private_cidrs", r#"["8.8.8.0/24"]"#),
@@ -240,7 +240,7 @@ async fn section_20_an_invalid_configuration_stops_the_start() {
         ("ca_bundle", "/nonexistent/ca.pem"),
     ] {
         let settings =
-            Settings::embedded(folder.path()).set(format!("egress-fetcher.{key}"), value);
+            Settings::embedded(directory.path()).set(format!("egress-fetcher.{key}"), value);
         let network = hello().network();
         let started = Host::new(settings)
             .with_start::<EgressFetcher, _, _>(move |config, cx| {

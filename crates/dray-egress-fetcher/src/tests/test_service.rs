@@ -17,13 +17,13 @@ pub(crate) const TRACE_ID: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 pub(crate) struct TestService {
     pub(crate) running: RunningHost,
     pub(crate) audit: EventStream,
-    folder: tempfile::TempDir,
+    directory: tempfile::TempDir,
 }
 
 /// Starts the service. `set` are fields of its section, or whole paths of other sections.
 pub(crate) async fn start_service(fake_network: &FakeNetwork, set: &[(&str, &str)]) -> TestService {
-    let folder = tempfile::tempdir().unwrap();
-    let mut settings = Settings::embedded(folder.path()).set("egress-fetcher.enabled", "true");
+    let directory = tempfile::tempdir().unwrap();
+    let mut settings = Settings::embedded(directory.path()).set("egress-fetcher.enabled", "true");
     for (key, value) in set {
         let path = if key.contains('.') {
             (*key).to_owned()
@@ -45,7 +45,7 @@ pub(crate) async fn start_service(fake_network: &FakeNetwork, set: &[(&str, &str
     TestService {
         running,
         audit,
-        folder,
+        directory,
     }
 }
 
@@ -80,8 +80,8 @@ impl TestService {
     }
 
     /// The state directory of the host.
-    pub(crate) fn folder(&self) -> &std::path::Path {
-        self.folder.path()
+    pub(crate) fn directory(&self) -> &std::path::Path {
+        self.directory.path()
     }
 
     pub(crate) async fn event(&mut self) -> v1::EgressAudit {

@@ -1,8 +1,8 @@
 //! Counts the frames of HTTP/2 below its library (egress-security R-1, I-7).
 //!
 //! The library reads every frame that has arrived before its user gets the first one, and stores interim responses
-//! without a limit; many short frames cost time. So frames are counted by their nine-byte heads as bytes are read.
-//! Payloads are skipped.
+//! without a limit; many short frames cost time. Therefore this module counts frames while bytes are read, by their
+//! nine-byte heads. It skips payloads.
 
 use std::io;
 use std::pin::Pin;
@@ -20,7 +20,7 @@ const FRAME_HEAD_BYTES: usize = 9;
 const MAX_HEADER_BLOCKS: u32 = MAX_INTERIM_RESPONSES + 2;
 /// Most frames that carry no data: settings, pings, window updates, empty data frames and all others.
 const MAX_CONTROL_FRAMES: u64 = 1000;
-/// Bytes of data that allow one control frame more, for servers that measure a long transfer by pings.
+/// Bytes of data that permit one more control frame, for servers that measure a long transfer by pings.
 const DATA_BYTES_PER_CONTROL_FRAME: u64 = 16 * 1024;
 /// Type of a DATA frame (RFC 9113, section 6.1).
 const DATA_FRAME: u8 = 0;
@@ -148,8 +148,8 @@ impl FrameScanner {
             }
             _ => {
                 self.control_frames += 1;
-                let earned = self.data_bytes / DATA_BYTES_PER_CONTROL_FRAME;
-                if self.control_frames > MAX_CONTROL_FRAMES + earned {
+                let additional = self.data_bytes / DATA_BYTES_PER_CONTROL_FRAME;
+                if self.control_frames > MAX_CONTROL_FRAMES + additional {
                     return Err(WireError::TooManyControlFrames);
                 }
             }
@@ -170,12 +170,12 @@ mod tests {
         frame
     }
 
-    /// The result of all bytes in one read, which is the same as byte by byte.
+    /// Scans all bytes in one read, and checks that reading byte by byte gives the same result.
     fn scan(bytes: &[u8]) -> Result<(), WireError> {
         let whole = FrameScanner::default().scan(bytes);
         let mut scanner = FrameScanner::default();
-        let single = bytes.iter().try_for_each(|byte| scanner.scan(&[*byte]));
-        assert_eq!(whole, single);
+        let byte_by_byte = bytes.iter().try_for_each(|byte| scanner.scan(&[*byte]));
+        assert_eq!(whole, byte_by_byte);
         whole
     }
 
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn i_7_frames_without_data_are_bounded_and_data_earns_more_of_them() {
+    fn i_7_frames_without_data_are_bounded_in_proportion_to_data() {
         for (kind, payload) in [
             (0, 0),
             (2, 5),

@@ -23,7 +23,7 @@ pub enum ReadHandle {
 /// A call whose arguments were checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReadArguments {
-    /// How files are named.
+    /// The kind of handle that names a file.
     pub handle: ReadHandle,
     /// The names, in order, duplicates included.
     pub names: Vec<String>,

@@ -54,7 +54,7 @@ pub(super) struct LayoutTexts {
     pub(super) reach: &'static str,
     /// Heading of the skills.
     pub(super) skills: &'static str,
-    /// How skills are used.
+    /// Instructions for the use of skills.
     pub(super) skill_rules: &'static str,
     /// Heading of layout C for where files may be written.
     pub(super) boundary: &'static str,

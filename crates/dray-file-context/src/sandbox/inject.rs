@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
-use crate::context::SANDBOX_FOLDER;
+use crate::context::SANDBOX_DIRECTORY;
 use crate::limits;
 use crate::model::AgentInputFile;
 use crate::name::NameAllocator;
@@ -17,7 +17,7 @@ pub struct InjectionPlan {
     /// The files, each with its own path.
     pub files: Vec<FileInjection>,
     /// Directories to create first.
-    pub folders: Vec<String>,
+    pub directories: Vec<String>,
 }
 
 /// An instruction to write one file of the conversation into the sandbox.
@@ -71,7 +71,7 @@ impl InjectionPlan {
         let mut planned = Vec::new();
         for (index, file) in files.iter().enumerate() {
             let name = names.assign(&file.name, index, &file.id);
-            let sandbox_path = format!("{SANDBOX_FOLDER}/{name}");
+            let sandbox_path = format!("{SANDBOX_DIRECTORY}/{name}");
             // A given name is a plain segment, so this is the path that resolving would find.
             planned.push(FileInjection {
                 file: file.clone(),
@@ -82,7 +82,7 @@ impl InjectionPlan {
         }
         Self {
             files: planned,
-            folders: vec![format!("{root}/{SANDBOX_FOLDER}")],
+            directories: vec![format!("{root}/{SANDBOX_DIRECTORY}")],
         }
     }
 

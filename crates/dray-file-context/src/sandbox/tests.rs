@@ -159,7 +159,7 @@ fn r_4_files_of_a_turn_overwrite_neither_each_other_nor_older_ones() {
         ]
     );
     assert_eq!(plan.files[0].sandbox_path, "user_files/x-1.pdf");
-    assert_eq!(plan.folders, ["/workspace/user_files"]);
+    assert_eq!(plan.directories, ["/workspace/user_files"]);
 }
 
 #[test]
@@ -196,7 +196,7 @@ fn the_injection_plan_survives_json() {
 
 proptest! {
     #[test]
-    fn r_13_every_file_of_a_turn_gets_a_path_below_the_folder(names in prop::collection::vec(".{0,40}|(\\.\\./){1,3}.{0,4}", 0..6)) {
+    fn r_13_every_file_of_a_turn_gets_a_path_below_the_directory(names in prop::collection::vec(".{0,40}|(\\.\\./){1,3}.{0,4}", 0..6)) {
         let files: Vec<_> = names.iter().enumerate().map(|(at, name)| {
             entry(&at.to_string(), name, FileType::File, FileTurn::Current).file
         }).collect();

@@ -177,15 +177,15 @@ mod tests {
         clock: Clock,
         store: Store,
         downloads: AtomicU32,
-        _folder: tempfile::TempDir,
+        _directory: tempfile::TempDir,
         _s3: EmbeddedS3,
     }
 
     impl Replicas {
         async fn start() -> Self {
-            let folder = tempfile::tempdir().unwrap();
+            let directory = tempfile::tempdir().unwrap();
             let clock = Clock::manual(1_700_000_000_000);
-            let (s3, options) = EmbeddedS3::with_capacity(folder.path(), u64::MAX)
+            let (s3, options) = EmbeddedS3::with_capacity(directory.path(), u64::MAX)
                 .await
                 .unwrap();
             let store = Store::open(&options, clock.clone()).await.unwrap();
@@ -204,7 +204,7 @@ mod tests {
                 clock: clock.clone(),
                 downloads: AtomicU32::new(0),
                 store,
-                _folder: folder,
+                _directory: directory,
                 _s3: s3,
             }
         }

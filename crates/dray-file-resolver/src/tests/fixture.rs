@@ -35,7 +35,7 @@ pub(super) struct ResolverFixture {
     pub(super) store: Store,
     pub(super) egress: FakeEgress,
     pub(super) clock: Clock,
-    folder: TempDir,
+    directory: TempDir,
     running: RunningHost,
     s3: Option<EmbeddedS3>,
 }
@@ -71,14 +71,14 @@ impl ResolverFixture {
     }
 
     async fn build(core: DialCore, settings: &[(&str, &str)], capacity: u64) -> Self {
-        let folder = tempfile::tempdir().unwrap();
+        let directory = tempfile::tempdir().unwrap();
         let clock = Clock::system();
-        let place = folder.path().join("s3");
+        let place = directory.path().join("s3");
         let (s3, options) = EmbeddedS3::with_capacity(&place, capacity).await.unwrap();
         let store = Store::open(&options, clock.clone()).await.unwrap();
         let bus = test_bus::in_process(&clock).await;
         core.add_key("key", "b");
-        let mut all = Settings::embedded(folder.path())
+        let mut all = Settings::embedded(directory.path())
             .set("limits.free_disk_percent", "0")
             .bus(bus.clone())
             .store(store.clone());
@@ -92,7 +92,7 @@ impl ResolverFixture {
             bus,
             store,
             clock,
-            folder,
+            directory,
             running,
             s3: Some(s3),
         }
@@ -201,7 +201,7 @@ impl ResolverFixture {
     pub(super) async fn stored(&self) -> Vec<PathBuf> {
         self.store.settle().await;
         let mut files = Vec::new();
-        collect(&self.folder.path().join("s3"), &mut files);
+        collect(&self.directory.path().join("s3"), &mut files);
         files.retain(|path| {
             let path = path.to_string_lossy();
             path.contains("/cas/") || path.contains("/stage/")
@@ -221,8 +221,8 @@ impl ResolverFixture {
     }
 }
 
-fn collect(folder: &Path, files: &mut Vec<PathBuf>) {
-    for entry in std::fs::read_dir(folder).unwrap() {
+fn collect(directory: &Path, files: &mut Vec<PathBuf>) {
+    for entry in std::fs::read_dir(directory).unwrap() {
         let path = entry.unwrap().path();
         if path.is_dir() {
             collect(&path, files);

@@ -84,7 +84,7 @@ async fn a_conversion_that_is_no_longer_stored_is_made_again() {
 #[tokio::test]
 async fn files_of_the_workspace_are_read_by_path_and_others_refused() {
     let fixture = ReadingFixture::new().await;
-    let workspace = fixture.folder.path().join("workspace");
+    let workspace = fixture.directory.path().join("workspace");
     std::fs::write(workspace.join("a.csv"), TABLE_CSV).unwrap();
     let (reply, text) = output(&fixture, &of(Source::Path("a.csv".into()), "")).await;
     assert_eq!(reply.outcome, "inline");
@@ -109,7 +109,7 @@ async fn files_of_sandboxes_come_through_sandbox_transfer() {
     lock(&fixture.sandbox).insert("/work/out.csv".into(), Ok(claim));
     let denied = Fault::new(FaultCode::Denied, "The path is protected.").detail("denied");
     lock(&fixture.sandbox).insert("/etc/shadow".into(), Err(denied));
-    let down = Fault::new(FaultCode::Unavailable, "The sandbox does not answer.");
+    let down = Fault::new(FaultCode::Unavailable, "The sandbox does not respond.");
     lock(&fixture.sandbox).insert("/slow".into(), Err(down));
     let at = |path: &str| {
         of(

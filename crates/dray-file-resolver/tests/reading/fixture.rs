@@ -27,7 +27,7 @@ pub(crate) struct ReadingFixture {
     pub(crate) core: DialCore,
     pub(crate) bus: Bus,
     pub(crate) store: Store,
-    pub(crate) folder: TempDir,
+    pub(crate) directory: TempDir,
     /// Paths of the sandbox and their claims, or why not.
     pub(crate) sandbox: Shared<Result<Claim, Fault>>,
     /// Where puts of the sandbox really end; by default the requested one.
@@ -59,23 +59,23 @@ impl ReadingFixture {
     pub(crate) async fn with(settings: &[(&str, &str)]) -> Self {
         let core = DialCore::start().await.unwrap();
         core.add_key("key", "b");
-        let folder = tempfile::tempdir().unwrap();
+        let directory = tempfile::tempdir().unwrap();
         let clock = Clock::system();
-        let (s3, options) = EmbeddedS3::with_capacity(&folder.path().join("s3"), u64::MAX)
+        let (s3, options) = EmbeddedS3::with_capacity(&directory.path().join("s3"), u64::MAX)
             .await
             .unwrap();
         let store = Store::open(&options, clock.clone()).await.unwrap();
         let bus = test_bus::in_process(&clock).await;
-        let workspace = folder.path().join("workspace");
+        let workspace = directory.path().join("workspace");
         std::fs::create_dir(&workspace).unwrap();
-        let mut all = Settings::embedded(folder.path())
+        let mut all = Settings::embedded(directory.path())
             .set("limits.free_disk_percent", "0")
             .set("file-resolver.dial_url", core.url())
             .set(
                 "file-resolver.reading.roots",
                 format!("[\"{}\"]", workspace.display()),
             )
-            .set("file-resolver.reading.worker", counting(&folder))
+            .set("file-resolver.reading.worker", counting(&directory))
             .bus(bus.clone())
             .store(store.clone());
         for (key, value) in settings {
@@ -99,7 +99,7 @@ impl ReadingFixture {
             core,
             bus,
             store,
-            folder,
+            directory,
             sandbox,
             places,
             directories,
@@ -143,17 +143,17 @@ impl ReadingFixture {
         stored.await.unwrap()
     }
 
-    /// How many conversions ran.
+    /// Number of conversions that ran.
     pub(crate) fn conversions(&self) -> usize {
-        let log = std::fs::read_to_string(self.folder.path().join("conversions"));
+        let log = std::fs::read_to_string(self.directory.path().join("conversions"));
         log.map_or(0, |log| log.lines().count())
     }
 }
 
 /// The built service as a worker that counts.
-fn counting(folder: &TempDir) -> String {
-    let path = folder.path().join("worker");
-    let log = folder.path().join("conversions");
+fn counting(directory: &TempDir) -> String {
+    let path = directory.path().join("worker");
+    let log = directory.path().join("conversions");
     let service = env!("CARGO_BIN_EXE_dray-file-resolver");
     let script = format!(
         "#!/bin/sh\necho one >> '{}'\nexec '{service}' \"$@\"\n",

@@ -108,8 +108,8 @@ fn the_longest_pattern_decides_and_of_equal_ones_the_one_that_allows() {
         &[("/page", true), ("/other", false)],
     );
     check(
-        "allow: /folder\ndisallow: /folder",
-        &[("/folder/page", true)],
+        "allow: /directory\ndisallow: /directory",
+        &[("/directory/page", true)],
     );
     check("allow: /page\ndisallow: /*.htm", &[("/page.htm", false)]);
     check("allow: /page\ndisallow: /*.ph", &[("/page.php5", true)]);

@@ -20,7 +20,7 @@ const NO_POLICY: &str = "none";
 /// A request that was recorded.
 #[derive(Clone, Debug)]
 pub struct RecordedRequest<'a> {
-    /// Who sent the request.
+    /// The caller that sent the request.
     pub caller: Caller,
     /// The requested target.
     pub request: RequestView<'a>,
@@ -89,7 +89,7 @@ pub struct RequestRecord<'a> {
     pub is_intercepted: bool,
     /// Method; empty for tunnels and where it was not recorded.
     pub method: &'a str,
-    /// Who sent the request.
+    /// The caller that sent the request.
     pub caller: Caller,
     /// Time of the request in Unix milliseconds.
     pub time_ms: u64,

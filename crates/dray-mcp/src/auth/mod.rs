@@ -74,7 +74,7 @@ pub struct OAuthOptions {
     pub session_claim: String,
 }
 
-/// Which tokens the endpoint accepts.
+/// Rules for the tokens that the endpoint accepts.
 #[derive(Clone, Debug, Default)]
 pub struct AuthOptions {
     /// Static tokens.

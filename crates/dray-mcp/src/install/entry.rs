@@ -14,7 +14,7 @@ const GOOSE_TIMEOUT_SECONDS: u64 = 300;
 /// Longest name of an entry. Clients prepend it to the names of tools, which models accept up to 64 characters.
 const MAX_NAME_BYTES: usize = 32;
 
-/// How a client reaches the server.
+/// The way in which a client reaches the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ServerLaunch {
     /// The client starts a program and speaks with it over its standard streams.

@@ -88,7 +88,7 @@ fn package_json(published: &PublishedBundle, version: &str) -> Result<Value, Pac
     }))
 }
 
-/// The host by the registry's name for it.
+/// The registry's name of the repository host.
 fn repository_host(address: &str) -> Result<&'static str, PackageError> {
     let url = Url::parse(address)
         .ok()

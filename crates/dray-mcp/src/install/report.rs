@@ -40,7 +40,7 @@ pub struct InstallReport {
     pub path: PathBuf,
     /// The file behind symbolic links.
     pub target: PathBuf,
-    /// What happened, or would happen.
+    /// The change that was made, or would be made.
     pub change: FileChange,
     /// Whether anything was written.
     pub written: bool,

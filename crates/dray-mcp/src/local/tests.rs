@@ -6,26 +6,31 @@ use super::*;
 
 /// A root with a file, beside files that must stay out of reach.
 struct RootFixture {
-    folder: tempfile::TempDir,
+    directory: tempfile::TempDir,
     root: LocalRoot,
 }
 
 impl RootFixture {
     fn new() -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let inside = folder.path().join("data");
+        let directory = tempfile::tempdir().unwrap();
+        let inside = directory.path().join("data");
         std::fs::create_dir_all(inside.join("sub")).unwrap();
-        std::fs::create_dir_all(folder.path().join("data-old")).unwrap();
+        std::fs::create_dir_all(directory.path().join("data-old")).unwrap();
         std::fs::write(inside.join("a.txt"), "inside").unwrap();
         std::fs::write(inside.join("sub/b.txt"), "below").unwrap();
-        std::fs::write(folder.path().join("secret.txt"), "secret").unwrap();
-        std::fs::write(folder.path().join("data-old/secret.txt"), "secret").unwrap();
+        std::fs::write(directory.path().join("secret.txt"), "secret").unwrap();
+        std::fs::write(directory.path().join("data-old/secret.txt"), "secret").unwrap();
         let root = LocalRoot::open(&inside).unwrap();
-        Self { folder, root }
+        Self { directory, root }
     }
 
     fn absolute(&self, path: &str) -> String {
-        self.folder.path().join(path).to_str().unwrap().to_owned()
+        self.directory
+            .path()
+            .join(path)
+            .to_str()
+            .unwrap()
+            .to_owned()
     }
 
     fn read(&self, path: &str) -> Result<String, Fault> {
@@ -47,14 +52,14 @@ fn files_beneath_the_root_are_read_by_relative_and_absolute_paths() {
     ] {
         assert_eq!(fixture.read(path).unwrap(), "inside", "{path}");
     }
-    symlink("sub/b.txt", fixture.folder.path().join("data/link")).unwrap();
+    symlink("sub/b.txt", fixture.directory.path().join("data/link")).unwrap();
     assert_eq!(fixture.read("link").unwrap(), "below");
 }
 
 #[test]
 fn no_path_leads_out_of_the_root() {
     let fixture = RootFixture::new();
-    let data = fixture.folder.path().join("data");
+    let data = fixture.directory.path().join("data");
     let secret = fixture.absolute("secret.txt");
     symlink(&secret, data.join("absolute-link")).unwrap();
     symlink("../secret.txt", data.join("relative-link")).unwrap();
@@ -85,7 +90,7 @@ fn no_path_leads_out_of_the_root() {
         let fault = fixture.read(path).unwrap_err();
         assert_eq!(fault.detail, "outside_root", "{path}: {fault:?}");
         // The result does not depend on files outside, and contains no more of their paths than the caller wrote.
-        let written = path.contains(fixture.folder.path().to_str().unwrap());
+        let written = path.contains(fixture.directory.path().to_str().unwrap());
         assert!(written || !fault.message.contains("/tmp"), "{fault:?}");
         let listed = fixture.root.list(path, 0, 10).unwrap_err();
         assert_ne!(listed.detail, "", "{path}");
@@ -137,9 +142,9 @@ fn file_uris_are_names_below_the_root() {
 #[test]
 fn a_link_that_changes_between_two_looks_never_leads_out() {
     let fixture = RootFixture::new();
-    let data = fixture.folder.path().join("data");
-    std::fs::create_dir(fixture.folder.path().join("outside")).unwrap();
-    std::fs::write(fixture.folder.path().join("outside/b.txt"), "secret").unwrap();
+    let data = fixture.directory.path().join("data");
+    std::fs::create_dir(fixture.directory.path().join("outside")).unwrap();
+    std::fs::write(fixture.directory.path().join("outside/b.txt"), "secret").unwrap();
     let point_to = |target: &str| {
         let next = data.join("next");
         symlink(target, &next).unwrap();
@@ -166,7 +171,7 @@ fn a_link_that_changes_between_two_looks_never_leads_out() {
 #[test]
 fn directories_pipes_and_devices_are_not_read() {
     let fixture = RootFixture::new();
-    let pipe = fixture.folder.path().join("data/pipe");
+    let pipe = fixture.directory.path().join("data/pipe");
     rustix::fs::mknodat(CWD, &pipe, FileType::Fifo, Mode::from(0o600), 0).unwrap();
     for path in ["sub", ".", "pipe"] {
         assert_eq!(
@@ -180,8 +185,8 @@ fn directories_pipes_and_devices_are_not_read() {
 #[test]
 fn a_renamed_root_stays_the_directory_that_was_opened() {
     let fixture = RootFixture::new();
-    let data = fixture.folder.path().join("data");
-    std::fs::rename(&data, fixture.folder.path().join("moved")).unwrap();
+    let data = fixture.directory.path().join("data");
+    std::fs::rename(&data, fixture.directory.path().join("moved")).unwrap();
     std::fs::create_dir(&data).unwrap();
     std::fs::write(data.join("a.txt"), "another").unwrap();
     assert_eq!(fixture.read("a.txt").unwrap(), "inside");
@@ -190,7 +195,7 @@ fn a_renamed_root_stays_the_directory_that_was_opened() {
 #[test]
 fn a_listing_names_links_without_following_them() {
     let fixture = RootFixture::new();
-    symlink("/etc", fixture.folder.path().join("data/etc")).unwrap();
+    symlink("/etc", fixture.directory.path().join("data/etc")).unwrap();
     let page = fixture.root.list(".", 0, 10).unwrap();
     let names_and_kinds: Vec<_> = page
         .entries
@@ -210,7 +215,7 @@ fn a_listing_names_links_without_following_them() {
 #[test]
 fn a_page_of_a_large_directory_has_its_entries_and_says_where_the_listing_ends() {
     let fixture = RootFixture::new();
-    let large = fixture.folder.path().join("data/large");
+    let large = fixture.directory.path().join("data/large");
     std::fs::create_dir(&large).unwrap();
     let entries = MAX_ENTRIES + 1;
     for number in 0..entries {
@@ -236,7 +241,7 @@ fn a_page_of_a_large_directory_has_its_entries_and_says_where_the_listing_ends()
 #[test]
 fn a_new_file_appears_complete_and_replaces_nothing() {
     let fixture = RootFixture::new();
-    let data = fixture.folder.path().join("data");
+    let data = fixture.directory.path().join("data");
     let mut unfinished = fixture.root.create_file("sub/new.txt").unwrap();
     unfinished.write(b"half").unwrap();
     drop(unfinished);
@@ -260,8 +265,8 @@ fn a_new_file_appears_complete_and_replaces_nothing() {
 #[test]
 fn a_link_is_not_written_through() {
     let fixture = RootFixture::new();
-    let outside = fixture.folder.path().join("outside.txt");
-    symlink(&outside, fixture.folder.path().join("data/link")).unwrap();
+    let outside = fixture.directory.path().join("outside.txt");
+    symlink(&outside, fixture.directory.path().join("data/link")).unwrap();
     let mut file = fixture.root.create_file("link").unwrap();
     file.write(b"x").unwrap();
     assert_eq!(file.finish().unwrap_err().detail, "exists");

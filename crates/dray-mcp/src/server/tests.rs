@@ -28,7 +28,7 @@ mod listings;
 mod questions;
 mod transfer;
 
-/// How long anything here may take.
+/// Longest wait in these tests.
 const TEST_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A server over a bus without services, and a client of it.
@@ -36,7 +36,7 @@ struct ServerFixture<C: ClientHandler = ()> {
     bus: Bus,
     client: RunningService<RoleClient, C>,
     _serving: RunningService<RoleServer, McpServer>,
-    folder: tempfile::TempDir,
+    directory: tempfile::TempDir,
     _s3: EmbeddedS3,
 }
 
@@ -64,11 +64,11 @@ impl ServerFixture {
 
 impl<C: ClientHandler> ServerFixture<C> {
     async fn with_client(options: ServerOptions, handler: C) -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let (services, s3) = services_without_peers(&folder.path().join("s3")).await;
+        let directory = tempfile::tempdir().unwrap();
+        let (services, s3) = services_without_peers(&directory.path().join("s3")).await;
         let bus = services.bus.clone();
-        std::fs::create_dir(folder.path().join("data")).unwrap();
-        let root = LocalRoot::open(&folder.path().join("data")).unwrap();
+        std::fs::create_dir(directory.path().join("data")).unwrap();
+        let root = LocalRoot::open(&directory.path().join("data")).unwrap();
         let server = McpServer::new(services, Some(root), options);
         let (near, far) = tokio::io::duplex(64 * 1024);
         let (serving, client) = tokio::join!(server.serve(near), handler.serve(far));
@@ -76,7 +76,7 @@ impl<C: ClientHandler> ServerFixture<C> {
             bus,
             client: client.unwrap(),
             _serving: serving.unwrap(),
-            folder,
+            directory,
             _s3: s3,
         }
     }
@@ -115,9 +115,9 @@ fn text(result: &CallToolResult) -> String {
 
 #[tokio::test]
 async fn a_server_lists_its_tools_before_its_services_are_reached_and_calls_wait_for_them() {
-    let folder = tempfile::tempdir().unwrap();
-    let root = LocalRoot::open(folder.path()).unwrap();
-    std::fs::write(folder.path().join("a.txt"), "x").unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let root = LocalRoot::open(directory.path()).unwrap();
+    std::fs::write(directory.path().join("a.txt"), "x").unwrap();
     let (server, starter) = McpServer::starting(Some(root), ServerOptions::default());
     let (near, far) = tokio::io::duplex(64 * 1024);
     let (serving, client) = tokio::join!(server.serve(near), ().serve(far));
@@ -132,7 +132,7 @@ async fn a_server_lists_its_tools_before_its_services_are_reached_and_calls_wait
         ended = &mut call => panic!("{ended:?} before the services are reached"),
         listed = client.list_all_tools() => assert!(!listed.unwrap().is_empty()),
     }
-    let (services, _s3) = services_without_peers(&folder.path().join("s3")).await;
+    let (services, _s3) = services_without_peers(&directory.path().join("s3")).await;
     starter.ready(services, crate::FileLimits::default());
     let result = tokio::time::timeout(TEST_TIMEOUT, call).await;
     let result = result.unwrap().unwrap();
@@ -207,7 +207,7 @@ async fn a_failure_names_no_path_of_the_machine() {
         ..ServerOptions::default()
     };
     let fixture = Box::pin(ServerFixture::new(options)).await;
-    std::fs::write(fixture.folder.path().join("secret.txt"), "secret").unwrap();
+    std::fs::write(fixture.directory.path().join("secret.txt"), "secret").unwrap();
     for (tool, arguments) in [
         ("read", json!({"path": "../secret.txt"})),
         ("read", json!({"path": "missing.txt"})),
@@ -219,7 +219,7 @@ async fn a_failure_names_no_path_of_the_machine() {
         let result = fixture.call(tool, arguments).await;
         let result_text = serde_json::to_string(&result).unwrap();
         assert_eq!(result.is_error, Some(true), "{tool}: {result_text}");
-        let host_path = fixture.folder.path().to_str().unwrap();
+        let host_path = fixture.directory.path().to_str().unwrap();
         assert!(!result_text.contains(host_path), "{tool}: {result_text}");
         assert!(!result_text.contains("secret\""), "{tool}: {result_text}");
     }
@@ -236,7 +236,7 @@ async fn a_stored_file_is_copied_by_its_handle() {
         ..ServerOptions::default()
     };
     let fixture = Box::pin(ServerFixture::new(options)).await;
-    let data = fixture.folder.path().join("data");
+    let data = fixture.directory.path().join("data");
     std::fs::write(data.join("a.txt"), "hello").unwrap();
     let stored = fixture.call("get", json!({"from": "a.txt"})).await;
     let value = stored.structured_content.unwrap();
@@ -254,12 +254,16 @@ async fn a_stored_file_is_copied_by_its_handle() {
 #[tokio::test]
 async fn a_local_file_above_the_limit_is_refused_before_it_is_stored() {
     let fixture = Box::pin(ServerFixture::new(ServerOptions::default())).await;
-    let before = stored_bytes(fixture.folder.path());
-    let large = std::fs::File::create(fixture.folder.path().join("data/large.txt")).unwrap();
+    let before = stored_bytes(fixture.directory.path());
+    let large = std::fs::File::create(fixture.directory.path().join("data/large.txt")).unwrap();
     // Sparse: it takes no space until it is copied.
     large.set_len((25 << 20) + 1).unwrap();
     let refused = fixture.call("read", json!({"path": "large.txt"})).await;
-    assert_eq!(stored_bytes(fixture.folder.path()), before, "it was stored");
+    assert_eq!(
+        stored_bytes(fixture.directory.path()),
+        before,
+        "it was stored"
+    );
     assert_eq!(refused.is_error, Some(true));
     let meta = serde_json::to_value(&refused.meta).unwrap();
     assert_eq!(meta["drayage/fault"]["code"], "too_large", "{meta}");
@@ -327,8 +331,8 @@ async fn a_session_subscribes_to_a_bounded_number_of_resources_and_is_notified_o
 }
 
 /// Bytes in all files of the embedded store.
-fn stored_bytes(folder: &std::path::Path) -> u64 {
-    let mut open = vec![folder.join("s3")];
+fn stored_bytes(directory: &std::path::Path) -> u64 {
+    let mut open = vec![directory.join("s3")];
     let mut sum = 0;
     while let Some(directory) = open.pop() {
         for entry in std::fs::read_dir(directory).unwrap() {
@@ -346,7 +350,7 @@ fn stored_bytes(folder: &std::path::Path) -> u64 {
 #[tokio::test]
 async fn a_read_waits_while_the_service_is_busy() {
     let fixture = ServerFixture::new(ServerOptions::default()).await;
-    std::fs::write(fixture.folder.path().join("data/a.txt"), "x").unwrap();
+    std::fs::write(fixture.directory.path().join("data/a.txt"), "x").unwrap();
     let subject = call_subject::<v1::ReadAttachmentRequest>();
     let mut reads = fixture
         .bus
@@ -405,7 +409,7 @@ async fn a_listing_of_long_names_stays_within_the_limit_and_names_the_next_part(
         .map(|number| format!("{number:03}{}", "n".repeat(240)))
         .collect();
     for name in &names {
-        std::fs::write(fixture.folder.path().join("data").join(name), "").unwrap();
+        std::fs::write(fixture.directory.path().join("data").join(name), "").unwrap();
     }
     let mut listed = Vec::new();
     let mut arguments = json!({"limit": 300});

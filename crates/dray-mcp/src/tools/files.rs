@@ -93,11 +93,9 @@ impl ToolCall<'_> {
             limit: limit.saturating_add(1),
             offset,
         };
-        let mut reply = self.access.client.call(SHORT_TIMEOUT, &request).await?;
-        if let Some(whole) = reply.request_without_offset(&request) {
-            reply = self.access.client.call(SHORT_TIMEOUT, &whole).await?;
-            reply = reply.from_offset(offset);
-        }
+        let client = &self.access.client;
+        let call = |request| async move { client.call(SHORT_TIMEOUT, &request).await };
+        let reply = request.list_from_offset(call).await?;
         let entries = reply.entries.iter().map(|entry| {
             let path = String::from_utf8_lossy(&entry.path);
             json!({

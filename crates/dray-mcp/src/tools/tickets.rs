@@ -20,7 +20,7 @@ use crate::progress::ProgressReporter;
 /// Most bytes of an upload unless the caller sets a limit.
 pub(crate) const DEFAULT_UPLOAD_BYTES: u64 = 100 << 20;
 
-/// What the tool `upload_ticket` takes.
+/// The arguments of the tool `upload_ticket`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct UploadTicketArguments {
@@ -40,7 +40,7 @@ pub(crate) struct UploadTicketArguments {
     pub(crate) expires_seconds: Option<u64>,
 }
 
-/// What the tool `download_ticket` takes.
+/// The arguments of the tool `download_ticket`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct DownloadTicketArguments {

@@ -39,7 +39,7 @@ pub(crate) struct TransferRecord {
     pub(crate) end: Option<TransferEnd>,
 }
 
-/// How a transfer ended.
+/// The end of a transfer.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(tag = "kind", content = "result", rename_all = "snake_case")]
 pub(crate) enum TransferEnd {

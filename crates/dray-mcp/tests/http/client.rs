@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-/// How long any response may take.
+/// Longest wait for a response.
 const TEST_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A response as it was on the wire.

@@ -18,7 +18,7 @@ use crate::client::{RawResponse, call_with};
 use crate::fixture::HttpFixture;
 use crate::issuer::{JWKS_URL, seconds_from_now};
 
-/// How long any event may take.
+/// Longest wait for an event.
 const TEST_TIMEOUT: Duration = Duration::from_secs(30);
 
 #[derive(Default)]

@@ -27,7 +27,7 @@ pub(crate) struct HttpFixture {
     pub(crate) bus: Bus,
     pub(crate) address: SocketAddr,
     clock: Clock,
-    pub(crate) folder: tempfile::TempDir,
+    pub(crate) directory: tempfile::TempDir,
     _tasks: JoinSet<()>,
     _s3: EmbeddedS3,
 }
@@ -43,11 +43,13 @@ impl HttpFixture {
 
     /// Tools with effects are on.
     pub(crate) async fn with(keys: KeyLocation, options: ServerOptions) -> Self {
-        let folder = tempfile::tempdir().unwrap();
+        let directory = tempfile::tempdir().unwrap();
         // Apart from the clock of tokens and of the bus, so that a test can let the cache of keys grow old. An hour
         // ahead, so that no deadline passes while a test runs.
         let clock = Clock::manual(Clock::system().now_ms() + 3_600_000);
-        let (s3, store) = EmbeddedS3::start(&folder.path().join("s3")).await.unwrap();
+        let (s3, store) = EmbeddedS3::start(&directory.path().join("s3"))
+            .await
+            .unwrap();
         let client = ServiceClient {
             bus: test_bus::without_streams(&Clock::system()),
             store: Store::open(&store, clock.clone()).await.unwrap(),
@@ -57,7 +59,7 @@ impl HttpFixture {
         };
         let (issuer, mut tasks) = (FakeIssuer::new(), JoinSet::new());
         issuer.serve(&client.bus, &mut tasks).await;
-        let data = folder.path().join("data");
+        let data = directory.path().join("data");
         std::fs::create_dir(&data).unwrap();
         std::fs::write(data.join("a.txt"), "hello").unwrap();
         let options = ServerOptions {
@@ -88,7 +90,7 @@ impl HttpFixture {
             bus,
             address,
             clock,
-            folder,
+            directory,
             _tasks: tasks,
             _s3: s3,
         }

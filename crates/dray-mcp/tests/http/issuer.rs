@@ -15,7 +15,7 @@ use tokio::task::JoinSet;
 pub(crate) const ISSUER_URL: &str = "https://login.example.org/";
 /// The audience of its tokens for the server under test.
 pub(crate) const RESOURCE_URL: &str = "https://files.example.org/mcp";
-/// Where its keys are.
+/// URL of its keys.
 pub(crate) const JWKS_URL: &str = "https://login.example.org/keys";
 
 /// How the server responds to a request for its keys.
@@ -33,7 +33,7 @@ pub(crate) enum KeysAnswer {
     Stall,
 }
 
-/// How fetches of other URLs end.
+/// The outcome of a fetch of another URL.
 type OtherFetch = dyn Fn(&v1::FetchRequest) -> Result<v1::FetchReply, Fault> + Send + Sync;
 
 struct IssuerState {
@@ -121,7 +121,7 @@ impl FakeIssuer {
         self.state.lock().unwrap().answer = answer;
     }
 
-    /// How often the keys were fetched.
+    /// Number of fetches of the keys.
     pub(crate) fn requests(&self) -> u32 {
         self.state.lock().unwrap().requests
     }

@@ -196,7 +196,7 @@ async fn the_challenge_names_the_missing_scope_and_the_scopes_of_the_token() {
         );
         assert!(challenge.contains("resource_metadata="), "{challenge}");
     }
-    assert!(!fixture.folder.path().join("data/b.txt").exists());
+    assert!(!fixture.directory.path().join("data/b.txt").exists());
     // The same in the session of an earlier version, and with scopes as a list.
     let none = fixture
         .issuer
@@ -329,8 +329,8 @@ async fn no_caller_is_admitted_while_the_keys_were_never_available() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn keys_of_a_file_are_read_again_when_it_changes() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("keys.json");
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("keys.json");
     let fixture = Box::pin(HttpFixture::with_keys(KeyLocation::File(path.clone()))).await;
     let issuer = &fixture.issuer;
     assert_eq!(fixture.list(&issuer.token(&json!({}))).await.status, 503);

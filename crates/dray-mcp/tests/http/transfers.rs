@@ -14,7 +14,7 @@ use crate::client::call_with;
 use crate::fixture::HttpFixture;
 use crate::issuer::{JWKS_URL, seconds_from_now};
 
-/// How long any event may take.
+/// Longest wait for an event.
 const TEST_TIMEOUT: Duration = Duration::from_secs(30);
 /// Longer than a call waits before it becomes a task.
 const BEYOND_TASK: Duration = Duration::from_secs(3);
@@ -180,7 +180,7 @@ async fn a_transfer_of_a_dead_server_is_continued_by_the_one_that_is_asked() {
     let fixture = TransferFixture::new().await;
     let copy = |name: &str| json!({"from": "a.txt", "to": name});
     // The dead server had written the first file, and another program the second one.
-    let data = fixture.http.folder.path().join("data");
+    let data = fixture.http.directory.path().join("data");
     std::fs::write(data.join("written.txt"), "hello").unwrap();
     std::fs::write(data.join("taken.txt"), "other").unwrap();
     for (name, fails) in [

@@ -40,7 +40,7 @@ const NOT_TAKEN_DETAIL: &str = "no_tool_questions";
 /// Recorded for a question whose turn does not want the answer any more.
 const WITHDRAWN: &str = "The turn went on without the call.";
 
-/// Whose question an id is.
+/// The owner of the question with an id.
 #[derive(Debug, Serialize, Deserialize)]
 struct ChatQuestionRecord {
     principal: String,
@@ -49,7 +49,7 @@ struct ChatQuestionRecord {
 /// A call as people of a chat see it.
 #[derive(Clone, Debug)]
 pub(crate) struct ShownCall {
-    /// What is asked.
+    /// The text of the question.
     pub(crate) text: String,
     /// The arguments, or what the tool asks.
     pub(crate) detail: String,
@@ -60,7 +60,7 @@ pub(crate) struct ShownCall {
 pub(crate) struct ChatOption {
     /// Text of the button.
     pub(crate) label: String,
-    /// What the tool gets.
+    /// The answer for the tool.
     pub(crate) answer: UserAnswer,
 }
 

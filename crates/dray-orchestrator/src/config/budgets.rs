@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Config;
 
-/// What callers may use.
+/// Limits of tokens and cost, and the prices of tokens.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Budgets {
@@ -36,7 +36,7 @@ impl Budgets {
 }
 
 impl Config {
-    /// What is wrong with the budgets.
+    /// The problems of the budgets.
     pub(super) fn budget_problems(&self) -> Vec<ConfigProblem> {
         let budgets = &self.budgets;
         let mut problems = Vec::new();

@@ -12,7 +12,7 @@ use super::{Config, McpServer};
 use crate::http::SurfaceOptions;
 
 impl Config {
-    /// How manifests are read.
+    /// The settings for reading manifests.
     pub fn manifest_settings(&self) -> ManifestSettings {
         ManifestSettings {
             preview: self.preview,
@@ -58,7 +58,7 @@ impl Config {
             .then(|| usize::try_from(self.log_payloads_max_length).unwrap_or(usize::MAX))
     }
 
-    /// How long a model may take.
+    /// The timeouts of calls to models.
     pub(crate) fn chat_limits(&self) -> HttpTimeouts {
         HttpTimeouts {
             connect: self.connect_timeout.as_duration(),

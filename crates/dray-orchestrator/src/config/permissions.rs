@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 /// Stands for every name in a list of names.
 pub const ANY_NAME: &str = "*";
 
-/// What callers may use.
+/// Agents, tools and models that callers may use.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Permissions {

@@ -87,7 +87,7 @@ impl ToolAccess {
 }
 
 impl Config {
-    /// What is wrong with the entries.
+    /// The problems of the entries.
     pub(super) fn tool_access_problems(&self) -> Vec<ConfigProblem> {
         let mut problems = Vec::new();
         for (number, access) in self.tool_access.iter().enumerate() {

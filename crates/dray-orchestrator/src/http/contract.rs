@@ -140,7 +140,7 @@ pub(crate) const APPROVAL_TOOL: &str = "request_approval";
 /// Name of the function that a client declares to get questions of tools as calls. The model never sees it.
 pub(crate) const INPUT_TOOL: &str = "request_input";
 
-/// How a client gets questions.
+/// The form in which a client gets questions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ApprovalForm {
     /// As text of the answer, which the next message of the user answers.

@@ -19,7 +19,7 @@ const MAX_EVENTS_PER_WRITE: usize = 64;
 /// A comment of an event stream (WHATWG HTML 9.2.6): clients pass over it, and proxies keep the connection.
 pub(super) const KEEP_ALIVE_LINE: &[u8] = b": keep-alive\n\n";
 
-/// How a response is written.
+/// Options for writing a response.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ReplyOptions {
     /// Whether the client speaks `OpenAI`'s API and not DIAL's.

@@ -1,9 +1,8 @@
-//! Headers of responses: the request's id in all, and in those of the plain endpoints the headers that let pages of
-//! configured origins read them (CORS, <https://fetch.spec.whatwg.org/#http-cors-protocol>).
+//! Headers of responses: the id of the request, and on the plain endpoints the headers of CORS
+//! (<https://fetch.spec.whatwg.org/#http-cors-protocol>), which let pages of configured origins read a response.
 //!
-//! Only origins that the operator lists are named, each exactly. Cookies are never allowed: callers send a bearer
-//! token. This project has its own code for that, because it must agree with the rule for pages of other origins in
-//! `credentials`.
+//! An origin is allowed only if it equals one in the operator's list. Cookies are never allowed: callers send a bearer
+//! token. A general CORS layer is not used, because `credentials` refuses requests of other origins by the same list.
 
 use std::sync::Arc;
 
@@ -22,7 +21,7 @@ const PREFLIGHT_SECONDS: HeaderValue = HeaderValue::from_static("600");
 const ALLOWED_METHODS: HeaderValue = HeaderValue::from_static("GET, POST, DELETE");
 /// Headers that a page may read in addition to the safelisted ones.
 const EXPOSED_HEADERS: HeaderValue = HeaderValue::from_static("x-request-id, retry-after");
-/// Most bytes of a list of headers that a preflight asks for.
+/// Most bytes of the list of headers in a preflight.
 const MAX_REQUESTED_HEADERS_BYTES: usize = 4096;
 
 /// The id of a request, for its log lines.
@@ -35,7 +34,7 @@ impl RequestId {
     }
 }
 
-/// Gives a request an id, which its response has too.
+/// Adds an id to a request, and the same id to its response.
 pub(super) async fn add_request_id(mut request: Request, next: Next) -> Response {
     let id = RequestId::random();
     request.extensions_mut().insert(id.clone());
@@ -46,7 +45,7 @@ pub(super) async fn add_request_id(mut request: Request, next: Next) -> Response
     response
 }
 
-/// Adds the headers of CORS, and answers preflights of configured origins.
+/// Adds the headers of CORS, and responds to preflights of configured origins.
 pub(super) async fn add_plain_headers(
     State(surface): State<Arc<HttpSurface>>,
     request: Request,
@@ -86,8 +85,8 @@ fn is_preflight(request: &Request) -> bool {
     request.method() == Method::OPTIONS && request.headers().contains_key(requested_method)
 }
 
-/// The response to a preflight: the headers that it asks for are allowed, since clients have many of their own and none
-/// of them gives more rights than the key.
+/// The response to a preflight. It allows all headers that the preflight lists: clients add headers that this service
+/// does not know, and no header gives more rights than the key.
 fn preflight_response(request: &HeaderMap) -> Response {
     let mut response = StatusCode::NO_CONTENT.into_response();
     let headers = response.headers_mut();

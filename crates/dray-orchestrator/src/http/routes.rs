@@ -1,4 +1,4 @@
-//! The routes, and what they share.
+//! The routes of the HTTP interface, and the state that their handlers share.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -103,7 +103,7 @@ impl std::fmt::Debug for HttpSurface {
     }
 }
 
-/// Which API a chat request uses.
+/// The API of a chat request.
 enum ApiStyle {
     /// DIAL's and Azure's: the deployment is in the path.
     Dial(String),
@@ -151,7 +151,7 @@ impl HttpSurface {
             .route("/v1/models", get(models::list_models))
             .route("/v1/models/{name}", get(models::get_model))
             .merge(client_state_routes())
-            // Before the layer, which would otherwise answer preflights instead.
+            // Set before the layer, so that the layer handles preflights, which would otherwise get 405.
             .method_not_allowed_fallback(method_not_allowed)
             .layer(headers);
         Router::new()
@@ -176,7 +176,7 @@ impl HttpSurface {
         // Keys are checked before the body is read, so that callers without one cost no memory.
         let credentials = self.credentials(&style, &headers)?;
         let header_manifest = credentials::manifest_source(&headers)?;
-        let permit = self.turn().await?;
+        let permit = self.chat_permit().await?;
         // After the permit: the number of concurrent checks at DIAL Core is limited as well.
         let (caller, identity) = self.verified(credentials).await?;
         let options = &self.options;
@@ -200,7 +200,7 @@ impl HttpSurface {
             (None, Some(model)) if !self.offers(&identity, model) => {
                 return Err(models::unknown_model_failure(model));
             }
-            // The file was found just now; each look at the directory is a call of the system.
+            // Not `local_manifest_source`, which would look for the file a second time: each look is a system call.
             (None, Some(model)) => ManifestSource::Named(model.clone()),
             (None, None) => self.local_manifest_source(&deployment),
         };
@@ -220,7 +220,7 @@ impl HttpSurface {
             is_dial: model.is_none(),
             request_id,
         };
-        // The permit is held until the answer ends, the time of streaming included.
+        // The permit is held until the whole answer is streamed.
         let run = AnswerRun::begin(Arc::clone(&self.agent), checked, permit);
         let writer = self.chunk_writer(model);
         if streams {
@@ -253,7 +253,7 @@ impl HttpSurface {
         self.clock.now_ms() / 1000
     }
 
-    /// The writer of one answer; of a plain request with its model.
+    /// The writer of the chunks of one answer. `model` is the model of a plain request.
     fn chunk_writer(&self, model: Option<String>) -> ChunkWriter {
         let created = self.now_seconds();
         match model {
@@ -284,9 +284,9 @@ impl HttpSurface {
     }
 
     /// Waits for a permit to run a chat. Bodies are read after it, so a waiting request holds only its connection.
-    pub(super) async fn turn(&self) -> Result<OwnedSemaphorePermit, RequestFailure> {
-        let turn = Arc::clone(&self.chats).acquire_owned();
-        match tokio::time::timeout(self.options.chat_wait, turn).await {
+    pub(super) async fn chat_permit(&self) -> Result<OwnedSemaphorePermit, RequestFailure> {
+        let chat_permit = Arc::clone(&self.chats).acquire_owned();
+        match tokio::time::timeout(self.options.chat_wait, chat_permit).await {
             Ok(Ok(permit)) => Ok(permit),
             // The semaphore is never closed, so only the timeout leads here.
             _ => Err(RequestFailure::new(503, "Too many concurrent chats")

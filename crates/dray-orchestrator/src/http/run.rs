@@ -25,7 +25,7 @@ pub(super) struct AnswerRun {
     _permit: OwnedSemaphorePermit,
 }
 
-/// What [`AnswerRun::next`] returns.
+/// The result of [`AnswerRun::next`].
 #[derive(Debug)]
 pub(super) enum NextEvent {
     /// Something for the client.

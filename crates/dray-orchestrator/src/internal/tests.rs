@@ -24,7 +24,7 @@ use super::*;
 struct FakeServices {
     asked: Mutex<Vec<String>>,
     /// Where copies go.
-    folder: &'static str,
+    directory: &'static str,
 }
 
 #[async_trait]
@@ -51,7 +51,7 @@ impl FileStorage for FakeServices {
             name => Ok(Attachment {
                 kind: Some("image/png".to_owned()),
                 title: Some(name.to_owned()),
-                url: Some(format!("{}{name}", self.folder)),
+                url: Some(format!("{}{name}", self.directory)),
                 ..Attachment::default()
             }),
         }
@@ -91,7 +91,7 @@ impl InternalFixture {
             lazy: None,
             clock: Clock::manual(1_767_323_045_678),
             storage: Arc::new(FakeServices {
-                folder: "files/B/copies/",
+                directory: "files/B/copies/",
                 ..FakeServices::default()
             }),
         }
@@ -360,7 +360,7 @@ async fn what_is_not_given_is_refused_in_known_words() {
 async fn a_copy_that_dial_does_not_store_is_not_offered_to_the_model() {
     let mut fixture = InternalFixture::lazy();
     fixture.storage = Arc::new(FakeServices {
-        folder: "https://store.example/",
+        directory: "https://store.example/",
         ..FakeServices::default()
     });
     assert_eq!(

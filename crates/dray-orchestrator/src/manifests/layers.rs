@@ -32,7 +32,7 @@ pub enum LayerError {
     Entry {
         /// The directory of the layer, as configured.
         path: PathBuf,
-        /// Which entry, and why.
+        /// The entry, and the reason.
         #[source]
         source: LayerFileError,
     },
@@ -43,18 +43,18 @@ pub enum LayerError {
 /// # Errors
 ///
 /// [`LayerError`] for a directory that does not exist and for an entry that cannot be read.
-pub fn read_layers(mut layers: LayerSet, folders: &[PathBuf]) -> Result<LayerSet, LayerError> {
-    for folder in folders {
+pub fn read_layers(mut layers: LayerSet, directories: &[PathBuf]) -> Result<LayerSet, LayerError> {
+    for directory in directories {
         // A layer may be empty, but its directory must exist.
-        child_names(folder)?;
+        child_names(directory)?;
         let mut entries = 0_u32;
         for kind in LAYER_DIRECTORIES {
-            let kind_directory = folder.join(kind);
+            let kind_directory = directory.join(kind);
             if kind_directory.is_dir() {
-                entries += read_kind(&mut layers, folder, kind, &kind_directory)?;
+                entries += read_kind(&mut layers, directory, kind, &kind_directory)?;
             }
         }
-        tracing::info!(layer = %folder.display(), entries, "a layer of templates is read");
+        tracing::info!(layer = %directory.display(), entries, "a layer of templates is read");
     }
     Ok(layers)
 }
@@ -96,17 +96,17 @@ fn read_kind(
 }
 
 /// Names in a directory, sorted: which of two entries wins must not depend on the file system.
-fn child_names(folder: &Path) -> Result<Vec<String>, LayerError> {
+fn child_names(directory: &Path) -> Result<Vec<String>, LayerError> {
     let read = || -> io::Result<Vec<String>> {
         let mut names = Vec::new();
-        for entry in fs::read_dir(folder)? {
+        for entry in fs::read_dir(directory)? {
             names.extend(entry?.file_name().into_string().ok());
         }
         names.sort_unstable();
         Ok(names)
     };
     read().map_err(|source| LayerError::Io {
-        path: folder.to_owned(),
+        path: directory.to_owned(),
         source,
     })
 }

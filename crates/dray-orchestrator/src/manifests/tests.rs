@@ -10,19 +10,19 @@ use super::*;
 const VALID_MANIFEST: &str =
     r#"{"orchestrator": {"deployment": {"deployment_id": "m"}}, "contexts": [], "tool_sets": []}"#;
 
-fn folder(files: &[(&str, &str)]) -> tempfile::TempDir {
-    let folder = tempfile::tempdir().unwrap();
+fn directory(files: &[(&str, &str)]) -> tempfile::TempDir {
+    let directory = tempfile::tempdir().unwrap();
     for (path, content) in files {
-        let path = folder.path().join(path);
+        let path = directory.path().join(path);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(path, content).unwrap();
     }
-    folder
+    directory
 }
 
-fn open(folder: &tempfile::TempDir) -> ManifestDirectory {
+fn open(directory: &tempfile::TempDir) -> ManifestDirectory {
     let reader = Arc::new(ManifestReader::new(ManifestSettings::default()));
-    ManifestDirectory::open(Some(folder.path().to_owned()), reader).unwrap()
+    ManifestDirectory::open(Some(directory.path().to_owned()), reader).unwrap()
 }
 
 fn names(manifests: &ManifestDirectory) -> Vec<String> {
@@ -35,14 +35,14 @@ fn names(manifests: &ManifestDirectory) -> Vec<String> {
 
 #[test]
 fn bad_manifests_are_reported_and_the_others_stay() {
-    let folder = folder(&[
+    let directory = directory(&[
         ("good.json", VALID_MANIFEST),
         ("broken.json", "{"),
         ("wrong.json", r#"{"contexts": []}"#),
         ("notes.txt", "x"),
         ("deep/inner.json", VALID_MANIFEST),
     ]);
-    let manifests = open(&folder);
+    let manifests = open(&directory);
     assert_eq!(names(&manifests), ["good"]);
     assert!(manifests.get("good").unwrap().is_some());
     let broken = manifests.get("broken").unwrap_err();
@@ -62,11 +62,11 @@ fn bad_manifests_are_reported_and_the_others_stay() {
 #[test]
 fn a_byte_order_mark_is_skipped_and_a_fault_of_json_is_named() {
     let marked = format!("\u{feff}{VALID_MANIFEST}");
-    let folder = folder(&[
+    let directory = directory(&[
         ("marked.json", &marked),
         ("comma.json", "{\"contexts\": [],\n}"),
     ]);
-    let manifests = open(&folder);
+    let manifests = open(&directory);
     assert!(manifests.get("marked").unwrap().is_some());
     let comma = manifests.get("comma").unwrap_err();
     assert_eq!(
@@ -77,29 +77,29 @@ fn a_byte_order_mark_is_skipped_and_a_fault_of_json_is_named() {
 
 #[test]
 fn a_changed_file_is_used_from_the_next_request_on() {
-    let folder = folder(&[("a.json", VALID_MANIFEST)]);
-    let manifests = open(&folder);
+    let directory = directory(&[("a.json", VALID_MANIFEST)]);
+    let manifests = open(&directory);
     let first = manifests.get("a").unwrap().unwrap();
     assert!(Arc::ptr_eq(&first, &manifests.get("a").unwrap().unwrap()));
     let changed = VALID_MANIFEST.replace("\"m\"", "\"longer\"");
-    fs::write(folder.path().join("a.json"), changed).unwrap();
+    fs::write(directory.path().join("a.json"), changed).unwrap();
     let second = manifests.get("a").unwrap().unwrap();
     assert_eq!(second.orchestrator.deployment.deployment_id, "longer");
-    fs::write(folder.path().join("b.json"), VALID_MANIFEST).unwrap();
-    fs::remove_file(folder.path().join("a.json")).unwrap();
+    fs::write(directory.path().join("b.json"), VALID_MANIFEST).unwrap();
+    fs::remove_file(directory.path().join("a.json")).unwrap();
     assert_eq!(names(&manifests), ["b"]);
     assert!(manifests.get("a").unwrap().is_none());
 }
 
 #[test]
-fn names_do_not_leave_the_folder() {
-    let folder = folder(&[
+fn names_cannot_leave_the_directory() {
+    let directory = directory(&[
         ("inner/a.json", VALID_MANIFEST),
         ("x.json", VALID_MANIFEST),
         (".hidden.json", VALID_MANIFEST),
     ]);
     let reader = Arc::new(ManifestReader::new(ManifestSettings::default()));
-    let manifests = ManifestDirectory::open(Some(folder.path().join("inner")), reader).unwrap();
+    let manifests = ManifestDirectory::open(Some(directory.path().join("inner")), reader).unwrap();
     let long = "a".repeat(300);
     for name in [
         "../x",
@@ -117,10 +117,10 @@ fn names_do_not_leave_the_folder() {
 
 #[test]
 fn a_huge_manifest_is_refused_and_not_read() {
-    let folder = folder(&[("a.json", "")]);
-    let file = fs::File::create(folder.path().join("a.json")).unwrap();
+    let directory = directory(&[("a.json", "")]);
+    let file = fs::File::create(directory.path().join("a.json")).unwrap();
     file.set_len(MAX_MANIFEST_BYTES + 10).unwrap();
-    let refused = open(&folder).get("a").unwrap_err();
+    let refused = open(&directory).get("a").unwrap_err();
     assert_eq!(
         refused.message,
         "The manifest 'a' is refused: it is too large"
@@ -128,10 +128,10 @@ fn a_huge_manifest_is_refused_and_not_read() {
 }
 
 #[test]
-fn a_missing_folder_stops_the_start() {
+fn a_missing_directory_prevents_the_start() {
     let reader = Arc::new(ManifestReader::new(ManifestSettings::default()));
-    let folder = folder(&[]);
-    let missing = folder.path().join("none");
+    let directory = directory(&[]);
+    let missing = directory.path().join("none");
     assert!(ManifestDirectory::open(Some(missing.clone()), Arc::clone(&reader)).is_err());
     assert!(read_layers(LayerSet::default(), &[missing]).is_err());
     assert!(names(&ManifestDirectory::open(None, reader).unwrap()).is_empty());
@@ -139,7 +139,7 @@ fn a_missing_folder_stops_the_start() {
 
 #[test]
 fn later_layers_override_earlier_ones_and_other_files_are_ignored() {
-    let first = folder(&[
+    let first = directory(&[
         ("prompt/p.md", "first"),
         ("tool/t.json", "{}"),
         ("skills/s/SKILL.md", "skill"),
@@ -148,9 +148,9 @@ fn later_layers_override_earlier_ones_and_other_files_are_ignored() {
         ("README.md", "x"),
         ("tool/image.png", "x"),
     ]);
-    let second = folder(&[("prompt/p.md", "second"), ("toolset/w.json", "{\"a\": 1}")]);
-    let folders = [first.path().to_owned(), second.path().to_owned()];
-    let layers = read_layers(LayerSet::default(), &folders).unwrap();
+    let second = directory(&[("prompt/p.md", "second"), ("toolset/w.json", "{\"a\": 1}")]);
+    let directories = [first.path().to_owned(), second.path().to_owned()];
+    let layers = read_layers(LayerSet::default(), &directories).unwrap();
     assert_eq!(layers.text(EntryKind::Prompt, "p"), Some("second"));
     assert_eq!(layers.text(EntryKind::Skill, "s"), Some("skill"));
     assert_eq!(
@@ -163,8 +163,8 @@ fn later_layers_override_earlier_ones_and_other_files_are_ignored() {
 
 #[test]
 fn an_entry_that_is_not_json_stops_the_start_with_its_name() {
-    let folder = folder(&[("tool/t.json", "{")]);
-    let error = read_layers(LayerSet::default(), &[folder.path().to_owned()]).unwrap_err();
+    let directory = directory(&[("tool/t.json", "{")]);
+    let error = read_layers(LayerSet::default(), &[directory.path().to_owned()]).unwrap_err();
     assert_eq!(
         error.source().unwrap().to_string(),
         "tool/t.json is not JSON"

@@ -9,7 +9,7 @@ use super::{
     ResponseDocument, ResponseStore,
 };
 
-/// What a response continues.
+/// The conversation that a response continues.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct History {
     pub(super) entries: Vec<HistoryEntry>,

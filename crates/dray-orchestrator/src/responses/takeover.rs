@@ -15,7 +15,7 @@ const MAX_TAKEOVERS: u32 = 2;
 pub(crate) struct TakenResponse {
     pub(crate) running: RunningResponse,
     pub(crate) document: ResponseDocument,
-    /// What it continues.
+    /// The conversation that it continues.
     pub(crate) history: History,
     /// Unix seconds at which it began.
     pub(crate) created: u64,

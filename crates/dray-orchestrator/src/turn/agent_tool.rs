@@ -45,7 +45,7 @@ pub(super) struct AgentLineage {
     pub(super) budget: Arc<TurnBudget>,
 }
 
-/// What called agents share.
+/// The state that all called agents of a turn share.
 #[derive(Clone)]
 pub(super) struct AgentCalls {
     pub(super) parts: Arc<SharedParts>,

@@ -161,7 +161,7 @@ impl ApprovalPolicy {
         self.form != ApprovalForm::Unavailable && shown.len() <= MAX_SHOWN_BYTES
     }
 
-    /// How the question is put.
+    /// The form of the question.
     pub(super) const fn form(&self) -> ApprovalForm {
         self.form
     }

@@ -41,7 +41,7 @@ struct ScopedBudget {
     is_manifest: bool,
 }
 
-/// How long a turn may take.
+/// The time limits of a turn.
 #[derive(Clone, Copy, Debug)]
 struct TurnTime {
     /// When the turn began.

@@ -18,7 +18,7 @@ pub(super) fn stopped_failure(text: &str) -> RequestFailure {
 
 /// The model's answer is too long or has too many calls.
 pub(super) fn too_much_failure() -> RequestFailure {
-    let text = "The AI model's answer was too long, or asked for too many tools at once.";
+    let text = "The AI model's answer was too long, or asked for too many tools in one step.";
     RequestFailure::new(500, text).display(text)
 }
 

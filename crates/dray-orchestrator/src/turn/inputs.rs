@@ -39,7 +39,7 @@ pub(super) struct TurnInputs {
     pub(super) named_files: Vec<CitationSource>,
     /// Whether results or old messages may become files, which the model must be able to read.
     pub(super) keeps_texts: bool,
-    /// Which tools the caller may use.
+    /// The tools that the caller may use.
     pub(super) access: CallerAccess,
 }
 

@@ -26,7 +26,7 @@ pub(crate) struct ManifestLoader {
     pub(crate) manifests: Arc<ManifestDirectory>,
     /// The permissions of manifests that did not come from the operator.
     pub(crate) grants: CallerGrants,
-    /// Where applications are; `None` without DIAL.
+    /// Client for the applications of DIAL; `None` without DIAL.
     pub(crate) core: Option<DialClient>,
     /// The local manifest of requests that name none.
     pub(crate) default_manifest: Option<String>,

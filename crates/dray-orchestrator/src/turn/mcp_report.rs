@@ -1,5 +1,5 @@
-//! Reports calls of tools of MCP servers to clients of `/v1/responses`, which get them as items. A call is reported
-//! where its stage would be shown.
+//! Reports calls of MCP tools to clients of `/v1/responses`, which get them as items. A call is reported if its stage
+//! would be shown.
 
 use dray_agent::event::{Event, McpCallEnd, McpCallStart, McpListedTool, McpToolList};
 use dray_agent::manifest::feature::StageLevel;
@@ -14,7 +14,7 @@ use crate::http::ApprovalForm;
 /// Which calls of MCP servers a client sees.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct McpReport {
-    /// Whether the client takes such items.
+    /// Whether the client reads such items.
     pub(super) is_wanted: bool,
     /// The least important stages that are shown.
     pub(super) level: StageLevel,
@@ -36,7 +36,7 @@ impl McpReport {
         self.is_wanted && by_level && !is_hidden
     }
 
-    /// Reports a call that begins, with the question by which the client approved it. Returns whether its end is reported too.
+    /// Reports the start of a call, with the id of its approval request. Returns whether its end is to be reported, too.
     pub(super) async fn begin(
         self,
         policy: &ApprovalPolicy,
@@ -66,20 +66,20 @@ impl McpReport {
     /// Reports the end of a call. A call that asks the user has not ended.
     pub(super) async fn end(
         call: &ToolCall,
-        ran: &CompletedCall,
+        completed: &CompletedCall,
         sink: &EventSink,
     ) -> Result<(), ClientGone> {
-        if ran.question.is_some() {
+        if completed.question.is_some() {
             return Ok(());
         }
-        let text = match &ran.message.content {
+        let text = match &completed.message.content {
             Some(Content::Text(text)) => text.clone(),
             _ => String::new(),
         };
         let ended = McpCallEnd {
             call_id: call.id.clone(),
             text,
-            failed: ran.failed,
+            failed: completed.failed,
         };
         sink.send(Event::McpCallEnded(ended)).await
     }

@@ -49,19 +49,19 @@ pub(super) struct OpenTurn {
     pub(super) tools: TurnTools,
     pub(super) session: TurnSession,
     pub(super) response: ResponseOptions,
-    /// Which part of its turn the request is.
+    /// The part of the turn that this request is.
     pub(super) part: hooks::TurnPart,
     /// The response in the background that the turn makes.
     pub(super) background: Option<ResponseRun>,
     /// The record with which the turn continues.
     pub(super) resumed: Option<ResumedRecord>,
-    /// Of a turn that continues: where the messages of this request begin.
+    /// Index of the first message of this request, if it continues a turn.
     pub(super) continued_at: Option<usize>,
     /// The caller, as records of turns that wait for their client name it.
     pub(super) principal: String,
     /// The limits and the use of the turn.
     pub(super) budget: Arc<TurnBudget>,
-    /// Reports the turn.
+    /// Metrics, traces and logs of the turn.
     pub(super) telemetry: Arc<TurnTelemetry>,
     /// The agents that can answer in this request.
     pub(super) agents: Arc<TurnAgents>,
@@ -77,9 +77,9 @@ pub(super) struct OpenTurn {
     pub(super) span: Span,
 }
 
-/// How an agent gets a request.
+/// The circumstances in which an agent gets a request.
 pub(super) struct TurnEntry {
-    /// When the request came.
+    /// Time at which the request arrived.
     pub(super) started_at: Instant,
     pub(super) client_parameters: ClientParameters,
     pub(super) part: hooks::TurnPart,
@@ -91,7 +91,7 @@ pub(super) struct TurnEntry {
     pub(super) span: Span,
 }
 
-/// What went wrong while the turn was set up.
+/// Problems while the turn was set up.
 pub(super) struct SetupReport {
     pub(super) issues: IssueLog,
     /// The system prompt, or why there is none: the issues are shown before the request ends with that failure.
@@ -112,7 +112,7 @@ pub(super) struct TurnTools {
     /// Tools that the model's own deployment runs.
     pub(super) statics: Vec<Value>,
     pub(super) settings: PipelineSettings,
-    /// Which calls a person must approve.
+    /// Selects the calls that a person must approve.
     pub(super) approvals: ApprovalPolicy,
 }
 
@@ -312,7 +312,7 @@ fn handoff_basis(
     })
 }
 
-/// The messages for the model as far as the set-up decides them.
+/// Settings of the messages for the model, as far as they are known before the turn runs.
 fn outgoing_of_turn(
     parts: &Arc<SharedParts>,
     manifest: &Manifest,

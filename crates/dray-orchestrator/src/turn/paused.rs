@@ -16,7 +16,9 @@ use bytes::Bytes;
 use dray_agent::failure::RequestFailure;
 use dray_agent::message::{Message, Role};
 use dray_store::{ArtifactLabel, ReadError, Store};
-use dray_types::{Artifact, ByteSize, Claim, Clock, Deadline, OperationId, Sha256Digest, TenantId};
+use dray_types::{
+    Artifact, ByteSize, Claim, Clock, Deadline, OperationId, Sha256Digest, TenantId, whole_millis,
+};
 use futures_util::StreamExt as _;
 use hmac::{Hmac, Mac};
 use serde_json::{Value, json};
@@ -311,8 +313,8 @@ impl PausedTurns {
         })?;
         let record: PausedTurn =
             serde_json::from_slice(&bytes).map_err(|_| PausedTurnError::Expired)?;
-        let age = self.clock.now_ms().saturating_sub(record.created_ms);
-        if u128::from(age) > self.lifetime.as_millis() {
+        let age_ms = self.clock.now_ms().saturating_sub(record.created_ms);
+        if age_ms > whole_millis(self.lifetime) {
             return Err(PausedTurnError::Expired);
         }
         Ok(record)

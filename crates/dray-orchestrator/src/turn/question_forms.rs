@@ -216,7 +216,7 @@ fn push_fields(text: &mut String, question: &UserQuestion) {
     text.push('\n');
 }
 
-/// How a text is answered.
+/// The instruction for an answer in text.
 fn instruction(questions: &QuestionMap) -> String {
     let Some(question) = questions.values().next().filter(|_| questions.len() == 1) else {
         return "Answer with JSON: an object with the values of each form by its name above, `{}` for a page that you have \

@@ -41,7 +41,7 @@ pub(crate) struct BuiltTools {
     pub(crate) tools: Vec<Arc<dyn Tool>>,
     /// The tools that cannot be used.
     pub(crate) issues: Vec<SetupIssue>,
-    /// Where each tool comes from.
+    /// The tool set of each tool.
     pub(crate) sources: ToolSources,
 }
 

@@ -48,12 +48,12 @@ fn fetch_failure_reason(url: &str, error: &Error) -> String {
     match (error.status, error.kind) {
         (Some(404), _) => "DIAL prompt not found".to_owned(),
         (Some(401 | 403), _) => "DIAL does not let this caller read the prompt".to_owned(),
-        (Some(status), _) => format!("DIAL Core answers with status {status}"),
+        (Some(status), _) => format!("DIAL Core responds with status {status}"),
         // `dray-dial` reports a missing text with these words; for the author it is the same as an empty one.
         (None, ErrorKind::Malformed) if error.message == "the prompt has no content" => {
             EMPTY_PROMPT_MESSAGE.to_owned()
         }
-        (None, ErrorKind::Malformed) => "The answer of DIAL Core is malformed".to_owned(),
+        (None, ErrorKind::Malformed) => "The response of DIAL Core is malformed".to_owned(),
         (None, ErrorKind::Request) => "This is not the URL of a DIAL prompt".to_owned(),
         (None, ErrorKind::TooLarge) => "The prompt is too large".to_owned(),
         (
@@ -63,7 +63,7 @@ fn fetch_failure_reason(url: &str, error: &Error) -> String {
             | ErrorKind::Broken
             | ErrorKind::Status
             | ErrorKind::Conflict,
-        ) => "DIAL Core does not answer".to_owned(),
+        ) => "DIAL Core does not respond".to_owned(),
     }
 }
 

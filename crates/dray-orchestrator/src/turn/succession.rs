@@ -1,4 +1,4 @@
-//! Continues a turn with another agent, which gets the request and the rounds of the agents before it.
+//! Handoffs: another agent continues the turn. It gets the request and the tool rounds of the agents before it.
 
 use std::sync::Arc;
 
@@ -19,12 +19,12 @@ use super::settle::place_result;
 use super::telemetry::TurnTelemetry;
 use crate::http::ManifestSource;
 
-/// Synthetic tools whose results every agent inserts again.
+/// Synthetic tools whose results each agent adds for itself, so that they are not handed over.
 pub(super) const ADDED_AGAIN: [&str; 3] = [CLOCK_TOOL, LIST_TOOL, READ_SKILL_TOOL];
 
 impl OpenTurn {
-    /// The turn of the agent that the model has named. If that agent cannot take the turn, this one continues, and its
-    /// model gets the reason as the result of the call.
+    /// Hands the turn over to the agent that the model named. If that fails, this agent continues, and its model gets the
+    /// reason as the result of the call.
     pub(super) async fn hand_over(mut self, handoff: HandoffRequest, has_text: bool) -> Self {
         // Moved and not cloned, because the request may be megabytes.
         let Some(basis) = self.basis.take() else {
@@ -55,7 +55,7 @@ impl OpenTurn {
                     &handoff.call_id,
                     Message::new(Role::Tool, text),
                 );
-                // The failed agent counts as one that had the turn, so the model does not try it for ever.
+                // The failed agent counts as one that had the turn, so that the model does not name it again and again.
                 self.continue_turn(basis, has_text);
                 self
             }
@@ -120,19 +120,21 @@ impl OpenTurn {
     /// The messages before those of this request, and the rounds of tools in it.
     fn rounds(&self) -> (&[Message], Vec<Message>) {
         let is_user = |message: &Message| message.role == Role::User;
-        // What follows the last message of the user was done in this request.
+        // The messages after the last one of the user belong to this request.
         let user = self.messages.iter().rposition(is_user);
-        let begin = self.continued_at.unwrap_or(user.map_or(0, |at| at + 1));
+        let begin = self
+            .continued_at
+            .unwrap_or(user.map_or(0, |index| index + 1));
         let (before, new) = self.messages.split_at_checked(begin).unwrap_or_default();
-        let mut keeps = false;
+        let mut is_kept = false;
         let rounds = new.iter().filter(|message| {
             if message.role != Role::Tool {
                 let calls = message.calls();
-                let is_own =
+                let is_called_by_model =
                     |id: &str| !ADDED_AGAIN.iter().any(|tool| pair::is_synthetic(id, tool));
-                keeps = calls.iter().any(|call| is_own(&call.id));
+                is_kept = calls.iter().any(|call| is_called_by_model(&call.id));
             }
-            keeps
+            is_kept
         });
         (before, rounds.cloned().collect())
     }
@@ -141,23 +143,25 @@ impl OpenTurn {
 /// The client's parameters for all calls of the model after the first one.
 fn later_parameters(basis: &HandoffContext) -> ClientParameters {
     ClientParameters {
-        // It is for the first call of the request.
+        // `tool_choice` applies to the first call only.
         tool_choice: None,
         ..basis.client_parameters.clone()
     }
 }
 
-/// Takes over the results of the round with which the request continues: in the request itself they are empty as far as
-/// they were decided about.
+/// Replaces the results of the last round in a request by those of this turn. The request has empty results for calls
+/// that waited for a decision.
 fn take_results(messages: &mut [Message], current: &[Message]) {
-    // Only the last round can wait: earlier ones were answered before the model went on.
-    let round = messages.iter().rposition(|one| !one.calls().is_empty());
-    let later_messages = messages.get_mut(round.map_or(usize::MAX, |at| at + 1)..);
+    // Only calls of the last round can have waited: the model continues only when all results of a round are there.
+    let round = messages
+        .iter()
+        .rposition(|message| !message.calls().is_empty());
+    let later_messages = messages.get_mut(round.map_or(usize::MAX, |index| index + 1)..);
     let later_messages = later_messages.into_iter().flatten();
     for message_slot in later_messages.take_while(|message| message.role == Role::Tool) {
-        let result = current
-            .iter()
-            .rfind(|one| one.role == Role::Tool && one.tool_call_id == message_slot.tool_call_id);
+        let result = current.iter().rfind(|message| {
+            message.role == Role::Tool && message.tool_call_id == message_slot.tool_call_id
+        });
         if let Some(result) = result {
             *message_slot = result.clone();
         }

@@ -28,7 +28,7 @@ pub(super) struct ToolRunner<'a> {
     pub(super) tools: &'a [Arc<dyn Tool>],
     /// Tools that the client calls itself.
     pub(super) client_tools: &'a ClientTools,
-    /// Which calls need approval.
+    /// Selects the calls that need approval.
     pub(super) approvals: &'a ApprovalPolicy,
     /// The limits and the use of the turn.
     pub(super) budget: &'a TurnBudget,

@@ -34,8 +34,8 @@ fn helper(endpoint: &CountingEndpoint) -> Value {
 async fn fixture(helper: &Value, change: impl FnOnce(&mut Config)) -> TurnFixture {
     let lead = manifest(json!([team(&["helper"])]));
     TurnFixture::with(&lead, TEAM_SCRIPT, |config| {
-        let folder = config.manifests.clone().unwrap();
-        std::fs::write(folder.join("helper.json"), helper.to_string()).unwrap();
+        let directory = config.manifests.clone().unwrap();
+        std::fs::write(directory.join("helper.json"), helper.to_string()).unwrap();
         change(config);
     })
     .await

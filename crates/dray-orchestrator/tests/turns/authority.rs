@@ -62,8 +62,8 @@ fn everything() -> ManifestPermissions {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_manifest_in_a_header_is_refused_unless_the_operator_allows_it() {
-    let folder = tempfile::tempdir().unwrap();
-    let started = folder.path().join("started");
+    let directory = tempfile::tempdir().unwrap();
+    let started = directory.path().join("started");
     let fixture = TurnFixture::with(&manifest(json!([])), HELLO_SCRIPT, |config| {
         let program = McpServer {
             command: "/usr/bin/touch".to_owned(),

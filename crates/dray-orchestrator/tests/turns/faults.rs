@@ -309,7 +309,7 @@ async fn a_model_that_never_ends_is_stopped() {
     let result = dial.send_text("x").await;
     assert_eq!(
         result.error()["message"],
-        "The AI model's answer was too long, or asked for too many tools at once."
+        "The AI model's answer was too long, or asked for too many tools in one step."
     );
 }
 

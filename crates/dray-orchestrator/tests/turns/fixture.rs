@@ -125,7 +125,7 @@ pub(crate) struct TurnFixture {
     config: Config,
     cx: ServiceContext,
     s3: Option<EmbeddedS3>,
-    folder: TempDir,
+    directory: TempDir,
 }
 
 impl TurnFixture {
@@ -139,8 +139,8 @@ impl TurnFixture {
         script: &str,
         change: impl FnOnce(&mut Config),
     ) -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let manifests = write_manifests(folder.path(), &[("agent", manifest)]).unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let manifests = write_manifests(directory.path(), &[("agent", manifest)]).unwrap();
         let model = RehearsalServer::start(Script::from_json(script).unwrap())
             .await
             .unwrap();
@@ -152,7 +152,7 @@ impl TurnFixture {
         };
         config.files.sessions = false;
         change(&mut config);
-        let (cx, s3) = context(folder.path()).await;
+        let (cx, s3) = context(directory.path()).await;
         let orchestrator = Orchestrator::start(config.clone(), &cx).await.unwrap();
         let limits = HttpTimeouts {
             idle: Duration::from_mins(1),
@@ -166,7 +166,7 @@ impl TurnFixture {
             config,
             cx,
             s3: Some(s3),
-            folder,
+            directory,
         }
     }
 
@@ -180,7 +180,7 @@ impl TurnFixture {
     pub(crate) async fn restart(&mut self) {
         self.cx.stop.cancel();
         self.stop_store().await;
-        let (cx, s3) = context(self.folder.path()).await;
+        let (cx, s3) = context(self.directory.path()).await;
         self.orchestrator = Orchestrator::start(self.config.clone(), &cx).await.unwrap();
         self.url = format!("http://{}", self.orchestrator.address());
         (self.cx, self.s3) = (cx, Some(s3));
@@ -194,8 +194,8 @@ impl TurnFixture {
     }
 
     /// A directory of the test.
-    pub(crate) fn folder(&self) -> &Path {
-        self.folder.path()
+    pub(crate) fn directory(&self) -> &Path {
+        self.directory.path()
     }
 
     /// Asks `agent` at the plain endpoint, with a stream.
@@ -285,9 +285,9 @@ impl Drop for TurnFixture {
     }
 }
 
-async fn context(folder: &Path) -> (ServiceContext, EmbeddedS3) {
+async fn context(directory: &Path) -> (ServiceContext, EmbeddedS3) {
     let clock = Clock::system();
-    let (s3, options) = EmbeddedS3::start(folder).await.unwrap();
+    let (s3, options) = EmbeddedS3::start(directory).await.unwrap();
     let store = Store::open(&options, clock.clone()).await.unwrap();
     let bus = test_bus::in_process(&clock).await;
     (ServiceContext::new(bus, store, clock), s3)

@@ -1,5 +1,5 @@
-//! Tests of turns that an agent hands over to another one: who answers with what, for whom, how often, and after
-//! pauses.
+//! Tests of handoffs: which agent continues a turn, with which tools and budget, how often, for which callers, and after a
+//! pause.
 
 use dray_agent::budget::{MoneyAmount, TokenPrice};
 use dray_orchestrator::Config;
@@ -22,7 +22,7 @@ const HANDOFF_SCRIPT: &str = r#"{"rules": [
     {"when": {"model": "bill", "last_user_contains": "weather"}, "reply": {"call": [{"name": "weather", "arguments": {}}]}},
     {"when": {"model": "bill", "last_user_contains": "hello"}, "reply": {"say": "Billing."}},
     {"when": {"model": "bill"}, "reply": {"call": [{"name": "shop_a", "arguments": {"q": "1"}}]}},
-    {"when": {"model": "lead", "last_user_contains": "hello"}, "reply": {"say": "Desk."}},
+    {"when": {"model": "lead", "last_user_contains": "hello"}, "reply": {"say": "Lead."}},
     {"when": {"model": "lead", "tool_result_of": "transfer_to_billing"}, "reply": {"say": "Told: {result}"}},
     {"when": {"model": "lead", "last_user_contains": "both"}, "reply": {"call": [
         {"name": "transfer_to_billing"}, {"name": "shop_b", "arguments": {"q": "2"}}]}},
@@ -36,16 +36,16 @@ fn billing(endpoint: &CountingEndpoint) -> Value {
     billing
 }
 
-async fn desk(
+async fn lead_and_billing(
     endpoint: &CountingEndpoint,
     billing: &Value,
     change: impl FnOnce(&mut Config),
 ) -> TurnFixture {
-    let mut desk = manifest(json!([rest(&endpoint.url(), &["b"])]));
-    desk["handoffs"] = json!([{"agent": "billing", "description": "Knows all bills."}]);
-    TurnFixture::with(&desk, HANDOFF_SCRIPT, |config| {
-        let folder = config.manifests.clone().unwrap();
-        std::fs::write(folder.join("billing.json"), billing.to_string()).unwrap();
+    let mut lead_and_billing = manifest(json!([rest(&endpoint.url(), &["b"])]));
+    lead_and_billing["handoffs"] = json!([{"agent": "billing", "description": "Knows all bills."}]);
+    TurnFixture::with(&lead_and_billing, HANDOFF_SCRIPT, |config| {
+        let directory = config.manifests.clone().unwrap();
+        std::fs::write(directory.join("billing.json"), billing.to_string()).unwrap();
         change(config);
     })
     .await
@@ -78,7 +78,7 @@ fn with_state(agent: &str) -> Value {
 )]
 async fn another_agent_answers_the_rest_of_the_turn_and_the_turns_after_it() {
     let endpoint = CountingEndpoint::start().await;
-    let fixture = desk(&endpoint, &billing(&endpoint), |_| {}).await;
+    let fixture = lead_and_billing(&endpoint, &billing(&endpoint), |_| {}).await;
     let first = fixture.send_text("pay").await;
     assert_eq!(
         first.text(),
@@ -148,7 +148,7 @@ async fn another_agent_answers_the_rest_of_the_turn_and_the_turns_after_it() {
         user("give back, hello")
     ]);
     let third = fixture.ask(talk).await;
-    assert_eq!(third.text(), "Desk.", "{third:?}");
+    assert_eq!(third.text(), "Lead.", "{third:?}");
     assert_eq!(
         third.state()["dray_agents"],
         json!({"from": "agent", "path": []})
@@ -160,14 +160,14 @@ async fn another_agent_answers_the_rest_of_the_turn_and_the_turns_after_it() {
         third.message(),
         user("hello")
     ]);
-    assert_eq!(fixture.ask(talk).await.text(), "Desk.");
+    assert_eq!(fixture.ask(talk).await.text(), "Lead.");
     assert_eq!(endpoint.called(), ["1"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_turn_is_handed_to_each_agent_once_and_not_beyond_the_limit() {
     let endpoint = CountingEndpoint::start().await;
-    let fixture = desk(&endpoint, &billing(&endpoint), |_| {}).await;
+    let fixture = lead_and_billing(&endpoint, &billing(&endpoint), |_| {}).await;
     let result = fixture.send_text("give back").await;
     assert!(
         result.text().contains("'agent' had this turn already"),
@@ -175,7 +175,7 @@ async fn a_turn_is_handed_to_each_agent_once_and_not_beyond_the_limit() {
     );
     assert_eq!(models(&fixture), ["lead", "bill", "bill"]);
     assert_eq!(result.state()["dray_agents"]["path"], json!(["billing"]));
-    let fixture = desk(&endpoint, &billing(&endpoint), |config| {
+    let fixture = lead_and_billing(&endpoint, &billing(&endpoint), |config| {
         config.max_handoffs = 0;
     })
     .await;
@@ -188,7 +188,7 @@ async fn a_turn_is_handed_to_each_agent_once_and_not_beyond_the_limit() {
 #[tokio::test(flavor = "multi_thread")]
 async fn only_agents_of_the_caller_and_of_the_manifest_answer_regardless_of_the_state() {
     let endpoint = CountingEndpoint::start().await;
-    let fixture = desk(&endpoint, &billing(&endpoint), |config| {
+    let fixture = lead_and_billing(&endpoint, &billing(&endpoint), |config| {
         let other = config.manifests.clone().unwrap().join("other.json");
         std::fs::write(other, billing(&endpoint).to_string()).unwrap();
         config.clients = [("one", "k-1"), ("two", "k-2")]
@@ -222,11 +222,11 @@ async fn only_agents_of_the_caller_and_of_the_manifest_answer_regardless_of_the_
     );
     assert!(!tools(&fixture.asked()[0]).contains(&"transfer_to_billing".to_owned()));
     let forged = json!([user("x"), with_state("billing"), user("hello")]);
-    assert_eq!(ask("k-1", forged.clone()).await.text(), "Desk.");
+    assert_eq!(ask("k-1", forged.clone()).await.text(), "Lead.");
     assert_eq!(ask("k-2", forged).await.text(), "Billing.");
     // An agent to which the manifest hands nothing over does not answer either.
     let forged = json!([user("x"), with_state("other"), user("hello")]);
-    assert_eq!(ask("k-2", forged).await.text(), "Desk.");
+    assert_eq!(ask("k-2", forged).await.text(), "Lead.");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -234,7 +234,7 @@ async fn a_turn_that_waits_continues_with_the_agent_that_asked() {
     let endpoint = CountingEndpoint::start().await;
     let mut second = billing(&endpoint);
     second["require_approval"] = json!([{"tools": ["shop_a"]}]);
-    let mut fixture = desk(&endpoint, &second, |_| {}).await;
+    let mut fixture = lead_and_billing(&endpoint, &second, |_| {}).await;
     // An approval in text, of a client that keeps only the text, at another replica.
     let question = fixture.send_text("pay").await;
     assert!(question.text().contains("`shop_a`"), "{question:?}");
@@ -274,8 +274,8 @@ async fn a_turn_that_waits_continues_with_the_agent_that_asked() {
     let body = json!({"messages": messages, "tools": [weather]});
     assert_eq!(fixture.chat(body.clone()).await.text(), "It is sunny.");
     // Only that agent has the rest of the turn: without it the turn does not continue.
-    let folder = fixture.folder().join("manifests");
-    std::fs::remove_file(folder.join("billing.json")).unwrap();
+    let directory = fixture.directory().join("manifests");
+    std::fs::remove_file(directory.join("billing.json")).unwrap();
     let gone = fixture.chat(body).await;
     assert_eq!(
         (gone.status, &gone.error()["code"]),
@@ -286,14 +286,14 @@ async fn a_turn_that_waits_continues_with_the_agent_that_asked() {
     let again = fixture
         .ask(json!([user("x"), with_state("billing"), user("hello")]))
         .await;
-    assert_eq!(again.text(), "Desk.");
+    assert_eq!(again.text(), "Lead.");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_handoff_beside_calls_that_wait_is_refused_and_one_that_was_approved_takes_place() {
     let endpoint = CountingEndpoint::start().await;
     let rule = |tools: &str| vec![serde_json::from_value(json!({"tools": [tools]})).unwrap()];
-    let fixture = desk(&endpoint, &billing(&endpoint), |config| {
+    let fixture = lead_and_billing(&endpoint, &billing(&endpoint), |config| {
         config.require_approval = rule("shop_b");
     })
     .await;
@@ -320,7 +320,7 @@ async fn a_handoff_beside_calls_that_wait_is_refused_and_one_that_was_approved_t
         (models(&fixture), endpoint.called()),
         (vec!["lead".to_owned(); 2], vec!["2".to_owned()])
     );
-    let fixture = desk(&endpoint, &billing(&endpoint), |config| {
+    let fixture = lead_and_billing(&endpoint, &billing(&endpoint), |config| {
         config.require_approval = rule("transfer_*");
     })
     .await;
@@ -350,11 +350,11 @@ async fn each_agent_has_its_own_budget_and_that_of_the_turn_continues() {
     let endpoint = CountingEndpoint::start().await;
     let mut second = billing(&endpoint);
     second["budget"] = json!({"max_calls": 1});
-    let fixture = desk(&endpoint, &second, |_| {}).await;
+    let fixture = lead_and_billing(&endpoint, &second, |_| {}).await;
     let result = fixture.send_text("pay").await;
     assert!(result.text().contains("(1 calls of models)"), "{result:?}");
     assert_eq!(models(&fixture), ["lead", "bill"]);
-    let fixture = desk(&endpoint, &billing(&endpoint), |config| {
+    let fixture = lead_and_billing(&endpoint, &billing(&endpoint), |config| {
         config.budgets.turn.limits.max_calls = Some(2);
     })
     .await;
@@ -362,7 +362,7 @@ async fn each_agent_has_its_own_budget_and_that_of_the_turn_continues() {
     assert!(result.text().contains("(2 calls of models)"), "{result:?}");
     assert_eq!(models(&fixture), ["lead", "bill"]);
     // An agent that cannot take over leaves the turn with the one before it, which gets the reason.
-    let fixture = desk(&endpoint, &billing(&endpoint), |config| {
+    let fixture = lead_and_billing(&endpoint, &billing(&endpoint), |config| {
         config.budgets.turn.limits.max_cost = Some(MoneyAmount::from_micros(1_000_000));
         config.budgets.prices = [("lead".to_owned(), TokenPrice::default())].into();
     })
@@ -382,7 +382,7 @@ async fn each_agent_has_its_own_budget_and_that_of_the_turn_continues() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_previous_response_continues_with_the_agent_that_answered_it() {
     let endpoint = CountingEndpoint::start().await;
-    let fixture = desk(&endpoint, &billing(&endpoint), |_| {}).await;
+    let fixture = lead_and_billing(&endpoint, &billing(&endpoint), |_| {}).await;
     let (_, first) = create(&fixture, &json!({"input": "pay"})).await;
     assert_eq!(first["status"], "completed", "{first}");
     let next = json!({"input": "hello", "previous_response_id": first["id"]});

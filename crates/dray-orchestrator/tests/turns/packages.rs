@@ -19,7 +19,7 @@ const MODEL_REPLY: &str = "It is sunny in Paris.";
 
 struct PackageRun {
     seen: Value,
-    /// What the model was asked.
+    /// The requests to the model.
     asked: Vec<Value>,
     /// How often the manifest's own tool was called.
     own_calls: usize,
@@ -109,7 +109,7 @@ async fn the_openai_package_answers_questions_on_approval() {
     let bank = Bank::start().await;
     let mut other = manifest(json!([bank.set()]));
     other["require_approval"] = json!([{"tools": ["bank_balance"]}]);
-    let path = fixture.folder().join("manifests/bank.json");
+    let path = fixture.directory().join("manifests/bank.json");
     std::fs::write(path, other.to_string()).unwrap();
     let arguments = [fixture.url.as_str()];
     let seen = dray_testkit::python::run_script("approval_client.py", "openai", &arguments).await;

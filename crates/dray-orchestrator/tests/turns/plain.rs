@@ -101,7 +101,7 @@ async fn r_11_a_missing_template_and_a_wrong_manifest_are_reported_with_their_ca
         result.error()["message"],
         "template 'nowhere': prompt 'nowhere' not found in predefined content"
     );
-    let path = fixture.folder().join("manifests/agent.json");
+    let path = fixture.directory().join("manifests/agent.json");
     let mut broken = manifest(json!([{"type": "rest-api", "name": 5, "tools": []}]));
     broken["tool_sets"][0]["extra"] = json!("so that the length differs");
     std::fs::write(path, broken.to_string()).unwrap();

@@ -42,7 +42,7 @@ fn add_bank(fixture: &TurnFixture, bank: &Bank) {
     let gone = json!({"type": "mcp", "name": "gone", "mcp_server_info": {
         "url": "http://127.0.0.1:9/mcp", "protocol": "streamable_http"}});
     let manifest = manifest(json!([bank.set(), gone]));
-    let path = fixture.folder().join("manifests/bank.json");
+    let path = fixture.directory().join("manifests/bank.json");
     std::fs::write(path, manifest.to_string()).unwrap();
 }
 

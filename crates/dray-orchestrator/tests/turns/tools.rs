@@ -84,7 +84,7 @@ impl FakeEndpoint {
         Self(server.await.unwrap())
     }
 
-    /// How many requests hang.
+    /// Number of requests that wait without a response.
     pub(crate) fn open(&self) -> usize {
         self.0.shared().lock().load(Ordering::SeqCst)
     }

@@ -1,6 +1,7 @@
 //! Detects jumps of the wall clock, after which all objects seem too old or too young. After a jump, nothing is removed
 //! until running deliveries have had time to end.
 
+use dray_types::whole_millis;
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -21,10 +22,9 @@ impl ClockJumpDetector {
     /// Whether the wall clock can be trusted now. Call it before each sweep.
     pub(super) fn may_sweep(&mut self, now: Instant, wall_ms: u64) -> bool {
         if let Some((last_instant, last_wall_ms)) = self.last.replace((now, wall_ms)) {
-            let passed = now.saturating_duration_since(last_instant).as_millis();
-            let passed = u64::try_from(passed).unwrap_or(u64::MAX);
+            let passed_ms = whole_millis(now.saturating_duration_since(last_instant));
             // Jumps in both directions count, because a clock that was set back may be set forward again.
-            if wall_ms.abs_diff(last_wall_ms.saturating_add(passed)) > SLACK_MS {
+            if wall_ms.abs_diff(last_wall_ms.saturating_add(passed_ms)) > SLACK_MS {
                 tracing::warn!("the clock jumped: the cache is not swept for a while");
                 self.quiet_until = Some(now + Duration::from_millis(PROTECTED_MS));
             }

@@ -71,7 +71,7 @@ pub(crate) struct CacheSweeper {
     pub(crate) store: Store,
     pub(crate) clock: Clock,
     pub(crate) index: Arc<DeliveryIndex>,
-    /// Which replica sweeps.
+    /// Leases that decide which replica sweeps.
     pub(crate) leases: LeaseStore,
     /// Deliveries whose files are being gathered and are in no record yet.
     pub(crate) gatherings: GatheringNotes,

@@ -50,7 +50,7 @@ pub(super) struct OpenDelivery {
     pub(super) limits: ChatLimits,
 }
 
-/// What follows a step.
+/// The next action after a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum StepFlow {
     /// The next step.

@@ -82,7 +82,7 @@ const _: () = assert!(
     "the data of each button fits on every platform"
 );
 
-/// What one of our buttons carries.
+/// The data of a button of this service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct PressedButton<'a> {
     pub(super) kind: QuestionKind,
@@ -90,7 +90,7 @@ pub(super) struct PressedButton<'a> {
     pub(super) choice: PressedChoice,
 }
 
-/// The choice that a button stands for.
+/// The choice of a button.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PressedChoice {
     Approval(ApprovalChoice),

@@ -17,7 +17,7 @@ const MAX_HOST_QUESTIONS: usize = 96;
 /// Attempts at a change that other replicas overtake.
 const MAX_ATTEMPTS: usize = 8;
 
-/// What a question is about.
+/// The subject of a question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum QuestionKind {

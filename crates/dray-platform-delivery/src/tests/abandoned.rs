@@ -15,7 +15,7 @@ use crate::deliver::{WorkEnd, conclude};
 use crate::reconciler::{mark_unpublished, round_meta, round_work};
 use crate::record::{DeliveryRecord, FileState};
 
-/// How a worker ends all work.
+/// The end that a worker gives to all work.
 #[derive(Clone, Copy)]
 enum ScriptedWorker {
     /// With a failure that may be retried.

@@ -26,14 +26,14 @@ struct HostedDelivery {
 }
 
 impl HostedDelivery {
-    async fn start(folder: &std::path::Path, keys: &[(&str, &str)]) -> Self {
+    async fn start(directory: &std::path::Path, keys: &[(&str, &str)]) -> Self {
         let clock = Clock::system();
         let bus = provisioned(&clock).await;
-        let (s3, options) = EmbeddedS3::with_capacity(&folder.join("s3"), u64::MAX)
+        let (s3, options) = EmbeddedS3::with_capacity(&directory.join("s3"), u64::MAX)
             .await
             .unwrap();
         let store = Store::open(&options, clock.clone()).await.unwrap();
-        let mut settings = Settings::embedded(folder)
+        let mut settings = Settings::embedded(directory)
             .set("limits.free_disk_percent", "0")
             .bus(bus.clone())
             .store(store.clone());
@@ -71,11 +71,11 @@ impl HostedDelivery {
 
 #[tokio::test]
 async fn a_configured_service_copies_for_the_command_line() {
-    let folder = tempfile::tempdir().unwrap();
-    let here = folder.path().join("here");
+    let directory = tempfile::tempdir().unwrap();
+    let here = directory.path().join("here");
     std::fs::create_dir(&here).unwrap();
     let hosted = HostedDelivery::start(
-        folder.path(),
+        directory.path(),
         &[
             ("platform-delivery.cli", "true"),
             ("platform-delivery.allow_targets", "true"),
@@ -112,8 +112,8 @@ async fn a_configured_service_copies_for_the_command_line() {
 
 #[tokio::test]
 async fn a_refused_delivery_has_an_outcome_and_an_unknown_one_has_none() {
-    let folder = tempfile::tempdir().unwrap();
-    let hosted = HostedDelivery::start(folder.path(), &[]).await;
+    let directory = tempfile::tempdir().unwrap();
+    let hosted = HostedDelivery::start(directory.path(), &[]).await;
     let _sandbox = FakeSandbox::start(&hosted.bus).await;
     let request = v1::SendFileRequested {
         session: "nobody".to_owned(),

@@ -31,7 +31,7 @@ const HOST_ID: &str = "egq_00000000000000000000000000000000000000ff";
 const CALL_ID: &str = "apr_1";
 /// The chat of the people who answer.
 const OPS_CHAT: &str = "42";
-/// Who may answer there.
+/// Id of the user who may answer in the chat.
 const APPROVER_ID: &str = "7";
 const HOUR_MS: u64 = 3_600_000;
 
@@ -43,7 +43,7 @@ struct Deciders {
     /// Outcome of the call, and the requests for it.
     call_outcome: String,
     outcome_requests: Vec<v1::DecideInChatRequest>,
-    /// How long each of them takes.
+    /// Duration of each decision.
     decision_time: Duration,
     /// The next request is kept here, and has no reply.
     unanswered: Option<Vec<IncomingRequest>>,

@@ -1,5 +1,6 @@
 //! The gateway: sessions, numbered events, heartbeats and resumptions.
 
+use dray_types::whole_millis;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
@@ -39,7 +40,7 @@ pub enum GatewayFault {
     Gibberish,
 }
 
-/// How all open connections end.
+/// The way in which all open connections end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DisconnectAll {
     /// They break without a close frame.
@@ -317,9 +318,8 @@ async fn greet_client<S>(
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
-    let interval = shared.lock().gateway.interval.as_millis();
-    let interval = u64::try_from(interval).unwrap_or(u64::MAX);
-    let hello = json!({ "op": 10, "d": { "heartbeat_interval": interval } });
+    let interval_ms = whole_millis(shared.lock().gateway.interval);
+    let hello = json!({ "op": 10, "d": { "heartbeat_interval": interval_ms } });
     connection.send(&hello).await?;
     let payload = loop {
         // A client may send a heartbeat before it identifies.

@@ -20,7 +20,7 @@ struct GatewaySession {
     seq: u64,
 }
 
-/// What is known of a channel.
+/// The cached state of a channel.
 #[derive(Debug, Default)]
 struct CachedChannel {
     /// Whether its type is known: a server announced it, or it was requested. Otherwise it is a conversation with a

@@ -18,7 +18,7 @@ use crate::options::{ConnectionSecurity, EmailOptions};
 
 /// The only valid user.
 pub const USER_NAME: &str = "bot";
-/// What [`USER_NAME`] must log in with.
+/// The password of [`USER_NAME`].
 pub const USER_PASSWORD: &str = "fake-password-of-a-mailbox";
 /// The sender in [`FakeMailServer::options`].
 pub const SENDER_ADDRESS: &str = "bot@example.org";

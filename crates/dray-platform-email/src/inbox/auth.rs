@@ -28,7 +28,7 @@ pub(crate) fn sender_doubt<'a>(
         .iter()
         // The first clause is the name of the server.
         .skip(1)
-        .filter_map(|one| parse_method(one))
+        .filter_map(|clause| parse_method(clause))
         .collect();
     let passed = |name: &str, properties: &[&str]| {
         methods.iter().any(|method| {
@@ -61,7 +61,7 @@ pub(crate) fn sender_doubt<'a>(
     };
     // DMARC is the policy of the domain itself, so its failure outweighs a DKIM or SPF that passed.
     if has_failed {
-        return Some("the sender's domain disowns the mail");
+        return Some("DMARC failed for the sender's domain");
     }
     (!is_verified).then_some("the sender is not verified")
 }

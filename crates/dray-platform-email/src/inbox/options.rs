@@ -32,13 +32,13 @@ pub struct InboxOptions {
     pub security: ConnectionSecurity,
     /// User name. Required.
     pub username: String,
-    /// What the user logs in with.
+    /// Password of the user at the IMAP server.
     pub password: Secret,
     /// The mailbox, which has no other reader. Default `INBOX`.
     pub mailbox: String,
     /// Who may write: addresses, `@example.org` for all of a domain, `*` for everyone. Without it the inbox is closed.
     pub senders: Vec<String>,
-    /// How senders are verified. Default `aligned`.
+    /// Rule by which senders are verified. Default `aligned`.
     pub verify: SenderVerification,
     /// The name under which the own mail server writes `Authentication-Results`. Required unless `verify` is `none`.
     pub authserv_id: String,

@@ -57,11 +57,7 @@ impl PlatformFixture for EmailFixture {
                 files: mail
                     .files
                     .into_iter()
-                    .map(|file| SeenFile {
-                        name: Some(file.name),
-                        size: file.size,
-                        sha256: file.sha256,
-                    })
+                    .map(|file| SeenFile::named(file.name, file.size, file.sha256))
                     .collect(),
             })
             .collect()

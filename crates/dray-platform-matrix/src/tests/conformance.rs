@@ -39,11 +39,10 @@ impl PlatformFixture for MatrixFixture {
                     text.unwrap_or_default().to_owned()
                 };
                 let (body, name) = (text("/body"), text("/filename"));
-                let files = message.file.iter().map(|content| SeenFile {
-                    name: Some(name.clone()),
-                    size: content.size,
-                    sha256: content.sha256,
-                });
+                let files = message
+                    .file
+                    .iter()
+                    .map(|content| SeenFile::named(name.clone(), content.size, content.sha256));
                 VisibleMessage {
                     message_id: message.event_id.clone(),
                     files: files.collect(),

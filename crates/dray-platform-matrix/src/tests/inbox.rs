@@ -165,7 +165,7 @@ async fn events_are_received_again_after_a_failed_store_or_sync() {
 struct DelayedWriter<'a> {
     fake: &'a FakeHomeserver,
     room: &'a str,
-    /// How many messages the user writes.
+    /// Number of messages of the user.
     count: usize,
     received: mpsc::UnboundedSender<InboundMessage>,
 }

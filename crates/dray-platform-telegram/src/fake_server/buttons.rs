@@ -18,7 +18,7 @@ const MAX_NOTICE_CHARS: usize = 200;
 pub struct ShownButton {
     /// The text that a user sees.
     pub text: String,
-    /// What a press brings.
+    /// The data that a press sends.
     pub data: String,
 }
 

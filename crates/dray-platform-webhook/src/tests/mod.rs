@@ -90,11 +90,7 @@ impl PlatformFixture for WebhookFixture {
                     files: received
                         .files
                         .into_iter()
-                        .map(|(name, content)| SeenFile {
-                            name: Some(name),
-                            size: content.size,
-                            sha256: content.sha256,
-                        })
+                        .map(|(name, content)| SeenFile::named(name, content.size, content.sha256))
                         .collect(),
                 }
             })

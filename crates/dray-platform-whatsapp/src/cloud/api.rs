@@ -3,13 +3,12 @@
 use std::fmt;
 use std::time::Duration;
 
-use dray_http::{HttpClient, HttpResponse, RequestBuilder, url_authority};
+use dray_http::{HttpClient, HttpResponse, RequestBuilder};
 use dray_platform::http::parse_base_url;
-use dray_platform::{ErrorKind, PlatformError, SendOutcome};
+use dray_platform::{ErrorKind, FileHosts, PlatformError, SendOutcome};
 use dray_types::Secret;
 use serde::Deserialize;
 use serde_json::Value;
-use url::Url;
 
 use super::CloudOptions;
 
@@ -21,7 +20,7 @@ pub(super) struct CloudApi {
     client: HttpClient,
     base: String,
     number: String,
-    hosts: Vec<String>,
+    file_hosts: FileHosts,
     token: Secret,
 }
 
@@ -51,19 +50,17 @@ impl CloudApi {
             return Err(invalid_option("phone_number_id is not a number"));
         }
         let base = parse_base_url("base_url", &options.base_url)?;
-        let mut hosts = options.file_hosts.clone();
-        // The API's own host serves media too, as the fake server does.
-        hosts.extend(url_authority(&base));
-        let timeouts = dray_http::HttpTimeouts {
-            connect: options.connect_timeout.as_duration(),
-            idle: options.idle_timeout.as_duration(),
-            response: options.answer_timeout.as_duration(),
-        };
+        let client = HttpClient::from_settings(
+            options.connect_timeout,
+            options.idle_timeout,
+            options.answer_timeout,
+            options.ca_file.as_deref(),
+        )?;
         Ok(Self {
-            client: HttpClient::new(timeouts, options.ca_file.as_deref())?,
+            client,
             base: base.as_str().trim_end_matches('/').to_owned(),
             number: number.clone(),
-            hosts,
+            file_hosts: FileHosts::with_api(&options.file_hosts, &base),
             token: options.token.clone(),
         })
     }
@@ -112,7 +109,7 @@ impl CloudApi {
             PlatformError::new(ErrorKind::Unknown, "the response has no media URL")
         })?;
         // The token must not be sent to a host that a response chose.
-        self.check_host(url)?;
+        self.file_hosts.check(url)?;
         self.get(url).await
     }
 
@@ -127,20 +124,6 @@ impl CloudApi {
         Err(refusal_error(response)
             .await
             .with_outcome(SendOutcome::NotSent))
-    }
-
-    fn check_host(&self, url: &str) -> Result<(), PlatformError> {
-        let untrusted_media_url =
-            || PlatformError::new(ErrorKind::Forbidden, "the host is not a known media host");
-        let url = Url::parse(url).map_err(|_| untrusted_media_url())?;
-        let authority = url_authority(&url).ok_or_else(untrusted_media_url)?;
-        // Without TLS only where the operator chose an API without it.
-        let is_safe = url.scheme() == "https" || self.base.starts_with("http://");
-        if self.hosts.contains(&authority) && is_safe {
-            Ok(())
-        } else {
-            Err(untrusted_media_url())
-        }
     }
 }
 

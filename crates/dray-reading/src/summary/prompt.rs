@@ -1,6 +1,6 @@
 //! The system prompts for summaries. They never contain document text, which is sent framed in the user's message.
 
-/// What a summary preserves by default.
+/// Topics that a summary preserves by default.
 pub(super) const DEFAULT_FOCUS: &str = "the key facts, structure, decisions and errors";
 
 /// The prompt for one part of a document.

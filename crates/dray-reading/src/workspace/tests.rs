@@ -463,8 +463,8 @@ fn without_containment_everything_else_still_holds() {
 #[test]
 fn a_name_that_is_not_utf_8_is_found_by_its_replacement() {
     use std::os::unix::ffi::OsStringExt as _;
-    let folder = tempfile::tempdir().unwrap();
-    let root = folder.path().canonicalize().unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let root = directory.path().canonicalize().unwrap();
     let name = |bytes: &[u8]| std::ffi::OsString::from_vec(bytes.to_vec());
     let inner = root.join(name(b"\xC4rzte"));
     std::fs::create_dir(&inner).unwrap();

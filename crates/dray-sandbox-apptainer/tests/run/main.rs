@@ -29,7 +29,7 @@ async fn r_17_an_instance_is_a_sandbox_like_any_other() {
 }
 
 #[tokio::test]
-async fn r_17_so_is_one_with_an_exchange_folder() {
+async fn r_17_an_instance_with_an_exchange_directory_passes_the_conformance_suite() {
     conforms(InstanceFixture::new().with_exchange()).await;
 }
 
@@ -60,7 +60,7 @@ async fn only_the_exchange_directory_is_used_directly() {
 }
 
 #[tokio::test]
-async fn a_folder_that_the_instance_sees_otherwise_is_not_used() {
+async fn a_directory_with_another_content_in_the_instance_is_not_used() {
     let fixture = InstanceFixture::new().with_exchange();
     let backend = ApptainerBackend::new(Config {
         exchange: Some(Exchange {
@@ -82,7 +82,7 @@ async fn a_folder_that_the_instance_sees_otherwise_is_not_used() {
 }
 
 #[tokio::test]
-async fn a_folder_bound_elsewhere_is_found_on_this_host() {
+async fn a_directory_bound_elsewhere_is_found_on_this_host() {
     let Some(fixture) = InstanceFixture::new().with_exchange().bound() else {
         return;
     };
@@ -115,7 +115,7 @@ async fn a_folder_bound_elsewhere_is_found_on_this_host() {
 }
 
 #[tokio::test]
-async fn links_out_of_the_exchange_folder_are_followed_in_the_instance_only() {
+async fn links_out_of_the_exchange_directory_are_followed_in_the_instance_only() {
     let fixture = InstanceFixture::new().with_exchange();
     let secret = fixture.root().join("secret");
     std::fs::write(&secret, "secret").unwrap();

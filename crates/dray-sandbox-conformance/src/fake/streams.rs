@@ -31,7 +31,7 @@ impl Drop for StreamCount {
 struct FakeRead {
     fake: Fake,
     path: SandboxPath,
-    at: u64,
+    position: u64,
     /// Bytes that the file had when it was opened. The read sends as many unless a fault says otherwise.
     promised: u64,
     fault: Fault,
@@ -44,7 +44,7 @@ pub(super) fn read(fake: &Fake, path: SandboxPath, offset: u64, size: u64, fault
     let reading = FakeRead {
         fake: fake.clone(),
         path,
-        at: offset,
+        position: offset,
         promised: size,
         fault,
         ended: false,
@@ -71,13 +71,13 @@ impl FakeRead {
         tokio::task::yield_now().await;
         let mut until = self.promised;
         match self.fault.clone() {
-            Fault::Break(after, kind) if self.at >= after => return Err(scripted(kind)),
-            Fault::Stall(after) if self.at >= after => std::future::pending().await,
-            Fault::ShortEnd(after) if self.at >= after => return Ok(None),
+            Fault::Break(after, kind) if self.position >= after => return Err(scripted(kind)),
+            Fault::Stall(after) if self.position >= after => std::future::pending().await,
+            Fault::ShortEnd(after) if self.position >= after => return Ok(None),
             Fault::Break(after, _) | Fault::Stall(after) | Fault::ShortEnd(after) => {
                 until = until.min(after);
             }
-            Fault::Meanwhile(after, change) if self.at >= after => {
+            Fault::Meanwhile(after, change) if self.position >= after => {
                 self.fake.state().change(&self.path, &change);
                 self.fault = Fault::None;
                 if change == Change::Die {
@@ -86,21 +86,21 @@ impl FakeRead {
             }
             Fault::Meanwhile(after, _) => until = until.min(after),
             Fault::Endless(more) => until += more,
-            Fault::Lost(kind) if self.at >= self.promised => return Err(scripted(kind)),
+            Fault::Lost(kind) if self.position >= self.promised => return Err(scripted(kind)),
             _ => {}
         }
-        if self.at >= until {
+        if self.position >= until {
             return self.end();
         }
         let chunk = self.take(until)?;
-        self.at += chunk.len() as u64;
+        self.position += chunk.len() as u64;
         Ok(Some(chunk))
     }
 
     /// The end of the read. A fault at a position after the promised bytes does not occur.
     fn end(&self) -> Result<Option<Bytes>, Error> {
         match &self.fault {
-            Fault::Break(_, kind) if self.at < self.promised => Err(scripted(*kind)),
+            Fault::Break(_, kind) if self.position < self.promised => Err(scripted(*kind)),
             _ => Ok(None),
         }
     }
@@ -111,16 +111,16 @@ impl FakeRead {
         if state.dead {
             return Err(Error::new(ErrorKind::SandboxGone, "scripted death"));
         }
-        let length = usize::try_from(until - self.at)
+        let length = usize::try_from(until - self.position)
             .map_or(FAKE_CHUNK_BYTES, |left| left.min(FAKE_CHUNK_BYTES));
-        let at = usize::try_from(self.at).unwrap_or(usize::MAX);
+        let position = usize::try_from(self.position).unwrap_or(usize::MAX);
         let content = state
             .nodes
             .get(&self.path)
             .map(|node| node.content.as_slice());
         // An open file exists without its name, so a removed file is read as too short and not as missing.
         let rest = content
-            .and_then(|content| content.get(at..))
+            .and_then(|content| content.get(position..))
             .unwrap_or_default();
         let mut chunk: Vec<u8> = rest.iter().copied().take(length).collect();
         if chunk.len() < length {
@@ -129,9 +129,9 @@ impl FakeRead {
             }
             chunk.resize(length, b'!');
         }
-        if let Fault::Flip(position) = self.fault
-            && let Some(byte) = position
-                .checked_sub(self.at)
+        if let Fault::Flip(flipped) = self.fault
+            && let Some(byte) = flipped
+                .checked_sub(self.position)
                 .and_then(|position| usize::try_from(position).ok())
                 .and_then(|position| chunk.get_mut(position))
         {
@@ -147,18 +147,18 @@ pub(super) fn faulty(fake: &Fake, body: Body, fault: Fault) -> Body {
     let state = (body, 0_u64, fault, StreamCount::new(&fake.streams));
     Body::new(stream::try_unfold(
         state,
-        async |(mut body, at, fault, open)| {
+        async |(mut body, position, fault, open)| {
             tokio::task::yield_now().await;
             match fault {
-                Fault::Break(after, kind) if at >= after => return Err(scripted(kind)),
-                Fault::Stall(after) if at >= after => std::future::pending().await,
-                Fault::ShortEnd(after) if at >= after => return Ok(None),
+                Fault::Break(after, kind) if position >= after => return Err(scripted(kind)),
+                Fault::Stall(after) if position >= after => std::future::pending().await,
+                Fault::ShortEnd(after) if position >= after => return Ok(None),
                 _ => {}
             }
             let chunk = body.next().await.transpose()?;
             Ok(chunk.map(|chunk| {
-                let at = at + chunk.len() as u64;
-                (chunk, (body, at, fault, open))
+                let position = position + chunk.len() as u64;
+                (chunk, (body, position, fault, open))
             }))
         },
     ))
@@ -168,31 +168,31 @@ pub(super) fn faulty(fake: &Fake, body: Body, fault: Fault) -> Body {
 pub(super) async fn write(
     fake: &Fake,
     path: &SandboxPath,
-    mut at: u64,
+    mut position: u64,
     mut body: Body,
     fault: &Fault,
 ) -> Result<(), Error> {
     let _open = StreamCount::new(&fake.streams);
     while let Some(chunk) = body.next().await {
         let mut chunk = chunk?.to_vec();
-        let from = at;
-        at += chunk.len() as u64;
+        let start = position;
+        position += chunk.len() as u64;
         let bytes_until =
-            |after: u64| usize::try_from(after.saturating_sub(from)).unwrap_or(usize::MAX);
+            |after: u64| usize::try_from(after.saturating_sub(start)).unwrap_or(usize::MAX);
         match fault {
-            Fault::Break(after, kind) if at > *after => {
+            Fault::Break(after, kind) if position > *after => {
                 chunk.truncate(bytes_until(*after));
                 fake.append(path, &chunk)?;
                 return Err(scripted(*kind));
             }
-            Fault::Stall(after) if at > *after => {
+            Fault::Stall(after) if position > *after => {
                 chunk.truncate(bytes_until(*after));
                 // The bytes before the fault stay in the file, as after a lost connection.
                 fake.append(path, &chunk)?;
                 std::future::pending::<()>().await;
             }
-            Fault::Flip(position) if (from..at).contains(position) => {
-                if let Some(byte) = chunk.get_mut(bytes_until(*position)) {
+            Fault::Flip(flipped) if (start..position).contains(flipped) => {
+                if let Some(byte) = chunk.get_mut(bytes_until(*flipped)) {
                     *byte ^= 0x20;
                 }
             }

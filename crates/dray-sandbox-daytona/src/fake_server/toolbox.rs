@@ -18,15 +18,15 @@ use super::{FakeSandbox, FakeState, refuse};
 
 pub(super) async fn call(
     shared: &SharedState<FakeState>,
-    machine: &FakeSandbox,
+    sandbox: &FakeSandbox,
     call: &str,
     request: ReceivedRequest,
 ) -> Result<Reply, ConnectionClosed> {
     let path = request.parameter("path").unwrap_or_default();
     match (request.method.as_str(), call) {
-        ("GET", "files/download") => Ok(download(shared, machine, &path)),
-        ("POST", "files/upload-v2") => upload(shared, machine, &path, request).await,
-        ("POST", "process/execute") => execute(shared, machine, request).await,
+        ("GET", "files/download") => Ok(download(shared, sandbox, &path)),
+        ("POST", "files/upload-v2") => upload(shared, sandbox, &path, request).await,
+        ("POST", "process/execute") => execute(shared, sandbox, request).await,
         _ => {
             request.into_reader().digest().await?;
             Ok(refuse(404, "no such call"))
@@ -44,11 +44,11 @@ fn failed(error: &io::Error) -> Reply {
     }
 }
 
-fn destroy(machines: &mut BTreeMap<String, FakeSandbox>, machine: &FakeSandbox) {
-    machines.retain(|_, known| known.id != machine.id);
+fn destroy(sandboxes: &mut BTreeMap<String, FakeSandbox>, sandbox: &FakeSandbox) {
+    sandboxes.retain(|_, known| known.id != sandbox.id);
 }
 
-fn download(shared: &SharedState<FakeState>, machine: &FakeSandbox, path: &str) -> Reply {
+fn download(shared: &SharedState<FakeState>, sandbox: &FakeSandbox, path: &str) -> Reply {
     let read = fs::metadata(path).and_then(|found| {
         if found.is_dir() {
             return Err(io::Error::other("path must be a file: is a directory"));
@@ -60,14 +60,14 @@ fn download(shared: &SharedState<FakeState>, machine: &FakeSandbox, path: &str) 
         Err(error) => return failed(&error),
     };
     let state = &mut *shared.lock();
-    let end_sandbox = || destroy(&mut state.machines, machine);
+    let end_sandbox = || destroy(&mut state.sandboxes, sandbox);
     let faulty = state.faults.faulty_download(&file_bytes, end_sandbox);
     faulty.unwrap_or_else(|| bytes_reply(200, OCTET_STREAM, file_bytes))
 }
 
 async fn upload(
     shared: &SharedState<FakeState>,
-    machine: &FakeSandbox,
+    sandbox: &FakeSandbox,
     path: &str,
     request: ReceivedRequest,
 ) -> Result<Reply, ConnectionClosed> {
@@ -80,7 +80,7 @@ async fn upload(
         }
     };
     write_upload(request, file, fault, || {
-        destroy(&mut shared.lock().machines, machine);
+        destroy(&mut shared.lock().sandboxes, sandbox);
     })
     .await?;
     Ok(json_reply(200, &json!({ "path": path })))
@@ -89,18 +89,18 @@ async fn upload(
 /// Runs a command line in a shell; both outputs are one text.
 async fn execute(
     shared: &SharedState<FakeState>,
-    machine: &FakeSandbox,
+    sandbox: &FakeSandbox,
     request: ReceivedRequest,
 ) -> Result<Reply, ConnectionClosed> {
     let arguments = request.json().await?;
     let Some(command) = arguments.get("command").and_then(Value::as_str) else {
         return Ok(refuse(400, "command is required"));
     };
-    let home = machine.root.clone().into_os_string();
+    let home = sandbox.root.clone().into_os_string();
     let none: [&str; 0] = [];
     let exec = LocalExec::new(none)
         .with_environment([("HOME", home)])
-        .with_directory(machine.root.clone());
+        .with_directory(sandbox.root.clone());
     // Both outputs become one text, as in the toolbox.
     let argv = ["sh", "-c", "exec 2>&1; eval \"$1\"", "sh", command];
     let argv = argv.map(|word| word.as_bytes().to_vec()).to_vec();

@@ -63,13 +63,13 @@ impl Fixture for DockerFixture {
 
     async fn sh(&self, directory: &SandboxPath, script: &str) -> Option<String> {
         let container = self.container.lock().unwrap();
-        let folder = directory.to_text().unwrap();
+        let directory = directory.to_text().unwrap();
         let user = if self.options.user == "agent" {
             1000
         } else {
             0
         };
-        let output = container.as_ref().unwrap().inside(user, folder, script);
+        let output = container.as_ref().unwrap().inside(user, directory, script);
         let mut said = String::from_utf8_lossy(&output.stdout).into_owned();
         if output.status != 0 {
             said.push_str(&String::from_utf8_lossy(&output.stderr));

@@ -10,16 +10,22 @@ async fn a_link_that_climbs_ends_at_the_root_of_the_container() {
     fixture
         .container
         .sh("cd /workspace; ln -s ../../../../../etc/passwd climb; ln -s /etc up; ln -s . here");
-    for way in [
+    for linked_path in [
         "/workspace/climb",
         "/workspace/up/passwd",
         "/workspace/here/here/climb",
         "/alias/climb",
     ] {
-        let file = fixture.stat(way).await.unwrap();
-        assert_eq!(file.real_path, path("/etc/passwd"), "{way}");
-        assert_eq!(file.path, path(way));
-        assert!(fixture.read(way).await.unwrap().starts_with(b"root:"));
+        let file = fixture.stat(linked_path).await.unwrap();
+        assert_eq!(file.real_path, path("/etc/passwd"), "{linked_path}");
+        assert_eq!(file.path, path(linked_path));
+        assert!(
+            fixture
+                .read(linked_path)
+                .await
+                .unwrap()
+                .starts_with(b"root:")
+        );
     }
 }
 

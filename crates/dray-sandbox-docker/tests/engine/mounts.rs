@@ -39,17 +39,17 @@ async fn r_6_a_mount_point_behind_a_link_is_found() {
     // `/alias` is a link to `/workspace`, so that is where it really lies.
     let fixture = with_memory("/alias/memory").await;
     fixture.container.sh("echo data > /workspace/memory/file");
-    for way in ["/workspace/memory/file", "/alias/memory/file"] {
-        let file = fixture.stat(way).await.unwrap();
+    for mounted_path in ["/workspace/memory/file", "/alias/memory/file"] {
+        let file = fixture.stat(mounted_path).await.unwrap();
         assert_eq!(file.real_path, path("/workspace/memory/file"));
         assert_eq!(file.size, 5);
         let transports = fixture.sandbox.transports(&file.real_path);
-        assert!(!transports.contains(&Transport::Archive), "{way}");
+        assert!(!transports.contains(&Transport::Archive), "{mounted_path}");
     }
 }
 
 #[tokio::test]
-async fn read_only_places_say_so() {
+async fn read_only_mounts_are_reported_as_read_only() {
     let engine = DockerEngine::shared();
     let volumes = [engine.small_volume(1 << 20), engine.small_volume(1 << 20)];
     let fixture = ContainerFixture::on(
@@ -76,13 +76,13 @@ async fn read_only_places_say_so() {
 }
 
 #[tokio::test]
-async fn a_host_folder_is_read_without_following_its_links_on_the_host() {
-    let folder = tempfile::tempdir().unwrap();
-    std::fs::write(folder.path().join("file"), "data").unwrap();
-    std::os::unix::fs::symlink("/etc/hostname", folder.path().join("link")).unwrap();
-    std::os::unix::fs::symlink("/no-such-place", folder.path().join("lost")).unwrap();
+async fn a_host_directory_is_read_without_following_its_links_on_the_host() {
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::write(directory.path().join("file"), "data").unwrap();
+    std::os::unix::fs::symlink("/etc/hostname", directory.path().join("link")).unwrap();
+    std::os::unix::fs::symlink("/no-such-place", directory.path().join("lost")).unwrap();
     let fixture = ContainerFixture::of(ContainerOptions {
-        volumes: vec![format!("{}:/host:ro", folder.path().display())],
+        volumes: vec![format!("{}:/host:ro", directory.path().display())],
         ..ContainerOptions::default()
     })
     .await;

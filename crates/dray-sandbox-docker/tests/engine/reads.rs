@@ -44,10 +44,10 @@ async fn r_5_a_file_that_shrinks_while_it_is_read_is_truncated() {
 
 #[tokio::test]
 async fn r_2_a_socket_is_no_file() {
-    let folder = tempfile::tempdir().unwrap();
-    let _listener = UnixListener::bind(folder.path().join("socket")).unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let _listener = UnixListener::bind(directory.path().join("socket")).unwrap();
     let fixture = ContainerFixture::of(ContainerOptions {
-        volumes: vec![format!("{}:/host", folder.path().display())],
+        volumes: vec![format!("{}:/host", directory.path().display())],
         ..ContainerOptions::default()
     })
     .await;

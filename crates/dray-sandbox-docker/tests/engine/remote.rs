@@ -103,9 +103,9 @@ async fn an_engine_behind_tls_is_reached_with_certificates_of_both_sides_only() 
     let engine = DockerEngine::shared();
     let container = engine.container(ContainerOptions::default());
     container.sh("printf hello > /tmp/a");
-    let folder = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir().unwrap();
     let side = |name: &str| -> PathBuf {
-        let side = folder.path().join(name);
+        let side = directory.path().join(name);
         std::fs::create_dir(&side).unwrap();
         side
     };
@@ -147,12 +147,12 @@ async fn an_engine_behind_ssh_is_reached_through_dial_stdio() {
     let engine = DockerEngine::shared();
     let container = engine.container(ContainerOptions::default());
     container.sh("printf hello > /tmp/a");
-    let folder = tempfile::tempdir().unwrap();
-    let program = folder.path().join("ssh");
+    let directory = tempfile::tempdir().unwrap();
+    let program = directory.path().join("ssh");
     // What the host would run, with the arguments that `ssh` was given.
     let script = format!(
         "#!/bin/sh\necho \"$*\" >>'{}'\nwhile [ \"$1\" != docker ]; do shift; done\nshift\nexec docker -H 'unix://{}' \"$@\"\n",
-        folder.path().join("arguments").display(),
+        directory.path().join("arguments").display(),
         engine.socket().display(),
     );
     std::fs::write(&program, script).unwrap();
@@ -164,7 +164,7 @@ async fn an_engine_behind_ssh_is_reached_through_dial_stdio() {
     };
     let sandbox = open(&config, container.name()).await.unwrap();
     check(&*sandbox).await;
-    let given = std::fs::read_to_string(folder.path().join("arguments")).unwrap();
+    let given = std::fs::read_to_string(directory.path().join("arguments")).unwrap();
     let first = given.lines().next().unwrap();
     assert!(first.contains("-o BatchMode=yes"), "{first}");
     assert!(

@@ -20,10 +20,10 @@ use super::fixture::{ContainerFixture, address, endpoint, path};
 
 pub(crate) async fn put(
     engine: &Engine,
-    folder: &str,
+    directory: &str,
     bytes: &[u8],
 ) -> Result<PutResult, TransferFailure> {
-    let policy = Policy::beneath([path(folder)]);
+    let policy = Policy::beneath([path(directory)]);
     let options = PutOptions {
         policy: &policy,
         collision: Collision::Rename,
@@ -35,7 +35,7 @@ pub(crate) async fn put(
     let cancel = CancellationToken::new();
     engine
         .put(
-            &path(folder),
+            &path(directory),
             b"report.bin",
             &source,
             &options,
@@ -92,15 +92,20 @@ pub(crate) fn engine(fixture: &ContainerFixture) -> Engine {
 }
 
 /// Puts two files of one name and gets the first of them; returns the receipts of the first put and of the get.
-pub(crate) async fn there_and_back(fixture: &ContainerFixture, folder: &str) -> (Receipt, Receipt) {
+pub(crate) async fn there_and_back(
+    fixture: &ContainerFixture,
+    directory: &str,
+) -> (Receipt, Receipt) {
     let engine = engine(fixture);
     let bytes: Vec<u8> = (0..=255).cycle().take(1_500_007).collect();
-    let first = put(&engine, folder, &bytes).await.unwrap();
-    assert_eq!(first.path, path(format!("{folder}/report.bin")));
-    let other = put(&engine, folder, b"other").await.unwrap();
-    assert_eq!(other.path, path(format!("{folder}/report_2.bin")));
+    let first = put(&engine, directory, &bytes).await.unwrap();
+    assert_eq!(first.path, path(format!("{directory}/report.bin")));
+    let other = put(&engine, directory, b"other").await.unwrap();
+    assert_eq!(other.path, path(format!("{directory}/report_2.bin")));
     assert!(first.left.is_empty() && other.left.is_empty());
-    let (got, read) = get(&engine, &format!("{folder}/report.bin")).await.unwrap();
+    let (got, read) = get(&engine, &format!("{directory}/report.bin"))
+        .await
+        .unwrap();
     assert!(read == bytes);
     let sha256 = BytesSource::new(bytes).sha256();
     assert_eq!((got.sha256, first.sha256), (sha256, sha256));

@@ -13,8 +13,8 @@ async fn tar(fixture: &ContainerFixture, at: &str) -> Vec<u8> {
 
 /// The names that `tar` on this host lists for it.
 fn names(tar: &[u8]) -> Vec<String> {
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("tar");
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("tar");
     std::fs::write(&file, tar).unwrap();
     let output = std::process::Command::new("tar")
         .arg("-tf")

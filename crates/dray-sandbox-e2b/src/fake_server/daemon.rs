@@ -42,7 +42,7 @@ pub(super) fn download(
     };
     let state = &mut *shared.lock();
     let end_sandbox = || {
-        state.machines.remove(id);
+        state.sandboxes.remove(id);
     };
     if let Some(reply) = state.faults.faulty_download(&file_bytes, end_sandbox) {
         return reply;
@@ -93,14 +93,14 @@ fn file_error(path: &str, error: &io::Error) -> Reply {
 pub(super) async fn upload(
     shared: &SharedState<FakeState>,
     id: &str,
-    machine: &FakeSandbox,
+    sandbox: &FakeSandbox,
     request: ReceivedRequest,
 ) -> Result<Reply, ConnectionClosed> {
     let path = request.parameter("path").unwrap_or_default();
     let media_type = request.header("content-type").unwrap_or_default();
     let plain = media_type.starts_with("application/octet-stream");
     // Compared as text, which holds for the versions that tests use.
-    if plain && machine.version < PLAIN_UPLOADS {
+    if plain && sandbox.version < PLAIN_UPLOADS {
         request.into_reader().digest().await?;
         return Ok(refuse(
             400,
@@ -119,7 +119,7 @@ pub(super) async fn upload(
         }
     };
     write_upload(request, file, fault, || {
-        shared.lock().machines.remove(id);
+        shared.lock().sandboxes.remove(id);
     })
     .await?;
     Ok(json_reply(200, &json!([uploaded_entry(&path)])))

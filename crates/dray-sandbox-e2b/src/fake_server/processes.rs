@@ -21,7 +21,7 @@ const STREAM_MEDIA_TYPE: &str = "application/connect+json";
 /// `process.Process/Start`: runs a command and sends its output while it runs.
 pub(super) async fn start(
     shared: &SharedState<FakeState>,
-    machine: &FakeSandbox,
+    sandbox: &FakeSandbox,
     request: ReceivedRequest,
 ) -> Result<Reply, ConnectionClosed> {
     let body = request.into_reader().all().await?;
@@ -31,7 +31,7 @@ pub(super) async fn start(
         return Err(ConnectionClosed);
     };
     let start_request: Value = serde_json::from_slice(&message).map_err(|_| ConnectionClosed)?;
-    let Some(running) = run(machine, &start_request).await? else {
+    let Some(running) = run(sandbox, &start_request).await? else {
         let message = "error starting process: executable file not found in $PATH";
         let error = json!({ "error": { "code": "invalid_argument", "message": message } });
         let response = envelope(2, error.to_string().as_bytes());
@@ -49,7 +49,7 @@ pub(super) async fn start(
 
 /// Starts the command; `None` when its program does not exist.
 async fn run(
-    machine: &FakeSandbox,
+    sandbox: &FakeSandbox,
     start_request: &Value,
 ) -> Result<Option<RunningCommand>, ConnectionClosed> {
     let process = start_request.get("process").ok_or(ConnectionClosed)?;
@@ -64,8 +64,8 @@ async fn run(
         (name.clone(), value.to_owned())
     });
     let directory = process.get("cwd").and_then(Value::as_str);
-    let directory = directory.map_or_else(|| machine.root.clone(), Into::into);
-    let home = machine.root.clone().into_os_string();
+    let directory = directory.map_or_else(|| sandbox.root.clone(), Into::into);
+    let home = sandbox.root.clone().into_os_string();
     let no_prefix: [&str; 0] = [];
     let exec = LocalExec::new(no_prefix)
         .with_environment([("HOME", home)])

@@ -22,7 +22,7 @@ use crate::supervisor::{KillGuard, SupervisedCommand};
 /// Time for the script to end after its last line. A process that it could not end may hold its output open.
 const END_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Most bytes of standard error in its encoding that come between the output in one step: `PIPE_BUF`.
+/// Most encoded bytes of standard error in one frame between the output: `PIPE_BUF`, which a pipe writes atomically.
 const MAX_FRAME_BYTES: usize = 4096;
 
 /// The output of a started program. Dropping it before the end kills the program.
@@ -77,7 +77,10 @@ impl ProgramOutput {
                 return Ok(output);
             }
             if output.buffer.len() > MAX_RESPONSE_BYTES {
-                return Err(Error::new(ErrorKind::Protocol, "noise without an end"));
+                return Err(Error::new(
+                    ErrorKind::Protocol,
+                    "the output has no line that reports the start",
+                ));
             }
             match output.running.stdout.next().await {
                 Some(chunk) => output.buffer.extend_from_slice(&chunk?),
@@ -118,15 +121,17 @@ impl ProgramOutput {
             let mark_position = find(&self.buffer, &mark);
             // The last bytes may be the beginning of the mark. Everything else is passed on, so that a killed program
             // loses no output.
-            let safe = mark_position
+            let passable_bytes = mark_position
                 .unwrap_or_else(|| self.buffer.len() - partial_mark_length(&self.buffer, &mark));
-            let chunk = self.buffer.split_to(safe);
+            let chunk = self.buffer.split_to(passable_bytes);
             if let Some(chunk) = self.limit_output(chunk) {
                 return Ok(Some(chunk));
             }
-            let word = self.buffer.get(mark.len() - 1..mark.len() + 3);
-            let word = word.filter(|_| mark_position.is_some()).map(<[u8]>::to_vec);
-            match word.as_deref() {
+            let mark_kind = self.buffer.get(mark.len() - 1..mark.len() + 3);
+            let mark_kind = mark_kind
+                .filter(|_| mark_position.is_some())
+                .map(<[u8]>::to_vec);
+            match mark_kind.as_deref() {
                 Some(b"end ") => return Ok(None),
                 Some(b"err ") if self.take_frame(mark.len() + 3).await? => continue,
                 Some(b"err ") | None => {}
@@ -150,7 +155,7 @@ impl ProgramOutput {
         let text = self.buffer.get(head..).unwrap_or_default();
         let Some(length) = text.iter().position(|byte| *byte == b'@') else {
             if text.len() > MAX_FRAME_BYTES {
-                let context = "a part of standard error without an end";
+                let context = "a frame of standard error has no end";
                 return Err(Error::new(ErrorKind::Protocol, context));
             }
             return Ok(false);
@@ -163,13 +168,13 @@ impl ProgramOutput {
 
     /// Counts the chunk and cuts the bytes beyond the limit; `None` when no byte is left.
     fn limit_output(&mut self, chunk: BytesMut) -> Option<Bytes> {
-        let room = self
+        let remaining_bytes = self
             .limits
             .stdout
-            .map(|most| most.saturating_sub(self.passed_bytes));
+            .map(|limit| limit.saturating_sub(self.passed_bytes));
         self.passed_bytes += chunk.len();
         let mut chunk = chunk.freeze();
-        chunk.truncate(room.unwrap_or(usize::MAX));
+        chunk.truncate(remaining_bytes.unwrap_or(usize::MAX));
         (!chunk.is_empty()).then_some(chunk)
     }
 
@@ -197,24 +202,24 @@ impl ProgramOutput {
         let begin = self.end_mark();
         let done = [b"\n".to_vec(), self.nonce.mark("done")].concat();
         // With its encoding, standard error takes at most 3.4 times its size.
-        let most = self.limits.stderr.saturating_mul(4) + MAX_RESPONSE_BYTES;
+        let max_report_bytes = self.limits.stderr.saturating_mul(4) + MAX_RESPONSE_BYTES;
         let end = loop {
-            if let Some(at) = find(&self.buffer, &done) {
-                break at;
+            if let Some(position) = find(&self.buffer, &done) {
+                break position;
             }
-            if self.buffer.len() > most {
-                return Err(Error::new(ErrorKind::Protocol, "a report without an end"));
+            if self.buffer.len() > max_report_bytes {
+                return Err(Error::new(ErrorKind::Protocol, "the report has no end"));
             }
             if !self.read().await? {
                 return Err(self.lost_channel_error().await);
             }
         };
         let report = self.buffer.get(begin.len()..end).unwrap_or_default();
-        let over = self
+        let exceeds_limit = self
             .limits
             .stdout
-            .is_some_and(|most| self.passed_bytes > most);
-        let result = parse_report(report, self.limits.stderr, over)?;
+            .is_some_and(|limit| self.passed_bytes > limit);
+        let result = parse_report(report, self.limits.stderr, exceeds_limit)?;
         let result = self.stderr.complete(result);
         self.command.set_over();
         self.guard.disarm();

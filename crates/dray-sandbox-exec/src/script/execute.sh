@@ -66,14 +66,20 @@ dray_become() {
   { ulimit -x "$dray_limit" || ulimit -w "$dray_limit"; } 2>/dev/null
   exec env "DRAY_COMMAND=run.$dray_nonce" "$@"
 }
+# Reads what the program left of its input and passes the status on, because Podman loses the output of a command that
+# leaves input unread. After a second without the end, kills what waits for more.
+dray_rest() {
+  timeout 1 cat >/dev/null 3>&- 4>&- 5>&- 6>&- || dray_kill "DRAY_COMMAND=input.$dray_nonce" ""
+  return "$1"
+}
 # The descriptors are those of the capture below. In a subshell, because dash redirects itself for a plain command and
 # would write its message about a signal to the stderr of the program.
 dray_run() {
   case $dray_input in
     none) (dray_become "$@") </dev/null >&3 2>&4 3>&- 4>&- 5>&- 6>&- ;;
-    end) (dray_become "$@") >&3 2>&4 3>&- 4>&- 5>&- 6>&- ;;
+    end) (dray_become "$@") >&3 2>&4 3>&- 4>&- 5>&- 6>&-; dray_rest $? ;;
     text:*) printf %b "${dray_input#text:}" | (dray_become "$@") >&3 2>&4 3>&- 4>&- 5>&- 6>&- ;;
-    *) head -c "$dray_input" | (dray_become "$@") >&3 2>&4 3>&- 4>&- 5>&- 6>&- ;;
+    *) env "DRAY_COMMAND=input.$dray_nonce" head -c "$dray_input" | { (dray_become "$@") >&3 2>&4 3>&- 4>&- 5>&- 6>&-; dray_rest $?; } ;;
   esac
 }
 # Passes stderr on between the output, in pieces as `dd` reads them: `head` would hold them back. A piece is written in one

@@ -178,8 +178,8 @@ async fn a_chunk_whose_response_was_lost_is_not_appended_twice() {
 
 #[tokio::test]
 async fn a_chunk_is_never_written_at_a_wrong_offset() {
-    for way in [ChannelForm::Narrow, ChannelForm::Pipe] {
-        let fixture = ExecFixture::new(ToolSet::Dash, way);
+    for form in [ChannelForm::Narrow, ChannelForm::Pipe] {
+        let fixture = ExecFixture::new(ToolSet::Dash, form);
         let path = fixture.file("f", b"12345");
         for (offset, kind) in [(4, ErrorKind::Corrupted), (6, ErrorKind::Corrupted)] {
             let order = Write {
@@ -188,7 +188,7 @@ async fn a_chunk_is_never_written_at_a_wrong_offset() {
             };
             let rest = vec![b'x'; 10 - usize::try_from(offset).unwrap()];
             let error = fixture.files().write(order, body(&rest)).await.unwrap_err();
-            assert_eq!(error.kind(), kind, "{way:?} {offset}");
+            assert_eq!(error.kind(), kind, "{form:?} {offset}");
         }
         assert_eq!(fixture.sh("cat f"), "12345");
         fixture.sh("ln -s f link");
@@ -209,14 +209,14 @@ async fn a_chunk_is_never_written_at_a_wrong_offset() {
 
 #[tokio::test]
 async fn long_listings_are_cut_and_marked_as_truncated() {
-    for way in [ChannelForm::Ranges, ChannelForm::Narrow, ChannelForm::Pipe] {
-        let fixture = ExecFixture::new(ToolSet::Dash, way);
+    for form in [ChannelForm::Ranges, ChannelForm::Narrow, ChannelForm::Pipe] {
+        let fixture = ExecFixture::new(ToolSet::Dash, form);
         fixture.sh(
             "i=0; while [ $i -lt 2000 ]; do : > a-rather-long-name-of-a-file-$i; i=$((i+1)); done",
         );
         let work = fixture.path("x").parent();
         let listing = fixture.files().list(&work, 1, 5_000).await.unwrap();
-        assert_eq!(listing.truncated, way == ChannelForm::Ranges, "{way:?}");
+        assert_eq!(listing.truncated, form == ChannelForm::Ranges, "{form:?}");
         if listing.truncated {
             assert!((50..2_000).contains(&listing.entries.len()));
         } else {
@@ -232,8 +232,8 @@ async fn long_listings_are_cut_and_marked_as_truncated() {
         let few = fixture.files().list(&work, 1, 7).await.unwrap();
         assert_eq!((few.entries.len(), few.truncated), (7, true));
         // Callers read a long listing in parts, so the first entries must be those of the whole listing.
-        if way != ChannelForm::Ranges {
-            assert_eq!(few.entries, listing.entries[..7], "{way:?}");
+        if form != ChannelForm::Ranges {
+            assert_eq!(few.entries, listing.entries[..7], "{form:?}");
         }
     }
 }

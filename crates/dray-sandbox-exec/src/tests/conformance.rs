@@ -16,8 +16,8 @@ const BULK_CASES: [&str; 7] = [
     "a_view_of_a_file_that_changed_breaks_off",
 ];
 
-async fn conforms(tools: ToolSet, way: ChannelForm) {
-    let little = matches!(way, ChannelForm::Narrow | ChannelForm::Terminal);
+async fn conforms(tools: ToolSet, form: ChannelForm) {
+    let little = matches!(form, ChannelForm::Narrow | ChannelForm::Terminal);
     let asked = |name: &str| !little || !BULK_CASES.contains(&name);
     let cases: Vec<_> = CONFORMANCE_CASES
         .iter()
@@ -28,18 +28,18 @@ async fn conforms(tools: ToolSet, way: ChannelForm) {
         cases.len() + if little { BULK_CASES.len() } else { 0 },
         CONFORMANCE_CASES.len()
     );
-    let report = run_cases(&ExecFixture::new(tools, way), &cases)
+    let report = run_cases(&ExecFixture::new(tools, form), &cases)
         .await
         .unwrap();
-    let mut skipped = if way == ChannelForm::Nobody || !rustix::process::geteuid().is_root() {
+    let mut skipped = if form == ChannelForm::Nobody || !rustix::process::geteuid().is_root() {
         Vec::new()
     } else {
         vec!["access_without_permission_is_refused"]
     };
-    if !way.has_live_output() {
+    if !form.has_live_output() {
         skipped.extend(LIVE_OUTPUT_CASES);
     }
-    assert_eq!(report.skipped, skipped, "{tools:?} {way:?}");
+    assert_eq!(report.skipped, skipped, "{tools:?} {form:?}");
 }
 
 #[tokio::test]

@@ -25,7 +25,7 @@ use crate::{ChannelConfig, CommandBackend, CommandConfig, Exec, ExecFiles, Local
 /// A user that owns nothing.
 const NOBODY_UID: u32 = 65_534;
 
-/// Which programs a sandbox has.
+/// The programs of a sandbox.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ToolSet {
     /// `sh` is dash, the other programs are those of GNU.
@@ -126,11 +126,11 @@ impl ChannelForm {
 #[derive(Debug)]
 pub(super) struct ExecFixture {
     pub(super) root: TempDir,
-    way: ChannelForm,
+    form: ChannelForm,
 }
 
 impl ExecFixture {
-    pub(super) fn new(tools: ToolSet, way: ChannelForm) -> Self {
+    pub(super) fn new(tools: ToolSet, form: ChannelForm) -> Self {
         let root = tempfile::tempdir().unwrap();
         let bin = root.path().join("bin");
         std::fs::create_dir(&bin).unwrap();
@@ -146,11 +146,11 @@ impl ExecFixture {
             }
         }
         if matches!(tools, ToolSet::Dash | ToolSet::Bash) {
-            for folder in ["/usr/bin", "/bin"] {
-                symlink(folder, root.path().join(folder.replace('/', "_"))).unwrap();
+            for directory in ["/usr/bin", "/bin"] {
+                symlink(directory, root.path().join(directory.replace('/', "_"))).unwrap();
             }
         }
-        let fixture = Self { root, way };
+        let fixture = Self { root, form };
         std::fs::write(fixture.root.path().join("incarnation"), "first").unwrap();
         fixture.make_work();
         fixture
@@ -159,7 +159,7 @@ impl ExecFixture {
     fn make_work(&self) {
         let work = self.work();
         std::fs::create_dir(&work).unwrap();
-        if self.way == ChannelForm::Nobody {
+        if self.form == ChannelForm::Nobody {
             let open = std::fs::Permissions::from_mode(0o755);
             std::fs::set_permissions(self.root.path(), open).unwrap();
             chown(&work, Some(NOBODY_UID), Some(NOBODY_UID)).unwrap();
@@ -187,10 +187,10 @@ impl ExecFixture {
     }
 
     pub(super) fn exec(&self) -> LocalExec {
-        LocalExec::new(self.way.prefix())
+        LocalExec::new(self.form.prefix())
             .with_environment([("PATH", self.search())])
             .with_directory(self.work())
-            .with_channel(self.way.channel().into())
+            .with_channel(self.form.channel().into())
     }
 
     pub(super) fn files(&self) -> ExecFiles<LocalExec> {
@@ -261,13 +261,13 @@ impl ExecFixture {
 impl Fixture for ExecFixture {
     fn backend(&self) -> Arc<dyn Backend> {
         let config = CommandConfig {
-            command: self.way.prefix(),
+            command: self.form.prefix(),
             environment: BTreeMap::from([("PATH".to_owned(), self.search())]),
             incarnation: vec![
                 "/bin/cat".to_owned(),
                 self.root.path().join("incarnation").display().to_string(),
             ],
-            channel: self.way.channel(),
+            channel: self.form.channel(),
         };
         let sandboxes = BTreeMap::from([("box".to_owned(), config)]);
         Arc::new(CommandBackend::new(sandboxes).unwrap())
@@ -279,7 +279,7 @@ impl Fixture for ExecFixture {
 
     fn traits(&self) -> SandboxTraits {
         SandboxTraits {
-            live_output: self.way.has_live_output(),
+            live_output: self.form.has_live_output(),
             ..SandboxTraits::default()
         }
     }
@@ -289,7 +289,7 @@ impl Fixture for ExecFixture {
     }
 
     async fn sh(&self, directory: &SandboxPath, script: &str) -> Option<String> {
-        let mut command = if self.way == ChannelForm::Nobody {
+        let mut command = if self.form == ChannelForm::Nobody {
             let mut command = tokio::process::Command::new("setpriv");
             command.args(["--reuid=65534", "--regid=65534", "--clear-groups", "sh"]);
             command
@@ -317,7 +317,7 @@ impl Fixture for ExecFixture {
 pub(super) fn program(name: &str) -> PathBuf {
     ["/bin", "/usr/bin", "/usr/sbin", "/sbin"]
         .iter()
-        .map(|folder| Path::new(folder).join(name))
+        .map(|directory| Path::new(directory).join(name))
         .find(|path| path.exists())
         .unwrap_or_else(|| panic!("{name} is missing: `cargo xtask test` says how to install it"))
 }

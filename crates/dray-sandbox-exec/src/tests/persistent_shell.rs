@@ -113,8 +113,8 @@ pub(super) fn persistent_shell(exec: CountedExec) -> (ExecFiles<CountedExec>, Ar
 #[tokio::test]
 async fn one_persistent_shell_gives_the_same_results_as_many_commands() {
     for tools in [ToolSet::Dash, ToolSet::Bash, ToolSet::BusyBox] {
-        for way in [ChannelForm::Pipe, ChannelForm::Shell] {
-            let fixture = ExecFixture::new(tools, way);
+        for form in [ChannelForm::Pipe, ChannelForm::Shell] {
+            let fixture = ExecFixture::new(tools, form);
             let (files, runs) = persistent_shell(CountedExec::new(&fixture));
             let fresh = fixture.files();
             let bytes = random(70_000);
@@ -141,7 +141,7 @@ async fn one_persistent_shell_gives_the_same_results_as_many_commands() {
             assert_eq!(listed, fresh.list(&directory, 1, 10).await.unwrap());
             assert_eq!(listed.entries.len(), 2);
             fixture.sh("rm *");
-            assert_eq!(runs.load(Ordering::SeqCst), 1, "{tools:?} {way:?}");
+            assert_eq!(runs.load(Ordering::SeqCst), 1, "{tools:?} {form:?}");
         }
     }
 }
@@ -425,14 +425,14 @@ async fn concurrent_requests_use_separate_shells() {
 
 #[tokio::test]
 async fn a_channel_that_delays_output_has_no_persistent_shell() {
-    for way in [ChannelForm::Narrow, ChannelForm::Text, ChannelForm::Ranges] {
-        let fixture = ExecFixture::new(ToolSet::Dash, way);
+    for form in [ChannelForm::Narrow, ChannelForm::Text, ChannelForm::Ranges] {
+        let fixture = ExecFixture::new(ToolSet::Dash, form);
         let path = fixture.file("f", b"data");
         let (files, runs) = persistent_shell(CountedExec::new(&fixture));
         for _ in 0..2 {
             assert_eq!(files.stat(&path, Follow::No).await.unwrap().size, 4);
         }
-        assert_eq!(runs.load(Ordering::SeqCst), 2, "{way:?}");
+        assert_eq!(runs.load(Ordering::SeqCst), 2, "{form:?}");
     }
 }
 

@@ -133,8 +133,8 @@ async fn without_readlink_the_shell_resolves_what_it_can() {
     let fixture = ExecFixture::new(ToolSet::Bare, ChannelForm::Pipe).with(&["stat", "ls"]);
     fixture.sh("mkdir real; ln -s real way; : > real/file; ln -s file real/link");
     let files = fixture.files();
-    let way = fixture.path("way").join("file").unwrap();
-    let file = files.stat(&way, Follow::Yes).await.unwrap();
+    let linked_path = fixture.path("way").join("file").unwrap();
+    let file = files.stat(&linked_path, Follow::Yes).await.unwrap();
     assert_eq!(file.real_path, fixture.path("real").join("file").unwrap());
     let directory = files.stat(&fixture.path("way"), Follow::Yes).await.unwrap();
     assert_eq!(directory.real_path, fixture.path("real"));

@@ -10,14 +10,14 @@ const MAKE_TREE: &str = "mkdir -p t/d; printf one > t/one; printf two > 't/d/new
 line'; ln t/one t/same; ln -s one t/link";
 
 #[tokio::test]
-async fn a_tree_comes_out_and_goes_in_again() {
-    for (tools, way) in [
+async fn a_directory_is_read_as_tar_and_written_from_tar() {
+    for (tools, form) in [
         (ToolSet::Dash, ChannelForm::Pipe),
         (ToolSet::Bash, ChannelForm::Text),
         (ToolSet::BusyBox, ChannelForm::Pipe),
         (ToolSet::BusyBox, ChannelForm::Text),
     ] {
-        let fixture = ExecFixture::new(tools, way);
+        let fixture = ExecFixture::new(tools, form);
         fixture.sh(MAKE_TREE);
         let files = fixture.files();
         let tar = files.read_tree(&fixture.path("t")).await.unwrap();
@@ -28,16 +28,16 @@ async fn a_tree_comes_out_and_goes_in_again() {
         assert_eq!(
             fixture.sh("cat in/one in/d/*"),
             "onetwo",
-            "{tools:?} {way:?}"
+            "{tools:?} {form:?}"
         );
-        let inside = std::fs::metadata(fixture.work().join("in")).unwrap();
-        assert_eq!(inside.permissions().mode() & 0o7777, 0o700, "{tools:?}");
-        assert_eq!(inside.uid(), rustix::process::geteuid().as_raw());
+        let metadata = std::fs::metadata(fixture.work().join("in")).unwrap();
+        assert_eq!(metadata.permissions().mode() & 0o7777, 0o700, "{tools:?}");
+        assert_eq!(metadata.uid(), rustix::process::geteuid().as_raw());
     }
 }
 
 #[tokio::test]
-async fn hard_links_come_out_as_files_where_tar_can() {
+async fn hard_links_are_read_as_files_if_tar_supports_that() {
     let fixture = ExecFixture::new(ToolSet::Dash, ChannelForm::Pipe);
     fixture.sh(MAKE_TREE);
     let tar = fixture.files().read_tree(&fixture.path("t")).await.unwrap();
@@ -92,9 +92,9 @@ async fn without_tar_or_a_stream_the_tool_is_missing() {
 
 #[tokio::test]
 async fn a_tar_that_fails_in_the_middle_is_a_failure() {
-    for way in [ChannelForm::Pipe, ChannelForm::Text] {
+    for form in [ChannelForm::Pipe, ChannelForm::Text] {
         let fails = "case \"$*\" in *version*) exit;; esac; echo half; echo 'tar: ./f: Permission denied' >&2; exit 2";
-        let fixture = ExecFixture::new(ToolSet::Dash, way).with_fake("tar", fails);
+        let fixture = ExecFixture::new(ToolSet::Dash, form).with_fake("tar", fails);
         fixture.sh("mkdir t");
         let files = fixture.files();
         let error = files
@@ -104,7 +104,7 @@ async fn a_tar_that_fails_in_the_middle_is_a_failure() {
             .read_all(1 << 20)
             .await
             .unwrap_err();
-        if way == ChannelForm::Pipe {
+        if form == ChannelForm::Pipe {
             assert_eq!(error.kind(), ErrorKind::PermissionDenied, "{error}");
         }
         let written = files

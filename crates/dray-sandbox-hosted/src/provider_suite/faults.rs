@@ -8,7 +8,7 @@ use dray_conformance::{CaseEnd, case_list, expect_bytes, expect_equal, expect_tr
 use dray_sandbox::{Error, ErrorKind, Follow, Metadata, Sandbox, SandboxPath};
 use futures_util::future::BoxFuture;
 
-use super::{ProviderFixture, read_file, write_file};
+use super::{ProviderFixture, open_sandbox, path_in_sandbox, read_file, write_file};
 use crate::fake_server::ProviderFault;
 
 /// One case: an asynchronous function of a fixture that no other case uses.
@@ -35,15 +35,12 @@ struct OpenSandbox<'f> {
 
 impl<'f> OpenSandbox<'f> {
     async fn open(fixture: &'f dyn ProviderFixture) -> Result<Self, Error> {
-        let backend = fixture.backend();
-        let handle = backend.resolve(&fixture.address()).await?;
-        let sandbox = backend.open(&handle).await?;
+        let sandbox = open_sandbox(fixture).await?;
         Ok(Self { fixture, sandbox })
     }
 
     fn path(&self, name: &str) -> Result<SandboxPath, Error> {
-        let path = self.fixture.directory().join(name);
-        SandboxPath::new(path.as_os_str().as_encoded_bytes())
+        path_in_sandbox(self.fixture, name)
     }
 
     /// Puts a file into the directory of the sandbox, not through the backend, and describes it.

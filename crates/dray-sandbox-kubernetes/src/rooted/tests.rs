@@ -15,18 +15,18 @@ use super::*;
 
 #[derive(Debug)]
 struct RootedFixture {
-    folder: TempDir,
+    directory: TempDir,
 }
 
 impl RootedFixture {
     fn new() -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        std::fs::create_dir(folder.path().join("work")).unwrap();
-        Self { folder }
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::create_dir(directory.path().join("work")).unwrap();
+        Self { directory }
     }
 
     fn root(&self) -> PathBuf {
-        self.folder.path().canonicalize().unwrap()
+        self.directory.path().canonicalize().unwrap()
     }
 
     fn sandbox(&self) -> RootedSandbox<LocalExec> {

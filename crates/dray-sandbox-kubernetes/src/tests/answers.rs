@@ -36,7 +36,7 @@ async fn r_1_another_pod_of_the_name_is_never_touched() {
     let handle = fixture.handle().await.unwrap();
     let sandbox = fixture.backend.open(&handle).await.unwrap();
     let path = fixture.file("a", b"mine");
-    std::fs::rename(fixture.work(), fixture.server.folder().join("old")).unwrap();
+    std::fs::rename(fixture.work(), fixture.server.directory().join("old")).unwrap();
     fixture.renew();
     std::fs::write(fixture.work().join("a"), b"theirs").unwrap();
     let before = fixture.asked("/exec");
@@ -225,7 +225,7 @@ async fn a_killed_command_is_gone_only_with_its_container() {
 async fn a_full_disk_is_no_space() {
     let fixture = PodFixture::new().await;
     // Fake programs of the container, which write to a full disk.
-    let tools = fixture.server.folder().join("tools");
+    let tools = fixture.server.directory().join("tools");
     std::fs::create_dir(&tools).unwrap();
     install(&tools.join("cat"), "#!/bin/sh\nexec /bin/cat >/dev/full\n");
     let search_path = format!("{}:{}", tools.display(), crate::fake_server::SEARCH_PATH);

@@ -15,19 +15,19 @@ async fn run(mut command: Command) -> Output {
 impl PodFixture {
     /// `kubectl` with these arguments, its files in a directory of the test.
     async fn kubectl(&self, arguments: &[&str]) -> Output {
-        let folder = self.server.folder();
+        let directory = self.server.directory();
         let mut command = Command::new("kubectl");
         command
             .env_clear()
             .env("PATH", crate::fake_server::SEARCH_PATH)
-            .env("HOME", folder)
+            .env("HOME", directory)
             .arg("--kubeconfig")
-            .arg(folder.join("kubeconfig"))
+            .arg(directory.join("kubeconfig"))
             .arg("--cache-dir")
-            .arg(folder.join("cache"))
+            .arg(directory.join("cache"))
             .args(["--namespace", "agents"])
             .args(arguments)
-            .current_dir(folder);
+            .current_dir(directory);
         run(command).await
     }
 }
@@ -90,7 +90,7 @@ async fn kubectl_copies_files_both_ways() {
     let bytes: Vec<u8> = (0..1_500_000_u32)
         .map(|at| u8::try_from(at % 253).unwrap())
         .collect();
-    let local = fixture.server.folder().join("local.bin");
+    let local = fixture.server.directory().join("local.bin");
     std::fs::write(&local, &bytes).unwrap();
     let inside = format!("box:{}/copy.bin", fixture.work().display());
     let output = fixture
@@ -102,14 +102,14 @@ async fn kubectl_copies_files_both_ways() {
         .kubectl(&["cp", &inside, "back.bin", "-c", "shell"])
         .await;
     succeeded(&output);
-    assert!(std::fs::read(fixture.server.folder().join("back.bin")).unwrap() == bytes);
+    assert!(std::fs::read(fixture.server.directory().join("back.bin")).unwrap() == bytes);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_python_client_runs_commands_in_the_fake_server() {
     let fixture = PodFixture::new().await;
     let output = dray_testkit::python::script_command("kubernetes_client.py", "kubernetes")
-        .arg(fixture.server.folder().join("kubeconfig"))
+        .arg(fixture.server.directory().join("kubeconfig"))
         .args(["agents", "box", "shell"])
         .arg(fixture.work())
         .env("PYTHONDONTWRITEBYTECODE", "1")

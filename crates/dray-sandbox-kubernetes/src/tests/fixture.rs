@@ -44,7 +44,7 @@ impl PodFixture {
             ..Config::default()
         };
         change(&mut config);
-        let workspace = server.folder().canonicalize().unwrap().join("work");
+        let workspace = server.directory().canonicalize().unwrap().join("work");
         let fixture = Self {
             backend: Arc::new(KubernetesBackend::new(config).unwrap()),
             server,
@@ -62,7 +62,7 @@ impl PodFixture {
         if let Some(user) = self.user {
             use std::os::unix::fs::{PermissionsExt as _, chown};
             let open = std::fs::Permissions::from_mode(0o755);
-            std::fs::set_permissions(self.server.folder(), open).unwrap();
+            std::fs::set_permissions(self.server.directory(), open).unwrap();
             chown(&self.workspace, Some(user), Some(user)).unwrap();
             container.prefix = self.as_user();
         }

@@ -22,7 +22,7 @@ async fn bare(image: bool) -> PodFixture {
     .await;
     let mut container = FakeContainer::new("app").without_shell();
     container.security = json!({"runAsUser": 1000, "privileged": true});
-    container.root = fixture.server.folder().join("bare");
+    container.root = fixture.server.directory().join("bare");
     std::fs::create_dir(&container.root).unwrap();
     fixture
         .server
@@ -60,7 +60,7 @@ async fn r_9_files_of_a_container_without_a_shell_pass_through_its_helper() {
         .write(write, Body::from_bytes("hello"))
         .await
         .unwrap();
-    let root = fixture.server.folder().join("bare");
+    let root = fixture.server.directory().join("bare");
     assert_eq!(std::fs::read(root.join("data/note.txt")).unwrap(), b"hello");
     // A link of the container begins at the root of the container.
     std::os::unix::fs::symlink("/data/note.txt", root.join("link")).unwrap();

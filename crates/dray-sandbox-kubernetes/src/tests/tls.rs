@@ -52,14 +52,14 @@ impl TlsFront {
 
     /// A backend that trusts this authority.
     fn backend(&self, fixture: &PodFixture, trusted: &Authority) -> Arc<KubernetesBackend> {
-        let folder = fixture.server.folder();
-        std::fs::write(folder.join("ca.pem"), trusted.pem()).unwrap();
-        let text = std::fs::read_to_string(folder.join("kubeconfig")).unwrap();
+        let directory = fixture.server.directory();
+        std::fs::write(directory.join("ca.pem"), trusted.pem()).unwrap();
+        let text = std::fs::read_to_string(directory.join("kubeconfig")).unwrap();
         let server = format!(
             "https://{}\n    certificate-authority: ca.pem",
             self.address
         );
-        let path: PathBuf = folder.join("kubeconfig-tls");
+        let path: PathBuf = directory.join("kubeconfig-tls");
         std::fs::write(&path, text.replace(&fixture.server.url(), &server)).unwrap();
         let config = Config {
             kubeconfig: Some(path),

@@ -296,17 +296,19 @@ async fn a_file_whose_modification_time_is_set_back_has_another_change_marker() 
 
 #[tokio::test]
 async fn a_check_counts_the_directories_that_can_be_read_and_names_no_path() {
-    let folder = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir().unwrap();
     let backend = |roots: Vec<std::path::PathBuf>| LocalBackend::new(LocalOptions { roots });
     let none = backend(Vec::new()).check().await.unwrap();
     assert!(matches!(none, BackendCheck::Unverified(_)), "{none:?}");
-    let ready = backend(vec![folder.path().to_owned()])
+    let ready = backend(vec![directory.path().to_owned()])
         .check()
         .await
         .unwrap();
     assert!(matches!(ready, BackendCheck::Ready(_)), "{ready:?}");
-    let gone = folder.path().join("gone");
-    let failed = backend(vec![folder.path().to_owned(), gone]).check().await;
+    let gone = directory.path().join("gone");
+    let failed = backend(vec![directory.path().to_owned(), gone])
+        .check()
+        .await;
     let failed = failed.unwrap_err();
     assert!(failed.context().contains("directory 2"), "{failed}");
     assert!(!failed.context().contains("gone"), "{failed}");

@@ -83,7 +83,7 @@ impl FakeCommand {
     async fn go(&self, exec: &LocalExec, tool_result: ToolResult, input: Body) {
         let argv = match tool_result {
             ToolResult::Run(argv) => argv,
-            ToolResult::Said(stdout) => {
+            ToolResult::Output(stdout) => {
                 self.stdout.send_modify(|captured| captured.bytes = stdout);
                 return self.finish(0, b"");
             }
@@ -213,7 +213,7 @@ fn file_tool_result(argv: Vec<String>, faults: &[InjectedFault]) -> ToolResult {
             if has(|fault| matches!(fault, InjectedFault::NoTool)) {
                 return missing();
             }
-            tool::answer(argument)
+            tool::run_tool(argument)
         }
         [program, ..]
             if program == "sh" && has(|fault| matches!(fault, InjectedFault::NoShell)) =>

@@ -13,10 +13,10 @@ pub(super) const PROGRAM_PATH: &str = "/__modal/.bin/modal-sandbox-fs-tools";
 /// The result of one call of the tool.
 #[derive(Debug)]
 pub(super) enum ToolResult {
-    /// A process that has to run.
+    /// The command of a process that the server must start.
     Run(Vec<Vec<u8>>),
-    /// The output of a success.
-    Said(Vec<u8>),
+    /// Text on standard output, with status 0.
+    Output(Vec<u8>),
     /// An exit status, with the text on standard error.
     Failed(i32, String),
 }
@@ -40,8 +40,8 @@ fn error_result(error: &io::Error) -> ToolResult {
     failed(kind, &error.to_string())
 }
 
-/// Runs the command in the argument.
-pub(super) fn answer(argument: &str) -> ToolResult {
+/// Runs the command in the argument, a JSON object with one member: the name of the command.
+pub(super) fn run_tool(argument: &str) -> ToolResult {
     let command: Value = serde_json::from_str(argument).unwrap_or_default();
     let Some((name, fields)) = command
         .as_object()
@@ -67,21 +67,21 @@ pub(super) fn answer(argument: &str) -> ToolResult {
         "ReadFile" => read(path),
         "WriteFile" => write(path),
         "ListFiles" => list(path),
-        "Stat" => describe(path).map(|entry| ToolResult::Said(entry.to_string().into_bytes())),
+        "Stat" => describe(path).map(|entry| ToolResult::Output(entry.to_string().into_bytes())),
         "Remove" => remove(path, flag("recursive")),
-        "MakeDirectory" if flag("parents") => made(fs::create_dir_all(path)),
-        "MakeDirectory" => made(fs::create_dir(path)),
+        "MakeDirectory" if flag("parents") => empty_output(fs::create_dir_all(path)),
+        "MakeDirectory" => empty_output(fs::create_dir(path)),
         _ => Ok(failed("Other", "unknown command")),
     };
     outcome.unwrap_or_else(|error| error_result(&error))
 }
 
-fn made(outcome: io::Result<()>) -> io::Result<ToolResult> {
-    outcome.map(|()| ToolResult::Said(Vec::new()))
+fn empty_output(outcome: io::Result<()>) -> io::Result<ToolResult> {
+    outcome.map(|()| ToolResult::Output(Vec::new()))
 }
 
 fn run(words: &[&[u8]]) -> ToolResult {
-    ToolResult::Run(words.iter().map(|word| word.to_vec()).collect())
+    ToolResult::Run(words.iter().map(|type_name| type_name.to_vec()).collect())
 }
 
 fn read(path: &Path) -> io::Result<ToolResult> {
@@ -111,8 +111,8 @@ fn write(path: &Path) -> io::Result<ToolResult> {
 }
 
 fn remove(path: &Path, recursive: bool) -> io::Result<ToolResult> {
-    let found = fs::symlink_metadata(path)?;
-    made(match (found.is_dir(), recursive) {
+    let metadata = fs::symlink_metadata(path)?;
+    empty_output(match (metadata.is_dir(), recursive) {
         (true, true) => fs::remove_dir_all(path),
         (true, false) => fs::remove_dir(path),
         (false, _) => fs::remove_file(path),
@@ -120,25 +120,25 @@ fn remove(path: &Path, recursive: bool) -> io::Result<ToolResult> {
 }
 
 fn list(path: &Path) -> io::Result<ToolResult> {
-    let found = fs::metadata(path)?;
-    if !found.is_dir() {
+    let metadata = fs::metadata(path)?;
+    if !metadata.is_dir() {
         return Ok(failed("IsFile", "not a directory"));
     }
     let mut entries = Vec::new();
     for entry in fs::read_dir(path)? {
         entries.push(describe(&entry?.path())?);
     }
-    Ok(ToolResult::Said(
+    Ok(ToolResult::Output(
         Value::Array(entries).to_string().into_bytes(),
     ))
 }
 
 fn describe(path: &Path) -> io::Result<Value> {
-    let found = fs::symlink_metadata(path)?;
-    let kind = found.file_type();
+    let metadata = fs::symlink_metadata(path)?;
+    let kind = metadata.file_type();
     let is_special =
         kind.is_fifo() || kind.is_socket() || kind.is_char_device() || kind.is_block_device();
-    let word = match (kind.is_dir(), kind.is_symlink(), is_special) {
+    let type_name = match (kind.is_dir(), kind.is_symlink(), is_special) {
         (true, _, _) => "directory",
         (_, true, _) => "symlink",
         (_, _, true) => "other",
@@ -149,17 +149,20 @@ fn describe(path: &Path) -> io::Result<Value> {
     } else {
         None
     };
-    #[expect(clippy::cast_precision_loss, reason = "the tool tells times as floats")]
-    let modified = found.mtime() as f64 + found.mtime_nsec() as f64 / 1e9;
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "the tool reports times as floats"
+    )]
+    let modified = metadata.mtime() as f64 + metadata.mtime_nsec() as f64 / 1e9;
     Ok(json!({
         "name": path.file_name().unwrap_or_default().to_string_lossy(),
         "path": path.to_string_lossy(),
-        "type": word,
-        "size": found.size(),
-        "mode": found.mode() & 0o7777,
-        "permissions": format!("{:o}", found.mode() & 0o7777),
-        "owner": found.uid().to_string(),
-        "group": found.gid().to_string(),
+        "type": type_name,
+        "size": metadata.size(),
+        "mode": metadata.mode() & 0o7777,
+        "permissions": format!("{:o}", metadata.mode() & 0o7777),
+        "owner": metadata.uid().to_string(),
+        "group": metadata.gid().to_string(),
         "modified_time": modified,
         "symlink_target": target,
     }))

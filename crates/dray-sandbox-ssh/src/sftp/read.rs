@@ -172,7 +172,7 @@ struct FileRead {
     lease: ChannelLease,
     handle: Bytes,
     size: u64,
-    /// Where the next request begins.
+    /// Offset of the next request.
     next_offset: u64,
     /// In the order of their offsets.
     reads: VecDeque<PendingRead>,

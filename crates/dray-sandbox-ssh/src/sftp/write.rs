@@ -167,7 +167,7 @@ struct FileWrite<'a> {
     handle: &'a Bytes,
     /// Most bytes of one request.
     limit: usize,
-    /// Where the next request begins.
+    /// Offset of the next request.
     offset: u64,
     /// Bytes of the next request.
     packet: BytesMut,

@@ -7,7 +7,7 @@ use dray_presentation::name::shown_text;
 use dray_proto::v1::{self, BackendState};
 use dray_sandbox::{BackendCheck, ErrorKind};
 use dray_service::Request;
-use dray_types::Fault;
+use dray_types::{Fault, whole_millis};
 use futures_util::future::join_all;
 use tokio::time::{Instant, timeout_at};
 
@@ -81,7 +81,7 @@ impl SandboxTransfer {
 }
 
 fn milliseconds_since(started: Instant) -> u32 {
-    u32::try_from(started.elapsed().as_millis()).unwrap_or(u32::MAX)
+    u32::try_from(whole_millis(started.elapsed())).unwrap_or(u32::MAX)
 }
 
 fn to_wire(

@@ -56,7 +56,7 @@ struct AllowedCommand {
     max_output: u64,
 }
 
-/// How a program ended.
+/// The end of a program.
 #[derive(Debug)]
 enum ProgramEnd {
     /// By itself.

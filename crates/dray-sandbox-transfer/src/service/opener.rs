@@ -25,7 +25,7 @@ pub(crate) struct SandboxOpener {
 }
 
 impl SandboxOpener {
-    /// Opens the sandbox that a reference means, with the policy that applies to it.
+    /// Opens the sandbox that a reference names, with the policy that applies to it.
     pub(super) async fn open_reference(
         &self,
         tenant: &TenantId,

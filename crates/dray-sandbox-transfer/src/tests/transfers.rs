@@ -225,7 +225,7 @@ async fn many_directories_of_one_request_are_all_made_inside_the_root() {
     };
     let refused = fixture.ask(&outside).await.unwrap_err();
     assert_eq!(refused.detail, "outside_root");
-    let elsewhere = fixture.folder.path().join("elsewhere");
+    let elsewhere = fixture.directory.path().join("elsewhere");
     std::fs::create_dir(&elsewhere).unwrap();
     std::os::unix::fs::symlink(&elsewhere, path.join("link")).unwrap();
     let through_a_link = v1::MakeSandboxDirectoryRequest {

@@ -83,21 +83,21 @@ pub(crate) async fn run_round(health: &ProcessHealth, probes: &[ReadinessProbe],
     join_all(checks).await;
 }
 
-/// Passes when at least `percent` of the volume that holds `folder` is free, or `enough` bytes of it.
+/// Passes when at least `percent` or at least `min_free` of the volume with `directory` is free.
 ///
 /// # Errors
 ///
 /// A sentence with the missing space, or the reason why the volume cannot be checked.
-pub fn free_disk(folder: &Path, percent: u8, enough: ByteSize) -> Result<(), String> {
-    let volume = rustix::fs::statvfs(folder)
+pub fn free_disk(directory: &Path, percent: u8, min_free: ByteSize) -> Result<(), String> {
+    let volume = rustix::fs::statvfs(directory)
         .map_err(|error| format!("could not read the state directory: {error}"))?;
     // Blocks that this user may use; `f_bfree` has those reserved for root as well.
     let free = u128::from(volume.f_bavail);
-    let is_enough = free * u128::from(volume.f_frsize) >= u128::from(enough.as_u64());
+    let is_enough = free * u128::from(volume.f_frsize) >= u128::from(min_free.as_u64());
     if is_enough || free * 100 >= u128::from(volume.f_blocks) * u128::from(percent) {
         return Ok(());
     }
     Err(format!(
-        "less than {percent} % and less than {enough} of the state directory's volume is free"
+        "less than {percent} % and less than {min_free} of the state directory's volume is free"
     ))
 }

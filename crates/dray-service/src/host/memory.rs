@@ -98,8 +98,8 @@ mod tests {
 
     #[test]
     fn max_and_the_page_counter_limit_count_as_no_limit() {
-        let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join("limit");
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("limit");
         for (text, expected) in [
             ("max\n", None),
             ("9223372036854771712\n", None),
@@ -108,6 +108,6 @@ mod tests {
             std::fs::write(&file, text).unwrap();
             assert_eq!(read_limit(&file), expected, "{text}");
         }
-        assert_eq!(read_limit(&folder.path().join("absent")), None);
+        assert_eq!(read_limit(&directory.path().join("absent")), None);
     }
 }

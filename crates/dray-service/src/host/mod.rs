@@ -260,10 +260,10 @@ pub enum HostError {
         source: std::io::Error,
     },
     /// The state directory cannot be used.
-    #[error("could not use the state directory {folder}")]
+    #[error("could not use the state directory {directory}")]
     State {
         /// Its path.
-        folder: String,
+        directory: String,
         /// Error of the operating system.
         #[source]
         source: std::io::Error,

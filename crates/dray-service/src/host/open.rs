@@ -192,7 +192,7 @@ impl OpenConnections {
                 let options = nats_options(sections, name);
                 let limit = sections.bus.wait_for_server.as_duration();
                 let connect = || Bus::connect(&options, clock.clone(), meter);
-                wait::retry_while_passing("the bus", limit, ConnectError::is_passing, connect)
+                wait::retry_while_temporary("the bus", limit, ConnectError::is_passing, connect)
                     .await?
             }
         };
@@ -263,7 +263,7 @@ async fn open_store(
         let limit = sections.store.wait_for_server.as_duration();
         let open = || Store::open(&sections.store.s3, clock.clone());
         let store =
-            wait::retry_while_passing("the object store", limit, OpenError::is_passing, open)
+            wait::retry_while_temporary("the object store", limit, OpenError::is_passing, open)
                 .await?;
         return Ok((store, None));
     }
@@ -281,14 +281,14 @@ async fn open_store(
 async fn embedded_store(
     sections: &CommonSections,
 ) -> Result<(EmbeddedS3, dray_store::StoreOptions), HostError> {
-    let unusable = |folder: &Path, source| HostError::State {
-        folder: folder.display().to_string(),
+    let unusable = |directory: &Path, source| HostError::State {
+        directory: directory.display().to_string(),
         source,
     };
     let state = sections.state.folder.as_path();
     embedded::prepare_parent(state, &[STORE_DIRECTORY, TICKET_DIRECTORY])
         .map_err(|error| unusable(state, error))?;
-    let folder = state.join(STORE_DIRECTORY);
-    let started = EmbeddedS3::start(&folder).await;
-    started.map_err(|error| unusable(&folder, error))
+    let directory = state.join(STORE_DIRECTORY);
+    let started = EmbeddedS3::start(&directory).await;
+    started.map_err(|error| unusable(&directory, error))
 }

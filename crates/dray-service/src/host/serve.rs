@@ -117,7 +117,7 @@ impl RunningHost {
     fn check_readiness(&mut self, sections: &CommonSections) {
         let bus = self.context.bus.clone();
         let store = self.context.store.clone();
-        let folder = sections.state.folder.clone();
+        let directory = sections.state.folder.clone();
         let (percent, enough) = (
             sections.limits.free_disk_percent,
             sections.limits.free_disk_enough,
@@ -134,13 +134,13 @@ impl RunningHost {
                         .probe()
                         .await
                         // The reason is served on `/ready`, which must not show an endpoint or a key.
-                        .map_err(|_| "the object store does not answer".to_owned())
+                        .map_err(|_| "the object store does not respond".to_owned())
                 }
             }),
         ];
         if sections.uses_disk() {
             probes.push(ReadinessProbe::new("disk", move || {
-                let result = free_disk(&folder, percent, enough);
+                let result = free_disk(&directory, percent, enough);
                 async move { result }
             }));
         }

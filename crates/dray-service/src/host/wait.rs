@@ -13,7 +13,7 @@ const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Calls `open` repeatedly while its error is temporary, at most for `limit`. Every failure is logged; the
 /// last one is returned.
-pub(super) async fn retry_while_passing<T, E, F>(
+pub(super) async fn retry_while_temporary<T, E, F>(
     what: &'static str,
     limit: Duration,
     is_temporary: fn(&E) -> bool,
@@ -56,23 +56,25 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn retries_until_the_server_is_available() {
         let mut attempts = 0;
-        let opened = retry_while_passing("a server", Duration::from_mins(2), is_temporary, || {
-            attempts += 1;
-            std::future::ready(if attempts < 4 {
-                Err(Error::from(ErrorKind::ConnectionRefused))
-            } else {
-                Ok(attempts)
-            })
-        });
+        let opened =
+            retry_while_temporary("a server", Duration::from_mins(2), is_temporary, || {
+                attempts += 1;
+                std::future::ready(if attempts < 4 {
+                    Err(Error::from(ErrorKind::ConnectionRefused))
+                } else {
+                    Ok(attempts)
+                })
+            });
         assert_eq!(opened.await.unwrap(), 4);
     }
 
     #[tokio::test(start_paused = true)]
     async fn fails_when_the_limit_has_passed() {
         let started = Instant::now();
-        let opened = retry_while_passing("a server", Duration::from_mins(2), is_temporary, || {
-            std::future::ready(Err::<(), _>(Error::from(ErrorKind::ConnectionRefused)))
-        });
+        let opened =
+            retry_while_temporary("a server", Duration::from_mins(2), is_temporary, || {
+                std::future::ready(Err::<(), _>(Error::from(ErrorKind::ConnectionRefused)))
+            });
         assert!(opened.await.is_err());
         assert_eq!(started.elapsed(), Duration::from_mins(2));
     }
@@ -80,9 +82,10 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn does_not_retry_permanent_errors() {
         let started = Instant::now();
-        let opened = retry_while_passing("a server", Duration::from_mins(2), is_temporary, || {
-            std::future::ready(Err::<(), _>(Error::from(ErrorKind::PermissionDenied)))
-        });
+        let opened =
+            retry_while_temporary("a server", Duration::from_mins(2), is_temporary, || {
+                std::future::ready(Err::<(), _>(Error::from(ErrorKind::PermissionDenied)))
+            });
         assert!(opened.await.is_err());
         assert!(started.elapsed().is_zero());
     }

@@ -369,5 +369,5 @@ fn cancelled_fault() -> Fault {
 fn too_large() -> Fault {
     Fault::new(FaultCode::TooLarge, "The response is too large to be sent.")
         .detail("reply_too_large")
-        .advice("Ask for less at once.")
+        .advice("Request less in one message.")
 }

@@ -23,7 +23,7 @@ async fn answers(address: SocketAddr, path: &str, status: u16, text: &str) {
 
 #[tokio::test]
 async fn the_first_signal_stops_in_order_and_the_second_immediately() {
-    let folder = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir().unwrap();
     let bus = Bus::in_process(Clock::system(), &crate::telemetry::no_meter());
     crate::provision::apply_topology(&bus, &dray_bus::Topology::default())
         .await
@@ -33,7 +33,7 @@ async fn the_first_signal_stops_in_order_and_the_second_immediately() {
         .local_addr()
         .unwrap();
     let settings = || {
-        settings(&folder)
+        settings(&directory)
             .bus(bus.clone())
             .set("http.listen", address.to_string())
     };

@@ -18,7 +18,7 @@ use crate::{ExitStatus, HostError, fault_of};
 /// Certificates and identities of an endpoint, in a temporary directory.
 struct SecuredFiles {
     authority: Authority,
-    folder: tempfile::TempDir,
+    directory: tempfile::TempDir,
 }
 
 const ACME_TOKEN: &str = "a-token-of-acme";
@@ -27,7 +27,7 @@ impl SecuredFiles {
     fn new() -> Self {
         let files = Self {
             authority: Authority::new().unwrap(),
-            folder: tempfile::tempdir().unwrap(),
+            directory: tempfile::tempdir().unwrap(),
         };
         let server = files.authority.issue(&["localhost"], false).unwrap();
         files.write_server(&server);
@@ -37,7 +37,7 @@ impl SecuredFiles {
     }
 
     fn path(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
+        self.directory.path().join(name)
     }
 
     /// Replaces a file as a whole: a reader finds the former content or this one.
@@ -448,10 +448,10 @@ async fn health_needs_no_credentials_and_reflection_does() {
 
 #[tokio::test]
 async fn a_host_does_not_start_exposed_or_with_files_that_cannot_be_used() {
-    let folder = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir().unwrap();
     let files = SecuredFiles::new();
     let try_start = async |extra: &[(&str, &str)]| {
-        let mut settings = settings(&folder);
+        let mut settings = settings(&directory);
         for (key, value) in extra {
             settings = settings.set(*key, *value);
         }

@@ -63,7 +63,7 @@ async fn a_stop_lets_running_handlers_finish_while_health_still_answers() {
     probe.wait_inside(1).await;
     let TestHost {
         running,
-        folder: _folder,
+        directory: _directory,
         ..
     } = fixture;
     let mut stopping = tokio::task::JoinSet::new();
@@ -147,7 +147,7 @@ async fn a_caller_that_goes_away_during_a_stop_ends_the_wait_for_its_handler() {
     probe.wait_inside(1).await;
     let TestHost {
         running,
-        folder: _folder,
+        directory: _directory,
         ..
     } = fixture;
     let mut stopping = tokio::task::JoinSet::new();
@@ -188,14 +188,14 @@ async fn dropping_a_running_host_ends_everything() {
 
 #[tokio::test]
 async fn a_failing_start_leaves_nothing_running() {
-    let folder = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir().unwrap();
     let port = std::net::TcpListener::bind("127.0.0.1:0")
         .unwrap()
         .local_addr()
         .unwrap();
     let (good, bad) = (HandlerProbe::default(), HandlerProbe::default());
     let probe = good.clone();
-    let host = Host::new(settings(&folder).set("http.listen", port.to_string()))
+    let host = Host::new(settings(&directory).set("http.listen", port.to_string()))
         .with_start::<EchoService, _, _>(move |config, cx| async move {
             EchoService::open(config, cx, probe)
         })
@@ -228,16 +228,16 @@ async fn a_failing_start_leaves_nothing_running() {
         "the one that had started was stopped"
     );
     assert!(get(port, "/live").await.is_err(), "nothing listens");
-    let again = host_at(&folder, port)
+    let again = host_at(&directory, port)
         .start()
         .await
         .expect("folder and port are free again");
     again.stop().await;
 }
 
-fn host_at(folder: &tempfile::TempDir, port: std::net::SocketAddr) -> Host {
+fn host_at(directory: &tempfile::TempDir, port: std::net::SocketAddr) -> Host {
     host(
-        settings(folder).set("http.listen", port.to_string()),
+        settings(directory).set("http.listen", port.to_string()),
         &HandlerProbe::default(),
     )
 }
@@ -290,9 +290,9 @@ async fn two_systems_in_one_process_are_independent() {
 
 #[tokio::test]
 async fn several_services_share_one_host_and_only_some_may_run() {
-    let folder = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir().unwrap();
     let build = || {
-        host(settings(&folder), &HandlerProbe::default())
+        host(settings(&directory), &HandlerProbe::default())
             .with::<SecondService>()
             .with::<SweeperService>()
     };
@@ -337,9 +337,9 @@ impl crate::Service for RivalService {
 
 #[tokio::test]
 async fn a_call_that_two_services_answer_stops_the_start() {
-    let folder = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir().unwrap();
     let probe = HandlerProbe::default();
-    let error = host(settings(&folder), &probe)
+    let error = host(settings(&directory), &probe)
         .with::<RivalService>()
         .start()
         .await
@@ -353,8 +353,8 @@ async fn a_call_that_two_services_answer_stops_the_start() {
 
 #[tokio::test]
 async fn invalid_configuration_is_reported_before_anything_is_opened() {
-    let folder = tempfile::tempdir().unwrap();
-    let state = folder.path().join("state");
+    let directory = tempfile::tempdir().unwrap();
+    let state = directory.path().join("state");
     let host = host(
         Settings::embedded(&state).set("limits.calls", "0"),
         &HandlerProbe::default(),
@@ -370,10 +370,10 @@ async fn invalid_configuration_is_reported_before_anything_is_opened() {
 
 #[tokio::test]
 async fn an_occupied_address_is_named() {
-    let folder = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir().unwrap();
     let occupied = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = occupied.local_addr().unwrap();
-    let error = host_at(&folder, address).start().await.unwrap_err();
+    let error = host_at(&directory, address).start().await.unwrap_err();
     assert!(
         matches!(
             error,
@@ -390,10 +390,10 @@ async fn an_occupied_address_is_named() {
 
 #[tokio::test]
 async fn a_shared_bus_that_is_not_provisioned_stops_the_start() {
-    let folder = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir().unwrap();
     let bus = dray_bus::Bus::in_process(dray_types::Clock::system(), &crate::telemetry::no_meter());
     let settings = || {
-        settings(&folder)
+        settings(&directory)
             .bus(bus.clone())
             .set("bus.wait_for_topology", "0s")
     };
@@ -417,8 +417,8 @@ async fn a_shared_bus_that_is_not_provisioned_stops_the_start() {
 
 #[tokio::test]
 async fn references_are_generated_from_the_hosts_sections() {
-    let folder = tempfile::tempdir().unwrap();
-    let host = host(settings(&folder), &HandlerProbe::default());
+    let directory = tempfile::tempdir().unwrap();
+    let host = host(settings(&directory), &HandlerProbe::default());
     let page = host.config_reference();
     for section in [
         "bus",

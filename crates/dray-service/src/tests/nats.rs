@@ -22,8 +22,8 @@ async fn operator(server: &NatsServer) -> Bus {
 async fn a_host_waits_for_its_topology_and_survives_an_outage_of_the_bus() {
     let mut server = NatsServer::start();
     let operator = operator(&server).await;
-    let folder = tempfile::tempdir().unwrap();
-    let settings = settings(&folder)
+    let directory = tempfile::tempdir().unwrap();
+    let settings = settings(&directory)
         .set("bus.mode", "nats")
         .set("bus.nats.servers", server.url());
 

@@ -230,12 +230,12 @@ impl Service for EchoService {
 pub(crate) struct TestHost {
     pub(crate) running: RunningHost,
     pub(crate) probe: HandlerProbe,
-    pub(crate) folder: tempfile::TempDir,
+    pub(crate) directory: tempfile::TempDir,
 }
 
-/// Settings for a host in `folder` that checks readiness quickly.
-pub(crate) fn settings(folder: &tempfile::TempDir) -> Settings {
-    Settings::embedded(folder.path())
+/// Settings for a host in `directory` that checks readiness quickly.
+pub(crate) fn settings(directory: &tempfile::TempDir) -> Settings {
+    Settings::embedded(directory.path())
         .set("http.check_interval", "20ms")
         .set("limits.free_disk_percent", "0")
 }
@@ -249,8 +249,8 @@ pub(crate) fn host(settings: Settings, probe: &HandlerProbe) -> Host {
 
 impl TestHost {
     pub(crate) async fn new(extra: &[(&str, &str)]) -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let mut settings = settings(&folder);
+        let directory = tempfile::tempdir().unwrap();
+        let mut settings = settings(&directory);
         for (key, value) in extra {
             settings = settings.set(*key, *value);
         }
@@ -259,7 +259,7 @@ impl TestHost {
         Self {
             running,
             probe,
-            folder,
+            directory,
         }
     }
 

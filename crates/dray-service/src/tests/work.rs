@@ -72,13 +72,13 @@ async fn an_unready_process_pulls_nothing_until_it_is_ready_again() {
 
 #[tokio::test]
 async fn running_work_is_finished_at_a_stop() {
-    let folder = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir().unwrap();
     let bus = Bus::in_process(dray_types::Clock::system(), &crate::telemetry::no_meter());
     crate::provision::apply_topology(&bus, &dray_bus::Topology::default())
         .await
         .unwrap();
     let probe = super::service::HandlerProbe::default();
-    let settings = super::service::settings(&folder).bus(bus.clone());
+    let settings = super::service::settings(&directory).bus(bus.clone());
     let running = super::service::host(settings, &probe)
         .start()
         .await

@@ -13,7 +13,7 @@ use crate::bus_model::{ACK_WAIT, WorkAck};
 use crate::executor::micros;
 use crate::handler::{HandlerContext, HandlerResult, run_handler};
 
-/// How the handler ended.
+/// The end of a handler.
 pub(super) enum HandlerEnd {
     Finished(HandlerResult),
     Expired,

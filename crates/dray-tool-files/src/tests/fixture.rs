@@ -36,7 +36,7 @@ pub(super) struct FilesFixture {
     pub(super) services: FileServices,
     tasks: JoinSet<()>,
     _s3: EmbeddedS3,
-    _folder: TempDir,
+    _directory: TempDir,
 }
 
 impl FilesFixture {
@@ -45,16 +45,16 @@ impl FilesFixture {
     }
 
     pub(super) async fn with(config: Config) -> Self {
-        let folder = tempfile::tempdir().unwrap();
+        let directory = tempfile::tempdir().unwrap();
         let clock = Clock::system();
-        let (s3, options) = EmbeddedS3::start(folder.path()).await.unwrap();
+        let (s3, options) = EmbeddedS3::start(directory.path()).await.unwrap();
         let store = Store::open(&options, clock.clone()).await.unwrap();
         let bus = test_bus::in_process(&clock).await;
         Self {
             services: FileServices::new(bus, store, clock, TenantId::default(), config),
             tasks: JoinSet::new(),
             _s3: s3,
-            _folder: folder,
+            _directory: directory,
         }
     }
 

@@ -35,7 +35,7 @@ pub(super) fn attachment_declaration() -> ToolDeclaration {
 pub(super) fn files_declaration() -> ToolDeclaration {
     tool_declaration(
         "read_files",
-        "Reads the text of documents of the conversation by their ids; several at once share one budget, and nextOffset goes on.",
+        "Reads the text of documents of the conversation by their ids; several in one call share one budget, and nextOffset continues a text.",
         &json!({
             "ids": {"type": "array", "items": {"type": "string"}, "description": "Ids of files, as they were announced."},
             "offset": {"type": "integer", "minimum": 0, "description": "Characters to skip."},

@@ -5,7 +5,7 @@ use dray_tool::{HandledFailure, ToolCall, ToolDeclaration, ToolFailure, ToolOutp
 use serde_json::json;
 use tokio::time::Instant;
 
-use super::super::outgoing::OutgoingFile;
+use super::super::outgoing::OutgoingFiles;
 use super::super::scope::time_left;
 use super::super::turn::{TurnFiles, text_argument};
 use super::{is_on, text_list, tool_declaration};
@@ -64,7 +64,7 @@ pub(super) async fn send_files(
                 .await?,
         );
     }
-    let outgoing = OutgoingFile {
+    let outgoing = OutgoingFiles {
         paths: paths.into_iter().map(String::into_bytes).collect(),
         claims,
         message: text_argument(&call.arguments, "message")

@@ -193,7 +193,7 @@ fn tool_call(arguments: &Value) -> ToolCall {
     }
 }
 
-/// What a call asks.
+/// The question of a call.
 fn question(output: &ToolOutput) -> ToolQuestion {
     output.question.clone().unwrap()
 }

@@ -58,19 +58,19 @@ async fn a_failed_call_is_reported_once_and_the_next_one_works() {
         ),
         (
             FakeAction::WrongJson,
-            "the server does not answer as an MCP server: not JSON",
+            "the server does not respond as an MCP server: not JSON",
         ),
         (
             FakeAction::NoMessage,
-            "the server does not answer as an MCP server: its answer is not a message of JSON-RPC",
+            "the server does not respond as an MCP server: its response is not a JSON-RPC message",
         ),
         (
             FakeAction::OtherId,
-            "the server does not answer as an MCP server: the answer is to another request",
+            "the server does not respond as an MCP server: the response is to another request",
         ),
         (
             FakeAction::Accepted,
-            "the server does not answer as an MCP server: its answer is neither JSON nor events",
+            "the server does not respond as an MCP server: its response is neither JSON nor events",
         ),
         (FakeAction::Code(-32602), "says no"),
     ] {

@@ -24,7 +24,7 @@ struct ModernServer {
     methods: Vec<String>,
     /// `traceparent` of the header and of `_meta`, of each accepted request.
     traces: Vec<[Option<String>; 2]>,
-    /// Requests that are refused at first, with the version that the server speaks.
+    /// How many requests are still refused. A refusal names the version of the server.
     refuse: usize,
     /// The result of the next call; an echo if absent.
     result: Option<Value>,
@@ -47,14 +47,14 @@ const REQUIRED_HEADERS: [&str; 3] = ["mcp-protocol-version", "mcp-method", "mcp-
 
 /// Whether the headers that 2026-07-28 requires are there and agree with the body.
 fn has_headers([version, method, name]: &[Option<String>; 3], message: &Value) -> bool {
-    let in_body = "/params/_meta/io.modelcontextprotocol~1protocolVersion";
+    let version_pointer = "/params/_meta/io.modelcontextprotocol~1protocolVersion";
     let params = &message["params"];
     let expected_name = params
         .get("name")
         .or(params.get("uri"))
         .unwrap_or(&Value::Null);
     version.as_deref() == Some(VERSION)
-        && message.pointer(in_body) == Some(&json!(VERSION))
+        && message.pointer(version_pointer) == Some(&json!(VERSION))
         && method.as_deref() == message["method"].as_str()
         && name.as_deref() == expected_name.as_str()
 }
@@ -64,10 +64,10 @@ async fn answer(
     request: ReceivedRequest,
 ) -> Result<Reply, ConnectionClosed> {
     let headers = REQUIRED_HEADERS.map(|name| request.header(name).map(str::to_owned));
-    let parent = request.header("traceparent").map(str::to_owned);
+    let trace_in_header = request.header("traceparent").map(str::to_owned);
     let message = request.json().await?;
-    let noted = message.pointer("/params/_meta/traceparent");
-    let noted = noted.and_then(Value::as_str).map(str::to_owned);
+    let trace_in_message = message.pointer("/params/_meta/traceparent");
+    let trace_in_message = trace_in_message.and_then(Value::as_str).map(str::to_owned);
     let id = message["id"].clone();
     let method = message["method"].as_str().unwrap_or_default().to_owned();
     let is_refused = {
@@ -84,7 +84,7 @@ async fn answer(
     }
     let mut state = shared.lock();
     state.methods.push(method.clone());
-    state.traces.push([parent, noted]);
+    state.traces.push([trace_in_header, trace_in_message]);
     let result = match method.as_str() {
         "server/discover" => json!({
             "resultType": "complete", "supportedVersions": [VERSION],
@@ -158,7 +158,7 @@ async fn a_server_that_knows_only_2026_07_28_is_connected_and_called() {
 }
 
 #[tokio::test]
-async fn calls_name_their_trace_in_the_header_and_in_the_message_where_there_is_one() {
+async fn calls_have_their_trace_in_header_and_message_if_there_is_one() {
     const TRACE_PARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
     let server = modern_server(None).await;
     let set = streamable(&server.shared().url());
@@ -167,8 +167,8 @@ async fn calls_name_their_trace_in_the_header_and_in_the_message_where_there_is_
     let built = connect_set(McpToolset::Mcp(&set), &Caller::default(), &options).await;
     call(&named(&built, "s_echo"), json!({})).await.unwrap();
     let traces = server.shared().lock().traces.clone();
-    let named_both = [Some(TRACE_PARENT.to_owned()), Some(TRACE_PARENT.to_owned())];
-    assert_eq!(traces, [[None, None], [None, None], named_both]);
+    let trace_in_both = [Some(TRACE_PARENT.to_owned()), Some(TRACE_PARENT.to_owned())];
+    assert_eq!(traces, [[None, None], [None, None], trace_in_both]);
     options.trace = None;
     let built = connect_set(McpToolset::Mcp(&set), &Caller::default(), &options).await;
     call(&named(&built, "s_echo"), json!({})).await.unwrap();

@@ -33,12 +33,12 @@ while read -r line; do
 done
 "#;
 
-fn program(folder: &Path, idle_timeout: Duration, max_running: usize) -> McpOptions {
+fn program(directory: &Path, idle_timeout: Duration, max_running: usize) -> McpOptions {
     let mut options = options();
     let command = ProgramCommand {
         command: "/bin/sh".to_owned(),
         args: vec!["-c".to_owned(), SERVER_SCRIPT.to_owned()],
-        cwd: Some(folder.to_owned()),
+        cwd: Some(directory.to_owned()),
         ..ProgramCommand::default()
     };
     options.stdio.insert("local".to_owned(), command);
@@ -62,8 +62,8 @@ async fn process(built: &ToolsetResult) -> String {
     called.unwrap().content
 }
 
-fn starts(folder: &Path) -> usize {
-    let starts = std::fs::read_to_string(folder.join("starts"));
+fn starts(directory: &Path) -> usize {
+    let starts = std::fs::read_to_string(directory.join("starts"));
     starts.unwrap_or_default().lines().count()
 }
 
@@ -81,35 +81,35 @@ const ONE_HOUR: Duration = Duration::from_hours(1);
 
 #[tokio::test]
 async fn turns_of_one_conversation_use_one_program_that_the_first_call_starts() {
-    let folder = tempfile::tempdir().unwrap();
-    let options = program(folder.path(), ONE_HOUR, 8);
+    let directory = tempfile::tempdir().unwrap();
+    let options = program(directory.path(), ONE_HOUR, 8);
     let first = tools_of(&options, "a").await;
     let pid = process(&first).await;
     drop(first);
     for _ in 0..3 {
         assert_eq!(process(&tools_of(&options, "a").await).await, pid);
     }
-    assert_eq!(starts(folder.path()), 1);
+    assert_eq!(starts(directory.path()), 1);
     // The tools are known, so a turn without a call starts nothing.
     tools_of(&options, "b").await;
-    assert_eq!(starts(folder.path()), 1);
+    assert_eq!(starts(directory.path()), 1);
     assert!(options.programs.is_running("a") && !options.programs.is_running("b"));
 }
 
 #[tokio::test]
 async fn conversations_never_share_a_program() {
-    let folder = tempfile::tempdir().unwrap();
-    let options = program(folder.path(), ONE_HOUR, 8);
+    let directory = tempfile::tempdir().unwrap();
+    let options = program(directory.path(), ONE_HOUR, 8);
     let first_process = process(&tools_of(&options, "a").await).await;
     let second_process = process(&tools_of(&options, "b").await).await;
     assert_ne!(first_process, second_process);
-    assert_eq!(starts(folder.path()), 2);
+    assert_eq!(starts(directory.path()), 2);
 }
 
 #[tokio::test]
 async fn an_idle_program_is_ended_and_the_next_call_starts_another() {
-    let folder = tempfile::tempdir().unwrap();
-    let options = program(folder.path(), Duration::from_millis(40), 8);
+    let directory = tempfile::tempdir().unwrap();
+    let options = program(directory.path(), Duration::from_millis(40), 8);
     let stop = CancellationToken::new();
     let mut running = JoinSet::new();
     running.spawn(options.programs.clone().run(stop.clone()));
@@ -121,14 +121,14 @@ async fn an_idle_program_is_ended_and_the_next_call_starts_another() {
 
 #[tokio::test]
 async fn a_full_pool_ends_the_longest_idle_program_and_never_a_busy_one() {
-    let folder = tempfile::tempdir().unwrap();
-    let options = program(folder.path(), ONE_HOUR, 1);
+    let directory = tempfile::tempdir().unwrap();
+    let options = program(directory.path(), ONE_HOUR, 1);
     let first = process(&tools_of(&options, "a").await).await;
     let busy = tools_of(&options, "b").await;
     let mut calls = JoinSet::new();
     let wait = named(&busy, "s_wait");
     calls.spawn(async move { call(&wait, json!({})).await });
-    let waits = folder.path().join("waits");
+    let waits = directory.path().join("waits");
     dray_testkit::eventually("the call", async || waits.exists().then_some(())).await;
     ends(&first).await;
     let refused = tools_of(&options, "c").await;
@@ -143,8 +143,8 @@ async fn a_full_pool_ends_the_longest_idle_program_and_never_a_busy_one() {
 
 #[tokio::test]
 async fn all_programs_end_when_the_service_stops() {
-    let folder = tempfile::tempdir().unwrap();
-    let options = program(folder.path(), ONE_HOUR, 8);
+    let directory = tempfile::tempdir().unwrap();
+    let options = program(directory.path(), ONE_HOUR, 8);
     let pid = process(&tools_of(&options, "a").await).await;
     let stop = CancellationToken::new();
     stop.cancel();
@@ -155,8 +155,8 @@ async fn all_programs_end_when_the_service_stops() {
 
 #[tokio::test]
 async fn a_program_that_was_killed_is_started_again_by_the_next_call() {
-    let folder = tempfile::tempdir().unwrap();
-    let options = program(folder.path(), ONE_HOUR, 8);
+    let directory = tempfile::tempdir().unwrap();
+    let options = program(directory.path(), ONE_HOUR, 8);
     let built = tools_of(&options, "a").await;
     let pid = process(&built).await;
     let raw = rustix::process::Pid::from_raw(pid.parse().unwrap()).unwrap();
@@ -209,8 +209,8 @@ impl tracing::field::Visit for EventFields {
 async fn what_a_program_writes_to_its_standard_error_is_in_the_log_with_its_name() {
     let recorder = EventRecorder::default();
     let _default = tracing::subscriber::set_default(recorder.clone());
-    let folder = tempfile::tempdir().unwrap();
-    let options = program(folder.path(), ONE_HOUR, 8);
+    let directory = tempfile::tempdir().unwrap();
+    let options = program(directory.path(), ONE_HOUR, 8);
     process(&tools_of(&options, "a").await).await;
     let look = async || {
         let events = recorder.0.lock().unwrap();

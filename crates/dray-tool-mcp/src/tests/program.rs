@@ -12,14 +12,14 @@ use serde_json::json;
 use super::support::{call, messages, named, options, streamable};
 use crate::{McpOptions, McpToolset, ProgramCommand, connect_set};
 
-fn shell(script: &str, folder: &Path) -> McpOptions {
+fn shell(script: &str, directory: &Path) -> McpOptions {
     let mut options = options();
     let env = [("ONLY".to_owned(), Secret::new("this"))];
     let command = ProgramCommand {
         command: "/bin/sh".to_owned(),
         args: vec!["-c".to_owned(), script.to_owned()],
         env: env.into(),
-        cwd: Some(folder.to_owned()),
+        cwd: Some(directory.to_owned()),
     };
     options.stdio.insert("local".to_owned(), command);
     options
@@ -51,9 +51,12 @@ fn is_over(process: &str) -> bool {
 
 #[tokio::test]
 async fn a_program_is_ended_with_all_it_started() {
-    let folder = tempfile::tempdir().unwrap();
-    let options = shell("sleep 1000 & echo $! > pid; cat > /dev/null", folder.path());
-    let pid = folder.path().join("pid");
+    let directory = tempfile::tempdir().unwrap();
+    let options = shell(
+        "sleep 1000 & echo $! > pid; cat > /dev/null",
+        directory.path(),
+    );
+    let pid = directory.path().join("pid");
     let grandchild = tokio::select! {
         text = issue(&options) => panic!("{text}"),
         pid = line(&pid) => pid,
@@ -64,23 +67,26 @@ async fn a_program_is_ended_with_all_it_started() {
 
 #[tokio::test]
 async fn a_program_gets_only_the_environment_of_its_configuration() {
-    let folder = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir().unwrap();
     let options = shell(
         "read -r line; env | grep -v -e '^PWD=' -e '^_=' -e '^SHLVL=' > env",
-        folder.path(),
+        directory.path(),
     );
     assert_eq!(
         issue(&options).await,
         "MCP error for s: the connection ended before the answer came"
     );
-    let env = std::fs::read_to_string(folder.path().join("env")).unwrap();
+    let env = std::fs::read_to_string(directory.path().join("env")).unwrap();
     assert_eq!(env, "ONLY=this\n");
 }
 
 #[tokio::test]
 async fn an_endless_line_of_a_program_is_refused() {
-    let folder = tempfile::tempdir().unwrap();
-    let options = shell("head -c 50000000 /dev/zero; cat > /dev/null", folder.path());
+    let directory = tempfile::tempdir().unwrap();
+    let options = shell(
+        "head -c 50000000 /dev/zero; cat > /dev/null",
+        directory.path(),
+    );
     assert_eq!(
         issue(&options).await,
         "MCP error for s: the answer is longer than 16777216 bytes"
@@ -118,11 +124,11 @@ done
 
 #[tokio::test]
 async fn a_program_that_knows_only_initialize_begins_with_it_and_is_remembered() {
-    let folder = tempfile::tempdir().unwrap();
-    let options = shell(STRICT_SCRIPT, folder.path());
+    let directory = tempfile::tempdir().unwrap();
+    let options = shell(STRICT_SCRIPT, directory.path());
     for starts in [2, 3] {
         assert_eq!(issue(&options).await, "");
-        let noted = std::fs::read_to_string(folder.path().join("starts")).unwrap();
+        let noted = std::fs::read_to_string(directory.path().join("starts")).unwrap();
         assert_eq!(noted.lines().count(), starts);
     }
 }
@@ -142,8 +148,8 @@ done
 
 #[tokio::test]
 async fn a_program_that_ignores_the_question_for_its_versions_is_set_up_within_a_few_seconds() {
-    let folder = tempfile::tempdir().unwrap();
-    let mut options = shell(SILENT_SCRIPT, folder.path());
+    let directory = tempfile::tempdir().unwrap();
+    let mut options = shell(SILENT_SCRIPT, directory.path());
     // `rmcp` alone waits 10 s before it continues.
     options.setup = Duration::from_secs(9);
     assert_eq!(issue(&options).await, "");
@@ -173,11 +179,11 @@ done
 
 #[tokio::test]
 async fn a_program_that_names_its_versions_late_is_begun_again_without_initialize() {
-    let folder = tempfile::tempdir().unwrap();
-    let mut options = shell(SLOW_SCRIPT, folder.path());
+    let directory = tempfile::tempdir().unwrap();
+    let mut options = shell(SLOW_SCRIPT, directory.path());
     options.discovery_timeout = Duration::from_millis(50);
     assert_eq!(issue(&options).await, "");
-    let noted = std::fs::read_to_string(folder.path().join("starts")).unwrap();
+    let noted = std::fs::read_to_string(directory.path().join("starts")).unwrap();
     assert_eq!(noted.lines().count(), 2);
 }
 
@@ -205,8 +211,8 @@ done
 
 #[tokio::test]
 async fn changed_tools_of_a_program_are_offered_only_in_its_conversation() {
-    let folder = tempfile::tempdir().unwrap();
-    let options = shell(CHANGING_SCRIPT, folder.path());
+    let directory = tempfile::tempdir().unwrap();
+    let options = shell(CHANGING_SCRIPT, directory.path());
     let of = |conversation: &str| McpOptions {
         conversation: Some(conversation.to_owned()),
         ..options.clone()

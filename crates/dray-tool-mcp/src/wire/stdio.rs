@@ -107,8 +107,8 @@ pub(crate) fn open_program(
         // A group of its own, so that its children end with it.
         .process_group(0)
         .kill_on_drop(true);
-    if let Some(folder) = &command.cwd {
-        starting.current_dir(folder);
+    if let Some(directory) = &command.cwd {
+        starting.current_dir(directory);
     }
     let mut leader = starting
         .spawn()

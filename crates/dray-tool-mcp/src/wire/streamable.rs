@@ -149,7 +149,7 @@ impl Endpoint {
         }
         if !is_type(&response, "application/json") {
             return Err(WireError::Malformed(
-                "its answer is neither JSON nor events",
+                "its response is neither JSON nor events",
             ));
         }
         let body = response.bytes(self.settings.limit).await?;
@@ -159,7 +159,7 @@ impl Endpoint {
             is_answered |= address_response(message, id);
         }
         if !is_answered {
-            return Err(WireError::Malformed("the answer is to another request"));
+            return Err(WireError::Malformed("the response is to another request"));
         }
         if messages.len() > 1 {
             let events = messages.iter().filter_map(message_event).map(Ok);

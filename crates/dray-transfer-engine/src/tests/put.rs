@@ -114,11 +114,11 @@ async fn r_13_a_failed_put_leaves_no_file_behind() {
 #[tokio::test(start_paused = true)] // paused clock
 async fn a_temporary_file_that_cannot_be_removed_is_reported() {
     let fixture = fixture();
-    let stays = vec![Fault::Fail(ErrorKind::PermissionDenied); 2];
+    let removal_fails = vec![Fault::Fail(ErrorKind::PermissionDenied); 2];
     fixture
         .fake
         .script(Call::Write, [Fault::Break(10, ErrorKind::NoSpace)]);
-    fixture.fake.script(Call::Remove, stays);
+    fixture.fake.script(Call::Remove, removal_fails);
     let failed = fixture.put("a", pattern(2000)).await.unwrap_err();
     assert_eq!(failed.left, [path("/work/.a.op1.1.part")]);
     assert!(failed.to_string().contains(".a.op1.1.part is left behind"));
@@ -132,7 +132,9 @@ async fn a_temporary_file_that_cannot_be_removed_is_reported() {
 async fn a_later_attempt_removes_the_temporary_file_of_an_earlier_one() {
     let mut fixture = fixture();
     fixture.fake.file("/work/.a.op1.2.part", "half");
-    fixture.fake.file("/work/.a.op9.2.part", "somebody else's");
+    fixture
+        .fake
+        .file("/work/.a.op9.2.part", "of another operation");
     fixture.epoch = 3;
     fixture.put("a", "whole").await.unwrap();
     assert_eq!(fixture.work(), [".a.op9.2.part", "a"]);

@@ -46,7 +46,7 @@ pub(crate) struct ConsoleArgs {
     pub(crate) oidc: OidcArgs,
 }
 
-/// What `dray console` does beside serving.
+/// Commands of `dray console` besides serving.
 #[derive(Debug, Subcommand)]
 pub(crate) enum ConsoleLinkCommand {
     /// Print a URL that logs in to a running console, once, within 10 minutes.

@@ -63,7 +63,7 @@ pub(crate) struct McpInstallArgs {
     /// Where configurations are, by the XDG base directories.
     #[arg(long, env = "XDG_CONFIG_HOME", hide = true, hide_env_values = true)]
     pub(crate) config_home: Option<PathBuf>,
-    /// Where configurations are, on Windows.
+    /// Directory of configurations, on Windows.
     #[arg(long, env = "APPDATA", hide = true, hide_env_values = true)]
     pub(crate) app_data: Option<PathBuf>,
 }

@@ -72,7 +72,7 @@ pub(crate) struct PolicyAnswerArgs {
     /// How long it holds. Default, and most: `egress-fetcher.questions.answer_time`.
     #[arg(long = "for", value_name = "TIME")]
     pub(crate) valid_for: Option<Period>,
-    /// Who answers, for the audit event.
+    /// Person who answers, for the audit event.
     #[arg(long = "as", value_name = "NAME", default_value = "command-line")]
     pub(crate) principal: String,
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-/// `dray preview`: makes a link, or looks after those that exist.
+/// `dray preview`: creates a link to a file or a directory, or manages existing links.
 #[derive(Debug, Args)]
 #[command(
     args_conflicts_with_subcommands = true,
@@ -17,8 +17,8 @@ Examples:
   dray preview /workspace/site --session chat-7 --nats nats://127.0.0.1:4222
   dray preview list --session chat-7 --nats nats://127.0.0.1:4222
 
-Everybody who has a link can look until it ends, without a login: at the directory, or at the directory of the file.
-Without --nats the command shows the preview itself, until it is ended with Ctrl-C."
+Anyone with a link can view the directory, or the directory of the file, without a login until the link ends.
+Without --nats this command serves the preview itself until Ctrl-C."
 )]
 pub(crate) struct PreviewCommand {
     #[command(subcommand)]
@@ -33,18 +33,18 @@ pub(crate) struct PreviewCreate {
     /// A file or a directory: `KIND:NAME:PATH`, or a path in the sandbox of --session.
     #[arg(required = true, value_name = "PLACE")]
     pub(crate) place: Option<PathBuf>,
-    /// Session whose sandbox is meant.
+    /// Session whose sandbox contains the path.
     #[arg(long, value_name = "ID")]
     pub(crate) session: Option<String>,
     /// Seconds until the link ends. Default: `sandbox-transfer.preview.lifetime`, an hour.
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) expires: Option<u32>,
-    /// Address on which this command shows the preview; a free port of loopback by default. Not with --nats.
+    /// Address on which this command serves the preview; a free port of loopback by default. Not with --nats.
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0")]
     pub(crate) listen: SocketAddr,
 }
 
-/// What `dray preview` does with previews that exist. Both need a running system.
+/// Commands for existing previews. They need a running system.
 #[derive(Debug, Subcommand)]
 pub(crate) enum PreviewManageCommand {
     /// List the open previews of a session or of a sandbox.
@@ -59,11 +59,11 @@ pub(crate) enum PreviewManageCommand {
     },
 }
 
-/// What previews were made for.
+/// The session or delivery of previews.
 #[derive(Debug, Args)]
 #[group(required = true, multiple = false)]
 pub(crate) struct PreviewOwner {
-    /// Id of the session whose sandbox is meant.
+    /// Id of the session whose sandbox has the previews.
     #[arg(long, value_name = "ID")]
     pub(crate) session: Option<String>,
     /// Sandbox by address, for example `docker:web`.

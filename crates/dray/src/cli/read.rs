@@ -49,7 +49,7 @@ pub(crate) struct SummaryArgs {
     /// Summarise even what would fit.
     #[arg(long, conflicts_with = "markdown")]
     pub(crate) summarize: bool,
-    /// What a summary must preserve.
+    /// Topics that a summary must preserve.
     #[arg(long, value_name = "TEXT")]
     pub(crate) focus: Option<String>,
     /// Summarise without a model, always the same for the same text.
@@ -80,7 +80,7 @@ pub(crate) struct ClassifyArgs {
     pub(crate) limits: ReadLimitArgs,
 }
 
-/// Where files may be read.
+/// The directories from which files may be read.
 #[derive(Debug, Args)]
 pub(crate) struct ReadLocation {
     /// A directory whose files may be read, the primary one first. Can be given several times. Without it, the current

@@ -132,7 +132,7 @@ pub(crate) struct TicketDownload {
     pub(crate) media_type: String,
 }
 
-/// What a download ticket is for.
+/// The source of a download ticket.
 #[derive(Clone, Debug)]
 pub(crate) enum TicketSource {
     /// Stored content.

@@ -47,7 +47,7 @@ pub(crate) struct DeliverArgs {
     pub(crate) way: DeliveryOptions,
 }
 
-/// Where a delivery goes, and how.
+/// Target and options of a delivery.
 #[derive(Debug, Args)]
 pub(crate) struct DeliveryOptions {
     /// Where to: `PLATFORM[/ACCOUNT]:CHAT[#THREAD]`, for example `telegram:12345`; `cli:` is the current directory.
@@ -56,7 +56,7 @@ pub(crate) struct DeliveryOptions {
     /// Session whose sandbox and chat are meant where they are not named.
     #[arg(long, value_name = "ID")]
     pub(crate) session: Option<String>,
-    /// What to say with the files.
+    /// Text that is sent with the files.
     #[arg(short, long, value_name = "TEXT", default_value = "")]
     pub(crate) message: String,
     #[command(flatten)]
@@ -72,7 +72,7 @@ pub(crate) struct DeliveryOptions {
     pub(crate) timeout: u64,
 }
 
-/// How the platform shows the files.
+/// Options for the appearance of files on the platform.
 #[derive(Debug, Args)]
 #[expect(
     clippy::struct_excessive_bools,
@@ -210,7 +210,7 @@ pub(crate) struct SandboxPut {
 /// `dray sandbox cp`
 #[derive(Debug, Args)]
 pub(crate) struct SandboxCp {
-    /// What to copy, and where to.
+    /// Files to copy, and last the destination.
     #[arg(required = true, num_args = 2.., value_name = "PATH")]
     pub(crate) operands: Vec<PathBuf>,
     /// What to do when a file's name is taken by another file: overwrite it, fail, or rename the new one.

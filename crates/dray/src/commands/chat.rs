@@ -65,7 +65,9 @@ async fn chat_with_peer(
     let mut interrupts = signal(SignalKind::interrupt())
         .map_err(CommandFailure::local("cannot listen for interruptions"))?;
     let downloads = chat.downloads.as_deref();
-    let downloads = downloads.map(|folder| peer.downloads(folder)).transpose()?;
+    let downloads = downloads
+        .map(|directory| peer.downloads(directory))
+        .transpose()?;
     let screen = ChatScreen::new(global.json, !chat.no_stages, chat.verbose);
     let mut session = ChatSession::new(peer, conversation, downloads, screen, files);
     match message {

@@ -172,13 +172,13 @@ pub(crate) fn parse_chat_target(text: &str) -> Result<v1::ChatTarget, CommandFai
         })?;
     let chat = if target.platform == "cli" {
         // Made absolute here: the service has another current directory.
-        let folder = std::env::current_dir()
+        let directory = std::env::current_dir()
             .map_err(CommandFailure::local("cannot find the current directory"))?;
-        let folder = match target.chat.as_str() {
-            "" => folder,
-            chat => folder.join(Path::new(chat)),
+        let directory = match target.chat.as_str() {
+            "" => directory,
+            chat => directory.join(Path::new(chat)),
         };
-        folder
+        directory
             .to_str()
             .ok_or_else(|| {
                 CommandFailure::Usage("the current directory has no UTF-8 name".to_owned())
@@ -443,7 +443,7 @@ mod tests {
     }
 
     #[test]
-    fn the_command_line_is_the_folder_where_the_command_was_typed() {
+    fn relative_paths_of_the_command_line_begin_at_the_working_directory() {
         let here = std::env::current_dir().unwrap();
         let chat = |text: &str| parse_chat_target(text).unwrap().chat;
         assert_eq!(chat("cli:"), here.to_str().unwrap());

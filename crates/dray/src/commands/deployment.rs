@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn files_stand_below_the_folder_of_the_deployment() {
+    fn files_are_below_the_directory_of_the_deployment() {
         let files = deployment_files().unwrap();
         assert!(files.contains_key("deploy/nats/accounts.conf"));
         assert!(files.contains_key("deploy/minio/policies/command-line.json"));

@@ -127,14 +127,14 @@ impl OutputSink {
             return Ok(Self::Stdout(tokio::io::stdout()));
         }
         // In the same directory, so that it can be renamed into place.
-        let folder = match output.parent() {
-            Some(folder) if !folder.as_os_str().is_empty() => folder,
+        let directory = match output.parent() {
+            Some(directory) if !directory.as_os_str().is_empty() => directory,
             _ => Path::new("."),
         };
         let failed = || format!("cannot write {}", output.display());
         let named = tempfile::Builder::new()
             .prefix(".dray-")
-            .tempfile_in(folder)
+            .tempfile_in(directory)
             .map_err(CommandFailure::local(failed()))?;
         let (file, temporary) = named.into_parts();
         Ok(Self::File {
@@ -280,12 +280,12 @@ mod tests {
 
     #[tokio::test]
     async fn an_unfinished_file_never_appears() {
-        let folder = tempfile::tempdir().unwrap();
-        let target = folder.path().join("out");
+        let directory = tempfile::tempdir().unwrap();
+        let target = directory.path().join("out");
         let mut sink = OutputSink::create(&target).unwrap();
         sink.write(b"half").await.unwrap();
         drop(sink);
-        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+        assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
 
         let mut sink = OutputSink::create(&target).unwrap();
         sink.write(b"whole").await.unwrap();

@@ -33,7 +33,7 @@ pub(crate) async fn run(
     let answer = response
         .map_err(|_| {
             unreachable(format!(
-                "{http} did not answer within {} s",
+                "{http} did not respond within {} s",
                 RESPONSE_TIMEOUT.as_secs()
             ))
         })?

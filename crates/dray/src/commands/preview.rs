@@ -136,7 +136,7 @@ fn show_created(global: &GlobalOptions, created: &v1::CreatedPreview) {
     print_line(&created.url);
     let minutes = preview.expires_at_ms.saturating_sub(preview.created_at_ms) / 60_000;
     print_note(&format!(
-        "preview {}: everybody who has this link can look at {} for {minutes} min",
+        "preview {}: anyone with this link can view {} for {minutes} min",
         preview.preview_id,
         sandbox::path_text(&preview.directory),
     ));

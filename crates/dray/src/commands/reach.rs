@@ -18,9 +18,9 @@ fn local_directory(sandbox: &str) -> Option<PathBuf> {
     let named = sandbox
         .strip_prefix(LOCAL_PREFIX)
         .filter(|named| !named.is_empty())?;
-    let folder = std::env::current_dir().ok()?.join(named);
+    let directory = std::env::current_dir().ok()?.join(named);
     // A missing directory keeps its path: the service reports it.
-    Some(folder.canonicalize().unwrap_or(folder))
+    Some(directory.canonicalize().unwrap_or(directory))
 }
 
 /// Refuses anything that is not a sandbox address before a service is called.
@@ -43,11 +43,13 @@ pub(crate) fn check_address(sandbox: &str) -> Result<(), CommandFailure> {
 
 /// The address with the absolute path of its directory; any other address unchanged.
 pub(crate) fn absolute_address(sandbox: &str) -> String {
-    let folder = local_directory(sandbox);
-    let folder = folder.as_deref().and_then(|folder| folder.to_str());
-    folder.map_or_else(
+    let directory = local_directory(sandbox);
+    let directory = directory
+        .as_deref()
+        .and_then(|directory| directory.to_str());
+    directory.map_or_else(
         || sandbox.to_owned(),
-        |folder| format!("{LOCAL_PREFIX}{folder}"),
+        |directory| format!("{LOCAL_PREFIX}{directory}"),
     )
 }
 
@@ -62,9 +64,9 @@ pub(crate) fn allowed_all<'a>(
     sandboxes: impl IntoIterator<Item = &'a str>,
 ) -> GlobalOptions {
     let mut global = global.clone();
-    let folders = sandboxes.into_iter().filter_map(local_directory);
-    let roots: Vec<_> = folders
-        .map(|folder| folder.to_string_lossy().into_owned())
+    let directories = sandboxes.into_iter().filter_map(local_directory);
+    let roots: Vec<_> = directories
+        .map(|directory| directory.to_string_lossy().into_owned())
         .collect();
     if !roots.is_empty() {
         let roots = serde_json::json!(roots);
@@ -80,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_folder_that_is_named_may_be_reached_and_what_is_set_wins() {
+    fn a_named_directory_becomes_reachable_and_settings_win() {
         let given = GlobalOptions {
             overrides: vec!["sandbox-transfer.local.roots=/other".to_owned()],
             ..GlobalOptions::default()
@@ -96,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn a_relative_folder_begins_where_the_command_was_typed() {
+    fn a_relative_directory_begins_at_the_working_directory() {
         let here = std::env::current_dir().unwrap();
         assert_eq!(
             absolute_address("local:box"),

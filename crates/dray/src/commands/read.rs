@@ -57,10 +57,10 @@ pub(crate) async fn run(global: &GlobalOptions, read: &ReadArgs) -> Result<(), C
         return Ok(());
     }
     note_bad_limits(&read.limits);
-    let folders = targets.iter().filter_map(|target| target.folder.clone());
+    let directories = targets.iter().filter_map(|target| target.directory.clone());
     // For people, the directories of the arguments may be read too; for scripts only `--root` counts.
-    let folders = folders.filter(|_| !global.json).collect();
-    let reader = document_reader(&read.place, &read.limits, folders)?;
+    let directories = directories.filter(|_| !global.json).collect();
+    let reader = document_reader(&read.place, &read.limits, directories)?;
     let reader = settings::configure_reader(global, read, reader)?;
     let _hold = CleanupHold::new();
     // Dropped with this call, which ends the task that waits for a signal.
@@ -234,7 +234,7 @@ impl ReadRun<'_> {
             Err(record) => Err(Fault::new(FaultCode::Unsupported, record.output)
                 .detail(record.error_code.map_or("range", Code::word))
                 .advice(format!(
-                    "`dray classify {}` tells what it is.",
+                    "`dray classify {}` detects its type.",
                     escape_path(&target.what)
                 ))
                 .into()),
@@ -250,14 +250,14 @@ pub(crate) fn classify_files(
     note_bad_limits(&classify.limits);
     let mut refused = false;
     for file in &classify.files {
-        let folder = (!global.json)
+        let directory = (!global.json)
             .then(|| targets::parent_directory(file))
             .flatten();
         // A reader for each file, because each file may add its own directory.
         let reader = document_reader(
             &classify.place,
             &classify.limits,
-            folder.into_iter().collect(),
+            directory.into_iter().collect(),
         )?;
         let name = file.to_string_lossy().into_owned();
         let shown = shown_text(&name, MAX_NAME_CHARACTERS);
@@ -305,7 +305,7 @@ pub(crate) fn classify_files(
 fn document_reader(
     location: &ReadLocation,
     limits: &ReadLimitArgs,
-    mut folders: Vec<PathBuf>,
+    mut directories: Vec<PathBuf>,
 ) -> Result<Reader, CommandFailure> {
     let here = match std::env::current_dir() {
         Ok(here) => here,
@@ -329,8 +329,8 @@ fn document_reader(
     // The command reads only files below a configured root; without one, it may also read the directories of the
     // arguments.
     if primary.is_none() {
-        folders.dedup();
-        roots = roots.with(folders);
+        directories.dedup();
+        roots = roots.with(directories);
     }
     if let Some(home) = context::home_directory() {
         roots = roots.with_home(home);
@@ -477,15 +477,15 @@ mod tests {
 
     #[test]
     fn roots_that_do_not_exist_are_skipped() {
-        let folder = tempfile::tempdir().unwrap();
+        let directory = tempfile::tempdir().unwrap();
         let location = ReadLocation {
-            root: vec![folder.path().to_owned(), folder.path().join("none")],
+            root: vec![directory.path().to_owned(), directory.path().join("none")],
             no_workspace_strict: false,
         };
         let reader = document_reader(&location, &ReadLimitArgs::default(), Vec::new()).unwrap();
         assert_eq!(
             reader.roots().paths(),
-            [folder.path().canonicalize().unwrap()]
+            [directory.path().canonicalize().unwrap()]
         );
     }
 }

@@ -37,7 +37,7 @@ pub(crate) async fn run(
             &json!({ "right": mismatches.is_empty(), "differences": mismatches }).to_string(),
         );
     } else if mismatches.is_empty() {
-        print_line("streams and consumers are as they must be");
+        print_line("streams and consumers have the required configuration");
     } else {
         for mismatch in &mismatches {
             print_line(&format!("differs: {mismatch}"));

@@ -18,12 +18,12 @@ use serde_json::json;
 /// Starts the wanted services, prints their addresses, and stops them in order on SIGTERM or SIGINT. A second signal
 /// ends the process immediately.
 pub(crate) async fn run(global: &GlobalOptions, up: &UpArgs) -> Result<(), CommandFailure> {
-    if let Some(folder) = &up.manifests
-        && let Err(error) = std::fs::read_dir(folder)
+    if let Some(directory) = &up.manifests
+        && let Err(error) = std::fs::read_dir(directory)
     {
         return Err(CommandFailure::Configuration(format!(
             "--manifests {}: {error}; name a directory with manifests, as docs/manifest.md describes",
-            folder.display()
+            directory.display()
         )));
     }
     // Bound before the services start, so that an address in use ends the command, and the port of the URL is known.
@@ -106,7 +106,7 @@ fn up_sources(global: &GlobalOptions, up: &UpArgs) -> Result<ConfigSources, Comm
             "manifests",
             up.manifests
                 .as_ref()
-                .map(|folder| folder.to_string_lossy().into_owned()),
+                .map(|directory| directory.to_string_lossy().into_owned()),
         ),
         ("--model-url", "model_url", up.model_url.clone()),
     ] {
@@ -140,7 +140,7 @@ fn log_level(up: &UpArgs, loaded: &LoadedConfig) -> Option<&'static str> {
     }
 }
 
-/// Where this process listens.
+/// The addresses on which this process listens.
 struct Addresses {
     host: BoundAddresses,
     chat: Option<SocketAddr>,
@@ -149,7 +149,7 @@ struct Addresses {
     ticket_url: Option<String>,
     /// URL that logs in to the console, once.
     login_url: Option<String>,
-    /// Where links of previews are served.
+    /// Address that serves the links of previews.
     preview: Option<SocketAddr>,
 }
 

@@ -127,8 +127,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_named_pipe_is_refused_without_waiting_for_a_writer() {
-        let folder = tempfile::tempdir().unwrap();
-        let pipe = folder.path().join("pipe");
+        let directory = tempfile::tempdir().unwrap();
+        let pipe = directory.path().join("pipe");
         rustix::fs::mknodat(CWD, &pipe, FileType::Fifo, Mode::from(0o600), 0).unwrap();
         let opening = open_regular_file(&pipe);
         let Ok(opened) = tokio::time::timeout(Duration::from_secs(5), opening).await else {
@@ -142,12 +142,12 @@ mod tests {
 
     #[tokio::test]
     async fn only_regular_files_are_opened() {
-        let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join("a.txt");
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("a.txt");
         std::fs::write(&file, "hello").unwrap();
         assert_eq!(open_regular_file(&file).await.unwrap().1, 5);
         for (other, why) in [
-            (folder.path(), "is a directory"),
+            (directory.path(), "is a directory"),
             (Path::new("/dev/null"), "is not a regular file"),
         ] {
             let refused = open_regular_file(other).await.map(drop).unwrap_err();

@@ -20,8 +20,8 @@ pub(crate) fn config_sources(global: &GlobalOptions) -> Result<ConfigSources, Co
             .set("store.mode", "s3")
             .set_by("--s3", "store.s3.endpoint", url);
     }
-    if let Some(folder) = &global.state {
-        sources = sources.set_by("--state", "state.folder", folder.to_string_lossy());
+    if let Some(directory) = &global.state {
+        sources = sources.set_by("--state", "state.folder", directory.to_string_lossy());
     }
     // After the options above: `--set` is the more exact wish.
     for text in &global.overrides {

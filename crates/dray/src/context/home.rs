@@ -32,8 +32,8 @@ pub(crate) fn with_home(sources: ConfigSources) -> Result<ConfigSources, Command
     match home {
         // Only the default moves: a directory that was set anywhere stays as it is.
         Some(home) if is_default_state(&sources)? => {
-            let folder = home.join("drayage");
-            Ok(sources.set("state.folder", folder.to_string_lossy()))
+            let directory = home.join("drayage");
+            Ok(sources.set("state.folder", directory.to_string_lossy()))
         }
         _ => Ok(sources),
     }

@@ -85,7 +85,7 @@ async fn first_turn(
     question: &Value,
 ) -> Result<AgentAnswer, CommandFailure> {
     teller.chapter(
-        "14. A whole agent. A person brings a workbook and asks; the model is a scripted one.",
+        "14. A complete agent. A person uploads a workbook and asks about it; the model is scripted.",
     );
     let answer = ask_agent(system, json!([question])).await?;
     show_text(
@@ -136,7 +136,7 @@ async fn second_turn(
     first: AgentAnswer,
 ) -> Result<(), CommandFailure> {
     teller.chapter(
-        "15. The service keeps no conversation: the state in its answer brings the next turn where it was.",
+        "15. The service stores no conversation: the next turn continues from the state in the answer.",
     );
     let before = json!({
         "role": "assistant",

@@ -15,7 +15,7 @@ use tokio::net::UnixStream;
 
 use crate::commands::sandbox;
 use crate::demo::StepReporter;
-use crate::demo::files::tar_of_folders;
+use crate::demo::files::tar_of_directories;
 use crate::demo::story::{check_claim, untrue_claim_failure};
 use crate::demo::system::DemoSystem;
 use crate::outcome::CommandFailure;
@@ -34,7 +34,7 @@ pub(crate) async fn run_chapter(
     socket: &Path,
     sent: &v1::DeliveryReport,
 ) -> Result<(), CommandFailure> {
-    teller.chapter("11. The same with a Docker container.");
+    teller.chapter("11. A Docker container as the sandbox: a file is copied in and out.");
     let container = match DemoContainer::create(socket).await {
         Ok(container) => container,
         Err(reason) => {
@@ -139,7 +139,7 @@ impl DemoContainer {
     async fn make(&self) -> io::Result<()> {
         // `fromSrc=-`: an image from the body, so that no registry is used.
         let image = format!("/images/create?fromSrc=-&repo={}&tag=1", self.name);
-        let tar = tar_of_folders(&["tmp", "workspace"]);
+        let tar = tar_of_directories(&["tmp", "workspace"]);
         self.expect("POST", &image, "application/x-tar", &tar)
             .await?;
         let described = json!({

@@ -39,7 +39,7 @@ pub(crate) async fn run_chapter(
     let (meta, sent) = send_files(system, teller, chat).await?;
     send_again(system, teller, &meta, &sent, chat).await?;
     send_tagged_text(system, teller, chat).await?;
-    copy_to_folder(system, teller).await?;
+    copy_to_directory(system, teller).await?;
     receive_message(system, teller, chat).await?;
     Ok(sent)
 }
@@ -80,9 +80,7 @@ async fn send_files(
     teller: &StepReporter,
     chat: i64,
 ) -> Result<(Meta, v1::DeliveryReport), CommandFailure> {
-    teller.chapter(
-        "6. An agent sends files of its sandbox, and there is a receipt for each of them.",
-    );
+    teller.chapter("6. An agent sends files of its sandbox. Each file gets a receipt.");
     let session = bind_session(system, chat).await?;
     let handle = session.sandbox.unwrap_or_default();
     teller.line(
@@ -176,7 +174,9 @@ async fn send_again(
     sent: &v1::DeliveryReport,
     chat: i64,
 ) -> Result<(), CommandFailure> {
-    teller.chapter("7. The same delivery asked for again, as after a crash, sends nothing again.");
+    teller.chapter(
+        "7. The same delivery is requested again, as after a crash. Nothing is sent a second time.",
+    );
     let before = visible_request_count(system);
     // The same envelope, so the same operation, as a redelivered message would have.
     let accepted = system
@@ -185,7 +185,7 @@ async fn send_again(
         .await
         .map_err(Fault::from)?;
     let report = wait_for_outcome(system, &accepted.delivery_id).await?;
-    check_claim(accepted.duplicate, "the repeat is known for one")?;
+    check_claim(accepted.duplicate, "the repeat is recognised as one")?;
     check_claim(report == *sent, "the receipt is that of the first time")?;
     // Deliveries to a chat keep their order: once this one has ended, the repeat would have been visible.
     let probe = v1::SendFileRequested {
@@ -220,11 +220,13 @@ async fn send_tagged_text(
     teller: &StepReporter,
     chat: i64,
 ) -> Result<(), CommandFailure> {
-    teller.chapter("8. Files that an agent names in its answer go too, unless its tool sent them.");
-    let folder = system.sandbox.display();
+    teller.chapter(
+        "8. Files that an agent names in its answer are sent, too, unless its tool has sent them.",
+    );
+    let directory = system.sandbox.display();
     let text = format!(
-        "All done. MEDIA:{folder}/report.pdf\nThe chart: MEDIA:{folder}/chart.png\n\
-         MEDIA:{folder}/lost.txt"
+        "All done. MEDIA:{directory}/report.pdf\nThe chart: MEDIA:{directory}/chart.png\n\
+         MEDIA:{directory}/lost.txt"
     );
     let request = v1::SendTextRequested {
         session: DEMO_SESSION.to_owned(),
@@ -266,8 +268,11 @@ async fn send_tagged_text(
     Ok(())
 }
 
-async fn copy_to_folder(system: &DemoSystem, teller: &StepReporter) -> Result<(), CommandFailure> {
-    teller.chapter("9. On the command line a delivery is a copy in a directory.");
+async fn copy_to_directory(
+    system: &DemoSystem,
+    teller: &StepReporter,
+) -> Result<(), CommandFailure> {
+    teller.chapter("9. On the command line, a delivery copies files into a directory.");
     let request = v1::SendFileRequested {
         session: DEMO_SESSION.to_owned(),
         paths: vec![b"report.pdf".to_vec()],
@@ -311,7 +316,7 @@ async fn receive_message(
     let event = next_event(&mut placed).await?;
     let event = v1::UploadPlaced::decode(event.payload).map_err(|_| Fault::internal())?;
     let upload = event.upload.unwrap_or_default();
-    check_claim(upload.state == "placed", "the file is put there at once")?;
+    check_claim(upload.state == "placed", "the file is placed immediately")?;
     let settle = v1::SettleUploadsRequest {
         session: DEMO_SESSION.to_owned(),
         all: false,

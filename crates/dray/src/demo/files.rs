@@ -44,7 +44,7 @@ pub(crate) fn one_line_pdf(line: &str) -> Vec<u8> {
 }
 
 /// A plain tar of empty directories.
-pub(crate) fn tar_of_folders(names: &[&str]) -> Vec<u8> {
+pub(crate) fn tar_of_directories(names: &[&str]) -> Vec<u8> {
     let mut archive = Vec::new();
     for name in names {
         let name = format!("{name}/");
@@ -83,14 +83,14 @@ mod tests {
     }
 
     #[test]
-    fn a_tar_of_folders_is_read_by_tar() {
+    fn a_tar_of_directories_is_read_by_tar() {
         let mut tar = Command::new("tar")
             .args(["-tvf", "-"])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
-        let bytes = tar_of_folders(&["tmp", "workspace"]);
+        let bytes = tar_of_directories(&["tmp", "workspace"]);
         assert_eq!(bytes.len(), 2048);
         tar.stdin.take().unwrap().write_all(&bytes).unwrap();
         let listed = tar.wait_with_output().unwrap();

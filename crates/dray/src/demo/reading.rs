@@ -23,7 +23,7 @@ pub(crate) async fn run_chapter(
     teller: &StepReporter,
 ) -> Result<(), CommandFailure> {
     teller.chapter(
-        "12. An agent reads what it was sent. It gets Markdown, marked as somebody else's words.",
+        "12. An agent reads a document that a user sent. It gets Markdown, marked as untrusted content.",
     );
     let report = store_file(system, "report.pdf", REPORT_PDF).await?;
     let prices = store_file(system, "prices.xlsx", PRICES_XLSX).await?;
@@ -132,7 +132,7 @@ async fn later_turn(
     prices: &Claim,
 ) -> Result<(), CommandFailure> {
     teller.chapter(
-        "13. Ten turns later the file still answers to its id, whatever became of its link.",
+        "13. Ten turns later the agent still reads the file by its id, although the link has expired.",
     );
     let conversation = json!({
         "histories": [

@@ -20,8 +20,7 @@ pub(crate) async fn run_chapters(
     system: &DemoSystem,
     teller: &StepReporter,
 ) -> Result<(), CommandFailure> {
-    teller
-        .chapter("Drayage demo. Every service runs in this process; nothing leaves this machine.");
+    teller.chapter("Drayage demo. All services run in this process; no byte leaves this machine.");
     resolve_forms(system, teller).await?;
     resolve_to_claim(system, teller).await?;
     follow_redirects(system, teller).await?;
@@ -73,7 +72,7 @@ fn inside_addresses(dialled: &[std::net::IpAddr]) -> usize {
 }
 
 async fn resolve_forms(system: &DemoSystem, teller: &StepReporter) -> Result<(), CommandFailure> {
-    teller.chapter("1. A tool call with file references in its arguments gets content instead.");
+    teller.chapter("1. File references in the arguments of a tool call are replaced by content.");
     system
         .dial
         .put("demo/notes.txt", "Crane 4 is back at noon.\n", "text/plain");
@@ -123,7 +122,7 @@ async fn resolve_to_claim(
     teller: &StepReporter,
 ) -> Result<(), CommandFailure> {
     teller.chapter(
-        "2. What is too big for a message travels as a claim, with a link for whoever needs one.",
+        "2. Content that is too large for a message is replaced by a claim, with a link on request.",
     );
     let arguments = json!({ "photos": "file:base64::http://files.example.org/photos.bin" });
     let resolved = resolve_arguments(system, &arguments, true).await?;
@@ -167,7 +166,7 @@ async fn follow_redirects(
     system: &DemoSystem,
     teller: &StepReporter,
 ) -> Result<(), CommandFailure> {
-    teller.chapter("3. Redirects are followed, and every hop is judged anew.");
+    teller.chapter("3. Redirects are followed, and the policy judges every hop.");
     let reply = fetch_url(system, "http://short.example.org/p").await??;
     check_claim(reply.redirect_count == 3, "three redirects were followed")?;
     teller.line("asked", "http://short.example.org/p");
@@ -187,7 +186,7 @@ async fn follow_redirects(
 }
 
 async fn show_refusals(system: &DemoSystem, teller: &StepReporter) -> Result<(), CommandFailure> {
-    teller.chapter("4. Addresses inside are never dialled, however they are written.");
+    teller.chapter("4. No connection is opened to an internal address, in any spelling.");
     let rebinding = format!("http://{REBINDING_HOST}/");
     let attempts = [
         (
@@ -291,7 +290,9 @@ async fn resolve_by_event(
     system: &DemoSystem,
     teller: &StepReporter,
 ) -> Result<(), CommandFailure> {
-    teller.chapter("5. A tool call published as an event is resolved and answered by an event.");
+    teller.chapter(
+        "5. A tool call that is published as work is resolved, and its result is an event.",
+    );
     let mut events = system.events("dray.event.toolcall.>").await?;
     let meta = system.meta();
     let arguments = json!({ "body": "file:text::files/demo/notes.txt" }).to_string();

@@ -52,8 +52,8 @@ pub(crate) struct DemoSystem {
 }
 
 impl DemoSystem {
-    /// Starts the system with its files in `folder`. The engine at `docker` runs the containers.
-    pub(crate) async fn start(folder: &Path, docker: &Path) -> Result<Self, CommandFailure> {
+    /// Starts the system with its files in `directory`. The engine at `docker` runs the containers.
+    pub(crate) async fn start(directory: &Path, docker: &Path) -> Result<Self, CommandFailure> {
         let dial = DialCore::start()
             .await
             .map_err(CommandFailure::local("cannot start the fake DIAL Core"))?;
@@ -65,10 +65,10 @@ impl DemoSystem {
             .await
             .map_err(CommandFailure::local("cannot start the scripted model"))?;
         let (sandbox, downloads) = (
-            make_directory(folder, "sandbox")?,
-            make_directory(folder, "downloads")?,
+            make_directory(directory, "sandbox")?,
+            make_directory(directory, "downloads")?,
         );
-        let sources = demo_settings(folder, &dial)
+        let sources = demo_settings(directory, &dial)
             .set("sandbox-transfer.local.roots", one_path_list(&sandbox))
             .set(
                 "sandbox-transfer.docker.endpoint",
@@ -78,7 +78,7 @@ impl DemoSystem {
             .set("platform-delivery.allowed_targets", "cli:*")
             .set(format!("{BOT_ACCOUNT}.base_url"), telegram.url())
             .set(format!("{BOT_ACCOUNT}.token"), telegram.token().expose());
-        let sources = agent_settings(sources, &manifest_directory(folder)?, &model, &sandbox);
+        let sources = agent_settings(sources, &manifest_directory(directory)?, &model, &sandbox);
         let outside = FakeInternet::new();
         // The product's fetcher with another resolver and dialer.
         let network = NetworkAccess {
@@ -170,8 +170,8 @@ impl DemoSystem {
 }
 
 /// Makes a directory with the manifest of the demo's agent.
-fn manifest_directory(folder: &Path) -> Result<PathBuf, CommandFailure> {
-    let manifests = make_directory(folder, "manifests")?;
+fn manifest_directory(directory: &Path) -> Result<PathBuf, CommandFailure> {
+    let manifests = make_directory(directory, "manifests")?;
     std::fs::write(
         manifests.join("clerk.json"),
         agent::agent_manifest().to_string(),
@@ -202,9 +202,9 @@ pub(crate) fn late_event_failure(what: &str) -> CommandFailure {
 }
 
 /// Settings without the environment and without a file: the demo is the same everywhere.
-fn demo_settings(folder: &Path, dial: &DialCore) -> ConfigSources {
+fn demo_settings(directory: &Path, dial: &DialCore) -> ConfigSources {
     ConfigSources::new(Environment::default())
-        .set("state.folder", folder.to_string_lossy())
+        .set("state.folder", directory.to_string_lossy())
         .set("http.listen", "127.0.0.1:0")
         .set("grpc.listen", "127.0.0.1:0")
         // A full disk must not keep the demo from starting.
@@ -232,8 +232,8 @@ fn agent_settings(
 }
 
 /// Makes a directory within the demo's, and returns its real path: sandboxes compare resolved paths.
-fn make_directory(folder: &Path, name: &str) -> Result<PathBuf, CommandFailure> {
-    let path = folder.join(name);
+fn make_directory(directory: &Path, name: &str) -> Result<PathBuf, CommandFailure> {
+    let path = directory.join(name);
     std::fs::create_dir(&path)
         .and_then(|()| path.canonicalize())
         .map_err(CommandFailure::local(

@@ -53,7 +53,7 @@ async fn upload_once(
     tasks: &mut JoinSet<()>,
 ) -> Result<String, CommandFailure> {
     teller.chapter(
-        "16. A ticket is a URL for one file, once. Its bytes go to the store, past every model.",
+        "16. A ticket is a single-use URL for one file. Its bytes go to the store, not through a model.",
     );
     let records = TicketRecords::directory(records)
         .map_err(CommandFailure::local("cannot keep records of tickets"))?;
@@ -118,7 +118,7 @@ async fn read_over_mcp(
     tasks: &mut JoinSet<()>,
 ) -> Result<(), CommandFailure> {
     teller.chapter(
-        "17. Any agent that speaks MCP reads it by its handle: dray mcp install claude-code",
+        "17. Any agent with MCP reads the file by its handle: dray mcp install claude-code",
     );
     let services = ServiceClient {
         bus: system.bus().clone(),

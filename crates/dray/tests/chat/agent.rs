@@ -14,7 +14,7 @@ use http_body_util::StreamBody;
 use http_body_util::combinators::BoxBody;
 use serde_json::{Value, json};
 
-/// What the fake agent sends next.
+/// One step of the fake agent's answer.
 #[derive(Clone, Debug)]
 pub(crate) enum AnswerStep {
     /// `data: …`
@@ -29,7 +29,7 @@ pub(crate) enum AnswerStep {
     Remove(std::path::PathBuf),
 }
 
-/// How a question is answered.
+/// The scripted answer to a question.
 #[derive(Clone, Debug)]
 pub(crate) enum AnswerScript {
     /// As server-sent events with status 200.
@@ -196,8 +196,8 @@ fn stream(shared: Arc<SharedState<AgentState>>, steps: Vec<AnswerStep>) -> Reply
             AnswerStep::Event(event) => Ok(Bytes::from(format!("data: {event}\n\n"))),
             AnswerStep::Raw(bytes) => Ok(bytes),
             AnswerStep::Silence => std::future::pending().await,
-            AnswerStep::Remove(folder) => {
-                std::fs::remove_dir_all(folder).unwrap();
+            AnswerStep::Remove(directory) => {
+                std::fs::remove_dir_all(directory).unwrap();
                 Ok(Bytes::from_static(b": gone\n\n"))
             }
             AnswerStep::Break => {

@@ -36,20 +36,20 @@ async fn a_model_is_enough_to_talk() {
 }
 
 #[tokio::test]
-async fn a_folder_of_manifests_says_who_answers() {
+async fn a_directory_of_manifests_decides_which_agent_answers() {
     let model = RehearsalServer::start(Script::saying("at the quay"))
         .await
         .unwrap();
     let home = tempfile::tempdir().unwrap();
-    let folder = home.path().join("agents");
-    std::fs::create_dir(&folder).unwrap();
+    let directory = home.path().join("agents");
+    std::fs::create_dir(&directory).unwrap();
     for name in ["crane", "quay"] {
         let model = format!("m-{name}");
         let manifest = json!({
             "orchestrator": {"deployment": {"deployment_id": model}}, "contexts": [], "tool_sets": [],
         });
         let manifest = manifest.to_string();
-        std::fs::write(folder.join(format!("{name}.json")), manifest).unwrap();
+        std::fs::write(directory.join(format!("{name}.json")), manifest).unwrap();
     }
     let url = model.url();
     let arguments = ["hi", "--model-url", &url, "--manifests", "agents"];

@@ -233,10 +233,10 @@ async fn a_conversation_that_cannot_be_kept_is_known_before_anything_is_asked() 
 #[tokio::test]
 async fn an_answer_is_shown_although_it_can_no_longer_be_kept() {
     let home = tempfile::tempdir().unwrap();
-    let folder = home.path().join("kept");
-    std::fs::create_dir(&folder).unwrap();
+    let directory = home.path().join("kept");
+    std::fs::create_dir(&directory).unwrap();
     let mut steps = says("shown");
-    steps.insert(1, AnswerStep::Remove(folder));
+    steps.insert(1, AnswerStep::Remove(directory));
     let agent = FakeAgent::start(vec![AnswerScript::Stream(steps)]).await;
     let url = agent.url();
     let arguments = ["hi", "--url", &url, "--conversation", "kept/talk.json"];

@@ -76,9 +76,9 @@ fn the_names_that_manifests_rely_on_are_there() {
 }
 
 #[test]
-fn every_file_of_the_folder_is_an_entry_of_the_layer() {
-    fn collect(folder: &Path, root: &Path, found: &mut BTreeSet<String>) {
-        for entry in fs::read_dir(folder).unwrap() {
+fn every_file_of_the_directory_is_an_entry_of_the_layer() {
+    fn collect(directory: &Path, root: &Path, found: &mut BTreeSet<String>) {
+        for entry in fs::read_dir(directory).unwrap() {
             let path = entry.unwrap().path();
             if path.is_dir() {
                 collect(&path, root, found);
@@ -204,7 +204,7 @@ fn endpoints_are_reached_without_a_key_and_require_what_they_have() {
 }
 
 #[test]
-fn the_skill_is_named_as_its_folder_and_teaches_the_grammar_of_the_resolver() {
+fn the_skill_has_the_name_of_its_directory_and_teaches_the_grammar_of_the_resolver() {
     let (skills, left_out) = skill::of_layers(&built_in());
     assert_eq!(left_out, [""; 0]);
     let [skill] = &skills[..] else {

@@ -154,7 +154,7 @@ fn a_default_content_type_serves_when_there_is_no_override() {
 }
 
 #[test]
-fn without_relationships_the_folder_is_a_guess_and_says_so() {
+fn without_relationships_the_directory_decides_and_the_result_is_marked_as_a_guess() {
     for (part, expected) in [
         ("word/document.xml", mime::DOCX),
         ("xl/workbook.xml", mime::XLSX),

@@ -206,18 +206,18 @@ pub(in crate::formats) fn percent_decode(text: &str) -> String {
     }
     let bytes = text.as_bytes();
     let mut out = Vec::with_capacity(bytes.len());
-    let mut at = 0;
-    while let Some(byte) = bytes.get(at) {
+    let mut index = 0;
+    while let Some(byte) = bytes.get(index) {
         let hex = bytes
-            .get(at + 1..at + 3)
+            .get(index + 1..index + 3)
             .filter(|_| *byte == b'%')
             .and_then(parse_hex_byte);
         if let Some(decoded) = hex {
             out.push(decoded);
-            at += 3;
+            index += 3;
         } else {
             out.push(*byte);
-            at += 1;
+            index += 1;
         }
     }
     // A name that is not UTF-8 once decoded was not escaped; it is looked up as it is written.

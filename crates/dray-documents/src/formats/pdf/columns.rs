@@ -10,19 +10,21 @@ use super::characters;
 
 /// Fewest lines of a column.
 const MIN_LINES: usize = 3;
-/// Least width of a gutter: points, and sizes of letters.
+/// Least width of a gutter, in points.
 const MIN_GUTTER: f32 = 8.0;
+/// Least width of a gutter, in font sizes.
 const MIN_GUTTER_OF_SIZE: f32 = 0.8;
-/// A step between lines of more than this many sizes of letters ends a stretch.
+/// Largest distance between two lines of a block, in font sizes.
 const MAX_STEP: f32 = 4.0;
-/// The least size of columns that the engine itself detects: text spans, and lines on each side.
+/// Fewest text spans of columns that the engine itself detects.
 const ENGINE_SPANS: usize = 40;
+/// Fewest lines of columns that the engine itself detects.
 const ENGINE_LINES: usize = 12;
-/// Characters that lines of prose have on average, at least.
+/// Fewest visible characters of a line of prose, on average.
 const MIN_CHARACTERS: usize = 16;
-/// Width of a full line, as a share of its column.
+/// Least width of a full line, as a share of its column.
 const FULL_LINE: f32 = 0.6;
-/// Most rows that begin on all sides of a gap; with more, the columns are those of a table.
+/// Most wide line steps that all columns have at the same height; more of them are the rows of a table.
 const MAX_COMMON_GAPS: usize = 2;
 
 /// Most failed attempts per page to find prose; further ones are not tried.
@@ -37,7 +39,7 @@ struct Row {
     size: f32,
     /// Indices of the spans.
     spans: Vec<usize>,
-    /// The horizontal extent of the spans, including blanks between words.
+    /// Horizontal ranges with text. Gaps between them are at least as wide as a gutter.
     ink: Vec<Range>,
 }
 
@@ -50,7 +52,7 @@ pub(super) struct Region {
 
 /// Splits the text of a page into columns of short prose and the text between them, in reading order.
 pub(super) fn split(spans: Vec<TextSpan>, rulings: &[Ruling]) -> Vec<Region> {
-    let mut owner = vec![0_usize; spans.len()];
+    let mut region_of_span = vec![0_usize; spans.len()];
     let rows = rows(&spans);
     let (mut regions, mut columns) = (1, Vec::new());
     let (mut row_index, mut attempts) = (0, 0);
@@ -59,29 +61,29 @@ pub(super) fn split(spans: Vec<TextSpan>, rulings: &[Ruling]) -> Vec<Region> {
         // Each attempt may examine all rows below; a page of thousands of short rows would take seconds.
         if row.ink.len() > 1 && attempts < MAX_ATTEMPTS {
             attempts += 1;
-            found = find_stretch(&rows, row_index);
+            found = find_block(&rows, row_index);
         }
-        let (end, lanes) = found.unwrap_or((row_index + 1, Vec::new()));
-        let stretch_rows = rows.get(row_index..end).unwrap_or_default();
-        let gutters = if is_left_to_engine(stretch_rows) {
+        let (end, gaps_in_common) = found.unwrap_or((row_index + 1, Vec::new()));
+        let block_rows = rows.get(row_index..end).unwrap_or_default();
+        let gutters = if is_left_to_engine(block_rows) {
             Vec::new()
-        } else if let Some(gutters) = gutters(&spans, stretch_rows, &lanes, rulings) {
+        } else if let Some(gutters) = gutters(&spans, block_rows, &gaps_in_common, rulings) {
             gutters
         } else {
-            assign_spans(&mut owner, row, |_| regions - 1);
+            assign_spans(&mut region_of_span, row, |_| regions - 1);
             row_index += 1;
             continue;
         };
         if gutters.is_empty() {
-            for row in stretch_rows {
-                assign_spans(&mut owner, row, |_| regions - 1);
+            for row in block_rows {
+                assign_spans(&mut region_of_span, row, |_| regions - 1);
             }
             row_index = end;
             continue;
         }
-        for row in stretch_rows {
-            assign_spans(&mut owner, row, |span| {
-                regions + side(spans.get(span), &gutters)
+        for row in block_rows {
+            assign_spans(&mut region_of_span, row, |span| {
+                regions + column_index(spans.get(span), &gutters)
             });
         }
         columns.extend(regions..=regions + gutters.len());
@@ -95,8 +97,8 @@ pub(super) fn split(spans: Vec<TextSpan>, rulings: &[Ruling]) -> Vec<Region> {
             is_column: columns.contains(&region),
         })
         .collect();
-    for (span, owner) in spans.into_iter().zip(owner) {
-        if let Some(region) = split_regions.get_mut(owner) {
+    for (span, region_of_span) in spans.into_iter().zip(region_of_span) {
+        if let Some(region) = split_regions.get_mut(region_of_span) {
             region.spans.push(span);
         }
     }
@@ -105,16 +107,16 @@ pub(super) fn split(spans: Vec<TextSpan>, rulings: &[Ruling]) -> Vec<Region> {
 }
 
 /// Assigns the spans of a row to the regions that `region_of` gives for their indices.
-fn assign_spans(owner: &mut [usize], row: &Row, region_of: impl Fn(usize) -> usize) {
+fn assign_spans(region_of_span: &mut [usize], row: &Row, region_of: impl Fn(usize) -> usize) {
     for span in &row.spans {
-        if let Some(owner) = owner.get_mut(*span) {
-            *owner = region_of(*span);
+        if let Some(region_of_span) = region_of_span.get_mut(*span) {
+            *region_of_span = region_of(*span);
         }
     }
 }
 
-/// The number of gutters to the left of a span.
-fn side(span: Option<&TextSpan>, gutters: &[Range]) -> usize {
+/// The index of a span's column: the number of gutters to its left.
+fn column_index(span: Option<&TextSpan>, gutters: &[Range]) -> usize {
     let middle = span.map_or(0.0, |span| f32::midpoint(span.x, span.end_x));
     gutters.iter().filter(|gutter| gutter.1 <= middle).count()
 }
@@ -168,8 +170,8 @@ fn gutter_of(size: f32) -> f32 {
     MIN_GUTTER.min(size).max(MIN_GUTTER_OF_SIZE * size)
 }
 
-/// The rows from `start` that leave the same gaps free. Returns the index after the last of them, and the gaps.
-fn find_stretch(rows: &[Row], start: usize) -> Option<(usize, Vec<Range>)> {
+/// Finds the block of rows from `start` that have a gap in common. Returns the index after its last row, and the gaps.
+fn find_block(rows: &[Row], start: usize) -> Option<(usize, Vec<Range>)> {
     let first = rows.get(start)?;
     let gaps = |row: &Row| -> Vec<Range> {
         let pairs = row.ink.windows(2);
@@ -180,7 +182,7 @@ fn find_stretch(rows: &[Row], start: usize) -> Option<(usize, Vec<Range>)> {
             })
             .collect()
     };
-    let mut lanes = gaps(first);
+    let mut gaps_in_common = gaps(first);
     let mut end = start + 1;
     while let (Some(before), Some(row)) = (rows.get(end - 1), rows.get(end)) {
         if before.y - row.y > MAX_STEP * row.size.max(before.size) {
@@ -188,26 +190,26 @@ fn find_stretch(rows: &[Row], start: usize) -> Option<(usize, Vec<Range>)> {
         }
         let mut free = gaps(row);
         let (left, right) = (row.ink.first()?.0, row.ink.last()?.1);
-        // The space beside the text is free as well: the line of a column may be short.
+        // The margins count as gaps, because the line of a column may be short.
         free.extend([(f32::MIN, left), (right, f32::MAX)]);
-        let next: Vec<Range> = lanes
+        let next: Vec<Range> = gaps_in_common
             .iter()
-            .flat_map(|lane| {
+            .flat_map(|gap_in_common| {
                 free.iter()
-                    .map(move |gap| (lane.0.max(gap.0), lane.1.min(gap.1)))
+                    .map(move |gap| (gap_in_common.0.max(gap.0), gap_in_common.1.min(gap.1)))
             })
-            .filter(|lane| lane.1 - lane.0 >= gutter_of(row.size))
+            .filter(|gap_in_common| gap_in_common.1 - gap_in_common.0 >= gutter_of(row.size))
             .collect();
         if next.is_empty() {
             break;
         }
-        lanes = next;
+        gaps_in_common = next;
         end += 1;
     }
-    (end - start >= MIN_LINES && !lanes.is_empty()).then_some((end, lanes))
+    (end - start >= MIN_LINES && !gaps_in_common.is_empty()).then_some((end, gaps_in_common))
 }
 
-/// Whether a sequence of lines is long enough that the engine itself detects its columns.
+/// Whether a block is long enough that the engine itself detects its columns.
 fn is_left_to_engine(rows: &[Row]) -> bool {
     let span_count: usize = rows.iter().map(|row| row.spans.len()).sum();
     let (Some(top), Some(bottom)) = (rows.first(), rows.last()) else {
@@ -225,29 +227,29 @@ fn is_left_to_engine(rows: &[Row]) -> bool {
     span_count >= ENGINE_SPANS && rows.len() >= ENGINE_LINES && top.y - bottom.y > width
 }
 
-/// The gaps with prose on all sides; `None` without any.
+/// Selects the gaps that are gutters: with prose on all sides, and no two rulings across. `None` without any.
 fn gutters(
     spans: &[TextSpan],
     rows: &[Row],
-    lanes: &[Range],
+    gaps_in_common: &[Range],
     rulings: &[Ruling],
 ) -> Option<Vec<Range>> {
     let (top, bottom) = (rows.first()?, rows.last()?);
-    if lanes.is_empty() {
+    if gaps_in_common.is_empty() {
         return None;
     }
-    let crossed = |lane: &Range| {
+    let crossed = |gap_in_common: &Range| {
         let across = rulings.iter().filter(|ruling| {
             let inside = ruling.start.y < top.y && ruling.start.y > bottom.y;
-            inside && ruling.start.x < lane.0 && ruling.end.x > lane.1
+            inside && ruling.start.x < gap_in_common.0 && ruling.end.x > gap_in_common.1
         });
         across.count() > 1
     };
-    // A gap inside one of the columns can spoil the others; the widest alone is tried after all of them.
-    let mut widest = lanes.to_vec();
+    // A gap inside a column makes all gaps fail, so the widest gap is tried alone afterwards.
+    let mut widest = gaps_in_common.to_vec();
     widest.sort_by(|a, b| (b.1 - b.0).total_cmp(&(a.1 - a.0)));
     widest.truncate(1);
-    [lanes.to_vec(), widest]
+    [gaps_in_common.to_vec(), widest]
         .into_iter()
         .find(|gutters| !gutters.iter().any(crossed) && are_prose(spans, rows, gutters))
 }
@@ -267,7 +269,7 @@ fn are_prose(spans: &[TextSpan], rows: &[Row], gutters: &[Range]) -> bool {
     for row in rows {
         let mut parts: Vec<Vec<&TextSpan>> = vec![Vec::new(); gutters.len() + 1];
         for span in row.spans.iter().filter_map(|index| spans.get(*index)) {
-            if let Some(part) = parts.get_mut(side(Some(span), gutters)) {
+            if let Some(part) = parts.get_mut(column_index(Some(span), gutters)) {
                 part.push(span);
             }
         }
@@ -300,32 +302,34 @@ fn is_prose(lines: &[Line]) -> bool {
         all.iter().filter(|c| characters::is_unspaced(**c)).count() * 2 > visible_characters;
     let left = lines.iter().map(|line| line.start).fold(f32::MAX, f32::min);
     let right = lines.iter().map(|line| line.end).fold(f32::MIN, f32::max);
-    let full = |line: &&Line| line.end - left >= FULL_LINE * (right - left);
-    let continues = |line: &&Line| {
+    let is_full = |line: &&Line| line.end - left >= FULL_LINE * (right - left);
+    let continues_sentence = |line: &&Line| {
         let first = line.text.chars().next();
         first.is_some_and(|c| c.is_lowercase() || characters::is_unspaced(c))
     };
-    let enough = if unspaced {
+    let min_characters = if unspaced {
         MIN_CHARACTERS / 2
     } else {
         MIN_CHARACTERS
     };
     let below = lines.get(1..).unwrap_or_default();
-    visible_characters >= enough * lines.len()
+    visible_characters >= min_characters * lines.len()
         && letters * 10 >= visible_characters * 7
-        && lines.iter().filter(full).count() * 5 >= lines.len() * 3
-        && below.iter().filter(continues).count() * 3 >= below.len()
+        && lines.iter().filter(is_full).count() * 5 >= lines.len() * 3
+        && below.iter().filter(continues_sentence).count() * 3 >= below.len()
 }
 
-/// Wider steps than usual that all columns have at the same height, as rows of a table do.
+/// Counts the line steps wider than the usual one that all columns have at the same height, as in a table.
 fn common_gaps(columns: &[Vec<Line>]) -> usize {
     let wide_steps = |lines: &[Line]| -> Vec<f32> {
         let step = |pair: &[Line]| match pair {
             [a, b] => a.y - b.y,
             _ => 0.0,
         };
-        let least = lines.windows(2).map(step).fold(f32::MAX, f32::min);
-        let wide = lines.windows(2).filter(|pair| step(pair) > least * 1.25);
+        let usual_step = lines.windows(2).map(step).fold(f32::MAX, f32::min);
+        let wide = lines
+            .windows(2)
+            .filter(|pair| step(pair) > usual_step * 1.25);
         wide.filter_map(|pair| pair.last())
             .map(|line| line.y)
             .collect()

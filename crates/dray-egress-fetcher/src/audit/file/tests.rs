@@ -28,17 +28,17 @@ const TEST_TERMS: QueueTerms = QueueTerms {
 };
 
 struct FileFixture {
-    folder: tempfile::TempDir,
+    directory: tempfile::TempDir,
     path: PathBuf,
     catalogue: InstrumentCatalogue,
 }
 
 impl FileFixture {
     fn new() -> Self {
-        let folder = tempfile::tempdir().unwrap();
+        let directory = tempfile::tempdir().unwrap();
         Self {
-            path: folder.path().join("audit.jsonl"),
-            folder,
+            path: directory.path().join("audit.jsonl"),
+            directory,
             catalogue: InstrumentCatalogue::new(),
         }
     }
@@ -72,7 +72,7 @@ impl FileFixture {
     }
 
     fn lines(&self, name: &str) -> Vec<Value> {
-        let text = fs::read_to_string(self.folder.path().join(name)).unwrap();
+        let text = fs::read_to_string(self.directory.path().join(name)).unwrap();
         text.lines()
             .map(|line| serde_json::from_str(line).unwrap())
             .collect()
@@ -129,7 +129,7 @@ fn a_full_file_is_rotated_and_the_oldest_is_removed() {
     assert_eq!(operations("audit.jsonl"), ["8"]);
     assert_eq!(operations("audit.jsonl.1"), ["6", "7"]);
     assert_eq!(operations("audit.jsonl.2"), ["4", "5"]);
-    assert!(!fixture.folder.path().join("audit.jsonl.3").exists());
+    assert!(!fixture.directory.path().join("audit.jsonl.3").exists());
     // A restart goes on with the same file.
     let file = fixture.open(&settings).unwrap();
     record(&file, &event("9", "allow"));
@@ -462,7 +462,7 @@ fn a_file_that_cannot_be_opened_replaces_no_older_one_and_its_lines_are_written_
     }
     file.flush().blocking_recv().unwrap();
     // In place of the next file, as when no descriptor is free.
-    let obstacle = fixture.folder.path().join("audit.jsonl.new");
+    let obstacle = fixture.directory.path().join("audit.jsonl.new");
     fs::create_dir(&obstacle).unwrap();
     let mut other = RotatedFile::open(&fixture.path, line, 3).unwrap();
     let frame = RotatedFile::frame(&event("3", "allow"), &event_text(&event("3", "allow")));

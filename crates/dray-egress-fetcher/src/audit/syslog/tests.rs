@@ -57,8 +57,8 @@ fn check(message: &[u8], priority: u32, operation: &str) {
 fn datagrams_of_udp_and_unix_are_one_message_each() {
     let udp = UdpSocket::bind("127.0.0.1:0").unwrap();
     udp.set_read_timeout(Some(TEST_TIMEOUT)).unwrap();
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("log");
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("log");
     let unix = UnixDatagram::bind(&path).unwrap();
     unix.set_read_timeout(Some(TEST_TIMEOUT)).unwrap();
     let mut buffer = vec![0; 64 * 1024];

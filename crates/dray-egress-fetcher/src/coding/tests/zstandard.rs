@@ -164,7 +164,7 @@ fn b_5_a_zstd_stream_that_expands_too_much_is_a_bomb() {
 }
 
 #[test]
-fn b_5_blocks_and_headers_against_the_format_are_corrupt() {
+fn b_5_blocks_and_headers_that_violate_the_format_are_corrupt() {
     let after_header = |bytes: &[u8]| [FRAME_HEADER.as_slice(), bytes, &[0; 16]].concat();
     for wrong in [
         // A reserved block type.

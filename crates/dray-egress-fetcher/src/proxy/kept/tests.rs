@@ -1,4 +1,4 @@
-//! One exchange between a client and a target, in memory.
+//! Tests of one exchange between a client and a kept target, over streams in memory.
 
 use std::pin::Pin;
 use std::time::Duration;
@@ -51,7 +51,7 @@ impl AsyncWrite for EagerClient {
     }
 }
 
-/// A target and the end of its server.
+/// A target, and the server's end of its connection.
 async fn new_target() -> (KeptTarget, DuplexStream) {
     let (near, far) = tokio::io::duplex(4096);
     let counts = ByteCounts::default();
@@ -71,7 +71,7 @@ fn new_request() -> KeptRequest<'static> {
 }
 
 /// Reads a request and sends `response`.
-async fn answer(mut server: DuplexStream, response: &str) -> DuplexStream {
+async fn respond(mut server: DuplexStream, response: &str) -> DuplexStream {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
         head.push(server.read_u8().await.unwrap());
@@ -93,7 +93,7 @@ async fn outcome_of(
     });
     let mut status = None;
     let exchanging = target.exchange(&mut client, new_request(), &mut status);
-    let (outcome, _server) = tokio::join!(exchanging, answer(server, response));
+    let (outcome, _server) = tokio::join!(exchanging, respond(server, response));
     assert_eq!(status, Some(200));
     (outcome, client)
 }
@@ -115,7 +115,7 @@ async fn the_next_request_may_come_from_the_last_byte_of_a_response_on() {
             keeps_target: true,
         };
         assert_eq!(outcome, expected, "{response}");
-        // Nothing of it was read, so that the wait for it ends.
+        // The exchange has read no byte of the next request, so the wait for it ends when it arrives.
         assert_eq!(client.ahead(), b"");
         client.read_ahead().await.unwrap();
         assert_eq!(client.ahead(), NEXT_REQUEST.as_bytes());
@@ -155,7 +155,7 @@ async fn a_client_that_leaves_while_the_target_is_silent_ends_the_exchange() {
         let mut client = ClientStream::new(near);
         let mut status = None;
         let leaving = async {
-            let server = answer(server, response).await;
+            let server = respond(server, response).await;
             let mut received = Vec::new();
             while !received.ends_with(last.as_bytes()) {
                 received.push(far.read_u8().await.unwrap());
@@ -165,7 +165,7 @@ async fn a_client_that_leaves_while_the_target_is_silent_ends_the_exchange() {
         };
         let exchanging = target.exchange(&mut client, new_request(), &mut status);
         let both = async { tokio::join!(exchanging, leaving) };
-        // In paused time, this is the end of a wait for nothing.
+        // The test clock is paused: the timeout passes immediately if the exchange waits without end.
         let (outcome, _server) = timeout(Duration::from_mins(1), both).await.unwrap();
         assert_eq!(outcome, KeptOutcome::Broken, "{response}");
     }

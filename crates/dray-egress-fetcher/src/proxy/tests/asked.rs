@@ -18,13 +18,13 @@ outcome = "ask"
 
 struct AskedProxy {
     proxy: ProxyFixture,
-    folder: tempfile::TempDir,
+    directory: tempfile::TempDir,
 }
 
 impl AskedProxy {
     async fn start() -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("policy.toml");
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("policy.toml");
         std::fs::write(&path, POLICY_TEXT).unwrap();
         let set = [
             ("/policy_path", path.to_str().unwrap()),
@@ -32,7 +32,7 @@ impl AskedProxy {
         ];
         Self {
             proxy: ProxyFixture::start(&set).await,
-            folder,
+            directory,
         }
     }
 
@@ -71,7 +71,10 @@ fn question_in(response: &str) -> &str {
 
 #[tokio::test]
 async fn a_refusal_names_the_question_and_a_later_request_passes_until_the_answer_ends() {
-    let AskedProxy { mut proxy, folder } = AskedProxy::start().await;
+    let AskedProxy {
+        mut proxy,
+        directory,
+    } = AskedProxy::start().await;
     let url = format!("http://{NAME}/");
     let refused = proxy.get(&url).await;
     assert_eq!(status_of(&refused), 403);
@@ -97,7 +100,7 @@ async fn a_refusal_names_the_question_and_a_later_request_passes_until_the_answe
     assert_eq!(question_in(&proxy.get(&url).await), id);
     proxy.event().await;
 
-    let asked = AskedProxy { proxy, folder };
+    let asked = AskedProxy { proxy, directory };
     let [question] = &asked.questions().await[..] else {
         panic!("one question")
     };

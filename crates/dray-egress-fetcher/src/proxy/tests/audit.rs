@@ -135,8 +135,8 @@ async fn a_request_has_the_status_of_its_response_in_the_last_event() {
 
 #[tokio::test]
 async fn events_of_connections_are_in_the_file_of_audit_events() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("audit.jsonl");
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("audit.jsonl");
     let set = [("/audit_file.path", path.to_str().unwrap())];
     let proxy = ProxyFixture::start(&set).await;
     proxy.get("http://files.example.org/").await;
@@ -156,8 +156,8 @@ async fn events_of_connections_are_in_the_file_of_audit_events() {
 
 #[tokio::test]
 async fn with_audit_required_nothing_passes_while_the_file_takes_no_event_and_none_is_lost() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("audit.jsonl");
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("audit.jsonl");
     let set = [
         ("/audit_file.path", path.to_str().unwrap()),
         ("/audit_required", "true"),

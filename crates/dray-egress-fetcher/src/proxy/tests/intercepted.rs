@@ -48,7 +48,7 @@ pub(super) struct InterceptingProxy {
     pub(super) origin: Authority,
     /// Trusted by clients for the proxy.
     anchor: CertificateDer<'static>,
-    folder: tempfile::TempDir,
+    directory: tempfile::TempDir,
 }
 
 /// An authority: its certificate in both forms, and its key.
@@ -67,9 +67,9 @@ pub(in crate::proxy) fn new_authority() -> (String, CertificateDer<'static>, Str
 impl InterceptingProxy {
     /// With `set` beside the fields that interception needs.
     pub(super) async fn start(set: &[(&str, &str)]) -> Self {
-        let folder = tempfile::tempdir().unwrap();
+        let directory = tempfile::tempdir().unwrap();
         let write = |name: &str, text: &str| {
-            let path = folder.path().join(name);
+            let path = directory.path().join(name);
             fs::write(&path, text).unwrap();
             path.to_str().unwrap().to_owned()
         };
@@ -92,7 +92,7 @@ impl InterceptingProxy {
             proxy,
             origin,
             anchor,
-            folder,
+            directory,
         }
     }
 
@@ -451,7 +451,7 @@ async fn curl_and_a_strict_python_trust_the_certificates_of_intercepted_tunnels(
     let server = fixture.serve(table());
     let token = fixture.proxy.token();
     let proxy_url = format!("http://sandbox:{token}@{}", fixture.proxy.address);
-    let bundle = fixture.folder.path().join("ca.pem");
+    let bundle = fixture.directory.path().join("ca.pem");
     let mut python = Command::new(dray_testkit::python::interpreter("httpx"));
     python
         .args(["-c", STRICT_CLIENT, &proxy_url])
@@ -482,8 +482,8 @@ async fn curl_and_a_strict_python_trust_the_certificates_of_intercepted_tunnels(
 
 #[tokio::test]
 async fn without_an_authority_a_tunnel_to_be_intercepted_is_refused() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("policy.toml");
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("policy.toml");
     fs::write(&path, POLICY_TEXT).unwrap();
     let set = [("/policy_path", path.to_str().unwrap())];
     let mut proxy = ProxyFixture::start(&set).await;

@@ -448,8 +448,8 @@ async fn a_tunnel_without_another_request_ends_after_its_idle_time() {
 
 #[tokio::test]
 async fn every_request_of_a_tunnel_counts_against_its_quota_in_one_place() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("policy.toml");
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("policy.toml");
     let limits = "[role.limits]\nconcurrent = 1\nrequests_per_hour = 2\n";
     std::fs::write(&path, format!("{POLICY_TEXT}{limits}")).unwrap();
     let set = [("/policy_path", path.to_str().unwrap())];

@@ -114,10 +114,10 @@ async fn bodies_pass_in_both_framings_and_lengths_are_kept() {
         let mut server = ends.recv().await.unwrap();
         let mut received = String::new();
         while !received.ends_with(end) {
-            let mut piece = [0; 1024];
-            let count = server.read(&mut piece).await.unwrap();
+            let mut chunk = [0; 1024];
+            let count = server.read(&mut chunk).await.unwrap();
             assert!(count > 0, "{received}");
-            received.push_str(std::str::from_utf8(&piece[..count]).unwrap());
+            received.push_str(std::str::from_utf8(&chunk[..count]).unwrap());
         }
         let field = format!("\r\n{}\r\n", framing.to_ascii_lowercase());
         assert!(received.to_ascii_lowercase().contains(&field), "{received}");
@@ -220,7 +220,7 @@ async fn a_body_with_malformed_chunks_is_the_fault_of_the_client() {
 }
 
 #[tokio::test]
-async fn equal_lengths_of_a_response_in_absolute_form_are_one_for_the_client() {
+async fn equal_content_lengths_of_a_response_reach_the_client_as_one() {
     let proxy = ProxyFixture::start(&[]).await;
     let script = ResponseScript::raw(
         "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 5\r\n\r\nhello",

@@ -30,25 +30,25 @@ max_bytes = 4
 
 struct RuledProxy {
     proxy: ProxyFixture,
-    folder: tempfile::TempDir,
+    directory: tempfile::TempDir,
 }
 
 impl RuledProxy {
     async fn start(text: &str) -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("policy.toml");
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("policy.toml");
         fs::write(&path, text).unwrap();
         let set = [
             ("/policy_path", path.to_str().unwrap()),
             ("plain_ports", "443"),
         ];
         let proxy = ProxyFixture::start(&set).await;
-        Self { proxy, folder }
+        Self { proxy, directory }
     }
 
     /// Replaces the file and waits until its rules are in force.
     async fn replace(&self, text: &str) {
-        fs::write(self.folder.path().join("policy.toml"), text).unwrap();
+        fs::write(self.directory.path().join("policy.toml"), text).unwrap();
         let digest = dray_types::Sha256Digest::of(text.as_bytes()).to_hex();
         let line = format!("dray_egress_policy_rules_info{{digest=\"{digest}\"");
         self.wait_for(|metrics| {
@@ -227,7 +227,7 @@ async fn new_rules_hold_for_new_connections_and_end_none_that_is_open() {
     drop(server);
     assert_eq!(read_all(&mut client).await, "down");
     // A broken file changes no rule and is reported.
-    fs::write(ruled.folder.path().join("policy.toml"), "default = \"al").unwrap();
+    fs::write(ruled.directory.path().join("policy.toml"), "default = \"al").unwrap();
     let is_stale = |metrics: &str| {
         let mut lines = metrics.lines();
         lines.any(|line| line.starts_with("dray_egress_policy_stale") && line.ends_with(" 1"))
@@ -318,8 +318,8 @@ async fn a_tunnel_ends_when_its_bytes_exceed_the_quota_in_either_direction() {
 
 #[tokio::test]
 async fn a_credential_replaces_the_field_of_the_client_and_is_never_shown() {
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("secret");
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("secret");
     fs::write(&file, "hunter2\n").unwrap();
     let credential = serde_json::json!([{
         "name": "files", "host": NAME, "port": 80, "header": "authorization", "prefix": "Bearer ",

@@ -24,8 +24,8 @@ fn assert_quota(response: &str, context: &str) {
 
 #[tokio::test]
 async fn a_quota_that_ends_a_request_before_its_response_is_a_response_to_the_client() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("policy.toml");
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("policy.toml");
     std::fs::write(&path, format!("{POLICY_TEXT}{LIMITS_TEXT}")).unwrap();
     for earlier_requests in [0, 1] {
         let set = [("/policy_path", path.to_str().unwrap())];
@@ -50,8 +50,8 @@ async fn a_quota_that_ends_a_request_before_its_response_is_a_response_to_the_cl
 
 #[tokio::test]
 async fn a_quota_that_ends_a_plain_request_before_its_response_is_a_response_to_the_client() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("policy.toml");
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("policy.toml");
     let text = format!("default = \"allow\"\n[[role]]\nname = \"a\"\n{LIMITS_TEXT}");
     std::fs::write(&path, text).unwrap();
     let mut proxy = ProxyFixture::start(&[("/policy_path", path.to_str().unwrap())]).await;

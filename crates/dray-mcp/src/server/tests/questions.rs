@@ -78,7 +78,7 @@ async fn a_session_of_an_earlier_version_asks_the_person_during_the_call() {
             ..ServerOptions::default()
         };
         let fixture = Box::pin(ServerFixture::with_client(options, client)).await;
-        std::fs::write(fixture.folder.path().join("data/report.txt"), "hello").unwrap();
+        std::fs::write(fixture.directory.path().join("data/report.txt"), "hello").unwrap();
         let accepted = Arc::new(AtomicUsize::new(0));
         let _deliveries = serve_deliveries(&fixture.bus, accepted.clone()).await;
         let ended = Arc::new(AtomicBool::new(true));

@@ -17,15 +17,17 @@ struct TransferFixture {
     base_url: String,
     _serving: RunningService<RoleServer, McpServer>,
     _endpoint: JoinSet<()>,
-    _folder: tempfile::TempDir,
+    _directory: tempfile::TempDir,
     _s3: EmbeddedS3,
 }
 
 impl TransferFixture {
     async fn new(tools: Option<Vec<ToolName>>) -> Self {
-        let folder = tempfile::tempdir().unwrap();
+        let directory = tempfile::tempdir().unwrap();
         let clock = Clock::system();
-        let (s3, options) = EmbeddedS3::start(&folder.path().join("s3")).await.unwrap();
+        let (s3, options) = EmbeddedS3::start(&directory.path().join("s3"))
+            .await
+            .unwrap();
         let store = Store::open(&options, clock.clone()).await.unwrap();
         let services = ServiceClient {
             bus: test_bus::without_streams(&clock),
@@ -34,7 +36,7 @@ impl TransferFixture {
             tenant: TenantId::default(),
             session: SessionId::new("s1").unwrap(),
         };
-        let records = TicketRecords::directory(&folder.path().join("tickets")).unwrap();
+        let records = TicketRecords::directory(&directory.path().join("tickets")).unwrap();
         let service = TicketService::new(records, store, clock, TicketLimits::default());
         let endpoint = TicketEndpoint::bind(([127, 0, 0, 1], 0).into(), None)
             .await
@@ -58,7 +60,7 @@ impl TransferFixture {
             base_url,
             _serving: serving.unwrap(),
             _endpoint: tasks,
-            _folder: folder,
+            _directory: directory,
             _s3: s3,
         }
     }

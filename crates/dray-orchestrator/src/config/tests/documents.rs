@@ -20,7 +20,7 @@ fn is_part(letter: char) -> bool {
     letter.is_ascii_lowercase() || matches!(letter, '_' | '.')
 }
 
-/// What follows `orchestrator.` in a text.
+/// The names of settings after `orchestrator.` in a page.
 fn named(page: &str) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     for rest in page.split("orchestrator.").skip(1) {

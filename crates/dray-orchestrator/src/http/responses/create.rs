@@ -65,7 +65,7 @@ pub(super) async fn accept_request(
     let options = &surface.options;
     let (caller, identity) = options.plain_caller(headers)?;
     let named = credentials::manifest_source(headers)?;
-    let permit = surface.turn().await?;
+    let permit = surface.chat_permit().await?;
     let mut body = body::read_json(headers, body, options.max_body, options.body_timeout).await?;
     let principal = identity.key();
     let responses = &surface.state.responses;

@@ -50,7 +50,7 @@ pub(super) enum Listener {
     Detached,
 }
 
-/// What runs a response.
+/// Runs an answer and writes its events to a response.
 #[derive(Debug)]
 pub(super) struct ResponseDriver {
     pub(super) id: String,

@@ -26,14 +26,16 @@ pub(super) fn is_repeated(
     let (key, members) = match kind {
         // The first reference to an item became the item itself.
         Some("item_reference") => {
-            return Ok(earlier.iter().any(|one| one.get("id") == item.get("id")));
+            return Ok(earlier
+                .iter()
+                .any(|other| other.get("id") == item.get("id")));
         }
         Some("mcp_approval_request") => ("id", QUESTION_MEMBERS.as_slice()),
         Some("mcp_approval_response") => ("approval_request_id", ANSWER_MEMBERS.as_slice()),
         _ => return Ok(false),
     };
-    let is_same = |one: &&Value| {
-        one.get("type").and_then(Value::as_str) == kind && one.get(key) == item.get(key)
+    let is_same = |other: &&Value| {
+        other.get("type").and_then(Value::as_str) == kind && other.get(key) == item.get(key)
     };
     match earlier.iter().find(is_same) {
         None => Ok(false),
@@ -148,7 +150,7 @@ mod tests {
         let roles: Vec<_> = read
             .messages
             .iter()
-            .map(|one| &one.message["role"])
+            .map(|other| &other.message["role"])
             .collect();
         assert_eq!((json!(roles), read.items.len()), (json!(["tool"]), 1));
         let mut other = read_input(json!([question("{\"a\":1}"), answer(true)])).unwrap();

@@ -1,13 +1,13 @@
-//! Calls of tools of MCP servers as items of a response: `mcp_list_tools` and `mcp_call`, with their events. Calls of one
-//! round run concurrently, so each item has its place in the output from its beginning on.
+//! Lists and calls of MCP tools as items of a response (`mcp_list_tools`, `mcp_call`), with their events. Calls of one
+//! round run concurrently, so each item gets its index in the output when its call begins.
 
 use dray_agent::event::{McpCallEnd, McpCallStart, McpToolList};
 use serde_json::{Value, json};
 
-/// Kinds of events and their members.
+/// Events of a stream: the type of each, and its members.
 type ItemEvents = Vec<(&'static str, Value)>;
 
-/// The calls that run, by the ids of their calls.
+/// Calls that have begun and not ended, oldest first.
 #[derive(Debug, Default)]
 pub(super) struct OpenMcpCalls {
     open: Vec<OpenMcpCall>,
@@ -19,7 +19,7 @@ struct OpenMcpCall {
     output_index: usize,
 }
 
-/// The item of a list of tools, and the events before the one that ends it.
+/// The item of a list of tools, and its events except `response.output_item.done`.
 pub(super) fn list_item(id: &str, list: McpToolList, output_index: usize) -> (Value, ItemEvents) {
     let tools: Vec<_> = list
         .tools
@@ -56,10 +56,14 @@ pub(super) fn list_item(id: &str, list: McpToolList, output_index: usize) -> (Va
 impl OpenMcpCalls {
     /// Whether a call continues that began in this response.
     pub(super) fn is_open(&self, call: &McpCallStart) -> bool {
-        call.continues && self.open.iter().any(|one| one.call_id == call.call_id)
+        call.continues
+            && self
+                .open
+                .iter()
+                .any(|open_call| open_call.call_id == call.call_id)
     }
 
-    /// Begins a call, whose approval is named by the id of its item. Returns the call's item as it stands in the output, and the events.
+    /// Begins a call. `id` is the id of its item. Returns the item for the output, and the events.
     pub(super) fn begin(
         &mut self,
         id: &str,
@@ -95,15 +99,17 @@ impl OpenMcpCalls {
         (shown, events)
     }
 
-    /// Ends a call: its item changes at its place. Of equal ids the oldest call ends first.
+    /// Ends a call and completes its item in the output. Among calls with the same id, the oldest ends.
     pub(super) fn end(&mut self, end: &McpCallEnd, output: &mut [Value]) -> ItemEvents {
         // Models reuse ids of calls within a response, so the first open one is meant.
-        let at = self
+        let index = self
             .open
             .iter()
             .position(|call| call.call_id == end.call_id);
-        let Some(at) = at else { return Vec::new() };
-        let call = self.open.remove(at);
+        let Some(index) = index else {
+            return Vec::new();
+        };
+        let call = self.open.remove(index);
         let Some(item) = output.get_mut(call.output_index) else {
             return Vec::new();
         };
@@ -121,7 +127,7 @@ impl OpenMcpCalls {
         vec![(kind, item_fields), ("response.output_item.done", done)]
     }
 
-    /// Ends all calls that run: the response ends before they do.
+    /// Marks all open calls as incomplete, because the response ends before they do.
     pub(super) fn abandon(&mut self, output: &mut [Value]) -> ItemEvents {
         let mut events = Vec::with_capacity(self.open.len());
         // A client that replays the output must not take them for calls that still run.
@@ -163,13 +169,13 @@ mod tests {
     fn end(call_id: &str, failed: bool) -> McpCallEnd {
         McpCallEnd {
             call_id: call_id.to_owned(),
-            text: "told".to_owned(),
+            text: "result".to_owned(),
             failed,
         }
     }
 
     #[test]
-    fn a_call_that_was_approved_has_the_id_of_the_item_that_asked() {
+    fn an_approved_call_has_the_id_of_its_approval_request() {
         let approved = McpCallStart {
             approval_id: Some("mcpr_x_0".to_owned()),
             ..start("a")
@@ -202,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn concurrent_calls_end_in_any_order_at_their_own_places() {
+    fn concurrent_calls_end_in_any_order_and_keep_their_index() {
         let (mut calls, mut output) = (OpenMcpCalls::default(), Vec::new());
         for id in ["a", "b", "c"] {
             let (item, events) = calls.begin(id, start(id), output.len());
@@ -216,16 +222,16 @@ mod tests {
         assert_eq!(calls.end(&end("a", false), &mut output), []);
         let left = calls.abandon(&mut output);
         assert_eq!(left[0].1["item"]["status"], "incomplete");
-        let seen: Vec<_> = output
+        let shown_items: Vec<_> = output
             .iter()
             .map(|item| (&item["status"], &item["output"], &item["error"]))
             .collect();
-        let (told, null) = (json!("told"), Value::Null);
+        let (text, null) = (json!("result"), Value::Null);
         assert_eq!(
-            seen,
+            shown_items,
             [
-                (&json!("completed"), &told, &null),
-                (&json!("failed"), &null, &told),
+                (&json!("completed"), &text, &null),
+                (&json!("failed"), &null, &text),
                 (&json!("incomplete"), &null, &null),
             ]
         );

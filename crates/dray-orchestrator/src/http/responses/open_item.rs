@@ -11,7 +11,7 @@ type ItemEvents = Vec<(&'static str, Value)>;
 pub(super) enum OpenItem {
     /// Text for the person, or a refusal.
     Message(OpenMessage),
-    /// What the model thought.
+    /// The reasoning of the model.
     Reasoning(OpenReasoning),
 }
 

@@ -56,7 +56,7 @@ pub(super) struct ResponseRequest {
     pub(super) chat: Map<String, Value>,
     /// Instructions for this response alone.
     pub(super) instructions: Option<String>,
-    /// What is new in the conversation.
+    /// The new items of the conversation.
     pub(super) input: InputItems,
     /// Members that the response repeats.
     pub(super) echo: Map<String, Value>,

@@ -58,7 +58,7 @@ pub(super) async fn finish_abandoned(
         return Ok(true);
     };
     // Checked before the response is taken over: a replica that is busy leaves it to another one.
-    let permit = surface.turn().await?;
+    let permit = surface.chat_permit().await?;
     let Some(mut taken) = responses.take_over(principal, id).await? else {
         // Another replica took it over first.
         return Ok(false);

@@ -222,11 +222,11 @@ pub(super) fn replica(
         .build()
         .unwrap();
     let shared = Arc::clone(shared);
-    let folder = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir().unwrap();
     let change = |options: &mut crate::http::SurfaceOptions| options.clients = keys(&["one"]);
     // Not on a thread of the test's runtime, which must not block.
     let started = std::thread::spawn(move || {
-        let surface = runtime.block_on(TestSurface::replica(script, change, shared, folder));
+        let surface = runtime.block_on(TestSurface::replica(script, change, shared, directory));
         (runtime, surface)
     });
     // The store of the replica is served by the test's runtime.
@@ -297,10 +297,10 @@ async fn a_response_that_runs_when_the_service_ends_is_reported_as_failed() {
     fixture.working(1).await;
     fixture.stop.cancel();
     fixture.working(0).await;
-    let folder = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir().unwrap();
     let shared = Arc::clone(&fixture.shared);
     let change = |options: &mut crate::http::SurfaceOptions| options.clients = keys(&["one"]);
-    let next = TestSurface::replica(Vec::new(), change, shared, folder).await;
+    let next = TestSurface::replica(Vec::new(), change, shared, directory).await;
     let response = until(&next, &path, "failed").await;
     assert_eq!(
         response["error"]["message"],

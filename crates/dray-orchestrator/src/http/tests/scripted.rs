@@ -55,9 +55,9 @@ pub(super) struct ScriptedAgent {
     pub(super) script: Vec<ScriptedStep>,
     pub(super) ending: std::sync::Mutex<AnswerEnd>,
     pub(super) asked: Mutex<Vec<CheckedChatRequest>>,
-    /// How many answers are being made.
+    /// Number of answers that run.
     pub(super) working: Arc<AtomicUsize>,
-    /// How many events were taken.
+    /// Number of events that were sent.
     pub(super) sent: AtomicUsize,
 }
 
@@ -153,7 +153,7 @@ pub(super) struct TestSurface {
     pub(super) stop: CancellationToken,
     pub(super) serving: JoinSet<()>,
     pub(super) shared: Arc<SharedState>,
-    _folder: tempfile::TempDir,
+    _directory: tempfile::TempDir,
 }
 
 pub(super) fn options() -> SurfaceOptions {
@@ -189,11 +189,11 @@ pub(super) struct SharedState {
 }
 
 impl SharedState {
-    /// On an embedded store below `folder`.
-    pub(super) async fn start(folder: &Path) -> Self {
+    /// On an embedded store below `directory`.
+    pub(super) async fn start(directory: &Path) -> Self {
         // The clock of the machine, because the store compares times with its own clock.
         let clock = Clock::manual(Clock::system().now_ms());
-        let (s3, options) = EmbeddedS3::start(folder).await.unwrap();
+        let (s3, options) = EmbeddedS3::start(directory).await.unwrap();
         let bus = test_bus::in_process(&clock).await;
         Self {
             clock,
@@ -234,9 +234,9 @@ impl TestSurface {
         script: Vec<ScriptedStep>,
         change: impl FnOnce(&mut SurfaceOptions),
     ) -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let shared = Arc::new(SharedState::start(&folder.path().join("store")).await);
-        Self::replica(script, change, shared, folder).await
+        let directory = tempfile::tempdir().unwrap();
+        let shared = Arc::new(SharedState::start(&directory.path().join("store")).await);
+        Self::replica(script, change, shared, directory).await
     }
 
     /// A surface over what others keep as well.
@@ -244,13 +244,13 @@ impl TestSurface {
         script: Vec<ScriptedStep>,
         change: impl FnOnce(&mut SurfaceOptions),
         shared: Arc<SharedState>,
-        folder: tempfile::TempDir,
+        directory: tempfile::TempDir,
     ) -> Self {
         let mut options = options();
         change(&mut options);
-        std::fs::write(folder.path().join("helper.json"), TEST_MANIFEST).unwrap();
+        std::fs::write(directory.path().join("helper.json"), TEST_MANIFEST).unwrap();
         let reader = Arc::new(ManifestReader::new(ManifestSettings::default()));
-        let manifests = ManifestDirectory::open(Some(folder.path().to_owned()), reader).unwrap();
+        let manifests = ManifestDirectory::open(Some(directory.path().to_owned()), reader).unwrap();
         let mut layers = LayerSet::default();
         layers.add("prompt/p.md", "Be kind.").unwrap();
         layers.add("tool/t.json", r#"{"a": 1}"#).unwrap();
@@ -295,7 +295,7 @@ impl TestSurface {
             stop,
             serving,
             shared,
-            _folder: folder,
+            _directory: directory,
         }
     }
 

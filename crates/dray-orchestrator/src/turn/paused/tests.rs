@@ -1,4 +1,4 @@
-//! Records, the ids that lead to them, and conversations that bring them back.
+//! Tests of paused turns: their records, the ids of calls that name records, and the restored conversations.
 
 use dray_agent::message::{FunctionCall, ToolCall};
 use dray_bus::test_bus;
@@ -31,13 +31,13 @@ struct RecordFixture {
     store: Store,
     approvals: ApprovalStore,
     _s3: EmbeddedS3,
-    _folder: tempfile::TempDir,
+    _directory: tempfile::TempDir,
 }
 
 impl RecordFixture {
     async fn start() -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let (s3, options) = EmbeddedS3::start(folder.path()).await.unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let (s3, options) = EmbeddedS3::start(directory.path()).await.unwrap();
         let clock = Clock::system();
         let now_ms = clock.now_ms();
         let store = Store::open(&options, clock).await.unwrap();
@@ -59,7 +59,7 @@ impl RecordFixture {
             clock: test_clock,
             store,
             _s3: s3,
-            _folder: folder,
+            _directory: directory,
         }
     }
 }
@@ -86,7 +86,7 @@ fn call(id: &str, name: &str) -> ToolCall {
     }
 }
 
-fn asks(calls: Vec<ToolCall>) -> Message {
+fn assistant_message(calls: Vec<ToolCall>) -> Message {
     Message {
         tool_calls: Some(calls),
         ..Message::new(Role::Assistant, "asks")
@@ -109,7 +109,7 @@ fn record(now_ms: u64) -> PausedTurn {
     PausedTurn {
         created_ms: now_ms,
         state: json!({"dray_session": "c-1"}),
-        round: asks(round.to_vec()),
+        round: assistant_message(round.to_vec()),
         results: vec![result("m0", "done")],
         pending: vec!["m1".to_owned(), "m2".to_owned()],
         approvals: Vec::new(),
@@ -128,7 +128,7 @@ async fn saved(fixture: &RecordFixture) -> Vec<String> {
 
 fn continued(ids: &[String]) -> Vec<Message> {
     let calls = ids.iter().map(|id| call(id, "theirs")).collect();
-    let mut messages = vec![Message::new(Role::User, "go"), asks(calls)];
+    let mut messages = vec![Message::new(Role::User, "go"), assistant_message(calls)];
     messages.extend(ids.iter().map(|id| result(id, &format!("of {id}"))));
     messages
 }
@@ -149,16 +149,16 @@ fn expected(ids: &[String]) -> Vec<Message> {
 }
 
 #[tokio::test]
-async fn what_the_server_did_comes_back_with_the_ids_of_the_calls_in_every_replica() {
+async fn every_replica_restores_the_results_of_the_server_from_the_ids_of_calls() {
     let fixture = RecordFixture::start().await;
     let ids = saved(&fixture).await;
-    let usual = |id: &String| {
+    let is_portable_id = |id: &String| {
         id.len() < 90
             && id
                 .bytes()
                 .all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(&byte))
     };
-    assert!(ids.iter().all(usual), "{ids:?}");
+    assert!(ids.iter().all(is_portable_id), "{ids:?}");
     let other = turns(&fixture.store, fixture.now_ms + 1000);
     let mut messages = continued(&ids);
     other
@@ -166,7 +166,7 @@ async fn what_the_server_did_comes_back_with_the_ids_of_the_calls_in_every_repli
         .await
         .unwrap();
     assert_eq!(messages, expected(&ids));
-    // A repeat of the request finds the same.
+    // A repeated request restores the same messages.
     let mut again = continued(&ids);
     other
         .restore("client:a", &mut again, &fixture.approvals)
@@ -176,30 +176,30 @@ async fn what_the_server_did_comes_back_with_the_ids_of_the_calls_in_every_repli
 }
 
 #[tokio::test]
-async fn calls_in_messages_of_their_own_and_results_in_another_order_are_one_round() {
+async fn split_calls_and_results_in_another_order_are_restored_as_one_round() {
     let fixture = RecordFixture::start().await;
     let ids = saved(&fixture).await;
-    let of = |at: usize| result(&ids[at], &format!("of {}", ids[at]));
-    let mut split = vec![
+    let result_of = |at: usize| result(&ids[at], &format!("of {}", ids[at]));
+    let mut split_messages = vec![
         Message::new(Role::User, "go"),
-        asks(vec![call(&ids[1], "theirs")]),
-        of(1),
-        asks(vec![call(&ids[0], "theirs")]),
-        of(0),
+        assistant_message(vec![call(&ids[1], "theirs")]),
+        result_of(1),
+        assistant_message(vec![call(&ids[0], "theirs")]),
+        result_of(0),
     ];
     fixture
         .turns
-        .restore("client:a", &mut split, &fixture.approvals)
+        .restore("client:a", &mut split_messages, &fixture.approvals)
         .await
         .unwrap();
-    assert_eq!(split, expected(&ids));
-    let mut half = continued(&ids[..1]);
+    assert_eq!(split_messages, expected(&ids));
+    let mut one_result = continued(&ids[..1]);
     fixture
         .turns
-        .restore("client:a", &mut half, &fixture.approvals)
+        .restore("client:a", &mut one_result, &fixture.approvals)
         .await
         .unwrap();
-    assert_eq!(half[4], result("m2", MISSING_RESULT));
+    assert_eq!(one_result[4], result("m2", MISSING_RESULT));
 }
 
 #[tokio::test]
@@ -226,7 +226,7 @@ async fn a_record_is_restored_only_for_its_principal_and_before_it_expires() {
 }
 
 #[tokio::test]
-async fn an_earlier_round_that_is_gone_does_not_stop_the_conversation() {
+async fn an_expired_record_of_an_earlier_round_does_not_stop_the_conversation() {
     let fixture = RecordFixture::start().await;
     let ids = saved(&fixture).await;
     let late = turns(&fixture.store, fixture.now_ms + 60_001);
@@ -236,10 +236,10 @@ async fn an_earlier_round_that_is_gone_does_not_stop_the_conversation() {
         .await
         .unwrap();
     assert_eq!(messages.len(), 5);
-    let short: Vec<_> = messages[1].calls().iter().map(|call| &call.id).collect();
-    assert!(short.iter().all(|id| id.len() <= 40), "{short:?}");
-    assert_eq!(messages[2].tool_call_id.as_ref(), Some(short[0]));
-    assert_eq!(messages[3].tool_call_id.as_ref(), Some(short[1]));
+    let call_ids: Vec<_> = messages[1].calls().iter().map(|call| &call.id).collect();
+    assert!(call_ids.iter().all(|id| id.len() <= 40), "{call_ids:?}");
+    assert_eq!(messages[2].tool_call_id.as_ref(), Some(call_ids[0]));
+    assert_eq!(messages[3].tool_call_id.as_ref(), Some(call_ids[1]));
 }
 
 #[tokio::test]
@@ -247,7 +247,7 @@ async fn a_conversation_without_records_stays_as_it_is() {
     let fixture = RecordFixture::start().await;
     let messages = vec![
         Message::new(Role::User, "go"),
-        asks(vec![call("call_1", "t")]),
+        assistant_message(vec![call("call_1", "t")]),
         result("call_1", "r"),
     ];
     let mut same = messages.clone();
@@ -269,7 +269,7 @@ async fn a_record_that_is_too_large_is_refused() {
     assert!(failure.message.contains("32MiB"), "{}", failure.message);
 }
 
-/// A call whose tool asks, with its record.
+/// A call that waits for an answer to its tool's question, with an open record.
 async fn asking_call(fixture: &RecordFixture) -> PausedApproval {
     let question = UserQuestion::Form {
         message: "Really?".to_owned(),
@@ -301,7 +301,8 @@ async fn asking_call(fixture: &RecordFixture) -> PausedApproval {
 }
 
 #[tokio::test]
-async fn a_request_that_waits_for_a_chat_does_not_continue_what_the_caller_declined_elsewhere() {
+async fn a_request_that_waits_for_a_chat_does_not_continue_a_call_that_the_caller_declined_elsewhere()
+ {
     let fixture = RecordFixture::start().await;
     let store = &fixture.approvals;
     let policy = ApprovalPolicy::new(&[], None, ToolSources::default(), ApprovalForm::Text);
@@ -325,7 +326,7 @@ async fn a_request_that_waits_for_a_chat_does_not_continue_what_the_caller_decli
 }
 
 #[tokio::test]
-async fn what_a_chat_declined_or_cancelled_is_used_once() {
+async fn a_call_that_a_chat_declined_or_cancelled_is_used_once() {
     let fixture = RecordFixture::start().await;
     let store = &fixture.approvals;
     for decision in [ApprovalDecision::Declined, ApprovalDecision::Cancelled] {
@@ -350,13 +351,13 @@ async fn what_a_chat_declined_or_cancelled_is_used_once() {
         assert_eq!(due.len(), 1);
         let state = store.chat_state("client:a", &id).await.unwrap();
         assert!(matches!(state, ChatState::Used), "{state:?}");
-        // A request that read the record at the same time.
+        // A second request that read the record before the first one used it.
         let again = settlement.record(vec![decided()], &mut []).await;
         assert!(again.is_err(), "{again:?}");
     }
 }
 
-/// The fixture's question of a chat about a call, whose request runs.
+/// Asks in a chat about a call of a request that is still running. Returns the id of the question.
 async fn ask_chat(fixture: &RecordFixture) -> String {
     let store = &fixture.approvals;
     let mut approval = NewApproval::new("own", &Sha256Digest::of(b"own"));
@@ -370,7 +371,7 @@ async fn ask_chat(fixture: &RecordFixture) -> String {
     approval.id
 }
 
-/// What the chat learns about a question: after a press with this choice, or by asking.
+/// The reply to a press with this choice. With `Unspecified` it is the state of the question.
 async fn chat_reply(
     fixture: &RecordFixture,
     question_id: &str,
@@ -446,7 +447,7 @@ async fn a_decision_lapses_immediately_when_its_request_takes_the_question_back(
         store.withdraw("client:a", &id).await;
     };
     let (reply, ()) = futures_util::future::join(press, withdrawing).await;
-    // The press may have its reply before.
+    // The press may get its reply before the question is withdrawn.
     assert!(reply.recorded, "{reply:?}");
     let reply = chat_reply(&fixture, &id, ApprovalChoice::Unspecified).await;
     assert!(reply.outcome.contains("the call is not made"), "{reply:?}");

@@ -38,7 +38,7 @@ fn fetched(url: &str, content: Result<&str, &str>) -> FetchedSkill {
 }
 
 #[tokio::test]
-async fn prompts_come_in_the_order_of_the_manifest_and_each_is_asked_for_once() {
+async fn prompts_keep_the_order_of_the_manifest_and_each_is_requested_once() {
     let (fake_server, core, caller) = fake_server().await;
     for name in ["a", "b c"] {
         let path = format!("/v1/prompts/B/{name}");
@@ -81,8 +81,14 @@ async fn each_prompt_fails_by_itself_with_a_reason() {
             "prompts/B/denied",
             Err("DIAL does not let this caller read the prompt"),
         ),
-        ("prompts/B/broken", Err("DIAL Core answers with status 500")),
-        ("prompts/B/odd", Err("The answer of DIAL Core is malformed")),
+        (
+            "prompts/B/broken",
+            Err("DIAL Core responds with status 500"),
+        ),
+        (
+            "prompts/B/odd",
+            Err("The response of DIAL Core is malformed"),
+        ),
         ("files/B/good", Err("This is not the URL of a DIAL prompt")),
     ] {
         let skills = fetch_skills(&core, &caller, &wanted(&[url])).await;
@@ -97,6 +103,6 @@ async fn an_unreachable_dial_core_is_reported() {
     let skills = fetch_skills(&core, &caller, &wanted(&["prompts/B/a"])).await;
     assert_eq!(
         skills,
-        [fetched("prompts/B/a", Err("DIAL Core does not answer"))]
+        [fetched("prompts/B/a", Err("DIAL Core does not respond"))]
     );
 }

@@ -41,7 +41,7 @@ impl FakePlatform {
         self.lock().polls
     }
 
-    /// How many attachments were fetched.
+    /// Number of fetched attachments.
     pub(crate) fn fetches(&self) -> usize {
         self.lock().fetches
     }

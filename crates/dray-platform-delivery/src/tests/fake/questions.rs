@@ -18,7 +18,7 @@ pub(crate) struct SeenQuestion {
     /// Data of the buttons; none once an outcome is shown.
     pub(crate) buttons: Vec<String>,
     pub(crate) outcome: String,
-    /// How often the message was edited.
+    /// Number of edits of the message.
     pub(crate) edits: usize,
 }
 

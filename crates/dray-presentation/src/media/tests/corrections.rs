@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn r_4_what_does_not_exist_is_reported_without_its_folder() {
+fn r_4_a_missing_file_is_reported_without_its_directory() {
     let found = given(
         "Done. MEDIA:/home/u/secret/plan.pdf\nMEDIA:/other/plan.pdf",
         &[],

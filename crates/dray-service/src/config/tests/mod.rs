@@ -15,7 +15,7 @@ mod former;
 mod report;
 mod sources;
 
-/// How strict.
+/// Strictness of a check.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 enum TestMode {
@@ -49,7 +49,7 @@ struct TestSection {
     ports: Vec<u16>,
     /// Key for hashes.
     key: Secret,
-    /// How strict.
+    /// Strictness of a check.
     mode: TestMode,
     /// A section inside the section.
     limits: TestLimits,

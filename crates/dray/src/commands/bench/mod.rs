@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 
 use self::pair::{CallsOfRuns, PairTimes, ProgramCall, millis, time_call, time_pair};
 use crate::cli::{BenchArgs, GlobalOptions};
-use crate::interruption::{self, CleanupHold, StagingFolder};
+use crate::interruption::{self, CleanupHold, StagingDirectory};
 use crate::outcome::{CommandFailure, print_line, print_note};
 
 /// Rows of the same kind.
@@ -50,8 +50,8 @@ pub(crate) async fn run(global: &GlobalOptions, bench: &BenchArgs) -> Result<(),
     let mut signals = interruption::listen_to_signals()?;
     // After a signal too, the copies in sandboxes are removed.
     let _hold = CleanupHold::new();
-    let staging =
-        StagingFolder::new().map_err(CommandFailure::local("cannot make a temporary directory"))?;
+    let staging = StagingDirectory::new()
+        .map_err(CommandFailure::local("cannot make a temporary directory"))?;
     let mut session = BenchSession::new(global, bench, staging.path())?;
     let measured = interruption::until_signal(&mut signals, session.measure()).await;
     session.remove_copies().await;

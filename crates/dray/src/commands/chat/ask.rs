@@ -39,7 +39,7 @@ pub(super) async fn ask_and_show(
                     "The answer is larger than {}.",
                     dray_presentation::size::human_size(MAX_ANSWER_BYTES as u64)
                 ),
-                "Ask for less at once.",
+                "Request less in one message.",
             ));
         }
     }

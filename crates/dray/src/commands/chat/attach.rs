@@ -68,8 +68,8 @@ mod tests {
 
     #[test]
     fn the_content_decides_the_media_type() {
-        let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join("note.bin");
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("note.bin");
         std::fs::write(&file, b"%PDF-1.7\n%more").unwrap();
         let attachment = read_attachment(&file).unwrap();
         assert_eq!(attachment.kind.as_deref(), Some("application/pdf"));
@@ -82,8 +82,8 @@ mod tests {
 
     #[test]
     fn refuses_a_large_file_a_directory_and_a_missing_file() {
-        let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join("large");
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("large");
         let large = std::fs::File::create(&file).unwrap();
         large.set_len(MAX_FILE_BYTES + 1).unwrap();
         assert!(matches!(
@@ -96,10 +96,10 @@ mod tests {
         large.set_len(MAX_FILE_BYTES).unwrap();
         assert!(read_attachment(&file).is_ok());
         assert!(matches!(
-            read_attachment(folder.path()),
+            read_attachment(directory.path()),
             Err(CommandFailure::Usage(_))
         ));
-        let none = read_attachment(&folder.path().join("none"));
+        let none = read_attachment(&directory.path().join("none"));
         assert!(matches!(none, Err(CommandFailure::Local { .. })));
     }
 }

@@ -52,9 +52,9 @@ impl ConversationFile {
         // A symbolic link is kept: writing replaces its target.
         let file = file.canonicalize().unwrap_or_else(|_| file.to_owned());
         let found = read_conversation_file(&file)?;
-        let folder = folder_of(&file);
+        let directory = directory_of(&file);
         // Writing replaces the file by a new one, so the directory must be writable.
-        tempfile::NamedTempFile::new_in(folder).map_err(CommandFailure::local(format!(
+        tempfile::NamedTempFile::new_in(directory).map_err(CommandFailure::local(format!(
             "cannot write {}",
             file.display()
         )))?;
@@ -157,7 +157,7 @@ impl ConversationFile {
             .map_err(std::io::Error::from)
             .map_err(write_error())?;
         // In the same directory, so that it can be renamed into place. `tempfile` makes it readable only for its owner.
-        let mut part = tempfile::NamedTempFile::new_in(folder_of(file)).map_err(write_error())?;
+        let mut part = tempfile::NamedTempFile::new_in(directory_of(file)).map_err(write_error())?;
         part.write_all(&bytes).map_err(write_error())?;
         // Before the rename: after a crash the name must not lead to a file without content.
         part.as_file().sync_all().map_err(write_error())?;
@@ -171,10 +171,10 @@ impl ConversationFile {
     }
 }
 
-fn folder_of(file: &Path) -> &Path {
+fn directory_of(file: &Path) -> &Path {
     match file.parent() {
         // A bare file name has an empty parent.
-        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        Some(directory) if !directory.as_os_str().is_empty() => directory,
         _ => Path::new("."),
     }
 }
@@ -263,8 +263,8 @@ mod tests {
 
     #[test]
     fn a_conversation_continues_with_its_messages_and_state() {
-        let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join("a.json");
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("a.json");
         let answer: Message = serde_json::from_value(json!({
             "role": "assistant", "content": "yes",
             "custom_content": {"state": {"tool_execution_history": [{"role": "tool", "z": 1.50}], "mine": null}},
@@ -280,13 +280,13 @@ mod tests {
         let question = conversation.begin_question(user("two"));
         assert_eq!(texts(&conversation, &question), ["one", "yes", "two"]);
         conversation.save().unwrap();
-        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+        assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1);
     }
 
     #[test]
     fn a_question_without_an_answer_is_asked_again_and_never_sent_twice() {
-        let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join("a.json");
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("a.json");
         let mut conversation = ConversationFile::open(Some(&file)).unwrap();
         add_exchange(
             &mut conversation,
@@ -325,8 +325,8 @@ mod tests {
 
     #[test]
     fn a_file_that_is_not_a_conversation_is_refused_and_not_changed() {
-        let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join("a.json");
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("a.json");
         for (text, why) in [
             ("", "EOF"),
             ("{", "EOF"),
@@ -346,16 +346,17 @@ mod tests {
             assert!(refused.contains(why), "{refused}");
             assert_eq!(std::fs::read_to_string(&file).unwrap(), text);
         }
-        let refused = ConversationFile::open(Some(folder.path())).unwrap_err();
+        let refused = ConversationFile::open(Some(directory.path())).unwrap_err();
         assert!(matches!(refused, CommandFailure::Usage(_)));
-        let refused = ConversationFile::open(Some(&folder.path().join("none/a.json"))).unwrap_err();
+        let refused =
+            ConversationFile::open(Some(&directory.path().join("none/a.json"))).unwrap_err();
         assert!(matches!(refused, CommandFailure::Local { .. }));
     }
 
     #[test]
     fn a_file_of_another_writer_is_not_overwritten() {
-        let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join("a.json");
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("a.json");
         let mut conversation = ConversationFile::open(Some(&file)).unwrap();
         std::fs::write(&file, "mine").unwrap();
         assert!(
@@ -363,7 +364,7 @@ mod tests {
         );
         assert!(conversation.copy(&file).is_err());
         assert_eq!(std::fs::read_to_string(&file).unwrap(), "mine");
-        conversation.copy(&folder.path().join("b.json")).unwrap();
-        assert!(ConversationFile::open(Some(&folder.path().join("b.json"))).is_ok());
+        conversation.copy(&directory.path().join("b.json")).unwrap();
+        assert!(ConversationFile::open(Some(&directory.path().join("b.json"))).is_ok());
     }
 }

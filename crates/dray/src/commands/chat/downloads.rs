@@ -24,7 +24,7 @@ const MOST_NAMES: u32 = 1000;
 /// The directory, with the origins that may be dialled to fill it.
 #[derive(Debug)]
 pub(super) struct DownloadDirectory {
-    folder: PathBuf,
+    directory: PathBuf,
     http: HttpClient,
     origins: Vec<DialOrigin>,
     dial: Option<(DialClient, Caller)>,
@@ -35,7 +35,7 @@ pub(super) struct DownloadDirectory {
 pub(super) enum DownloadOutcome {
     /// Written below the directory.
     Saved {
-        /// Where it was written.
+        /// Path of the written file.
         path: PathBuf,
         /// Number of bytes written.
         size: u64,
@@ -49,17 +49,17 @@ pub(super) enum DownloadOutcome {
 impl DownloadDirectory {
     /// Creates the directory and checks that it can be written, before a question is asked.
     pub(super) fn open(
-        folder: &Path,
+        directory: &Path,
         http: HttpClient,
         origins: Vec<DialOrigin>,
         dial: Option<(DialClient, Caller)>,
     ) -> Result<Self, CommandFailure> {
         let write_error =
-            || CommandFailure::local(format!("cannot write into {}", folder.display()));
-        std::fs::create_dir_all(folder).map_err(write_error())?;
-        NamedTempFile::new_in(folder).map_err(write_error())?;
+            || CommandFailure::local(format!("cannot write into {}", directory.display()));
+        std::fs::create_dir_all(directory).map_err(write_error())?;
+        NamedTempFile::new_in(directory).map_err(write_error())?;
         Ok(Self {
-            folder: folder.to_owned(),
+            directory: directory.to_owned(),
             http,
             origins,
             dial,
@@ -112,7 +112,7 @@ impl DownloadDirectory {
         let answer = self.http.get(url).send(&|_| ()).await;
         let mut answer = answer.map_err(|error| error.to_string())?;
         if !answer.is_success() {
-            return Err(format!("the link answers with status {}", answer.status()));
+            return Err(format!("the link responds with status {}", answer.status()));
         }
         let announced = answer.length();
         // The announced length is checked first, so that a file that is too large is not read.
@@ -136,7 +136,7 @@ impl DownloadDirectory {
     }
 
     fn part(&self) -> Result<NamedTempFile, String> {
-        NamedTempFile::new_in(&self.folder).map_err(write_failure_text)
+        NamedTempFile::new_in(&self.directory).map_err(write_failure_text)
     }
 
     /// Renames the file to a name that does not exist yet: `name`, `name (2)` and so on.
@@ -144,9 +144,9 @@ impl DownloadDirectory {
         let name = name_of(attachment);
         for number in 1..=MOST_NAMES {
             let path = if number == 1 {
-                self.folder.join(&name)
+                self.directory.join(&name)
             } else {
-                self.folder.join(name::cli_numbered(&name, number))
+                self.directory.join(name::cli_numbered(&name, number))
             };
             // Fails for an existing name in one step; a check before the rename could be outrun.
             match part.persist_noclobber(&path) {
@@ -237,14 +237,14 @@ mod tests {
 
     struct DownloadFixture {
         server: FakeServer<RequestLog>,
-        folder: tempfile::TempDir,
+        directory: tempfile::TempDir,
     }
 
     impl DownloadFixture {
         async fn new() -> Self {
             Self {
                 server: FakeServer::start(Vec::new(), answer).await.unwrap(),
-                folder: tempfile::tempdir().unwrap(),
+                directory: tempfile::tempdir().unwrap(),
             }
         }
 
@@ -255,11 +255,11 @@ mod tests {
         fn downloads(&self) -> DownloadDirectory {
             let http = HttpClient::new(HttpTimeouts::default(), None).unwrap();
             let origin = DialOrigin::parse(&self.url()).unwrap();
-            DownloadDirectory::open(self.folder.path(), http, vec![origin], None).unwrap()
+            DownloadDirectory::open(self.directory.path(), http, vec![origin], None).unwrap()
         }
 
         fn names(&self) -> Vec<String> {
-            let files = std::fs::read_dir(self.folder.path()).unwrap();
+            let files = std::fs::read_dir(self.directory.path()).unwrap();
             let mut names: Vec<_> = files
                 .map(|file| file.unwrap().file_name().into_string().unwrap())
                 .collect();
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn names_stay_in_the_folder_and_nothing_is_overwritten() {
+    async fn names_stay_in_the_directory_and_no_file_is_overwritten() {
         let system = DownloadFixture::new().await;
         let downloads = system.downloads();
         for title in ["../../etc/a.txt", "a.txt", "/a.txt", "..", ".env", ""] {

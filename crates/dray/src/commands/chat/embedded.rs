@@ -36,7 +36,7 @@ pub(super) struct EmbeddedServices {
     pub(super) store: Option<DialOrigin>,
     system: SystemConnection,
     /// The directory of the created manifest, which is removed when the chat ends.
-    _folder: Option<tempfile::TempDir>,
+    _directory: Option<tempfile::TempDir>,
 }
 
 impl EmbeddedServices {
@@ -56,8 +56,8 @@ impl EmbeddedServices {
         if let Some(model) = &chat.model {
             set("default_orchestrator_deployment", model);
         }
-        if let Some(folder) = &chat.manifests {
-            set("manifests", &folder.to_string_lossy());
+        if let Some(directory) = &chat.manifests {
+            set("manifests", &directory.to_string_lossy());
         }
         // The orchestrator binds a free port itself and reports it: a port that is chosen here first could be taken by
         // another program in between, which would then get the chat and its key.
@@ -68,13 +68,13 @@ impl EmbeddedServices {
         // No agent is configured, so one is made that has only the model.
         if config.manifests.is_none() && config.dial_url.is_none() {
             let model = config.default_orchestrator_deployment.as_deref();
-            let folder = plain_manifest(model, chat)?;
-            let line = folder.path().to_string_lossy().into_owned();
+            let directory = plain_manifest(model, chat)?;
+            let line = directory.path().to_string_lossy().into_owned();
             global
                 .overrides
                 .push(format!("orchestrator.manifests={line}"));
             manifest = Some(DEFAULT_MANIFEST.to_owned());
-            stand_in = Some(folder);
+            stand_in = Some(directory);
         }
         let system = SystemConnection::open(&global, &AGENT_SERVICES).await?;
         let store = store_origin(&system);
@@ -88,7 +88,7 @@ impl EmbeddedServices {
             manifest,
             store,
             system,
-            _folder: stand_in,
+            _directory: stand_in,
         })
     }
 
@@ -135,14 +135,14 @@ fn plain_manifest(
             "name the directory that holds the manifest {name} with --manifests"
         )));
     }
-    let temporary_directory_error = || CommandFailure::local("cannot make a temporary folder");
-    let folder = tempfile::tempdir().map_err(temporary_directory_error())?;
+    let temporary_directory_error = || CommandFailure::local("cannot create a temporary directory");
+    let directory = tempfile::tempdir().map_err(temporary_directory_error())?;
     let manifest = json!({
         "orchestrator": { "deployment": { "deployment_id": model } }, "contexts": [], "tool_sets": [],
     });
-    let file = folder.path().join(format!("{DEFAULT_MANIFEST}.json"));
+    let file = directory.path().join(format!("{DEFAULT_MANIFEST}.json"));
     std::fs::write(file, manifest.to_string()).map_err(temporary_directory_error())?;
-    Ok(folder)
+    Ok(directory)
 }
 
 /// The origin of the store's links; `None` if it cannot be determined.
@@ -156,8 +156,10 @@ fn store_origin(system: &SystemConnection) -> Option<DialOrigin> {
         StoreMode::Embedded => {
             let state: StateSection = config.section("state").ok()?;
             // The embedded store chooses its port, and notes it in its directory.
-            let folder: &Path = &state.folder.join("store");
-            dray_store::embedded::serving_options(folder).ok()?.endpoint
+            let directory: &Path = &state.folder.join("store");
+            dray_store::embedded::serving_options(directory)
+                .ok()?
+                .endpoint
         }
     };
     DialOrigin::parse(&url).ok()

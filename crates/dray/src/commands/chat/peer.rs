@@ -141,9 +141,9 @@ impl ChatPeer {
     }
 
     /// The directory for received files, with this peer's origins and key.
-    pub(super) fn downloads(&self, folder: &Path) -> Result<DownloadDirectory, CommandFailure> {
+    pub(super) fn downloads(&self, directory: &Path) -> Result<DownloadDirectory, CommandFailure> {
         let dial = self.dial.clone().map(|core| (core, self.caller.clone()));
-        DownloadDirectory::open(folder, self.http.clone(), self.origins.clone(), dial)
+        DownloadDirectory::open(directory, self.http.clone(), self.origins.clone(), dial)
     }
 
     /// Stops the services that run here.
@@ -230,7 +230,7 @@ impl PeerAddress<'_> {
             request = request.authorization("Bearer", key);
         }
         let unreachable = |error: &dray_http::HttpError| CommandFailure::Unreachable {
-            what: format!("{} does not answer: {error}", shown_url(self.url)),
+            what: format!("{} does not respond: {error}", shown_url(self.url)),
             advice: "Start an orchestrator with `dray up`, or check --url.".to_owned(),
         };
         let answer = request.send(&|_| ()).await;

@@ -116,16 +116,16 @@ fn judge_memory(available: Option<u64>, limit: Option<u64>) -> Finding {
 
 /// Whether the state directory is accessible only to this user and has space.
 pub(super) fn check_state(state: &StateSection, limits: &LimitsSection) -> Vec<Finding> {
-    let folder = state.folder.as_path();
-    let metadata = match folder.symlink_metadata() {
+    let directory = state.folder.as_path();
+    let metadata = match directory.symlink_metadata() {
         Ok(metadata) => metadata,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            return vec![missing_state(folder)];
+            return vec![missing_state(directory)];
         }
         Err(error) => {
             return vec![Finding::problem(
                 "state",
-                format!("{} cannot be looked at: {error}", folder.display()),
+                format!("{} cannot be looked at: {error}", directory.display()),
                 "Make it readable for this user, or name another directory with --state.",
             )];
         }
@@ -133,37 +133,40 @@ pub(super) fn check_state(state: &StateSection, limits: &LimitsSection) -> Vec<F
     if !metadata.is_dir() {
         return vec![Finding::problem(
             "state",
-            format!("{} is not a directory", folder.display()),
+            format!("{} is not a directory", directory.display()),
             "Name a directory with --state.",
         )];
     }
-    vec![judge_owner(folder, &metadata), check_space(folder, limits)]
+    vec![
+        judge_owner(directory, &metadata),
+        check_space(directory, limits),
+    ]
 }
 
 /// A directory that will be made at the first start, if its parent allows it.
-fn missing_state(folder: &Path) -> Finding {
-    let existing = folder.ancestors().skip(1).find(|parent| parent.exists());
+fn missing_state(directory: &Path) -> Finding {
+    let existing = directory.ancestors().skip(1).find(|parent| parent.exists());
     let writable = existing
         .is_some_and(|parent| rustix::fs::access(parent, rustix::fs::Access::WRITE_OK).is_ok());
     if writable {
         Finding::good(
             "state",
-            format!("{} is made at the first start", folder.display()),
+            format!("{} is made at the first start", directory.display()),
         )
     } else {
         Finding::problem(
             "state",
             format!(
                 "{} does not exist and cannot be made by this user",
-                folder.display()
+                directory.display()
             ),
             "Make it for this user with mode 0700, or name another directory with --state.",
         )
     }
 }
 
-fn judge_owner(folder: &Path, metadata: &std::fs::Metadata) -> Finding {
-    let shown = folder.display();
+fn judge_owner(directory: &Path, metadata: &std::fs::Metadata) -> Finding {
+    let shown = directory.display();
     let own = rustix::process::geteuid().as_raw();
     if metadata.uid() != own {
         return Finding::problem(
@@ -189,8 +192,8 @@ fn judge_owner(folder: &Path, metadata: &std::fs::Metadata) -> Finding {
 }
 
 /// Checks free space by the rule for the readiness of services.
-fn check_space(folder: &Path, limits: &LimitsSection) -> Finding {
-    match free_disk(folder, limits.free_disk_percent, limits.free_disk_enough) {
+fn check_space(directory: &Path, limits: &LimitsSection) -> Finding {
+    match free_disk(directory, limits.free_disk_percent, limits.free_disk_enough) {
         Ok(()) => Finding::good("disk", "enough space is free"),
         Err(reason) => Finding::problem(
             "disk",
@@ -220,15 +223,15 @@ fn failed_reading(reason: &str) -> Finding {
 /// Runs `dray read` on a page of HTML, as a user would.
 async fn read_sample() -> Result<(), String> {
     let shown = |error: std::io::Error| error.to_string();
-    let folder = tempfile::tempdir().map_err(shown)?;
-    let file = folder.path().join("sample.html");
+    let directory = tempfile::tempdir().map_err(shown)?;
+    let file = directory.path().join("sample.html");
     std::fs::write(&file, SAMPLE_PAGE).map_err(shown)?;
     let output = tokio::process::Command::new(std::env::current_exe().map_err(shown)?)
         .arg("read")
         .arg(&file)
         // The check uses the default limits and not the configuration of this process.
         .env_clear()
-        .env("HOME", folder.path())
+        .env("HOME", directory.path())
         .stdin(Stdio::null())
         .kill_on_drop(true)
         .output()
@@ -249,9 +252,9 @@ mod tests {
     use super::*;
     use crate::commands::doctor::finding::FindingLevel;
 
-    fn state_of(folder: &Path) -> Vec<Finding> {
+    fn state_of(directory: &Path) -> Vec<Finding> {
         let state = StateSection {
-            folder: folder.to_path_buf(),
+            folder: directory.to_path_buf(),
             ..StateSection::default()
         };
         let limits = LimitsSection {
@@ -290,17 +293,17 @@ mod tests {
 
     #[test]
     fn a_state_directory_that_others_can_open_is_a_problem() {
-        let folder = tempfile::tempdir().unwrap();
+        let directory = tempfile::tempdir().unwrap();
         let set_mode = |mode| {
             let permissions = std::fs::Permissions::from_mode(mode);
-            std::fs::set_permissions(folder.path(), permissions).unwrap();
+            std::fs::set_permissions(directory.path(), permissions).unwrap();
         };
         set_mode(0o755);
-        let findings = state_of(folder.path());
+        let findings = state_of(directory.path());
         assert_eq!(findings[0].level, FindingLevel::Problem, "{findings:?}");
         assert!(findings[0].advice.starts_with("chmod 700 "), "{findings:?}");
         set_mode(0o700);
-        let findings = state_of(folder.path());
+        let findings = state_of(directory.path());
         assert!(
             findings
                 .iter()
@@ -311,10 +314,10 @@ mod tests {
 
     #[test]
     fn a_missing_state_directory_is_made_later_and_a_file_in_its_place_is_a_problem() {
-        let folder = tempfile::tempdir().unwrap();
-        let missing = folder.path().join("not/yet");
+        let directory = tempfile::tempdir().unwrap();
+        let missing = directory.path().join("not/yet");
         assert_eq!(state_of(&missing)[0].level, FindingLevel::Good);
-        let file = folder.path().join("file");
+        let file = directory.path().join("file");
         std::fs::write(&file, "").unwrap();
         let findings = state_of(&file);
         assert_eq!(findings[0].level, FindingLevel::Problem, "{findings:?}");

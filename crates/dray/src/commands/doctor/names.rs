@@ -60,7 +60,7 @@ async fn check_server(server: &NameServer, bundle: Option<&str>, limit: Duration
         }
         Err(DnsError::Timeout) => Finding::problem(
             "name server",
-            format!("{server} did not answer within {} s", limit.as_secs()),
+            format!("{server} did not respond within {} s", limit.as_secs()),
             "Check the address and that UDP and TCP port 53 (853 for `tls://`, TCP 443 for `https://`) are open to it, or remove it from the list.",
         ),
         Err(DnsError::Failure(reason)) => Finding::warning(

@@ -93,12 +93,15 @@ async fn check_connection(bus: &Bus, limit: Duration) -> Finding {
     match probe {
         Ok(Ok(())) => Finding::good(
             "bus",
-            format!("JetStream answers after {} ms", start.elapsed().as_millis()),
+            format!(
+                "JetStream responds after {} ms",
+                start.elapsed().as_millis()
+            ),
         ),
         Ok(Err(error)) => judge_probe(&error),
         Err(_) => Finding::problem(
             "bus",
-            "The server is connected and JetStream does not answer.",
+            "The server is connected and JetStream does not respond.",
             JETSTREAM_ADVICE,
         ),
     }
@@ -109,7 +112,7 @@ fn judge_probe(error: &ProbeError) -> Finding {
     match error {
         // Only services and operators read about streams, so this is not reported as a problem of the bus.
         ProbeError::Denied { .. } | ProbeError::Transport(TransportError::Denied(_)) => {
-            Finding::good("bus", "connected; this identity may not look at streams")
+            Finding::good("bus", "connected; this identity may not read streams")
         }
         ProbeError::Transport(TransportError::NotProvisioned(_)) => Finding::problem(
             "bus",
@@ -135,18 +138,18 @@ async fn check_streams(bus: &Bus, limit: Duration) -> Finding {
     let advice = "Run `dray topology apply` with an identity that may manage streams, with the `--replicas` and \
                   `--store-size` of this deployment.";
     match verified {
-        Ok(Ok(mismatches)) if mismatches.is_empty() => {
-            Finding::good("streams", "all streams and consumers are as they must be")
-        }
+        Ok(Ok(mismatches)) if mismatches.is_empty() => Finding::good(
+            "streams",
+            "all streams and consumers have the required configuration",
+        ),
         Ok(Ok(mismatches)) => {
             let shown: Vec<String> = mismatches.iter().map(ToString::to_string).collect();
             // Sizes and copies differ by intent in many deployments.
             Finding::warning("streams", shown.join("; "), advice)
         }
-        Ok(Err(error)) if is_denied(&error) => Finding::skipped(
-            "streams",
-            "this identity may not look at them; `operator` may",
-        ),
+        Ok(Err(error)) if is_denied(&error) => {
+            Finding::skipped("streams", "this identity may not read them; `operator` may")
+        }
         Ok(Err(error)) => Finding::problem("streams", ErrorChain(&error).to_string(), advice),
         Err(_) => Finding::problem(
             "streams",
@@ -223,7 +226,7 @@ async fn check_service<C: Call>(
         Err(error) => Finding::problem(
             service,
             error.to_string(),
-            format!("Look at its log and at `dray healthcheck` beside it ({service})."),
+            format!("Read its log, and run `dray healthcheck` beside it ({service})."),
         ),
     }
 }
@@ -251,7 +254,7 @@ pub(super) async fn check_store(
         ),
         Err(_) => Finding::problem(
             "store",
-            format!("The store did not answer within {} s.", limit.as_secs()),
+            format!("The store did not respond within {} s.", limit.as_secs()),
             "Check `store.s3.endpoint` (or --s3) and that the server runs.",
         ),
     })

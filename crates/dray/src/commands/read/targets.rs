@@ -56,7 +56,7 @@ pub(super) struct ReadTarget {
     pub(super) what: String,
     pub(super) source: DocumentLocation,
     /// The directory of the file, which may be read although it is not a root.
-    pub(super) folder: Option<PathBuf>,
+    pub(super) directory: Option<PathBuf>,
 }
 
 /// The documents of all arguments, in order. A directory is replaced by its files.
@@ -82,17 +82,17 @@ pub(super) fn expand_arguments(
             targets.extend(files.into_iter().map(|file| ReadTarget {
                 what: file.to_string_lossy().into_owned(),
                 source: DocumentLocation::Path,
-                folder: Some(PathBuf::from(what)),
+                directory: Some(PathBuf::from(what)),
             }));
         } else {
-            let folder = match source {
+            let directory = match source {
                 DocumentLocation::Path => parent_directory(Path::new(what)),
                 _ => None,
             };
             targets.push(ReadTarget {
                 what: what.clone(),
                 source,
-                folder,
+                directory,
             });
         }
         if targets.len() > MAX_FILES {
@@ -154,18 +154,18 @@ mod tests {
 
     #[test]
     fn a_file_whose_name_looks_like_a_digest_is_looked_for_in_the_primary_root() {
-        let folder = tempfile::tempdir().unwrap();
+        let directory = tempfile::tempdir().unwrap();
         let name = "ab".repeat(32);
-        let source = || DocumentLocation::of(&name, Some(folder.path()));
+        let source = || DocumentLocation::of(&name, Some(directory.path()));
         assert!(matches!(source(), DocumentLocation::Artifact(_)));
-        std::fs::write(folder.path().join(&name), "words").unwrap();
+        std::fs::write(directory.path().join(&name), "words").unwrap();
         assert!(matches!(source(), DocumentLocation::Path));
     }
 
     #[test]
     fn a_directory_stands_for_its_regular_files_in_order() {
-        let folder = tempfile::tempdir().unwrap();
-        let top = folder.path();
+        let directory = tempfile::tempdir().unwrap();
+        let top = directory.path();
         std::fs::create_dir_all(top.join("b/c")).unwrap();
         for name in ["z.txt", "a.txt", ".hidden", "b/c/d.txt"] {
             std::fs::write(top.join(name), "words").unwrap();
@@ -195,6 +195,6 @@ mod tests {
             ]
         );
         assert_eq!(targets[0].source, DocumentLocation::Url);
-        assert_eq!(targets[1].folder.as_deref(), Some(top));
+        assert_eq!(targets[1].directory.as_deref(), Some(top));
     }
 }

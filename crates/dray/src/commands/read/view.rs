@@ -58,7 +58,7 @@ pub(super) fn refusal_fault(record: &Record, what: &str) -> Fault {
     let fault = Fault::new(kind, message).detail(code.word());
     match code {
         Code::KindNotAllowed => fault.advice(format!(
-            "`dray classify {}` tells what it is.",
+            "`dray classify {}` detects its type.",
             escape_path(what)
         )),
         _ => fault,

@@ -251,13 +251,13 @@ impl DownloadTarget {
                     "--resume needs a file to write to".to_owned(),
                 ));
             }
-            let failed = || CommandFailure::local("cannot make a temporary folder");
-            let folder = tempfile::tempdir().map_err(failed())?;
-            let file = folder.path().join("content");
+            let failed = || CommandFailure::local("cannot create a temporary directory");
+            let directory = tempfile::tempdir().map_err(failed())?;
+            let file = directory.path().join("content");
             return Ok(Self {
                 sink: FileSink::create(&file).map_err(failed())?,
                 output: (output != Path::new("-")).then(|| output.to_path_buf()),
-                held: Some((folder, file)),
+                held: Some((directory, file)),
             });
         }
         let output = match output {
@@ -279,7 +279,7 @@ impl DownloadTarget {
 
     /// Writes checked content to a stream. Content for a file is in its place already.
     async fn deliver(self) -> Result<Option<PathBuf>, CommandFailure> {
-        let Some((_folder, file)) = &self.held else {
+        let Some((_directory, file)) = &self.held else {
             return Ok(self.output);
         };
         let to = match &self.output {
@@ -309,14 +309,14 @@ mod tests {
 
     #[test]
     fn a_device_is_written_to_and_never_replaced() {
-        let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join("a");
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("a");
         std::fs::write(&file, "x").unwrap();
         for (output, expected) in [
             (Path::new("-"), true),
             (Path::new("/dev/null"), true),
             (&file, false),
-            (&folder.path().join("new"), false),
+            (&directory.path().join("new"), false),
         ] {
             assert_eq!(is_stream(output), expected, "{}", output.display());
         }
@@ -326,7 +326,7 @@ mod tests {
     async fn a_full_device_is_reported_as_full() {
         let target =
             DownloadTarget::new(Some(Path::new("/dev/full")), None, || Ok(String::new())).unwrap();
-        let (_folder, held) = target.held.as_ref().unwrap();
+        let (_directory, held) = target.held.as_ref().unwrap();
         std::fs::write(held, "content").unwrap();
         let failure = target.deliver().await.unwrap_err();
         assert_eq!(failure.to_string(), "cannot write /dev/full");

@@ -12,7 +12,7 @@ use dray_proto::v1::{self, SandboxCommandState};
 use dray_proto::v1::{exec_sandbox_event::Event, sandbox_ref::Sandbox};
 use dray_store::ArtifactLabel;
 use dray_types::hex::hex_digits;
-use dray_types::{ByteSize, Fault};
+use dray_types::{ByteSize, Fault, whole_millis};
 use serde_json::{Value, json};
 use tokio::io::AsyncReadExt as _;
 use tokio::sync::mpsc;
@@ -62,7 +62,7 @@ async fn try_run(
             .iter()
             .map(|it| variable(it))
             .collect::<Result<_, _>>()?,
-        timeout_ms: u64::try_from(time.as_millis()).unwrap_or(u64::MAX),
+        timeout_ms: whole_millis(time),
         max_output_bytes: exec.output_limit.map_or(0, ByteSize::as_u64),
         ..v1::ExecSandboxRequest::default()
     };

@@ -25,7 +25,7 @@ use crate::context::SystemConnection;
 use crate::outcome::{CommandFailure, print_note};
 use crate::progress;
 
-/// How the sandbox is read.
+/// The connection by which the sandbox is read.
 enum GetSource<'a> {
     Direct(Box<DirectSandbox>),
     Served(&'a SystemConnection),

@@ -16,7 +16,8 @@ pub(super) async fn list_parts(
     mut request: v1::ListSandboxRequest,
 ) -> Result<v1::ListSandboxReply, CommandFailure> {
     let limit = request.limit;
-    let mut listing = call_service(system, CALL_TIMEOUT, &request).await?;
+    let call = |request| async move { call_service(system, CALL_TIMEOUT, &request).await };
+    let mut listing = call(request.clone()).await?;
     loop {
         let shown = u32::try_from(listing.entries.len()).unwrap_or(u32::MAX);
         let rest = limit.saturating_sub(shown);
@@ -25,11 +26,7 @@ pub(super) async fn list_parts(
         }
         request.offset = shown;
         request.limit = rest;
-        let mut part = call_service(system, CALL_TIMEOUT, &request).await?;
-        if let Some(whole) = part.request_without_offset(&request) {
-            part = call_service(system, CALL_TIMEOUT, &whole).await?;
-            part = part.from_offset(shown);
-        }
+        let part = request.list_from_offset(call).await?;
         listing.truncated = part.truncated;
         listing.denied = part.denied;
         if part.entries.is_empty() {

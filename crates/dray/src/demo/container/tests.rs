@@ -33,8 +33,8 @@ async fn a_container_is_made_from_nothing_and_leaves_nothing() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_round_trip_is_reported_with_a_real_engine() {
     let engine = DockerEngine::shared();
-    let folder = tempfile::tempdir().unwrap();
-    let system = DemoSystem::start(folder.path(), &engine.socket())
+    let directory = tempfile::tempdir().unwrap();
+    let system = DemoSystem::start(directory.path(), &engine.socket())
         .await
         .unwrap();
     let teller = StepReporter::new(true);
@@ -56,8 +56,8 @@ async fn the_round_trip_is_reported_with_a_real_engine() {
 
 #[tokio::test]
 async fn without_an_engine_the_demo_prints_one_sentence() {
-    let folder = tempfile::tempdir().unwrap();
-    let socket = folder.path().join("none");
+    let directory = tempfile::tempdir().unwrap();
+    let socket = directory.path().join("none");
     let reason = DemoContainer::create(&socket).await.unwrap_err();
     assert!(
         reason.starts_with("No Docker Engine answers at "),
@@ -67,8 +67,8 @@ async fn without_an_engine_the_demo_prints_one_sentence() {
 
 #[tokio::test]
 async fn an_engine_that_refuses_does_not_fail_the_demo() {
-    let folder = tempfile::tempdir().unwrap();
-    let socket = folder.path().join("engine");
+    let directory = tempfile::tempdir().unwrap();
+    let socket = directory.path().join("engine");
     let listener = UnixListener::bind(&socket).unwrap();
     let mut serving = JoinSet::new();
     serving.spawn(async move {

@@ -1,4 +1,4 @@
-//! Packages that mean harm.
+//! Tests of hostile packages: impossible values, huge contents and damage.
 
 use super::docx::docx;
 use super::{DOCX, converted, converted_within, relations, zipped};

@@ -1,4 +1,4 @@
-//! Workbooks that mean harm.
+//! Tests of hostile workbooks: impossible values, huge contents and damage.
 
 use super::super::super::office::tests::{converted, converted_within, markdown};
 use super::{XLSX, sheet, workbook};
@@ -32,7 +32,7 @@ fn one_long_string_in_many_cells_stops_at_the_size_limit() {
 }
 
 #[test]
-fn ten_thousand_sheets_are_read() {
+fn nine_thousand_sheets_are_read() {
     let content = sheet("<row><c><v>1</v></c></row>");
     let names: Vec<String> = (0..9_000).map(|n| format!("name=\"S{n}\"")).collect();
     let sheets: Vec<(&str, &str)> = names
@@ -58,7 +58,7 @@ fn rows_beyond_the_element_limit_leave_those_before() {
 }
 
 #[test]
-fn claims_that_cannot_be_true_are_not_believed() {
+fn impossible_numbers_are_ignored() {
     let rows = "<row r=\"99999999999999999999\"><c r=\"ZZZZZZZZZZZZ99999999999\" s=\"4000000000\" t=\"s\"><v>18446744073709551615</v></c><c r=\"A1\" t=\"zzz\"><f t=\"shared\" si=\"4294967295\" ref=\"A1\">1</f><v>7</v></c></row>";
     assert_eq!(
         markdown(
@@ -109,7 +109,7 @@ fn only_a_damaged_sheet_is_lost() {
 }
 
 #[test]
-fn broken_binary_workbooks_say_so() {
+fn damaged_binary_workbooks_are_reported() {
     for mime in [
         "application/vnd.ms-excel",
         "application/vnd.ms-excel.sheet.binary.macroEnabled.12",

@@ -27,7 +27,7 @@ fn two_processes_write_and_rotate_the_same_file_without_a_lost_line() {
             });
         }
     });
-    let names = fs::read_dir(fixture.folder.path()).unwrap();
+    let names = fs::read_dir(fixture.directory.path()).unwrap();
     let mut all: Vec<_> = names
         .flat_map(|entry| operations(&fixture, entry.unwrap().file_name().to_str().unwrap()))
         .collect();
@@ -60,7 +60,7 @@ fn a_file_that_an_operator_moved_away_is_made_again() {
     let file = fixture.open(&fixture.settings()).unwrap();
     record(&file, &event("one", "allow"));
     let _ = file.flush().blocking_recv();
-    fs::rename(&fixture.path, fixture.folder.path().join("moved")).unwrap();
+    fs::rename(&fixture.path, fixture.directory.path().join("moved")).unwrap();
     record(&file, &event("two", "allow"));
     let _ = file.flush().blocking_recv();
     assert_eq!(operations(&fixture, "moved"), ["one"]);
@@ -79,7 +79,7 @@ fn a_rotated_file_belongs_to_the_owner_of_the_one_before_or_the_rotation_fails()
         std::os::unix::fs::chown(&fixture.path, Some(65_534), Some(65_534)).unwrap();
         file.write_frame(&line(1)).unwrap();
         for name in ["audit.jsonl", "audit.jsonl.1"] {
-            let rotated = fs::metadata(fixture.folder.path().join(name)).unwrap();
+            let rotated = fs::metadata(fixture.directory.path().join(name)).unwrap();
             let owner = (rotated.uid(), rotated.gid(), rotated.mode() & 0o777);
             assert_eq!(owner, (65_534, 65_534, 0o600), "{name}");
         }
@@ -90,7 +90,7 @@ fn a_rotated_file_belongs_to_the_owner_of_the_one_before_or_the_rotation_fails()
     } else {
         // Another user cannot give files away.
         let root = fs::metadata("/").unwrap();
-        let next = fixture.folder.path().join("next");
+        let next = fixture.directory.path().join("next");
         let error = create_private(&next, Some(&root)).unwrap_err();
         assert!(error.to_string().contains("user 0"), "{error}");
         assert!(!next.exists());
@@ -100,14 +100,14 @@ fn a_rotated_file_belongs_to_the_owner_of_the_one_before_or_the_rotation_fails()
 #[test]
 fn the_first_file_of_a_command_of_root_belongs_to_the_owner_of_the_directory() {
     let fixture = FileFixture::new();
-    let is_root = fs::metadata(fixture.folder.path()).unwrap().uid() == 0;
+    let is_root = fs::metadata(fixture.directory.path()).unwrap().uid() == 0;
     if is_root {
         // As the directory that an operator made for the user of the service.
-        std::os::unix::fs::chown(fixture.folder.path(), Some(65_534), Some(65_534)).unwrap();
+        std::os::unix::fs::chown(fixture.directory.path(), Some(65_534), Some(65_534)).unwrap();
     }
     let mut file = RotatedFile::open(&fixture.path, 1 << 20, 3).unwrap();
     file.write_frame(b"one\n").unwrap();
-    let directory = fs::metadata(fixture.folder.path()).unwrap();
+    let directory = fs::metadata(fixture.directory.path()).unwrap();
     let created = fs::metadata(&fixture.path).unwrap();
     assert_eq!(
         (created.uid(), created.mode() & 0o777),
