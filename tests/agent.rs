@@ -1,6 +1,7 @@
 //! Tests of whole agents: the orchestrator with every service that it calls, and a scripted model.
 
 mod approvals;
+mod asking_server;
 mod chat;
 mod chat_buttons;
 mod chat_decisions;

@@ -8,7 +8,8 @@ use futures_util::future::join;
 use serde_json::json;
 
 use super::approvals::ops_setup;
-use super::fixture::{AgentFixture, user};
+use super::asking_server::AskingServer;
+use super::fixture::{AgentFixture, AgentSetup, user};
 use super::seen::AgentAnswer;
 use super::shop::FakeEndpoint;
 
@@ -42,13 +43,34 @@ impl DiscordOps {
             FakeDiscord::start().await.unwrap(),
         );
         let channel = discord.channel(0);
-        let account = "platform-delivery.accounts.bot.discord";
-        let mut setup = ops_setup(&endpoint, &format!("discord:{channel}"), DISCORD_APPROVER)
-            .set(&format!("{account}.base_url"), discord.url())
-            .set(&format!("{account}.token"), discord.token().expose());
+        let mut setup = ops_setup(&endpoint, &format!("discord:{channel}"), DISCORD_APPROVER);
         for (key, value) in settings {
             setup = setup.set(key, *value);
         }
+        Self::of(setup, endpoint, discord, channel).await
+    }
+
+    /// The same with an agent whose server asks during its calls.
+    async fn start_asking(server: &AskingServer) -> Self {
+        let (endpoint, discord) = (
+            FakeEndpoint::start().await,
+            FakeDiscord::start().await.unwrap(),
+        );
+        let channel = discord.channel(0);
+        let setup = server.setup_in(&format!("discord:{channel}"), DISCORD_APPROVER);
+        Self::of(setup, endpoint, discord, channel).await
+    }
+
+    async fn of(
+        setup: AgentSetup,
+        endpoint: FakeEndpoint,
+        discord: FakeDiscord,
+        channel: String,
+    ) -> Self {
+        let account = "platform-delivery.accounts.bot.discord";
+        let setup = setup
+            .set(&format!("{account}.base_url"), discord.url())
+            .set(&format!("{account}.token"), discord.token().expose());
         Self {
             fixture: setup.start().await,
             endpoint,
@@ -199,13 +221,21 @@ struct SlackOps {
 
 impl SlackOps {
     async fn start() -> Self {
-        let (endpoint, slack) = (
-            FakeEndpoint::start().await,
-            FakeSlack::start().await.unwrap(),
-        );
+        let endpoint = FakeEndpoint::start().await;
+        Self::of(endpoint, |endpoint, chat| {
+            ops_setup(endpoint, chat, SLACK_APPROVER)
+        })
+        .await
+    }
+
+    async fn of(
+        endpoint: FakeEndpoint,
+        setup: impl FnOnce(&FakeEndpoint, &str) -> AgentSetup,
+    ) -> Self {
+        let slack = FakeSlack::start().await.unwrap();
         let channel = slack.channel();
         let account = "platform-delivery.accounts.app.slack";
-        let setup = ops_setup(&endpoint, &format!("slack:{channel}"), SLACK_APPROVER)
+        let setup = setup(&endpoint, &format!("slack:{channel}"))
             .set("platform-delivery.listen", "127.0.0.1:0")
             .set(&format!("{account}.base_url"), slack.url())
             .set(&format!("{account}.token"), slack.token().expose())
@@ -291,5 +321,71 @@ async fn a_press_in_slack_approves_one_call_and_presses_of_others_and_forged_one
     let notice_text = ops.press(&ts, SLACK_APPROVER, &refuse).await;
     assert!(notice_text.contains("decided before"), "{notice_text}");
     assert_eq!(ops.endpoint.bodies().len(), 1);
+    ops.fixture.stop().await;
+}
+
+/// The result of the call of `bank_pay` in the answer of the scripted model.
+const CHOSEN_ANSWER: &str = r#"Got accept {"account":"second"}."#;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_choice_in_discord_answers_what_a_server_asks_and_presses_of_others_do_not() {
+    let server = AskingServer::start().await;
+    let ops = DiscordOps::start_asking(&server).await;
+    let channel = ops.channel.as_str();
+    let deciding = async {
+        let (id, text, first) = ops.question().await;
+        assert!(
+            text.replace('\\', "").contains("bank_pay of bank"),
+            "{text}"
+        );
+        let second = first.replace(":1", ":2");
+        assert_ne!(first, second);
+        let notice_text = ops.press(channel, &id, DISCORD_STRANGER, &second).await;
+        assert!(
+            notice_text.contains("not one of the people"),
+            "{notice_text}"
+        );
+        assert_eq!(server.calls(), ["pay begin"]);
+        ops.press(channel, &id, DISCORD_APPROVER, &second).await
+    };
+    let (answer, notice_text) = join(ask(&ops.fixture), deciding).await;
+    assert_eq!(answer.text(), CHOSEN_ANSWER, "{answer:?}");
+    assert_eq!(notice_text, "Your answer is recorded.");
+    let (text, buttons) = ops.shown_with("Ada L (77), 20").await;
+    assert!(buttons == 0 && text.contains("second"), "{text}");
+    assert_eq!(server.calls(), ["pay begin", "pay accept"]);
+    ops.fixture.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_choice_in_slack_answers_what_a_server_asks_and_presses_of_others_do_not() {
+    let server = AskingServer::start().await;
+    let endpoint = FakeEndpoint::start().await;
+    let ops = SlackOps::of(endpoint, |_, chat| server.setup_in(chat, SLACK_APPROVER)).await;
+    let deciding = async {
+        let (ts, _, first) = ops.question().await;
+        let second = first.replace(":1", ":2");
+        assert_ne!(first, second);
+        let notice_text = ops.press(&ts, SLACK_STRANGER, &second).await;
+        assert!(
+            notice_text.contains("not one of the people"),
+            "{notice_text}"
+        );
+        assert_eq!(server.calls(), ["pay begin"]);
+        ops.press(&ts, SLACK_APPROVER, &second).await
+    };
+    let (answer, notice_text) = join(ask(&ops.fixture), deciding).await;
+    assert_eq!(answer.text(), CHOSEN_ANSWER, "{answer:?}");
+    assert_eq!(notice_text, "Your answer is recorded.");
+    let ended = eventually("the outcome in the message", async || {
+        let newest = ops.slack.visible_messages(&ops.channel).pop()?;
+        newest.text.contains("ada (U77), 20").then_some(newest)
+    })
+    .await;
+    assert!(
+        ended.buttons.is_empty() && ended.text.contains("second"),
+        "{ended:?}"
+    );
+    assert_eq!(server.calls(), ["pay begin", "pay accept"]);
     ops.fixture.stop().await;
 }

@@ -20,7 +20,8 @@ use super::approvals::{APPROVER_ID, OPS_CHAT, OpsFixture};
 use super::fixture::user;
 use super::process::ServiceProcess;
 
-/// Calls of the tools of a shop: `order` counts, `wait` ends once `order` was called, and `note` hangs the first time.
+/// Calls of the tools of a shop: `order` counts, `wait` ends once `order` was called, `note` hangs the first time, and `fail`
+/// hangs the first time and fails then, which ends the request.
 #[derive(Debug, Default)]
 struct ShopCalls {
     orders: usize,
@@ -35,7 +36,7 @@ async fn serve_shop(
     let ordered = Arc::clone(&shared.lock().ordered);
     if request.path.starts_with("/wait") {
         ordered.notified().await;
-    } else if request.path.starts_with("/note") {
+    } else if request.path.starts_with("/note") || request.path.starts_with("/fail") {
         let is_first = {
             let mut calls = shared.lock();
             calls.notes += 1;
@@ -43,6 +44,9 @@ async fn serve_shop(
         };
         if is_first {
             std::future::pending::<()>().await;
+        }
+        if request.path.starts_with("/fail") {
+            return Ok(fake_server::json_reply(500, &json!({})));
         }
     } else {
         shared.lock().orders += 1;
@@ -65,7 +69,10 @@ async fn start_shop() -> (FakeServer<ShopCalls>, Value) {
             "rest_api_method_info": {"method_url": format!("{url}/{name}"), "method_type": "post"},
         })
     };
-    let tools = json!({"type": "rest-api", "name": "stall", "tools": [tool("wait"), tool("order"), tool("note")]});
+    let mut fail = tool("fail");
+    fail["fallback_configuration"] = json!({"strategies": [{"type": "stop"}]});
+    let tools = [tool("wait"), tool("order"), tool("note"), fail];
+    let tools = json!({"type": "rest-api", "name": "stall", "tools": tools});
     (server, tools)
 }
 
@@ -111,7 +118,7 @@ impl ReplicaPair {
             ),
             (
                 "orchestrator.repeatable_tools",
-                r#"[{"tools": ["stall_note"]}]"#,
+                r#"[{"tools": ["stall_note", "stall_fail"]}]"#,
             ),
             ("orchestrator.approval_chats", r#"[{"chat": "ops"}]"#),
         ];
@@ -240,6 +247,32 @@ async fn a_call_that_is_permitted_after_its_process_was_killed_is_made_by_the_ot
     let ended = ops.shown_with("Approved by Ada L (77), 20").await;
     assert!(!ended.text.contains("not made"), "{}", ended.text);
     assert_eq!(telegram.visible_messages(OPS_CHAT).len(), 1, "asked once");
+    drop(second);
+    ops.fixture.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_call_that_is_permitted_after_its_process_was_killed_is_made_although_no_client_polls() {
+    let ReplicaPair {
+        shop,
+        ops,
+        first,
+        second,
+    } = ReplicaPair::start("2s", &["stall_order"]).await;
+    let path = begin_in_background(&ops, &first).await;
+    let question = ops.question().await;
+    first.kill9();
+    let approve = &question.buttons[0].data;
+    let telegram = &ops.fixture.telegram;
+    telegram.user_presses(OPS_CHAT, question.message_id, APPROVER_ID, approve);
+    eventually("the call, without any poll", async || {
+        (shop.shared().lock().orders == 1).then_some(())
+    })
+    .await;
+    until_ordered(&ops, &second, &path).await;
+    assert_eq!(shop.shared().lock().orders, 1);
+    let ended = ops.shown_with("Approved by Ada L (77), 20").await;
+    assert!(!ended.text.contains("not made"), "{}", ended.text);
     drop(second);
     ops.fixture.stop().await;
 }
@@ -382,6 +415,41 @@ async fn the_replica_that_finishes_a_response_repeats_its_calls_while_the_chat_s
         (calls.notes, calls.orders)
     };
     assert_eq!(calls, (2, 1));
+    drop(second);
+    ops.fixture.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_repeated_call_that_ends_the_response_takes_back_the_question_of_the_other_call() {
+    let ReplicaPair {
+        shop,
+        ops,
+        first,
+        second,
+    } = ReplicaPair::start("2s", &["stall_fail", "stall_order"]).await;
+    let path = begin_in_background(&ops, &first).await;
+    let question = ops.question().await;
+    eventually("the call that hangs", async || {
+        (shop.shared().lock().notes == 1).then_some(())
+    })
+    .await;
+    first.kill9();
+    let failed = eventually("the end of the response", async || {
+        let found = ops.fixture.get_from(&second, &path).send(&|_| ()).await;
+        let found: Value = found.unwrap().json().await.unwrap();
+        (found["status"] == "failed").then_some(found)
+    })
+    .await;
+    assert!(failed["error"]["message"].is_string(), "{failed}");
+    let notice = ops.press(&question, APPROVER_ID, "Approve").await;
+    assert!(notice.contains("decided before"), "{notice}");
+    let ended = ops.shown_with("Taken back, 20").await;
+    assert!(ended.buttons.is_empty(), "{ended:?}");
+    let calls = {
+        let calls = shop.shared().lock();
+        (calls.notes, calls.orders)
+    };
+    assert_eq!(calls, (2, 0));
     drop(second);
     ops.fixture.stop().await;
 }

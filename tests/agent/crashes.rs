@@ -330,6 +330,76 @@ async fn a_response_whose_running_tools_are_repeatable_is_finished_by_one_of_the
     fixture.stop().await;
 }
 
+/// The events of a stream, until it ends or an event contains this text.
+async fn stream_until(request: dray_http::RequestBuilder, text: &str) -> Vec<Value> {
+    let mut response = request.send(&|_| ()).await.unwrap();
+    assert_eq!(response.status(), 200);
+    let mut received = String::new();
+    while let Some(chunk) = response.chunk().await.unwrap() {
+        received.push_str(std::str::from_utf8(&chunk).unwrap());
+        if received.contains(text) && received.ends_with("\n\n") {
+            break;
+        }
+    }
+    let data = received
+        .lines()
+        .filter_map(|line| line.strip_prefix("data: "));
+    data.map(|data| serde_json::from_str(data).unwrap())
+        .collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stream_in_the_background_is_resumed_at_the_replica_that_finishes_its_response() {
+    let (shop, tools) = hanging_shop(1).await;
+    let rules = json!([
+        {"when": {"tool_result_of": "shop_order"}, "reply": {"say": "Ordered."}},
+        {"reply": {"say": "I order.", "call": [{"name": "shop_order", "arguments": {}}]}},
+    ]);
+    let setup = AgentSetup::new(json!([tools]), rules).distributed();
+    let setup = setup.part("repeatable_tools", json!([{"tools": ["shop_order"]}]));
+    let fixture = setup.without("orchestrator").start().await;
+    let lease = [("orchestrator.response_lease", "2s".to_owned())];
+    let first = fixture.process("orchestrator", &lease).await;
+    let second = fixture.process("orchestrator", &lease).await;
+    let body = json!({"model": "agent", "input": "go", "background": true, "stream": true});
+    let request = fixture.post_to(&first, "/v1/responses").json(&body);
+    let begun = stream_until(request, "I order.").await;
+    let number = |event: &Value| event["sequence_number"].as_u64().unwrap();
+    let (id, last) = (
+        begun[0]["response"]["id"].as_str().unwrap(),
+        number(begun.last().unwrap()),
+    );
+    eventually("a call of the tool", async || {
+        (shop.shared().lock().orders == 1).then_some(())
+    })
+    .await;
+    first.kill9();
+    let path = format!("/v1/responses/{id}?stream=true&starting_after={last}");
+    let rest = stream_until(fixture.get_from(&second, &path), "response.completed").await;
+    let numbers: Vec<_> = [last].into_iter().chain(rest.iter().map(number)).collect();
+    assert!(numbers.is_sorted_by(|one, next| one < next), "{numbers:?}");
+    let end = rest.last().unwrap();
+    assert_eq!(end["type"], "response.completed", "{end}");
+    let output = end["response"]["output"].as_array().unwrap();
+    assert_eq!(
+        output.last().unwrap()["content"][0]["text"],
+        "Ordered.",
+        "{end}"
+    );
+    // The whole stream has each item of the response at its place.
+    let path = format!("/v1/responses/{id}?stream=true");
+    let whole = stream_until(fixture.get_from(&second, &path), "response.completed").await;
+    let done = whole
+        .iter()
+        .filter(|event| event["type"] == "response.output_item.done");
+    for event in done {
+        let index = usize::try_from(event["output_index"].as_u64().unwrap()).unwrap();
+        assert_eq!(event["item"], output[index], "{event}");
+    }
+    assert_eq!(shop.shared().lock().orders, 2);
+    fixture.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_response_during_which_every_process_is_killed_is_reported_as_failed() {
     let (shop, tools) = hanging_shop(usize::MAX).await;

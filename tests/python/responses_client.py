@@ -107,6 +107,29 @@ def loops(client):
     }
 
 
+def resumes(client):
+    """A stream in the background that breaks off and is resumed, in both ways of the package."""
+    begun = client.responses.create(model="agent", input="hello", background=True, stream=True)
+    events = []
+    for event in begun:
+        events.append(event)
+        if event.type == "response.output_item.added":
+            break
+    begun.close()
+    response_id, last = events[0].response.id, events[-1].sequence_number
+    rest = list(client.responses.retrieve(response_id, stream=True, starting_after=last))
+    numbers = [event.sequence_number for event in events + rest]
+    with client.responses.stream(response_id=response_id, starting_after=last) as stream:
+        same = [event.sequence_number for event in stream]
+        final = stream.get_final_response()
+    return {
+        "numbered": numbers == list(range(len(numbers))),
+        "last": rest[-1].type,
+        "same": same == [event.sequence_number for event in rest],
+        "text": final.output_text,
+    }
+
+
 def polls(client):
     response = client.responses.create(model="agent", input="hello", background=True)
     initial_status = response.status
@@ -259,7 +282,7 @@ def calls_mcp(client):
 def main():
     (url,) = sys.argv[1:]
     client = openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0)
-    parts = [creates, streams, parses, loops, polls, reads_files, uploads, converses, counts, calls_mcp]
+    parts = [creates, streams, parses, loops, resumes, polls, reads_files, uploads, converses, counts, calls_mcp]
     print(json.dumps({part.__name__: part(client) for part in parts}))
 
 

@@ -15,6 +15,7 @@ use dray_agent::caller::{Caller, TraceSource, trace_headers};
 use dray_http::{HttpClient, HttpTimeouts, RequestBuilder};
 use dray_types::Secret;
 use serde_json::Value;
+use tokio_util::task::TaskTracker;
 
 use crate::core::{READ_RETRIES, with_caller};
 use crate::error::Error;
@@ -34,6 +35,8 @@ pub struct ChatClient {
     retry: RetryPolicy,
     once: bool,
     trace: Option<TraceSource>,
+    /// Reads the ends of responses whose last event was taken.
+    body_ends: TaskTracker,
 }
 
 #[derive(Clone, Debug)]
@@ -72,6 +75,7 @@ impl ChatClient {
             },
             once: false,
             trace: None,
+            body_ends: TaskTracker::new(),
         })
     }
 
@@ -90,6 +94,7 @@ impl ChatClient {
             retry,
             once: false,
             trace: None,
+            body_ends: TaskTracker::new(),
         }
     }
 
@@ -168,7 +173,9 @@ impl ChatClient {
                 .send(&|_| ())
                 .await
             {
-                Ok(response) if response.is_success() => return Ok(ChatStream::new(response)),
+                Ok(response) if response.is_success() => {
+                    return Ok(ChatStream::new(response, self.body_ends.clone()));
+                }
                 Ok(response) => Error::of(response).await,
                 Err(error) => error.into(),
             };

@@ -110,14 +110,22 @@ impl Error {
     /// Makes the error from a response whose status is not 2xx. Reads a bounded part of its body.
     pub(crate) async fn of(response: HttpResponse) -> Self {
         let mut error = Self::refused(response.status());
-        error.retry_after = response.retry_after();
+        error.retry_after = retry_after(&response);
         // The status is enough; a body that cannot be read is ignored.
         let body = response.bytes(MAX_ERROR_BODY_BYTES);
         let Ok(Ok(body)) = tokio::time::timeout(ERROR_BODY_TIMEOUT, body).await else {
             return error;
         };
         match serde_json::from_slice::<Value>(&body) {
-            Ok(body) => error.read_body(body.get("error").unwrap_or(&body)),
+            Ok(body) => {
+                error.read_body(body.get("error").unwrap_or(&body));
+                // The form of FastAPI, in which many servers of models are written.
+                if !error.from_peer
+                    && let Some(detail) = body.get("detail").and_then(Value::as_str)
+                {
+                    error.set_message(detail);
+                }
+            }
             Err(_) => error.set_message(&String::from_utf8_lossy(&body)),
         }
         error
@@ -174,6 +182,17 @@ impl From<dray_http::HttpError> for Error {
         converted.source = Some(Box::new(error));
         converted
     }
+}
+
+/// `Retry-After` in seconds, or as a date, which counts from the `Date` of the response: `None` for a date without it. A date
+/// in the past is no delay.
+fn retry_after(response: &HttpResponse) -> Option<Duration> {
+    response.retry_after().or_else(|| {
+        let until = httpdate::parse_http_date(response.header("retry-after")?.trim()).ok()?;
+        // The clocks of both sides may differ, so the peer's own time counts.
+        let now = httpdate::parse_http_date(response.header("date")?).ok()?;
+        Some(until.duration_since(now).unwrap_or_default())
+    })
 }
 
 /// Trims a text and cuts it to 500 characters with `…` (quickapps 41).

@@ -3,7 +3,6 @@
 #![cfg(test)]
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use dray_agent::caller::Caller;
@@ -15,7 +14,8 @@ use dray_testkit::dial::{ApiFault, DialCore};
 use dray_types::Secret;
 use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
+use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
 const CHAT_PATH: &str = "/openai/deployments/gpt/chat/completions";
@@ -131,6 +131,7 @@ async fn a_stream_ends_well_or_says_why_not() {
     let end = r#"data: {"choices":[{"delta":{},"finish_reason":"stop"}]}"#;
     let error = r#"data: {"error":{"message":"no","code":"429","display_message":" Later. "}}"#;
     let filter = r#"data: {"error":{"message":"no","code":"content_filter"}}"#;
+    let typed = r#"data: {"error":{"message":"no","type":"rate_limit_error"}}"#;
     let whole = r#" {"choices":[{"message":{"content":"Hi"},"finish_reason":"stop"}]}"#;
     for (trouble, pieces, kind) in [
         (
@@ -161,6 +162,11 @@ async fn a_stream_ends_well_or_says_why_not() {
         (
             ApiFault::Body(format!("{hi}\n\n{error}\n\n{hi}\n\n")),
             1,
+            Some(ChatKind::Status(429)),
+        ),
+        (
+            ApiFault::Body(format!("{typed}\n\n")),
+            0,
             Some(ChatKind::Status(429)),
         ),
         (
@@ -273,49 +279,86 @@ async fn only_named_headers_go_along_when_they_are_named() {
 const DONE_RESPONSE: &[u8] =
     b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\ne\r\ndata: [DONE]\n\n\r\n";
 
-/// Answers every request of a connection. The end of the body comes after the last event was read.
-async fn serve_late_ends(mut connection: TcpStream) {
-    let mut received = Vec::new();
-    while connection.read_buf(&mut received).await.unwrap_or(0) > 0 {
-        // The body of the requests here.
-        if !received.ends_with(b"{}") {
-            continue;
+/// The failure of a call whose service responds with these bytes.
+async fn refusal(response: String) -> ChatError {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let base = format!("http://{}", listener.local_addr().unwrap());
+    let mut servers = JoinSet::new();
+    servers.spawn(async move {
+        let (mut connection, _) = listener.accept().await.unwrap();
+        let mut received = Vec::new();
+        while !received.ends_with(b"{}") {
+            connection.read_buf(&mut received).await.unwrap();
         }
-        received.clear();
-        connection.write_all(DONE_RESPONSE).await.unwrap();
-        // The client runs in between, on the same thread.
-        for _ in 0..256 {
-            tokio::task::yield_now().await;
-        }
-        // It fails if the client has closed the connection.
-        let _ = connection.write_all(b"0\r\n\r\n").await;
+        connection.write_all(response.as_bytes()).await.unwrap();
+    });
+    let limits = HttpTimeouts::default();
+    let chat = ChatClient::open(&base, None, limits, None, Duration::from_millis(1)).unwrap();
+    let refused = chat.once().stream(&Caller::default(), "m", json!({})).await;
+    servers.join_next().await.unwrap().unwrap();
+    refused.unwrap_err()
+}
+
+#[tokio::test]
+async fn the_delay_of_a_busy_service_counts_from_its_own_clock_where_it_is_a_date() {
+    const AT: &str = "Sat, 21 Nov 2026 10:00:00 GMT";
+    for (date, delay, expected) in [
+        (AT, "7", Some(7)),
+        (AT, "Sat, 21 Nov 2026 10:00:30 GMT", Some(30)),
+        (AT, "Sat, 21 Nov 2026 09:00:00 GMT", Some(0)),
+        ("", "Sat, 21 Nov 2026 10:00:30 GMT", None),
+        (AT, "soon", None),
+    ] {
+        let response = format!(
+            "HTTP/1.1 429 Busy\r\ndate: {date}\r\nretry-after: {delay}\r\ncontent-length: 0\r\n\r\n"
+        );
+        let refused = refusal(response).await;
+        assert_eq!(refused.kind, ChatKind::Status(429));
+        let expected = expected.map(Duration::from_secs);
+        assert_eq!(refused.retry_after, expected, "{date} {delay}");
     }
 }
 
 #[tokio::test]
-async fn calls_share_a_connection_although_the_body_ends_after_the_last_event() {
+async fn the_detail_of_a_refusal_is_its_message() {
+    let body = json!({"detail": "the prompt is too long"}).to_string();
+    let length = body.len();
+    let response = format!("HTTP/1.1 400 Bad\r\ncontent-length: {length}\r\n\r\n{body}");
+    assert_eq!(refusal(response).await.message, "the prompt is too long");
+}
+
+/// Answers the requests of one connection. Ends each body once the client has all events.
+async fn serve_held_ends(listener: TcpListener, has_events: Arc<Notify>) {
+    let (mut connection, _) = listener.accept().await.unwrap();
+    let mut received = Vec::new();
+    while connection.read_buf(&mut received).await.unwrap_or(0) > 0 {
+        if received.ends_with(b"{}") {
+            received.clear();
+            connection.write_all(DONE_RESPONSE).await.unwrap();
+            has_events.notified().await;
+            connection.write_all(b"0\r\n\r\n").await.unwrap();
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_response_that_its_service_keeps_open_delays_no_call_and_leaves_its_connection() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let base = format!("http://{}", listener.local_addr().unwrap());
-    let accepted = Arc::new(AtomicUsize::new(0));
-    let count = Arc::clone(&accepted);
+    let has_events = Arc::new(Notify::new());
     let mut servers = JoinSet::new();
-    servers.spawn(async move {
-        let mut connections = JoinSet::new();
-        loop {
-            let (connection, _) = listener.accept().await.unwrap();
-            count.fetch_add(1, Ordering::SeqCst);
-            connections.spawn(serve_late_ends(connection));
-        }
-    });
+    servers.spawn(serve_held_ends(listener, Arc::clone(&has_events)));
     let limits = HttpTimeouts::default();
     let chat = ChatClient::open(&base, None, limits, None, Duration::from_millis(1)).unwrap();
-    for _ in 0..3 {
+    // No second connection is accepted, so the second call ends only on that of the first.
+    for _ in 0..2 {
         let answer = chat.stream(&Caller::default(), "m", json!({})).await;
+        // The end of the body comes after this.
         assert_eq!(answer.unwrap().next().await.unwrap(), None);
+        has_events.notify_one();
         // The connection returns to its pool in a task of the client.
         for _ in 0..256 {
             tokio::task::yield_now().await;
         }
     }
-    assert_eq!(accepted.load(Ordering::SeqCst), 1);
 }

@@ -33,5 +33,6 @@ pub(crate) use contract::{APPROVAL_TOOL, INPUT_TOOL};
 pub use contract::{Agent, ApprovalForm, ChatRequest, CheckedChatRequest, ManifestSource};
 pub(crate) use parts::{DETAIL_FIELD, FILE_ID_FIELD, PART_FIELD};
 pub(crate) use plain_request::unsupported_failure;
+pub(crate) use responses::sweep_runs;
 pub use routes::{HttpSurface, SurfaceOptions};
 pub use serve::serve_until;

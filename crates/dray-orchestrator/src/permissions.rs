@@ -44,6 +44,17 @@ impl CallerIdentity {
     }
 }
 
+impl CallerIdentity {
+    /// The caller of plain endpoints with this key; `None` for users of DIAL, whose keys are not known.
+    pub(crate) fn of_key(key: &str) -> Option<Self> {
+        if key == "local" {
+            return Some(Self::Local);
+        }
+        let name = key.strip_prefix("client:")?;
+        Some(Self::Client(name.to_owned()))
+    }
+}
+
 impl Permissions {
     /// The permissions of a caller.
     pub fn of(&self, identity: &CallerIdentity) -> &CallerPermissions {

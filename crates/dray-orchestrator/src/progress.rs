@@ -104,15 +104,9 @@ impl ProgressStore {
 
     /// Deletes the checkpoint of a response that has ended. If that fails, the record stays until it expires.
     pub(crate) async fn delete(&self, principal: &str, response: &str) {
-        let deleted = async {
-            let Some(found) = self.get(principal, response).await? else {
-                return Ok(());
-            };
-            let deleted =
-                self.records
-                    .delete(RecordKind::Progress, principal, response, found.revision);
-            deleted.await.map_err(RequestFailure::from)
-        };
+        let deleted =
+            self.records
+                .delete_newest::<ProgressRecord>(RecordKind::Progress, principal, response);
         if let Err(failure) = deleted.await {
             tracing::debug!(%failure, response, "a checkpoint was not deleted");
         }

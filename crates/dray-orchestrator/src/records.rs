@@ -14,6 +14,10 @@ use dray_types::{Artifact, ByteSize, Claim, Clock, Deadline, OperationId, Sha256
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+mod listing;
+
+pub(crate) use listing::RecordChange;
+
 /// Bucket of what clients store over the public API: responses, conversations, files, approvals and their indexes.
 pub(crate) const RECORD_BUCKET: &str = "dray_client_state";
 /// Longest time for a write to the store, and for a read from it.
@@ -52,6 +56,10 @@ pub(crate) enum RecordKind {
     Usage,
     /// The progress of a response in the background, see [`crate::progress`].
     Progress,
+    /// A response in the background, for replicas that look for those without a process.
+    BackgroundRun,
+    /// The list of the events of a response in the background.
+    ResponseEvents,
 }
 
 impl RecordKind {
@@ -70,6 +78,8 @@ impl RecordKind {
             Self::SignInRenewal => "sign-in-renewal",
             Self::Usage => "usage",
             Self::Progress => "progress",
+            Self::BackgroundRun => "background-run",
+            Self::ResponseEvents => "response-events",
         }
     }
 }
@@ -248,27 +258,6 @@ impl CallerRecords {
     ) -> Result<(), RecordError> {
         let key = self.key(kind, principal, id);
         self.keys.delete(&key, revision).await.map_err(record_error)
-    }
-
-    /// Up to `limit` records of a principal with their ids, longest unchanged first.
-    ///
-    /// # Errors
-    ///
-    /// 503 while the bus fails.
-    pub(crate) async fn list<T: DeserializeOwned>(
-        &self,
-        kind: RecordKind,
-        principal: &str,
-        limit: usize,
-    ) -> Result<Vec<(String, T)>, RequestFailure> {
-        let prefix = self.prefix(kind, principal);
-        let listing = self.keys.list(&prefix, limit).await;
-        let listing = listing.map_err(|error| bus_failure(&error))?;
-        let records = listing.entries.into_iter().filter_map(|(key, entry)| {
-            let id = key.rsplit('.').next()?.to_owned();
-            Some((id, serde_json::from_slice(&entry.value).ok()?))
-        });
-        Ok(records.collect())
     }
 
     /// Stores a JSON document.

@@ -17,13 +17,17 @@ use crate::records::{CallerRecords, ContentRef, RecordError, RecordKind, Revised
 mod conversation_items;
 mod conversations;
 mod deletions;
+mod events;
 mod history;
 mod running;
+mod runs;
 mod takeover;
 
 pub(crate) use conversations::ConversationRecord;
+pub(crate) use events::{EventLog, EventLogError, MAX_BATCHES, TAKEOVER_GAP, sequence_of};
 pub(crate) use history::History;
 pub(crate) use running::RunningResponse;
+pub(crate) use runs::{BackgroundRun, RunState};
 pub(crate) use takeover::TakenResponse;
 
 /// Most bytes of what is kept of one response: its request, its items and the state of its turn.
@@ -138,6 +142,9 @@ pub(crate) struct ResponseRecord {
     /// How often a replica has taken it over.
     #[serde(default)]
     takeovers: u32,
+    /// Whether its events are kept, see [`events`].
+    #[serde(default)]
+    has_events: bool,
 }
 
 /// The parameters of a new response.
@@ -146,6 +153,8 @@ pub(crate) struct NewResponse<'a> {
     pub(crate) principal: &'a str,
     pub(crate) id: &'a str,
     pub(crate) in_background: bool,
+    /// Whether its events are kept.
+    pub(crate) has_events: bool,
     pub(crate) conversation: Option<String>,
     pub(crate) history: History,
 }
@@ -168,6 +177,11 @@ impl ResponseStore {
             lifetime,
             lease,
         }
+    }
+
+    /// How long a process may be silent before its responses count as interrupted.
+    pub(crate) fn lease(&self) -> Duration {
+        self.lease.as_duration()
     }
 
     /// How often a process renews the lease of a response.
@@ -213,6 +227,7 @@ impl ResponseStore {
             lease_ms: self.lease_ms(),
             interrupted: false,
             takeovers: 0,
+            has_events: new.has_events,
         };
         let (principal, id) = (new.principal.to_owned(), new.id.to_owned());
         let created = self

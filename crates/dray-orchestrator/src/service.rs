@@ -70,6 +70,8 @@ impl Service for Orchestrator {
         let tenant = config.tenant();
         let approvals = approvals(&config, cx, &tenant);
         let surface = http_surface(config, address, cx)?;
+        let sweeping = http::sweep_runs(Arc::clone(&surface));
+        cx.listeners.tasks.spawn(sweeping);
         let stop = cx.listeners.stop.clone();
         let served = http::serve_until(surface.router(), listener, stop, drain);
         cx.listeners.spawn(served);

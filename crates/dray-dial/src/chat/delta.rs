@@ -185,13 +185,24 @@ fn delta_attachments(holder: &Value) -> Vec<Attachment> {
 }
 
 fn token_usage(usage: &Value) -> TokenUsage {
-    let count = |pointer| usage.pointer(pointer).and_then(Value::as_u64);
+    // Some gateways count in JavaScript or Python and write `5.0`.
+    let count = |pointer| {
+        let number = usage.pointer(pointer)?;
+        number.as_u64().or_else(|| whole_number(number.as_f64()?))
+    };
     TokenUsage {
         prompt: count("/prompt_tokens").unwrap_or_default(),
         completion: count("/completion_tokens").unwrap_or_default(),
         cached: count("/prompt_tokens_details/cached_tokens").unwrap_or_default(),
         reasoning: count("/completion_tokens_details/reasoning_tokens").unwrap_or_default(),
     }
+}
+
+/// A number without a fraction, as a whole one.
+fn whole_number(number: f64) -> Option<u64> {
+    // Whole numbers of JSON have no exponent or fraction when they are written without.
+    let text = format!("{number:.0}");
+    (number.fract() == 0.0).then(|| text.parse().ok())?
 }
 
 /// Items with their `index`, otherwise with their position.
@@ -219,6 +230,14 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn tokens_that_a_gateway_counts_in_floating_point_are_tokens() {
+        let usage = json!({"prompt_tokens": 5.0, "completion_tokens": 2.5,
+            "prompt_tokens_details": {"cached_tokens": 1e20}});
+        let tokens = token_usage(&usage);
+        assert_eq!((tokens.prompt, tokens.completion, tokens.cached), (5, 0, 0));
+    }
 
     #[test]
     fn a_call_of_the_older_form_is_a_call_of_a_tool() {

@@ -69,7 +69,7 @@ impl ChatError {
         };
         // Some services put the HTTP status into `code` alone (quickapps 41).
         let status = code.as_deref().and_then(|code| code.parse().ok());
-        let kind = match status {
+        let kind = match status.or_else(|| status_of_kind(error)) {
             // Other numbers are internal codes of the service.
             Some(status) if (400..600).contains(&status) => ChatKind::Status(status),
             _ => ChatKind::Broken,
@@ -90,6 +90,16 @@ impl ChatError {
             ChatKind::Status(status) => Some(status),
             _ => None,
         }
+    }
+}
+
+/// The HTTP status that `OpenAI`'s and Anthropic's APIs have for a `type` of errors. In a stream it is all that there is.
+fn status_of_kind(error: &Value) -> Option<u16> {
+    match error.get("type")?.as_str()? {
+        "invalid_request_error" => Some(400),
+        "rate_limit_error" | "insufficient_quota" => Some(429),
+        "overloaded_error" => Some(503),
+        _ => None,
     }
 }
 

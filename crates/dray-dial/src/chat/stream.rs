@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use dray_http::{HttpResponse, SseDecoder};
 use serde_json::Value;
+use tokio::time::timeout;
+use tokio_util::task::TaskTracker;
 
 use super::delta::ChunkDelta;
 use super::error::{ChatError, ChatKind};
@@ -15,15 +17,20 @@ use crate::error::Error;
 /// Longest event of a response, in bytes. Models that make pictures send them in one event.
 const MAX_EVENT_BYTES: usize = 32 << 20;
 
-/// Longest wait for the end of the body after the last event. Services send both together, or one right after the other.
-const BODY_END_TIMEOUT: Duration = Duration::from_millis(50);
+/// How long a call waits for the end of the body after the last event. Services send both together, or one right after the
+/// other, and then the next call uses the connection.
+const BODY_END_WAIT: Duration = Duration::from_millis(2);
+/// How long the end of the body is read in the background after that.
+const BODY_END_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Reads one chunk of a response.
 type ChunkReader<T> = fn(&mut ChatStream, &[u8]) -> Result<T, ChatError>;
 
 /// A response while it arrives: events, or one JSON document if the peer does not stream.
 pub struct ChatStream {
-    response: HttpResponse,
+    /// `None` once its last event was taken.
+    response: Option<HttpResponse>,
+    body_ends: TaskTracker,
     decoder: SseDecoder,
     events: VecDeque<String>,
     /// `Some` while the form of the response is unknown, and while it is one document.
@@ -35,9 +42,10 @@ pub struct ChatStream {
 }
 
 impl ChatStream {
-    pub(super) fn new(response: HttpResponse) -> Self {
+    pub(super) fn new(response: HttpResponse, body_ends: TaskTracker) -> Self {
         Self {
-            response,
+            response: Some(response),
+            body_ends,
             decoder: SseDecoder::new(MAX_EVENT_BYTES),
             events: VecDeque::new(),
             document: None,
@@ -89,7 +97,10 @@ impl ChatStream {
                     return read(self, event.as_bytes()).map(Some);
                 }
             }
-            match self.response.chunk().await {
+            let Some(response) = &mut self.response else {
+                return Ok(None);
+            };
+            match response.chunk().await {
                 Ok(Some(chunk)) => self.add_bytes(&chunk)?,
                 Ok(None) => return self.read_end(read),
                 // The response was complete; only `[DONE]` is missing.
@@ -99,12 +110,21 @@ impl ChatStream {
         }
     }
 
-    /// Reads the body to its end, so that the next call can use the connection: a connection whose response was not read
-    /// completely is closed. A service that does not end the response is not waited for.
+    /// Reads the body to its end, so that a later call can use the connection: a connection whose response was not read
+    /// completely is closed. The answer is complete in any case, so a service that keeps the response open delays nothing.
     async fn read_body_end(&mut self) {
-        let rest = async { while let Ok(Some(_)) = self.response.chunk().await {} };
-        // The answer is complete in any case.
-        let _ = tokio::time::timeout(BODY_END_TIMEOUT, rest).await;
+        let Some(mut response) = self.response.take() else {
+            return;
+        };
+        if timeout(BODY_END_WAIT, read_to_end(&mut response))
+            .await
+            .is_err()
+        {
+            self.body_ends.spawn(async move {
+                // A connection that is still open then is closed.
+                let _ = timeout(BODY_END_TIMEOUT, read_to_end(&mut response)).await;
+            });
+        }
     }
 
     fn add_bytes(&mut self, chunk: &[u8]) -> Result<(), ChatError> {
@@ -183,6 +203,10 @@ impl ChatStream {
         self.finished |= reason.is_some_and(|reason| !reason.is_null());
         Ok(chunk)
     }
+}
+
+async fn read_to_end(response: &mut HttpResponse) {
+    while let Ok(Some(_)) = response.chunk().await {}
 }
 
 impl fmt::Debug for ChatStream {

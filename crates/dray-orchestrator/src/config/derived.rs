@@ -32,6 +32,7 @@ impl Config {
             deployments: self.deployments.clone(),
             clients: self.clients.clone(),
             permissions: self.permissions.clone(),
+            forward_headers: self.forward_headers.clone(),
             hosts: self.hosts.clone(),
             tenant: self.tenant(),
             loopback: self.listen.ip().is_loopback(),

@@ -9,6 +9,7 @@ use super::body::not_json;
 use super::contract::ManifestSource;
 use super::routes::SurfaceOptions;
 use crate::permissions::CallerIdentity;
+use crate::responses::BackgroundRun;
 
 /// Header with the manifest as JSON.
 const PROPERTIES_HEADER: &str = "x-dial-application-properties";
@@ -16,6 +17,8 @@ const PROPERTIES_HEADER: &str = "x-dial-application-properties";
 const APPLICATION_HEADER: &str = "x-dial-application-id";
 /// Header with the channel of a client that can show a sign-in to its user.
 const CHANNEL_HEADER: &str = "x-dial-client-channel-id";
+/// Header with the session of a conversation.
+const SESSION_HEADER: &str = "x-dray-session";
 /// Headers that are read here and never forwarded.
 const OWN_HEADERS: [&str; 3] = [PROPERTIES_HEADER, APPLICATION_HEADER, CHANNEL_HEADER];
 
@@ -79,6 +82,42 @@ impl SurfaceOptions {
             ..self.unverified_caller(headers)
         };
         Ok((caller, identity))
+    }
+
+    /// Whether requests of this caller can still come.
+    pub(super) fn admits(&self, identity: &CallerIdentity) -> bool {
+        match identity {
+            CallerIdentity::Local => self.loopback && self.clients.is_empty(),
+            CallerIdentity::Client(name) => self.clients.contains_key(name),
+            CallerIdentity::Dial(_) => false,
+        }
+    }
+
+    /// What a replica needs to finish a response in the background that no client polls: headers that name the user and the
+    /// session, and no credentials.
+    pub(super) fn background_run(
+        &self,
+        caller: &Caller,
+        identity: &CallerIdentity,
+    ) -> BackgroundRun {
+        let permissions = self.permissions.of(identity);
+        let named = [&permissions.user_header, &permissions.groups_header];
+        let named = named.into_iter().flatten().map(String::as_str);
+        let kept: Vec<&str> = named.chain([SESSION_HEADER]).collect();
+        // A tool may need such a header, and it may hold a secret.
+        let is_forwarded = caller
+            .forwarded_only(&self.forward_headers)
+            .next()
+            .is_some();
+        let headers = caller.forwarded.iter();
+        let is_kept = |header: &str| kept.iter().any(|name| name.eq_ignore_ascii_case(header));
+        let headers = headers.filter(|(header, _)| is_kept(header));
+        BackgroundRun {
+            principal: identity.key(),
+            headers: headers.cloned().collect(),
+            language: caller.language.clone(),
+            needs_client: is_forwarded || caller.api_key.is_some(),
+        }
     }
 
     /// Checks the credentials of an editor of manifests. A key is needed only where this service checks keys itself.

@@ -29,8 +29,14 @@ const OWN_MEMBERS: [&str; 6] = [
 /// Members of `OpenAI`'s API that this service does not support, with the reason.
 const UNSUPPORTED_MEMBERS: [(&str, &str); 4] = [
     ("audio", "answers are text"),
-    ("functions", "use 'tools'"),
-    ("function_call", "use 'tool_choice'"),
+    (
+        "functions",
+        "name each function in 'tools', as {\"type\": \"function\", \"function\": {…}}",
+    ),
+    (
+        "function_call",
+        "use 'tool_choice', as {\"type\": \"function\", \"function\": {\"name\": …}}",
+    ),
     ("web_search_options", "the agent's manifest names its tools"),
 ];
 
@@ -88,6 +94,7 @@ pub(super) fn read_plain_request(
 /// The parameters for the model. Unknown names are among them: the manifest decides about those.
 fn parameters(mut rest: Map<String, Value>) -> Result<Map<String, Value>, RequestFailure> {
     rest.retain(|name, value| !value.is_null() && !OWN_MEMBERS.contains(&name.as_str()));
+    drop_empty_functions(&mut rest);
     for (name, reason) in UNSUPPORTED_MEMBERS {
         if rest.contains_key(name) {
             return Err(unsupported_failure(name, reason));
@@ -106,6 +113,20 @@ fn parameters(mut rest: Map<String, Value>) -> Result<Map<String, Value>, Reques
         }
     }
     Ok(rest)
+}
+
+/// Drops the older form of tools where it names none, as clients send it that know both forms.
+fn drop_empty_functions(rest: &mut Map<String, Value>) {
+    let is_empty = |functions: &Value| functions.as_array().is_some_and(Vec::is_empty);
+    if !rest.get("functions").is_none_or(is_empty) {
+        return;
+    }
+    rest.shift_remove("functions");
+    let choice = rest.get("function_call").and_then(Value::as_str);
+    // Without functions both choose the same.
+    if matches!(choice, Some("none" | "auto")) {
+        rest.shift_remove("function_call");
+    }
 }
 
 /// Checks the types of parameters; ranges of sampling were checked before.
@@ -211,8 +232,12 @@ mod tests {
             (json!({"store": true}), "store"),
             (json!({"modalities": ["text", "audio"]}), "modalities"),
             (json!({"audio": {"voice": "x"}}), "audio"),
-            (json!({"functions": []}), "functions"),
-            (json!({"function_call": "auto"}), "function_call"),
+            (json!({"functions": [{"name": "a"}]}), "functions"),
+            (json!({"functions": {}}), "functions"),
+            (
+                json!({"functions": [], "function_call": {"name": "a"}}),
+                "function_call",
+            ),
             (json!({"web_search_options": {}}), "web_search_options"),
             (json!({"logprobs": 1}), "logprobs"),
             (json!({"top_logprobs": 21}), "top_logprobs"),
@@ -243,7 +268,7 @@ mod tests {
     #[test]
     fn parameters_of_the_model_pass_and_redundant_values_are_dropped() {
         let request = read_plain_request(body_with(&json!({
-            "n": 1, "store": false, "modalities": ["text"], "stream": true, "stream_options": {"include_usage": true},
+            "n": 1, "store": false, "modalities": ["text"], "functions": [], "function_call": "auto", "stream": true, "stream_options": {"include_usage": true},
             "temperature": 0.5, "stop": ["x"], "seed": 7, "user": "u", "top_k": 5, "max_tokens": null,
             "tools": [tool("a")], "tool_choice": "auto", "parallel_tool_calls": false,
             "response_format": {"type": "json_object"}, "custom_fields": {"configuration": {}},

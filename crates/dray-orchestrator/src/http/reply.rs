@@ -187,8 +187,10 @@ impl ChunkStream {
             Ok(ending) => write_event_line(out, &self.writer.end(&ending)),
             Err(failure) => {
                 // The HTTP status is already sent, so the end chunk, the error and `[DONE]` report the failure
-                // (quickapps 4).
-                write_event_line(out, &self.writer.end_of_failed());
+                // (quickapps 4). Clients of `OpenAI`'s API take a finish reason for the end of a complete answer.
+                if !self.options.is_plain {
+                    write_event_line(out, &self.writer.end_of_failed());
+                }
                 write_event_line(out, &failure.body());
             }
         }

@@ -7,40 +7,50 @@
 //! - `writer`, `open_item`: events of the turn become items and events of the response.
 //! - `create`: from a request to a response that runs; `driver`: the task that runs it, with its client or without.
 //! - `input_tokens`: an estimate of the tokens of a request.
-//! - `takeover`: a response whose process is gone.
+//! - `takeover`: a response whose process is gone; `sweeper` finds those that no client polls.
+//! - `recorder`, `event_stream`: the events of a response in the background, and streams of them that are resumed.
 //! - `conversations`: conversations and their items.
 
 use std::sync::Arc;
 
 use axum::extract::{Path, State};
-use axum::http::{HeaderMap, Uri};
+use axum::http::{HeaderMap, StatusCode, Uri};
 use axum::response::Response;
 use dray_agent::failure::RequestFailure;
 use serde_json::{Value, json};
 
 use super::files::respond;
 use super::page::{PageQuery, page_of};
+use super::reply::{failure_response, json_response};
 use super::routes::HttpSurface;
+use event_stream::{StreamQuery, resume_stream};
+use takeover::{ResponseCaller, finish_abandoned};
 
 mod approval_items;
 pub(super) mod conversations;
 mod create;
 mod driver;
 mod duplicates;
+mod event_stream;
 mod input_parts;
 mod input_tokens;
 mod items;
 mod mcp_items;
 mod open_item;
 mod parameters;
+mod recorder;
 mod references;
 mod request;
+mod sweeper;
 mod takeover;
 mod writer;
 
 pub(super) use create::create_response;
 pub(crate) use driver::RunningResponses;
 pub(super) use input_tokens::count_input_tokens;
+#[cfg(test)]
+pub(super) use sweeper::KnownRuns;
+pub(crate) use sweeper::sweep_runs;
 
 /// Items of one page: the usual and the largest number, as in `OpenAI`'s API.
 const PAGE_ITEMS: (usize, usize) = (20, 100);
@@ -53,24 +63,22 @@ pub(super) async fn get_response(
     headers: HeaderMap,
 ) -> Response {
     let found = async {
-        let principal = surface.principal(&headers)?;
-        refuse_stream(&uri)?;
-        let reports = takeover::finish_abandoned(&surface, &headers, &principal, &id).await?;
+        let (caller, identity) = surface.options.plain_caller(&headers)?;
+        let principal = identity.key();
+        let caller = ResponseCaller {
+            caller,
+            identity,
+            principal: principal.clone(),
+        };
+        if let Some(query) = StreamQuery::read(&uri)? {
+            return resume_stream(&surface, caller, &id, query).await;
+        }
+        let reports = finish_abandoned(&surface, caller, &id).await?;
         let polled = surface.state.responses.poll(&principal, &id, reports);
-        Ok(polled.await?.0)
+        Ok(json_response(StatusCode::OK, &polled.await?.0))
     };
-    respond(found.await)
-}
-
-/// The stream of a response ends with its connection, because its events are not stored.
-fn refuse_stream(uri: &Uri) -> Result<(), RequestFailure> {
-    let query = uri.query().unwrap_or_default();
-    let mut members = url::form_urlencoded::parse(query.as_bytes());
-    if members.any(|(name, value)| name == "stream" && value == "true") {
-        let reason = "the events of a response are not kept; poll it";
-        return Err(super::unsupported_failure("stream", reason));
-    }
-    Ok(())
+    let found: Result<_, RequestFailure> = found.await;
+    found.unwrap_or_else(|failure| failure_response(&failure))
 }
 
 /// `DELETE /v1/responses/{id}`.

@@ -46,6 +46,8 @@ pub struct SurfaceOptions {
     pub clients: BTreeMap<String, Secret>,
     /// The permissions of callers.
     pub permissions: Permissions,
+    /// Names of headers that tools get.
+    pub forward_headers: Vec<String>,
     /// Names under which a listener without keys may be called, beside those of this machine.
     pub hosts: Vec<String>,
     /// The tenant of the service.
@@ -90,6 +92,7 @@ pub struct HttpSurface {
     clock: Clock,
     chats: Arc<Semaphore>,
     uploads: Arc<Semaphore>,
+    resumed_streams: Arc<Semaphore>,
 }
 
 impl std::fmt::Debug for HttpSurface {
@@ -120,7 +123,9 @@ impl HttpSurface {
         clock: Clock,
     ) -> Self {
         let chats = Arc::new(Semaphore::new(options.max_chats));
+        let resumed_streams = Arc::new(Semaphore::new(options.max_chats));
         Self {
+            resumed_streams,
             uploads: Arc::new(Semaphore::new(MAX_UPLOADS)),
             agent,
             state,
@@ -287,6 +292,12 @@ impl HttpSurface {
             _ => Err(RequestFailure::new(503, "Too many concurrent chats")
                 .display("The service is busy. Please try again later.")),
         }
+    }
+
+    /// A permit for one resumed stream of a response. There are as many as chats.
+    pub(super) fn stream_permit(&self) -> Result<OwnedSemaphorePermit, RequestFailure> {
+        let permit = Arc::clone(&self.resumed_streams).try_acquire_owned();
+        permit.map_err(|_| RequestFailure::new(503, "Too many concurrent streams of responses"))
     }
 
     /// Waits until another upload may begin.

@@ -1,11 +1,13 @@
 //! Tests of the surface with a scripted agent, over real connections where that matters.
 
 mod chat;
+mod deletions;
 mod files;
 mod plain;
 mod python;
 mod requests;
 mod responses;
+mod resumed_streams;
 mod scripted;
 mod surface;
 mod uploads;

@@ -49,13 +49,17 @@ impl ResponseStore {
             for (entry, document) in changed {
                 let content = self.store(&document).await?;
                 // For responses that name the document.
-                record.value.note_replaced(entry.content.clone(), &content);
+                let now_ms = self.records.now_ms();
+                record
+                    .value
+                    .note_replaced(entry.content.clone(), &content, now_ms);
                 *entry = HistoryEntry {
                     content,
                     stored_ms: self.records.now_ms(),
                     conversation: None,
                 };
             }
+            self.compact_replaced(&mut record.value).await?;
             record.value.history = entries;
             record.value.expires_ms = self.expires_ms();
             let updated = self

@@ -9,7 +9,7 @@ use super::{
     History, HistoryEntry, MAX_ATTEMPTS, MAX_HISTORY, ResponseDocument, ResponseStore,
     missing_failure,
 };
-use crate::records::{RecordError, RecordKind, RevisedRecord, random_id};
+use crate::records::{ContentRef, RecordError, RecordKind, RevisedRecord, random_id};
 
 /// The stored form of one conversation of `/v1/conversations`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -21,6 +21,9 @@ pub(crate) struct ConversationRecord {
     /// Documents from which items were deleted, and what took their place: responses that were made before name them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) replaced: Vec<ReplacedDocument>,
+    /// A document with more of them, from before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) replaced_before: Option<ContentRef>,
     /// Whether it exists for its replaced documents alone.
     #[serde(default, skip_serializing_if = "is_false")]
     is_deleted: bool,
@@ -53,6 +56,7 @@ impl ResponseStore {
             created_ms: self.records.now_ms(),
             expires_ms: self.expires_ms(),
             replaced: Vec::new(),
+            replaced_before: None,
             is_deleted: false,
         };
         if !items.is_empty() {
@@ -196,12 +200,7 @@ impl ResponseStore {
     ) -> Result<(), RequestFailure> {
         for _ in 0..MAX_ATTEMPTS {
             let mut record = self.conversation(principal, id).await?;
-            let deleted = if record.value.replaced.is_empty() {
-                let revision = record.revision;
-                self.records
-                    .delete(RecordKind::Conversation, principal, id, revision)
-                    .await
-            } else {
+            let deleted = if record.value.has_replaced() {
                 record.value.is_deleted = true;
                 record.value.history.clear();
                 record.value.metadata = Value::Null;
@@ -209,6 +208,11 @@ impl ResponseStore {
                     .records
                     .update(RecordKind::Conversation, principal, id, &record);
                 updated.await.map(drop)
+            } else {
+                let revision = record.revision;
+                self.records
+                    .delete(RecordKind::Conversation, principal, id, revision)
+                    .await
             };
             match deleted {
                 Err(RecordError::Stale) => {}

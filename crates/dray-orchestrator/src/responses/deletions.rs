@@ -2,30 +2,61 @@
 //! digest, and the conversation knows which documents took their place.
 
 use dray_agent::failure::RequestFailure;
+use dray_types::ByteSize;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::conversations::ConversationRecord;
 use super::{HistoryEntry, ResponseRecord, ResponseStore, missing_failure};
-use crate::records::ContentRef;
+use crate::records::{ContentRef, unavailable_failure};
+
+/// Most replacements in the record of a conversation; older ones are in a document of the store.
+const MAX_RECORDED: usize = 128;
+/// Most bytes of that document: about 150,000 replacements.
+const MAX_REPLACEMENTS_BYTES: ByteSize = ByteSize::mib(32);
+/// How long a replacement is kept after the lifetime of responses: a response in the background may end later than it began.
+const EXTRA_LIFETIME_MS: u64 = 24 * 3600 * 1000;
 
 /// A document from which items were deleted.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct ReplacedDocument {
     from: ContentRef,
     to: ContentRef,
+    /// Unix milliseconds at which it was noted; 0 in records of earlier versions.
+    #[serde(default)]
+    noted_ms: u64,
 }
 
 impl ConversationRecord {
     /// Notes that a document took the place of another one.
-    pub(super) fn note_replaced(&mut self, from: ContentRef, to: &ContentRef) {
-        for earlier in &mut self.replaced {
-            if earlier.to == from {
-                earlier.to.clone_from(to);
+    pub(super) fn note_replaced(&mut self, from: ContentRef, to: &ContentRef, noted_ms: u64) {
+        let to = to.clone();
+        self.replaced.push(ReplacedDocument { from, to, noted_ms });
+    }
+
+    /// Whether there are replacements.
+    pub(super) const fn has_replaced(&self) -> bool {
+        !self.replaced.is_empty() || self.replaced_before.is_some()
+    }
+}
+
+/// The replacements of a conversation, oldest first.
+#[derive(Debug, Default)]
+struct Replacements {
+    all: Vec<ReplacedDocument>,
+}
+
+impl Replacements {
+    /// What stands in the place of a document now; `None` when it was not replaced. A document may be replaced several times,
+    /// each time by a newer one.
+    fn newest(&self, content: &ContentRef) -> Option<&ContentRef> {
+        let mut found = None;
+        for one in &self.all {
+            if one.from == *found.unwrap_or(content) {
+                found = Some(&one.to);
             }
         }
-        let to = to.clone();
-        self.replaced.push(ReplacedDocument { from, to });
+        found
     }
 }
 
@@ -61,7 +92,7 @@ impl ResponseStore {
         principal: &str,
         entries: &mut [HistoryEntry],
     ) -> Result<(), RequestFailure> {
-        let mut known: Option<(String, Option<ConversationRecord>)> = None;
+        let mut known: Option<(String, Replacements)> = None;
         for entry in entries {
             let Some(id) = &entry.conversation else {
                 continue;
@@ -69,14 +100,58 @@ impl ResponseStore {
             // Read once: entries of one conversation stand beside each other.
             if known.as_ref().is_none_or(|(known, _)| known != id) {
                 let found = self.conversation_record(principal, id).await?;
-                known = Some((id.clone(), found.map(|found| found.value)));
+                let replacements = match found {
+                    Some(found) => self.replacements(&found.value).await?,
+                    None => Replacements::default(),
+                };
+                known = Some((id.clone(), replacements));
             }
-            let conversation = known.as_ref().and_then(|(_, record)| record.as_ref());
-            let mut replaced = conversation.into_iter().flat_map(|one| &one.replaced);
-            if let Some(replaced) = replaced.find(|one| one.from == entry.content) {
-                entry.content.clone_from(&replaced.to);
+            let newest = known
+                .as_ref()
+                .and_then(|(_, all)| all.newest(&entry.content));
+            if let Some(newest) = newest.cloned() {
+                entry.content = newest;
             }
         }
+        Ok(())
+    }
+
+    /// All replacements of a conversation. A document of them that is gone is a failure: what was deleted must not come back.
+    async fn replacements(
+        &self,
+        conversation: &ConversationRecord,
+    ) -> Result<Replacements, RequestFailure> {
+        let mut all = match &conversation.replaced_before {
+            None => Vec::new(),
+            Some(content) => {
+                let read = self.records.read_document(content).await?;
+                read.ok_or_else(unavailable_failure)?
+            }
+        };
+        all.extend(conversation.replaced.iter().cloned());
+        Ok(Replacements { all })
+    }
+
+    /// Moves the replacements of a conversation into a document when the record has many. Those are left out that no response
+    /// can name any more, because all from before them have expired.
+    ///
+    /// # Errors
+    ///
+    /// 413 for more than a document holds, 503 while the store fails.
+    pub(super) async fn compact_replaced(
+        &self,
+        conversation: &mut ConversationRecord,
+    ) -> Result<(), RequestFailure> {
+        if conversation.replaced.len() <= MAX_RECORDED {
+            return Ok(());
+        }
+        let mut all = self.replacements(conversation).await?.all;
+        let kept_ms = self.lifetime.as_millis().saturating_add(EXTRA_LIFETIME_MS);
+        let oldest_ms = self.records.now_ms().saturating_sub(kept_ms);
+        all.retain(|one| one.noted_ms == 0 || one.noted_ms >= oldest_ms);
+        let stored = self.records.store_document(&all, MAX_REPLACEMENTS_BYTES);
+        conversation.replaced_before = Some(stored.await?);
+        conversation.replaced.clear();
         Ok(())
     }
 

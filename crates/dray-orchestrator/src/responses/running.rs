@@ -107,6 +107,10 @@ impl RunningResponse {
         if self.record.value.in_background {
             let progress = ProgressStore::new(store.records.clone());
             progress.delete(&self.principal, &self.id).await;
+            // With events it stays, so that a replica deletes both after their time.
+            if !self.record.value.has_events {
+                store.forget_run(&self.id).await;
+            }
         }
         if let Some(conversation) = self.record.value.conversation.clone()
             && status.can_continue()

@@ -146,6 +146,7 @@ async fn the_openai_package_uses_responses_files_and_conversations() {
             },
             "parses": {"name": "Paris", "degrees": 21},
             "loops": {"rounds": 1, "text": "It is sunny in Paris.", "streamed": true},
+            "resumes": {"numbered": true, "last": "response.completed", "same": true, "text": "Hello there."},
             "polls": {"begun": "queued", "text": "Hello there.", "cancelled": ["cancelled", "cancelled"]},
             "reads_files": {
                 "text": "Made.", "citation": "container_file_citation", "made": {"own": "2"}, "same": true,

@@ -248,7 +248,8 @@ async fn a_turn_ends_at_its_limit_and_keeps_its_state() {
         result.error()["message"],
         "Agent stopped due to max iterations."
     );
-    assert_eq!(result.reason(), "stop");
+    // It would look like a complete answer.
+    assert_eq!(result.reason(), "");
     assert_eq!(rounds(&result).len(), 4);
     let at = |what: &str| {
         result
@@ -257,10 +258,7 @@ async fn a_turn_ends_at_its_limit_and_keeps_its_state() {
             .position(|chunk| chunk.to_string().contains(what))
             .unwrap()
     };
-    assert!(
-        at("\"state\"") < at("\"finish_reason\":\"stop\"")
-            && at("\"finish_reason\":\"stop\"") < at("\"error\"")
-    );
+    assert!(at("\"state\"") < at("\"error\""));
 }
 
 #[tokio::test(flavor = "multi_thread")]

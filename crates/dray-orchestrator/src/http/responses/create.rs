@@ -14,6 +14,7 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
 use super::driver::{Listener, ResponseDriver};
 use super::items::read_items;
+use super::recorder::EventRecorder;
 use super::references::resolve_references;
 use super::request::{ResponseRequest, at_place, read_response_request};
 use super::writer::ResponseWriter;
@@ -25,7 +26,7 @@ use crate::http::{body, credentials, models, plain_request, reply};
 use crate::permissions::CallerIdentity;
 use crate::progress::ResponseRun;
 use crate::records::random_id;
-use crate::responses::{History, NewResponse, ResponseDocument, StoredRequest};
+use crate::responses::{BackgroundRun, History, NewResponse, ResponseDocument, StoredRequest};
 use crate::turn::checkpoint_messages;
 
 /// Number of writes that may wait for a slow client.
@@ -102,6 +103,11 @@ async fn create(surface: Arc<HttpSurface>, request: Request) -> Result<Response,
     let id = random_id("resp_");
     let is_named = matches!(&manifest, ManifestSource::Named(_));
     // Data from headers is not stored, so no other process could finish such a response.
+    let run = request.runs_in_background.then(|| {
+        let mut run = surface.options.background_run(&caller, &identity);
+        run.needs_client |= !is_named;
+        run
+    });
     let stored = (request.runs_in_background && is_named).then(|| StoredRequest {
         chat: request.chat.clone(),
         instructions: request.instructions.clone(),
@@ -125,6 +131,7 @@ async fn create(surface: Arc<HttpSurface>, request: Request) -> Result<Response,
         id,
         principal,
         stored,
+        background: run,
         history,
         places,
         request,
@@ -205,6 +212,8 @@ struct BeginningResponse {
     principal: String,
     /// What another replica needs to finish it.
     stored: Option<StoredRequest>,
+    /// What another replica needs to find it.
+    background: Option<BackgroundRun>,
     history: History,
     places: Vec<Option<usize>>,
     request: ResponseRequest,
@@ -235,11 +244,17 @@ impl BeginningResponse {
                 principal: &self.principal,
                 id: &self.id,
                 in_background: self.request.runs_in_background,
+                has_events: self.request.runs_in_background && self.request.streams,
                 conversation: self.request.conversation.clone(),
                 history: std::mem::take(&mut self.history),
             };
-            let begun = surface.state.responses.begin(new, &document).await;
-            begun.map(Some)
+            let responses = &surface.state.responses;
+            let begun = responses.begin(new, &document).await?;
+            if let Some(run) = &self.background {
+                // After the response, because a run without one is forgotten.
+                responses.note_run(&self.id, run).await?;
+            }
+            Ok::<_, RequestFailure>(Some(begun))
         };
         let (head, running) = if self.request.runs_in_background {
             // Its client does not wait for the first event.
@@ -249,12 +264,18 @@ impl BeginningResponse {
             tokio::join!(run.head(), keep)
         };
         let (streams, in_background) = (self.request.streams, self.request.runs_in_background);
+        let recorder = if streams && in_background && running.is_ok() {
+            Some(self.begin_events(&surface).await?)
+        } else {
+            None
+        };
         writer.start(in_background);
         let mut driver = ResponseDriver {
             id: self.id,
             run,
             writer,
             running: running?,
+            recorder,
             input,
             places: self.places,
             drain: surface.options.drain,
@@ -268,6 +289,13 @@ impl BeginningResponse {
             }
         }
         spawn_driver(&surface, driver, streams, in_background).await
+    }
+
+    /// Begins the log of its events, so that its stream can be resumed.
+    async fn begin_events(&self, surface: &HttpSurface) -> Result<EventRecorder, RequestFailure> {
+        let responses = &surface.state.responses;
+        let log = responses.begin_events(&self.principal, &self.id).await?;
+        Ok(surface.running.recorder(log))
     }
 }
 

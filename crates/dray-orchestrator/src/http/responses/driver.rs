@@ -14,11 +14,12 @@ use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::recorder::EventRecorder;
 use super::request::at_place;
 use super::writer::{ResponseWriter, write_response_event};
 use crate::http::reply::KEEP_ALIVE_LINE;
 use crate::http::run::{AnswerRun, NextEvent};
-use crate::responses::{ResponseDocument, ResponseStatus, RunningResponse};
+use crate::responses::{EventLog, ResponseDocument, ResponseStatus, RunningResponse};
 
 /// Interval of the timer of responses that have no lease.
 const IDLE_INTERVAL: Duration = Duration::from_secs(5);
@@ -57,6 +58,8 @@ pub(super) struct ResponseDriver {
     pub(super) writer: ResponseWriter,
     /// Its record, when it is stored.
     pub(super) running: Option<RunningResponse>,
+    /// Records its events, when its stream can be resumed.
+    pub(super) recorder: Option<EventRecorder>,
     pub(super) input: Vec<Value>,
     /// The input item of each message of the turn.
     pub(super) places: Vec<Option<usize>>,
@@ -90,6 +93,11 @@ impl RunningResponses {
         if let Some(token) = by_id.get(id) {
             token.cancel();
         }
+    }
+
+    /// A recorder of events, which ends after its response.
+    pub(super) fn recorder(&self, log: EventLog) -> EventRecorder {
+        EventRecorder::new(log, &self.tasks)
     }
 
     /// Runs a response to its end.
@@ -187,7 +195,9 @@ impl ResponseDriver {
         // Before anything is stored, which may take long.
         self.run.stop();
         let ended = self.end(outcome).await;
-        listener.write(&mut waiting, &self.writer.take_events());
+        self.write(&listener, &mut waiting);
+        // Recorded also where the client does not take the last events.
+        self.recorder = None;
         listener.send(&mut waiting).await;
         if let Listener::Whole(sender) = listener {
             // The client may have left.
@@ -212,7 +222,7 @@ impl ResponseDriver {
         lease.tick().await;
         let mut last_write = Instant::now();
         loop {
-            listener.write(waiting, &self.writer.take_events());
+            self.write(listener, waiting);
             // While the client is slow, no event is taken and the turn waits, but the lease is still renewed.
             let is_slow = !waiting.is_empty();
             tokio::select! {
@@ -239,6 +249,15 @@ impl ResponseDriver {
                 }
             }
         }
+    }
+
+    /// Records new events, and adds them to those that wait for the client.
+    fn write(&mut self, listener: &Listener, waiting: &mut Vec<u8>) {
+        let events = self.writer.take_events();
+        if let Some(recorder) = &mut self.recorder {
+            recorder.record(&events);
+        }
+        listener.write(waiting, &events);
     }
 
     fn take(&mut self, event: Event) {

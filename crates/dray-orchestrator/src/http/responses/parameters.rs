@@ -6,8 +6,19 @@ use serde_json::{Map, Value, json};
 use super::request::invalid;
 use crate::http::plain_request::unsupported_failure;
 
-/// The only additional data of a response that there are.
+/// Additional data of a response: log probabilities.
 const LOGPROBS_INCLUDE: &str = "message.output_text.logprobs";
+/// Additional data that a response never has: the reasoning of models is text, and items of these types are not made.
+/// `OpenAI`'s API accepts them too for a model or a response without such data, and clients without state send them always.
+const ABSENT_INCLUDES: [&str; 7] = [
+    "reasoning.encrypted_content",
+    "web_search_call.action.sources",
+    "web_search_call.results",
+    "file_search_call.results",
+    "message.input_image.image_url",
+    "computer_call_output.output.image_url",
+    "code_interpreter_call.outputs",
+];
 
 /// Takes `text`: the form of the answer.
 ///
@@ -180,13 +191,18 @@ pub(super) fn take_options(
         None => {}
         Some(Value::Array(wanted)) => {
             for (index, wanted) in wanted.iter().enumerate() {
-                if wanted != LOGPROBS_INCLUDE {
-                    return Err(unsupported_failure(
-                        format!("include.{index}"),
-                        "a response here has no such data",
-                    ));
+                match wanted.as_str() {
+                    Some(LOGPROBS_INCLUDE) => {
+                        chat.insert("logprobs".to_owned(), json!(true));
+                    }
+                    Some(name) if ABSENT_INCLUDES.contains(&name) => {}
+                    _ => {
+                        return Err(unsupported_failure(
+                            format!("include.{index}"),
+                            "a response here has no such data",
+                        ));
+                    }
                 }
-                chat.insert("logprobs".to_owned(), json!(true));
             }
         }
         Some(_) => return Err(invalid("include", "It must be a list.")),

@@ -1,9 +1,9 @@
-//! Finishes a response whose process is gone from its last checkpoint, when its client polls it at this replica. The
-//! turn uses the credentials of the poll, which is of the same caller; no credentials are stored.
+//! Finishes a response whose process is gone from its last checkpoint, when its client polls it at this replica, or when no
+//! client did for a lease. The turn uses the credentials of the poll, which is of the same caller; no credentials are stored.
 
 use std::sync::Arc;
 
-use axum::http::HeaderMap;
+use dray_agent::caller::Caller;
 use dray_agent::failure::RequestFailure;
 use serde_json::{Map, Value};
 
@@ -15,6 +15,7 @@ use crate::http::contract::{CheckedChatRequest, ManifestSource};
 use crate::http::response_headers::RequestId;
 use crate::http::routes::HttpSurface;
 use crate::http::run::AnswerRun;
+use crate::permissions::CallerIdentity;
 use crate::progress::ResponseRun;
 use crate::responses::TakenResponse;
 
@@ -30,14 +31,23 @@ const OWN_MEMBERS: [&str; 8] = [
     "usage",
 ];
 
+/// The caller of a response, for whom it is finished.
+#[derive(Clone, Debug)]
+pub(super) struct ResponseCaller {
+    pub(super) caller: Caller,
+    pub(super) identity: CallerIdentity,
+    /// Owner of the records of this caller.
+    pub(super) principal: String,
+}
+
 /// Finishes a response whose process is gone, if it has a checkpoint. Returns whether it has to be reported instead.
 pub(super) async fn finish_abandoned(
     surface: &Arc<HttpSurface>,
-    headers: &HeaderMap,
-    principal: &str,
+    caller: ResponseCaller,
     id: &str,
 ) -> Result<bool, RequestFailure> {
     let responses = &surface.state.responses;
+    let principal = &caller.principal.clone();
     match responses.is_abandoned(principal, id).await? {
         None => return Ok(false),
         Some(false) => return Ok(true),
@@ -57,14 +67,27 @@ pub(super) async fn finish_abandoned(
         response = id,
         "a response of a process that is gone is finished here"
     );
-    let writer = resumed_writer(id, &taken);
-    match asked_again(surface, headers, id, &mut taken, &checkpoint) {
+    let mut writer = resumed_writer(id, &taken);
+    let recorder = match responses.resume_events(principal, id).await {
+        Ok(Some((log, events))) => {
+            writer.resume(&events, log.next());
+            Some(surface.running.recorder(log))
+        }
+        Ok(None) => None,
+        Err(failure) => {
+            // The stream of the response ends with its last event.
+            tracing::warn!(%failure, response = id, "events of a response cannot be continued");
+            None
+        }
+    };
+    match asked_again(surface, caller, id, &mut taken, &checkpoint) {
         Ok((asked, places)) => {
             let driver = ResponseDriver {
                 id: id.to_owned(),
                 run: AnswerRun::begin(Arc::clone(&surface.agent), asked, permit),
                 writer,
                 running: Some(taken.running),
+                recorder,
                 input: taken.document.input,
                 places,
                 drain: surface.options.drain,
@@ -94,12 +117,14 @@ fn resumed_writer(id: &str, taken: &TakenResponse) -> ResponseWriter {
 /// The request of the response, with its checkpoint at the end.
 fn asked_again(
     surface: &HttpSurface,
-    headers: &HeaderMap,
+    caller: ResponseCaller,
     id: &str,
     taken: &mut TakenResponse,
     checkpoint: &str,
 ) -> Result<(CheckedChatRequest, Vec<Option<usize>>), RequestFailure> {
-    let (caller, identity) = surface.options.plain_caller(headers)?;
+    let ResponseCaller {
+        caller, identity, ..
+    } = caller;
     let stored = taken.document.request.take().unwrap_or_default();
     let model = stored.model.clone();
     // The caller may have lost the right to use the agent.

@@ -13,6 +13,8 @@ use super::open_item::{OpenItem, OpenPart};
 use super::references::item_id;
 use crate::turn::question_calls;
 
+mod resume;
+
 /// Writes one response. Events are numbered from 0 in the order in which they are taken.
 #[derive(Debug)]
 pub(super) struct ResponseWriter {

@@ -10,7 +10,7 @@ use tokio::runtime::Runtime;
 
 use super::scripted::{ScriptedStep, SharedState, TestSurface, keys, read, text_step};
 
-const RESPONSES_PATH: &str = "/v1/responses";
+pub(super) const RESPONSES_PATH: &str = "/v1/responses";
 
 async fn ask(
     fixture: &TestSurface,
@@ -27,27 +27,27 @@ async fn ask(
     read(request.send(&|_| ()).await.unwrap()).await
 }
 
-async fn get(fixture: &TestSurface, path: &str) -> (u16, Value) {
+pub(super) async fn get(fixture: &TestSurface, path: &str) -> (u16, Value) {
     ask(fixture, "one", Method::GET, path, None).await
 }
 
-async fn post(fixture: &TestSurface, path: &str, body: &Value) -> (u16, Value) {
+pub(super) async fn post(fixture: &TestSurface, path: &str, body: &Value) -> (u16, Value) {
     ask(fixture, "one", Method::POST, path, Some(body)).await
 }
 
-fn request(more: &Value) -> Value {
+pub(super) fn request(more: &Value) -> Value {
     let mut body = json!({"model": "helper", "input": "hi"});
     let members = body.as_object_mut().unwrap();
     members.extend(more.as_object().unwrap().clone());
     body
 }
 
-async fn start(script: Vec<ScriptedStep>) -> TestSurface {
+pub(super) async fn start(script: Vec<ScriptedStep>) -> TestSurface {
     TestSurface::with(script, |options| options.clients = keys(&["one", "two"])).await
 }
 
 /// Begins a response in the background; returns its path.
-async fn in_background(fixture: &TestSurface) -> String {
+pub(super) async fn in_background(fixture: &TestSurface) -> String {
     let (status, response) = post(
         fixture,
         RESPONSES_PATH,
@@ -63,7 +63,7 @@ async fn in_background(fixture: &TestSurface) -> String {
 }
 
 /// Waits until a response has this status.
-async fn until(fixture: &TestSurface, path: &str, status: &str) -> Value {
+pub(super) async fn until(fixture: &TestSurface, path: &str, status: &str) -> Value {
     let look = async || {
         let (_, response) = get(fixture, path).await;
         (response["status"] == status).then_some(response)
@@ -212,7 +212,10 @@ async fn a_client_that_leaves_ends_its_response_and_not_one_in_the_background() 
 }
 
 /// A surface in a runtime of its own, which can end without notice, like a process that is killed.
-fn replica(script: Vec<ScriptedStep>, shared: &Arc<SharedState>) -> (Runtime, TestSurface) {
+pub(super) fn replica(
+    script: Vec<ScriptedStep>,
+    shared: &Arc<SharedState>,
+) -> (Runtime, TestSurface) {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
         .enable_all()
@@ -348,9 +351,13 @@ async fn items_are_listed_in_pages_and_unknown_members_are_refused() {
     }
     let (status, updated) = post(&fixture, &path, &json!({"metadata": {"a": "b"}})).await;
     assert_eq!((status, &updated["metadata"]), (200, &json!({"a": "b"})));
-    let streamed = get(&fixture, &format!("{RESPONSES_PATH}/resp_1?stream=true")).await;
+    let (_, response) = post(&fixture, RESPONSES_PATH, &request(&json!({}))).await;
+    let path = format!("{RESPONSES_PATH}/{}", response["id"].as_str().unwrap());
+    let streamed = get(&fixture, &format!("{path}?stream=true")).await;
     assert_eq!(
         (streamed.0, &streamed.1["error"]["param"]),
         (400, &json!("stream"))
     );
+    let missing = get(&fixture, &format!("{RESPONSES_PATH}/resp_1?stream=true")).await;
+    assert_eq!(missing.0, 404);
 }

@@ -148,6 +148,7 @@ pub(super) const TEST_MANIFEST: &str = r#"{"orchestrator": {"deployment": {"depl
 /// A surface that listens.
 pub(super) struct TestSurface {
     pub(super) agent: Arc<ScriptedAgent>,
+    pub(super) surface: Arc<HttpSurface>,
     pub(super) address: SocketAddr,
     pub(super) stop: CancellationToken,
     pub(super) serving: JoinSet<()>,
@@ -160,6 +161,7 @@ pub(super) fn options() -> SurfaceOptions {
         deployments: vec!["quick_apps2".to_owned()],
         clients: BTreeMap::new(),
         permissions: Permissions::default(),
+        forward_headers: Vec::new(),
         hosts: vec!["chat.internal".to_owned()],
         tenant: TenantId::default(),
         loopback: true,
@@ -277,7 +279,8 @@ impl TestSurface {
         );
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let router = Arc::new(surface).router();
+        let surface = Arc::new(surface);
+        let router = Arc::clone(&surface).router();
         let mut serving = JoinSet::new();
         serving.spawn(serve_until(
             router,
@@ -287,6 +290,7 @@ impl TestSurface {
         ));
         Self {
             agent,
+            surface,
             address,
             stop,
             serving,

@@ -1,0 +1,43 @@
+//! Tests of conversations from which very many items are deleted.
+
+use serde_json::{Value, json};
+
+use super::responses::{RESPONSES_PATH, post, request, start};
+use super::scripted::text_step;
+
+const OWNER: &str = "client:owner-of-one";
+
+fn message(number: usize) -> Value {
+    json!({"id": format!("msg_{number}"), "type": "message", "role": "user", "content": "secret"})
+}
+
+#[tokio::test]
+async fn more_than_a_thousand_items_are_deleted_also_from_what_continues_their_response() {
+    const COUNT: usize = 1_200;
+    let fixture = start(vec![text_step("Hello.")]).await;
+    let (_, conversation) = post(&fixture, "/v1/conversations", &json!({})).await;
+    let id = conversation["id"].as_str().unwrap();
+    let input: Vec<_> = (0..COUNT).map(message).collect();
+    let body = request(&json!({"conversation": id, "input": input}));
+    let (status, response) = post(&fixture, RESPONSES_PATH, &body).await;
+    assert_eq!(status, 200, "{response}");
+    let store = fixture.shared.client_state().await.responses;
+    for number in 1..COUNT {
+        let item = format!("msg_{number}");
+        let deleted = store.delete_item(OWNER, id, &item).await;
+        assert!(deleted.is_ok(), "{item}: {deleted:?}");
+    }
+    let ids = |items: &[Value]| {
+        items
+            .iter()
+            .map(|item| item["id"].clone())
+            .collect::<Vec<_>>()
+    };
+    let left = store.conversation_history(OWNER, id).await.unwrap();
+    assert_eq!(ids(&left.documents[0].input), ["msg_0"]);
+    // A response names the items that it had, also after its conversation is gone.
+    store.delete_conversation(OWNER, id).await.unwrap();
+    let response = response["id"].as_str().unwrap();
+    let continued = store.history_after(OWNER, response).await.unwrap();
+    assert_eq!(ids(&continued.documents[0].input), ["msg_0"]);
+}

@@ -1,0 +1,79 @@
+//! Records beyond a single one whose revision is known: lists, changes, and deletions of any revision.
+
+use dray_agent::failure::RequestFailure;
+use serde::de::DeserializeOwned;
+
+use super::{CallerRecords, RecordKind, bus_failure};
+
+/// A change of a record.
+#[derive(Clone, Debug)]
+pub(crate) struct RecordChange<T> {
+    pub(crate) id: String,
+    /// `None` when it was deleted, or this version cannot read it.
+    pub(crate) value: Option<T>,
+    pub(crate) revision: u64,
+}
+
+impl CallerRecords {
+    /// Deletes a record of any revision. A record that is not there is no error.
+    ///
+    /// # Errors
+    ///
+    /// 409 when it was changed meanwhile, 503 while the bus fails.
+    pub(crate) async fn delete_newest<T: DeserializeOwned>(
+        &self,
+        kind: RecordKind,
+        principal: &str,
+        id: &str,
+    ) -> Result<(), RequestFailure> {
+        let Some(found) = self.get::<T>(kind, principal, id).await? else {
+            return Ok(());
+        };
+        let deleted = self.delete(kind, principal, id, found.revision).await;
+        deleted.map_err(RequestFailure::from)
+    }
+
+    /// The first change of a record of this principal at revision `from` or later. One request to the bus.
+    ///
+    /// # Errors
+    ///
+    /// 503 while the bus fails.
+    pub(crate) async fn next_change<T: DeserializeOwned>(
+        &self,
+        kind: RecordKind,
+        principal: &str,
+        from: u64,
+    ) -> Result<Option<RecordChange<T>>, RequestFailure> {
+        let prefix = self.prefix(kind, principal);
+        let change = self.keys.next(&prefix, from).await;
+        let change = change.map_err(|error| bus_failure(&error))?;
+        Ok(change.map(|change| RecordChange {
+            id: change.key.rsplit('.').next().unwrap_or_default().to_owned(),
+            value: change
+                .value
+                .and_then(|value| serde_json::from_slice(&value).ok()),
+            revision: change.revision,
+        }))
+    }
+
+    /// Up to `limit` records of a principal with their ids, longest unchanged first.
+    ///
+    /// # Errors
+    ///
+    /// 503 while the bus fails.
+    pub(crate) async fn list<T: DeserializeOwned>(
+        &self,
+        kind: RecordKind,
+        principal: &str,
+        limit: usize,
+    ) -> Result<Vec<(String, T)>, RequestFailure> {
+        let prefix = self.prefix(kind, principal);
+        let listing = self.keys.list(&prefix, limit).await;
+        let listing = listing.map_err(|error| bus_failure(&error))?;
+        let records = listing.entries.into_iter().filter_map(|(key, entry)| {
+            let id = key.rsplit('.').next()?.to_owned();
+            Some((id, serde_json::from_slice(&entry.value).ok()?))
+        });
+        Ok(records.collect())
+    }
+}
