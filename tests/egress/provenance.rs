@@ -16,9 +16,6 @@ use super::target::EgressTarget;
 use crate::support;
 use crate::support::service_process::ServiceProcess;
 
-/// Chat of the operator's own people, and one of others.
-const STAFF_CHAT: i64 = 7;
-const OUTSIDE_CHAT: i64 = 8;
 /// Bytes of the file, more than what one message of the bus carries, so that it is stored.
 const FILE_BYTES: u64 = 3_000_000;
 /// Space for the streams.
@@ -29,6 +26,10 @@ struct ProvenanceFixture {
     bus: Bus,
     target: EgressTarget,
     telegram: FakeTelegram,
+    /// Chat of the operator's own people.
+    staff_chat: i64,
+    /// Chat of other people.
+    outside_chat: i64,
     _process: ServiceProcess,
     _home: tempfile::TempDir,
 }
@@ -42,6 +43,7 @@ impl ProvenanceFixture {
         let bus = test_bus::connect(&NatsOptions::at(nats.url())).await;
         test_bus::provision(&bus, &Topology::new(1, STORE_BYTES)).await;
         let telegram = FakeTelegram::start().await.unwrap();
+        let (staff_chat, outside_chat) = (telegram.chat(), telegram.chat());
         let configuration = format!(
             r#"
             [limits]
@@ -59,7 +61,7 @@ impl ProvenanceFixture {
             [[platform-delivery.web_files]]
             name = "staff"
             outcome = "allow"
-            targets = ["telegram:{STAFF_CHAT}"]
+            targets = ["telegram:{staff_chat}"]
             [[platform-delivery.web_files]]
             name = "outside"
             "#,
@@ -89,6 +91,8 @@ impl ProvenanceFixture {
             bus,
             target,
             telegram,
+            staff_chat,
+            outside_chat,
             _home: home,
         }
     }
@@ -152,16 +156,19 @@ async fn a_fetched_file_reaches_the_staff_and_no_outside_chat_when_one_process_f
     artifact.name = "holiday.jpg".to_owned();
     artifact.media_type = "image/jpeg".to_owned();
     for (id, claim) in [("as-fetched", claim.clone()), ("renamed", renamed)] {
-        let file = fixture.send(id, claim, OUTSIDE_CHAT).await;
+        let file = fixture.send(id, claim, fixture.outside_chat).await;
         assert_eq!(file.refused_by, "outside", "{file:?}");
         assert_eq!(file.web_hosts, [fixture.target.address.to_string()]);
     }
-    let file = fixture.send("to-staff", claim, STAFF_CHAT).await;
-    assert_eq!(file.refused_by, "", "{file:?}");
+    let file = fixture.send("to-staff", claim, fixture.staff_chat).await;
+    assert_eq!(file.state_code(), v1::FileState::Delivered, "{file:?}");
     let shown = |chat: i64| {
         let messages = fixture.telegram.visible_messages(chat).into_iter();
         let files = messages.filter_map(|message| message.file);
         files.filter(|file| file.sha256 == digest).count()
     };
-    assert_eq!((shown(STAFF_CHAT), shown(OUTSIDE_CHAT)), (1, 0));
+    assert_eq!(
+        (shown(fixture.staff_chat), shown(fixture.outside_chat)),
+        (1, 0)
+    );
 }
