@@ -36,7 +36,7 @@ async fn a_server_that_floods_a_call_with_requests_fails_the_call_and_the_next_o
     let (_server, tool) = flooding(FakeAction::Requests(5_000)).await;
     assert_eq!(
         failure_text(&tool).await,
-        "Error calling MCP tool 'echo0': the server does not answer as an MCP server: it sends too many requests at a \
+        "Error calling MCP tool 'echo0': the server does not respond as an MCP server: it sends too many requests at a \
          time"
     );
     assert_eq!(
@@ -59,7 +59,7 @@ async fn a_result_of_too_many_values_is_refused_before_it_is_parsed() {
     let (_server, tool) = flooding(FakeAction::Blocks(100_000)).await;
     assert_eq!(
         failure_text(&tool).await,
-        "Error calling MCP tool 'echo0': the server does not answer as an MCP server: a message has too many values"
+        "Error calling MCP tool 'echo0': the server does not respond as an MCP server: a message has too many values"
     );
 }
 
@@ -107,7 +107,7 @@ async fn a_program_that_floods_its_output_with_requests_is_ended() {
     assert_eq!(
         messages(&built),
         [
-            "MCP error for s: the server does not answer as an MCP server: it sends too many requests at a time"
+            "MCP error for s: the server does not respond as an MCP server: it sends too many requests at a time"
         ]
     );
 }
