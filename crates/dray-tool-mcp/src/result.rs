@@ -133,18 +133,23 @@ pub(crate) async fn result_output(
     }
     let content = texts.join("\n\n");
     if result.is_error == Some(true) {
-        let text = if content.is_empty() {
-            format!("Error calling MCP tool '{tool}': it failed without a message")
-        } else {
-            content
-        };
-        let shown = format!("> ##### Error:\n{text}\n");
-        return Err(HandledFailure::new(text).shown(shown).into());
+        return Err(failed_call(content, &tool));
     }
     Ok(ToolOutput {
         attachments: files.attachments,
         ..ToolOutput::text(content, kind)
     })
+}
+
+/// The failure that a tool reports with this text.
+fn failed_call(content: String, tool: &str) -> ToolFailure {
+    let text = if content.is_empty() {
+        format!("Error calling MCP tool '{tool}': it failed without a message")
+    } else {
+        content
+    };
+    let shown = format!("> ##### Error:\n{text}\n");
+    HandledFailure::new(text).shown(shown).into()
 }
 
 fn is_supported(rules: &AttachmentRules, media_type: &str) -> bool {

@@ -1,5 +1,6 @@
 //! Storage, DIAL and a server for the tests.
 
+use std::fmt::Write as _;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -323,10 +324,10 @@ fn requests_reply(id: &Value, count: usize) -> Reply {
         (0..count).map(|n| json!({"jsonrpc": "2.0", "id": format!("p{n}"), "method": "ping"}));
     let result = json!({"content": [{"type": "text", "text": "after the requests"}]});
     let response = json!({"jsonrpc": "2.0", "id": id, "result": result});
-    let events: String = pings
-        .chain([response])
-        .map(|message| format!("data: {message}\n\n"))
-        .collect();
+    let mut events = String::new();
+    for message in pings.chain([response]) {
+        let _ = write!(events, "data: {message}\n\n");
+    }
     fake_server::bytes_reply(200, "text/event-stream", events.into())
 }
 

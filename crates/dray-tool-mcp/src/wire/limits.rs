@@ -125,7 +125,7 @@ mod tests {
         for _ in 0..MAX_OPEN_REQUESTS {
             open.record_received(&ping).unwrap();
         }
-        assert!(open.clone().record_received(&ping).is_err());
+        assert!(open.record_received(&ping).is_err());
         open.record_sent(false);
         assert!(open.record_received(&ping).is_err());
         open.record_sent(true);

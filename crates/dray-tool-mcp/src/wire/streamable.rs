@@ -279,24 +279,21 @@ impl StreamableHttpClient for HttpBackend {
         custom_headers: HashMap<HeaderName, HeaderValue>,
     ) -> Result<StreamableHttpPostResponse, StreamableHttpError<WireError>> {
         let endpoint = self.endpoint(uri, session_id, custom_headers);
-        let outcome = match &message {
-            JsonRpcMessage::Request(request) => match request.request {
+        let outcome = if let JsonRpcMessage::Request(request) = &message {
+            match request.request {
                 ClientRequest::DiscoverRequest(_) => {
                     discover(endpoint, &message, &request.id).await
                 }
                 _ => endpoint.exchange(&message, &request.id).await,
-            },
+            }
+        } else {
             // Usually status 202 without a body.
-            _ => {
-                let posted = endpoint.post(&message).await;
-                self.open_requests.record_sent(is_response(&message));
-                match posted {
-                    Ok(response) if response.is_success() => {
-                        Ok(StreamableHttpPostResponse::Accepted)
-                    }
-                    Ok(response) => Err(refusal(&response)),
-                    Err(error) => Err(error),
-                }
+            let posted = endpoint.post(&message).await;
+            self.open_requests.record_sent(is_response(&message));
+            match posted {
+                Ok(response) if response.is_success() => Ok(StreamableHttpPostResponse::Accepted),
+                Ok(response) => Err(refusal(&response)),
+                Err(error) => Err(error),
             }
         };
         if let Ok(
