@@ -1,9 +1,10 @@
 //! Tests of conversations from which very many items are deleted.
 
+use dray_types::ByteSize;
 use serde_json::{Value, json};
 
-use super::responses::{RESPONSES_PATH, post, request, start};
-use super::scripted::text_step;
+use super::responses::{RESPONSES_PATH, post, request};
+use super::scripted::{TestSurface, keys, text_step};
 
 const OWNER: &str = "client:owner-of-one";
 
@@ -13,8 +14,12 @@ fn message(number: usize) -> Value {
 
 #[tokio::test]
 async fn more_than_a_thousand_items_are_deleted_also_from_what_continues_their_response() {
-    const COUNT: usize = 1_200;
-    let fixture = start(vec![text_step("Hello.")]).await;
+    const COUNT: usize = 1_002;
+    let fixture = TestSurface::with(vec![text_step("Hello.")], |options| {
+        options.clients = keys(&["one"]);
+        options.max_body = ByteSize::mib(1);
+    })
+    .await;
     let (_, conversation) = post(&fixture, "/v1/conversations", &json!({})).await;
     let id = conversation["id"].as_str().unwrap();
     let input: Vec<_> = (0..COUNT).map(message).collect();
