@@ -26,7 +26,9 @@ use crate::http::{body, credentials, models, plain_request, reply};
 use crate::permissions::CallerIdentity;
 use crate::progress::ResponseRun;
 use crate::records::random_id;
-use crate::responses::{BackgroundRun, History, NewResponse, ResponseDocument, StoredRequest};
+use crate::responses::{
+    BackgroundRun, History, NewResponse, ResponseDocument, RunningResponse, StoredRequest,
+};
 use crate::turn::checkpoint_messages;
 
 /// Number of writes that may wait for a slow client.
@@ -236,34 +238,15 @@ impl BeginningResponse {
             answer: None,
             request: self.stored.take(),
         };
-        let keep = async {
-            if !self.request.is_stored {
-                return Ok(None);
-            }
-            let new = NewResponse {
-                principal: &self.principal,
-                id: &self.id,
-                in_background: self.request.runs_in_background,
-                has_events: self.request.runs_in_background && self.request.streams,
-                conversation: self.request.conversation.clone(),
-                history: std::mem::take(&mut self.history),
-            };
-            let responses = &surface.state.responses;
-            let begun = responses.begin(new, &document).await?;
-            if let Some(run) = &self.background {
-                // After the response, because a run without one is forgotten.
-                responses.note_run(&self.id, run).await?;
-            }
-            Ok::<_, RequestFailure>(Some(begun))
-        };
-        let (head, running) = if self.request.runs_in_background {
+        let (streams, in_background) = (self.request.streams, self.request.runs_in_background);
+        let keep = self.keep(&surface, &document);
+        let (head, running) = if in_background {
             // Its client does not wait for the first event.
             (Ok(Vec::new()), keep.await)
         } else {
             // Storing the response must not delay the first token.
             tokio::join!(run.head(), keep)
         };
-        let (streams, in_background) = (self.request.streams, self.request.runs_in_background);
         let recorder = if streams && in_background && running.is_ok() {
             Some(self.begin_events(&surface).await?)
         } else {
@@ -289,6 +272,33 @@ impl BeginningResponse {
             }
         }
         spawn_driver(&surface, driver, streams, in_background).await
+    }
+
+    /// Keeps the response, unless its client does not want that.
+    async fn keep(
+        &mut self,
+        surface: &HttpSurface,
+        document: &ResponseDocument,
+    ) -> Result<Option<RunningResponse>, RequestFailure> {
+        let request = &self.request;
+        if !request.is_stored {
+            return Ok(None);
+        }
+        let new = NewResponse {
+            principal: &self.principal,
+            id: &self.id,
+            in_background: request.runs_in_background,
+            has_events: request.runs_in_background && request.streams,
+            conversation: request.conversation.clone(),
+            history: std::mem::take(&mut self.history),
+        };
+        let responses = &surface.state.responses;
+        let begun = responses.begin(new, document).await?;
+        if let Some(run) = &self.background {
+            // After the response, because a run without one is forgotten.
+            responses.note_run(&self.id, run).await?;
+        }
+        Ok(Some(begun))
     }
 
     /// Begins the log of its events, so that its stream can be resumed.

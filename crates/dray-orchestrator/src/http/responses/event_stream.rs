@@ -192,7 +192,7 @@ impl EventReader {
             }
             RunState::Ended { .. } => {
                 let (response, _) = responses.get(principal, &self.id).await?;
-                let last = last_event(response, log.next().saturating_add(TAKEOVER_GAP));
+                let last = last_event(&response, log.next().saturating_add(TAKEOVER_GAP));
                 Ok(Some(self.frame(&[last])))
             }
         }
@@ -226,7 +226,7 @@ fn is_last(event: &Value) -> bool {
 }
 
 /// The last event of a response whose process did not record it.
-fn last_event(response: Value, number: u64) -> Value {
+fn last_event(response: &Value, number: u64) -> Value {
     let kind = match response.get("status").and_then(Value::as_str) {
         Some("completed") => "response.completed",
         Some("incomplete") => "response.incomplete",

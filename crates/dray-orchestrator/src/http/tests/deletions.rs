@@ -14,7 +14,7 @@ fn message(number: usize) -> Value {
 
 #[tokio::test]
 async fn more_than_a_thousand_items_are_deleted_also_from_what_continues_their_response() {
-    const COUNT: usize = 1_200;
+    const COUNT: usize = 1_002;
     let fixture = TestSurface::with(vec![text_step("Hello.")], |options| {
         options.clients = keys(&["one"]);
         options.max_body = ByteSize::mib(1);

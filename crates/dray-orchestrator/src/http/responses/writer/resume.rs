@@ -59,18 +59,29 @@ impl RecordedItems {
 
 /// An item that its process did not end.
 fn incomplete(mut item: Value, text: &str) -> Value {
-    item["status"] = json!("incomplete");
-    let is_reasoning = item["type"] == "reasoning";
-    if !text.is_empty() {
-        if is_reasoning {
-            item["summary"] = json!([{"type": "summary_text", "text": text}]);
-        } else if item["type"] == "message" {
+    let kind = text_of(&item, "type").to_owned();
+    let Some(members) = item.as_object_mut() else {
+        return item;
+    };
+    members.insert("status".to_owned(), json!("incomplete"));
+    match kind.as_str() {
+        "reasoning" if !text.is_empty() => {
+            let summary = json!([{"type": "summary_text", "text": text}]);
+            members.insert("summary".to_owned(), summary);
+        }
+        "message" if !text.is_empty() => {
             let part =
                 json!({"type": "output_text", "text": text, "annotations": [], "logprobs": []});
-            item["content"] = json!([part]);
+            members.insert("content".to_owned(), json!([part]));
         }
+        _ => {}
     }
     item
+}
+
+/// A member of an event or an item; empty when it has none.
+fn text_of<'a>(holder: &'a Value, name: &str) -> &'a str {
+    holder.get(name).and_then(Value::as_str).unwrap_or_default()
 }
 
 impl ResponseWriter {
