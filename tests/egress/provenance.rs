@@ -1,6 +1,7 @@
 //! A file that `egress-fetcher` fetches and `platform-delivery` sends, both in one process: the record of the one decides
 //! for the other, whatever the file is called.
 
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -70,23 +71,9 @@ impl ProvenanceFixture {
             telegram.token().expose(),
             telegram.url(),
         );
-        let path = home.path().join("dray.toml");
-        std::fs::write(&path, configuration).unwrap();
-        let mut command = Command::new(support::dray());
-        command
-            .env_clear()
-            .env("HOME", home.path())
-            .args(["up", "--json", "--only", "egress-fetcher"])
-            .args(["--only", "platform-delivery"])
-            .args(["--http", "127.0.0.1:0", "--nats", &nats.url()])
-            .arg("--state")
-            .arg(home.path().join("state"))
-            .arg("--config")
-            .arg(path)
-            .stdin(Stdio::null())
-            .stderr(Stdio::null());
+        std::fs::write(home.path().join("dray.toml"), configuration).unwrap();
         Self {
-            _process: ServiceProcess::spawn(&mut command).await,
+            _process: start_services(home.path(), &nats.url()).await,
             _nats: nats,
             bus,
             target,
@@ -136,6 +123,24 @@ impl ProvenanceFixture {
         assert_eq!(report.files.len(), 1, "{report:?}");
         report.files.into_iter().next().unwrap()
     }
+}
+
+/// Starts both services in one process, with the configuration in `home`.
+async fn start_services(home: &Path, nats_url: &str) -> ServiceProcess {
+    let mut command = Command::new(support::dray());
+    command
+        .env_clear()
+        .env("HOME", home)
+        .args(["up", "--json", "--only", "egress-fetcher"])
+        .args(["--only", "platform-delivery"])
+        .args(["--http", "127.0.0.1:0", "--nats", nats_url])
+        .arg("--state")
+        .arg(home.join("state"))
+        .arg("--config")
+        .arg(home.join("dray.toml"))
+        .stdin(Stdio::null())
+        .stderr(Stdio::null());
+    ServiceProcess::spawn(&mut command).await
 }
 
 fn meta(operation: &str) -> Meta {
