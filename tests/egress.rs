@@ -14,7 +14,9 @@ use tempfile::TempDir;
 
 use crate::support;
 
+mod asked;
 mod kills;
+mod provenance;
 mod target;
 
 /// The internal network, and the interface of the engine's machine in it.
@@ -237,6 +239,11 @@ async fn no_tunnel_is_open_without_an_audit_line_while_the_proxy_is_killed() {
         seed: 1,
     }))
     .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_host_is_reached_or_asked_about_twice_while_the_proxy_is_killed() {
+    Box::pin(asked::kill_asked(5, 1)).await;
 }
 
 #[tokio::test]

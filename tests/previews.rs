@@ -1,16 +1,31 @@
 //! Tests of previews as people use them: links to real backends, and pages in Chromium.
 
+mod archives;
 mod browser;
 mod documents;
 mod escapes;
 mod interruptions;
 
 use std::io::{BufRead as _, BufReader};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
+use dray_testkit::sshd::Sshd;
 use serde_json::Value;
 
 use crate::support;
+
+/// Settings with which this host is reached: its key, and sockets in `control`.
+fn ssh_settings(server: &Sshd, control: &Path) -> Vec<String> {
+    let settings = [
+        ("control_directory", control.join("c").display().to_string()),
+        ("host_keys", "accept-new".to_owned()),
+        ("config_file", "none".to_owned()),
+        ("identity_file", server.key().display().to_string()),
+    ];
+    let settings = settings.map(|(name, value)| format!("sandbox-transfer.ssh.{name}={value}"));
+    settings.into()
+}
 
 /// `dray preview` until it is dropped.
 struct PreviewProcess {

@@ -110,6 +110,13 @@ fn a_document_on_standard_input_is_read_and_only_once() {
     assert_eq!(large.status.code(), Some(1), "{large:?}");
     assert!(String::from_utf8_lossy(&large.stderr).contains("too_large"));
     check_refused(&home, &["read", "-", "-"], &["only once"]);
+    let kind = read(&["classify", "-"], "%PDF-1.7\n");
+    let text = String::from_utf8_lossy(&kind.stdout);
+    assert!(
+        text.starts_with("-: document (application/pdf, 9 bytes)"),
+        "{kind:?}"
+    );
+    check_refused(&home, &["classify", "-", "-"], &["only once"]);
 }
 
 #[test]

@@ -1,17 +1,16 @@
 //! The forward proxy as a process that is killed at random moments, while programs open tunnels and fetches fill the
 //! cache.
 //!
-//! For every connection through which the target received a byte, the event `opened` must be in the file and in the
-//! stream, even if the process was killed right after that byte. No tunnel may survive the process, every line of the
-//! file must be complete, and the cache may contain only complete files. The suite has a short run; `cargo xtask soak
-//! -- proxy` kills the process 200 times.
+//! For every fetch with a response, its event must be in the file. For every connection through which the target received a
+//! byte, the event `opened` must be in the file and in the stream, even if the process was killed right after that byte. No
+//! tunnel may survive the process, every line of the file must be complete, and the cache may contain only complete files.
+//! The suite has a short run; `cargo xtask soak -- proxy` kills the process 200 times.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::net::{SocketAddr, TcpListener};
-use std::path::Path;
 use std::process::{Command, Stdio};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use dray_bus::{Bus, EventFilter, Meta, NatsOptions, Topology, test_bus};
@@ -32,7 +31,7 @@ use tokio::net::TcpStream;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::target::{EgressTarget, TARGET_NAME};
+use super::target::{EgressTarget, TARGET_NAME, create_proxy_authority};
 use crate::support;
 use crate::support::service_process::ServiceProcess;
 
@@ -66,6 +65,8 @@ struct KillFixture {
     target: EgressTarget,
     listen: SocketAddr,
     home: tempfile::TempDir,
+    /// The operations of the fetches that were answered.
+    answered: Mutex<HashSet<String>>,
     _s3: EmbeddedS3,
 }
 
@@ -93,6 +94,7 @@ impl KillFixture {
             target,
             listen: listen.local_addr().unwrap(),
             home,
+            answered: Mutex::default(),
             _s3: s3,
         };
         fixture.write_configuration();
@@ -196,7 +198,11 @@ impl KillFixture {
             size_limit_bytes: FILE_BYTES,
             ..v1::FetchRequest::default()
         };
-        self.bus.call(&meta(FETCH_TIMEOUT), &request).await.ok()
+        let meta = meta(FETCH_TIMEOUT);
+        let reply = self.bus.call(&meta, &request).await.ok()?;
+        let operation = meta.operation.to_string();
+        self.answered.lock().unwrap().insert(operation);
+        Some(reply)
     }
 
     /// The number of events `opened` in the file by the local port of the connection; each line must be complete.
@@ -212,6 +218,15 @@ impl KillFixture {
             }
         }
         ports
+    }
+
+    /// The operations of all events in the file.
+    fn operations_in_file(&self) -> HashSet<String> {
+        let text = std::fs::read_to_string(self.home.path().join("audit.jsonl")).unwrap();
+        let events = text.lines().map(|line| serde_json::from_str(line).unwrap());
+        events
+            .map(|event: Value| event["operation_id"].as_str().unwrap().to_owned())
+            .collect()
     }
 
     /// The number of events `opened` in the stream by the local port of the connection.
@@ -446,6 +461,13 @@ async fn check_audit(fixture: &KillFixture, run: ProxyKillRun) {
         *received.entry(port).or_default() += 1;
     }
     assert!(received.len() >= run.kills, "{run:?}: {received:?}");
+    let answered = fixture.answered.lock().unwrap().clone();
+    let in_file = fixture.operations_in_file();
+    let missing: Vec<_> = answered.difference(&in_file).collect();
+    assert!(
+        missing.is_empty(),
+        "{run:?}: answered, and not in the file: {missing:?}"
+    );
     let recorded = [
         ("file", fixture.opened_in_file()),
         ("stream", fixture.opened_in_stream().await),
@@ -464,19 +486,4 @@ async fn check_audit(fixture: &KillFixture, run: ProxyKillRun) {
 fn meta(timeout: Duration) -> Meta {
     let deadline = Deadline::after(Clock::system().now_ms(), timeout);
     Meta::new(TenantId::default(), deadline)
-}
-
-/// Creates the authority of the proxy as `docs/egress-proxy.md` says.
-fn create_proxy_authority(home: &Path) {
-    let mut openssl = Command::new("openssl");
-    openssl
-        .args(["req", "-x509", "-newkey", "ec", "-pkeyopt"])
-        .args(["ec_paramgen_curve:P-256", "-nodes", "-days", "2"])
-        .args(["-subj", "/CN=Egress proxy"])
-        .args(["-addext", "keyUsage=critical,keyCertSign,cRLSign"])
-        .arg("-keyout")
-        .arg(home.join("proxy-ca.key"))
-        .arg("-out")
-        .arg(home.join("proxy-ca.pem"));
-    support::stdout(&mut openssl);
 }

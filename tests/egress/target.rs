@@ -125,3 +125,18 @@ fn read_reports(lines: Lines<BufReader<ChildStdout>>, reports: &Reports) {
         reports.lock().unwrap().push((port, what));
     }
 }
+
+/// Creates the authority of the proxy as `docs/egress-proxy.md` says.
+pub(crate) fn create_proxy_authority(home: &Path) {
+    let mut openssl = Command::new("openssl");
+    openssl
+        .args(["req", "-x509", "-newkey", "ec", "-pkeyopt"])
+        .args(["ec_paramgen_curve:P-256", "-nodes", "-days", "2"])
+        .args(["-subj", "/CN=Egress proxy"])
+        .args(["-addext", "keyUsage=critical,keyCertSign,cRLSign"])
+        .arg("-keyout")
+        .arg(home.join("proxy-ca.key"))
+        .arg("-out")
+        .arg(home.join("proxy-ca.pem"));
+    support::stdout(&mut openssl);
+}

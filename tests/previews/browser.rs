@@ -4,8 +4,11 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use dray_testkit::docker::{Container, ContainerOptions, DockerEngine};
+use dray_testkit::sshd::{Sshd, SshdOptions};
 use serde_json::{Value, json};
 
+use super::ssh_settings;
 use crate::support::{self, node, up::UpServer};
 
 /// A page that loads all resources by relative addresses, and attempts actions that it may not perform.
@@ -25,6 +28,7 @@ await attempt("top", () => top.location.href);
 await attempt("console", async () => (await fetch(CONSOLE + "/deliveries", { credentials: "include" })).status);
 await attempt("outside", async () => (await fetch("http://127.0.0.1:9/", { mode: "no-cors" })).type);
 await attempt("window", () => { const opened = window.open("about:blank"); if (!opened) throw new Error(); return "opened"; });
+await attempt("worker", async () => { await navigator.serviceWorker.register("js/plain.js"); return "registered"; });
 const frame = document.createElement("iframe");
 frame.src = CONSOLE + "/deliveries";
 document.body.append(frame);
@@ -61,33 +65,59 @@ fn silent_wav() -> Vec<u8> {
     wav
 }
 
-fn create_site(root: &Path, console: &str) {
-    for directory in ["css", "js"] {
-        std::fs::create_dir_all(root.join(directory)).unwrap();
-    }
+/// The files of the site by name.
+fn site_files(console: &str) -> Vec<(&'static str, Vec<u8>)> {
     let module = format!("const CONSOLE = \"{console}\";\n{SITE_MODULE}");
-    for (name, content) in [
+    let picture = "<svg xmlns='http://www.w3.org/2000/svg' width='7' height='7'></svg>";
+    let texts = [
         ("index.html", SITE_PAGE),
         ("css/site.css", "h1 { color: rgb(1, 2, 3); }"),
         ("js/plain.js", "window.plain = true"),
         ("js/module.js", &module),
         ("data.json", "{\"value\": 42}"),
-        (
-            "pic.svg",
-            "<svg xmlns='http://www.w3.org/2000/svg' width='7' height='7'></svg>",
-        ),
+        ("pic.svg", picture),
         ("notes.txt", "plain words"),
         ("report.md", SITE_REPORT),
         ("table.csv", "name,amount\nada,0012\n"),
-    ] {
-        std::fs::write(root.join(name), content).unwrap();
-    }
-    std::fs::write(root.join("sound.wav"), silent_wav()).unwrap();
+    ];
+    let texts = texts.map(|(name, text)| (name, text.as_bytes().to_vec()));
+    let mut files = Vec::from(texts);
+    files.push(("sound.wav", silent_wav()));
+    files
 }
 
-/// Runs `walk.cjs`, which opens the preview in Chromium, and returns its report. Changes the site when the walk
-/// requests it.
-fn walk(directory: &Path, site: &Path, settings: &Value) -> Value {
+/// The page of the site after its change.
+fn changed_page() -> String {
+    SITE_PAGE.replace("first", "second")
+}
+
+fn write_site(root: &Path, files: &[(&str, Vec<u8>)]) {
+    for (name, content) in files {
+        let path = root.join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, content).unwrap();
+    }
+}
+
+/// Writes a file into the working directory of a container, whose only programs are those of `BusyBox`.
+fn write_in_container(container: &Container, name: &str, content: &[u8]) {
+    // A command takes a few thousand bytes; all others of a file are equal to its last one.
+    let last = content.last().copied().unwrap_or_default();
+    let end = content.iter().rposition(|byte| *byte != last);
+    let (head, rest) = content.split_at(end.map_or(0, |end| end + 1));
+    let escapes: Vec<String> = head.iter().map(|byte| format!("\\{byte:03o}")).collect();
+    let escapes = escapes.concat();
+    let directory = Path::new(name).parent().unwrap().display().to_string();
+    container.sh(&format!(
+        "cd /workspace; mkdir -p './{directory}'; printf '{escapes}' > {name}; \
+         head -c {} /dev/zero | tr '\\000' '\\{last:03o}' >> {name}",
+        rest.len()
+    ));
+}
+
+/// Runs `walk.cjs`, which opens the preview in Chromium, and returns its report. `change` changes the page of the site when
+/// the walk requests it.
+fn walk(directory: &Path, settings: &Value, mut change: impl FnMut()) -> Value {
     let file = directory.join("walk.json");
     std::fs::write(&file, settings.to_string()).unwrap();
     let mut walk = Command::new("node")
@@ -108,11 +138,7 @@ fn walk(directory: &Path, site: &Path, settings: &Value) -> Value {
     {
         match line.as_str() {
             "change" => {
-                std::fs::write(
-                    site.join("index.html"),
-                    SITE_PAGE.replace("first", "second"),
-                )
-                .unwrap();
+                change();
                 writeln!(stdin, "done").unwrap();
             }
             message => browser_messages = format!("{browser_messages}{message}\n"),
@@ -123,28 +149,15 @@ fn walk(directory: &Path, site: &Path, settings: &Value) -> Value {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-#[test]
-fn a_previewed_page_works_and_reaches_nothing_of_the_console() {
-    let directory = tempfile::tempdir().unwrap();
-    let site = directory.path().join("site");
-    std::fs::create_dir_all(&site).unwrap();
-    let roots = format!("sandbox-transfer.local.roots=[\"{}\"]", site.display());
-    let options = ["--console", "127.0.0.1:0", "--set", roots.as_str()];
-    let server = UpServer::start(directory.path(), &options, "console: ");
-    let console = server.url.split("/login").next().unwrap();
-    create_site(&site, console);
-    let settings = json!({
-        "login": server.url,
-        "sandbox": format!("local:{}", site.display()),
-    });
-    let browser_report = walk(directory.path(), &site, &settings);
-    for list in ["findings", "failures"] {
+/// Checks what the walk saw: the page works, and reaches nothing of the console.
+fn check_report(browser_report: &Value) {
+    for list in ["findings", "failures", "problems"] {
         assert_eq!(browser_report[list], json!([]), "{list}: {browser_report}");
     }
     assert_eq!(browser_report["color"], "rgb(1, 2, 3)");
     assert_eq!(browser_report["tried"]["data"], "42", "{browser_report}");
     for refused in [
-        "storage", "cookie", "parent", "top", "console", "outside", "window",
+        "storage", "cookie", "parent", "top", "console", "outside", "window", "worker",
     ] {
         assert_eq!(
             browser_report["tried"][refused], "refused",
@@ -171,4 +184,72 @@ fn a_previewed_page_works_and_reaches_nothing_of_the_console() {
         "the link is in a referrer: {browser_report}"
     );
     assert_eq!(secret.len(), 64, "{browser_report}");
+}
+
+/// Starts `dray up` with a console and these settings.
+fn start_console(home: &Path, settings: &[String]) -> (UpServer, String) {
+    let mut options = vec!["--console", "127.0.0.1:0"];
+    options.extend(settings.iter().flat_map(|setting| ["--set", setting]));
+    let server = UpServer::start(home, &options, "console: ");
+    let origin = server.url.split("/login").next().unwrap().to_owned();
+    (server, origin)
+}
+
+#[test]
+fn a_previewed_page_works_and_reaches_nothing_of_the_console() {
+    let directory = tempfile::tempdir().unwrap();
+    let site = directory.path().join("site");
+    let roots = format!("sandbox-transfer.local.roots=[\"{}\"]", site.display());
+    std::fs::create_dir_all(&site).unwrap();
+    let (server, origin) = start_console(directory.path(), &[roots]);
+    write_site(&site, &site_files(&origin));
+    let settings = json!({
+        "login": server.url,
+        "sandbox": format!("local:{}", site.display()),
+    });
+    check_report(&walk(directory.path(), &settings, || {
+        std::fs::write(site.join("index.html"), changed_page()).unwrap();
+    }));
+}
+
+#[test]
+fn a_page_of_a_container_works_and_reaches_nothing_of_the_console() {
+    let engine = DockerEngine::shared();
+    let container = engine.container(ContainerOptions::default());
+    let directory = tempfile::tempdir().unwrap();
+    let endpoint = format!(
+        "sandbox-transfer.docker.endpoint=unix://{}",
+        engine.socket().display()
+    );
+    let (server, origin) = start_console(directory.path(), &[endpoint]);
+    for (name, content) in site_files(&origin) {
+        write_in_container(&container, name, &content);
+    }
+    let settings = json!({
+        "login": server.url,
+        "sandbox": format!("docker:{}", container.name()),
+        "path": "/workspace",
+    });
+    check_report(&walk(directory.path(), &settings, || {
+        write_in_container(&container, "index.html", changed_page().as_bytes());
+    }));
+}
+
+#[test]
+fn a_page_over_ssh_works_and_reaches_nothing_of_the_console() {
+    let host = Sshd::start(&SshdOptions::default());
+    let directory = tempfile::tempdir().unwrap();
+    // Paths of control sockets are limited to about 100 bytes.
+    let control = tempfile::tempdir_in("/tmp").unwrap();
+    let site = directory.path().canonicalize().unwrap().join("site");
+    std::fs::create_dir_all(&site).unwrap();
+    let (server, origin) = start_console(directory.path(), &ssh_settings(&host, control.path()));
+    write_site(&site, &site_files(&origin));
+    let settings = json!({
+        "login": server.url,
+        "sandbox": format!("ssh:{}@127.0.0.1:{}{}", host.user(), host.port(), site.display()),
+    });
+    check_report(&walk(directory.path(), &settings, || {
+        std::fs::write(site.join("index.html"), changed_page()).unwrap();
+    }));
 }

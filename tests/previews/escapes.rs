@@ -3,7 +3,7 @@
 use dray_testkit::docker::{ContainerOptions, DockerEngine};
 use dray_testkit::sshd::{Sshd, SshdOptions};
 
-use super::PreviewProcess;
+use super::{PreviewProcess, ssh_settings};
 
 /// Creates the files and links in an empty working directory, with programs of `BusyBox`.
 const TRAP_SCRIPT: &str = "\
@@ -117,18 +117,7 @@ fn files_outside_the_directory_are_not_shown_over_ssh() {
         assert!(status.unwrap().success(), "{script}");
     };
     run(TRAP_SCRIPT);
-    let settings = [
-        format!(
-            "sandbox-transfer.ssh.control_directory={}",
-            control.path().join("c").display()
-        ),
-        "sandbox-transfer.ssh.host_keys=accept-new".to_owned(),
-        "sandbox-transfer.ssh.config_file=none".to_owned(),
-        format!(
-            "sandbox-transfer.ssh.identity_file={}",
-            server.key().display()
-        ),
-    ];
+    let settings = ssh_settings(&server, control.path());
     let settings: Vec<&str> = settings.iter().map(String::as_str).collect();
     let directory = format!(
         "ssh:{}@127.0.0.1:{}{}:./www",

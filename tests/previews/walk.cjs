@@ -17,11 +17,16 @@ const axeSource = fs.readFileSync(load.resolve("axe-core/axe.min.js"), "utf8");
 const settings = JSON.parse(fs.readFileSync(process.argv[2], "utf8"));
 const lines = readline.createInterface({ input: process.stdin })[Symbol.asyncIterator]();
 const WAIT_MS = 30_000;
-const report = { findings: [], failures: [], referrers: [] };
+const report = { findings: [], failures: [], problems: [], referrers: [] };
 
 async function ask(what) {
   process.stderr.write(`${what}\n`);
   await lines.next();
+}
+
+/// Whether the browser only says that it kept a page of the test from what it may not do.
+function isExpected(text) {
+  return /Content Security Policy|sandboxed|Blocked/.test(text);
 }
 
 function check(condition, what) {
@@ -40,7 +45,8 @@ async function checkAccessibility(page, name) {
 
 /// Presses the button of the directory and returns the link that the console shows.
 async function createPreview(page, base) {
-  const place = `${base}/sandboxes?sandbox=${encodeURIComponent(settings.sandbox)}`;
+  const directory = settings.path ? `&path=${encodeURIComponent(settings.path)}` : "";
+  const place = `${base}/sandboxes?sandbox=${encodeURIComponent(settings.sandbox)}${directory}`;
   await page.goto(place);
   await checkAccessibility(page, "directory in the console");
   await page.getByRole("button", { name: "Preview this directory" }).click();
@@ -145,6 +151,15 @@ async function main() {
     const viewer = await context.newPage();
     viewer.setDefaultTimeout(WAIT_MS);
     await viewer.addInitScript(axeSource);
+    // Errors of our pages themselves, such as a header that browsers do not know, or a file that is missing.
+    viewer.on("console", (message) => {
+      const isOfPage = message.location().url.includes("/p/");
+      // The end of the walk opens a link that has ended.
+      const isEnded = message.text().includes("404") && message.location().url.includes(report.token);
+      if (["error", "warning"].includes(message.type()) && !isOfPage && !isEnded && !isExpected(message.text())) {
+        report.problems.push(`${message.location().url.replace(report.token, "LINK")}: ${message.text()}`);
+      }
+    });
     await watchPage(context, link, viewer);
     await seekSound(viewer, link);
     await readDocument(viewer, link);

@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 import http.server
+import inspect
 import io
 import socket
 import sys
@@ -35,7 +36,7 @@ from drayage import (
 from drayage._effects import DownloadEffect, UploadEffect
 from drayage import _http
 from drayage._http import Transfers, spool_source
-from drayage._transfer import Transfer
+from drayage._transfer import AsyncTransfer, Transfer
 from drayage.bus import AsyncPublishedWork, EndingEvents
 from drayage.models import ToolCallOutcome
 
@@ -197,7 +198,7 @@ class Calls(unittest.TestCase):
         self.assertIn("plaintext=True", fault.advice)
 
     def test_an_address_of_the_web_or_none_is_refused_and_an_address_of_grpc_is_not(self):
-        for target in ("", "http://127.0.0.1:50051", "HTTPS://a", "grpc://a:1", None, 5):
+        for target in ("", "http://127.0.0.1:50051", "HTTPS://a", "grpc://a:1"):
             with self.assertRaisesRegex(ValueError, "is not an address"):
                 Dray(target, tenant="a", plaintext=True)
             with self.assertRaisesRegex(ValueError, "is not an address"):
@@ -287,6 +288,38 @@ class Options(unittest.TestCase):
                 for seconds in [1e12, float("inf")]:
                     self.assertEqual(dray.with_options(timeout=seconds).fetch("http://a/").name, "found")
 
+    def test_a_wrong_argument_of_every_public_method_is_named(self):
+        with Dray("127.0.0.1:1", tenant="a", plaintext=True) as dray:
+            box = dray.sandbox("docker:web")
+            delivery = dray.delivery("d")
+            for owner in [dray, box]:
+                for name, method in inspect.getmembers(owner, inspect.ismethod):
+                    parameters = inspect.signature(method).parameters.values()
+                    required = [item.name for item in parameters if item.default is item.empty and item.kind <= 1]
+                    if name.startswith("_") or not required:
+                        continue
+                    with self.assertRaisesRegex(TypeError, f"^`{required[0]}` of `.*[.]{name}` must be .*, not complex"):
+                        result = method(*[1j for _ in required])
+                        # A generator checks its arguments at its call, so this is not reached.
+                        list(result)
+            for call, message in [
+                (lambda: dray.sandbox(5), "`address` of `Dray.sandbox` must be str, not int"),
+                (lambda: box.get(None), "`path` of `Sandbox.get` must be str or bytes, not None"),
+                (lambda: dray.send("s", paths="a"), "`paths` of `Dray.send` must be a list of str or bytes, not str"),
+                (
+                    lambda: dray.send("s", paths=["a", 1]),
+                    "`paths` of `Dray.send` must be a list of str or bytes, not a list that contains int",
+                ),
+                (lambda: dray.receipts(limit="5"), "`limit` of `Dray.receipts` must be int, not str"),
+                (lambda: delivery.outcome(timeout="5"), "`timeout` of `Delivery.outcome` must be float or None, not str"),
+                (lambda: dray.with_options(timeout="5"), "`timeout` must be a number of seconds, not str"),
+                (lambda: dray.with_options(session=5), "`session` must be str, not int"),
+                (lambda: Dray(5), "`target` of `Dray` must be str, not int"),
+            ]:
+                with self.assertRaises(TypeError) as raised:
+                    call()
+                self.assertEqual(str(raised.exception), message)
+
     def test_a_closed_client_refuses_requests(self):
         with FakeEndpoint(lambda *_: v1.FetchReply()) as fake:
             dray = Dray(fake.target, tenant="a", plaintext=True)
@@ -303,13 +336,13 @@ class Options(unittest.TestCase):
             for chat in ["telegram", "telegram:", ":42"]:
                 with self.assertRaisesRegex(ValueError, "telegram:42"):
                     dray.bind_session("s", chat=chat)
-            for source in [None, 3, object()]:
-                with self.assertRaisesRegex(TypeError, type(source).__name__):
+            for source, kind in [(None, "None"), (3, "int"), (object(), "object")]:
+                with self.assertRaisesRegex(TypeError, f"`source` of `Dray.store` must be bytes, .*, not {kind}$"):
                     dray.store(source)
-                with self.assertRaisesRegex(TypeError, type(source).__name__):
+                with self.assertRaisesRegex(TypeError, f"`source` of `Dray.read` must be str, .*, not {kind}$"):
                     dray.read(source)
             box = dray.sandbox("docker:web")
-            with self.assertRaisesRegex(TypeError, "`stdin` is text"):
+            with self.assertRaisesRegex(TypeError, "`stdin` of `Sandbox.exec` must be .* not str; give the bytes of a text"):
                 box.exec(["cat"], stdin="text")
             for seconds in [float("inf"), float("nan"), 1e300, -1]:
                 with self.assertRaisesRegex(ValueError, "`timeout`"):
@@ -446,6 +479,49 @@ class Bodies(unittest.TestCase):
                 spool_source(self.transfer(), broken())
             with self.assertRaisesRegex(TypeError, "str"):
                 spool_source(self.transfer(), io.StringIO("text"))
+        self.assertEqual(list(self.folder.iterdir()), [])
+
+    def test_an_asynchronous_iterable_is_spooled_in_its_event_loop(self):
+        async def chunks(end):
+            yield CONTENT[:9]
+            await asyncio.sleep(0)
+            yield CONTENT[9:]
+            await end()
+
+        async def done():
+            pass
+
+        async def fail():
+            raise OSError("the sender left")
+
+        async def spool(end, seconds=30):
+            transfer = AsyncTransfer(time.monotonic() + seconds)
+            return await transfer.run(spool_source, transfer.chunks_of(chunks(end)))
+
+        async def spool_and_cancel():
+            begun = asyncio.Event()
+
+            async def hang():
+                begun.set()
+                await asyncio.Event().wait()
+
+            task = asyncio.create_task(spool(hang))
+            await begun.wait()
+            task.cancel()
+            with self.assertRaises(asyncio.CancelledError):
+                await task
+
+        with unittest.mock.patch.object(tempfile, "tempdir", str(self.folder)):
+            path = asyncio.run(spool(done))
+            self.assertEqual(path.read_bytes(), CONTENT)
+            path.unlink()
+            with self.assertRaisesRegex(OSError, "the sender left"):
+                asyncio.run(spool(fail))
+            with self.assertRaises(DeadlineError):
+                asyncio.run(spool(asyncio.Event().wait, seconds=0.2))
+            asyncio.run(spool_and_cancel())
+            with self.assertRaisesRegex(TypeError, "AsyncDray"):
+                self.transfer().chunks_of(chunks(done))
         self.assertEqual(list(self.folder.iterdir()), [])
 
 

@@ -6,6 +6,7 @@ import { randomUUID } from "node:crypto";
 import type { DescMessage, DescMethodUnary, MessageInitShape, MessageShape } from "@bufbuild/protobuf";
 
 import { InvalidParameterError } from "./faults.js";
+import { wrongType } from "./fields.js";
 import { Delivery, PublishedToolCall } from "./handles.js";
 import { DeliveryReport, type Document, FetchedFile, IssuedTicket, ResolvedArguments, Ticket } from "./models.js";
 import {
@@ -265,6 +266,8 @@ export class Dray {
   send(session: string, settings: SendSettings): Promise<Delivery> {
     return this.#run(async (operation) => {
       const { paths = [], files = [], message = "", turn = "" } = settings;
+      if (!Array.isArray(paths)) throw wrongType("paths", "a list", paths);
+      if (!Array.isArray(files)) throw wrongType("files", "a list", files);
       const claims: Claim[] = [];
       for (const file of files) claims.push(await operation.claimFor(file));
       const { asVoice = false, asDocument = false, spoiler = false } = settings;
@@ -381,6 +384,9 @@ function destinationOf(to: NonNullable<UploadTicketSettings["to"]>) {
 
 /** Arguments as JSON text. A string is used without changes. */
 export function argumentsText(toolArguments: Record<string, unknown> | string): Uint8Array {
+  if (typeof toolArguments !== "string" && (typeof toolArguments !== "object" || toolArguments === null || Array.isArray(toolArguments))) {
+    throw wrongType("toolArguments", "an object or JSON text", toolArguments);
+  }
   return Buffer.from(typeof toolArguments === "string" ? toolArguments : JSON.stringify(toolArguments), "utf8");
 }
 

@@ -11,6 +11,7 @@ import {
 } from "@bufbuild/protobuf";
 
 import { Deadline } from "./deadline.js";
+import { checkFields } from "./fields.js";
 import { FetchedFile, ResolvedArguments, SandboxFile } from "./models.js";
 import { type CallOptions, operationIdOf, timeoutOf } from "./options.js";
 import { isLocalSource, type LocalSource, prepareSource } from "./sources.js";
@@ -99,6 +100,7 @@ export class Operation {
     method: DescMethodServerStreaming<Request, Reply>,
     request: MessageInitShape<Request>,
   ): AsyncGenerator<MessageShape<Reply>, void, undefined> {
+    checkFields(method.input, request);
     this.outlivesCall = true;
     const { connection } = this.#context;
     return connection.stream(method, request, this.#operationId, this.#options, this.deadline);
@@ -200,6 +202,7 @@ export class Operation {
     request: MessageInitShape<Request>,
     operationId: string,
   ): Promise<MessageShape<Reply>> {
+    checkFields(method.input, request);
     return this.#context.connection.call(method, request, operationId, this.#options, this.deadline);
   }
 }

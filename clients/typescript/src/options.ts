@@ -3,6 +3,8 @@
 import { randomUUID } from "node:crypto";
 import { readFileSync } from "node:fs";
 
+import { wrongType } from "./fields.js";
+
 /** A PEM text as bytes, or the path of a PEM file. */
 export type PemSource = string | URL | Uint8Array;
 
@@ -65,6 +67,7 @@ const DEFAULT_RETRY = { maxAttempts: 10, firstDelayMs: 100, maxDelayMs: 5_000 };
 /** Milliseconds for a whole operation. */
 export function timeoutOf(options: CallOptions): number {
   const { timeoutMs = DEFAULT_TIMEOUT_MS } = options;
+  if (typeof timeoutMs !== "number") throw wrongType("timeoutMs", "a number", timeoutMs);
   if (Number.isNaN(timeoutMs)) throw new TypeError("`timeoutMs` is not a number");
   return timeoutMs;
 }
@@ -97,6 +100,7 @@ export function operationIdOf(options: CallOptions): string {
  * secret. */
 export function checkMetadata(values: Readonly<Record<string, string | undefined>>): void {
   for (const [name, value] of Object.entries(values)) {
+    if (value !== undefined && typeof value !== "string") throw wrongType(name, "text", value);
     if (value !== undefined && !METADATA_VALUE.test(value)) {
       throw new TypeError(`\`${name}\` must be printable ASCII, not empty, and without blanks or line breaks at its ends`);
     }
@@ -108,6 +112,7 @@ const MAX_MESSAGE_SECONDS = 365 * 86_400;
 
 /** A time that a message can name, in seconds or in milliseconds as the end of its name says. */
 export function messageTime(name: `${string}Ms` | `${string}Seconds`, value: number): number {
+  if (typeof value !== "number") throw wrongType(name, "a number", value);
   const maximum = name.endsWith("Ms") ? MAX_MESSAGE_SECONDS * 1000 : MAX_MESSAGE_SECONDS;
   if (!(value >= 0 && value <= maximum)) throw new TypeError(`\`${name}\` is ${value}, which is not between 0 and ${maximum}`);
   return Math.round(value);

@@ -4,6 +4,7 @@ import type { MessageInitShape } from "@bufbuild/protobuf";
 
 import type { ReadSettings } from "./client.js";
 import { CommandChunk, CommandEnd, CommandResult, Document, PlacedFile, SandboxEntry, SandboxFile, type SandboxListing } from "./models.js";
+import { wrongType } from "./fields.js";
 import { INLINE_LIMIT_BYTES, type Operation, type Stored } from "./operation.js";
 import { byteCount, messageTime } from "./options.js";
 import { isLocalSource, type LocalSource } from "./sources.js";
@@ -208,5 +209,7 @@ function argumentList(argv: readonly SandboxPath[]): readonly SandboxPath[] {
 
 /** A path as bytes for a request. */
 export function pathBytes(path: SandboxPath): Uint8Array {
-  return typeof path === "string" ? Buffer.from(path, "utf8") : path;
+  if (typeof path === "string") return Buffer.from(path, "utf8");
+  if (!(path instanceof Uint8Array)) throw wrongType("path", "text or bytes", path);
+  return path;
 }

@@ -13,6 +13,7 @@ import { createGrpcTransport, Http2SessionManager } from "@connectrpc/connect-no
 
 import type { Deadline } from "./deadline.js";
 import { deadlineError, type DrayageError, errorFor, type FaultCode, faultOf, makeFault, UnauthenticatedError } from "./faults.js";
+import { wrongType } from "./fields.js";
 import { type CallOptions, checkMetadata, maxAttemptsOf, type PemSource, readPem, retryDelayMs, type Tls } from "./options.js";
 import { traceContext } from "./trace.js";
 import { FaultSchema } from "./v1/index.js";
@@ -59,6 +60,7 @@ export class Connection {
   #isClosed = false;
 
   constructor(target: string, options: ConnectionOptions) {
+    if (typeof target !== "string") throw wrongType("target", "an address such as `127.0.0.1:50051`", target);
     if (options.plaintext && options.tls !== undefined) throw new TypeError("`tls` and `plaintext` exclude each other");
     if ((options.tls?.certificate === undefined) !== (options.tls?.privateKey === undefined)) {
       throw new TypeError("`certificate` and `privateKey` must be set together");

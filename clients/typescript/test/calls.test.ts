@@ -170,6 +170,33 @@ test("requests go to the endpoint of their service", async (t) => {
   assert.deepEqual([first.seen.length, second.seen.length], [1, 1]);
 });
 
+test("a wrong argument is named, also for callers without a compiler", async (t) => {
+  const { dray: typed } = await connected(t, () => ({}));
+  // As plain JavaScript calls it.
+  const dray = typed as any;
+  const box = dray.sandbox("docker:web");
+  for (const [call, message] of [
+    [() => dray.sandbox(5).ls("a"), "`address` must be text, not number"],
+    [() => box.get(null), "`path` must be text or bytes, not null"],
+    [() => box.ls({}), "`path` must be text or bytes, not Object"],
+    [() => box.exec(["cat", 1]), "`path` must be text or bytes, not number"],
+    [() => dray.send(5, {}), "`session` must be text, not number"],
+    [() => dray.send("s", { paths: "a" }), "`paths` must be a list, not string"],
+    [() => dray.fetch(["http://a/"]), "`url` must be text, not a list"],
+    [() => dray.resolve(5), "`toolArguments` must be an object or JSON text, not number"],
+    [() => dray.publishToolCall(5, {}), "`tool` must be text, not number"],
+    [() => dray.receipts({ limit: "5" }), "`limit` must be a number, not string"],
+    [() => dray.receipts({ openOnly: 1 }), "`openOnly` must be true or false, not number"],
+    [() => dray.uploadTicket("s", { lifetimeSeconds: "5" }), "`lifetimeSeconds` must be a number, not string"],
+    [() => dray.ticket(5), "`ticketId` must be text, not number"],
+    [() => dray.delivery(5).outcome(), "`deliveryId` must be text, not number"],
+    [() => dray.withOptions({ timeoutMs: "5" }).fetch("http://a/"), "`timeoutMs` must be a number, not string"],
+  ] as const) {
+    await assert.rejects(async () => call(), { name: "TypeError", message });
+  }
+  assert.throws(() => new Dray(5 as any), { name: "TypeError", message: /^`target` must be an address/ });
+});
+
 test("a token does not travel to other machines without TLS", () => {
   const connect = (target: string, more = {}) => () => new Dray(target, { token: "secret", plaintext: true, ...more });
   assert.throws(connect("files.example.org:50051"), TypeError);

@@ -106,7 +106,8 @@ impl From<StoredMessage> for ObservedEvent {
     }
 }
 
-/// Messages in order, each once. After an outage, reading continues after the last returned message.
+/// Messages in order, each once. After an outage, reading continues after the last returned message. A stream that was
+/// created again meanwhile, because the server lost it, is read from its first message.
 #[derive(Debug)]
 pub struct EventStream {
     backend: Backend,
@@ -116,6 +117,10 @@ pub struct EventStream {
     /// The sequence after the last returned message. Earlier messages are never returned again, and after an outage
     /// reading continues here.
     next: u64,
+    /// When the stream stored the last returned message, in Unix milliseconds.
+    last_time_ms: u64,
+    /// Messages before this sequence may have been returned before the stream lost its newest ones.
+    replayed_before: u64,
 }
 
 impl EventStream {
@@ -133,6 +138,8 @@ impl EventStream {
             filter: filter.subject,
             next: cursor.begins_at(),
             cursor,
+            last_time_ms: 0,
+            replayed_before: 0,
         })
     }
 
@@ -151,6 +158,12 @@ impl EventStream {
                 Ok(stored) if stored.sequence < self.next => continue,
                 Ok(stored) => {
                     self.next = stored.sequence + 1;
+                    let is_replayed = stored.sequence < self.replayed_before
+                        && stored.time_ms <= self.last_time_ms;
+                    if is_replayed {
+                        continue;
+                    }
+                    self.last_time_ms = stored.time_ms;
                     return Ok(stored.into());
                 }
                 Err(error) => error,
@@ -164,14 +177,27 @@ impl EventStream {
             );
             tokio::time::sleep(backoff.next_delay()).await;
             // If this fails, the next read of the old cursor returns the error.
-            if let Ok(cursor) = self
-                .backend
-                .cursor(self.stream, &self.filter, CursorStart::Sequence(self.next))
-                .await
-            {
+            if let Ok(cursor) = self.open_again().await {
                 self.cursor = cursor;
             }
         }
+    }
+
+    /// A cursor after the last returned message; at the first message of a stream whose sequences do not reach it.
+    async fn open_again(&mut self) -> Result<Cursor, TransportError> {
+        let open = |start| self.backend.cursor(self.stream, &self.filter, start);
+        let end = open(CursorStart::New).await?.begins_at();
+        let start = if end < self.next { 1 } else { self.next };
+        let cursor = open(CursorStart::Sequence(start)).await?;
+        if start < self.next {
+            tracing::warn!(
+                stream = self.stream,
+                "the stream has lost messages or was created again, and is read from its begin"
+            );
+            self.replayed_before = self.next;
+            self.next = start;
+        }
+        Ok(cursor)
     }
 }
 

@@ -38,8 +38,24 @@ impl ConsoleState {
     }
 }
 
-/// The fault of a call. A refusal of the bus itself names the subject, because the operator reads this page.
+/// The fault of a call. A service that does not respond is named, and a refusal of the bus itself names the subject, because
+/// the operator reads this page.
 fn call_fault(error: CallError) -> Fault {
+    let silent_service = match &error {
+        CallError::NoResponder(subject) | CallError::Timeout(subject) => service_of(subject),
+        _ => None,
+    };
+    if let Some(service) = silent_service {
+        let fault = Fault::from(error);
+        let message = match fault.code {
+            FaultCode::Timeout => format!("The service {service} did not respond in time."),
+            _ => format!("The service {service} does not respond: no process of it is on the bus."),
+        };
+        let named = Fault::new(fault.code, message).detail(fault.detail);
+        return named.advice(
+            "Check that it runs and reaches the bus. The set-up page shows which services respond.",
+        );
+    }
     match error {
         CallError::Transport(TransportError::Denied(subject)) => Fault::new(
             FaultCode::Denied,
@@ -48,6 +64,17 @@ fn call_fault(error: CallError) -> Fault {
         .detail("bus_permission")
         .advice("Run the console with the identity that deploy/nats/accounts.conf has for it."),
         other => other.into(),
+    }
+}
+
+/// The service of a subject, `dray.AREA.v1.VERB`; `None` for an area that no page calls.
+fn service_of(subject: &str) -> Option<&'static str> {
+    match subject.split('.').nth(1)? {
+        "artifact" | "file" => Some("file-resolver"),
+        "delivery" => Some("platform-delivery"),
+        "egress" | "question" => Some("egress-fetcher"),
+        "preview" | "sandbox" | "session" => Some("sandbox-transfer"),
+        _ => None,
     }
 }
 
@@ -93,5 +120,34 @@ pub(crate) fn fault_notice(what: &str, fault: &Fault) -> Markup {
                 @if !fault.trace_id.is_empty() { ", trace " code { (fault.trace_id) } }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_service_that_does_not_respond_is_named() {
+        for (error, message, detail) in [
+            (
+                CallError::NoResponder("dray.delivery.v1.receipts".to_owned()),
+                "The service platform-delivery does not respond: no process of it is on the bus.",
+                "no_responder",
+            ),
+            (
+                CallError::Timeout("dray.question.v1.list".to_owned()),
+                "The service egress-fetcher did not respond in time.",
+                "no_answer",
+            ),
+        ] {
+            let fault = call_fault(error);
+            assert_eq!(
+                (fault.message.as_str(), fault.detail.as_str()),
+                (message, detail)
+            );
+        }
+        let other = call_fault(CallError::Timeout("dray.unknown.v1.list".to_owned()));
+        assert_eq!(other.detail, "no_answer");
     }
 }

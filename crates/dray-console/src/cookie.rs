@@ -27,7 +27,7 @@ impl ConsoleCookie {
         Self::named("dray-console", port, is_secure, SiteRule::Strict)
     }
 
-    /// The cookie with the secret of a login attempt. With `Strict`, browsers would not send it when the provider
+    /// The cookie with a login attempt. With `Strict`, browsers would not send it when the provider
     /// redirects back.
     pub(crate) fn for_attempt(port: u16, is_secure: bool) -> Self {
         Self::named("dray-console-login", port, is_secure, SiteRule::Lax)

@@ -23,7 +23,8 @@ use crate::deliveries::{file_summary, target_text};
 use crate::form::{ActionForm, FormFields};
 use crate::index::IndexSlice;
 use crate::live::event_table;
-use crate::page::{PageFrame, list_links, token_field};
+use crate::page::{PageFrame, token_field};
+use crate::pager::{EVENT_PAGES, Pager, RECORD_PAGES};
 use crate::respond::see_other;
 use crate::sandbox_files::download;
 use crate::session::ConsoleSession;
@@ -78,7 +79,7 @@ pub(crate) async fn list_page(
             Err(fault) => (fault_notice("Stored files cannot be listed.", fault)),
             Ok(reply) => {
                 (file_table(&state, reply, &labels(receipts.as_ref().ok())))
-                (list_links("/files", "", after_text, &next_position(reply)))
+                (Pager::of_query(RECORD_PAGES, &query).links("/files", "", &next_position(reply)))
             },
         }
         @if let Err(fault) = &receipts { (fault_notice("Names and media types are not known.", fault)) }
@@ -223,8 +224,8 @@ pub(crate) async fn file_page(
         p { code { "sha256:" (digest.to_hex()) } }
         (stored_state(&state, &session, digest, &stored))
         @if let Some(origins) = &origins { (fetch_list(origins)) }
-        (delivery_holders(digest, &receipts, &deliveries.after))
-        (event_holders(&state, digest, &events))
+        (delivery_holders(digest, &receipts, &Pager::of_query(RECORD_PAGES, &query)))
+        (event_holders(&state, digest, &events, &Pager::of_query(EVENT_PAGES, &query)))
         p { a href="/files" { "Back to the files" } }
     };
     frame(&state, &session, "File").render_as(status, &content)
@@ -317,7 +318,7 @@ fn fetch_list(origins: &Result<ContentOrigins, Fault>) -> Markup {
 fn delivery_holders(
     digest: Sha256Digest,
     receipts: &Result<v1::ListReceiptsReply, Fault>,
-    after: &str,
+    pager: &Pager,
 ) -> Markup {
     html! {
         h2 { "Deliveries" }
@@ -325,7 +326,7 @@ fn delivery_holders(
             Err(fault) => (fault_notice("Deliveries cannot be searched.", fault)),
             Ok(reply) => {
                 @if reply.reports.is_empty() {
-                    p { @if after.is_empty() && !reply.truncated { "No delivery on record has this file." } @else { "No delivery of this part has this file." } }
+                    p { @if pager.is_first() && !reply.truncated { "No delivery on record has this file." } @else { "No delivery of this part has this file." } }
                 }
                 @else {
                     ul #deliveries {
@@ -338,7 +339,7 @@ fn delivery_holders(
                         } }
                     }
                 }
-                (list_links(&file_path(digest), "", after, &reply.next))
+                (pager.links(&file_path(digest), "", &reply.next))
                 @if reply.truncated { p.muted { "Older deliveries were not searched." } }
             },
         }
@@ -346,15 +347,21 @@ fn delivery_holders(
 }
 
 /// Sandbox receipts, tool calls and messages that name the digest, from the index of events.
-fn event_holders(state: &ConsoleState, digest: Sha256Digest, events: &IndexSlice) -> Markup {
+fn event_holders(
+    state: &ConsoleState,
+    digest: Sha256Digest,
+    events: &IndexSlice,
+    pager: &Pager,
+) -> Markup {
     let limit = usize::try_from(MAX_HOLDERS).unwrap_or(usize::MAX);
     // A page that is not full is the last one.
     let next = events.rows.last().filter(|_| events.rows.len() == limit);
+    let next = next.map_or_else(String::new, |row| row.id.to_string());
     html! {
         h2 { "Receipts and other events" }
         @if events.rows.is_empty() { p { "No event in the index names this file." } }
         @else { (event_table(events.rows.iter().map(AsRef::as_ref), "Newest first")) }
-        @if let Some(row) = next { p { a href={ (file_path(digest)) "?before=" (row.id) } { "Older events" } } }
+        (pager.links(&file_path(digest), "", &next))
         @if events.left_out > 0 {
             p.muted { "The index keeps the newest " (state.settings.max_events) " events; " (events.left_out) " older ones left it." }
         }

@@ -11,7 +11,7 @@ use http::{StatusCode, Uri};
 use maud::{Markup, html};
 use url::form_urlencoded;
 
-use crate::respond;
+use crate::page;
 use crate::session::ConsoleSession;
 use crate::state::ConsoleState;
 use crate::text::shown;
@@ -94,8 +94,9 @@ impl FormFields {
         let bytes = axum::body::to_bytes(body, MAX_FORM_BYTES)
             .await
             .map_err(|error| {
-                respond::plain_text(
+                page::refusal(
                     body_failure_status(&error),
+                    "Not accepted",
                     "The form is too large or was cut off.",
                 )
             })?;
@@ -152,16 +153,18 @@ pub(crate) fn unknown_value(name: &str, value: &str) -> Fault {
 
 /// The response to a form that does not carry the token of its session.
 pub(crate) fn forged_form() -> Response {
-    respond::plain_text(
+    page::refusal(
         StatusCode::FORBIDDEN,
+        "Not accepted",
         "The form does not belong to this login. Open the page again and repeat what you did.",
     )
 }
 
 /// The response to an action of a read-only login.
 pub(crate) fn acting_refused() -> Response {
-    respond::plain_text(
+    page::refusal(
         StatusCode::FORBIDDEN,
+        "Not allowed",
         "This login may look and not act. Log in with a link for acting: dray console link --role act",
     )
 }

@@ -10,13 +10,13 @@ use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::Response;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
+use maud::html;
 use percent_encoding::percent_decode_str;
 use url::Url;
 
 use crate::login;
 use crate::oidc;
 use crate::page;
-use crate::respond;
 use crate::state::ConsoleState;
 
 /// What the browser may load and run: only files of this console, and no script or style inside a page. The script may
@@ -71,15 +71,18 @@ pub(crate) async fn check_request(
 ) -> Response {
     let headers = request.headers();
     if !state.origins.has_host(headers) {
-        return with_headers(respond::plain_text(
+        // Without a link: under this name every page of the console is this one.
+        return with_headers(page::bare(
             StatusCode::MISDIRECTED_REQUEST,
-            "This console has another name. Open the URL that it printed.",
+            "Another address",
+            &html! { p.notice.problem role="alert" { "This console has another name. Open the URL that it printed." } },
         ));
     }
     let is_reading = matches!(*request.method(), Method::GET | Method::HEAD);
     if !is_reading && !state.origins.has_origin(headers) {
-        return with_headers(respond::plain_text(
+        return with_headers(page::refusal(
             StatusCode::FORBIDDEN,
+            "Not accepted",
             "The request does not come from a page of this console.",
         ));
     }

@@ -16,7 +16,7 @@ const PROBE_TIMEOUT: Duration = Duration::from_secs(3);
 /// State of one part of the system.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) enum PartHealth {
-    /// No probe has finished yet.
+    /// No probe has finished yet, or another part has to work first.
     #[default]
     Unknown,
     /// It responded to the last probe.
@@ -30,7 +30,7 @@ pub(crate) enum PartHealth {
 impl PartHealth {
     pub(crate) fn label(&self) -> &str {
         match self {
-            Self::Unknown => "not known yet",
+            Self::Unknown => "not known",
             Self::Working => "works",
             Self::Failing(_) => "does not work",
             Self::Absent => "not attached to this console",
@@ -57,10 +57,15 @@ pub(crate) struct SystemHealth {
 impl SystemHealth {
     /// The parts by name.
     pub(crate) fn parts(&self) -> [(&'static str, &PartHealth); 3] {
+        // The reader waits for events, and does not notice a bus that sends nothing.
+        let events = match (&self.bus, &self.events) {
+            (PartHealth::Failing(_), PartHealth::Working) => &PartHealth::Unknown,
+            (_, events) => events,
+        };
         [
             ("bus", &self.bus),
             ("store", &self.store),
-            ("reader of events", &self.events),
+            ("reader of events", events),
         ]
     }
 
@@ -84,8 +89,22 @@ impl SystemHealth {
         } else if self.parts().iter().any(is_unknown) {
             "The state of the system is not known yet.".to_owned()
         } else {
-            "The system works.".to_owned()
+            // Nothing is said about services: each page names those that did not respond to it.
+            let working = self.parts().into_iter();
+            let working = working.filter(|(_, part)| **part == PartHealth::Working);
+            let names: Vec<String> = working.map(|(name, _)| format!("the {name}")).collect();
+            working_sentence(&names)
         }
+    }
+}
+
+/// The sentence about parts of which each works.
+fn working_sentence(names: &[String]) -> String {
+    match names {
+        [names @ .., last] if !names.is_empty() => {
+            format!("Working: {} and {last}.", names.join(", "))
+        }
+        names => format!("Working: {}.", names.concat()),
     }
 }
 
@@ -168,12 +187,23 @@ mod tests {
         health.store = PartHealth::Absent;
         health.events = PartHealth::Working;
         assert!(health.is_working());
-        assert_eq!(health.sentence(), "The system works.");
+        assert_eq!(
+            health.sentence(),
+            "Working: the bus and the reader of events."
+        );
         health.store = PartHealth::Failing("connection refused".to_owned());
         assert!(!health.is_working());
         assert_eq!(
             health.sentence(),
             "The store does not work: connection refused."
+        );
+        // What reads from the bus is not said to work while the bus does not.
+        health.bus = PartHealth::Failing("no response within 3 s".to_owned());
+        let [_, _, (name, events)] = health.parts();
+        assert_eq!((name, events.label()), ("reader of events", "not known"));
+        assert_eq!(
+            health.sentence(),
+            "The bus does not work: no response within 3 s. The store does not work: connection refused."
         );
     }
 }

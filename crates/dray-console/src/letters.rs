@@ -18,6 +18,7 @@ use maud::{Markup, html};
 use crate::calls::{PAGE_TIMEOUT, fault_notice, list_status};
 use crate::form::{FormFields, unknown_value};
 use crate::page::{PageFrame, token_field};
+use crate::pager::{LETTER_PAGES, Pager};
 use crate::session::ConsoleSession;
 use crate::state::ConsoleState;
 use crate::text::{operation_path, shown, time_element, url_part};
@@ -113,6 +114,7 @@ pub(crate) async fn list_page(
         Err(fault) => Err(fault),
     };
     let status = found.as_ref().map_or_else(list_status, |_| StatusCode::OK);
+    let filter = format!("state={}&area={}", url_part(state_name), url_part(area));
     let content = html! {
         (filter_form(area, state_name))
         @match &found {
@@ -121,15 +123,16 @@ pub(crate) async fn list_page(
                 @if part.letters.is_empty() && part.next.is_some() {
                     p { "None of the " (MAX_EXAMINED_LETTERS) " letters from here on has this state and area." }
                 } @else { (letter_table(&session, &part.letters)) }
-                @if let Some(next) = part.next {
-                    p {
-                        a href={ "/letters?state=" (url_part(state_name)) "&area=" (url_part(area)) "&from=" (next) } rel="next" { "Newer letters" }
-                    }
-                }
+                (Pager::of_query(LETTER_PAGES, &query).links("/letters", &filter, &next_position(part)))
             }
         }
     };
     frame(&state, &session, "Dead letters").render_as(status, &content)
+}
+
+/// Where the next page begins; empty for the last page.
+fn next_position(part: &DeadLetterPart) -> String {
+    part.next.map_or_else(String::new, |next| next.to_string())
 }
 
 /// The states that the query names; empty for all.

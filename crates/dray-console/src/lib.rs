@@ -36,6 +36,7 @@ mod login;
 mod oidc;
 mod operation;
 mod page;
+mod pager;
 mod playground;
 mod policy;
 mod previews;

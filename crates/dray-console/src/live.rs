@@ -22,6 +22,7 @@ use tokio::sync::{OwnedSemaphorePermit, watch};
 use crate::form::FormFields;
 use crate::index::{EVENT_SERVICES, EventRow, IndexSlice, RowFilter, RowOutcome};
 use crate::page::PageFrame;
+use crate::pager::{EVENT_PAGES, Pager};
 use crate::respond;
 use crate::session::ConsoleSession;
 use crate::state::ConsoleState;
@@ -61,7 +62,8 @@ pub(crate) async fn live_page(
         }
     };
     if let Some(before) = before {
-        return frame.render(&older_page(&state, &filter, before));
+        let pager = Pager::of_query(EVENT_PAGES, &query);
+        return frame.render(&older_page(&state, &filter, before, &pager));
     }
     let newest = state.index.newest(&filter, FIRST_ROWS);
     let content = html! {
@@ -82,7 +84,7 @@ pub(crate) async fn live_page(
 }
 
 /// Events of the index before a row, without newer ones as they happen.
-fn older_page(state: &ConsoleState, filter: &RowFilter, before: u64) -> Markup {
+fn older_page(state: &ConsoleState, filter: &RowFilter, before: u64, pager: &Pager) -> Markup {
     let older = state
         .index
         .newest_before(before, FIRST_ROWS, |row| filter.admits(row));
@@ -90,13 +92,18 @@ fn older_page(state: &ConsoleState, filter: &RowFilter, before: u64) -> Markup {
         (filter_form(filter))
         @if older.rows.is_empty() { p { "The index has no older events." } }
         @else { (event_table(older.rows.iter().map(AsRef::as_ref), "Older events, newest first")) }
-        p { a href={ "/live?" (filter.query()) } { "Newest events" } }
-        (older_link(filter, &older))
+        (pager.links("/live", &filter.query(), &older_position(&older)))
         (index_limit(state, &older))
     }
 }
 
-/// The link to the events before the last one of a full page.
+/// The last row of a full page, before which the next page begins; empty for the last page.
+fn older_position(shown: &IndexSlice) -> String {
+    let last = shown.rows.last().filter(|_| shown.rows.len() == FIRST_ROWS);
+    last.map_or_else(String::new, |row| row.id.to_string())
+}
+
+/// The link to the events before the last one of the live page.
 fn older_link(filter: &RowFilter, shown: &IndexSlice) -> Markup {
     let is_full = shown.rows.len() == FIRST_ROWS;
     let last = shown.rows.last().map_or(0, |row| row.id);

@@ -10,10 +10,10 @@ use maud::{DOCTYPE, Markup, html};
 use crate::calls::{fault_notice, fault_status};
 use crate::form::TOKEN_FIELD;
 use crate::login::LOGIN_PATH;
-use crate::respond::{plain_text, set_header, with_type};
+use crate::respond::{set_header, with_type};
 use crate::session::ConsoleSession;
 use crate::state::ConsoleState;
-use crate::text::{shown, url_part};
+use crate::text::shown;
 
 /// A file that pages load.
 #[derive(Clone, Copy)]
@@ -156,7 +156,8 @@ impl PageFrame<'_> {
 pub(crate) async fn missing_page(State(state): State<ConsoleState>, request: Request) -> Response {
     // Without a login, only assets are served.
     let Some(session) = request.extensions().get::<ConsoleSession>() else {
-        return plain_text(StatusCode::NOT_FOUND, "This console has no such file.");
+        let sentence = "This console has no such file.";
+        return refusal(StatusCode::NOT_FOUND, "File not found", sentence);
     };
     let path = shown(request.uri().path());
     let content = html! { p { "This console has no page " code { (path) } "." } };
@@ -172,7 +173,7 @@ pub(crate) async fn refused_method(
 ) -> Response {
     let Some(session) = request.extensions().get::<ConsoleSession>() else {
         let sentence = "This address cannot be used with this method.";
-        return plain_text(StatusCode::METHOD_NOT_ALLOWED, sentence);
+        return refusal(StatusCode::METHOD_NOT_ALLOWED, "Not a page", sentence);
     };
     let path = shown(request.uri().path());
     let method = shown(request.method().as_str());
@@ -203,6 +204,18 @@ pub(crate) fn bare(status: StatusCode, title: &str, content: &Markup) -> Respons
     document(status, title, &body)
 }
 
+/// The page of a request that is refused before any page of the navigation: a browser shows this response to a person.
+pub(crate) fn refusal(status: StatusCode, title: &str, sentence: &str) -> Response {
+    bare(
+        status,
+        title,
+        &html! {
+            p.notice.problem role="alert" { (sentence) }
+            p { a href="/" { "Open the console" } }
+        },
+    )
+}
+
 fn document(status: StatusCode, title: &str, body: &Markup) -> Response {
     let page = html! {
         (DOCTYPE)
@@ -225,29 +238,6 @@ fn document(status: StatusCode, title: &str, body: &Markup) -> Response {
         "text/html; charset=utf-8",
         Body::from(page.into_string()),
     )
-}
-
-/// Links between the parts of a list: to its begin, if this part begins after a position, and to the next part. `filter` is
-/// the query of the list without a position.
-pub(crate) fn list_links(path: &str, filter: &str, after: &str, next: &str) -> Markup {
-    let url = |position: &str| {
-        let position = match position {
-            "" => String::new(),
-            position => format!("after={}", url_part(position)),
-        };
-        let parts = [filter, position.as_str()];
-        let parts: Vec<&str> = parts.into_iter().filter(|part| !part.is_empty()).collect();
-        let mark = if parts.is_empty() { "" } else { "?" };
-        format!("{path}{mark}{}", parts.join("&"))
-    };
-    html! {
-        @if !after.is_empty() || !next.is_empty() {
-            nav.parts aria-label="Parts of the list" {
-                @if !after.is_empty() { a href=(url("")) rel="prev" { "First page" } }
-                @if !next.is_empty() { a href=(url(next)) rel="next" { "Next page" } }
-            }
-        }
-    }
 }
 
 /// The hidden field that ties a form to its session.

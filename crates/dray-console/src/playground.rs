@@ -32,7 +32,7 @@ use crate::audit::ActionRequest;
 use crate::calls::{fault_notice, not_found_fault};
 use crate::form::{self, ActionForm, FormFields};
 use crate::page::PageFrame;
-use crate::respond::{self, as_download, see_other, with_type};
+use crate::respond::{as_download, see_other, with_type};
 use crate::session::ConsoleSession;
 use crate::state::ConsoleState;
 use crate::text::shown;
@@ -291,7 +291,7 @@ pub(crate) async fn answer_file(
     });
     let (name, bytes) = match found {
         Ok(found) => found,
-        Err(fault) => return respond::plain_text(StatusCode::NOT_FOUND, &fault.message),
+        Err(fault) => return missing_part(&state, &session, &fault),
     };
     let mut response = with_type(
         StatusCode::OK,

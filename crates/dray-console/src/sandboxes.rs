@@ -16,7 +16,8 @@ use crate::calls::{fault_notice, list_status};
 use crate::deliveries::target_text;
 use crate::form::FormFields;
 use crate::index::RowFilter;
-use crate::page::{PageFrame, list_links, token_field};
+use crate::page::{PageFrame, token_field};
+use crate::pager::Pager;
 use crate::previews::{open_previews, preview_button};
 use crate::sending::send_link;
 use crate::session::ConsoleSession;
@@ -26,7 +27,7 @@ use crate::text::{self, offset_text, position_text, shown, time_element};
 /// Path of the page.
 const BROWSE_PATH: &str = "/sandboxes";
 /// Entries of a directory on one page.
-const PAGE_ENTRIES: u32 = 500;
+const PAGE_ENTRIES: usize = 500;
 /// Sessions on one page.
 const PAGE_SESSIONS: usize = 50;
 /// Longest session id, address or path of a form, in bytes.
@@ -195,7 +196,7 @@ fn session_list(state: &ConsoleState, after: u32) -> Markup {
                 }
             }
         }
-        (list_links(BROWSE_PATH, "", &offset_text(begin), &offset_text(if end < sessions.len() { end } else { 0 })))
+        (Pager::of_offset(begin, PAGE_SESSIONS).links(BROWSE_PATH, "", &offset_text(if end < sessions.len() { end } else { 0 })))
     }
 }
 
@@ -237,7 +238,7 @@ async fn directory(
         path: location.path.clone().into_bytes(),
         // Only one level, so that a directory with a million files below it opens as fast as an empty one.
         depth: 1,
-        limit: PAGE_ENTRIES,
+        limit: u32::try_from(PAGE_ENTRIES).unwrap_or(u32::MAX),
         offset,
     };
     let read = |request| async move { state.read(&request).await };
@@ -302,7 +303,7 @@ fn entry_table(
         @if listing.denied > 0 {
             p.muted { "Left out, because the policy of transfers refuses them: " (listing.denied) "." }
         }
-        (list_links(path, &filter, &offset_text(begin), &next))
+        (Pager::of_offset(begin, PAGE_ENTRIES).links(path, &filter, &next))
         @if listing.truncated && !has_next {
             p.muted { "The directory has more entries, which are not listed: a listing ends after 10,000." }
         }

@@ -203,15 +203,24 @@ pub struct AuditedFetch {
 }
 
 impl AuditedFetch {
-    /// Writes the line, publishes the event, and waits at most `timeout` for that. Returns whether it is known to be
-    /// published, and was not dropped from the file; publishing continues afterwards.
+    /// Writes the line, publishes the event, and waits at most `timeout` for stream and file. Returns whether it is known to
+    /// be published, and in the file if it belongs there; both continue afterwards.
     ///
     /// With `required`, a stored file whose event is not known to be recorded counts as one that could not be
     /// stored. A further line and event say so.
     pub async fn finish(mut self, timeout: Duration, required: bool) -> bool {
         // The line comes first: it is the record when the stream cannot be reached.
         let (publishing, of_file) = self.record_once();
-        let is_recorded = publishing.wait(timeout).await && of_file != QueueOutcome::Dropped;
+        let flushing = async {
+            // A flush that is not waited for would look like that of a stalled disk.
+            let flushed = self.auditor.flush_file();
+            !timeout.is_zero()
+                && tokio::time::timeout(timeout, flushed)
+                    .await
+                    .unwrap_or(false)
+        };
+        let (is_published, is_flushed) = tokio::join!(publishing.wait(timeout), flushing);
+        let is_recorded = is_published && of_file.is_in_file(is_flushed);
         if required && !is_recorded && self.record.end == Some(FetchEnd::Stored) {
             self.record.end = Some(FetchEnd::Failed {
                 code: Code::SinkFailed,

@@ -16,6 +16,7 @@
 //! | `intercept` | a tunnel into which the proxy looks: judged requests, with TLS on both sides |
 //! | `kept` | requests one after the other in such a tunnel |
 //! | [`authority`] | makes the certificates for that |
+//! | `form` | finds the methods that a body names |
 //! | `forward` | sends a request and returns the response, one for each judged target |
 //! | [`meter`] | counts and limits the bytes |
 //! | `body` | limits the content of a response |
@@ -42,6 +43,8 @@ pub mod socks;
 
 #[cfg(feature = "service")]
 pub mod authority;
+#[cfg(feature = "service")]
+mod form;
 #[cfg(feature = "service")]
 mod forward;
 #[cfg(feature = "service")]

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dray_guard::{
-    CanonicalUrl, ClassifiedAddress, Code, DnssecStatus, RuleDecision, RuleName, StepLog,
+    CanonicalUrl, ClassifiedAddress, Code, DnssecStatus, PolicyStep, RuleDecision, RuleName,
+    RuleOwner, StepLog, StepObserver as _,
 };
 use tokio::time::Instant;
 
@@ -295,6 +296,16 @@ impl FetchRecord {
             self.note_report(reported);
         }
         self.decision = Some(decision);
+    }
+
+    /// Notes the decision that refuses a method which the request names beside that of its request line.
+    pub(crate) fn note_refused_method(&mut self, decision: RuleDecision) {
+        self.note_decision(Some(decision));
+        // It keeps the first judgement of a step, which was that of the request line.
+        self.steps = StepLog::default();
+        let verdict = Err(Code::PolicyDenied);
+        let step = PolicyStep::PolicyRules;
+        let _ = self.steps.observe(step, RuleOwner::Operator, verdict);
     }
 
     /// What would have refused it. A rule comes before a robots.txt, which has fields of its own.

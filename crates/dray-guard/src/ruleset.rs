@@ -47,12 +47,14 @@ pub mod compile;
 pub mod decide;
 pub mod expectation;
 pub mod overrides;
-pub mod pattern;
+pub mod path;
+mod pattern;
 pub mod replay;
 pub mod source;
 
 pub use compile::{PolicyFileProblem, RoleLimits};
 pub use decide::{Caller, ObservedPart, RequestView, RuleDecision, UnrecordedPart};
+pub use path::ReadablePath;
 pub use source::{MAX_POLICY_BYTES, PolicyText};
 
 use compile::{CompiledRole, CompiledRule, InterceptRule};

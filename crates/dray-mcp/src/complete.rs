@@ -6,15 +6,30 @@ use rmcp::model::{CompleteRequestParams, CompleteResult, CompletionInfo, Referen
 
 use crate::client::SHORT_TIMEOUT;
 use crate::content::ContentAccess;
+use crate::options::ServerOptions;
+use crate::{failure, prompts};
 
 /// Most entries of a directory that one completion reads.
 const MAX_LISTED: u32 = 1_000;
 
 /// Values that begin with the user's input.
+///
+/// # Errors
+///
+/// The prompt does not exist.
 pub(crate) async fn complete(
     access: &ContentAccess,
+    options: &ServerOptions,
     request: &CompleteRequestParams,
 ) -> Result<CompleteResult, Fault> {
+    if let Reference::Prompt(prompt) = &request.r#ref
+        && !prompts::is_offered(options, &prompt.name)
+    {
+        return Err(failure::invalid(
+            "This prompt does not exist here.",
+            "`prompts/list` shows them.",
+        ));
+    }
     let typed = request.argument.value.as_str();
     let values = match (&request.r#ref, request.argument.name.as_str()) {
         (Reference::Resource(_), "session") => vec![access.client.session.as_str().to_owned()],

@@ -13,11 +13,11 @@ const ARTIFACT_PREFIX: &str = "dray://artifact/";
 /// Prefix of the URI of a file that is uploaded through a ticket.
 const TICKET_PREFIX: &str = "dray://ticket/";
 /// Prefix of the URI of a file in a sandbox.
-const SANDBOX_PREFIX: &str = "dray://sandbox/";
+pub(crate) const SANDBOX_PREFIX: &str = "dray://sandbox/";
 /// Prefix of the URI of a receipt.
 pub(crate) const RECEIPT_PREFIX: &str = "dray://receipt/";
 /// Prefix of a path in the sandbox of the session.
-const SANDBOX_PATH_PREFIX: &str = "sandbox:";
+pub(crate) const SANDBOX_PATH_PREFIX: &str = "sandbox:";
 
 /// A place that a tool can read from.
 #[derive(Clone, Debug, PartialEq, Eq)]

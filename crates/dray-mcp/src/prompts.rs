@@ -97,6 +97,11 @@ fn offered(options: &ServerOptions) -> impl Iterator<Item = &'static PromptTempl
         .filter(|prompt| prompt.tools.iter().all(|tool| options.offers(*tool)))
 }
 
+/// Whether a prompt of this name is offered.
+pub(crate) fn is_offered(options: &ServerOptions, name: &str) -> bool {
+    offered(options).any(|prompt| prompt.name == name)
+}
+
 /// The prompts whose tools are offered.
 pub(crate) fn list(options: &ServerOptions) -> Vec<Prompt> {
     offered(options)

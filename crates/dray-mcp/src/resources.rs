@@ -14,8 +14,10 @@ use crate::location::{Location, RECEIPT_PREFIX};
 use crate::progress::ProgressReporter;
 use crate::tools;
 
-/// Largest resource that is sent in one response.
+/// Largest resource that is read for one response.
 const MAX_RESOURCE_BYTES: ByteSize = ByteSize::mib(1);
+/// Most bytes of a resource as JSON. Clients of Python take no event above 1 MiB over HTTP.
+const MAX_ENCODED_BYTES: usize = 1_000_000;
 /// How long clients may cache content by digest, which never changes: one year, in milliseconds.
 const CONTENT_LIFETIME_MS: u64 = 31_536_000_000;
 
@@ -79,12 +81,7 @@ async fn read_contents(
 ) -> Result<ResourceContents, Fault> {
     let size = stored.claim.artifact.size;
     if size > MAX_RESOURCE_BYTES.as_u64() {
-        return Err(Fault::new(
-            FaultCode::TooLarge,
-            format!("The resource has {size} bytes, more than the limit of {MAX_RESOURCE_BYTES}."),
-        )
-        .detail("too_large")
-        .advice("`read` shows documents in parts, and `get` copies a file."));
+        return Err(too_large(size));
     }
     let client = &access.client;
     let deadline = client.deadline(TRANSFER_TIMEOUT);
@@ -97,7 +94,21 @@ async fn read_contents(
         Ok(text) if !text.contains('\0') => ResourceContents::text(text, uri),
         _ => ResourceContents::blob(STANDARD.encode(&bytes), uri),
     };
-    Ok(contents.with_mime_type(&stored.media_type))
+    let contents = contents.with_mime_type(&stored.media_type);
+    let encoded = serde_json::to_vec(&contents).map_err(|_| Fault::internal())?;
+    if encoded.len() > MAX_ENCODED_BYTES {
+        return Err(too_large(size));
+    }
+    Ok(contents)
+}
+
+fn too_large(size: u64) -> Fault {
+    let message = format!(
+        "The resource has {size} bytes; encoded as text in JSON it would have more than {MAX_ENCODED_BYTES}."
+    );
+    Fault::new(FaultCode::TooLarge, message)
+        .detail("too_large")
+        .advice("`read` shows documents in parts, and `get` copies a file.")
 }
 
 async fn read_receipt(

@@ -62,9 +62,10 @@ impl ServerHandler for McpServer {
 
     async fn list_tools(
         &self,
-        _request: Option<PaginatedRequestParams>,
+        request: Option<PaginatedRequestParams>,
         _context: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
+        check_cursor(request.as_ref())?;
         // Private, because the list of tools depends on how this user started the server.
         Ok(ListToolsResult::with_all_items(self.state.tools.clone())
             .with_ttl_ms(LIST_LIFETIME_MS)
@@ -100,6 +101,7 @@ impl ServerHandler for McpServer {
             access: &caller.access,
             options: &self.state.options,
             progress: ProgressReporter::new(&context),
+            is_http: is_http(&context),
             questions: Some(SendQuestions {
                 client,
                 gate: &self.state.gate,
@@ -191,9 +193,10 @@ impl ServerHandler for McpServer {
 
     async fn list_skills(
         &self,
-        _request: Option<PaginatedRequestParams>,
+        request: Option<PaginatedRequestParams>,
         _context: RequestContext<RoleServer>,
     ) -> Result<ListSkillsResult, ErrorData> {
+        check_cursor(request.as_ref())?;
         Ok(skills::list(&self.state.options))
     }
 
@@ -210,9 +213,10 @@ impl ServerHandler for McpServer {
         &self,
         requested: &SubscriptionFilter,
     ) -> Option<SubscriptionFilter> {
-        // Lists change only with a restart, so only resources are announced. Subscriptions beyond the limit are left
-        // out, which the acknowledgement shows.
+        // Lists change only with a restart, so only resources are announced. Resources that never change and those
+        // beyond the limit are left out, which the acknowledgement shows.
         let resources = requested.resource_subscriptions.iter().flatten();
+        let resources = resources.filter(|uri| subscriptions::is_watchable(uri));
         let accepted = resources.take(subscriptions::MAX_RESOURCES).cloned();
         Some(
             SubscriptionFilter::builder()
@@ -226,9 +230,16 @@ impl ServerHandler for McpServer {
         let access = self.reading_access(context.request_context()).await?;
         let uris = context.accepted().resource_subscriptions.iter().flatten();
         let mut watching = Vec::new();
+        let mut refused = None;
         for uri in uris {
-            let watch = self.state.watches.watch(&access, uri).await;
-            watching.push(watch.map_err(|fault| failure::protocol_error(&fault))?);
+            match self.state.watches.watch(&access, uri).await {
+                Ok(watch) => watching.push(watch),
+                Err(fault) => refused = Some(fault),
+            }
+        }
+        // One resource that does not exist must not end the subscription to the others.
+        if let (true, Some(fault)) = (watching.is_empty(), &refused) {
+            return Err(failure::protocol_error(fault));
         }
         let sink = context.sink();
         let each = watching.into_iter().map(|mut watch| async move {
@@ -296,9 +307,10 @@ impl ServerHandler for McpServer {
 
     async fn list_resources(
         &self,
-        _request: Option<PaginatedRequestParams>,
+        request: Option<PaginatedRequestParams>,
         _context: RequestContext<RoleServer>,
     ) -> Result<ListResourcesResult, ErrorData> {
+        check_cursor(request.as_ref())?;
         // Templates lead to all resources; stored files of a tenant are too many to list.
         Ok(ListResourcesResult::with_all_items(Vec::new())
             .with_ttl_ms(LIST_LIFETIME_MS)
@@ -307,9 +319,10 @@ impl ServerHandler for McpServer {
 
     async fn list_resource_templates(
         &self,
-        _request: Option<PaginatedRequestParams>,
+        request: Option<PaginatedRequestParams>,
         _context: RequestContext<RoleServer>,
     ) -> Result<ListResourceTemplatesResult, ErrorData> {
+        check_cursor(request.as_ref())?;
         Ok(
             ListResourceTemplatesResult::with_all_items(resources::templates())
                 .with_ttl_ms(LIST_LIFETIME_MS)
@@ -346,16 +359,17 @@ impl ServerHandler for McpServer {
         context: RequestContext<RoleServer>,
     ) -> Result<CompleteResult, ErrorData> {
         let access = self.reading_access(&context).await?;
-        complete::complete(&access, &request)
+        complete::complete(&access, &self.state.options, &request)
             .await
             .map_err(|fault| failure::protocol_error(&fault))
     }
 
     async fn list_prompts(
         &self,
-        _request: Option<PaginatedRequestParams>,
+        request: Option<PaginatedRequestParams>,
         _context: RequestContext<RoleServer>,
     ) -> Result<ListPromptsResult, ErrorData> {
+        check_cursor(request.as_ref())?;
         Ok(
             ListPromptsResult::with_all_items(prompts::list(&self.state.options))
                 .with_ttl_ms(LIST_LIFETIME_MS)
@@ -389,6 +403,22 @@ impl ServerHandler for McpServer {
             .map(Into::into)
             .map_err(|fault| failure::protocol_error(&fault))
     }
+}
+
+/// Checks the cursor of a list, which has one page here.
+fn check_cursor(request: Option<&PaginatedRequestParams>) -> Result<(), ErrorData> {
+    match request.and_then(|request| request.cursor.as_ref()) {
+        None => Ok(()),
+        Some(_) => Err(ErrorData::invalid_params(
+            "This cursor is not one of this server: its lists have one page.",
+            None,
+        )),
+    }
+}
+
+/// Whether the client is connected over HTTP.
+fn is_http(context: &RequestContext<RoleServer>) -> bool {
+    context.extensions.get::<http::request::Parts>().is_some()
 }
 
 fn takes_tasks(context: &RequestContext<RoleServer>) -> bool {

@@ -17,7 +17,7 @@ use tokio::task::{AbortHandle, JoinSet};
 use crate::client::SHORT_TIMEOUT;
 use crate::content::ContentAccess;
 use crate::failure;
-use crate::location::{Location, RECEIPT_PREFIX};
+use crate::location::{Location, RECEIPT_PREFIX, SANDBOX_PATH_PREFIX, SANDBOX_PREFIX};
 use crate::tools;
 
 /// Most resources of one session or one request.
@@ -38,6 +38,12 @@ enum WatchedResource {
     Receipt(String),
     /// A file or a directory of the session's sandbox.
     Sandbox(String),
+}
+
+/// Whether a URI has the form of a resource that changes.
+pub(crate) fn is_watchable(uri: &str) -> bool {
+    let prefixes = [RECEIPT_PREFIX, SANDBOX_PREFIX, SANDBOX_PATH_PREFIX];
+    prefixes.iter().any(|prefix| uri.starts_with(prefix))
 }
 
 impl WatchedResource {

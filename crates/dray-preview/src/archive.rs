@@ -10,7 +10,7 @@ use dray_http_server::attachment_disposition;
 use dray_presentation::name::clean_name;
 use dray_sandbox::metadata::Metadata;
 use dray_sandbox::{Error, ErrorKind, FileKind};
-use dray_transfer_engine::{GetTreeOptions, Sink, TreeFormat};
+use dray_transfer_engine::{GetTreeOptions, ListOptions, Sink, TreeFormat};
 use dray_types::Sha256Digest;
 use futures_util::{Stream, StreamExt as _, stream};
 use http::{Method, StatusCode, header};
@@ -39,6 +39,7 @@ pub(crate) async fn serve_archive(
         let error = "only a directory is an archive";
         return Err(Error::new(ErrorKind::NotDirectory, error).into());
     }
+    check_limits(view).await?;
     let body = match *method {
         Method::HEAD => Body::empty(),
         _ => archive_body(view.clone(), permit).await?,
@@ -54,6 +55,32 @@ pub(crate) async fn serve_archive(
     Ok(response)
 }
 
+/// Refuses a directory above the limits while the response can still have a status. A sandbox that sends a directory as a
+/// tar shows its entries only as they are read.
+async fn check_limits(view: &SandboxView) -> Result<(), PreviewError> {
+    let limits = view.service.inner.system.tree_limits;
+    let options = ListOptions {
+        policy: &view.opened.policy,
+        depth: u32::try_from(limits.depth).unwrap_or(u32::MAX),
+        limit: limits.entries,
+    };
+    let path = &view.pinned.metadata.real_path;
+    let listing = view.opened.engine.list(path, &options).await?;
+    // Larger files are left out of the archive.
+    let files = listing
+        .entries
+        .iter()
+        .filter(|entry| entry.kind == FileKind::File);
+    let sizes = files
+        .map(|file| file.size)
+        .filter(|size| *size <= limits.file);
+    let total_bytes = sizes.fold(0_u64, u64::saturating_add);
+    if listing.truncated || total_bytes > limits.total {
+        return Err(PreviewError::DirectoryTooLarge);
+    }
+    Ok(())
+}
+
 /// The archive as it is made, from its first chunk on.
 async fn archive_body(
     view: SandboxView,
@@ -67,7 +94,7 @@ async fn archive_body(
         made
     });
     let mut chunks = Box::pin(chunk_stream(received, archive_task));
-    // Limits of directories are checked before the first chunk, while the response can still have a status.
+    // What changed since the check of the limits is known before the first chunk or breaks the archive off.
     let first_chunk = match chunks.next().await.transpose() {
         Ok(first_chunk) => first_chunk,
         Err(error) if error.kind() == ErrorKind::TooLarge => {

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 
+use dray_sandbox_tree as tree;
 use dray_types::Period;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -25,12 +26,24 @@ pub struct PreviewConfig {
     pub lifetime: Period,
     /// Longest lifetime of a link. Default `12h`.
     pub max_lifetime: Period,
-    /// Most open previews of one session, or of one sandbox by address, at most 12. Default 8.
+    /// Most open previews of one session, or of one sandbox by address, at most 12. Links that deliveries sent into a chat
+    /// do not count. Default 8.
     pub max_open: u32,
+    /// Most open links of one session that deliveries sent into a chat, at most 32. Default 32.
+    pub max_open_delivered: u32,
+    /// Most entries of a directory that is sent as a ZIP, at most 100000; `max_tree_entries` where that is more. Each entry
+    /// needs about 500 bytes of memory while its archive is sent. Default 20000.
+    pub max_archive_entries: usize,
 }
 
 /// Limit for [`PreviewConfig::max_open`]: a record with this many previews, each with the longest path, fits a message.
 pub(crate) const MAX_OPEN_PREVIEWS: u32 = 12;
+/// Limit for [`PreviewConfig::max_open_delivered`], for the same reason.
+const MAX_OPEN_DELIVERED_PREVIEWS: u32 = 32;
+/// Limit for [`PreviewConfig::max_archive_entries`].
+const MAX_ARCHIVE_ENTRIES: usize = 100_000;
+/// Bytes of the names in an archive, for each entry that it may have.
+const MEAN_NAME_BYTES: usize = 256;
 
 impl Default for PreviewConfig {
     fn default() -> Self {
@@ -40,6 +53,8 @@ impl Default for PreviewConfig {
             lifetime: Period::secs(60 * 60),
             max_lifetime: Period::secs(12 * 60 * 60),
             max_open: 8,
+            max_open_delivered: 32,
+            max_archive_entries: 20_000,
         }
     }
 }
@@ -59,7 +74,37 @@ impl PreviewConfig {
             let text = format!("must be 1 to {MAX_OPEN_PREVIEWS}");
             return Some(("max_open", text));
         }
+        if !(1..=MAX_OPEN_DELIVERED_PREVIEWS).contains(&self.max_open_delivered) {
+            let text = format!("must be 1 to {MAX_OPEN_DELIVERED_PREVIEWS}");
+            return Some(("max_open_delivered", text));
+        }
+        if !(1..=MAX_ARCHIVE_ENTRIES).contains(&self.max_archive_entries) {
+            let text = format!("must be 1 to {MAX_ARCHIVE_ENTRIES}");
+            return Some(("max_archive_entries", text));
+        }
         None
+    }
+
+    /// Most open previews of a session: of those that deliveries sent, or of all others.
+    pub(crate) const fn max_open_of(&self, is_delivered: bool) -> u32 {
+        if is_delivered {
+            self.max_open_delivered
+        } else {
+            self.max_open
+        }
+    }
+
+    /// Limits of a directory that is sent as an archive. `directories` are those of directories that are copied, which hold
+    /// for everything but the number of entries.
+    pub fn archive_limits(&self, directories: tree::Limits) -> tree::Limits {
+        let entries = self.max_archive_entries.max(directories.entries);
+        tree::Limits {
+            entries,
+            names: directories
+                .names
+                .max(entries.saturating_mul(MEAN_NAME_BYTES)),
+            ..directories
+        }
     }
 
     /// The origin of a preview, without a slash at its end; `None` where neither a URL nor an address is set.
@@ -144,5 +189,19 @@ mod tests {
             ..PreviewConfig::default()
         };
         assert_eq!(config.problem().map(|problem| problem.0), Some("max_open"));
+        let config = PreviewConfig {
+            max_open_delivered: 33,
+            ..PreviewConfig::default()
+        };
+        let problem = config.problem().map(|problem| problem.0);
+        assert_eq!(problem, Some("max_open_delivered"));
+        for max_archive_entries in [0, 100_001] {
+            let config = PreviewConfig {
+                max_archive_entries,
+                ..PreviewConfig::default()
+            };
+            let problem = config.problem().map(|problem| problem.0);
+            assert_eq!(problem, Some("max_archive_entries"));
+        }
     }
 }

@@ -243,6 +243,12 @@ fn set_problem_fields(headers: &mut HeaderMap, error: &PreviewError) {
 }
 
 fn asset(path: &str) -> Option<Response> {
+    // Browsers ask for it on their own, also for a file that is opened as it is.
+    if path == "/favicon.ico" {
+        let mut response = Response::new(Body::empty());
+        *response.status_mut() = StatusCode::NO_CONTENT;
+        return Some(response);
+    }
     let (media_type, content) = match path {
         viewer::STYLE_PATH => ("text/css; charset=utf-8", viewer::STYLE),
         document::STYLE_PATH => ("text/css; charset=utf-8", document::STYLE),

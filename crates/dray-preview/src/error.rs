@@ -177,7 +177,8 @@ impl From<PreviewError> for Fault {
             )
             .detail("too_many_previews")
             .advice(
-                "Revoke one, wait until one ends, or raise `sandbox-transfer.preview.max_open`.",
+                "Revoke one, wait until one ends, or raise `sandbox-transfer.preview.max_open`, for links in chats \
+                 `max_open_delivered`.",
             )
             .retry_after(Duration::from_mins(1)),
             PreviewError::NotConfigured => Self::new(

@@ -31,9 +31,10 @@ pub(crate) const DOCUMENT_POLICY: &str = "sandbox allow-downloads allow-popups a
 /// Policy of short texts and archives.
 pub(crate) const TEXT_POLICY: &str = "default-src 'none'; frame-ancestors 'self'; sandbox";
 
-/// Browser features that previewed pages may not ask a person for.
+/// Browser features that previewed pages may not ask a person for. Only names that browsers know, because others are errors
+/// in the log of each page; Bluetooth needs an origin, which a previewed page does not have.
 const FEATURE_POLICY: &str = "camera=(), display-capture=(), geolocation=(), microphone=(), midi=(), payment=(), \
-    serial=(), usb=(), hid=(), bluetooth=(), clipboard-read=(), screen-wake-lock=()";
+    serial=(), usb=(), hid=(), clipboard-read=(), screen-wake-lock=()";
 
 /// Sets a field; a value that is not valid in a header is left out.
 pub(crate) fn set(headers: &mut HeaderMap, name: HeaderName, value: &str) {

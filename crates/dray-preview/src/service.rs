@@ -150,11 +150,13 @@ impl PreviewService {
             preview: Some(preview.clone()),
             secret_sha256: token.secret_sha256().as_bytes().to_vec(),
         };
-        let max_open = system.config.max_open;
+        let is_delivered = !preview.delivery_id.is_empty();
+        let max_open = system.config.max_open_of(is_delivered);
         let add = |records: &mut v1::PreviewRecords| {
             remove_ended(records, now_ms);
             let open = records.records.iter();
-            let open = open.filter(|record| open_preview(record, now_ms).is_some());
+            let open = open.filter_map(|record| open_preview(record, now_ms));
+            let open = open.filter(|open| open.delivery_id.is_empty() != is_delivered);
             if open.count() >= max_open as usize {
                 return Err(PreviewError::TooMany(max_open));
             }
@@ -267,7 +269,8 @@ impl PreviewService {
         Ok(selected.cloned().collect())
     }
 
-    /// Ends a preview. Responses that are being sent end within minutes.
+    /// Ends a preview: its next request is refused, and responses that are being sent break off after at most
+    /// 5 s or 16 MiB, whichever comes first.
     ///
     /// # Errors
     ///

@@ -28,7 +28,7 @@ impl ListSandboxRequest {
     {
         let reply = call(self.clone()).await?;
         match reply.request_without_offset(self) {
-            Some(whole) => Ok(call(whole).await?.from_offset(self.offset)),
+            Some(whole) => Ok(call(whole).await?.without_entries_before(self.offset)),
             None => Ok(reply),
         }
     }
@@ -47,7 +47,7 @@ impl ListSandboxReply {
 
     /// Leaves out the entries before `offset` of a listing from the first entry. No entries are left when a limit of the
     /// service ended the listing before.
-    fn from_offset(mut self, offset: u32) -> Self {
+    fn without_entries_before(mut self, offset: u32) -> Self {
         let skipped = self.entries.len().min(offset as usize);
         self.entries.drain(..skipped);
         self.offset = offset;

@@ -7,8 +7,9 @@ use dray_archive::tar::{Entry as TarEntry, EntryKind, TarRules};
 use dray_sandbox::{Body, Entry, Error, ErrorKind, FileKind, Listing, SandboxPath};
 use dray_sandbox_tree::TarEntries;
 
-/// Reads the names in the tar of a directory and skips all content. The engine sends everything beneath the directory,
-/// so this is slow for a large tree; it stops at the limit. A tar never contains sockets.
+/// Reads the names in the tar of a directory and skips all content. The engine sends everything beneath the directory, in
+/// no order that it promises, so this is slow for a large tree: the tar is read to its end, and the first `limit` entries by
+/// name are kept. A tar never contains sockets.
 pub(crate) async fn list(
     tar: Body,
     directory: &SandboxPath,
@@ -26,9 +27,17 @@ pub(crate) async fn list(
         if level > depth {
             continue;
         }
-        if entries.len() == limit {
+        // Memory is bounded by the limit, however many entries the directory has.
+        let is_full = entries.len() >= limit && !entries.contains_key(&path);
+        if is_full {
             truncated = true;
-            break;
+            if entries
+                .last_key_value()
+                .is_none_or(|(last, _)| *last < path)
+            {
+                continue;
+            }
+            entries.pop_last();
         }
         entries.insert(path.clone(), entry(path, header));
     }
@@ -118,6 +127,22 @@ mod tests {
         assert!(!names(&["./a", "./b"], 1, 2).await.1);
         let (found, truncated) = names(&["./a", "./b", "./c"], 1, 2).await;
         assert_eq!((found.len(), truncated), (2, true));
+        assert_eq!(names(&["./a"], 1, 0).await, (Vec::new(), true));
+    }
+
+    #[tokio::test]
+    async fn the_first_entries_by_name_are_listed_in_any_order_of_the_tar() {
+        let found = names(&["./d", "./b", "./e", "./a", "./c"], 1, 2).await;
+        assert_eq!(
+            found,
+            (vec!["/work/a".to_owned(), "/work/b".to_owned()], true)
+        );
+        // A second header for the same name, as a tar that grows while it is packed can have, is no further entry.
+        let found = names(&["./b", "./a", "./b"], 1, 2).await;
+        assert_eq!(
+            found,
+            (vec!["/work/a".to_owned(), "/work/b".to_owned()], false)
+        );
     }
 
     #[tokio::test]

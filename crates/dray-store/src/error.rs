@@ -126,6 +126,15 @@ pub enum PresignError {
     /// The media type has characters that are not allowed in a header.
     #[error("the media type is not valid in a header")]
     MediaType,
+    /// The content came from the web, and the options allow no links to it.
+    #[error("the content came from {host}, and no links to files from the web are made")]
+    FromWeb {
+        /// The host of the newest fetch that delivered it.
+        host: String,
+    },
+    /// The store could not say where the content came from.
+    #[error("the origin of the content cannot be read")]
+    Origin(#[source] RequestError),
     /// The SDK could not sign the URL.
     #[error("signing failed")]
     Signing(#[source] RequestError),
@@ -280,6 +289,15 @@ impl From<PresignError> for Fault {
                 Fault::new(FaultCode::InvalidArgument, "The media type is not valid.")
                     .detail("invalid_media_type")
             }
+            PresignError::FromWeb { host } => Fault::new(
+                FaultCode::Denied,
+                format!(
+                    "The file came from the web ({host}), and no links to such files are given out."
+                ),
+            )
+            .detail("file_from_web")
+            .advice("Deliver the file itself; the rules of the chat decide."),
+            PresignError::Origin(error) => error.into(),
             PresignError::Signing(_) => Fault::internal().detail("signing_failed"),
         }
     }

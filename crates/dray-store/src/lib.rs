@@ -48,6 +48,7 @@ mod staged;
 mod store;
 mod sweep;
 mod upload;
+mod web_links;
 mod writer;
 
 #[cfg(test)]
@@ -67,6 +68,7 @@ pub use store::{ArtifactLabel, Store};
 pub use sweep::SweepReport;
 pub use upload::by_parts::{AssembledUpload, PartedUpload, PresignedPart, SentPart};
 pub use upload::{ExpectedUpload, UploadTicket};
+pub use web_links::WebLinkOutcome;
 pub use writer::ArtifactWriter;
 
 /// Largest object in bytes: 10,000 parts of [`PART_BYTES`], the most parts that S3 allows.

@@ -52,7 +52,30 @@ impl Store {
     ///
     /// `requested` is limited to between 5 minutes and 7 days. The URL expires no later than the object, and at least a
     /// minute before the signing credentials. For an object of the cache, the claim has the time at which it expires.
+    ///
+    /// # Errors
+    ///
+    /// Also [`PresignError::FromWeb`], where [`StoreOptions::web_links`](crate::StoreOptions::web_links) keeps content from
+    /// the web out of links.
     pub async fn presign_get(
+        &self,
+        tenant: &TenantId,
+        claim: &Claim,
+        requested: Duration,
+    ) -> Result<PresignedLink, PresignError> {
+        if claim.artifact.tenant != *tenant {
+            return Err(PresignError::ForeignTenant);
+        }
+        self.check_web_link(tenant, claim).await?;
+        self.presign_judged(tenant, claim, requested).await
+    }
+
+    /// As [`Self::presign_get`], for a recipient that the caller has judged by rules of its own, or an operator.
+    ///
+    /// # Errors
+    ///
+    /// Everything that prevents a link, but not where the content came from.
+    pub async fn presign_judged(
         &self,
         tenant: &TenantId,
         claim: &Claim,

@@ -6,6 +6,8 @@ use dray_types::{ByteSize, Period, Secret};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::web_links::WebLinkOutcome;
+
 /// Where artifacts are kept and how they are reached.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
@@ -45,6 +47,9 @@ pub struct StoreOptions {
     /// known for as long. `cas_lifetime` counts where it is longer. A lifecycle rule of the bucket has to say the same.
     /// Default `90d`.
     pub origin_lifetime: Period,
+    /// Whether links to content that came from the web are made for agents, tools and readers: `allow`, `report` (the log
+    /// names the host) or `deny`. Deliveries have `platform-delivery.web_files` for their links. Default `allow`.
+    pub web_links: WebLinkOutcome,
     /// How long unfinished uploads are kept. Default `1d`.
     pub stage_lifetime: Period,
     /// How long the store keeps a file in transit between a sandbox and a person after its last use, unless a delivery
@@ -89,6 +94,7 @@ impl Default for StoreOptions {
             ca_file: None,
             cas_lifetime: SHORTEST_CAS_LIFETIME,
             origin_lifetime: Period::secs(90 * DAY_SECONDS),
+            web_links: WebLinkOutcome::default(),
             stage_lifetime: Period::secs(DAY_SECONDS),
             cache_lifetime: Period::secs(60 * 60),
             cache_size: ByteSize::mib(16 << 10),

@@ -50,6 +50,7 @@ fn file_request(field: Field<'static>) -> Result<(UploadRequest, Body), TicketPr
         completes: Some(true),
         length: None,
         body_sha256: None,
+        checksum: None,
         whole_sha256: None,
         has_trailers: false,
         media_type: announced_type(media_type.map(dray_media_type::essence)),

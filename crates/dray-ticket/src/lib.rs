@@ -36,6 +36,7 @@
 mod active;
 mod api;
 mod audit;
+mod checksum;
 mod destination;
 mod direct;
 mod download;

@@ -71,6 +71,9 @@ pub enum TicketProblem {
     /// The content has another digest than announced.
     #[error("the content has another digest than announced")]
     WrongDigest,
+    /// The body of this request has another checksum than announced (tus 1.0, checksum). Its bytes are dropped.
+    #[error("the bytes of this request have another checksum than announced")]
+    WrongChecksum,
     /// The content has another type than the ticket requires.
     #[error("the content is `{found}`, and the ticket is for `{expected}`")]
     WrongType {
@@ -190,7 +193,7 @@ pub struct DestinationFailure {
 
 impl TicketProblem {
     /// The HTTP status.
-    pub const fn status(&self) -> StatusCode {
+    pub fn status(&self) -> StatusCode {
         match self {
             Self::Unknown => StatusCode::NOT_FOUND,
             Self::Expired
@@ -216,6 +219,8 @@ impl TicketProblem {
             Self::LengthRequired => StatusCode::LENGTH_REQUIRED,
             Self::TooLarge { .. } | Self::TooManyParts => StatusCode::PAYLOAD_TOO_LARGE,
             Self::WrongSize { .. } | Self::WrongDigest => StatusCode::UNPROCESSABLE_ENTITY,
+            // The status of tus 1.0, which has no name in the registry of HTTP.
+            Self::WrongChecksum => StatusCode::from_u16(460).unwrap_or(StatusCode::BAD_REQUEST),
             Self::WrongType { .. } | Self::WrongPartType { .. } | Self::CodedBody => {
                 StatusCode::UNSUPPORTED_MEDIA_TYPE
             }
@@ -247,6 +252,7 @@ impl TicketProblem {
             Self::TooLarge { .. } => "content-too-large",
             Self::WrongSize { .. } => "wrong-size",
             Self::WrongDigest => "wrong-digest",
+            Self::WrongChecksum => "wrong-checksum",
             Self::WrongType { .. } => "wrong-type",
             Self::WrongPartType { .. } => "wrong-part-type",
             Self::TusVersion => "tus-version",
@@ -305,6 +311,7 @@ impl TicketProblem {
             Self::WrongSize { .. } | Self::WrongDigest => {
                 "Check that the right file was sent, then ask for a new ticket."
             }
+            Self::WrongChecksum => "Send the same bytes again, from the same offset.",
             Self::WrongType { .. } => "Send a file of the type that the ticket names.",
             Self::WrongPartType { .. } => "Send the part again with that `Content-Type`.",
             Self::TusVersion => "Use the version of the `Tus-Version` header.",

@@ -3,6 +3,7 @@
 use dray_types::Sha256Digest;
 use http::{HeaderMap, Method, header};
 
+use crate::checksum::UploadChecksum;
 use crate::fields;
 use crate::problem::TicketProblem;
 
@@ -44,6 +45,8 @@ pub(crate) struct UploadRequest {
     pub(crate) length: Option<u64>,
     /// Digest of this body (`Content-Digest`).
     pub(crate) body_sha256: Option<Sha256Digest>,
+    /// Checksum of this body (`Upload-Checksum` of tus).
+    pub(crate) checksum: Option<UploadChecksum>,
     /// Digest of the complete content (`Repr-Digest`).
     pub(crate) whole_sha256: Option<Sha256Digest>,
     /// Whether fields may follow the body, such as its digest: a sender names them in `Trailer`, or does not.
@@ -80,6 +83,7 @@ impl UploadRequest {
             completes: Some(true),
             length: None,
             body_sha256: fields::digest_field(headers, "content-digest")?,
+            checksum: UploadChecksum::read(headers)?,
             whole_sha256: fields::digest_field(headers, "repr-digest")?,
             has_trailers: headers.contains_key(header::TRAILER)
                 || !headers.contains_key(header::CONTENT_LENGTH),

@@ -13,6 +13,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::TicketService;
 use crate::active::ActiveGuard;
+use crate::checksum::ChecksumHasher;
 use crate::download::DOWNLOAD_METHODS;
 use crate::fields;
 use crate::problem::TicketProblem;
@@ -46,6 +47,7 @@ struct BodyReceiver<'a> {
     request: UploadRequest,
     buffer: BytesMut,
     hasher: Sha256,
+    checksum: Option<ChecksumHasher>,
     saved_ms: u64,
     /// The state of the ticket when the request began.
     first_segment: usize,
@@ -83,6 +85,7 @@ impl TicketService {
             first_byte: ticket.record.moved,
             earlier_announcement,
             ticket,
+            checksum: request.checksum.map(ChecksumHasher::new),
             request,
             buffer: BytesMut::new(),
             hasher: Sha256::new(),
@@ -165,6 +168,13 @@ impl BodyReceiver<'_> {
         {
             return Err(TicketProblem::WrongDigest);
         }
+        if self
+            .checksum
+            .as_ref()
+            .is_some_and(|checksum| !checksum.is_match())
+        {
+            return Err(TicketProblem::WrongChecksum);
+        }
         Ok(())
     }
 
@@ -202,6 +212,9 @@ impl BodyReceiver<'_> {
         }
         if self.is_hashed() {
             self.hasher.update(bytes);
+        }
+        if let Some(checksum) = &mut self.checksum {
+            checksum.update(bytes);
         }
         let mut rest = bytes;
         while !rest.is_empty() {

@@ -9,6 +9,7 @@ use http_body::Body as _;
 use serde_json::json;
 
 use crate::TicketService;
+use crate::checksum::CHECKSUM_ALGORITHMS;
 use crate::fields;
 use crate::form;
 use crate::page;
@@ -19,7 +20,7 @@ use crate::response::{content_response, empty_response, finished_response, json_
 use crate::service::LoadedTicket;
 
 /// The supported extensions of tus.
-const TUS_EXTENSIONS: &str = "creation,creation-defer-length,termination,expiration";
+const TUS_EXTENSIONS: &str = "creation,creation-defer-length,termination,expiration,checksum";
 /// Largest part in one request. Announced, because proxies in between often cut at 100 MB.
 const MAX_PART_BYTES: u64 = 64 << 20;
 /// Interval between checks of an upload that another request finishes.
@@ -83,6 +84,7 @@ impl UploadCall<'_> {
         );
         set(headers, "tus-version", TUS_VERSION);
         set(headers, "tus-extension", TUS_EXTENSIONS);
+        set(headers, "tus-checksum-algorithm", CHECKSUM_ALGORITHMS);
         set(
             headers,
             "tus-max-size",

@@ -3,6 +3,8 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use dray_http::{Cause, FailureKind, RequestProgress};
+use dray_tool::stage::value::shorten_text;
+use rmcp::model::ErrorData;
 use rmcp::service::{ClientInitializeError, ServiceError};
 use rmcp::transport::streamable_http_client::StreamableHttpError;
 use thiserror::Error;
@@ -81,6 +83,9 @@ impl CloseReason {
 
 /// Code of a server's error that means a timeout (quickapps 21).
 pub(crate) const REQUEST_TIMEOUT: i32 = 408;
+
+/// Most characters of a server's error message that are kept.
+pub(crate) const MAX_MESSAGE_CHARACTERS: usize = 2000;
 
 /// Code of a server's error that names pages for the user (MCP 2025-11-25, `URLElicitationRequiredError`).
 const PAGES_REQUIRED: i32 = -32042;
@@ -165,15 +170,20 @@ impl SessionError {
         matches!(self, Self::Wire(error) if error.is_unsent())
     }
 
+    /// The server chooses the length of its message, and the model reads it.
+    fn refused(error: &ErrorData) -> Self {
+        Self::Refused {
+            code: error.code.0,
+            message: shorten_text(&error.message, MAX_MESSAGE_CHARACTERS),
+        }
+    }
+
     pub(crate) fn of_service(error: ServiceError, close_reason: &CloseReason) -> Self {
         match error {
             ServiceError::McpError(error) if error.code.0 == PAGES_REQUIRED => {
                 Self::PagesRequired(error.data.unwrap_or_default())
             }
-            ServiceError::McpError(error) => Self::Refused {
-                code: error.code.0,
-                message: error.message.into_owned(),
-            },
+            ServiceError::McpError(error) => Self::refused(&error),
             ServiceError::TransportSend(error) => of_wire(error.error),
             ServiceError::Timeout { .. } => Self::TimedOut,
             ServiceError::TransportClosed => close_reason.cause().into(),
@@ -189,10 +199,7 @@ impl SessionError {
             ClientInitializeError::LegacyFallbackFailed { fallback, .. } => {
                 Self::of_start(*fallback, close_reason)
             }
-            ClientInitializeError::JsonRpcError(error) => Self::Refused {
-                code: error.code.0,
-                message: error.message.into_owned(),
-            },
+            ClientInitializeError::JsonRpcError(error) => Self::refused(&error),
             ClientInitializeError::NoCompatibleProtocolVersion { .. } => Self::NoCommonVersion,
             _ => Self::Malformed("the handshake failed"),
         }

@@ -14,6 +14,9 @@ use crate::server::ServerTarget;
 /// Most resources that are read for one result; further links remain texts.
 const MAX_LINKED_RESOURCES: usize = 16;
 
+/// Most files of one result, those behind links included.
+const MAX_RESULT_FILES: usize = 64;
+
 /// Names for files of one call.
 #[derive(Debug)]
 pub(crate) struct FileNames {
@@ -36,47 +39,90 @@ impl FileNames {
     }
 }
 
+/// The files of one result, with the names that they get.
+struct ResultFiles<'a> {
+    names: FileNames,
+    storage: &'a dyn FileStorage,
+    attachments: Vec<Attachment>,
+    /// Number of files above the limit, which are not stored.
+    omitted: usize,
+}
+
+impl ResultFiles<'_> {
+    const fn has_room(&self) -> bool {
+        self.attachments.len() < MAX_RESULT_FILES
+    }
+
+    /// Stores a file of a supported type. Only stored files get a name, so that the numbers have no gaps.
+    async fn add(&mut self, media_type: &str, bytes: Bytes) -> Result<(), ToolFailure> {
+        if !self.has_room() {
+            self.omitted += 1;
+            return Ok(());
+        }
+        let name = self.names.next(media_type);
+        let mut attachment = self.storage.keep(&name, media_type, bytes).await?;
+        attachment.kind.get_or_insert_with(|| media_type.to_owned());
+        self.attachments.push(attachment);
+        Ok(())
+    }
+
+    /// The sentence for the model about the files that are not stored.
+    fn omission(&self) -> Option<String> {
+        let omitted = self.omitted;
+        (omitted > 0).then(|| {
+            format!(
+                "(The tool also returned {omitted} further files. A result has at most {MAX_RESULT_FILES}.)"
+            )
+        })
+    }
+}
+
 /// The result of a call, or a failure if the tool reports one.
 pub(crate) async fn result_output(
     result: CallToolResult,
-    mut names: FileNames,
+    names: FileNames,
     rules: &AttachmentRules,
     storage: &dyn FileStorage,
     server: &ServerTarget,
 ) -> Result<ToolOutput, ToolFailure> {
     let mut texts = Vec::new();
-    let mut attachments = Vec::new();
+    let tool = names.tool.clone();
+    let mut files = ResultFiles {
+        names,
+        storage,
+        attachments: Vec::new(),
+        omitted: 0,
+    };
     let mut links_left = match result.is_error {
         Some(true) => 0,
         _ => MAX_LINKED_RESOURCES,
     };
     for block in result.content {
-        match read_block(block, &names.tool)? {
+        match read_block(block, &tool)? {
             ResultBlock::Text(text) => texts.push(text),
             ResultBlock::File(media_type, bytes) => {
-                if !is_supported(rules, &media_type) {
+                if is_supported(rules, &media_type) {
+                    files.add(&media_type, bytes).await?;
+                } else {
                     texts.push(format!(
                         "(The tool also returned {media_type} content, which this agent does not take.)"
                     ));
-                    continue;
                 }
-                // After the check of the type, so that the numbers have no gaps.
-                let name = names.next(&media_type);
-                attachments.push(store_file(storage, &name, &media_type, bytes).await?);
             }
             ResultBlock::Link(link) => {
                 texts.push(linked_text(&link));
-                let is_read = links_left > 0 && is_readable(&link, rules, server);
+                let is_read =
+                    links_left > 0 && files.has_room() && is_readable(&link, rules, server);
                 links_left -= usize::from(is_read);
-                for (media_type, bytes) in linked_files(&link, &names.tool, is_read, server).await {
+                for (media_type, bytes) in linked_files(&link, &tool, is_read, server).await {
                     if is_supported(rules, &media_type) {
-                        let name = names.next(&media_type);
-                        attachments.push(store_file(storage, &name, &media_type, bytes).await?);
+                        files.add(&media_type, bytes).await?;
                     }
                 }
             }
         }
     }
+    texts.extend(files.omission());
     let mut kind = "text/plain";
     // Servers repeat structured content as text for older clients (MCP 2025-06-18).
     if texts.is_empty()
@@ -88,10 +134,7 @@ pub(crate) async fn result_output(
     let content = texts.join("\n\n");
     if result.is_error == Some(true) {
         let text = if content.is_empty() {
-            format!(
-                "Error calling MCP tool '{}': it failed without a message",
-                names.tool
-            )
+            format!("Error calling MCP tool '{tool}': it failed without a message")
         } else {
             content
         };
@@ -99,7 +142,7 @@ pub(crate) async fn result_output(
         return Err(HandledFailure::new(text).shown(shown).into());
     }
     Ok(ToolOutput {
-        attachments,
+        attachments: files.attachments,
         ..ToolOutput::text(content, kind)
     })
 }
@@ -149,17 +192,6 @@ async fn linked_files(
         _ => None,
     });
     files.collect()
-}
-
-async fn store_file(
-    storage: &dyn FileStorage,
-    name: &str,
-    media_type: &str,
-    bytes: Bytes,
-) -> Result<Attachment, ToolFailure> {
-    let mut attachment = storage.keep(name, media_type, bytes).await?;
-    attachment.kind.get_or_insert_with(|| media_type.to_owned());
-    Ok(attachment)
 }
 
 enum ResultBlock {

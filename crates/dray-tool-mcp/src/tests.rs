@@ -3,6 +3,7 @@
 mod asking;
 mod credentials;
 mod faults;
+mod floods;
 mod hidden;
 mod login;
 mod modern;

@@ -4,6 +4,7 @@
 
 mod events;
 mod legacy;
+mod limits;
 mod response_stream;
 mod stdio;
 mod streamable;
@@ -130,6 +131,7 @@ fn parse_messages(value: Value) -> Result<Vec<ServerJsonRpcMessage>, WireError> 
 }
 
 fn parse_json(bytes: &[u8]) -> Result<Value, WireError> {
+    limits::ValueCounter::default().add(bytes)?;
     serde_json::from_slice(bytes).map_err(|_| WireError::Malformed("not JSON"))
 }
 

@@ -139,7 +139,7 @@ fn command_future(cli: &Cli) -> CommandFuture<'_> {
         DrayCommand::Egress(egress) => Box::pin(commands::egress::run(global, egress)),
         DrayCommand::Read(read) => Box::pin(commands::read::run(global, read)),
         DrayCommand::Classify(classify) => {
-            Box::pin(ready(commands::read::classify_files(global, classify)))
+            Box::pin(commands::read::classify_files(global, classify))
         }
         DrayCommand::Send(send) => Box::pin(commands::deliver::send_from_sandbox(global, send)),
         DrayCommand::Deliver(deliver) => {

@@ -13,6 +13,8 @@ mod csv;
 mod docx;
 #[path = "../../fuzz_targets/eml.rs"]
 mod eml;
+#[path = "../../fuzz_targets/form.rs"]
+mod form;
 #[path = "../../fuzz_targets/frame.rs"]
 mod frame;
 #[path = "../../fuzz_targets/gzip.rs"]
@@ -67,13 +69,14 @@ use rand::{Rng as _, SeedableRng as _};
 type FuzzTarget = (&'static str, fn(&[u8]));
 
 /// Every target.
-const ALL_TARGETS: [FuzzTarget; 28] = [
+const ALL_TARGETS: [FuzzTarget; 29] = [
     ("classify", classify::run),
     ("client_hello", client_hello::run),
     ("context", context::run),
     ("csv", csv::run),
     ("docx", docx::run),
     ("eml", eml::run),
+    ("form", form::run),
     ("frame", frame::run),
     ("gzip", gzip::run),
     ("html", html::run),
@@ -98,11 +101,12 @@ const ALL_TARGETS: [FuzzTarget; 28] = [
     ("xml", xml::run),
 ];
 
-/// Number of changed inputs for each target. A target for documents takes milliseconds for one input.
-const CHANGED_INPUTS: usize = 200;
+/// Number of changed inputs for each target, unless `DRAY_FUZZ_INPUTS` sets another one. A target for documents takes
+/// milliseconds for one input.
+const CHANGED_INPUTS: u64 = 200;
 /// Most bytes of an input that is changed.
 const MAX_INPUT_BYTES: usize = 16 << 10;
-/// Seed of the changes, so that every run tries the same inputs.
+/// Seed of the changes, so that every run tries the same inputs, unless `DRAY_FUZZ_SEED` sets another one.
 const CHANGE_SEED: u64 = 20_261_127;
 
 /// The inputs of `fuzz/corpus/NAME`, in the order of their names.
@@ -138,6 +142,15 @@ fn change(input: &[u8], random: &mut StdRng) -> Vec<u8> {
     changed
 }
 
+/// The number in a variable of the environment.
+fn number(name: &str) -> Option<u64> {
+    let text = std::env::var(name).ok()?;
+    Some(
+        text.parse()
+            .unwrap_or_else(|_| panic!("{name} is not a number")),
+    )
+}
+
 #[test]
 fn every_target_of_the_manifest_is_checked_here() {
     let manifest = include_str!("../../Cargo.toml");
@@ -151,15 +164,27 @@ fn every_target_of_the_manifest_is_checked_here() {
 
 #[test]
 fn every_target_passes_for_its_corpus_and_for_changed_inputs() {
+    let only = std::env::var("DRAY_FUZZ_TARGETS").ok();
+    let is_chosen = |name: &str| {
+        let mut names = only.as_deref().map(|only| only.split(','));
+        names
+            .as_mut()
+            .is_none_or(|names| names.any(|one| one == name))
+    };
+    let seed = number("DRAY_FUZZ_SEED").unwrap_or(CHANGE_SEED);
+    let count = number("DRAY_FUZZ_INPUTS").unwrap_or(CHANGED_INPUTS);
     for (index, (name, run)) in ALL_TARGETS.into_iter().enumerate() {
-        let mut random = StdRng::seed_from_u64(CHANGE_SEED + index as u64);
+        if !is_chosen(name) {
+            continue;
+        }
+        let mut random = StdRng::seed_from_u64(seed.wrapping_add(index as u64));
         let inputs = corpus(name);
         assert!(!inputs.is_empty(), "{name} has a corpus");
         for input in &inputs {
             run(input);
         }
-        for number in 0..CHANGED_INPUTS {
-            let input = &inputs[number % inputs.len()];
+        for number in 0..count {
+            let input = &inputs[usize::try_from(number).unwrap() % inputs.len()];
             if input.len() > MAX_INPUT_BYTES {
                 continue;
             }

@@ -5,7 +5,7 @@ So each operation is written once, and the two clients differ only in how they w
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable
+from collections.abc import AsyncIterable, Generator, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar, Union, cast
@@ -58,7 +58,7 @@ class HashEffect:
 class SpoolEffect:
     """Copy a stream into a temporary file, and return its path. The caller removes it."""
 
-    source: BinaryIO | Iterable[bytes]
+    source: BinaryIO | Iterable[bytes] | AsyncIterable[bytes]
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ def hash_file(path: Path) -> Operation[tuple[int, bytes]]:
     return cast("tuple[int, bytes]", (yield HashEffect(path)))
 
 
-def spool(source: BinaryIO | Iterable[bytes]) -> Operation[Path]:
+def spool(source: BinaryIO | Iterable[bytes] | AsyncIterable[bytes]) -> Operation[Path]:
     """Copies a stream into a temporary file, which the caller removes."""
     return cast(Path, (yield SpoolEffect(source)))
 

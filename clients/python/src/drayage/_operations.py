@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import AsyncIterable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO, TypeGuard, Union
@@ -43,8 +43,12 @@ Stored = Union[v1.Claim, SandboxFile, FetchedFile, ResolvedArguments]
 LocalSource = Union[bytes, bytearray, memoryview, Path, str, BinaryIO, Iterable[bytes]]
 """Bytes, the path of a local file, or a stream: a file that was opened for reading bytes, or an iterable of bytes. A stream
 is copied into a temporary file first, because the store needs size and digest before the bytes."""
+AsyncLocalSource = Union[LocalSource, AsyncIterable[bytes]]
+"""A local source of the client for asyncio, which also takes asynchronous iterables."""
 CommandInput = Union[bytes, bytearray, memoryview, Path, BinaryIO, Iterable[bytes], Stored]
 """Standard input of a program. A `str` is refused: it could be the input itself or the path of a file."""
+AsyncCommandInput = Union[CommandInput, AsyncIterable[bytes]]
+"""Standard input of a program for the client for asyncio."""
 
 
 @dataclass(frozen=True)
@@ -80,13 +84,13 @@ class ResolveSettings:
         )
 
 
-def is_local_source(source: object) -> TypeGuard[LocalSource]:
+def is_local_source(source: object) -> TypeGuard[AsyncLocalSource]:
     """Whether a value is a local source and not a stored file."""
     return isinstance(source, bytes | bytearray | memoryview | Path | str) or _is_stream(source)
 
 
-def _is_stream(source: object) -> TypeGuard[BinaryIO | Iterable[bytes]]:
-    return hasattr(source, "read") or hasattr(source, "__iter__")
+def _is_stream(source: object) -> TypeGuard[BinaryIO | Iterable[bytes] | AsyncIterable[bytes]]:
+    return any(hasattr(source, method) for method in ("read", "__iter__", "__aiter__"))
 
 
 def path_bytes(path: str | bytes) -> bytes:
@@ -256,7 +260,7 @@ def download(stored: Stored | v1.Content, target: Path) -> Operation[Path]:
     return target
 
 
-def store(source: LocalSource, name: str, media_type: str, session: str) -> Operation[v1.Claim]:
+def store(source: AsyncLocalSource, name: str, media_type: str, session: str) -> Operation[v1.Claim]:
     """Puts bytes, a local file or a stream into the store."""
     if isinstance(source, str | Path):
         path = Path(source)
@@ -333,7 +337,7 @@ class PlaceSettings:
 
 
 def sandbox_put(
-    target: SandboxTarget, source: LocalSource | Stored, settings: PlaceSettings
+    target: SandboxTarget, source: AsyncLocalSource | Stored, settings: PlaceSettings
 ) -> Operation[PlacedFile]:
     """Copies a local source or a stored file into a sandbox."""
     if is_local_source(source):
@@ -379,7 +383,7 @@ class ExecSettings:
 
     directory: str | bytes = ""
     environment: Mapping[str, str | bytes] = field(default_factory=dict)
-    stdin: CommandInput = b""
+    stdin: AsyncCommandInput = b""
     timeout: float = 0
     max_output_bytes: int = 0
 
@@ -457,7 +461,7 @@ class SendSettings:
 
 
 def send(
-    session: str, paths: Sequence[str | bytes], files: Sequence[LocalSource | Stored], settings: SendSettings
+    session: str, paths: Sequence[str | bytes], files: Sequence[AsyncLocalSource | Stored], settings: SendSettings
 ) -> Operation[v1.DeliveryAccepted]:
     """Sends files of the session's sandbox, local files and stored files to the session's chat."""
     claims: list[v1.Claim] = []

@@ -14,6 +14,7 @@ import grpc
 
 from drayage import _operations as operations
 from drayage import methods, v1
+from drayage._arguments import checked, checked_method
 from drayage._channels import AsyncChannels
 from drayage._effects import (
     CallEffect,
@@ -28,7 +29,7 @@ from drayage._effects import (
 )
 from drayage._http import CHUNK_BYTES, file_digest, spool_source
 from drayage._method import Method, ReplyT, RequestT, StreamMethod
-from drayage._operations import CommandInput, LocalSource, SandboxTarget, Stored
+from drayage._operations import AsyncCommandInput, AsyncLocalSource, SandboxTarget, Stored
 from drayage._transfer import AsyncTransfer
 from drayage._transport import Attempts, Connection, error_of
 from drayage.faults import deadline_error
@@ -54,12 +55,14 @@ ItemT = TypeVar("ItemT")
 ResultT = TypeVar("ResultT")
 
 
+@checked
 class AsyncDray:
     """Calls the services of Drayage. Belongs to one event loop.
 
     `endpoints` names other addresses for single services, such as `{"dray.v1.Sandboxes": "sandbox-transfer:50051"}`.
     """
 
+    @checked_method
     def __init__(
         self,
         target: str,
@@ -155,7 +158,7 @@ class AsyncDray:
         settings = operations.ReadSettings(name, range, find, summarize, focus, show_hidden, member)
         return await self._run(operations.read(operations.document_source(source), settings))
 
-    async def store(self, source: LocalSource, *, name: str = "", media_type: str = "", session: str = "") -> v1.Claim:
+    async def store(self, source: AsyncLocalSource, *, name: str = "", media_type: str = "", session: str = "") -> v1.Claim:
         """Puts a local source into the store; with `session` also into its sandbox, before its next tool call."""
         return await self._run(operations.store(source, name, media_type, session))
 
@@ -203,7 +206,7 @@ class AsyncDray:
         session: str,
         *,
         paths: Sequence[str | bytes] = (),
-        files: Sequence[LocalSource | Stored] = (),
+        files: Sequence[AsyncLocalSource | Stored] = (),
         message: str = "",
         as_voice: bool = False,
         as_document: bool = False,
@@ -340,7 +343,7 @@ class AsyncDray:
         if isinstance(effect, HashEffect):
             return await transfer.run(file_digest, effect.path)
         if isinstance(effect, SpoolEffect):
-            return await transfer.run(spool_source, effect.source)
+            return await transfer.run(spool_source, transfer.chunks_of(effect.source))
         if isinstance(effect, CallEffect):
             raise AssertionError("calls are made by `_call`")
         if time.monotonic() + effect.seconds >= deadline:
@@ -349,6 +352,7 @@ class AsyncDray:
         return None
 
 
+@checked
 class AsyncPublishedToolCall:
     """A published tool call."""
 
@@ -365,6 +369,7 @@ class AsyncPublishedToolCall:
         return await dray._run(operations.tool_call_outcome(self.operation_id))
 
 
+@checked
 class AsyncDelivery:
     """A delivery that was sent."""
 
@@ -381,6 +386,7 @@ class AsyncDelivery:
         return await dray._run(operations.delivery_outcome(self.delivery_id))
 
 
+@checked
 class AsyncSandbox:
     """Files of one sandbox."""
 
@@ -411,7 +417,7 @@ class AsyncSandbox:
 
     async def put(
         self,
-        source: LocalSource | Stored,
+        source: AsyncLocalSource | Stored,
         *,
         directory: str | bytes = "",
         name: str = "",
@@ -437,7 +443,7 @@ class AsyncSandbox:
         *,
         directory: str | bytes = "",
         environment: Mapping[str, str | bytes] | None = None,
-        stdin: CommandInput = b"",
+        stdin: AsyncCommandInput = b"",
         timeout: float = 0,
         max_output_bytes: int = 0,
     ) -> CommandResult:
@@ -455,7 +461,7 @@ class AsyncSandbox:
         *,
         directory: str | bytes = "",
         environment: Mapping[str, str | bytes] | None = None,
-        stdin: CommandInput = b"",
+        stdin: AsyncCommandInput = b"",
         timeout: float = 0,
         max_output_bytes: int = 0,
     ) -> AsyncIterator[CommandChunk | CommandEnd]:

@@ -13,6 +13,7 @@ import grpc
 
 from drayage import _operations as operations
 from drayage import methods, v1
+from drayage._arguments import checked, checked_method
 from drayage._channels import Channels
 from drayage._effects import (
     CallEffect,
@@ -53,12 +54,14 @@ ItemT = TypeVar("ItemT")
 ResultT = TypeVar("ResultT")
 
 
+@checked
 class Dray:
     """Calls the services of Drayage. May be shared by threads.
 
     `endpoints` names other addresses for single services, such as `{"dray.v1.Sandboxes": "sandbox-transfer:50051"}`.
     """
 
+    @checked_method
     def __init__(
         self,
         target: str,
@@ -339,7 +342,7 @@ class Dray:
         if isinstance(effect, HashEffect):
             return transfer.run(file_digest, effect.path)
         if isinstance(effect, SpoolEffect):
-            return transfer.run(spool_source, effect.source)
+            return transfer.run(spool_source, transfer.chunks_of(effect.source))
         if isinstance(effect, CallEffect):
             raise AssertionError("calls are made by `_call`")
         if time.monotonic() + effect.seconds >= deadline:
@@ -348,6 +351,7 @@ class Dray:
         return None
 
 
+@checked
 class PublishedToolCall:
     """A published tool call."""
 
@@ -364,6 +368,7 @@ class PublishedToolCall:
         return dray._run(operations.tool_call_outcome(self.operation_id))
 
 
+@checked
 class Delivery:
     """A delivery that was sent."""
 
@@ -380,6 +385,7 @@ class Delivery:
         return dray._run(operations.delivery_outcome(self.delivery_id))
 
 
+@checked
 class Sandbox:
     """Files of one sandbox."""
 

@@ -10,14 +10,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
-from typing import Union
+from typing import SupportsFloat, Union
 
 _METADATA_VALUE = re.compile(r"[!-~]([ -~]*[!-~])?")
 
 MAX_MESSAGE_SECONDS = 365 * 86_400
 """Longest time that a message may name, a year."""
 
-PemSource = Union[str, bytes, "PathLike[str]"]
+PemSource = Union[str, bytes, PathLike[str]]
 """A PEM text as bytes, or the path of a PEM file."""
 
 
@@ -60,8 +60,12 @@ class CallOptions:
     """When failed attempts are repeated."""
 
     def __post_init__(self) -> None:
+        if isinstance(self.timeout, bool) or not isinstance(self.timeout, SupportsFloat):
+            raise TypeError(f"`timeout` must be a number of seconds, not {type(self.timeout).__name__}")
         if math.isnan(self.timeout):
             raise ValueError("`timeout` is not a number")
+        if not isinstance(self.retry, RetryPolicy):
+            raise TypeError(f"`retry` must be a RetryPolicy, not {type(self.retry).__name__}")
         for name in ("operation_id", "session", "app", "traceparent", "tracestate"):
             check_metadata(name, getattr(self, name))
 
@@ -118,6 +122,8 @@ def check_metadata(name: str, value: str | None) -> None:
     """Raises if a value cannot be sent as metadata. An empty operation id would be a new operation for each repetition, and
     a token that was read from a file often ends with a line break. The error does not contain the value, which may be
     secret."""
+    if value is not None and not isinstance(value, str):
+        raise TypeError(f"`{name}` must be str, not {type(value).__name__}")
     if value is not None and not _METADATA_VALUE.fullmatch(value):
         raise ValueError(f"`{name}` must be printable ASCII, not empty, and without blanks or line breaks at its ends")
 

@@ -468,7 +468,8 @@ export const Previews: GenService<{
     output: typeof ListPreviewsReplySchema;
   },
   /**
-   * Ends a preview: the next request on its link is refused.
+   * Ends a preview: the next request on its link is refused, and a response that is being sent breaks off after at
+   * most 5 s or 16 MiB, whichever comes first.
    *
    * @generated from rpc dray.v1.Previews.Revoke
    */

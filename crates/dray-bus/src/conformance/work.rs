@@ -5,6 +5,7 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use dray_proto::v1::{self, LedgerState, TerminalState};
+use dray_testkit::eventually;
 use dray_types::{Deadline, OperationId};
 
 use super::at_work::{
@@ -28,6 +29,7 @@ on_both!(
     work_after_its_deadline_expires_without_an_attempt,
     work_that_reaches_its_deadline_is_cancelled_and_expires,
     a_worker_waits_for_the_live_lease_of_another_worker,
+    a_handler_does_not_run_under_a_lease_that_ended_before_the_claim_was_known,
     a_recorded_effect_is_reported_and_not_repeated,
     a_stop_waits_for_running_work,
     a_stop_returns_work_that_does_not_end,
@@ -234,6 +236,29 @@ async fn a_worker_waits_for_the_live_lease_of_another_worker(fixture: BusFixture
     assert_eq!((record.epoch, record.attempts), (2, 2));
     worker.stop().await;
     assert_eq!(script.runs("op"), 1);
+}
+
+async fn a_handler_does_not_run_under_a_lease_that_ended_before_the_claim_was_known(
+    fixture: BusFixture,
+) {
+    fixture.provision(Duration::from_secs(30)).await;
+    let meta = fixture.meta("op");
+    let script = ScriptedHandler::default();
+    // Every response to a claim comes after the end of such a lease.
+    let settings = WorkSettings {
+        lease: Duration::ZERO,
+        ..work_settings()
+    };
+    let worker = TestWorker::start(&fixture.bus, settings, script.clone());
+    let published = fixture.bus.publish_work(&meta, &tool_call("works")).await;
+    published.unwrap();
+    eventually("two claims", async || {
+        let record = ledger_record(&fixture, &meta).await?;
+        (record.epoch >= 2).then_some(())
+    })
+    .await;
+    worker.stop().await;
+    assert_eq!(script.runs("op"), 0);
 }
 
 async fn a_recorded_effect_is_reported_and_not_repeated(fixture: BusFixture) {

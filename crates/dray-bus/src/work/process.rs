@@ -105,6 +105,10 @@ async fn deliver_to_handler<W: Work, H: WorkHandler<W>>(
             job::retry_delivery_later(pulled, left).await;
             Ok("held")
         }
+        ClaimOutcome::Late => {
+            task.release(None, STOP_DELAY, false).await?;
+            Ok("late")
+        }
         ClaimOutcome::Ended(label) => {
             task.job.report().await?;
             task.job.finish(pulled).await;
@@ -121,6 +125,8 @@ async fn deliver_to_handler<W: Work, H: WorkHandler<W>>(
 enum ClaimOutcome {
     Claimed,
     Held(Duration),
+    /// The lease of the claim ended before this worker learned of the claim.
+    Late,
     Ended(&'static str),
     Reported,
 }
@@ -174,9 +180,29 @@ impl<W: Work, H: WorkHandler<W>> DeliveryTask<'_, W, H> {
                 if is_new {
                     self.compare_clocks().await;
                 }
-                Ok(ClaimOutcome::Claimed)
+                if self.has_live_lease().await? {
+                    Ok(ClaimOutcome::Claimed)
+                } else {
+                    Ok(ClaimOutcome::Late)
+                }
             }
         }
+    }
+
+    /// Whether the claim excludes other workers. The response to a claim can come after the end of its lease; such a claim is
+    /// renewed once, which fails if another worker has taken over.
+    async fn has_live_lease(&mut self) -> Result<bool, JobError> {
+        let lease = self.context.settings.lease;
+        let is_live = |record: &v1::LedgerRecord, now_ms| record.lease_until_ms > now_ms;
+        let now_ms = self.context.bus.now_ms();
+        let record = self.job.record();
+        if is_live(&record, now_ms) {
+            return Ok(true);
+        }
+        self.job
+            .write(record::renewed_record(&record, now_ms, lease))
+            .await?;
+        Ok(is_live(&self.job.record(), self.context.bus.now_ms()))
     }
 
     /// Compares the clocks on the entry that was written just now (7.1).

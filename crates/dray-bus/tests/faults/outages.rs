@@ -143,6 +143,37 @@ async fn a_reader_of_new_events_misses_none_when_the_server_loses_its_consumer_b
     assert_eq!(read.headers.get("Dray-Operation"), Some("during"));
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reader_continues_with_the_first_event_of_a_stream_that_was_created_again() {
+    let rig = FaultRig::start(NatsServer::start()).await;
+    let event = v1::ToolCallResolved::default();
+    let publish = async |operation: &str| {
+        let published = rig.bus.publish_event(&rig.meta(operation), &event).await;
+        published.unwrap();
+    };
+    let filter = EventFilter::new("dray.event.>").from_start();
+    let mut events = rig.bus.events(filter).await.unwrap();
+    let mut next = async || {
+        let read = tokio::time::timeout(Duration::from_mins(1), events.next());
+        let read = read.await.unwrap().unwrap();
+        let operation = read.headers.get("Dray-Operation").map(str::to_owned);
+        (read.sequence, operation.unwrap())
+    };
+    for (sequence, operation) in [(1, "one"), (2, "two"), (3, "three")] {
+        publish(operation).await;
+        assert_eq!(next().await, (sequence, operation.to_owned()));
+    }
+    // As after an outage in which the server lost its storage: numbers begin again, below those that were read.
+    let client = async_nats::connect(rig.server.url()).await.unwrap();
+    let context = async_nats::jetstream::new(client);
+    context.delete_stream("DRAY_EVENT").await.unwrap();
+    rig.provision(|_| {}).await;
+    for (sequence, operation) in [(1, "four"), (2, "five")] {
+        publish(operation).await;
+        assert_eq!(next().await, (sequence, operation.to_owned()));
+    }
+}
+
 /// Deletes the consumers of a stream that are not durable.
 async fn delete_readers(server: &NatsServer, stream: &str) {
     let client = async_nats::connect(server.url()).await.unwrap();

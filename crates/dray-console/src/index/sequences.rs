@@ -18,7 +18,11 @@ pub(super) struct MinuteSequences {
 impl MinuteSequences {
     /// Notes an event that was read.
     pub(super) fn note(&mut self, time_ms: u64, sequence: u64) {
-        self.last = self.last.max(sequence);
+        // A stream that was created again begins with small numbers; those of the lost one lead past its events.
+        if sequence <= self.last {
+            self.first.clear();
+        }
+        self.last = sequence;
         self.first.entry(time_ms / MINUTE_MS).or_insert(sequence);
         if self.first.len() > MAX_MINUTES {
             self.first.pop_first();
@@ -60,6 +64,17 @@ mod tests {
         ] {
             assert_eq!(sequences.start_of(minute * MINUTE_MS), start, "{minute}");
         }
+    }
+
+    #[test]
+    fn numbers_of_a_lost_stream_are_forgotten() {
+        let mut sequences = MinuteSequences::default();
+        for (minute, sequence) in [(10, 500), (11, 600), (12, 1), (13, 2)] {
+            sequences.note(minute * MINUTE_MS, sequence);
+        }
+        assert_eq!(sequences.start_of(11 * MINUTE_MS), 1);
+        assert_eq!(sequences.start_of(13 * MINUTE_MS), 2);
+        assert_eq!(sequences.start_of(14 * MINUTE_MS), 2);
     }
 
     #[test]

@@ -29,7 +29,7 @@ pub(crate) use self::routes::{
 };
 pub use self::settings::{OidcProblem, OidcSettings};
 
-use self::attempt::{ATTEMPT_LIFETIME, AttemptStore, LoginAttempt};
+use self::attempt::{ATTEMPT_LIFETIME, LoginAttempt, LoginAttempts};
 use self::error::OidcError;
 use self::identity::LoginIdentity;
 use self::provider::{ProviderClient, ProviderKeys};
@@ -45,7 +45,7 @@ pub(crate) struct OidcLogin {
     settings: OidcSettings,
     provider: Arc<ProviderClient>,
     verifier: TokenVerifier,
-    attempts: AttemptStore,
+    attempts: LoginAttempts,
     cookie: ConsoleCookie,
     clock: Clock,
     /// Where the provider sends the browser back to.
@@ -57,7 +57,7 @@ pub(crate) struct OidcLogin {
 /// A redirect to the provider with the cookie of the attempt.
 struct BegunLogin {
     url: String,
-    /// `Set-Cookie` with the secret of the attempt.
+    /// `Set-Cookie` with the attempt.
     cookie: String,
 }
 
@@ -84,7 +84,7 @@ impl OidcLogin {
         };
         Ok(Self {
             verifier: TokenVerifier::new(rules, keys, clock.clone()),
-            attempts: AttemptStore::default(),
+            attempts: LoginAttempts::default(),
             redirect_uri: format!("{base_url}{RETURN_PATH}"),
             logout_return_uri: settings
                 .logout_return
@@ -103,11 +103,10 @@ impl OidcLogin {
         host.unwrap_or("the identity provider").to_owned()
     }
 
-    /// Begins an attempt, whose secret only the browser gets.
+    /// Begins an attempt, which only the browser keeps.
     async fn begin_attempt(&self, next: OwnPath) -> Result<BegunLogin, OidcError> {
-        // Fetched first, so that an unreachable provider leaves no attempt behind.
         let metadata = self.provider.metadata().await?;
-        let (secret, attempt) = LoginAttempt::new(next);
+        let (cookie, attempt) = self.attempts.begin(next, self.clock.now_ms());
         let mut url = metadata.authorization_endpoint.clone();
         url.query_pairs_mut()
             .append_pair("response_type", "code")
@@ -118,10 +117,9 @@ impl OidcLogin {
             .append_pair("nonce", &attempt.nonce)
             .append_pair("code_challenge", &attempt.code_challenge())
             .append_pair("code_challenge_method", "S256");
-        self.attempts.insert(&secret, attempt, self.clock.now_ms());
         Ok(BegunLogin {
             url: url.into(),
-            cookie: self.cookie.set_for(&secret, ATTEMPT_LIFETIME),
+            cookie: self.cookie.set_for(&cookie, ATTEMPT_LIFETIME),
         })
     }
 
@@ -137,10 +135,10 @@ impl OidcLogin {
                 return Err(OidcError::Response("a parameter is repeated"));
             }
         }
-        let secret = self.cookie.read(headers).unwrap_or_default();
+        let cookie = self.cookie.read(headers).unwrap_or_default();
         let attempt = self
             .attempts
-            .take(secret, response.get("state"), self.clock.now_ms())
+            .take(cookie, response.get("state"), self.clock.now_ms())
             .ok_or(OidcError::NoAttempt)?;
         let metadata = self.provider.metadata().await?;
         self.check_issuer(response, metadata.announces_issuer)?;

@@ -168,8 +168,9 @@ pub(crate) async fn logout_return_page(State(state): State<ConsoleState>) -> Res
 }
 
 fn no_provider() -> Response {
-    plain_text(
+    page::refusal(
         StatusCode::NOT_FOUND,
+        "No identity provider",
         "This console has no identity provider. Log in with a link: dray console link",
     )
 }

@@ -17,11 +17,9 @@ use crate::text::shown;
 /// Longest pause within an answer, and longest time until it begins.
 const ANSWER_TIMEOUT: Duration = Duration::from_mins(10);
 /// Largest list of agents, and largest reply to an upload, in bytes.
-const MAX_REPLY_BYTES: usize = 1 << 20;
+const MAX_REPLY_BYTES: usize = 8 << 20;
 /// Header with the tenant of an orchestrator, beside the list of its agents.
 const TENANT_HEADER: &str = "dray-tenant";
-/// Agents that a page offers.
-const MAX_AGENTS: usize = 500;
 /// How long the orchestrator keeps an uploaded file: as long as a login may last.
 const FILE_SECONDS: &str = "43200";
 
@@ -102,8 +100,7 @@ impl AgentClient {
             let name = agent.get("id")?.as_str()?;
             Some(name.to_owned())
         });
-        // Limited, because the page must stay usable even if the orchestrator lists a million names.
-        Ok(names.take(MAX_AGENTS).collect())
+        Ok(names.collect())
     }
 
     /// Uploads a file and returns its id.

@@ -16,6 +16,9 @@ use crate::page::token_field;
 use crate::session::ConsoleSession;
 use crate::text::shown;
 
+/// Agents that a page offers: it must stay usable even if the orchestrator lists a million names.
+const MAX_OFFERED_AGENTS: usize = 500;
+
 /// URL path of the page that shows the conversation `id`.
 pub(super) fn conversation_path(id: &str) -> String {
     format!("/playground/{id}")
@@ -30,17 +33,33 @@ pub(super) fn message_form(
     html! {
         form.stacked #message-form method="post" action=(action) enctype="multipart/form-data" {
             (token_field(session)) (operation_field())
-            @if let Some(agents) = agents {
-                label { "Agent"
-                    select name="agent" required {
-                        @for agent in agents { option value=(agent) { (shown(agent)) } }
-                    }
-                }
-            }
+            @if let Some(agents) = agents { (agent_field(agents)) }
             label { "Message" textarea name="message" rows="4" required {} }
             label { "Files, up to 4 with 8 MiB together" input type="file" name="file" multiple; }
             button { "Send" }
         }
+    }
+}
+
+/// The field for an agent. Beyond the agents that a list can offer, a person types its name.
+fn agent_field(agents: &[String]) -> Markup {
+    if agents.len() <= MAX_OFFERED_AGENTS {
+        return html! {
+            label { "Agent"
+                select name="agent" required {
+                    @for agent in agents { option value=(agent) { (shown(agent)) } }
+                }
+            }
+        };
+    }
+    html! {
+        label { "Agent"
+            input name="agent" list="offered-agents" autocomplete="off" spellcheck="false" required;
+        }
+        datalist #offered-agents {
+            @for agent in agents.iter().take(MAX_OFFERED_AGENTS) { option value=(agent) {} }
+        }
+        p.muted { "There are " (agents.len()) " agents. The first " (MAX_OFFERED_AGENTS) " are offered; type the name of any other." }
     }
 }
 

@@ -134,7 +134,7 @@ async fn a_file_shows_its_deliveries_and_only_a_login_that_may_act_downloads_it(
         .await;
     assert!(page.body.contains("href=\"/operations/d-1\""), "{page:?}");
     assert!(!page.body.contains("/content"), "{page:?}");
-    let next = format!("href=\"{page_path}?after=7.d-1\" rel=\"next\"");
+    let next = format!("href=\"{page_path}?after=7.d-1&amp;back=\" rel=\"next\"");
     assert!(page.body.contains(&next), "{page:?}");
     let rest = format!("{page_path}?after=7.d-1");
     let rest = console.get(&rest, Some(&read_only_login)).await;

@@ -51,29 +51,33 @@ async fn every_event_of_the_index_is_reached_by_links_without_a_script() {
         let operation = format!("op-{number}");
         console.publish(&operation, &progress("walked")).await;
     }
-    let filter = "service=platform-delivery&amp;outcome=working";
-    let mut path = "/live?service=platform-delivery&outcome=working".to_owned();
+    let newest = "/live?service=platform-delivery&outcome=working";
+    let mut path = newest.to_owned();
     console.wait_for(&path, &login, ">op-249<").await;
     let mut operations = Vec::new();
-    let mut pages = 0;
+    let mut pages = Vec::new();
     loop {
         let page = console.get(&path, Some(&login)).await;
-        pages += 1;
+        pages.push(path);
         let links = page.body.split("href=\"/operations/").skip(1);
         operations.extend(links.map(|link| link.split('"').next().unwrap().to_owned()));
-        let older = format!("<p id=\"older\"><a href=\"/live?{filter}&amp;before=");
-        let Some((_, rest)) = page.body.split_once(&older) else {
+        let Some(next) = page.link("next") else {
             break;
         };
-        let before = rest.split('"').next().unwrap();
-        path = format!("/live?service=platform-delivery&outcome=working&before={before}");
+        path = next;
     }
     let expected: Vec<_> = (0..250)
         .rev()
         .map(|number| format!("op-{number}"))
         .collect();
     assert_eq!(operations, expected);
-    assert_eq!(pages, 3);
+    // Two links back over the older pages, and one to the newest events. The live page has no way to it in its link.
+    assert_eq!(pages.len(), 3);
+    let last = console.get(&pages[2], Some(&login)).await;
+    assert_eq!(last.link("prev").as_ref(), Some(&pages[1]));
+    assert!(last.body.contains("Newest events"), "{last:?}");
+    let second = console.get(&pages[1], Some(&login)).await;
+    assert_eq!(second.link("prev"), None);
     let wrong = console.get("/live?before=x", Some(&login)).await;
     assert_eq!(wrong.status, 400);
 }

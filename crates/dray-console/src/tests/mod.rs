@@ -36,6 +36,8 @@ use crate::{
 
 /// Longest time for one step of a test, on a slow machine.
 const TEST_TIMEOUT: Duration = Duration::from_mins(1);
+/// What each page says while all parts work.
+const ALL_WORKING: &str = "Working: the bus, the store and the reader of events.";
 /// Key of login links.
 const LINK_KEY: [u8; 32] = [7; 32];
 
@@ -67,6 +69,13 @@ impl TestResponse {
         let lines = self.head.lines().filter_map(|line| line.split_once(": "));
         let mut found = lines.filter(|(header, _)| header.eq_ignore_ascii_case(name));
         found.next().map(|(_, value)| value)
+    }
+
+    /// The path of the link with this `rel` on this page of a list.
+    fn link(&self, rel: &str) -> Option<String> {
+        let (before, _) = self.body.split_once(&format!("\" rel=\"{rel}\""))?;
+        let (_, path) = before.rsplit_once("href=\"")?;
+        Some(path.replace("&amp;", "&"))
     }
 
     /// The value of the hidden field in every form of this page.

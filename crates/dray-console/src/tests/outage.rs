@@ -25,9 +25,7 @@ async fn every_page_warns_while_the_bus_lacks_its_streams() {
     );
     assert!(!letters.body.contains("No dead letters."));
     test_bus::provision(&console.bus, &Topology::default()).await;
-    console
-        .wait_for("/status", &login, "The system works.")
-        .await;
+    console.wait_for("/status", &login, ALL_WORKING).await;
     let rejected = dray_proto::v1::ToolCallRejected::default();
     console.publish("op-after", &rejected).await;
     console.wait_for("/live", &login, "op-after").await;
@@ -40,12 +38,10 @@ async fn every_page_warns_while_the_bus_lacks_its_streams() {
 async fn every_page_warns_when_the_store_is_unavailable() {
     let mut console = ConsoleFixture::new().await;
     let login = console.log_in(ConsoleRole::Look).await;
-    console
-        .wait_for("/status", &login, "The system works.")
-        .await;
+    console.wait_for("/status", &login, ALL_WORKING).await;
     drop(console.s3.take());
     let page = console
         .wait_for("/setup", &login, "The store does not work")
         .await;
-    assert!(!page.body.contains("The system works."), "{page:?}");
+    assert!(!page.body.contains(ALL_WORKING), "{page:?}");
 }

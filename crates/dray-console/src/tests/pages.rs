@@ -73,7 +73,7 @@ async fn deliveries_say_what_is_certain_and_offer_a_resend_only_where_something_
     assert!(body.contains("It may have arrived"), "{body}");
     assert!(body.contains("The platform confirmed message msg-77."));
     assert!(body.contains("nothing is confirmed yet"));
-    let next = "/deliveries?session=chat-1&amp;open=1&amp;after=1800000000000.d-open";
+    let next = "/deliveries?session=chat-1&amp;open=1&amp;after=1800000000000.d-open&amp;back=";
     assert!(
         body.contains(&format!("href=\"{next}\" rel=\"next\"")),
         "{body}"
@@ -89,9 +89,11 @@ async fn deliveries_say_what_is_certain_and_offer_a_resend_only_where_something_
         ("chat-1", true)
     );
     let second = console
-        .get("/deliveries?after=1800000000000.d-open", Some(&login))
+        .get("/deliveries?after=1800000000000.d-open&back=", Some(&login))
         .await;
     assert!(second.body.contains("First page"), "{second:?}");
+    let previous = "href=\"/deliveries?session=\" rel=\"prev\">Previous page";
+    assert!(second.body.contains(previous), "{second:?}");
     let request = seen.lock().unwrap().pop().unwrap();
     assert_eq!(request.after, "1800000000000.d-open");
     let looking = console.log_in(ConsoleRole::Look).await;
@@ -300,9 +302,7 @@ async fn the_set_up_shows_which_services_respond_and_where_values_come_from() {
         .respond::<v1::ShowSessionRequest>(|_| Err(not_found()))
         .await;
     let login = console.log_in(ConsoleRole::Look).await;
-    let page = console
-        .wait_for("/setup", &login, "The system works.")
-        .await;
+    let page = console.wait_for("/setup", &login, ALL_WORKING).await;
     let row = |service: &str| {
         let (_, rest) = page.body.split_once(&format!(">{service}</td>")).unwrap();
         rest.split("</tr>").next().unwrap().to_owned()

@@ -33,6 +33,8 @@ struct FakeOrchestrator {
     responses: Arc<Mutex<Vec<mpsc::UnboundedReceiver<Bytes>>>>,
     /// The tenant that it names; `None` for an orchestrator of an earlier version.
     tenant: Arc<Mutex<Option<&'static str>>>,
+    /// Agents beside those that it always lists.
+    further_agents: Arc<Mutex<usize>>,
 }
 
 /// The response to one request, which the test sends in parts.
@@ -109,7 +111,10 @@ async fn record_request(fake: &FakeOrchestrator, request: Request) {
 
 async fn list_models(State(fake): State<FakeOrchestrator>, request: Request) -> Response {
     record_request(&fake, request).await;
-    let list = json!({ "data": [{ "id": "clerk" }, { "id": "<b>bold</b>" }] });
+    let mut agents = vec![json!({ "id": "clerk" }), json!({ "id": "<b>bold</b>" })];
+    let further = 0..*fake.further_agents.lock().unwrap();
+    agents.extend(further.map(|number| json!({ "id": format!("agent-{number}") })));
+    let list = json!({ "data": agents });
     let mut response = Response::new(Body::from(list.to_string()));
     if let Some(tenant) = *fake.tenant.lock().unwrap() {
         let tenant = http::HeaderValue::from_static(tenant);

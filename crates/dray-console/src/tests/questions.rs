@@ -77,9 +77,11 @@ async fn a_question_is_answered_by_a_login_that_may_act_and_recorded() {
     assert!(list.body.contains("files.example.org:443"), "{list:?}");
     assert!(list.body.contains("chat-&lt;1&gt;"), "{list:?}");
     assert!(!list.body.contains("console login 0123"), "{list:?}");
-    let next = "href=\"/questions?after=71\" rel=\"next\"";
+    let next = "href=\"/questions?after=71&amp;back=\" rel=\"next\"";
     assert!(list.body.contains(next), "{list:?}");
-    let last = console.get("/questions?all=1&after=71", Some(&login)).await;
+    let last = console
+        .get("/questions?all=1&after=71&back=", Some(&login))
+        .await;
     let first = "href=\"/questions?all=1\" rel=\"prev\"";
     assert!(last.body.contains(first), "{last:?}");
     assert!(!last.body.contains("rel=\"next\""), "{last:?}");

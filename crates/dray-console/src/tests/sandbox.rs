@@ -204,13 +204,6 @@ async fn a_directory_is_browsed_and_names_of_files_are_text() {
     assert!(!page.body.contains("data-drop") && !page.body.contains("/sandboxes/file"));
 }
 
-/// The path of the link to the next part of a list; `None` on its last page.
-fn next_path(page: &TestResponse) -> Option<String> {
-    let (before, _) = page.body.split_once("\" rel=\"next\"")?;
-    let (_, path) = before.rsplit_once("href=\"")?;
-    Some(path.replace("&amp;", "&"))
-}
-
 /// Follows the links from a page to the last one, and counts the occurrences of a text on all of them.
 async fn count_on_pages(
     console: &ConsoleFixture,
@@ -224,7 +217,7 @@ async fn count_on_pages(
         let page = console.get(&next, Some(login)).await;
         assert_eq!(page.status, 200, "{page:?}");
         counts.push(page.body.matches(text).count());
-        path = next_path(&page);
+        path = page.link("next");
     }
     counts
 }
@@ -261,6 +254,13 @@ async fn a_large_directory_is_browsed_to_its_end_without_a_script() {
     let second = console.get(&second, Some(&login)).await;
     assert!(second.body.contains("501 to 600, by name"), "{second:?}");
     assert!(second.body.contains("First page"), "{second:?}");
+    let first = "/sandboxes?sandbox=docker%3Aweb&path=%2Fwork";
+    assert_eq!(second.link("prev").as_deref(), Some(first));
+    let third = console
+        .get(&format!("{path}&after=600"), Some(&login))
+        .await;
+    let expected = format!("{first}&after=100");
+    assert_eq!(third.link("prev"), Some(expected));
     let last = format!("{path}&after=1201");
     let last = console.get(&last, Some(&login)).await;
     assert!(

@@ -140,22 +140,19 @@ impl AuditedConnection {
         let flushed = self.auditor.flush_file();
         // Together: two slow places cost no more time than one.
         let (is_published, is_flushed) = tokio::join!(published, flushed);
-        let is_in_file = match of_file {
-            QueueOutcome::Queued => is_flushed,
-            QueueOutcome::LeftOut => true,
-            QueueOutcome::Dropped => false,
-        };
-        is_published && is_in_file
+        is_published && of_file.is_in_file(is_flushed)
     }
 
-    /// Records a refusal, also of a connection that was recorded as open and could not be audited.
+    /// Records a refusal, also of a connection that was recorded as open and could not be audited. It waits for stream and
+    /// file, so that both have it when the client learns it.
     pub async fn refused(mut self, refusal: ProxyRefusal) {
         let rule = match refusal {
             ProxyRefusal::Guard(..) => self.refusing_step(),
             other => other.rule(),
         };
         let stage = ConnectionStage::Refused(refusal.code(), refusal.phase(), rule);
-        self.publish_last(stage).await;
+        let flushing = self.auditor.clone();
+        tokio::join!(self.publish_last(stage), flushing.flush_file());
     }
 
     /// Records the end of an open connection.

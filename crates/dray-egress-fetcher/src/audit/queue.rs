@@ -1,7 +1,7 @@
 //! Events on their way to a place beside log and stream: a file, or a syslog server.
 //!
-//! A thread of its own writes, so that a slow or full place delays no decision. A connection of the proxy alone waits until
-//! its first line is in the file, for a bounded time, because no byte passes before it is recorded. What the file does not
+//! A thread of its own writes, so that a slow or full place delays no decision. What a caller or client learns waits until its
+//! event is in the file, for a bounded time: a process that is killed loses what the queue holds. What the file does not
 //! take stays in the queue and is written later; only what no longer fits into the queue is dropped, counted and logged.
 //! A syslog server gets each event once. Log and stream have every event as well. Everything that waits is written
 //! together, so that many connections wait for one write (group commit).
@@ -86,6 +86,17 @@ pub(super) enum QueueOutcome {
     LeftOut,
     /// The queue is full. The event is counted.
     Dropped,
+}
+
+impl QueueOutcome {
+    /// Whether the event is in the place, or does not belong there, after a flush with this result.
+    pub(super) const fn is_in_file(self, is_flushed: bool) -> bool {
+        match self {
+            Self::Queued => is_flushed,
+            Self::LeftOut => true,
+            Self::Dropped => false,
+        }
+    }
 }
 
 /// The events on their way to one place. Clones share them; the thread ends with the last one.

@@ -154,7 +154,7 @@ impl UpstreamProxyDialer {
         let opened = self.open_tunnel(target).await;
         match &opened {
             Err(error) if error.is_counted() => self.count_failure(),
-            Err(UpstreamProxyError::Silent) => self.count_silence(target.ip()),
+            Err(UpstreamProxyError::Silent) => self.count_silence(target.ip()).await,
             // A refusal too shows that the proxy is reachable.
             _ => {
                 self.lock_failures().silent_for = None;
@@ -181,12 +181,37 @@ impl UpstreamProxyDialer {
         }
     }
 
-    /// Counts a silence for the breaker. A proxy may also wait for one target that swallows packets, so the same target
-    /// counts once until the proxy has answered for another.
-    fn count_silence(&self, target: IpAddr) {
+    /// Counts a silence for the breaker, if the proxy does not respond to a request to itself either: it may have waited for
+    /// a target that swallows packets. Not every proxy responds to such a request, so the same target counts once until the
+    /// proxy has responded for another.
+    async fn count_silence(&self, target: IpAddr) {
         let earlier = self.lock_failures().silent_for.replace(target);
-        if earlier != Some(target) {
+        if earlier != Some(target) && !self.is_alive().await {
             self.count_failure();
+        }
+    }
+
+    /// Whether the proxy responds to a request that it may not forward (RFC 9110, section 7.6.2). A refusal is a response.
+    async fn is_alive(&self) -> bool {
+        let probing = async {
+            let (io, ..) = self.reach_proxy().await?;
+            let mut io = BufReader::new(io);
+            let host = self.settings.url.host_header();
+            let request = format!(
+                "OPTIONS * HTTP/1.1\r\nHost: {host}\r\nMax-Forwards: 0\r\nConnection: close\r\n\r\n"
+            );
+            let sending = async {
+                io.write_all(request.as_bytes()).await?;
+                io.flush().await
+            };
+            sending.await.map_err(UpstreamProxyError::Broken)?;
+            read_status(&mut io).await
+        };
+        // What is left of the time for the connection is more than this.
+        match tokio::time::timeout(self.response_timeout / 3, probing).await {
+            Ok(Ok(_)) => true,
+            Ok(Err(error)) => !error.is_counted(),
+            Err(_) => false,
         }
     }
 

@@ -58,13 +58,17 @@ struct WindowCounts {
 }
 
 impl WindowCounts {
-    /// Starts from zero in a later window. A clock that is set back refills nothing.
+    /// Starts from zero in a later window. A clock that is set back refills nothing: neither by less than a window, after
+    /// which the same one would begin again, nor by more, after which the counts belong to the window that is now.
     fn roll(&mut self, window: u64) {
         if window > self.window {
             *self = Self {
                 window,
                 ..Self::default()
             };
+        } else if self.window - window > 1 {
+            // A clock that was far ahead must not keep a quota used up until that time.
+            self.window = window;
         }
     }
 }
@@ -402,6 +406,32 @@ mod tests {
         let acme = caller("acme");
         let (_, limits) = rules.limits(&acme).next().unwrap();
         assert!(counters.full_limit(limits, 1, START_MS).is_some());
+    }
+
+    #[test]
+    fn a_clock_that_was_far_ahead_refills_once_and_then_with_the_hours_again() {
+        let mut counters = QuotaCounters::default();
+        let ahead_ms = START_MS + 365 * DAY_MS;
+        counters.roll(START_MS);
+        counters.hour.requests = 1;
+        counters.day.requests = 1;
+        counters.roll(ahead_ms);
+        assert_eq!((counters.hour.requests, counters.day.requests), (0, 0));
+        counters.hour.requests = 1;
+        counters.day.requests = 1;
+        // Set right: nothing is refilled by that, and everything in its own time.
+        counters.roll(START_MS);
+        assert_eq!((counters.hour.requests, counters.day.requests), (1, 1));
+        counters.roll(START_MS + HOUR_MS);
+        assert_eq!((counters.hour.requests, counters.day.requests), (0, 1));
+        counters.roll(START_MS + DAY_MS);
+        assert_eq!(counters.day.requests, 0);
+        // A clock that moves to and fro over the end of an hour refills once.
+        counters.hour.requests = 1;
+        for ms in [START_MS + DAY_MS - 1, START_MS + DAY_MS] {
+            counters.roll(ms);
+            assert_eq!(counters.hour.requests, 1);
+        }
     }
 
     #[test]

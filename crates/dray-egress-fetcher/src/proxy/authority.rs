@@ -23,6 +23,8 @@ use rustls::{RootCertStore, ServerConfig};
 use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName, UnixTime};
 
+use super::hello::HTTP1_PROTOCOLS;
+
 mod facts;
 
 use facts::{AuthorityFacts, read_facts};
@@ -182,8 +184,8 @@ impl InterceptionAuthority {
                     .with_single_cert(chain, PrivateKeyDer::Pkcs8(key))
             })
             .map_err(AuthorityError::Config)?;
-        // The requests inside are read as HTTP/1; a client that wants only another protocol is refused.
-        config.alpn_protocols = vec![b"http/1.1".to_vec(), b"http/1.0".to_vec()];
+        // The requests inside are read as HTTP/1; a client that wants only another protocol was refused by its hello.
+        config.alpn_protocols = HTTP1_PROTOCOLS.map(<[u8]>::to_vec).to_vec();
         // Every tunnel is judged afresh, so none continues an earlier one.
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.send_tls13_tickets = 0;

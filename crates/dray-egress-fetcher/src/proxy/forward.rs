@@ -6,14 +6,16 @@
 //! inside an intercepted tunnel, whose head for the target asks for it.
 
 use std::convert::Infallible;
+use std::error::Error;
+use std::io;
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
 use dray_guard::{CanonicalUrl, Code, RuleDecision};
 use http::header::{
-    CACHE_CONTROL, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, EXPECT, HOST, HeaderName, HeaderValue,
-    RETRY_AFTER, UPGRADE,
+    CACHE_CONTROL, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, EXPECT, HOST, HeaderMap, HeaderName,
+    HeaderValue, RETRY_AFTER, UPGRADE,
 };
 use http::{Request, Response, StatusCode, Uri};
 use http_body_util::{Either, Full};
@@ -26,6 +28,7 @@ use tokio::time::Instant;
 
 use super::body::LimitedBody;
 use super::client::ClientStream;
+use super::form::{FormCheck, MethodInBody, RequestBody};
 use super::head::{HeadError, MAX_FIELDS, MAX_HEAD_BYTES, ProxyRequest, RequestFraming};
 use super::meter::{ByteCounts, TargetStream};
 use super::refusal::{ConnectionEnd, ProxyRefusal};
@@ -45,12 +48,21 @@ use crate::wire::InterimIo;
 type ForwardBody = Either<LimitedBody, Full<Bytes>>;
 
 /// The request for the target, and the connection for it; taken once.
-type PendingRequest = Mutex<Option<(http::request::Parts, SendRequest<Incoming>)>>;
+type PendingRequest = Mutex<Option<PreparedRequest>>;
+
+/// The head for the target, the check of the body that follows, and the connection.
+type PreparedRequest = (
+    http::request::Parts,
+    Option<FormCheck>,
+    SendRequest<RequestBody>,
+);
 
 /// A request for a target, and the connection to it.
 pub(super) struct ForwardedRequest<'a> {
     /// The head for the target.
     pub(super) head: http::request::Parts,
+    /// How its body is checked.
+    pub(super) form: Option<FormCheck>,
     /// The connection, whose bytes are counted.
     pub(super) target: Box<dyn Io>,
     /// The decision that allowed the request; `None` without policy files.
@@ -65,7 +77,7 @@ impl ForwardProxy {
         &self,
         client: ClientStream<S>,
         request: ProxyRequest,
-        opened: OpenConnection,
+        (opened, form): (OpenConnection, Option<FormCheck>),
         mut audited: AuditedConnection,
         ends_at: Instant,
     ) where
@@ -96,6 +108,7 @@ impl ForwardProxy {
         let target = TargetStream::new(io, limits, audited.counts.clone()).with_quota(quota);
         let forwarded = ForwardedRequest {
             head,
+            form,
             target: Box::new(target),
             decision: decision.as_ref(),
             ends_at,
@@ -117,11 +130,13 @@ impl ForwardProxy {
     {
         let ForwardedRequest {
             head,
+            form,
             target,
             decision,
             ends_at,
         } = forwarded;
         let status = OnceLock::new();
+        let form_decision = form.as_ref().map(|form| form.decision().clone());
         let response = ResponseCheck {
             decision,
             status: &status,
@@ -132,10 +147,14 @@ impl ForwardProxy {
             idle_timeout: self.settings().idle_timeout,
             is_silent: OnceLock::new(),
         };
-        let exchange = Box::pin(exchange(client, target, head, &response));
+        let exchange = Box::pin(exchange(client, target, (head, form), &response));
         let end = self.watch(exchange, &audited.counts, ends_at).await;
         audited.record.hop().status = status.get().copied();
-        match response.refused.get() {
+        let refused = response.refused.get();
+        if let (Some(Code::PolicyDenied), Some(decision)) = (refused, form_decision) {
+            audited.record.note_refused_method(decision);
+        }
+        match refused {
             Some(code) => ConnectionEnd::of_response(*code),
             None if response.is_silent.get().is_some() => ConnectionEnd::Idle,
             None => end,
@@ -169,6 +188,11 @@ impl ResponseCheck<'_> {
         if let Some(limit) = self.counts.limit_reached() {
             return ProxyRefusal::of_limit(limit);
         }
+        if error.source().is_some_and(is_method_in_body) {
+            // It is set once: there is one request.
+            let _ = self.refused.set(Code::PolicyDenied);
+            return ProxyRefusal::Guard(Code::PolicyDenied, FetchPhase::Policy);
+        }
         // Beside the body of the client, hyper calls only a task that was dropped and heads that this module does not make
         // errors of its user. The task is polled here until the end.
         if error.is_user() {
@@ -179,11 +203,18 @@ impl ResponseCheck<'_> {
     }
 }
 
+/// Whether the error of a request body is that of one that names a method.
+fn is_method_in_body(error: &(dyn Error + 'static)) -> bool {
+    let error = error.downcast_ref::<io::Error>();
+    let inner = error.and_then(io::Error::get_ref);
+    matches!(inner, Some(inner) if inner.is::<MethodInBody>())
+}
+
 /// One request and one response.
 async fn exchange<S>(
     client: ClientStream<S>,
     target: Box<dyn Io>,
-    head: http::request::Parts,
+    (head, form): (http::request::Parts, Option<FormCheck>),
     check: &ResponseCheck<'_>,
 ) -> ConnectionEnd
 where
@@ -195,7 +226,7 @@ where
     let Ok((sender, connection)) = handshake else {
         return ConnectionEnd::Broken;
     };
-    let pending: PendingRequest = Mutex::new(Some((head, sender)));
+    let pending: PendingRequest = Mutex::new(Some((head, form, sender)));
     let service = service_fn(|request: Request<Incoming>| {
         let pending = pending
             .lock()
@@ -244,15 +275,15 @@ where
 
 /// Sends the request to the target, with the body of the client's, and takes the response over.
 async fn answer(
-    pending: Option<(http::request::Parts, SendRequest<Incoming>)>,
+    pending: Option<PreparedRequest>,
     mut request: Request<Incoming>,
     check: &ResponseCheck<'_>,
 ) -> Response<ForwardBody> {
-    let Some((head, mut sender)) = pending else {
+    let Some((head, form, mut sender)) = pending else {
         return refusal_response(ProxyRefusal::Response);
     };
     let client = hyper::upgrade::on(&mut request);
-    let request = Request::from_parts(head, request.into_body());
+    let request = Request::from_parts(head, RequestBody::new(request.into_body(), form));
     let sent = tokio::select! {
         biased;
         sent = sender.send_request(request) => sent,
@@ -315,6 +346,20 @@ fn refusal_response(refusal: ProxyRefusal) -> Response<ForwardBody> {
     response
 }
 
+/// Removes the fields that a server which reads CGI variables takes for the field `name`: `_` stands for `-` there (RFC
+/// 3875, section 4.1.18).
+fn remove_namesakes(fields: &mut HeaderMap, name: &HeaderName) {
+    let variable = name.as_str().replace('-', "_");
+    let namesakes: Vec<HeaderName> = fields
+        .keys()
+        .filter(|other| other.as_str().replace('-', "_") == variable)
+        .cloned()
+        .collect();
+    for namesake in namesakes {
+        fields.remove(namesake);
+    }
+}
+
 /// The head for the target, in origin form, from the canonical URL and the fields that travel on.
 pub(super) fn target_head(
     request: &ProxyRequest,
@@ -341,6 +386,7 @@ pub(super) fn target_head(
         .insert(HOST, HeaderValue::from_str(&url.host_header())?);
     head.headers.extend(fields);
     if let Some((name, value)) = credential.and_then(Credential::header) {
+        remove_namesakes(&mut head.headers, &name);
         head.headers.insert(name, value);
     }
     if let RequestFraming::Length(length) = request.framing {

@@ -7,7 +7,8 @@
 use dray_guard::ruleset::overrides::METHOD_OVERRIDE_FIELDS;
 use dray_guard::{CanonicalUrl, Code};
 use http::header::{
-    CONTENT_LENGTH, HOST, HeaderName, HeaderValue, PROXY_AUTHORIZATION, TRANSFER_ENCODING, UPGRADE,
+    CONNECTION, CONTENT_LENGTH, HOST, HeaderName, HeaderValue, PROXY_AUTHORIZATION,
+    TRANSFER_ENCODING, UPGRADE,
 };
 use http::{HeaderMap, Method};
 
@@ -17,6 +18,8 @@ const WEBSOCKET_KEY_LENGTH: usize = 24;
 pub const MAX_HEAD_BYTES: usize = 32 * 1024;
 /// Most header fields of a request.
 pub const MAX_FIELDS: usize = 100;
+/// Largest declared length: what a server can hold in a signed number.
+const MAX_LENGTH: u64 = i64::MAX.unsigned_abs();
 
 /// The methods that fields name in place of that of the request line, in capitals, as most servers read them.
 pub fn overridden_methods(fields: &HeaderMap) -> impl Iterator<Item = String> {
@@ -111,6 +114,9 @@ pub enum HeadError {
     /// A coding other than `chunked`.
     #[error("the transfer coding is not supported")]
     Coding,
+    /// A field whose name some servers read as that of a field on which the reading of the message depends.
+    #[error("the name of a header field has several readings")]
+    Name,
     /// More than one `Proxy-Authorization`.
     #[error("the request has several Proxy-Authorization fields")]
     Credentials,
@@ -325,10 +331,23 @@ fn field_map(fields: &[httparse::Header<'_>]) -> Result<HeaderMap, HeadError> {
     let mut map = HeaderMap::with_capacity(fields.len());
     for field in fields {
         let name = HeaderName::from_bytes(field.name.as_bytes()).map_err(|_| HeadError::Syntax)?;
+        if is_read_as_framing(&name) {
+            return Err(HeadError::Name);
+        }
         let value = HeaderValue::from_bytes(field.value).map_err(|_| HeadError::Syntax)?;
         map.append(name, value);
     }
     Ok(map)
+}
+
+/// Whether a server that reads fields as CGI variables, in which `_` stands for `-` (RFC 3875, section 4.1.18), may take a
+/// field for one that says where the request ends or whom it is for.
+fn is_read_as_framing(name: &HeaderName) -> bool {
+    let name = name.as_str();
+    name.contains('_')
+        && [CONNECTION, CONTENT_LENGTH, HOST, TRANSFER_ENCODING]
+            .iter()
+            .any(|field| name.replace('_', "-").trim_matches('-') == field.as_str())
 }
 
 /// RFC 9112, section 6.3, without its repairs: two recipients may repair a message differently.
@@ -369,7 +388,7 @@ fn parse_length(text: &[u8]) -> Option<RequestFraming> {
         return None;
     }
     let length = std::str::from_utf8(text).ok()?.parse().ok()?;
-    Some(RequestFraming::Length(length))
+    (length <= MAX_LENGTH).then_some(RequestFraming::Length(length))
 }
 
 #[cfg(test)]

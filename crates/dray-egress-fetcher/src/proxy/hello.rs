@@ -13,6 +13,10 @@ const HANDSHAKE_RECORD: u8 = 22;
 const MAX_FRAGMENT_BYTES: usize = 1 << 14;
 /// Type of the handshake message (RFC 8446, section 4).
 const CLIENT_HELLO: u8 = 1;
+/// Extension `application_layer_protocol_negotiation` (RFC 7301, section 3.1).
+const ALPN_EXTENSION: u16 = 16;
+/// The protocols that an intercepted tunnel carries, as registered for ALPN.
+pub const HTTP1_PROTOCOLS: [&[u8]; 2] = [b"http/1.1", b"http/1.0"];
 /// Extension `server_name` (RFC 6066, section 3).
 const SERVER_NAME_EXTENSION: u16 = 0;
 /// Extension `encrypted_client_hello` (RFC 9849).
@@ -32,6 +36,8 @@ pub struct ClientHello {
     /// Whether it has an encrypted `ClientHello`, which may name another server. Browsers send a meaningless one as
     /// well (GREASE); the two look the same from outside.
     pub has_encrypted_name: bool,
+    /// Whether it names application protocols, and none of [`HTTP1_PROTOCOLS`] is among them.
+    pub excludes_http1: bool,
 }
 
 /// Why the first bytes of a tunnel are refused.
@@ -148,6 +154,7 @@ fn parse_extensions(extensions: &[u8]) -> Option<ClientHello> {
         let content = reader.vector(2)?;
         match kind {
             SERVER_NAME_EXTENSION => hello.server_name = Some(parse_server_name(content)?),
+            ALPN_EXTENSION => hello.excludes_http1 = !offers_http1(content)?,
             ECH_EXTENSION | ESNI_EXTENSION => hello.has_encrypted_name = true,
             _ => {}
         }
@@ -174,6 +181,25 @@ fn parse_server_name(content: &[u8]) -> Option<String> {
     name.iter()
         .all(u8::is_ascii_graphic)
         .then(|| String::from_utf8_lossy(name).into_owned())
+}
+
+/// Whether a list of application protocols (RFC 7301, section 3.1) has one of [`HTTP1_PROTOCOLS`]; `None` for a list that
+/// is not valid.
+fn offers_http1(content: &[u8]) -> Option<bool> {
+    let mut reader = FieldReader(content);
+    let mut names = FieldReader(reader.vector(2)?);
+    let mut has_http1 = false;
+    if !reader.0.is_empty() || names.0.is_empty() {
+        return None;
+    }
+    while !names.0.is_empty() {
+        let name = names.vector(1)?;
+        if name.is_empty() {
+            return None;
+        }
+        has_http1 |= HTTP1_PROTOCOLS.contains(&name);
+    }
+    Some(has_http1)
 }
 
 /// The bytes that are not read yet.

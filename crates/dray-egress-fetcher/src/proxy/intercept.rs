@@ -17,6 +17,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
 use super::client::ClientStream;
+use super::form::FormCheck;
 use super::forward::ForwardedRequest;
 use super::head::{RequestRecipient, head_length};
 use super::kept::{KeptTarget, is_keepable, read_body};
@@ -59,12 +60,15 @@ struct InterceptedTunnel<'a> {
     approval_ends: Option<Instant>,
 }
 
+/// The head of the last request for the target, and how its body is checked.
+type LastHead = (http::request::Parts, Option<FormCheck>);
+
 /// A judged and recorded request.
 enum BegunRequest {
     /// One that may have successors.
     Kept(Box<BoundedRequest>),
     /// The last one of its tunnel, whose body follows, and the secured connection for it.
-    Last(Box<http::request::Parts>, Box<dyn Io>),
+    Last(Box<LastHead>, Box<dyn Io>),
 }
 
 impl InterceptedTunnel<'_> {
@@ -93,8 +97,6 @@ impl ForwardProxy {
     ) where
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
-        // Before anything can fail, so that the event of a refusal says it too.
-        audited.is_intercepted = true;
         let mut client = match self.accept_tls(client, &opened.url).await {
             Ok(client) => client,
             Err(refusal) => {
@@ -212,7 +214,7 @@ impl ForwardProxy {
         &self,
         client: InnerClient<S>,
         tunnel: &mut InterceptedTunnel<'_>,
-        (head, io): (http::request::Parts, Box<dyn Io>),
+        (head, io): (LastHead, Box<dyn Io>),
         mut audited: AuditedConnection,
     ) where
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
@@ -286,12 +288,12 @@ impl ForwardProxy {
         let body_bytes = client.ahead().len().saturating_sub(head_bytes);
         let may_continue = !is_last && !self.draining().is_cancelled();
         let is_kept = may_continue && is_keepable(&request, body_bytes);
-        let mut head = self
+        let (mut head, form) = self
             .admit_request(&request, tunnel, audited, is_kept)
             .await?;
         if !is_kept {
             let (io, _) = self.secure(tunnel, audited).await?;
-            return Ok(BegunRequest::Last(Box::new(head), io));
+            return Ok(BegunRequest::Last(Box::new((head, form)), io));
         }
         if !request.has_body() {
             // Without it, the connection may carry another request (RFC 9112, section 9.3). A target that does not read
@@ -302,6 +304,10 @@ impl ForwardProxy {
         let reading = read_body(client, &request);
         let body = timeout(self.settings().idle_timeout, reading).await;
         let body = body.unwrap_or(Err(ProxyRefusal::SlowRequest))?;
+        if let (Some(form), Some(opened)) = (form, &tunnel.opened) {
+            let judged = (opened, &mut audited.record);
+            self.judge_form(tunnel.terms.identity, form, &body, judged)?;
+        }
         self.begin_target(tunnel, audited).await?;
         Ok(BegunRequest::Kept(Box::new(BoundedRequest {
             request,
@@ -316,7 +322,7 @@ impl ForwardProxy {
         &self,
         client: InnerClient<S>,
         io: Box<dyn Io>,
-        head: http::request::Parts,
+        (head, form): LastHead,
         decision: Option<&RuleDecision>,
         audited: &mut AuditedConnection,
         ends_at: Instant,
@@ -334,6 +340,7 @@ impl ForwardProxy {
         let inner_counts = ByteCounts::default();
         let forwarded = ForwardedRequest {
             head,
+            form,
             target: Box::new(TargetStream::new(io, limits, inner_counts.clone())),
             decision,
             ends_at,

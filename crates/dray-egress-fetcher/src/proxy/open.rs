@@ -2,10 +2,11 @@
 
 use dray_guard::proxy_token::ProxyIdentity;
 use dray_guard::{
-    CanonicalUrl, Code, PolicyStep, RequestKind, RequestView, RuleOwner, StepLog, StepObserver as _,
+    CanonicalUrl, Code, PolicyStep, RequestKind, RequestView, RuleOwner, StepObserver as _,
 };
 use dray_types::ErrorChain;
 
+use super::form::refuse_by;
 use super::head::{ProxyRequest, overridden_methods};
 use super::refusal::ProxyRefusal;
 use super::serve::ForwardProxy;
@@ -73,23 +74,26 @@ impl ForwardProxy {
         opened: &OpenConnection,
         record: &mut FetchRecord,
     ) -> Result<(), ProxyRefusal> {
+        let methods = overridden_methods(&request.fields);
+        self.judge_methods(identity, methods, opened, record)
+    }
+
+    /// Judges methods that a request names beside that of its request line.
+    pub(super) fn judge_methods(
+        &self,
+        identity: &ProxyIdentity,
+        methods: impl Iterator<Item = String>,
+        opened: &OpenConnection,
+        record: &mut FetchRecord,
+    ) -> Result<(), ProxyRefusal> {
         let Some(rules) = self.fetcher().rules() else {
             return Ok(());
         };
-        for method in overridden_methods(&request.fields) {
+        for method in methods {
             let view = RequestView::request(&opened.url, &method);
             let decision = rules.decide(&identity.caller(), &view);
-            // An answer of a person is about the host, so it holds for every method.
-            let is_approved = opened.approval_ends.is_some() && decision.needs_approval();
-            if !decision.is_allowed() && !is_approved {
-                record.note_decision(Some(decision));
-                // It keeps the first judgement of a step, which was that of the request line.
-                record.steps = StepLog::default();
-                let verdict = Err(Code::PolicyDenied);
-                let _ = record
-                    .steps
-                    .observe(PolicyStep::PolicyRules, RuleOwner::Operator, verdict);
-                return Err(ProxyRefusal::Guard(Code::PolicyDenied, FetchPhase::Policy));
+            if !opened.allows(&decision) {
+                return Err(refuse_by(decision, record));
             }
         }
         Ok(())

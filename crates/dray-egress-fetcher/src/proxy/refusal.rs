@@ -72,6 +72,9 @@ pub enum ProxyRefusal {
     /// The client did not finish the TLS handshake with the certificate of the proxy.
     #[error("the client refused the certificate of the proxy, or broke off the TLS handshake")]
     ClientTls,
+    /// The client offers no HTTP/1 in a tunnel that has to be intercepted.
+    #[error("the client offers no HTTP/1 in an intercepted tunnel")]
+    NoHttp1,
     /// WebSocket inside an intercepted tunnel.
     #[error("WebSocket is not passed through an intercepted tunnel")]
     WebSocket,
@@ -99,7 +102,7 @@ impl ProxyRefusal {
     }
 
     /// Codes of this type that are not codes of the guard, for metrics that exist from the start.
-    pub const OWN_CODES: [&'static str; 18] = [
+    pub const OWN_CODES: [&'static str; 19] = [
         "malformed_request",
         "request_too_large",
         "request_timeout",
@@ -117,6 +120,7 @@ impl ProxyRefusal {
         "encrypted_client_hello",
         "interception_unavailable",
         "client_tls_failed",
+        "http1_not_offered",
         "websocket_refused",
     ];
 
@@ -145,6 +149,7 @@ impl ProxyRefusal {
             Self::EncryptedName => "encrypted_client_hello",
             Self::NoAuthority => "interception_unavailable",
             Self::ClientTls => "client_tls_failed",
+            Self::NoHttp1 => "http1_not_offered",
             Self::WebSocket => "websocket_refused",
             Self::Unaudited => Code::SinkFailed.as_str(),
             Self::Response => Code::MalformedResponse.as_str(),
@@ -161,7 +166,7 @@ impl ProxyRefusal {
             | Self::ServerNameMissing
             | Self::ServerNameMismatch
             | Self::EncryptedName => "server_name",
-            Self::NoAuthority | Self::ClientTls | Self::WebSocket => "interception",
+            Self::NoAuthority | Self::ClientTls | Self::NoHttp1 | Self::WebSocket => "interception",
             Self::Quota(_) => "quota",
             Self::Unaudited => "audit",
             Self::Approval(_) => "policy_rules",
@@ -178,7 +183,8 @@ impl ProxyRefusal {
             | Self::ServerNameMissing
             | Self::ServerNameMismatch
             | Self::EncryptedName
-            | Self::ClientTls => FetchPhase::Tls.as_str(),
+            | Self::ClientTls
+            | Self::NoHttp1 => FetchPhase::Tls.as_str(),
             Self::Response => FetchPhase::Head.as_str(),
             Self::Unaudited => FetchPhase::Sink.as_str(),
             Self::Quota(_)
@@ -213,7 +219,8 @@ impl ProxyRefusal {
             | Self::ServerNameMissing
             | Self::ServerNameMismatch
             | Self::EncryptedName
-            | Self::ClientTls => StatusCode::FORBIDDEN,
+            | Self::ClientTls
+            | Self::NoHttp1 => StatusCode::FORBIDDEN,
             Self::Response => StatusCode::BAD_GATEWAY,
         }
     }
@@ -235,6 +242,7 @@ impl ProxyRefusal {
             | Self::ServerNameMismatch
             | Self::EncryptedName
             | Self::ClientTls
+            | Self::NoHttp1
             | Self::WebSocket => "http_request_denied",
             Self::TooManyUnidentified => "connection_limit_reached",
             Self::Unaudited => "proxy_internal_error",
@@ -298,6 +306,16 @@ impl ProxyRefusal {
         }
     }
 
+    /// The TLS alert for a tunnel that was granted and then refused (RFC 8446, section 6.2): fatal `access_denied`, or
+    /// `no_application_protocol` (RFC 7301, section 3.2) where the client may try another protocol.
+    pub const fn tls_alert(self) -> [u8; 7] {
+        let description = match self {
+            Self::NoHttp1 => 120,
+            _ => 49,
+        };
+        [21, 3, 3, 0, 2, 2, description]
+    }
+
     /// The reply over SOCKS5.
     pub const fn socks_reply(self) -> SocksReply {
         match self {
@@ -314,9 +332,6 @@ impl ProxyRefusal {
         }
     }
 }
-
-/// The TLS alert for a tunnel that was granted and then refused: fatal `access_denied` (RFC 8446, section 6.2).
-pub const ACCESS_DENIED_ALERT: [u8; 7] = [21, 3, 3, 0, 2, 2, 49];
 
 const fn guard_status(code: Code) -> StatusCode {
     match code {
@@ -385,6 +400,8 @@ pub enum ConnectionEnd {
     Expired,
     /// The policy does not allow the media type of the response.
     MediaType,
+    /// The body of the request names a method that the policy does not allow.
+    Denied,
     /// A quota of the policy files is used up.
     QuotaExceeded,
     /// More bytes than allowed.
@@ -397,9 +414,10 @@ pub enum ConnectionEnd {
 
 impl ConnectionEnd {
     /// Every end, for labels.
-    pub const ALL_ENDS: [Self; 9] = [
+    pub const ALL_ENDS: [Self; 10] = [
         Self::Closed,
         Self::MediaType,
+        Self::Denied,
         Self::QuotaExceeded,
         Self::Broken,
         Self::Idle,
@@ -409,10 +427,11 @@ impl ConnectionEnd {
         Self::Cancelled,
     ];
 
-    /// The end of a connection whose response a rule refused.
+    /// The end of a connection whose response, or request body, a rule refused.
     pub const fn of_response(code: Code) -> Self {
         match code {
             Code::MediaTypeNotAllowed => Self::MediaType,
+            Code::PolicyDenied => Self::Denied,
             Code::TooLarge => Self::TooLarge,
             _ => Self::Broken,
         }
@@ -426,6 +445,7 @@ impl ConnectionEnd {
             Self::Idle => "idle_timeout",
             Self::Expired => Code::Timeout.as_str(),
             Self::MediaType => Code::MediaTypeNotAllowed.as_str(),
+            Self::Denied => Code::PolicyDenied.as_str(),
             Self::QuotaExceeded => Code::QuotaExceeded.as_str(),
             Self::TooLarge => Code::TooLarge.as_str(),
             Self::Stopped => "stopping",

@@ -376,10 +376,13 @@ impl ForwardProxy {
             Box::pin(self.open(identity, url, text, kind, &mut audited)).await
         };
         let opened = opened.and_then(|opened| {
-            if is_request {
-                self.judge_overrides(identity, &request, &opened, &mut audited.record)?;
+            if !is_request {
+                return Ok((opened, None));
             }
-            Ok(opened)
+            let record = &mut audited.record;
+            self.judge_overrides(identity, &request, &opened, record)?;
+            let form = self.form_check(identity, &request, &opened, record)?;
+            Ok((opened, form))
         });
         match opened {
             Err(refusal) => {
@@ -389,7 +392,7 @@ impl ForwardProxy {
             Ok(opened) if is_request => {
                 Box::pin(self.forward(client, request, opened, audited, ends_at)).await;
             }
-            Ok(opened) => {
+            Ok((opened, _)) => {
                 // What the request needed is not kept for the life of the tunnel.
                 drop(request);
                 Box::pin(self.run_tunnel(client, opened, audited, terms)).await;

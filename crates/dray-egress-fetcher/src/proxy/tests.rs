@@ -3,7 +3,9 @@
 mod asked;
 mod audit;
 mod changed_responses;
+mod client_handshakes;
 mod clients;
+mod forms;
 mod hostile;
 pub(super) mod intercepted;
 mod kept_tunnels;

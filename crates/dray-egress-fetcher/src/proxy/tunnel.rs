@@ -7,7 +7,7 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 use super::client::ClientStream;
 use super::hello::{ClientHello, read_client_hello};
 use super::meter::TargetStream;
-use super::refusal::{ACCESS_DENIED_ALERT, ConnectionEnd, ProxyRefusal};
+use super::refusal::{ConnectionEnd, ProxyRefusal};
 use super::relay::relay;
 use super::serve::{ForwardProxy, TunnelTerms};
 use crate::audit::AuditedConnection;
@@ -24,13 +24,15 @@ impl ForwardProxy {
     ) where
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
+        // Before anything can fail, so that the event of a refusal says it too.
+        audited.is_intercepted = terms.is_intercepted;
         let begun = self.begin_tunnel(&mut client, &opened.url, &mut audited, &terms);
         if let Err(refusal) = Box::pin(begun).await {
             // The target is given up first: it has received nothing.
             drop(opened);
             audited.refused(refusal).await;
             // In a tunnel, only TLS can say that it is refused.
-            client.close_with(&ACCESS_DENIED_ALERT).await;
+            client.close_with(&refusal.tls_alert()).await;
             return;
         }
         if terms.is_intercepted {
@@ -95,6 +97,9 @@ impl ForwardProxy {
                 .unwrap_or_default()
                 .clone_into(&mut audited.server_name);
             self.judge_hello(url, &hello)?;
+            if terms.is_intercepted && hello.excludes_http1 {
+                return Err(ProxyRefusal::NoHttp1);
+            }
         }
         if terms.is_intercepted {
             return Ok(());

@@ -97,6 +97,32 @@ async fn section_18_with_audit_required_an_unpublished_fetch_is_a_sink_failure()
 }
 
 #[tokio::test]
+async fn section_18_with_audit_required_a_fetch_passes_only_when_its_event_is_in_the_file() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("audit.jsonl");
+    let set = [
+        ("audit_required", "true"),
+        ("audit_file.path", path.to_str().unwrap()),
+    ];
+    let host = start_customised(&hello(), &set, |cx| cx).await;
+    // In the place of the file, so that no attempt to write succeeds.
+    std::fs::remove_file(&path).unwrap();
+    std::fs::create_dir(&path).unwrap();
+    let fault = host.call(FILE_URL).await.unwrap_err();
+    assert_eq!(fault.detail, "sink_failed");
+    std::fs::remove_dir(&path).unwrap();
+    // Nothing is lost: the events waited.
+    dray_testkit::eventually("a fetch", async || host.call(FILE_URL).await.ok()).await;
+    let text = std::fs::read_to_string(&path).unwrap();
+    let events = text.lines().map(|line| serde_json::from_str(line).unwrap());
+    let codes: Vec<String> = events
+        .map(|event: serde_json::Value| event["code"].as_str().unwrap().to_owned())
+        .collect();
+    assert!(codes.contains(&"sink_failed".to_owned()), "{codes:?}");
+    assert_eq!(codes.last().map(String::as_str), Some(""), "{codes:?}");
+}
+
+#[tokio::test]
 async fn section_18_otherwise_an_unpublished_fetch_is_counted_and_answered() {
     let lax = start_customised(&hello(), &[], without_audit_stream).await;
     assert!(lax.call(FILE_URL).await.is_ok());

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use dray_types::Sha256Digest;
 use toml::Spanned;
 
-use super::pattern::{HostList, MediaPattern, NameList, PathPattern};
+use super::path::PathList;
+use super::pattern::{HostList, MediaPattern, NameList};
 use super::source::{
     DenyEntry, LimitsEntry, MAX_POLICY_BYTES, PolicyDocument, PolicyText, RoleEntry, RuleEntry,
 };
@@ -76,7 +77,7 @@ pub(super) struct CompiledRule {
     pub(super) hosts: Option<HostList>,
     pub(super) ports: Option<BTreeSet<u16>>,
     pub(super) methods: Option<BTreeSet<String>>,
-    pub(super) paths: Option<Vec<PathPattern>>,
+    pub(super) paths: Option<PathList>,
     pub(super) response: Option<Arc<ResponseLimits>>,
 }
 

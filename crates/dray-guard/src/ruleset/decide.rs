@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use super::compile::{CompiledRule, ResponseLimits, RuleEffect};
 use super::overrides::methods_in_query;
-use super::pattern::readable_path;
+use super::path::ReadablePath;
 use super::{RuleName, RuleOutcome, RuleSet};
 use crate::canon::{CanonicalUrl, Host};
 use crate::reason::Code;
@@ -52,8 +52,8 @@ pub struct RequestView<'a> {
     pub method: ObservedPart<&'a str>,
     /// The methods that the query names in place of it, in capitals.
     pub query_methods: Vec<String>,
-    /// The path without percent-encoding.
-    pub path: ObservedPart<String>,
+    /// The path.
+    pub path: ObservedPart<ReadablePath>,
     /// Whether the response will be visible.
     pub sees_response: bool,
 }
@@ -73,8 +73,17 @@ impl<'a> RequestView<'a> {
             root_dot: url.root_dot(),
             port: url.port(),
             method: ObservedPart::Seen(method),
-            path: readable_path(url.path()).map_or(ObservedPart::Hidden, ObservedPart::Seen),
+            path: ReadablePath::of(url.path()).map_or(ObservedPart::Hidden, ObservedPart::Seen),
             sees_response: true,
+        }
+    }
+
+    /// The same request with a method that is not known: it passes only if it would with every method.
+    #[must_use]
+    pub fn with_hidden_method(self) -> Self {
+        Self {
+            method: ObservedPart::Hidden,
+            ..self
         }
     }
 
@@ -332,7 +341,12 @@ impl CompiledRule {
         });
         let paths = self.paths.as_ref();
         let path_result = is_met(paths, &request.path, denies, |paths, path| {
-            paths.iter().any(|pattern| pattern.matches(path))
+            // A path has one reading for a rule that allows, and every one for a rule that denies (I-4).
+            if denies {
+                paths.denies(path)
+            } else {
+                paths.allows(path)
+            }
         });
         // A condition that is not met decides; the other one does not matter.
         match (method_result, path_result) {

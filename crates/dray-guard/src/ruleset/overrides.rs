@@ -1,12 +1,13 @@
-//! Methods that a request names beside that of its request line, for servers that obey them.
-//!
-//! Fields and parameters of the query are read. A parameter of the body is not: a body is not read before it is judged.
+//! Methods that a request names beside that of its request line, for servers that obey them: in fields, in the query, and
+//! in forms ([`body`]).
 //!
 //! | name | read by |
 //! |---|---|
 //! | the fields | many frameworks and gateways, for `POST` or for every method |
 //! | `_method` in the query | WordPress (also for `GET`), Symfony and Laravel, Spring, Jersey, `method-override` of Express |
 //! | the names of the fields in the query | ASP.NET MVC, Play 1 |
+
+pub mod body;
 
 /// Fields by which a request names another method than its request line.
 pub const METHOD_OVERRIDE_FIELDS: [&str; 3] = [

@@ -1,4 +1,4 @@
-//! Patterns of names, hosts, paths and media types. Matching takes at most (pattern × text) steps, also for many
+//! Patterns of names, hosts and media types. Matching takes at most (pattern × text) steps, also for many
 //! wildcards.
 
 use std::collections::HashSet;
@@ -41,7 +41,7 @@ pub(super) fn matches_glob(glob: &[u8], text: &[u8]) -> bool {
 
 /// Matches a sequence with wildcards of any length. After a mismatch only the last wildcard takes one element more:
 /// every element that an earlier one could take, the last one can take too.
-fn matches_sequence<P, T>(
+pub(super) fn matches_sequence<P, T>(
     pattern: &[P],
     text: &[T],
     is_any: impl Fn(&P) -> bool,
@@ -168,82 +168,6 @@ fn with_wildcards(pattern: &str, sample: &str) -> Option<String> {
         .map(|(label, sample)| if label == "*" { label } else { sample })
         .collect();
     has_same_count.then(|| labels.join("."))
-}
-
-/// A pattern of paths: `*` stands for text within a segment, `**` for any number of whole segments.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct PathPattern(Vec<String>);
-
-impl PathPattern {
-    /// Reads a pattern; it is written without percent-encoding.
-    pub(super) fn parse(text: &str) -> Option<Self> {
-        let path = text.strip_prefix('/')?;
-        let segments: Vec<String> = path.split('/').map(str::to_owned).collect();
-        let is_valid = segments.iter().all(|segment| {
-            (segment == "**" || !segment.contains("**"))
-                && !matches!(segment.as_str(), "." | "..")
-                && !segment.contains(['%', '?', '#', '\\'])
-                && segment.chars().all(|letter| !letter.is_control())
-        });
-        is_valid.then_some(Self(segments))
-    }
-
-    /// Whether a path matches that [`readable_path`] returned.
-    pub(super) fn matches(&self, path: &str) -> bool {
-        let segments: Vec<&str> = path.strip_prefix('/').unwrap_or(path).split('/').collect();
-        matches_sequence(
-            &self.0,
-            &segments,
-            |pattern| pattern == "**",
-            |pattern, segment| matches_glob(pattern.as_bytes(), segment.as_bytes()),
-        )
-    }
-}
-
-/// The path of a canonical URL without percent-encoding; `None` when servers can read it in several ways: an encoded
-/// separator, a percent sign that would be decoded again, an empty or dot segment, a control character, or bytes that
-/// are not UTF-8.
-pub fn readable_path(path: &str) -> Option<String> {
-    let bytes = path.as_bytes();
-    let mut decoded = Vec::with_capacity(bytes.len());
-    let mut rest = bytes;
-    while let [first, tail @ ..] = rest {
-        rest = tail;
-        if *first != b'%' {
-            decoded.push(*first);
-            continue;
-        }
-        let [high, low, after @ ..] = tail else {
-            return None;
-        };
-        let byte = (hex_digit(*high)? << 4) | hex_digit(*low)?;
-        if matches!(byte, b'/' | b'\\' | b'%') {
-            return None;
-        }
-        decoded.push(byte);
-        rest = after;
-    }
-    let text = String::from_utf8(decoded).ok()?;
-    let segments = text.strip_prefix('/')?;
-    let count = segments.split('/').count();
-    let is_clear = segments
-        .split('/')
-        .enumerate()
-        // The last segment of a directory is empty.
-        .all(|(index, segment)| {
-            !matches!(segment, "." | "..") && (!segment.is_empty() || index + 1 == count)
-        });
-    let has_control = text.chars().any(char::is_control) || text.contains('\\');
-    (is_clear && !has_control).then_some(text)
-}
-
-const fn hex_digit(byte: u8) -> Option<u8> {
-    match byte {
-        b'0'..=b'9' => Some(byte - b'0'),
-        b'a'..=b'f' => Some(byte - b'a' + 10),
-        b'A'..=b'F' => Some(byte - b'A' + 10),
-        _ => None,
-    }
 }
 
 /// A media type, or every subtype of one: `text/csv`, `image/*`.

@@ -151,6 +151,7 @@ impl McpServer {
                 access: &transfer.access,
                 options: &options,
                 progress,
+                is_http: false,
                 questions: None,
                 takes_tasks: false,
                 operation: transfer.operation,

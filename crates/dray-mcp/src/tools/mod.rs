@@ -26,6 +26,8 @@ pub(crate) struct ToolCall<'a> {
     pub(crate) access: &'a ContentAccess,
     pub(crate) options: &'a ServerOptions,
     pub(crate) progress: ProgressReporter,
+    /// Whether the result goes over HTTP, where some clients limit the size of one event.
+    pub(crate) is_http: bool,
     /// The questions to a user before files are sent; `None` for calls that send nothing.
     pub(crate) questions: Option<SendQuestions<'a>>,
     /// Whether the client accepts a task for a delivery that takes long.

@@ -20,6 +20,8 @@ use crate::options::ToolName;
 const PICTURE_TYPES: [&str; 4] = ["image/png", "image/jpeg", "image/gif", "image/webp"];
 /// Largest picture that is sent to a model.
 const MAX_PICTURE_BYTES: ByteSize = ByteSize::mib(3);
+/// The same over HTTP, where clients of Python take no event above 1 MiB. Base64 encodes three bytes as four.
+const MAX_HTTP_PICTURE_BYTES: ByteSize = ByteSize::kib(760);
 /// By how much a range of bytes can be longer or shorter than its numbers: both ends move to the next character.
 const MAX_ROUNDING_BYTES: u64 = 3;
 /// Largest framed text of a service; the service's own limit is lower.
@@ -70,14 +72,19 @@ impl ToolCall<'_> {
     /// A picture that is sent to the model as an image.
     async fn picture(&self, stored: &StoredFile) -> Result<CallToolResult, Fault> {
         let size = stored.claim.artifact.size;
-        if size > MAX_PICTURE_BYTES.as_u64() {
+        let limit = if self.is_http {
+            MAX_HTTP_PICTURE_BYTES
+        } else {
+            MAX_PICTURE_BYTES
+        };
+        if size > limit.as_u64() {
             return Ok(linked_result(
                 stored,
                 extended(
                     stored.describe(),
                     json!({
                         "outcome": "link",
-                        "warnings": [format!("The picture is larger than {MAX_PICTURE_BYTES}, so it is not shown.")],
+                        "warnings": [format!("The picture is larger than {limit}, so it is not shown.")],
                     }),
                 ),
             ));
@@ -88,7 +95,7 @@ impl ToolCall<'_> {
             .store
             .read(&client.tenant, &stored.claim, deadline)
             .await?;
-        let bytes = reader.read_all(MAX_PICTURE_BYTES).await?;
+        let bytes = reader.read_all(limit).await?;
         let value = extended(stored.describe(), json!({"outcome": "picture"}));
         let mut result = super::structured_result(value);
         let image = ContentBlock::image(STANDARD.encode(&bytes), &stored.media_type);

@@ -1,8 +1,6 @@
-//! Deliveries as tasks, the questions before them, and subscriptions to their receipts.
+//! Deliveries as tasks, and the questions before them.
 
 use std::collections::BTreeMap;
-use std::io::{BufRead as _, BufReader, Write as _};
-use std::net::TcpStream;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -19,7 +17,7 @@ use crate::fixture::HttpFixture;
 use crate::issuer::{JWKS_URL, seconds_from_now};
 
 /// Longest wait for an event.
-const TEST_TIMEOUT: Duration = Duration::from_secs(30);
+pub(crate) const TEST_TIMEOUT: Duration = Duration::from_secs(30);
 
 #[derive(Default)]
 struct DeliveryState {
@@ -30,7 +28,7 @@ struct DeliveryState {
 
 /// A platform-delivery and the sessions of sandbox-transfer: it completes deliveries when a test requests it.
 #[derive(Clone, Default)]
-struct FakeDelivery {
+pub(crate) struct FakeDelivery {
     state: Arc<Mutex<DeliveryState>>,
 }
 
@@ -106,7 +104,7 @@ impl FakeDelivery {
         found.ok_or_else(|| Fault::new(FaultCode::NotFound, "The delivery does not exist."))
     }
 
-    fn end(&self, id: &str, change: impl FnOnce(&mut v1::DeliveryReport)) {
+    pub(crate) fn end(&self, id: &str, change: impl FnOnce(&mut v1::DeliveryReport)) {
         let mut state = self.state.lock().unwrap();
         let report = state.reports.get_mut(id).unwrap();
         report.finished = true;
@@ -136,15 +134,15 @@ async fn answer<C: Call>(
 }
 
 /// A server with a fake delivery service, and a token that may send.
-struct SendingFixture {
-    http: HttpFixture,
-    delivery: FakeDelivery,
-    token: String,
-    _tasks: JoinSet<()>,
+pub(crate) struct SendingFixture {
+    pub(crate) http: HttpFixture,
+    pub(crate) delivery: FakeDelivery,
+    pub(crate) token: String,
+    pub(crate) _tasks: JoinSet<()>,
 }
 
 impl SendingFixture {
-    async fn new(options: ServerOptions) -> Self {
+    pub(crate) async fn new(options: ServerOptions) -> Self {
         let http = HttpFixture::with(KeyLocation::Url(JWKS_URL.to_owned()), options).await;
         let mut tasks = JoinSet::new();
         let delivery = FakeDelivery::serve(&http.bus, &mut tasks).await;
@@ -168,7 +166,7 @@ impl SendingFixture {
         .await
     }
 
-    async fn send(&self, further: Value, capabilities: Value) -> Value {
+    pub(crate) async fn send(&self, further: Value, capabilities: Value) -> Value {
         let mut params =
             json!({"name": "send_file", "arguments": {"files": ["a.txt"], "wait_seconds": 0}});
         for (name, value) in further.as_object().unwrap() {
@@ -186,7 +184,7 @@ impl SendingFixture {
     }
 }
 
-fn send_claims() -> Value {
+pub(crate) fn send_claims() -> Value {
     json!({"scope": "read send", "tenant": "own", "session": "s7", "exp": seconds_from_now(7_200)})
 }
 
@@ -367,105 +365,6 @@ async fn a_person_chooses_among_the_offered_chats_and_no_others() {
     // The session is bound now, so no question is asked.
     let next = fixture.send(json!({}), json!({})).await;
     assert_eq!(next["result"]["isError"], false, "{next}");
-}
-
-/// The events of a response that stays open.
-struct EventReader {
-    lines: std::io::Lines<BufReader<TcpStream>>,
-}
-
-impl EventReader {
-    fn open(fixture: &SendingFixture, token: &str, uris: &[String]) -> Self {
-        let address = fixture.http.address;
-        let body = json!({"jsonrpc": "2.0", "id": 9, "method": "subscriptions/listen", "params": {
-            "_meta": crate::client::request_meta(&json!({})),
-            "notifications": {"resourceSubscriptions": uris}}})
-        .to_string();
-        let mut stream = TcpStream::connect(address).unwrap();
-        stream.set_read_timeout(Some(TEST_TIMEOUT)).unwrap();
-        write!(
-            stream,
-            "POST /mcp HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\
-             Authorization: Bearer {token}\r\nContent-Type: application/json\r\n\
-             Accept: application/json, text/event-stream\r\nMCP-Protocol-Version: 2026-07-28\r\n\
-             Mcp-Method: subscriptions/listen\r\nContent-Length: {}\r\n\r\n{body}",
-            body.len()
-        )
-        .unwrap();
-        Self {
-            lines: BufReader::new(stream).lines(),
-        }
-    }
-
-    /// The next message; `None` at the end of the response.
-    fn next(&mut self) -> Option<Value> {
-        loop {
-            let line = self.lines.next()?.unwrap();
-            let message = line
-                .strip_prefix("data: ")
-                .and_then(|text| serde_json::from_str(text).ok());
-            if message.is_some() {
-                return message;
-            }
-        }
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_client_that_listens_is_notified_of_the_end_of_a_delivery() {
-    let fixture = Box::pin(SendingFixture::new(ServerOptions::default())).await;
-    let sent = fixture.send(json!({}), json!({})).await;
-    let id = sent["result"]["structuredContent"]["delivery_id"]
-        .as_str()
-        .unwrap()
-        .to_owned();
-    let uri = format!("dray://receipt/{id}");
-    let mut events = EventReader::open(&fixture, &fixture.token, std::slice::from_ref(&uri));
-    let (delivery, watched) = (fixture.delivery.clone(), uri.clone());
-    tokio::task::spawn_blocking(move || {
-        let acknowledged = events.next().unwrap();
-        let accepted = &acknowledged["params"]["notifications"]["resourceSubscriptions"];
-        assert_eq!(accepted, &json!([watched]), "{acknowledged}");
-        // The server has either read the receipt before the acknowledgement, or notices its end as a change.
-        delivery.end(&id, |report| report.success = true);
-        let updated = events.next().unwrap();
-        assert_eq!(
-            updated["method"], "notifications/resources/updated",
-            "{updated}"
-        );
-        assert_eq!(updated["params"]["uri"], json!(watched), "{updated}");
-    })
-    .await
-    .unwrap();
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_subscription_ends_with_the_token_and_none_begins_for_another_session() {
-    let fixture = Box::pin(SendingFixture::new(ServerOptions::default())).await;
-    let sent = fixture.send(json!({}), json!({})).await;
-    let id = sent["result"]["structuredContent"]["delivery_id"]
-        .as_str()
-        .unwrap();
-    let uris = [format!("dray://receipt/{id}")];
-    // The clock of the server is an hour ahead, so this token is valid for the request and has expired for later ones.
-    let mut claims = send_claims();
-    claims["exp"] = json!(seconds_from_now(600));
-    let expiring = fixture.http.issuer.token(&claims);
-    let mut events = EventReader::open(&fixture, &expiring, &uris);
-    let ended = tokio::task::spawn_blocking(move || {
-        let mut messages = std::iter::from_fn(|| events.next());
-        messages.find(|message| message.get("result").is_some())
-    });
-    assert!(ended.await.unwrap().is_some());
-    claims = send_claims();
-    claims["session"] = json!("s8");
-    let stranger = fixture.http.issuer.token(&claims);
-    let mut events = EventReader::open(&fixture, &stranger, &uris);
-    let refused = tokio::task::spawn_blocking(move || {
-        let mut messages = std::iter::from_fn(|| events.next());
-        messages.find(|message| message.get("error").is_some())
-    });
-    assert!(refused.await.unwrap().is_some());
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -12,6 +12,8 @@ mod fixture;
 mod host_questions;
 mod issuer;
 mod oauth;
+mod sizes;
 mod stalled;
+mod subscriptions;
 mod transfers;
 mod unreadable;

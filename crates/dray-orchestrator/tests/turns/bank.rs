@@ -45,7 +45,9 @@ fn bank_result(params: &Value) -> Value {
         )),
         ("balance", None) => done("12 pounds"),
         ("lose", None) => {
-            let mut lost = done("nothing is left");
+            let times = params.pointer("/arguments/times").and_then(Value::as_u64);
+            let times = usize::try_from(times.unwrap_or(1)).unwrap();
+            let mut lost = done(&vec!["nothing is left"; times].join(", "));
             lost["isError"] = json!(true);
             lost
         }

@@ -9,6 +9,7 @@ use dray_http::fake_server::{
 use futures_util::FutureExt as _;
 use serde_json::{Value, json};
 
+use crate::bank::Bank;
 use crate::fixture::{TurnFixture, manifest, rest};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -332,6 +333,22 @@ async fn a_large_result_is_written_to_a_file_unless_operator_or_manifest_forbid_
         let tools = requests[0]["tools"].as_array().unwrap();
         assert_eq!(tools.iter().any(reader), !is_whole, "as it is needed");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_long_text_of_a_failed_call_is_written_to_a_file() {
+    let script = r#"{"rules": [
+        {"when": {"tool_result_of": "bank_lose"}, "reply": {"say": "Lost."}},
+        {"reply": {"call": [{"name": "bank_lose", "arguments": {"times": 5000}}]}}]}"#;
+    let bank = Bank::start().await;
+    let fixture = TurnFixture::plain(&manifest(json!([bank.set()])), script).await;
+    assert_eq!(fixture.send_text("go").await.text().trim(), "Lost.");
+    let requests = fixture.asked();
+    let result = requests[1]["messages"].as_array().unwrap().last().unwrap();
+    let content = result["content"].as_str().unwrap();
+    assert!(content.len() < 10_000, "{}", content.len());
+    assert!(content.contains("too long to show here"), "{content}");
+    assert!(content.contains("nothing is left"), "{content}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

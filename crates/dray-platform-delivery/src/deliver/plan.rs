@@ -307,7 +307,7 @@ impl DeliveryRun<'_> {
         let lifetime = self.context.config.link_lifetime.as_duration();
         self.context
             .store
-            .presign_get(&self.meta.tenant, &claim, lifetime)
+            .presign_judged(&self.meta.tenant, &claim, lifetime)
             .await
             .map_err(|error| missing().caused_by(error))
     }

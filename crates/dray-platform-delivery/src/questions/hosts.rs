@@ -1,5 +1,6 @@
 //! Questions about hosts: what a chat shows, and what a press does. The egress-fetcher keeps them, and their answers.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use dray_bus::Meta;
@@ -13,8 +14,10 @@ use super::{DECIDE_TIMEOUT, MAX_NAME_CHARS, QuestionChat, notice};
 use super::{QuestionService, shown_minute};
 use crate::accounts::PlatformAccount;
 
-/// How long the egress-fetcher may take to list the questions of a tenant.
+/// How long the egress-fetcher may take to list the questions of a tenant, all parts together.
 const LIST_TIMEOUT: Duration = Duration::from_secs(10);
+/// Parts of a list that are read, of up to 200 sessions or 96 KiB each.
+const MAX_LIST_PARTS: usize = 64;
 /// Longest host in a question; names have at most 253 characters.
 const MAX_HOST_CHARS: usize = 260;
 /// Longest name of a session, an app, a rule or an approver in a question.
@@ -37,6 +40,16 @@ pub(super) struct HostQuestionList {
 }
 
 impl HostQuestionList {
+    /// Those that were asked first in front, as one part of the list has them.
+    fn of(questions: BTreeMap<String, v1::EgressQuestion>, is_truncated: bool) -> Self {
+        let mut questions: Vec<_> = questions.into_values().collect();
+        questions.sort_by_key(|question| question.asked_at_ms);
+        Self {
+            questions,
+            is_truncated,
+        }
+    }
+
     pub(super) fn find(&self, id: &str) -> Option<&v1::EgressQuestion> {
         self.questions.iter().find(|question| question.id == id)
     }
@@ -47,15 +60,24 @@ impl QuestionService {
     pub(super) async fn list_hosts(&self, tenant: &TenantId) -> Result<HostQuestionList, Fault> {
         let deadline = Deadline::after(self.clock.now_ms(), LIST_TIMEOUT);
         let meta = Meta::new(tenant.clone(), deadline);
-        let request = v1::ListEgressQuestionsRequest {
-            include_answered: true,
-            ..v1::ListEgressQuestionsRequest::default()
-        };
-        let listed = self.bus.call(&meta, &request).await?;
-        Ok(HostQuestionList {
-            questions: listed.questions,
-            is_truncated: listed.truncated,
-        })
+        let mut after = String::new();
+        // A session whose questions change in between moves to a later part: what that part says is newer.
+        let mut questions = BTreeMap::new();
+        for _ in 0..MAX_LIST_PARTS {
+            let request = v1::ListEgressQuestionsRequest {
+                include_answered: true,
+                after,
+            };
+            let listed = self.bus.call(&meta, &request).await?;
+            let part = listed.questions.into_iter();
+            questions.extend(part.map(|question| (question.id.clone(), question)));
+            after = listed.next;
+            // A service of an earlier version names no next part.
+            if after.is_empty() {
+                return Ok(HostQuestionList::of(questions, listed.truncated));
+            }
+        }
+        Ok(HostQuestionList::of(questions, true))
     }
 
     /// Records the answer of a person who may answer in this chat; `None` when it could not be recorded.

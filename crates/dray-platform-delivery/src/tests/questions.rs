@@ -49,6 +49,8 @@ struct Deciders {
     unanswered: Option<Vec<IncomingRequest>>,
     /// Answers about hosts fail.
     is_failing: bool,
+    /// Whether a list has one question, and names the next part.
+    lists_in_parts: bool,
 }
 
 struct QuestionFixture {
@@ -84,11 +86,7 @@ impl QuestionFixture {
             &mut tasks,
             move |request: v1::ListEgressQuestionsRequest| {
                 assert!(request.include_answered);
-                Ok(v1::ListEgressQuestionsReply {
-                    questions: known.lock().unwrap().hosts.clone(),
-                    truncated: false,
-                    ..v1::ListEgressQuestionsReply::default()
-                })
+                Ok(limits::list_hosts(&known.lock().unwrap(), &request))
             },
         )
         .await;

@@ -250,20 +250,32 @@ impl Reader {
     /// The refusal of the step that fails.
     pub fn classify(&self, path: &str) -> Result<Classified, Refusal> {
         let opened = self.roots.open(Some(path))?;
+        self.classify_file(path, opened.file, opened.size)
+    }
+
+    /// Classifies an open file of `size` bytes, as [`Self::classify`] does. The name is for messages and has the extension.
+    ///
+    /// # Errors
+    ///
+    /// The refusal of the step that fails.
+    pub fn classify_file(
+        &self,
+        name: &str,
+        file: std::fs::File,
+        size: u64,
+    ) -> Result<Classified, Refusal> {
         // Kinds that the policy refuses to read are classified, too.
         let policy = Policy {
             allow_kinds: Kind::ALL.to_vec(),
             ..self.policy.clone()
         };
         let steps = self.prepare_steps(policy, KindGate::Any, &CancellationToken::new());
-        let prepared = steps
-            .prepare(path, opened.file, opened.size)
-            .map_err(|record| Refusal {
-                code: record.error_code.unwrap_or(Code::Internal),
-                output: record.output,
-            })?;
+        let prepared = steps.prepare(name, file, size).map_err(|record| Refusal {
+            code: record.error_code.unwrap_or(Code::Internal),
+            output: record.output,
+        })?;
         Ok(Classified {
-            path: path.to_owned(),
+            path: name.to_owned(),
             class: prepared.class,
             size_bytes: prepared.size,
         })

@@ -40,7 +40,7 @@ impl SandboxTransfer {
             clock: cx.clock.clone(),
             metrics: PreviewMetrics::new(&cx.meter),
             config: self.config.preview.clone(),
-            tree_limits: self.config.tree(0),
+            tree_limits: self.config.preview.archive_limits(self.config.tree(0)),
             address: Some(address),
         });
         cx.listen_addresses.open(PREVIEW_ADDRESS_NAME, address);

@@ -155,6 +155,24 @@ fn failures_to_read_are_final_unless_the_store_failed() {
 }
 
 #[test]
+fn a_link_to_a_file_from_the_web_is_denied() {
+    check(
+        PresignError::FromWeb {
+            host: "a.example".to_owned(),
+        },
+        FaultCode::Denied,
+        "file_from_web",
+        false,
+    );
+    check(
+        PresignError::Origin(unreachable()),
+        FaultCode::Unavailable,
+        "store_unreachable",
+        true,
+    );
+}
+
+#[test]
 fn failures_of_links_and_uploads_name_the_cause() {
     check(
         PresignError::ForeignTenant,

@@ -6,7 +6,7 @@ use dray_testkit::s3::{FaultRule, S3Fault};
 use dray_types::Sha256Digest;
 
 use super::{TestStore, tenant};
-use crate::{MAX_ORIGINS, WebOrigin};
+use crate::{MAX_ORIGINS, PresignError, Store, StoreOptions, WebLinkOutcome, WebOrigin};
 
 const ONE_DAY: Duration = Duration::from_hours(24);
 
@@ -105,4 +105,44 @@ async fn a_store_that_fails_is_an_error_and_never_an_unknown_origin() {
     assert!(store.origins(&acme, digest, None).await.is_err());
     let recorded = store.record_origin(&acme, digest, &record, None);
     assert!(recorded.await.is_err());
+}
+
+#[tokio::test]
+async fn links_to_content_from_the_web_are_made_only_where_they_are_allowed() {
+    let lifetime = Duration::from_mins(10);
+    for (outcome, is_made) in [
+        (WebLinkOutcome::Allow, true),
+        (WebLinkOutcome::Report, true),
+        (WebLinkOutcome::Deny, false),
+    ] {
+        let fixture = TestStore::new().await;
+        let options = StoreOptions {
+            web_links: outcome,
+            ..fixture.options.clone()
+        };
+        let store = Store::open(&options, fixture.clock.clone()).await.unwrap();
+        let acme = tenant("acme");
+        let (own, fetched) = (
+            fixture.put(&acme, "own").await,
+            fixture.put(&acme, "1;2").await,
+        );
+        let record = origin(&["a.example", "b.example"], 1);
+        let recorded = store.record_origin(&acme, fetched.artifact.sha256, &record, None);
+        recorded.await.unwrap();
+        assert!(store.presign_get(&acme, &own, lifetime).await.is_ok());
+        match store.presign_get(&acme, &fetched, lifetime).await {
+            Ok(_) => assert!(is_made, "{outcome:?}"),
+            Err(PresignError::FromWeb { host }) => {
+                assert_eq!((host.as_str(), is_made), ("b.example", false));
+            }
+            Err(error) => panic!("{error}"),
+        }
+        // A delivery has rules of its own.
+        assert!(
+            store
+                .presign_judged(&acme, &fetched, lifetime)
+                .await
+                .is_ok()
+        );
+    }
 }

@@ -27,7 +27,7 @@ impl TicketProblem {
     fn document(&self) -> Value {
         let mut document = json!({
             "type": self.type_uri(),
-            "title": self.status().canonical_reason().unwrap_or_default(),
+            "title": self.status().canonical_reason().unwrap_or("Checksum Mismatch"),
             "status": self.status().as_u16(),
             "detail": self.to_string(),
             "advice": self.advice(),

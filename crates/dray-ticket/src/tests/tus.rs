@@ -41,6 +41,48 @@ async fn a_ticket_of_known_size_is_an_upload_without_creation() {
 }
 
 #[tokio::test]
+async fn bytes_with_another_checksum_are_dropped_and_can_be_sent_again() {
+    let fixture = TestEndpoint::new().await;
+    let url = fixture
+        .issue(TicketRequest::upload(100).size(Some(5)))
+        .await;
+    let options = fixture.send_empty(&format!("OPTIONS {url}")).await;
+    assert!(
+        options
+            .field("tus-extension")
+            .unwrap()
+            .ends_with(",checksum")
+    );
+    assert_eq!(options.field("tus-checksum-algorithm"), Some("sha1,sha256"));
+    let part = format!("PATCH {url}\r\n{TUS_HEADER}\r\n{APPEND_MEDIA_TYPE}\r\nupload-offset:");
+    assert_eq!(fixture.send(&format!("{part} 0"), b"de").await.status, 204);
+    let next = format!("{part} 2\r\nupload-checksum:");
+    // The digests of `abc` in FIPS 180-4.
+    let sha1 = format!("{next} sha1 qZk+NkcGgWq6PiVxeFDCbJzQ2J0=");
+    let damaged = fixture.send(&sha1, b"abX").await;
+    assert_eq!(
+        (damaged.status, damaged.problem().as_str()),
+        (460, "wrong-checksum")
+    );
+    let unknown = fixture
+        .send(&format!("{next} md5 kAFQmDzST7DWlj99KOF/cg=="), b"abc")
+        .await;
+    assert_eq!(unknown.status, 400);
+    let head = format!("HEAD {url}\r\n{TUS_HEADER}");
+    let offset = fixture.send_empty(&head).await;
+    assert_eq!(offset.field("upload-offset"), Some("2"));
+    let sha256 = format!("{next} sha256 ungWv48Bz+pBQUDeXa4iI7ADYaOWF3qctBD/YfIAFa0=");
+    let refused = fixture.send(&sha256, b"abX").await;
+    assert_eq!(refused.status, 460);
+    let stored = fixture.send(&sha1, b"abc").await;
+    assert_eq!(
+        (stored.status, stored.field("upload-offset")),
+        (204, Some("5"))
+    );
+    assert!(fixture.is_stored(b"deabc").await);
+}
+
+#[tokio::test]
 async fn creation_without_one_clear_length_is_refused() {
     let fixture = TestEndpoint::new().await;
     let url = fixture.issue(TicketRequest::upload(100)).await;

@@ -132,6 +132,14 @@ pub(super) enum FakeAction {
     Accepted,
     Batch,
     Resumable,
+    /// This many requests of the server, and then a result.
+    Requests(usize),
+    /// A result of this many empty texts.
+    Blocks(usize),
+    /// A result of this many pictures.
+    Pictures(usize),
+    /// An error with a message of this many characters.
+    LongMessage(usize),
 }
 
 /// A scripted server that misbehaves.
@@ -147,6 +155,8 @@ pub(super) struct FakeMcpServer {
     pub(super) started: usize,
     pub(super) calls: Vec<Value>,
     pub(super) cancelled: usize,
+    /// Number of responses to requests of this server.
+    pub(super) answers: usize,
     pub(super) ended: usize,
     /// The id of the call whose response comes when its stream is resumed.
     pub(super) resumed: Value,
@@ -236,7 +246,11 @@ async fn answer(
     };
     let act = {
         let mut state = shared.lock();
-        match message["method"].as_str().unwrap() {
+        match message["method"].as_str().unwrap_or_default() {
+            "" => {
+                state.answers += 1;
+                return Ok(fake_server::bytes_reply(202, "text/plain", Bytes::new()));
+            }
             "initialize" => {
                 state.started += 1;
                 let session = format!("session-{}", state.started);
@@ -303,6 +317,19 @@ fn page(state: &FakeMcpServer, cursor: &Value) -> Value {
     page
 }
 
+/// Requests of the server before the response, in one stream.
+fn requests_reply(id: &Value, count: usize) -> Reply {
+    let pings =
+        (0..count).map(|n| json!({"jsonrpc": "2.0", "id": format!("p{n}"), "method": "ping"}));
+    let result = json!({"content": [{"type": "text", "text": "after the requests"}]});
+    let response = json!({"jsonrpc": "2.0", "id": id, "result": result});
+    let events: String = pings
+        .chain([response])
+        .map(|message| format!("data: {message}\n\n"))
+        .collect();
+    fake_server::bytes_reply(200, "text/event-stream", events.into())
+}
+
 async fn act_out(act: FakeAction, id: &Value, echo: Reply) -> Result<Reply, ConnectionClosed> {
     let huge = || Bytes::from(vec![b'a'; 50 << 20]);
     let json = |value: Value| Ok(fake_server::json_reply(200, &value));
@@ -344,6 +371,20 @@ async fn act_out(act: FakeAction, id: &Value, echo: Reply) -> Result<Reply, Conn
             "text/event-stream",
             "id: 7\nretry: 10\ndata:\n\n".into(),
         )),
+        FakeAction::Requests(count) => Ok(requests_reply(id, count)),
+        FakeAction::Blocks(count) => {
+            let blocks = vec![json!({"type": "text", "text": ""}); count];
+            json(json!({"jsonrpc": "2.0", "id": id, "result": {"content": blocks}}))
+        }
+        FakeAction::Pictures(count) => {
+            let picture = json!({"type": "image", "data": "AAAA", "mimeType": "image/png"});
+            let result = json!({"content": vec![picture; count]});
+            json(json!({"jsonrpc": "2.0", "id": id, "result": result}))
+        }
+        FakeAction::LongMessage(length) => {
+            let error = json!({"code": 1, "message": "e".repeat(length)});
+            json(json!({"jsonrpc": "2.0", "id": id, "error": error}))
+        }
         FakeAction::Accepted => Ok(fake_server::bytes_reply(202, "text/plain", Bytes::new())),
     }
 }

@@ -12,6 +12,7 @@ use tokio::task::JoinSet;
 use url::Url;
 
 use super::events::{EventDecoder, message_data};
+use super::limits::{OpenRequests, is_response};
 use super::{HttpSettings, is_type, parse_json, parse_messages, refusal};
 use crate::error::{CloseReason, WireError};
 
@@ -24,7 +25,14 @@ pub(crate) struct SseTransport {
     endpoint: Url,
     settings: HttpSettings,
     incoming: mpsc::Receiver<ServerJsonRpcMessage>,
+    open_requests: OpenRequests,
     _reading: JoinSet<()>,
+}
+
+/// Where the stream's messages go.
+struct MessageOutput {
+    messages: mpsc::Sender<ServerJsonRpcMessage>,
+    open_requests: OpenRequests,
 }
 
 /// Opens the stream and waits for the endpoint. The reason why the stream ends later is stored in `close_reason`.
@@ -48,10 +56,15 @@ pub(crate) async fn open_sse(
     let (endpoint_sender, endpoint) = oneshot::channel();
     let (messages, incoming) = mpsc::channel(MAX_WAITING_MESSAGES);
     let (limit, reason) = (settings.limit, close_reason.clone());
+    let open_requests = OpenRequests::default();
+    let output = MessageOutput {
+        messages,
+        open_requests: open_requests.clone(),
+    };
     let mut reading = JoinSet::new();
     reading.spawn(async move {
         let mut endpoint_sender = Some(endpoint_sender);
-        let end = read_stream(response, limit, &mut endpoint_sender, &messages).await;
+        let end = read_stream(response, limit, &mut endpoint_sender, &output).await;
         // Set before the sender is dropped: the task that waits for the endpoint then reads the reason.
         reason.set(end);
         drop(endpoint_sender);
@@ -61,6 +74,7 @@ pub(crate) async fn open_sse(
         endpoint: same_origin(&base, &endpoint)?,
         settings: settings.clone(),
         incoming,
+        open_requests,
         _reading: reading,
     })
 }
@@ -82,7 +96,7 @@ async fn read_stream(
     mut response: HttpResponse,
     limit: usize,
     endpoint_sender: &mut Option<oneshot::Sender<String>>,
-    messages: &mpsc::Sender<ServerJsonRpcMessage>,
+    output: &MessageOutput,
 ) -> WireError {
     let mut events = EventDecoder::new(limit);
     loop {
@@ -96,7 +110,7 @@ async fn read_stream(
             Err(error) => return error,
         };
         for event in complete {
-            if let Err(error) = take_event(event, endpoint_sender, messages).await {
+            if let Err(error) = take_event(event, endpoint_sender, output).await {
                 return error;
             }
         }
@@ -106,7 +120,7 @@ async fn read_stream(
 async fn take_event(
     event: Sse,
     endpoint_sender: &mut Option<oneshot::Sender<String>>,
-    messages: &mpsc::Sender<ServerJsonRpcMessage>,
+    output: &MessageOutput,
 ) -> Result<(), WireError> {
     if event.event.as_deref() == Some("endpoint") {
         // Only the first one counts: the endpoint must not change later.
@@ -116,7 +130,8 @@ async fn take_event(
         }
     } else if let Some(data) = message_data(&event) {
         for message in parse_messages(parse_json(data.as_bytes())?)? {
-            let sent = messages.send(message).await;
+            output.open_requests.record_received(&message)?;
+            let sent = output.messages.send(message).await;
             sent.map_err(|_| WireError::Broken(None))?;
         }
     }
@@ -133,8 +148,11 @@ impl Transport<RoleClient> for SseTransport {
     ) -> impl Future<Output = Result<(), WireError>> + Send + 'static {
         let request = self.settings.request(Method::POST, self.endpoint.as_str());
         let request = request.json(&item);
+        let (open_requests, is_response) = (self.open_requests.clone(), is_response(&item));
         async move {
-            let response = request.send(&|_| {}).await?;
+            let response = request.send(&|_| {}).await;
+            open_requests.record_sent(is_response);
+            let response = response?;
             if response.is_success() {
                 Ok(())
             } else {

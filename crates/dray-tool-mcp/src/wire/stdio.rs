@@ -21,6 +21,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout_at};
 
 use super::CLOSE_TIMEOUT;
+use super::limits::{OpenRequests, ValueCounter, is_response};
 use super::streamable::{address_response, is_discovery};
 use crate::error::{CloseReason, WireError};
 use crate::options::ProgramCommand;
@@ -39,6 +40,8 @@ pub(crate) struct ProgramTransport {
     /// Whether the handshake continues without the response.
     is_discovery_over: bool,
     handshake: ProgramHandshake,
+    open_requests: OpenRequests,
+    close_reason: CloseReason,
     _log: JoinSet<()>,
 }
 
@@ -128,6 +131,7 @@ pub(crate) fn open_program(
         inner: output,
         limit,
         line_bytes: 0,
+        values: ValueCounter::default(),
         close_reason: close_reason.clone(),
     };
     Ok(ProgramTransport {
@@ -139,15 +143,18 @@ pub(crate) fn open_program(
         discovery_deadline: Instant::now(),
         is_discovery_over: false,
         handshake: handshake.clone(),
+        open_requests: OpenRequests::default(),
+        close_reason: close_reason.clone(),
         _log: relay,
     })
 }
 
-/// The output of a program. A line that is too long ends it, and the end is recorded.
+/// The output of a program. A line that is too long or has too many values ends it, and the end is recorded.
 struct BoundedLines<R> {
     inner: R,
     limit: usize,
     line_bytes: usize,
+    values: ValueCounter,
     close_reason: CloseReason,
 }
 
@@ -174,8 +181,15 @@ impl<R: AsyncRead + Unpin> AsyncRead for BoundedLines<R> {
                 self.close_reason.set(WireError::TooLong(self.limit));
                 return Poll::Ready(Err(std::io::ErrorKind::InvalidData.into()));
             }
-            let is_complete = part.ends_with(b"\n");
-            self.line_bytes = if is_complete { 0 } else { line_bytes };
+            if let Err(error) = self.values.add(part) {
+                self.close_reason.set(error);
+                return Poll::Ready(Err(std::io::ErrorKind::InvalidData.into()));
+            }
+            self.line_bytes = line_bytes;
+            if part.ends_with(b"\n") {
+                self.line_bytes = 0;
+                self.values = ValueCounter::default();
+            }
         }
         Poll::Ready(Ok(()))
     }
@@ -242,12 +256,13 @@ impl Transport<RoleClient> for ProgramTransport {
                 _ => {}
             }
         }
+        let (open_requests, is_response) = (self.open_requests.clone(), is_response(&item));
         let sending = self.lines.send(item);
         // Without its end a line is not a message, so the program did not get it.
         async move {
-            sending
-                .await
-                .map_err(|error| WireError::NotSent(error.into()))
+            let sent = sending.await;
+            open_requests.record_sent(is_response);
+            sent.map_err(|error| WireError::NotSent(error.into()))
         }
     }
 
@@ -265,6 +280,10 @@ impl Transport<RoleClient> for ProgramTransport {
                     message?
                 }
             };
+            if let Err(error) = self.open_requests.record_received(&message) {
+                self.close_reason.set(error);
+                return None;
+            }
             let discovery = self
                 .discovery
                 .take_if(|id| address_response(&mut message, id));

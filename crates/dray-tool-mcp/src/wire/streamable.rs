@@ -22,7 +22,8 @@ use rmcp::transport::streamable_http_client::{
 use sse_stream::Sse;
 use tokio_util::sync::CancellationToken;
 
-use super::events::EventDecoder;
+use super::events::{EventDecoder, message_data};
+use super::limits::{OpenRequests, ValueCounter, is_response};
 use super::response_stream::ResponseStream;
 use super::{CLOSE_TIMEOUT, HttpSettings, is_type, parse_json, parse_messages, refusal};
 use crate::error::WireError;
@@ -68,6 +69,7 @@ pub(crate) fn open_streamable(
     let backend = HttpBackend {
         settings: settings.clone(),
         standing: standing.clone(),
+        open_requests: OpenRequests::default(),
     };
     StreamableHttpClientTransport::with_client(backend, config)
 }
@@ -77,12 +79,14 @@ pub(crate) fn open_streamable(
 pub(crate) struct HttpBackend {
     settings: HttpSettings,
     standing: StandingStream,
+    open_requests: OpenRequests,
 }
 
 /// The address for a message, with the protocol's headers.
 #[derive(Clone, Debug)]
 pub(super) struct Endpoint {
     pub(super) settings: HttpSettings,
+    pub(super) open_requests: OpenRequests,
     url: Arc<str>,
     session: Option<Arc<str>>,
     headers: HashMap<HeaderName, HeaderValue>,
@@ -197,6 +201,7 @@ impl HttpBackend {
     ) -> Endpoint {
         Endpoint {
             settings: self.settings.clone(),
+            open_requests: self.open_requests.clone(),
             url,
             session,
             headers,
@@ -282,11 +287,17 @@ impl StreamableHttpClient for HttpBackend {
                 _ => endpoint.exchange(&message, &request.id).await,
             },
             // Usually status 202 without a body.
-            _ => match endpoint.post(&message).await {
-                Ok(response) if response.is_success() => Ok(StreamableHttpPostResponse::Accepted),
-                Ok(response) => Err(refusal(&response)),
-                Err(error) => Err(error),
-            },
+            _ => {
+                let posted = endpoint.post(&message).await;
+                self.open_requests.record_sent(is_response(&message));
+                match posted {
+                    Ok(response) if response.is_success() => {
+                        Ok(StreamableHttpPostResponse::Accepted)
+                    }
+                    Ok(response) => Err(refusal(&response)),
+                    Err(error) => Err(error),
+                }
+            }
         };
         if let Ok(
             StreamableHttpPostResponse::Json(_, Some(_))
@@ -335,7 +346,7 @@ impl StreamableHttpClient for HttpBackend {
         self.standing.is_settled.cancel();
         match opened {
             Ok(response) if response.is_success() && is_type(&response, "text/event-stream") => {
-                Ok(standing_events(response, self.settings.limit))
+                Ok(standing_events(response, endpoint))
             }
             // A session works without it, so a failure here does not end the session.
             _ => Err(StreamableHttpError::ServerDoesNotSupportSse),
@@ -343,21 +354,38 @@ impl StreamableHttpClient for HttpBackend {
     }
 }
 
-/// The events of a standing stream until it ends, breaks, or contains an event of more than `limit` bytes.
+/// The events of a standing stream until it ends, breaks, or contains an event above a limit.
 fn standing_events(
     response: HttpResponse,
-    limit: usize,
+    endpoint: Endpoint,
 ) -> BoxStream<'static, Result<Sse, SseError>> {
+    let decoder = EventDecoder::new(endpoint.settings.limit);
     let chunks = stream::unfold(
-        (response, EventDecoder::new(limit)),
-        |(mut response, mut decoder)| async move {
+        (response, decoder, endpoint.open_requests),
+        |(mut response, mut decoder, open_requests)| async move {
             let chunk = response.chunk().await.ok()??;
             let events = decoder.push(&chunk).ok()?;
+            check_events(&events, &open_requests)
+                .inspect_err(|error| tracing::debug!(%error, "a standing stream is closed"))
+                .ok()?;
             Some((
                 stream::iter(events.into_iter().map(Ok)),
-                (response, decoder),
+                (response, decoder, open_requests),
             ))
         },
     );
     chunks.flatten().boxed()
+}
+
+/// Checks the messages in events against the limits for values and requests.
+fn check_events(events: &[Sse], open_requests: &OpenRequests) -> Result<(), WireError> {
+    for data in events.iter().filter_map(message_data) {
+        ValueCounter::default().add(data.as_bytes())?;
+        // The transport leaves out what cannot be parsed.
+        let messages = parse_json(data.as_bytes()).and_then(parse_messages);
+        for message in messages.unwrap_or_default() {
+            open_requests.record_received(&message)?;
+        }
+    }
+    Ok(())
 }

@@ -71,7 +71,7 @@ pub(crate) struct OcrArgs {
 /// `dray classify`
 #[derive(Debug, Args)]
 pub(crate) struct ClassifyArgs {
-    /// Files to classify.
+    /// Files to classify; `-` is standard input.
     #[arg(value_name = "FILE", required = true)]
     pub(crate) files: Vec<PathBuf>,
     #[command(flatten)]

@@ -210,7 +210,7 @@ async fn print_url(
     let claim = claim_from_text(system, sha256, label).await?;
     let link = system
         .store()?
-        .presign_get(system.tenant(), &claim, lifetime)
+        .presign_judged(system.tenant(), &claim, lifetime)
         .await
         .map_err(Fault::from)?;
     if global.json {

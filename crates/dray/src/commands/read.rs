@@ -1,5 +1,6 @@
 //! `dray read` and `dray classify`: documents as an agent reads them.
 
+mod classify;
 mod settings;
 mod spool;
 mod targets;
@@ -9,7 +10,6 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use dray_egress_fetcher::EgressFetcher;
-use dray_presentation::name::shown_text;
 use dray_proto::convert::ContentSource;
 use dray_proto::v1;
 use dray_reading::message::escape_path;
@@ -27,10 +27,11 @@ use serde_json::{Value, json};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+pub(crate) use self::classify::classify_files;
 use self::spool::{spool_content, spool_stdin};
 use self::targets::{DocumentLocation, ReadTarget};
 use self::view::refusal_fault;
-use crate::cli::{ClassifyArgs, GlobalOptions, ReadArgs, ReadLimitArgs, ReadLocation};
+use crate::cli::{GlobalOptions, ReadArgs, ReadLimitArgs, ReadLocation};
 use crate::commands::artifact;
 use crate::context::{self, SystemConnection};
 use crate::interruption::{self, CleanupHold};
@@ -39,9 +40,6 @@ use crate::progress;
 
 /// Longest wait for a document from a URL or from the store.
 const FETCH_TIMEOUT: Duration = Duration::from_mins(10);
-
-/// Longest name of a file in the output of `dray classify`, in characters.
-const MAX_NAME_CHARACTERS: usize = 4096;
 
 /// Most documents that are read at the same time; each has a worker process.
 const CONCURRENT_READS: usize = 4;
@@ -239,65 +237,6 @@ impl ReadRun<'_> {
                 ))
                 .into()),
         }
-    }
-}
-
-/// Detects file types from content, one line for each file.
-pub(crate) fn classify_files(
-    global: &GlobalOptions,
-    classify: &ClassifyArgs,
-) -> Result<(), CommandFailure> {
-    note_bad_limits(&classify.limits);
-    let mut refused = false;
-    for file in &classify.files {
-        let directory = (!global.json)
-            .then(|| targets::parent_directory(file))
-            .flatten();
-        // A reader for each file, because each file may add its own directory.
-        let reader = document_reader(
-            &classify.place,
-            &classify.limits,
-            directory.into_iter().collect(),
-        )?;
-        let name = file.to_string_lossy().into_owned();
-        let shown = shown_text(&name, MAX_NAME_CHARACTERS);
-        let line = match reader.classify(&name) {
-            Ok(found) if global.json => json!({
-                "file": name,
-                "kind": found.class.kind.word(),
-                "mime": found.class.mime,
-                "encoding": found.class.encoding,
-                "encrypted": found.class.encrypted,
-                "size_bytes": found.size_bytes,
-                "warnings": found.class.warnings,
-            })
-            .to_string(),
-            Ok(found) => {
-                let class = found.class;
-                format!(
-                    "{shown}: {} ({}, {} bytes)",
-                    class.kind.word(),
-                    class.mime,
-                    found.size_bytes
-                )
-            }
-            Err(refusal) => {
-                refused = true;
-                let error = view::shown_message(&refusal.output);
-                if global.json {
-                    json!({"file": name, "error_code": refusal.code.word(), "error": error})
-                        .to_string()
-                } else {
-                    format!("{shown}: {error}")
-                }
-            }
-        };
-        print_line(&line);
-    }
-    if refused {
-        Err(CommandFailure::Reported)
-    } else {
-        Ok(())
     }
 }
 

@@ -29,6 +29,38 @@ async fn an_orchestrator_of_another_tenant_is_not_used() {
 }
 
 #[tokio::test]
+async fn every_agent_is_reached_where_there_are_more_than_a_list_offers() {
+    let playground = Playground::new().await;
+    let (console, fake) = (&playground.console, &playground.fake);
+    let login = console.log_in(ConsoleRole::Act).await;
+    *fake.further_agents.lock().unwrap() = 498;
+    let page = console.get("/playground", Some(&login)).await;
+    assert!(page.body.contains("<select name=\"agent\""), "{page:?}");
+    assert_eq!(page.body.matches("<option").count(), 500);
+    // A list of 1 MiB and more is read, too.
+    *fake.further_agents.lock().unwrap() = 60_000;
+    let page = console.get("/playground", Some(&login)).await;
+    assert!(
+        page.body.contains("There are 60002 agents"),
+        "{}",
+        page.head
+    );
+    assert_eq!(page.body.matches("<option").count(), 500);
+    let named = [
+        ("csrf", login.form_token.as_str()),
+        ("operation", &OperationId::mint().to_string()),
+        ("agent", "agent-59999"),
+        ("message", "one"),
+    ];
+    fake.expect_request().end();
+    let form = multipart_form(&named, &[]);
+    let begun = console.post_multipart("/playground", &login, &form).await;
+    let path = begun.header("location").unwrap();
+    console.wait_for(path, &login, "data-ending=\"done\"").await;
+    assert_eq!(fake.chats()[0]["model"], "agent-59999");
+}
+
+#[tokio::test]
 async fn a_message_whose_form_is_sent_twice_is_one_turn() {
     let playground = Playground::new().await;
     let (console, fake) = (&playground.console, &playground.fake);

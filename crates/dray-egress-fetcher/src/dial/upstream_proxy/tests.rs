@@ -30,6 +30,8 @@ const TUNNEL_OPEN: &str = "HTTP/1.1 200 Connection established\r\n\r\n";
 enum FakeTarget {
     /// Keeps the connection open and sends nothing.
     Silent,
+    /// Sends nothing for a tunnel, and a refusal for every other request.
+    NoTunnel,
     /// Closes the connection.
     Closed,
     /// A plain server behind the tunnel.
@@ -101,14 +103,18 @@ async fn serve_tunnel(
     while !head.ends_with(b"\r\n\r\n") {
         head.push(io.read_u8().await?);
     }
+    let is_tunnel = head.starts_with(b"CONNECT ");
     received_heads
         .lock()
         .unwrap()
         .push(String::from_utf8(head).unwrap());
+    if matches!(target, FakeTarget::NoTunnel) && !is_tunnel {
+        return io.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").await;
+    }
     io.write_all(response).await?;
     io.flush().await?;
     match target {
-        FakeTarget::Silent => read_to_end(io).await,
+        FakeTarget::Silent | FakeTarget::NoTunnel => read_to_end(io).await,
         FakeTarget::Closed => io.shutdown().await,
         FakeTarget::Plain(responder) => serve_request(io, &responder).await,
         FakeTarget::Tls(acceptor, responder) => {

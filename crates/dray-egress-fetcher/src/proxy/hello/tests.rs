@@ -105,6 +105,45 @@ fn a_hello_is_read_however_it_is_cut() {
 }
 
 #[test]
+fn application_protocols_without_http1_are_noticed() {
+    let list = |names: &[&str]| {
+        let mut list = Vec::new();
+        for name in names {
+            list.push(u8::try_from(name.len()).unwrap());
+            list.extend(name.as_bytes());
+        }
+        let length = u16::try_from(list.len()).unwrap().to_be_bytes();
+        [&length[..], &list].concat()
+    };
+    for (names, expected) in [
+        (&["h2"][..], true),
+        (&["h2", "http/1.1x"], true),
+        (&["h2", "http/1.1"], false),
+        (&["http/1.0"], false),
+    ] {
+        let hello = hello(&[(ALPN_EXTENSION, &list(names))]);
+        let read = read_client_hello(&hello).unwrap().unwrap();
+        assert_eq!(read.excludes_http1, expected, "{names:?}");
+    }
+    let unnamed = read_client_hello(&hello(&[])).unwrap().unwrap();
+    assert!(!unnamed.excludes_http1);
+    for content in [
+        &[][..],
+        &[0, 0],
+        &[0, 1, 0],
+        &[0, 2, 5, b'h'],
+        &[0, 2, 1, b'h', 0],
+    ] {
+        let hello = hello(&[(ALPN_EXTENSION, content)]);
+        assert_eq!(
+            read_client_hello(&hello),
+            Err(HelloError::Malformed),
+            "{content:?}"
+        );
+    }
+}
+
+#[test]
 fn an_encrypted_name_is_noticed() {
     let list = name_list(&[(0, "public.example.org")]);
     for kind in [ECH_EXTENSION, ESNI_EXTENSION] {

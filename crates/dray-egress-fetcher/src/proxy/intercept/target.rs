@@ -2,6 +2,7 @@
 
 use dray_guard::RequestKind;
 
+use super::super::form::FormCheck;
 use super::super::forward::target_head;
 use super::super::head::ProxyRequest;
 use super::super::kept::KeptTarget;
@@ -16,17 +17,20 @@ use crate::dial::Io;
 use crate::error::FetchPhase;
 
 impl ForwardProxy {
-    /// Makes a connection ready for the request, judges the request and records it; the head for the target.
+    /// Makes a connection ready for the request, judges the request and records it; the head for the target, and how the
+    /// body is checked.
     pub(super) async fn admit_request(
         &self,
         request: &ProxyRequest,
         tunnel: &mut InterceptedTunnel<'_>,
         audited: &mut AuditedConnection,
         is_kept: bool,
-    ) -> Result<http::request::Parts, ProxyRefusal> {
+    ) -> Result<(http::request::Parts, Option<FormCheck>), ProxyRefusal> {
         self.prepare_target(tunnel, audited, is_kept).await?;
         self.judge_request(request, tunnel, audited).await?;
         let opened = tunnel.opened.as_mut().ok_or(ProxyRefusal::Response)?;
+        let identity = tunnel.terms.identity;
+        let form = self.form_check(identity, request, opened, &mut audited.record)?;
         let credential = opened.credential.as_deref();
         if let Some(credential) = credential {
             audited.record.note_credential(&credential.name);
@@ -39,7 +43,7 @@ impl ForwardProxy {
         }
         // An event that cannot be stored stops the request before the target sees a byte of it.
         self.record_opened(audited).await?;
-        Ok(head)
+        Ok((head, form))
     }
 
     /// Begins TLS and HTTP on a new connection to the target.

@@ -56,6 +56,7 @@ fn own_codes_are_listed() {
         ProxyRefusal::EncryptedName,
         ProxyRefusal::NoAuthority,
         ProxyRefusal::ClientTls,
+        ProxyRefusal::NoHttp1,
         ProxyRefusal::WebSocket,
     ] {
         assert!(

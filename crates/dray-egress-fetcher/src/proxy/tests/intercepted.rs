@@ -47,7 +47,7 @@ pub(super) struct InterceptingProxy {
     /// Trusted by the proxy for servers.
     pub(super) origin: Authority,
     /// Trusted by clients for the proxy.
-    anchor: CertificateDer<'static>,
+    pub(super) anchor: CertificateDer<'static>,
     directory: tempfile::TempDir,
 }
 
@@ -404,33 +404,6 @@ async fn t_5_a_target_that_cannot_prove_its_name_gets_no_request() {
     assert_eq!(status_of(&response), 502, "{response}");
     assert!(!received.contains("/tables"));
     assert!(script.received_requests().is_empty());
-}
-
-#[tokio::test]
-async fn a_client_without_the_authority_gets_no_answer_and_the_target_no_byte() {
-    let mut fixture = InterceptingProxy::start(&[]).await;
-    let mut ends = fixture.proxy.be_server(PUBLIC_ADDRESS, 443);
-    let only_h2 = {
-        let mut config = (*tls_config(Some(fixture.anchor.clone()))).clone();
-        config.alpn_protocols = vec![b"h2".to_vec()];
-        Arc::new(config)
-    };
-    for config in [tls_config(Some(fixture.origin.certificate())), only_h2] {
-        let (client, _) = fixture.proxy.tunnel(&format!("{NAME}:443")).await;
-        let name = NAME.to_owned().try_into().unwrap();
-        let connected = TlsConnector::from(config).connect(name, client).await;
-        assert!(connected.is_err());
-        let mut received = Vec::new();
-        let mut server = ends.recv().await.unwrap();
-        server.read_to_end(&mut received).await.unwrap();
-        assert_eq!(received, Vec::<u8>::new());
-        let event = fixture.proxy.event().await;
-        assert_eq!(
-            (event.code.as_str(), event.rule.as_str()),
-            ("client_tls_failed", "interception")
-        );
-        assert!(event.intercepted);
-    }
 }
 
 /// A client that checks certificates as strictly as Python does from 3.13 on, with two requests.

@@ -63,7 +63,7 @@ fn path_of(head: &str) -> &str {
     head.split(' ').nth(1).unwrap_or_default()
 }
 
-async fn read_head_of(stream: &mut (impl AsyncRead + Unpin)) -> Option<String> {
+pub(super) async fn read_head_of(stream: &mut (impl AsyncRead + Unpin)) -> Option<String> {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
         head.push(stream.read_u8().await.ok()?);

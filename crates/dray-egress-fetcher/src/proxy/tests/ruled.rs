@@ -355,3 +355,26 @@ async fn a_credential_replaces_the_field_of_the_client_and_is_never_shown() {
         }
     }
 }
+
+#[tokio::test]
+async fn a_credential_replaces_fields_that_a_server_reads_as_its_own() {
+    let credential = serde_json::json!([{
+        "name": "files", "host": NAME, "port": 80, "header": "x-api-key", "secret": "hunter2",
+        "tenants": ["acme"], "allow_plain_http": true,
+    }])
+    .to_string();
+    let proxy = ProxyFixture::start(&[("/credentials", &credential)]).await;
+    let server = proxy
+        .fake_network
+        .serve_with(PUBLIC_ADDRESS, |_| ResponseScript::ok("hello"));
+    let auth = proxy.auth();
+    // A server of CGI variables has one name for all of them.
+    let own = "X_Api_Key: own\r\nX-Api_Key: own\r\nX-Api-Key: own\r\nX-Api-Keys: other\r\n";
+    let request = format!("GET http://{NAME}/ HTTP/1.1\r\nHost: {NAME}\r\n{own}{auth}\r\n");
+    assert_eq!(status_of(&proxy.exchange(request).await), 200);
+    let requests = server.received_requests();
+    let head = requests[0].head.to_ascii_lowercase();
+    let lines: Vec<_> = head.lines().filter(|line| line.starts_with('x')).collect();
+    assert_eq!(lines.len(), 2, "{head}");
+    assert!(lines.contains(&"x-api-key: hunter2") && lines.contains(&"x-api-keys: other"));
+}

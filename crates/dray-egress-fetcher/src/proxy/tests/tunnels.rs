@@ -6,7 +6,7 @@ use tokio_rustls::TlsConnector;
 
 use super::*;
 use crate::proxy::hello::tests::{hello, name_list};
-use crate::proxy::refusal::ACCESS_DENIED_ALERT;
+use crate::proxy::refusal::ProxyRefusal;
 
 #[tokio::test]
 async fn tls_passes_end_to_end_and_every_byte_is_counted() {
@@ -74,7 +74,7 @@ async fn t_5_a_tunnel_whose_first_bytes_do_not_fit_reaches_nothing() {
         client.write_all(&first).await.unwrap();
         let mut last = Vec::new();
         let _ = client.read_to_end(&mut last).await;
-        assert_eq!(last, ACCESS_DENIED_ALERT, "{code}");
+        assert_eq!(last, ProxyRefusal::EncryptedName.tls_alert(), "{code}");
         let mut received = Vec::new();
         let mut server = ends.recv().await.unwrap();
         server.read_to_end(&mut received).await.unwrap();

@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 
 use toml::Spanned;
 
-use super::super::pattern::{HostList, MAX_PATTERN_BYTES, MediaPattern, NameList, PathPattern};
+use super::super::path::{PathList, PathPattern};
+use super::super::pattern::{HostList, MAX_PATTERN_BYTES, MediaPattern, NameList};
 use super::super::source::{PolicyText, PortList, TextList};
 use super::{Compiler, NamedPart};
 use crate::pattern::PatternError;
@@ -117,7 +118,7 @@ impl Compiler {
         methods
     }
 
-    pub(super) fn paths(&mut self, file: &PolicyText<'_>, list: &TextList) -> Vec<PathPattern> {
+    pub(super) fn paths(&mut self, file: &PolicyText<'_>, list: &TextList) -> PathList {
         let items = self.items(file, list, "Leave the list out for every path.");
         let mut paths = Vec::with_capacity(items.len());
         for item in items {
@@ -130,7 +131,7 @@ impl Compiler {
                 )),
             }
         }
-        paths
+        paths.into_iter().collect()
     }
 
     pub(super) fn media_types(

@@ -2,12 +2,16 @@
 
 use proptest::prelude::*;
 
-use super::super::pattern::{HostList, PathPattern, matches_glob, readable_path};
+use super::super::path::{PathList, PathPattern, ReadablePath};
+use super::super::pattern::{HostList, matches_glob};
 use super::*;
 
+fn path_list(pattern: &str) -> PathList {
+    PathPattern::parse(pattern).into_iter().collect()
+}
+
 fn path_matches(pattern: &str, path: &str) -> bool {
-    let path = readable_path(path).unwrap();
-    PathPattern::parse(pattern).unwrap().matches(&path)
+    path_list(pattern).allows(&ReadablePath::of(path).unwrap())
 }
 
 #[test]
@@ -122,8 +126,12 @@ fn a_path_with_several_readings_is_not_readable() {
         "/a%2",
         "a",
         "/a\\b",
+        "/x/..;/a",
+        "/x/..%3bv=1/a",
+        "/.;/a",
+        "/;v=1/a",
     ] {
-        assert_eq!(readable_path(path), None, "{path}");
+        assert_eq!(ReadablePath::of(path), None, "{path}");
     }
     let text = "default = \"allow\"\n[[role]]\nname = \"a\"\n[[role.rule]]\nname = \"b\"\noutcome = \"deny\"\npaths = [\"/admin/**\"]\n";
     let rules = rules(text);
@@ -134,8 +142,61 @@ fn a_path_with_several_readings_is_not_readable() {
         ("https://a.example.org/x/../admin/", false),
         ("https://a.example.org/x%2f..%2fadmin", false),
         ("https://a.example.org//admin/", false),
+        ("https://a.example.org/x/..;/admin/", false),
+        ("https://a.example.org/;v=1/admin/", false),
     ] {
         assert_eq!(fetch(&rules, text).0, expected, "{text}");
+    }
+}
+
+#[test]
+fn a_rule_that_denies_a_path_matches_each_reading_of_a_server() {
+    for path in [
+        "/admin/x",
+        "/admin",
+        "/ADMIN/x",
+        "/%41dmin/x",
+        "/admin;v=1/x",
+        "/admin;/x",
+        "/admin%3bv/x",
+        "/admin./x",
+        "/admin%20/x",
+        "/Admin.;v/x",
+    ] {
+        let path = ReadablePath::of(path).unwrap();
+        assert!(path_list("/admin/**").denies(&path), "{path:?}");
+        assert!(path_list("/Admin/**").denies(&path), "{path:?}");
+    }
+    for (pattern, path, expected) in [
+        ("/admin", "/admin/", true),
+        ("/admin/", "/Admin", true),
+        ("/x/*", "/x/a/", true),
+        ("/", "/", true),
+        ("/", "/a", false),
+        ("/admin", "/admins", false),
+        ("/admin/**", "/x;admin/y", false),
+        ("/admin/**", "/", false),
+    ] {
+        let path = ReadablePath::of(path).unwrap();
+        assert_eq!(
+            path_list(pattern).denies(&path),
+            expected,
+            "{pattern} {path:?}"
+        );
+    }
+}
+
+#[test]
+fn a_rule_that_allows_a_path_needs_its_readings_with_and_without_parameters() {
+    for (pattern, path, expected) in [
+        ("/public/**", "/public/a;v=1/b", true),
+        ("/public/*", "/public/a;v=1", true),
+        ("/files/*-public/x", "/files/secret;-public/x", false),
+        ("/files/*;v=1", "/files/a;v=1", true),
+        ("/files/a", "/files/a;v=1", false),
+        ("/public/**", "/PUBLIC/a", false),
+    ] {
+        assert_eq!(path_matches(pattern, path), expected, "{pattern} {path}");
     }
 }
 

@@ -1,4 +1,4 @@
-//! Chats that take no message now, and rounds that take long.
+//! Chats that take no message now, rounds that take long, and questions of several lists.
 
 use super::*;
 
@@ -43,4 +43,61 @@ async fn a_round_ends_before_its_claim_and_gives_back_what_it_did_not_begin() {
     assert_eq!((second.due_ms, second.attempts), (0, 0));
     asked.reconcile_one().await;
     assert_eq!(requested_ids().last().unwrap(), "apr_2");
+}
+
+/// The list of the fake egress-fetcher: all questions, or in parts with one question each.
+pub(super) fn list_hosts(
+    known: &Deciders,
+    request: &v1::ListEgressQuestionsRequest,
+) -> v1::ListEgressQuestionsReply {
+    if !known.lists_in_parts {
+        return v1::ListEgressQuestionsReply {
+            questions: known.hosts.clone(),
+            ..v1::ListEgressQuestionsReply::default()
+        };
+    }
+    let begin: usize = request.after.parse().unwrap_or(0);
+    let end = known.hosts.len().min(begin + 1);
+    let has_more = end < known.hosts.len();
+    v1::ListEgressQuestionsReply {
+        questions: known.hosts[begin..end].to_vec(),
+        truncated: has_more,
+        next: if has_more {
+            end.to_string()
+        } else {
+            String::new()
+        },
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_question_of_a_later_part_is_shown_and_its_answer_elsewhere_ends_it() {
+    let asked = QuestionFixture::new().await;
+    asked.asks_about_host();
+    {
+        let mut known = asked.deciders.lock().unwrap();
+        let question = known.hosts.pop().unwrap();
+        // Those before it have an answer, so that the chat shows the last one alone.
+        for number in 0..3 {
+            let mut answered = v1::EgressQuestion {
+                id: format!("egq_{number:040}"),
+                ..question.clone()
+            };
+            answered.set_answer(EgressAnswer::Deny);
+            known.hosts.push(answered);
+        }
+        known.hosts.push(question);
+        known.lists_in_parts = true;
+    }
+    asked.reconcile_one().await;
+    assert_eq!(asked.question().detail, "files.example.org:443");
+    asked.answer_elsewhere();
+    for _ in 0..3 {
+        asked.reconcile_one().await;
+    }
+    let outcome = asked.question().outcome;
+    assert!(
+        outcome.starts_with("Refused by console login 1"),
+        "{outcome}"
+    );
 }

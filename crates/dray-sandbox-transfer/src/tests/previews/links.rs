@@ -171,6 +171,35 @@ async fn a_session_has_a_quota_and_another_sandbox_is_not_shown_under_its_link()
 }
 
 #[tokio::test]
+async fn links_of_deliveries_have_a_quota_of_their_own() {
+    let settings = [
+        WITH_PREVIEWS[0],
+        ("sandbox-transfer.preview.max_open", "1"),
+        ("sandbox-transfer.preview.max_open_delivered", "2"),
+    ];
+    let fixture = TransferFixture::with(&settings).await;
+    let (root, sandbox) = fixture.sandbox("quota");
+    std::fs::write(root.join("a.txt"), "a").unwrap();
+    fixture.bind("s1", &sandbox, None).await;
+    let delivered = |number: u32| v1::CreatePreviewRequest {
+        sandbox: Some(session("s1")),
+        path: b"a.txt".to_vec(),
+        delivery_id: format!("d-{number}"),
+        ..v1::CreatePreviewRequest::default()
+    };
+    for number in 0..2 {
+        fixture.ask(&delivered(number)).await.unwrap();
+    }
+    let refused = fixture.ask(&delivered(2)).await.unwrap_err();
+    assert_eq!(refused.detail, "too_many_previews");
+    // Links that are out in a chat take nothing from the person who looks.
+    let own = || fixture.try_preview("acme", session("s1"), "a.txt", 0);
+    assert!(own().await.is_ok());
+    assert_eq!(own().await.unwrap_err().detail, "too_many_previews");
+    fixture.end().await;
+}
+
+#[tokio::test]
 async fn what_policy_refuses_is_not_previewed_either() {
     let fixture = TransferFixture::with_previews().await;
     let (root, sandbox) = fixture.sandbox("policy");

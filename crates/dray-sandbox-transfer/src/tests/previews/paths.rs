@@ -85,7 +85,11 @@ async fn a_directory_is_shown_with_its_relative_assets_and_no_more_than_that() {
 
 #[tokio::test]
 async fn an_archive_over_a_limit_is_refused_before_its_first_byte() {
-    let limited = [WITH_PREVIEWS[0], ("sandbox-transfer.max_tree_entries", "3")];
+    let limited = [
+        WITH_PREVIEWS[0],
+        ("sandbox-transfer.max_tree_entries", "2"),
+        ("sandbox-transfer.preview.max_archive_entries", "3"),
+    ];
     let fixture = TransferFixture::with(&limited).await;
     let (root, sandbox) = fixture.sandbox("many");
     std::fs::create_dir_all(root.join("www/few")).unwrap();

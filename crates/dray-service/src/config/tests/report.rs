@@ -66,7 +66,7 @@ fn the_reference_page_describes_every_field() {
         "| `max_bytes` | `DRAY_EGRESS_FETCHER__MAX_BYTES` | `10MiB` | Largest body. |",
         "| `hosts` | `DRAY_EGRESS_FETCHER__HOSTS` | unset | Patterns; unset means all \\| any. |",
         "| `limits.per_host` | `DRAY_EGRESS_FETCHER__LIMITS__PER_HOST` | `4` | Most concurrent requests to one host. |",
-        "| `mode` | `DRAY_EGRESS_FETCHER__MODE` | `loose` | How strict. One of: loose, tight. |",
+        "| `mode` | `DRAY_EGRESS_FETCHER__MODE` | `loose` | Strictness of a check. One of: loose, tight. |",
         "| `key` | `DRAY_EGRESS_FETCHER__KEY` | empty | Key for hashes. Secret. |",
         "| `PEER_FETCH_ENABLED` | `egress-fetcher.enabled` |",
         "Every other variable that begins with `PEER_FETCH_` is a start-up error.",

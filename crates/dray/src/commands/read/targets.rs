@@ -59,6 +59,11 @@ pub(super) struct ReadTarget {
     pub(super) directory: Option<PathBuf>,
 }
 
+/// The failure when standard input is named twice.
+pub(super) fn repeated_stdin() -> CommandFailure {
+    CommandFailure::Usage("standard input (`-`) can be read only once".to_owned())
+}
+
 /// The documents of all arguments, in order. A directory is replaced by its files.
 ///
 /// # Errors
@@ -69,8 +74,7 @@ pub(super) fn expand_arguments(
     primary: Option<&Path>,
 ) -> Result<Vec<ReadTarget>, CommandFailure> {
     if arguments.iter().filter(|what| *what == "-").count() > 1 {
-        let text = "standard input (`-`) can be read only once";
-        return Err(CommandFailure::Usage(text.to_owned()));
+        return Err(repeated_stdin());
     }
     let mut targets = Vec::new();
     for what in arguments {

@@ -155,19 +155,53 @@ async fn a_proxy_that_accepts_and_says_nothing_counts_against_itself_and_not_aga
     assert!(!limits.breaker().is_open("files.example.org:80"));
 }
 
-#[tokio::test(start_paused = true)]
+/// Reports a silence for each of these targets. The time between two of them is that after which a failure counts again.
+async fn report_silence(dialer: &UpstreamProxyDialer, targets: impl Iterator<Item = u8>) {
+    for last in targets {
+        dialer
+            .count_silence(IpAddr::from([203, 0, 113, last]))
+            .await;
+        tokio::time::pause();
+        tokio::time::advance(FAILURE_INTERVAL).await;
+        tokio::time::resume();
+    }
+}
+
+#[tokio::test]
 async fn silence_for_several_targets_opens_the_breaker_of_the_proxy_and_for_one_does_not() {
-    let dialer = UpstreamProxyDialer::new(settings("http://192.0.2.1:3128"), tls(None));
-    let target = |last: u8| IpAddr::from([203, 0, 113, last]);
-    for _ in 0..10 {
-        dialer.count_silence(target(1));
-        tokio::time::advance(FAILURE_INTERVAL).await;
-    }
+    let proxy = FakeProxy::start("", FakeTarget::Silent).await;
+    let dialer = UpstreamProxyDialer::new(proxy.settings(), tls(None))
+        .with_connect_timeout(Duration::from_millis(50));
+    report_silence(&dialer, std::iter::repeat_n(1, 10)).await;
+    report_silence(&dialer, 2..=4).await;
     assert!(!dialer.breaker.is_open(BREAKER_KEY));
-    for last in 2..=5 {
-        assert!(!dialer.breaker.is_open(BREAKER_KEY), "{last}");
-        dialer.count_silence(target(last));
-        tokio::time::advance(FAILURE_INTERVAL).await;
-    }
+    report_silence(&dialer, 5..=5).await;
     assert!(dialer.breaker.is_open(BREAKER_KEY));
+}
+
+#[tokio::test]
+async fn targets_that_swallow_packets_do_not_open_the_breaker_of_a_proxy_that_responds() {
+    let proxy = FakeProxy::start("", FakeTarget::NoTunnel).await;
+    let dialer = UpstreamProxyDialer::new(proxy.settings(), tls(None))
+        .with_connect_timeout(Duration::from_mins(1));
+    report_silence(&dialer, 1..=10).await;
+    assert!(!dialer.breaker.is_open(BREAKER_KEY));
+    let heads = proxy.heads();
+    assert_eq!(heads.len(), 10, "{heads:?}");
+    assert!(
+        heads
+            .iter()
+            .all(|head| head.starts_with("OPTIONS * HTTP/1.1\r\n"))
+    );
+    // Through a connection: the silence is that of the target, and the proxy is tried for the next one.
+    let dialer = dialer.with_connect_timeout(Duration::from_millis(50));
+    let error = dialer
+        .connect(&pinned(PUBLIC_ADDRESS, JudgeConfig::default()))
+        .await;
+    assert!(
+        error
+            .unwrap_err()
+            .to_string()
+            .contains("no response in time")
+    );
 }

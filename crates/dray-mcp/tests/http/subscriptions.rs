@@ -1,0 +1,136 @@
+//! Subscriptions of clients of 2026-07-28: events of a response that stays open.
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::TcpStream;
+
+use dray_mcp::ServerOptions;
+use serde_json::{Value, json};
+
+use crate::deliveries::{SendingFixture, TEST_TIMEOUT, send_claims};
+use crate::issuer::seconds_from_now;
+
+/// The events of a response that stays open.
+struct EventReader {
+    lines: std::io::Lines<BufReader<TcpStream>>,
+}
+
+impl EventReader {
+    fn open(fixture: &SendingFixture, token: &str, uris: &[String]) -> Self {
+        let address = fixture.http.address;
+        let body = json!({"jsonrpc": "2.0", "id": 9, "method": "subscriptions/listen", "params": {
+            "_meta": crate::client::request_meta(&json!({})),
+            "notifications": {"resourceSubscriptions": uris}}})
+        .to_string();
+        let mut stream = TcpStream::connect(address).unwrap();
+        stream.set_read_timeout(Some(TEST_TIMEOUT)).unwrap();
+        write!(
+            stream,
+            "POST /mcp HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\
+             Authorization: Bearer {token}\r\nContent-Type: application/json\r\n\
+             Accept: application/json, text/event-stream\r\nMCP-Protocol-Version: 2026-07-28\r\n\
+             Mcp-Method: subscriptions/listen\r\nContent-Length: {}\r\n\r\n{body}",
+            body.len()
+        )
+        .unwrap();
+        Self {
+            lines: BufReader::new(stream).lines(),
+        }
+    }
+
+    /// The next message; `None` at the end of the response.
+    fn next(&mut self) -> Option<Value> {
+        loop {
+            let line = self.lines.next()?.unwrap();
+            let message = line
+                .strip_prefix("data: ")
+                .and_then(|text| serde_json::from_str(text).ok());
+            if message.is_some() {
+                return message;
+            }
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_listens_is_notified_of_the_end_of_a_delivery() {
+    let fixture = Box::pin(SendingFixture::new(ServerOptions::default())).await;
+    let sent = fixture.send(json!({}), json!({})).await;
+    let id = sent["result"]["structuredContent"]["delivery_id"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    let uri = format!("dray://receipt/{id}");
+    let mut events = EventReader::open(&fixture, &fixture.token, std::slice::from_ref(&uri));
+    let (delivery, watched) = (fixture.delivery.clone(), uri.clone());
+    tokio::task::spawn_blocking(move || {
+        let acknowledged = events.next().unwrap();
+        let accepted = &acknowledged["params"]["notifications"]["resourceSubscriptions"];
+        assert_eq!(accepted, &json!([watched]), "{acknowledged}");
+        // The server has either read the receipt before the acknowledgement, or notices its end as a change.
+        delivery.end(&id, |report| report.success = true);
+        let updated = events.next().unwrap();
+        assert_eq!(
+            updated["method"], "notifications/resources/updated",
+            "{updated}"
+        );
+        assert_eq!(updated["params"]["uri"], json!(watched), "{updated}");
+    })
+    .await
+    .unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_subscription_ends_with_the_token_and_none_begins_for_another_session() {
+    let fixture = Box::pin(SendingFixture::new(ServerOptions::default())).await;
+    let sent = fixture.send(json!({}), json!({})).await;
+    let id = sent["result"]["structuredContent"]["delivery_id"]
+        .as_str()
+        .unwrap();
+    let uris = [format!("dray://receipt/{id}")];
+    // The clock of the server is an hour ahead, so this token is valid for the request and has expired for later ones.
+    let mut claims = send_claims();
+    claims["exp"] = json!(seconds_from_now(600));
+    let expiring = fixture.http.issuer.token(&claims);
+    let mut events = EventReader::open(&fixture, &expiring, &uris);
+    let ended = tokio::task::spawn_blocking(move || {
+        let mut messages = std::iter::from_fn(|| events.next());
+        messages.find(|message| message.get("result").is_some())
+    });
+    assert!(ended.await.unwrap().is_some());
+    claims = send_claims();
+    claims["session"] = json!("s8");
+    let stranger = fixture.http.issuer.token(&claims);
+    let mut events = EventReader::open(&fixture, &stranger, &uris);
+    let refused = tokio::task::spawn_blocking(move || {
+        let mut messages = std::iter::from_fn(|| events.next());
+        messages.find(|message| message.get("error").is_some())
+    });
+    assert!(refused.await.unwrap().is_some());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_resource_that_does_not_exist_does_not_end_the_subscription_to_others() {
+    let fixture = Box::pin(SendingFixture::new(ServerOptions::default())).await;
+    let sent = fixture.send(json!({}), json!({})).await;
+    let id = sent["result"]["structuredContent"]["delivery_id"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    let uris = [
+        "dray://receipt/unknown".to_owned(),
+        format!("dray://receipt/{id}"),
+    ];
+    let asked = [&uris[..], &["https://example.org/".to_owned()]].concat();
+    let mut events = EventReader::open(&fixture, &fixture.token, &asked);
+    let delivery = fixture.delivery.clone();
+    tokio::task::spawn_blocking(move || {
+        let acknowledged = events.next().unwrap();
+        let accepted = &acknowledged["params"]["notifications"]["resourceSubscriptions"];
+        assert_eq!(accepted, &json!(uris), "{acknowledged}");
+        delivery.end(&id, |report| report.success = true);
+        let updated = events.next().unwrap();
+        assert_eq!(updated["params"]["uri"], json!(uris[1]), "{updated}");
+    })
+    .await
+    .unwrap();
+}
