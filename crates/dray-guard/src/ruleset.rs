@@ -10,7 +10,7 @@
 //! |---|---|
 //! | [`source`] | reads the text of a file, with the line of every entry |
 //! | [`compile`] | checks all files together |
-//! | [`pattern`] | patterns of names, hosts, paths and media types |
+//! | `pattern` | patterns of names, hosts, paths and media types |
 //! | [`decide`] | which rule decides about a request |
 //! | [`expectation`] | checks a policy against a table of expectations |
 //! | [`overrides`] | methods that a request names beside that of its request line |
