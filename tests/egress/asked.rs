@@ -31,7 +31,7 @@ const STORE_BYTES: u64 = 1 << 30;
 /// Longest time from the start of a request to the kill, in milliseconds.
 const MAX_KILL_DELAY_MS: u64 = 40;
 /// Clients of a session that ask concurrently.
-const CLIENTS: usize = 4;
+const CLIENT_COUNT: usize = 4;
 /// Longest time of a call to a process that may be killed.
 const CALL_TIMEOUT: Duration = Duration::from_secs(3);
 /// Time without an event after which the stream counts as read to its end.
@@ -221,7 +221,7 @@ async fn run_session(fixture: &AskedFixture, session: &str, random: &mut StdRng)
     let process = fixture.up().await;
     let asking = async {
         let mut clients = JoinSet::new();
-        for _ in 0..CLIENTS {
+        for _ in 0..CLIENT_COUNT {
             let session = session.to_owned();
             clients.spawn(async move { AskedFixture::request(listen, &session).await });
         }

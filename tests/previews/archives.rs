@@ -5,7 +5,7 @@ use dray_testkit::docker::{ContainerOptions, DockerEngine};
 use super::PreviewProcess;
 
 /// Files of the directory: more than a directory that is copied may have.
-const FILES: usize = 2500;
+const FILE_COUNT: usize = 2500;
 
 /// The number of entries that the end of a ZIP names (APPNOTE 6.3.10, section 4.3.16).
 fn entry_count(zip: &[u8]) -> usize {
@@ -20,7 +20,7 @@ fn a_large_directory_is_sent_whole_and_one_above_the_limit_is_refused_before_its
     let container = engine.container(ContainerOptions::default());
     container.sh(&format!(
         "mkdir -p /workspace/www; cd /workspace/www; i=0; \
-         while [ $i -lt {FILES} ]; do echo $i > file-$i; i=$((i+1)); done"
+         while [ $i -lt {FILE_COUNT} ]; do echo $i > file-$i; i=$((i+1)); done"
     ));
     let endpoint = format!(
         "sandbox-transfer.docker.endpoint=unix://{}",
@@ -32,7 +32,7 @@ fn a_large_directory_is_sent_whole_and_one_above_the_limit_is_refused_before_its
     let output = ["--output", file.to_str().unwrap()];
     let preview = PreviewProcess::start(&directory, &[&endpoint]);
     assert_eq!(preview.get_with("z", "", &output).status, 200);
-    assert_eq!(entry_count(&std::fs::read(&file).unwrap()), FILES);
+    assert_eq!(entry_count(&std::fs::read(&file).unwrap()), FILE_COUNT);
     drop(preview);
     let limits = [
         endpoint.as_str(),

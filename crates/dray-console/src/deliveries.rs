@@ -15,7 +15,7 @@ use crate::audit::ActionRequest;
 use crate::calls::{PAGE_TIMEOUT, fault_notice, list_status};
 use crate::form::{ActionForm, FormFields, operation_field};
 use crate::page::{PageFrame, token_field};
-use crate::pager::{Pager, RECORD_PAGES};
+use crate::pager::{ListPager, RECORD_PAGES};
 use crate::respond::see_other;
 use crate::sending::repeated_notice;
 use crate::session::ConsoleSession;
@@ -54,7 +54,7 @@ pub(crate) async fn list_page(
             Err(fault) => (fault_notice("Deliveries cannot be listed.", fault)),
             Ok(reply) => {
                 (delivery_table(&session, reply))
-                (Pager::of_query(RECORD_PAGES, &query).links("/deliveries", &list_filter(&request), &reply.next))
+                (ListPager::of_query(RECORD_PAGES, &query).links("/deliveries", &list_filter(&request), &reply.next))
                 // A service of an earlier version names no next part.
                 @if reply.truncated && reply.next.is_empty() {
                     p.muted { "Older deliveries are left out; filter by session to see them." }

@@ -24,7 +24,7 @@ use crate::form::{ActionForm, FormFields};
 use crate::index::IndexSlice;
 use crate::live::event_table;
 use crate::page::{PageFrame, token_field};
-use crate::pager::{EVENT_PAGES, Pager, RECORD_PAGES};
+use crate::pager::{EVENT_PAGES, ListPager, RECORD_PAGES};
 use crate::respond::see_other;
 use crate::sandbox_files::download;
 use crate::session::ConsoleSession;
@@ -79,7 +79,7 @@ pub(crate) async fn list_page(
             Err(fault) => (fault_notice("Stored files cannot be listed.", fault)),
             Ok(reply) => {
                 (file_table(&state, reply, &labels(receipts.as_ref().ok())))
-                (Pager::of_query(RECORD_PAGES, &query).links("/files", "", &next_position(reply)))
+                (ListPager::of_query(RECORD_PAGES, &query).links("/files", "", &next_position(reply)))
             },
         }
         @if let Err(fault) = &receipts { (fault_notice("Names and media types are not known.", fault)) }
@@ -224,8 +224,8 @@ pub(crate) async fn file_page(
         p { code { "sha256:" (digest.to_hex()) } }
         (stored_state(&state, &session, digest, &stored))
         @if let Some(origins) = &origins { (fetch_list(origins)) }
-        (delivery_holders(digest, &receipts, &Pager::of_query(RECORD_PAGES, &query)))
-        (event_holders(&state, digest, &events, &Pager::of_query(EVENT_PAGES, &query)))
+        (delivery_holders(digest, &receipts, &ListPager::of_query(RECORD_PAGES, &query)))
+        (event_holders(&state, digest, &events, &ListPager::of_query(EVENT_PAGES, &query)))
         p { a href="/files" { "Back to the files" } }
     };
     frame(&state, &session, "File").render_as(status, &content)
@@ -318,7 +318,7 @@ fn fetch_list(origins: &Result<ContentOrigins, Fault>) -> Markup {
 fn delivery_holders(
     digest: Sha256Digest,
     receipts: &Result<v1::ListReceiptsReply, Fault>,
-    pager: &Pager,
+    pager: &ListPager,
 ) -> Markup {
     html! {
         h2 { "Deliveries" }
@@ -351,7 +351,7 @@ fn event_holders(
     state: &ConsoleState,
     digest: Sha256Digest,
     events: &IndexSlice,
-    pager: &Pager,
+    pager: &ListPager,
 ) -> Markup {
     let limit = usize::try_from(MAX_HOLDERS).unwrap_or(usize::MAX);
     // A page that is not full is the last one.

@@ -18,7 +18,7 @@ use maud::{Markup, html};
 use crate::calls::{PAGE_TIMEOUT, fault_notice, list_status};
 use crate::form::{FormFields, unknown_value};
 use crate::page::{PageFrame, token_field};
-use crate::pager::{LETTER_PAGES, Pager};
+use crate::pager::{LETTER_PAGES, ListPager};
 use crate::session::ConsoleSession;
 use crate::state::ConsoleState;
 use crate::text::{operation_path, shown, time_element, url_part};
@@ -123,7 +123,7 @@ pub(crate) async fn list_page(
                 @if part.letters.is_empty() && part.next.is_some() {
                     p { "None of the " (MAX_EXAMINED_LETTERS) " letters from here on has this state and area." }
                 } @else { (letter_table(&session, &part.letters)) }
-                (Pager::of_query(LETTER_PAGES, &query).links("/letters", &filter, &next_position(part)))
+                (ListPager::of_query(LETTER_PAGES, &query).links("/letters", &filter, &next_position(part)))
             }
         }
     };

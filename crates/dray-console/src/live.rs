@@ -22,7 +22,7 @@ use tokio::sync::{OwnedSemaphorePermit, watch};
 use crate::form::FormFields;
 use crate::index::{EVENT_SERVICES, EventRow, IndexSlice, RowFilter, RowOutcome};
 use crate::page::PageFrame;
-use crate::pager::{EVENT_PAGES, Pager};
+use crate::pager::{EVENT_PAGES, ListPager};
 use crate::respond;
 use crate::session::ConsoleSession;
 use crate::state::ConsoleState;
@@ -62,7 +62,7 @@ pub(crate) async fn live_page(
         }
     };
     if let Some(before) = before {
-        let pager = Pager::of_query(EVENT_PAGES, &query);
+        let pager = ListPager::of_query(EVENT_PAGES, &query);
         return frame.render(&older_page(&state, &filter, before, &pager));
     }
     let newest = state.index.newest(&filter, FIRST_ROWS);
@@ -84,7 +84,7 @@ pub(crate) async fn live_page(
 }
 
 /// Events of the index before a row, without newer ones as they happen.
-fn older_page(state: &ConsoleState, filter: &RowFilter, before: u64, pager: &Pager) -> Markup {
+fn older_page(state: &ConsoleState, filter: &RowFilter, before: u64, pager: &ListPager) -> Markup {
     let older = state
         .index
         .newest_before(before, FIRST_ROWS, |row| filter.admits(row));

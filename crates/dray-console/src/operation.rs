@@ -18,7 +18,7 @@ use crate::form::FormFields;
 use crate::index::IndexSlice;
 use crate::live;
 use crate::page::PageFrame;
-use crate::pager::Pager;
+use crate::pager::ListPager;
 use crate::session::ConsoleSession;
 use crate::state::ConsoleState;
 use crate::text::{
@@ -209,7 +209,7 @@ fn timeline(state: &ConsoleState, operation: &str, events: &IndexSlice, begin: u
             } @else {
                 @if page.len() < count { p.muted { (position_text(begin, page.len())) " of " (count) } }
                 (live::event_table(page.iter().map(AsRef::as_ref), "Oldest first"))
-                (Pager::of_offset(begin, PAGE_EVENTS).links(&operation_path(operation), "", &next))
+                (ListPager::of_offset(begin, PAGE_EVENTS).links(&operation_path(operation), "", &next))
             }
             @if events.left_out > 0 {
                 p.muted { "The index keeps the newest " (state.settings.max_events) " events; " (events.left_out)

@@ -55,7 +55,7 @@ pub(crate) const EVENT_PAGES: PagerWords = PagerWords {
 
 /// Where a page of a list is.
 #[derive(Clone, Debug)]
-pub(crate) struct Pager {
+pub(crate) struct ListPager {
     words: PagerWords,
     /// Position of this page; empty for the first one.
     position: String,
@@ -65,7 +65,7 @@ pub(crate) struct Pager {
     has_trail: bool,
 }
 
-impl Pager {
+impl ListPager {
     /// The page that a query names, with the pages that led to it.
     pub(crate) fn of_query(words: PagerWords, query: &FormFields) -> Self {
         let position = query.get(words.position).to_owned();
@@ -163,7 +163,7 @@ mod tests {
     /// The address behind a link of this kind, with the query of `path`.
     fn link(path: &str, next: &str, rel: &str) -> Option<String> {
         let uri: Uri = path.parse().unwrap();
-        let pager = Pager::of_query(RECORD_PAGES, &FormFields::of_query(&uri));
+        let pager = ListPager::of_query(RECORD_PAGES, &FormFields::of_query(&uri));
         let links = pager.links("/list", "open=1", next);
         let links = links.into_string();
         let (before, _) = links.split_once(&format!("\" rel=\"{rel}\""))?;
@@ -205,7 +205,7 @@ mod tests {
     #[test]
     fn the_page_before_an_offset_is_known_without_the_way_to_it() {
         let links = |offset| {
-            Pager::of_offset(offset, 500)
+            ListPager::of_offset(offset, 500)
                 .links("/list", "", "")
                 .into_string()
         };

@@ -15,7 +15,7 @@ use crate::audit::ActionRequest;
 use crate::calls::{PAGE_TIMEOUT, fault_notice, list_status};
 use crate::form::{ActionForm, FormFields};
 use crate::page::{PageFrame, token_field};
-use crate::pager::{Pager, RECORD_PAGES};
+use crate::pager::{ListPager, RECORD_PAGES};
 use crate::session::ConsoleSession;
 use crate::state::ConsoleState;
 use crate::text::{shown, time_element};
@@ -56,7 +56,7 @@ pub(crate) async fn list_page(
             Err(fault) => (fault_notice("Questions cannot be listed.", fault)),
             Ok(reply) => {
                 (question_table(&session, &reply.questions))
-                (Pager::of_query(RECORD_PAGES, &query).links("/questions", filter, &reply.next))
+                (ListPager::of_query(RECORD_PAGES, &query).links("/questions", filter, &reply.next))
                 @if reply.truncated && reply.next.is_empty() { p { "There are more questions than are listed." } }
             }
         }

@@ -17,7 +17,7 @@ use crate::deliveries::target_text;
 use crate::form::FormFields;
 use crate::index::RowFilter;
 use crate::page::{PageFrame, token_field};
-use crate::pager::Pager;
+use crate::pager::ListPager;
 use crate::previews::{open_previews, preview_button};
 use crate::sending::send_link;
 use crate::session::ConsoleSession;
@@ -196,7 +196,7 @@ fn session_list(state: &ConsoleState, after: u32) -> Markup {
                 }
             }
         }
-        (Pager::of_offset(begin, PAGE_SESSIONS).links(BROWSE_PATH, "", &offset_text(if end < sessions.len() { end } else { 0 })))
+        (ListPager::of_offset(begin, PAGE_SESSIONS).links(BROWSE_PATH, "", &offset_text(if end < sessions.len() { end } else { 0 })))
     }
 }
 
@@ -303,7 +303,7 @@ fn entry_table(
         @if listing.denied > 0 {
             p.muted { "Left out, because the policy of transfers refuses them: " (listing.denied) "." }
         }
-        (Pager::of_offset(begin, PAGE_ENTRIES).links(path, &filter, &next))
+        (ListPager::of_offset(begin, PAGE_ENTRIES).links(path, &filter, &next))
         @if listing.truncated && !has_next {
             p.muted { "The directory has more entries, which are not listed: a listing ends after 10,000." }
         }

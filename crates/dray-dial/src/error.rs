@@ -184,8 +184,8 @@ impl From<dray_http::HttpError> for Error {
     }
 }
 
-/// `Retry-After` in seconds, or as a date, which counts from the `Date` of the response: `None` for a date without it. A date
-/// in the past is no delay.
+/// `Retry-After` in seconds, or as a date, which counts from the `Date` of the response: `None` for a date without it. The
+/// delay of a date in the past is zero.
 fn retry_after(response: &HttpResponse) -> Option<Duration> {
     response.retry_after().or_else(|| {
         let until = httpdate::parse_http_date(response.header("retry-after")?.trim()).ok()?;

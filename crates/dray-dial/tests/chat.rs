@@ -301,13 +301,13 @@ async fn refusal(response: String) -> ChatError {
 
 #[tokio::test]
 async fn the_delay_of_a_busy_service_counts_from_its_own_clock_where_it_is_a_date() {
-    const AT: &str = "Sat, 21 Nov 2026 10:00:00 GMT";
+    const RESPONSE_DATE: &str = "Sat, 21 Nov 2026 10:00:00 GMT";
     for (date, delay, expected) in [
-        (AT, "7", Some(7)),
-        (AT, "Sat, 21 Nov 2026 10:00:30 GMT", Some(30)),
-        (AT, "Sat, 21 Nov 2026 09:00:00 GMT", Some(0)),
+        (RESPONSE_DATE, "7", Some(7)),
+        (RESPONSE_DATE, "Sat, 21 Nov 2026 10:00:30 GMT", Some(30)),
+        (RESPONSE_DATE, "Sat, 21 Nov 2026 09:00:00 GMT", Some(0)),
         ("", "Sat, 21 Nov 2026 10:00:30 GMT", None),
-        (AT, "soon", None),
+        (RESPONSE_DATE, "soon", None),
     ] {
         let response = format!(
             "HTTP/1.1 429 Busy\r\ndate: {date}\r\nretry-after: {delay}\r\ncontent-length: 0\r\n\r\n"

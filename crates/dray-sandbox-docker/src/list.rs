@@ -137,7 +137,8 @@ mod tests {
             found,
             (vec!["/work/a".to_owned(), "/work/b".to_owned()], true)
         );
-        // A second header for the same name, as a tar that grows while it is packed can have, is no further entry.
+        // A second header for the same name, as a tar that grows while it is packed can have, is not counted as another
+        // entry.
         let found = names(&["./b", "./a", "./b"], 1, 2).await;
         assert_eq!(
             found,

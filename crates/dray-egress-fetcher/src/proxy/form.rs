@@ -38,7 +38,7 @@ impl FormCheck {
 }
 
 impl ForwardProxy {
-    /// How the body of a judged request is checked; `None` where every method is allowed, or it is no form.
+    /// The check of the body of a judged request; `None` where every method is allowed, or the body is not a form.
     ///
     /// # Errors
     ///

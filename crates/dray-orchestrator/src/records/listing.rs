@@ -15,7 +15,7 @@ pub(crate) struct RecordChange<T> {
 }
 
 impl CallerRecords {
-    /// Deletes a record of any revision. A record that is not there is no error.
+    /// Deletes a record of any revision. Succeeds also when the record does not exist.
     ///
     /// # Errors
     ///

@@ -42,11 +42,11 @@ impl ConversationRecord {
 
 /// The replacements of a conversation, oldest first.
 #[derive(Debug, Default)]
-struct Replacements {
+struct ItemReplacements {
     all: Vec<ReplacedDocument>,
 }
 
-impl Replacements {
+impl ItemReplacements {
     /// What stands in the place of a document now; `None` when it was not replaced. A document may be replaced several times,
     /// each time by a newer one.
     fn newest(&self, content: &ContentRef) -> Option<&ContentRef> {
@@ -92,7 +92,7 @@ impl ResponseStore {
         principal: &str,
         entries: &mut [HistoryEntry],
     ) -> Result<(), RequestFailure> {
-        let mut known: Option<(String, Replacements)> = None;
+        let mut known: Option<(String, ItemReplacements)> = None;
         for entry in entries {
             let Some(id) = &entry.conversation else {
                 continue;
@@ -102,7 +102,7 @@ impl ResponseStore {
                 let found = self.conversation_record(principal, id).await?;
                 let replacements = match found {
                     Some(found) => self.replacements(&found.value).await?,
-                    None => Replacements::default(),
+                    None => ItemReplacements::default(),
                 };
                 known = Some((id.clone(), replacements));
             }
@@ -120,7 +120,7 @@ impl ResponseStore {
     async fn replacements(
         &self,
         conversation: &ConversationRecord,
-    ) -> Result<Replacements, RequestFailure> {
+    ) -> Result<ItemReplacements, RequestFailure> {
         let mut all = match &conversation.replaced_before {
             None => Vec::new(),
             Some(content) => {
@@ -129,7 +129,7 @@ impl ResponseStore {
             }
         };
         all.extend(conversation.replaced.iter().cloned());
-        Ok(Replacements { all })
+        Ok(ItemReplacements { all })
     }
 
     /// Moves the replacements of a conversation into a document when the record has many. Those are left out that no response

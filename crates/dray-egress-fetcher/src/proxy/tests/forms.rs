@@ -7,9 +7,9 @@ use super::intercepted::InterceptingProxy;
 use super::persistent::{PersistentServer, field, read_head_of, table_with};
 use super::*;
 
-const FORM: &str = "Content-Type: application/x-www-form-urlencoded\r\n";
-const PARTS: &str = "Content-Type: multipart/form-data; boundary=b\r\n";
-const JSON: &str = "Content-Type: application/json\r\n";
+const FORM_FIELD: &str = "Content-Type: application/x-www-form-urlencoded\r\n";
+const MULTIPART_FIELD: &str = "Content-Type: multipart/form-data; boundary=b\r\n";
+const JSON_FIELD: &str = "Content-Type: application/json\r\n";
 
 /// Rules that allow some methods to one host, and every method to another one.
 const POLICY_TEXT: &str = r#"
@@ -54,12 +54,12 @@ async fn a_form_that_names_another_method_is_broken_off_before_the_target_has_it
     let mut ends = proxy.be_server(PUBLIC_ADDRESS, 80);
     let part = part("_method");
     for (form, chunk) in [
-        ((FORM, "a=1&_method=DELETE&b=2"), 0),
-        ((FORM, "a=1&_method=DELETE&b=2"), 5),
+        ((FORM_FIELD, "a=1&_method=DELETE&b=2"), 0),
+        ((FORM_FIELD, "a=1&_method=DELETE&b=2"), 5),
         (("", "_method=DELETE"), 0),
-        ((PARTS, part.as_str()), 0),
-        ((PARTS, part.as_str()), 3),
-        ((JSON, "{\"_method\": \"DELETE\"}"), 0),
+        ((MULTIPART_FIELD, part.as_str()), 0),
+        ((MULTIPART_FIELD, part.as_str()), 3),
+        ((JSON_FIELD, "{\"_method\": \"DELETE\"}"), 0),
     ] {
         let request = request(&proxy, NAME, form, chunk);
         let (response, received) = tokio::join!(proxy.exchange(&request), async {
@@ -93,11 +93,11 @@ async fn a_form_passes_that_names_no_method_or_where_every_method_is_allowed() {
     let (part, own) = (part("file"), part("_method"));
     let large = format!("a={}", "b".repeat(200_000));
     for (host, form, chunk) in [
-        (NAME, (FORM, "a=1&method=DELETE"), 0),
-        (NAME, (FORM, large.as_str()), 0),
-        (NAME, (PARTS, part.as_str()), 3),
+        (NAME, (FORM_FIELD, "a=1&method=DELETE"), 0),
+        (NAME, (FORM_FIELD, large.as_str()), 0),
+        (NAME, (MULTIPART_FIELD, part.as_str()), 3),
         (NAME, ("Content-Type: text/csv\r\n", "_method=1"), 0),
-        ("other.example.org", (PARTS, own.as_str()), 3),
+        ("other.example.org", (MULTIPART_FIELD, own.as_str()), 3),
     ] {
         let request = request(&proxy, host, form, chunk);
         let (response, ()) = tokio::join!(proxy.exchange(&request), async {
@@ -122,7 +122,7 @@ async fn a_form_passes_that_names_no_method_or_where_every_method_is_allowed() {
         assert_eq!(closed.code, "");
     }
     // A form that cannot be read is refused before anything is sent.
-    let fields = format!("{FORM}Content-Encoding: gzip\r\n");
+    let fields = format!("{FORM_FIELD}Content-Encoding: gzip\r\n");
     let request = request(&proxy, NAME, (&fields, "x"), 0);
     let response = proxy.exchange(&request).await;
     assert_eq!(
@@ -138,11 +138,11 @@ async fn a_short_form_in_a_tunnel_is_judged_by_the_method_that_it_names() {
     let server = PersistentServer::start(&fixture, |_| table_with("", "1;2"));
     let own = part("_method");
     for (number, (fields, body, status)) in [
-        (FORM, "a=1&_method=post", 200),
-        (FORM, "a=1&_method=DELETE", 403),
-        (PARTS, own.as_str(), 403),
-        (JSON, "{\"a\":{\"_method\":1}}", 200),
-        (JSON, "{\"\\u005fmethod\":\"DELETE\"}", 403),
+        (FORM_FIELD, "a=1&_method=post", 200),
+        (FORM_FIELD, "a=1&_method=DELETE", 403),
+        (MULTIPART_FIELD, own.as_str(), 403),
+        (JSON_FIELD, "{\"a\":{\"_method\":1}}", 200),
+        (JSON_FIELD, "{\"\\u005fmethod\":\"DELETE\"}", 403),
     ]
     .into_iter()
     .enumerate()

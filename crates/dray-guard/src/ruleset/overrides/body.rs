@@ -15,14 +15,14 @@ const MAX_NAME_BYTES: usize = 4 * 1024;
 /// Most bytes from the name of the field `Content-Disposition` to the end of the fields of a part.
 const MAX_PART_FIELDS_BYTES: usize = 64 * 1024;
 /// Field of a part that has its name (RFC 7578, section 4.2).
-const DISPOSITION: &[u8] = b"content-disposition";
+const DISPOSITION_FIELD: &[u8] = b"content-disposition";
 /// Charsets in which the names of a form have the bytes of ASCII.
 const ASCII_CHARSETS: [&str; 5] = ["utf-8", "utf8", "us-ascii", "iso-8859-1", "windows-1252"];
 
 /// How the body of a request can name a method.
 #[derive(Debug)]
 pub enum FormBody {
-    /// It is no form.
+    /// The body is not a form.
     Other,
     /// It is a form that cannot be read here: compressed, in another charset, or with several types.
     Unreadable,
@@ -137,7 +137,7 @@ impl PairScanner {
 /// Reads `multipart/form-data` (RFC 7578).
 #[derive(Debug, Default)]
 struct PartScanner {
-    /// How many bytes of [`DISPOSITION`] have come.
+    /// How many bytes of [`DISPOSITION_FIELD`] have come.
     matched: usize,
     /// The fields of a part, from that one on.
     fields: Option<Vec<u8>>,
@@ -147,12 +147,12 @@ impl PartScanner {
     fn finds_method(&mut self, byte: u8) -> bool {
         let Some(fields) = &mut self.fields else {
             let byte = byte.to_ascii_lowercase();
-            self.matched = match DISPOSITION.get(self.matched) {
+            self.matched = match DISPOSITION_FIELD.get(self.matched) {
                 Some(expected) if *expected == byte => self.matched + 1,
                 // Only the first letter of the name begins it again: `c` occurs nowhere else in it.
-                _ => usize::from(DISPOSITION.first() == Some(&byte)),
+                _ => usize::from(DISPOSITION_FIELD.first() == Some(&byte)),
             };
-            if self.matched == DISPOSITION.len() {
+            if self.matched == DISPOSITION_FIELD.len() {
                 self.matched = 0;
                 self.fields = Some(Vec::new());
             }

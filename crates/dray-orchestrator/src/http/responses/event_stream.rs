@@ -80,8 +80,8 @@ struct EventReader {
     _permit: OwnedSemaphorePermit,
 }
 
-/// What a look at the events found.
-enum Found {
+/// The result of a look at the recorded events.
+enum LookResult {
     Events(Vec<u8>),
     Last(Vec<u8>),
     Nothing,
@@ -146,13 +146,13 @@ impl EventReader {
                 tracing::warn!(%failure, id = self.id, "a resumed stream breaks off");
             });
             match found.ok()? {
-                Some(Found::Events(bytes)) if bytes.is_empty() => continue,
-                Some(Found::Events(bytes)) => {
+                Some(LookResult::Events(bytes)) if bytes.is_empty() => continue,
+                Some(LookResult::Events(bytes)) => {
                     self.last_write = Instant::now();
                     return Some((bytes.into(), false));
                 }
-                Some(Found::Last(bytes)) => return Some((bytes.into(), true)),
-                Some(Found::Nothing) => {}
+                Some(LookResult::Last(bytes)) => return Some((bytes.into(), true)),
+                Some(LookResult::Nothing) => {}
                 None => return None,
             }
             if self.last_write.elapsed() >= self.surface.options.heartbeat {
@@ -163,7 +163,7 @@ impl EventReader {
         }
     }
 
-    async fn look(&mut self) -> Result<Option<Found>, RequestFailure> {
+    async fn look(&mut self) -> Result<Option<LookResult>, RequestFailure> {
         let responses = &self.surface.state.responses;
         let principal = &self.caller.principal;
         let Some(log) = responses.event_log(principal, &self.id).await? else {
@@ -178,17 +178,17 @@ impl EventReader {
         }
         match responses.run_state(principal, &self.id, false).await? {
             RunState::Gone => Ok(None),
-            RunState::Running => Ok(Some(Found::Nothing)),
+            RunState::Running => Ok(Some(LookResult::Nothing)),
             RunState::Abandoned => {
                 let (surface, caller) = (&self.surface, self.caller.clone());
                 if finish_abandoned(surface, caller, &self.id).await? {
                     responses.poll(principal, &self.id, true).await?;
                 }
-                Ok(Some(Found::Nothing))
+                Ok(Some(LookResult::Nothing))
             }
             RunState::Ended { .. } if self.looks_after_end < LOOKS_AFTER_END => {
                 self.looks_after_end += 1;
-                Ok(Some(Found::Nothing))
+                Ok(Some(LookResult::Nothing))
             }
             RunState::Ended { .. } => {
                 let (response, _) = responses.get(principal, &self.id).await?;
@@ -199,7 +199,7 @@ impl EventReader {
     }
 
     /// The events that the client does not have.
-    fn frame(&mut self, events: &[Value]) -> Found {
+    fn frame(&mut self, events: &[Value]) -> LookResult {
         let mut bytes = Vec::new();
         for event in events {
             if sequence_of(event).is_some_and(|number| number >= self.next) {
@@ -210,9 +210,9 @@ impl EventReader {
         let end = last.and_then(sequence_of).map_or(0, |number| number + 1);
         self.next = self.next.max(end);
         if last.is_some_and(is_last) {
-            Found::Last(bytes)
+            LookResult::Last(bytes)
         } else {
-            Found::Events(bytes)
+            LookResult::Events(bytes)
         }
     }
 }
