@@ -88,7 +88,7 @@ impl Default for Config {
     }
 }
 
-/// Why the backend cannot be used as configured.
+/// The reason why the backend cannot be used as configured.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// The sockets would have names that the system cannot take.

@@ -34,7 +34,7 @@ const MAX_REASON_CHARACTERS: usize = 200;
 /// The reason of a master when the host refuses another session: `MaxSessions`, or no memory.
 const REFUSED_BY_HOST: &[u8] = b"Session open refused";
 
-/// Why a session did not open.
+/// The reason why a session did not open.
 #[derive(Debug)]
 pub(crate) enum MuxError {
     /// No master serves the socket, or it does not respond. No session was requested.

@@ -126,7 +126,7 @@ struct ChannelRequest {
     input: CommandInput,
 }
 
-/// What a command reads from its standard input.
+/// Source of a command's standard input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum CommandInput {
     None,

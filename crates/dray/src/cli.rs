@@ -281,7 +281,7 @@ pub(crate) struct ResolveArgs {
     /// Largest file, for example `25MiB`.
     #[arg(long, value_name = "N", value_parser = positive_size)]
     pub(crate) size_limit: Option<ByteSize>,
-    /// What the app allows: a file with `{"enabled": null|bool, "host_allowlist": null|[…]}`.
+    /// Policy of the app: a file with `{"enabled": null|bool, "host_allowlist": null|[…]}`.
     #[arg(long, value_name = "FILE")]
     pub(crate) app_policy: Option<PathBuf>,
     /// File that holds the API key for DIAL Core; without it the variable `DIAL_API_KEY` is used. The key goes to
@@ -298,7 +298,7 @@ pub(crate) struct ResolveArgs {
 pub(crate) struct FetchArgs {
     /// The URL, http or https.
     pub(crate) url: String,
-    /// What the app allows: a file with `{"enabled": null|bool, "host_allowlist": null|[…]}`.
+    /// Policy of the app: a file with `{"enabled": null|bool, "host_allowlist": null|[…]}`.
     #[arg(long, value_name = "FILE")]
     pub(crate) app_policy: Option<PathBuf>,
     /// Most bytes to take, for example `25MiB`; at most the operator's ceiling.

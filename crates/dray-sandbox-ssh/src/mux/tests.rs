@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 
 use super::*;
 
-/// What a fake master does next on its connection.
+/// The next step of a fake master on its connection.
 #[derive(Clone, Debug)]
 pub(crate) enum MasterStep {
     /// Sends these bytes.
