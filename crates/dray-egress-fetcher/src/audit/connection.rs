@@ -95,7 +95,7 @@ impl Auditor {
     }
 }
 
-/// What the requests of one intercepted tunnel have in common.
+/// Data that all requests of one intercepted tunnel share.
 #[derive(Clone, Debug)]
 pub struct TunnelAuditor {
     auditor: Auditor,
@@ -124,7 +124,7 @@ impl TunnelAuditor {
 }
 
 impl AuditedConnection {
-    /// What further requests in the same tunnel need.
+    /// Makes the auditor for further requests in the same tunnel.
     pub fn tunnel(&self) -> TunnelAuditor {
         TunnelAuditor {
             auditor: self.auditor.clone(),

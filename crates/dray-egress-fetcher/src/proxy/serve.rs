@@ -36,7 +36,7 @@ use crate::record::RequestedOrigin;
 /// The head of a granted tunnel over HTTP.
 const TUNNEL_GRANT: &[u8] = b"HTTP/1.1 200 Connection established\r\n\r\n";
 
-/// What all clients of the proxy share.
+/// The forward proxy: the state that all its clients share.
 #[derive(Debug)]
 pub struct ForwardProxy {
     settings: ProxySettings,

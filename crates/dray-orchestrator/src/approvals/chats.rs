@@ -22,14 +22,14 @@ use super::{
 };
 use crate::records::{RecordError, RecordKind, RevisedRecord, unavailable_failure};
 
-/// Owner of the records that say whose question an id is. Ids are random, and chats know nothing else.
+/// Owner of the records that map a question's id to its principal. Ids are random, and a chat knows only the id.
 const CHAT_OWNER: &str = "questions in chats";
 /// How long the service of chats may take to show a question.
 const ASK_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long the reply to a press waits for the request that uses the decision. The service of chats waits for 5 s.
 const USE_WAIT: Duration = Duration::from_secs(2);
-/// How long after a decision a request can use it. A request that runs looks every [`POLL_INTERVAL`], so its process is
-/// gone by then.
+/// How long after a decision a request can use it. A running request reads the record every [`POLL_INTERVAL`], so its
+/// process is gone by then.
 const USE_PERIOD_MS: u64 = 30_000;
 /// Time between two reads of a record that waits for its decision.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
@@ -38,7 +38,7 @@ const MAX_ATTEMPTS: usize = 5;
 /// Reason of the fault for a chat that does not take what tools ask.
 const NOT_TAKEN_DETAIL: &str = "no_tool_questions";
 /// Recorded for a question whose turn does not want the answer any more.
-const WITHDRAWN: &str = "The turn went on without the call.";
+const WITHDRAWN: &str = "The turn continued without the call.";
 
 /// The owner of the question with an id.
 #[derive(Debug, Serialize, Deserialize)]
@@ -64,7 +64,7 @@ pub(crate) struct ChatOption {
     pub(crate) answer: UserAnswer,
 }
 
-/// Why a chat was not asked.
+/// The reason why a chat was not asked.
 #[derive(Debug)]
 pub(crate) enum AskFailure {
     /// The question does not fit into a message of the chat.
@@ -102,11 +102,11 @@ impl ApprovalStore {
         let Some(chat) = &approval.chat else {
             return Err(AskFailure::Unreachable);
         };
-        let kept = self
+        let stored = self
             .keep_question(principal, token, approval, chat.expires_ms)
             .await;
         // Nothing was shown, so nothing has to be withdrawn.
-        if let Err(failure) = kept {
+        if let Err(failure) = stored {
             tracing::warn!(%failure, "a question for a chat was not kept");
             return Err(AskFailure::Unreachable);
         }
@@ -177,7 +177,7 @@ impl ApprovalStore {
             let last_use_ms = decided_ms.unwrap_or_default().saturating_add(USE_PERIOD_MS);
             if last_use_ms <= now_ms || record.value.has_no_request(now_ms) {
                 match self.lapse(principal, id, &mut record).await {
-                    // The request was faster, or another replica: the next look shows which.
+                    // The request was faster, or another replica: the next read shows which.
                     Ok(()) | Err(RecordError::Stale) => continue,
                     Err(RecordError::Failed(_)) => return unused_reply(is_new),
                 }
@@ -264,11 +264,11 @@ impl ApprovalStore {
         })
     }
 
-    /// The same, once it does not wait any more or `stop` is ready.
+    /// The outcome of a question, once it no longer waits or `stop` is ready.
     ///
     /// # Errors
     ///
-    /// As of [`Self::chat_state`], of the last look.
+    /// As of [`Self::chat_state`], of the last read.
     pub(crate) async fn wait_for_chat(
         &self,
         principal: &str,
@@ -281,7 +281,7 @@ impl ApprovalStore {
             if let Ok(ChatState::Waiting(record)) = &mut state {
                 self.renew_lease(principal, id, record).await;
             }
-            // A bus that fails for a moment costs no one the answer.
+            // A short failure of the bus must not lose the answer.
             let waits = match &state {
                 Ok(state) => matches!(state, ChatState::Waiting(_)),
                 Err(failure) => failure.status == 503,
@@ -341,7 +341,7 @@ impl ApprovalStore {
         }
     }
 
-    /// The same in the background, for a turn that is dropped.
+    /// Withdraws a question in the background, for a turn that is dropped.
     pub(crate) fn withdraw_later(&self, principal: String, id: String) {
         let store = self.clone();
         let withdrawing = async move { store.withdraw(&principal, &id).await };
@@ -411,7 +411,7 @@ impl ApprovalStore {
                 Ok(()) => {
                     return Ok(self.reply_after_use(&principal, id, true, USE_WAIT).await);
                 }
-                // Another person, or the turn; the next look says what.
+                // Another person or the turn decided first; the next read shows which.
                 Err(RecordError::Stale) => {}
                 Err(error) => return Err(error.into()),
             }
@@ -429,9 +429,9 @@ const fn is_ambiguous(error: &CallError) -> bool {
     )
 }
 
-/// What a press says about a record.
+/// The meaning of a press for a record.
 enum ChatDecision {
-    /// Nothing: the outcome is asked for.
+    /// No choice: the request only asks for the outcome.
     None,
     /// The button belongs to another kind of question: of another revision of this service, or forged.
     Mismatch,

@@ -21,7 +21,7 @@ impl ApprovalStore {
     }
 
     /// Reports to other replicas that the request of a question still runs, when the lease is due. A failure is left to the
-    /// next look: the lease is longer than several of them.
+    /// next read: the lease is longer than several of them.
     pub(super) async fn renew_lease(
         &self,
         principal: &str,

@@ -46,7 +46,7 @@ pub(crate) async fn sweep_runs(surface: Arc<HttpSurface>) {
             _ = due.tick() => {}
         }
         if let Err(failure) = runs.sweep(&surface).await {
-            tracing::debug!(%failure, "responses in the background were not looked at");
+            tracing::debug!(%failure, "could not read the responses in the background");
         }
     }
 }
@@ -131,7 +131,7 @@ impl KnownRun {
         Ok(true)
     }
 
-    /// Finishes a response, or reports it. A failure is left to the next look.
+    /// Finishes a response, or reports it. A failure is left to the next sweep.
     async fn finish(&self, surface: &Arc<HttpSurface>, id: &str) {
         let identity = CallerIdentity::of_key(&self.run.principal);
         // The client may have lost its key meanwhile.
