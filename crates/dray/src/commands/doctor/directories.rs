@@ -48,8 +48,8 @@ pub(super) fn check_directories(
     }
     findings.extend(check(Directories {
         subject: "spool directory",
-        key: "sandbox-transfer.spool_folder",
-        paths: std::slice::from_ref(&transfer.spool_folder),
+        key: "sandbox-transfer.spool_directory",
+        paths: std::slice::from_ref(&transfer.spool_directory),
         access: Access::WRITE_OK | Access::EXEC_OK,
         access_text: "written",
     }));
@@ -166,7 +166,7 @@ mod tests {
     #[test]
     fn a_missing_spool_directory_is_a_problem() {
         let transfer = dray_sandbox_transfer::Config {
-            spool_folder: "/nonexistent/spool".into(),
+            spool_directory: "/nonexistent/spool".into(),
             ..Default::default()
         };
         let findings = check_directories(&dray_file_resolver::Config::default(), &transfer);
