@@ -160,7 +160,7 @@ impl LocalRoot {
         })
     }
 
-    /// Begins a new file. It gets its name when it is complete.
+    /// Begins a new file. The file gets its name when it is complete.
     ///
     /// # Errors
     ///

@@ -116,7 +116,7 @@ pub(crate) struct StoredRequest {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct HistoryEntry {
     content: ContentRef,
-    /// Unix milliseconds at which it got its lifetime.
+    /// Start of its lifetime, in Unix milliseconds.
     stored_ms: u64,
     /// The conversation from which its items can be deleted, in the history of a response.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -345,11 +345,11 @@ impl ResponseStore {
         Ok((response, document))
     }
 
-    /// Ends a response that runs in the background. One that has ended stays as it is.
+    /// Ends a response that runs in the background. A response that has ended is not changed.
     ///
     /// # Errors
     ///
-    /// As [`ResponseStore::get`]; 400 for one that runs with its client.
+    /// As [`ResponseStore::get`]; 400 for a response in the foreground, which runs as long as its client is connected.
     pub(crate) async fn cancel(&self, principal: &str, id: &str) -> Result<Value, RequestFailure> {
         for _ in 0..MAX_ATTEMPTS {
             let mut record = self.record(principal, id).await?;

@@ -267,7 +267,7 @@ impl RemoteSignIn {
         Ok(session.auth_manager)
     }
 
-    /// A manager that knows the authorization server, which is trusted. `issuer` is the one that it must be, if that is
+    /// A manager that knows the authorization server, which is trusted. `issuer` is the required issuer, if it is
     /// known.
     async fn discover(
         &self,

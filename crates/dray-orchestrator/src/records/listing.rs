@@ -9,7 +9,7 @@ use super::{CallerRecords, RecordKind, bus_failure};
 #[derive(Clone, Debug)]
 pub(crate) struct RecordChange<T> {
     pub(crate) id: String,
-    /// `None` when it was deleted, or this version cannot read it.
+    /// `None` when the record was deleted or this version cannot read it.
     pub(crate) value: Option<T>,
     pub(crate) revision: u64,
 }

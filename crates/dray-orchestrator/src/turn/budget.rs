@@ -72,7 +72,7 @@ pub(super) struct TurnBudget {
     principal: String,
     time: TurnTime,
     has_limits: bool,
-    /// Budgets of the agent that called this one.
+    /// Budgets of the calling agent; `None` for an agent that no other agent called.
     parent: Option<Arc<TurnBudget>>,
 }
 

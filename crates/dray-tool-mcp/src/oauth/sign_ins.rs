@@ -10,7 +10,7 @@ use tokio_util::task::TaskTracker;
 use super::stored::CapturedStates;
 use super::{OAuthBackend, OAuthOptions, RemoteSignIn, SignInOwner};
 
-/// Most sign-ins in memory; beyond that, those that no request uses are dropped.
+/// Most sign-ins in memory; beyond this limit, unused sign-ins are dropped.
 const MAX_SIGN_INS: usize = 1000;
 
 /// A principal, the server, and the client id.

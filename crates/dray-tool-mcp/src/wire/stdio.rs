@@ -107,7 +107,7 @@ pub(crate) fn open_program(
         .stdin(Pipe::piped())
         .stdout(Pipe::piped())
         .stderr(Pipe::piped())
-        // A group of its own, so that its children end with it.
+        // A separate process group, so that its children end with it.
         .process_group(0)
         .kill_on_drop(true);
     if let Some(directory) = &command.cwd {
