@@ -209,13 +209,22 @@ pub(super) fn take_options(
     }
     match body.shift_remove("stream_options") {
         None => Ok(()),
-        Some(Value::Object(options)) => match options.get("include_obfuscation") {
-            Some(Value::Bool(true)) => Err(unsupported_failure(
-                "stream_options.include_obfuscation",
-                "events are not obfuscated",
-            )),
-            _ => Ok(()),
-        },
+        Some(Value::Object(options)) => check_stream_options(&options),
         Some(_) => Err(invalid("stream_options", "It must be an object.")),
     }
+}
+
+fn check_stream_options(options: &Map<String, Value>) -> Result<(), RequestFailure> {
+    for (name, value) in options.iter().filter(|(_, value)| !value.is_null()) {
+        let field = format!("stream_options.{name}");
+        match (name.as_str(), value) {
+            ("include_obfuscation", Value::Bool(false)) => {}
+            ("include_obfuscation", Value::Bool(true)) => {
+                return Err(unsupported_failure(field, "events are not obfuscated"));
+            }
+            ("include_obfuscation", _) => return Err(invalid(&field, "It must be true or false.")),
+            _ => return Err(unsupported_failure(field, "it is not a known parameter")),
+        }
+    }
+    Ok(())
 }

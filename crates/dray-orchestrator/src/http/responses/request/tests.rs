@@ -79,6 +79,18 @@ fn what_cannot_be_honoured_is_refused_by_its_name() {
             json!({"stream_options": {"include_obfuscation": true}}),
             "stream_options.include_obfuscation",
         ),
+        (
+            json!({"stream_options": {"include_obfuscation": "no"}}),
+            "stream_options.include_obfuscation",
+        ),
+        (
+            json!({"stream_options": {"include_usage": true}}),
+            "stream_options.include_usage",
+        ),
+        (
+            json!({"messages": [{"role": "user", "content": "x"}]}),
+            "messages",
+        ),
     ] {
         assert_eq!(read(&more).unwrap_err(), param, "{more}");
     }
