@@ -53,6 +53,7 @@ pub struct OrchestratorMetrics {
     call_tokens: Histogram<u64>,
     tokens: Counter<u64>,
     cost: Counter<f64>,
+    unreadable_runs: Counter<u64>,
     names: Arc<LabelNames>,
 }
 
@@ -133,6 +134,13 @@ impl OrchestratorMetrics {
                      add nothing.",
                 )
                 .build(),
+            unreadable_runs: meter
+                .u64_counter("dray_chat_unreadable_runs_total")
+                .with_description(
+                    "Records of responses in the background that this version could not read when it looked for those without \
+                     a process; they are left as they are.",
+                )
+                .build(),
             names: Arc::default(),
         }
     }
@@ -191,6 +199,12 @@ impl OrchestratorMetrics {
             KeyValue::new("gen_ai.provider.name", provider),
             KeyValue::new("gen_ai.request.model", bounded(&self.names.models, model)),
         ]
+    }
+
+    /// Counts records of responses in the background that cannot be read.
+    pub(crate) fn unreadable_runs(&self, count: usize) {
+        self.unreadable_runs
+            .add(u64::try_from(count).unwrap_or(u64::MAX), &[]);
     }
 
     /// Counts a turn from here on.

@@ -91,6 +91,31 @@ pub(crate) struct RevisedRecord<T> {
     pub(crate) revision: u64,
 }
 
+/// The value of a record as this version reads it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum StoredValue<T> {
+    /// It was read.
+    Readable(T),
+    /// It is damaged, or was written by a later version that knows more.
+    Unreadable,
+}
+
+impl<T: DeserializeOwned> StoredValue<T> {
+    fn parse(bytes: &[u8]) -> Self {
+        serde_json::from_slice(bytes).map_or(Self::Unreadable, Self::Readable)
+    }
+}
+
+impl<T> StoredValue<T> {
+    /// The value, unless it cannot be read.
+    pub(crate) fn readable(self) -> Option<T> {
+        match self {
+            Self::Readable(value) => Some(value),
+            Self::Unreadable => None,
+        }
+    }
+}
+
 /// Content in the store, by digest and size.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ContentRef {
@@ -183,7 +208,8 @@ impl CallerRecords {
         format!("{}.{id}", self.prefix(kind, principal))
     }
 
-    /// A record of this principal; `None` also for an id that no record can have.
+    /// A record of this principal; `None` also for an id that no record can have, and for a record that this version cannot
+    /// read: one of a later version counts as missing, not as damaged.
     ///
     /// # Errors
     ///
@@ -194,18 +220,34 @@ impl CallerRecords {
         principal: &str,
         id: &str,
     ) -> Result<Option<RevisedRecord<T>>, RequestFailure> {
+        let found = self.find(kind, principal, id).await?;
+        Ok(found.and_then(|found| {
+            Some(RevisedRecord {
+                value: found.value.readable()?,
+                revision: found.revision,
+            })
+        }))
+    }
+
+    /// As [`CallerRecords::get`], for callers that must not take a record that cannot be read for a missing one.
+    ///
+    /// # Errors
+    ///
+    /// 503 while the bus fails.
+    pub(crate) async fn find<T: DeserializeOwned>(
+        &self,
+        kind: RecordKind,
+        principal: &str,
+        id: &str,
+    ) -> Result<Option<RevisedRecord<StoredValue<T>>>, RequestFailure> {
         if !is_id(id) {
             return Ok(None);
         }
         let entry = self.keys.get(&self.key(kind, principal, id)).await;
         let entry = entry.map_err(|error| bus_failure(&error))?;
-        Ok(entry.and_then(|entry| {
-            // A record of a later version that this one cannot read counts as missing, not as damage.
-            let value = serde_json::from_slice(&entry.value).ok()?;
-            Some(RevisedRecord {
-                value,
-                revision: entry.revision,
-            })
+        Ok(entry.map(|entry| RevisedRecord {
+            value: StoredValue::parse(&entry.value),
+            revision: entry.revision,
         }))
     }
 

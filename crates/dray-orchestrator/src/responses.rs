@@ -390,7 +390,14 @@ impl ResponseStore {
                 .delete(RecordKind::Response, principal, id, record.revision);
             match deleted.await {
                 Err(RecordError::Stale) => {}
-                other => return other.map_err(RequestFailure::from),
+                Err(error) => return Err(error.into()),
+                Ok(()) => {
+                    // Here, because replicas look at a response that has ended only when its events are due.
+                    if record.value.has_events && self.forget_events(principal, id).await {
+                        self.forget_run(id).await;
+                    }
+                    return Ok(());
+                }
             }
         }
         Err(RecordError::Stale.into())
