@@ -28,7 +28,7 @@ pub(crate) use events::{EventLog, EventLogError, MAX_BATCHES, TAKEOVER_GAP, sequ
 pub(crate) use history::History;
 pub(crate) use running::RunningResponse;
 pub(crate) use runs::{BackgroundRun, RunState};
-pub(crate) use takeover::TakenResponse;
+pub(crate) use takeover::{TakenResponse, is_over};
 
 /// Most bytes of what is kept of one response: its request, its items and the state of its turn.
 pub(crate) const MAX_DOCUMENT_BYTES: ByteSize = ByteSize::mib(32);

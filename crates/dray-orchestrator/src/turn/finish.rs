@@ -235,6 +235,7 @@ impl OpenTurn {
                 principal: &self.principal,
                 policy: &self.tools.approvals,
                 max_wait: approval_wait,
+                response: self.background.as_ref().map(|run| run.id.as_str()),
             },
             checkpoints: self.background.as_ref().map(|run| Checkpoints {
                 records: &self.parts.records,
