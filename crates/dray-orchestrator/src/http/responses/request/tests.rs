@@ -49,6 +49,18 @@ fn what_cannot_be_honoured_is_refused_by_its_name() {
         (json!({"prompt": {"id": "p"}}), "prompt"),
         (json!({"tools": [{"type": "web_search"}]}), "tools.0.type"),
         (json!({"tools": {}}), "tools"),
+        (
+            json!({"tool_choice": {"type": "function"}}),
+            "tool_choice.name",
+        ),
+        (
+            json!({"tool_choice": {"type": "allowed_tools", "tools": "f"}}),
+            "tool_choice.tools",
+        ),
+        (
+            json!({"tool_choice": {"type": "allowed_tools", "tools": [{"name": 1}]}}),
+            "tool_choice.tools.0.name",
+        ),
         (json!({"include": ["message.unknown"]}), "include.0"),
         (json!({"reasoning": {"mode": "x"}}), "reasoning.mode"),
         (
