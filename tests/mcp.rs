@@ -15,8 +15,8 @@ use crate::support::{self, up::UpServer};
 mod advisories;
 mod agents;
 mod egress;
-mod judges;
 mod listings;
+mod other_clients;
 mod resources;
 
 /// Protocol versions: `legacy` begins with `initialize`, the other one has no handshake.

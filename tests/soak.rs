@@ -7,15 +7,15 @@
 //! the file twice, in segments and as the artifact.
 
 #[cfg(test)]
-#[path = "tickets/cuts.rs"]
-mod cuts;
-#[cfg(test)]
 #[path = "egress/kills.rs"]
 mod egress_kills;
 #[cfg(test)]
 #[expect(dead_code, reason = "the walk through the pages uses more of it")]
 #[path = "console/fixture.rs"]
 mod fixture;
+#[cfg(test)]
+#[path = "tickets/interrupted_uploads.rs"]
+mod interrupted_uploads;
 #[cfg(test)]
 #[path = "transfer/kills.rs"]
 mod kills;
@@ -35,7 +35,7 @@ mod publishers;
 #[cfg(test)]
 mod skeletons;
 #[cfg(test)]
-#[expect(dead_code, reason = "other stories use more of it")]
+#[expect(dead_code, reason = "other scenarios use more of it")]
 mod support;
 #[cfg(test)]
 #[path = "egress/target.rs"]
@@ -115,12 +115,12 @@ async fn lighthouse_scores_every_page_of_the_console_at_least_95() {
 
 #[test]
 fn tickets_take_gigabytes_through_a_proxy_that_cuts() {
-    let upload = cuts::CutUpload {
+    let upload = interrupted_uploads::CutUpload {
         size: number("DRAY_SOAK_TICKET_BYTES").unwrap_or(MAX_TICKET_BYTES),
         cut_bytes: 100_000_000,
         cut_time: std::time::Duration::from_secs(30),
     };
-    cuts::upload_through_cuts(&upload, MAX_TRANSFER_MEMORY);
+    interrupted_uploads::upload_through_cuts(&upload, MAX_TRANSFER_MEMORY);
 }
 
 /// A number that the runner passed.

@@ -11,7 +11,7 @@ use crate::support::{self, up::UpServer};
 
 mod browser;
 mod clients;
-mod cuts;
+mod interrupted_uploads;
 mod tools;
 
 /// A home for the system with its endpoint of tickets, and for files.
@@ -287,10 +287,10 @@ fn an_upload_continues_after_the_system_was_killed() {
 
 #[test]
 fn an_upload_through_a_proxy_that_cuts_arrives_whole_with_few_bytes_sent_twice() {
-    let upload = cuts::CutUpload {
+    let upload = interrupted_uploads::CutUpload {
         size: 40_000_000,
         cut_bytes: 3_300_000,
         cut_time: Duration::from_secs(2),
     };
-    cuts::upload_through_cuts(&upload, 16 << 20);
+    interrupted_uploads::upload_through_cuts(&upload, 16 << 20);
 }

@@ -4,7 +4,7 @@
 mod faults;
 mod kills;
 mod platforms;
-mod story;
+mod scenario;
 mod transfer_fixture;
 
 #[tokio::test(flavor = "multi_thread")]

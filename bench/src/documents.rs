@@ -27,7 +27,7 @@ const PYTHON_PACKAGES: [&str; 7] = [
 pub(crate) fn run() -> anyhow::Result<()> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"))
         .parent()
-        .context("the measurements have no workspace")?;
+        .context("the directory of the benches has no parent")?;
     let converter = built_converter(root)?;
     print_line("(e) documents to Markdown, warm, one core, compared with markitdown");
     let mut measure = match python_interpreter(root) {
@@ -43,7 +43,7 @@ pub(crate) fn run() -> anyhow::Result<()> {
         .arg("--binary")
         .arg(converter)
         .status()
-        .context("python3 does not start")?;
+        .context("python3 could not be started; install it")?;
     anyhow::ensure!(status.success(), "the comparison failed");
     Ok(())
 }
@@ -53,10 +53,10 @@ fn built_converter(root: &Path) -> anyhow::Result<PathBuf> {
     let program = std::env::current_exe()?;
     let release = program
         .parent()
-        .context("this program is in no directory")?;
+        .context("the path of this program has no directory")?;
     let target = release
         .parent()
-        .context("this program is in no target directory")?;
+        .context("the path of this program has no target directory")?;
     let status = Command::new("cargo")
         .current_dir(root)
         .args(["build", "--release", "--package", "dray-documents"])
@@ -64,7 +64,7 @@ fn built_converter(root: &Path) -> anyhow::Result<PathBuf> {
         .args(["--example", "documents", "--target-dir"])
         .arg(target)
         .status()
-        .context("cargo does not start")?;
+        .context("cargo could not be started")?;
     anyhow::ensure!(status.success(), "the converter cannot be built");
     Ok(target.join("release/examples/documents"))
 }
@@ -79,7 +79,10 @@ fn python_interpreter(root: &Path) -> anyhow::Result<PathBuf> {
             .args(["-m", "venv"])
             .arg(&environment)
             .status()?;
-        anyhow::ensure!(status.success(), "no virtual environment could be created");
+        anyhow::ensure!(
+            status.success(),
+            "the virtual environment could not be created; install python3-venv"
+        );
     }
     let installed = Command::new(&interpreter)
         .args([
@@ -91,6 +94,9 @@ fn python_interpreter(root: &Path) -> anyhow::Result<PathBuf> {
         ])
         .args(PYTHON_PACKAGES)
         .status()?;
-    anyhow::ensure!(installed.success(), "pip failed");
+    anyhow::ensure!(
+        installed.success(),
+        "pip could not install the packages of the comparison; its output is above"
+    );
     Ok(interpreter)
 }

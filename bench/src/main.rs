@@ -45,7 +45,7 @@ mod transfer;
 /// Measures; prints times, ratios and whether the target was met. The exit code does not depend on it.
 #[derive(Parser)]
 struct BenchArgs {
-    /// What to measure: bus, fetch, resolve, transfer, sandbox, start, documents, orchestrator, mcp, console,
+    /// Benches to run: bus, fetch, resolve, transfer, sandbox, start, documents, orchestrator, mcp, console,
     /// proxy, memory. All of them without a name.
     names: Vec<String>,
     /// Parts of `transfer` to measure: docker, ssh, exec, delivery, crowd, memory, preview. All of them without one.

@@ -41,13 +41,16 @@ fn messages(text: &str) -> Vec<ChatItem> {
 fn have_same_shape(before: &Value, after: &Value) -> bool {
     match (before, after) {
         (Value::Array(b), Value::Array(a)) => {
-            b.len() == a.len() && b.iter().zip(a).all(|(b, a)| have_same_shape(b, a))
-        }
-        (Value::Object(b), Value::Object(a)) => {
             b.len() == a.len()
                 && b.iter()
                     .zip(a)
-                    .all(|(b, a)| b.0 == a.0 && have_same_shape(b.1, a.1))
+                    .all(|(after, before)| have_same_shape(after, before))
+        }
+        (Value::Object(b), Value::Object(a)) => {
+            b.len() == a.len()
+                && b.iter().zip(a).all(|(after, before)| {
+                    after.0 == before.0 && have_same_shape(after.1, before.1)
+                })
         }
         (Value::String(_), Value::String(_)) => true,
         _ => before == after,

@@ -15,9 +15,9 @@ fuzz_target!(|bytes: &[u8]| {
     let (path, body) = text.split_once('\0').unwrap_or(("a", &text));
     let body = defang(body);
     assert_eq!(defang(&body), body);
-    let dangerous = |c: char| {
-        (c.is_control() && c != '\n' && c != '\t')
-            || matches!(c, '\u{202A}'..='\u{202E}' | '\u{2066}'..='\u{2069}' | '\u{200B}' | '\u{FEFF}' | '\u{E0000}'..='\u{E007F}' | '\u{2028}' | '\u{2029}')
+    let dangerous = |character: char| {
+        (character.is_control() && character != '\n' && character != '\t')
+            || matches!(character, '\u{202A}'..='\u{202E}' | '\u{2066}'..='\u{2069}' | '\u{200B}' | '\u{FEFF}' | '\u{E0000}'..='\u{E007F}' | '\u{2028}' | '\u{2029}')
     };
     assert!(!body.contains(dangerous));
 

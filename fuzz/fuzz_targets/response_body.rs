@@ -25,11 +25,11 @@ fuzz_target!(|bytes: &[u8]| {
         1 => "Content-Encoding: gzip\r\n",
         _ => "Content-Encoding: deflate\r\n",
     };
-    let mut answer = format!("HTTP/1.1 200 OK\r\n{framing}{coding}\r\n").into_bytes();
-    answer.extend_from_slice(body);
+    let mut response = format!("HTTP/1.1 200 OK\r\n{framing}{coding}\r\n").into_bytes();
+    response.extend_from_slice(body);
     let request = FetchJob {
         size_limit: u64::from(*limit) * 16 + 1,
         ..server::request()
     };
-    server::check(answer, &request);
+    server::check(response, &request);
 });

@@ -4,11 +4,11 @@
 
 #![no_main]
 
-use dray_egress_fetcher::proxy::kept::{ExchangeEnd, exchange_once};
+use dray_egress_fetcher::proxy::persistent::{ExchangeEnd, exchange_once};
 use libfuzzer_sys::fuzz_target;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-/// Fields for the target's next recipient alone.
+/// Hop-by-hop fields, which a proxy must not forward (RFC 9110, section 7.6.1).
 const HOP_FIELDS: [&str; 5] = ["keep-alive", "proxy-connection", "te", "trailer", "upgrade"];
 
 fuzz_target!(|sent: &[u8]| {
@@ -53,9 +53,9 @@ async fn exchange(sent: &[u8]) -> (ExchangeEnd, Vec<u8>) {
 enum ResponseEnd {
     /// The client got no byte.
     Absent,
-    /// Before the end that its framing says.
+    /// Before the end that its framing declares.
     Early,
-    /// At the end that its framing says.
+    /// At the end that its framing declares.
     Complete,
     /// With the connection.
     Closed,
@@ -89,7 +89,7 @@ fn read_response(received: &[u8]) -> ResponseEnd {
     }
     assert!(lengths.len() + codings.len() <= 1, "two framings");
     match (status, lengths.first(), codings.first()) {
-        // They have no body, whatever their fields say (RFC 9112, section 6.3).
+        // Such responses have no body, even where their fields declare one (RFC 9112, section 6.3).
         (204 | 304, ..) => {
             assert!(body.is_empty());
             ResponseEnd::Complete

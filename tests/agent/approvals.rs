@@ -5,9 +5,9 @@ use dray_testkit::eventually;
 use futures_util::future::{Either, join, join_all, select};
 use serde_json::{Value, json};
 
+use super::chat_answer::AgentAnswer;
 use super::fixture::{AgentFixture, AgentSetup, user};
-use super::seen::AgentAnswer;
-use super::shop::FakeEndpoint;
+use super::rest_endpoint::FakeEndpoint;
 
 /// The first group of a fake server.
 pub(super) const OPS_CHAT: i64 = -1_001_000_000_001;

@@ -90,7 +90,7 @@ impl AskingServer {
         self.setup_in(&format!("telegram:{OPS_CHAT}"), &APPROVER_ID.to_string())
     }
 
-    /// The same for this chat and this person.
+    /// The setup of an agent whose questions go to this chat and person.
     pub(super) fn setup_in(&self, chat: &str, person: &str) -> AgentSetup {
         let url = self.0.shared().url();
         let info = json!({"url": url, "protocol": "streamable_http"});

@@ -65,7 +65,7 @@ async fn a_media_tag_is_taken_out_of_the_answer_and_its_file_is_in_the_chat() {
     let say = format!("Here it is.\nMEDIA:{}\nBye.", path.display());
     let rules = json!({"rules": [{"reply": {"say": say, "piece": 3}}]});
     let script = dray_testkit::rehearsal::Script::from_json(&rules.to_string()).unwrap();
-    fixture.model.follow(script);
+    fixture.model.set_script(script);
     let answer = fixture
         .ask_in(Some(SESSION_NAME), json!([user("The report?")]))
         .await;
@@ -103,7 +103,7 @@ async fn a_file_sent_by_the_tool_is_not_sent_again_by_a_tag() {
         {"reply": {"call": [{"name": "send_file", "arguments": {"paths": ["report.pdf"]}}]}},
     ]});
     let script = dray_testkit::rehearsal::Script::from_json(&rules.to_string()).unwrap();
-    fixture.model.follow(script);
+    fixture.model.set_script(script);
     fixture
         .ask_in(Some(SESSION_NAME), json!([user("The report?")]))
         .await;
@@ -121,7 +121,7 @@ async fn a_file_outside_of_the_sandbox_is_not_sent() {
         {"reply": {"call": [{"name": "send_file", "arguments": {"paths": [secret.to_str().unwrap()]}}]}},
     ]});
     let script = dray_testkit::rehearsal::Script::from_json(&rules.to_string()).unwrap();
-    fixture.model.follow(script);
+    fixture.model.set_script(script);
     let answer = fixture
         .ask_in(Some(SESSION_NAME), json!([user("The secret?")]))
         .await;

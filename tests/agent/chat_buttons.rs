@@ -9,9 +9,9 @@ use serde_json::json;
 
 use super::approvals::ops_setup;
 use super::asking_server::AskingServer;
+use super::chat_answer::AgentAnswer;
 use super::fixture::{AgentFixture, AgentSetup, user};
-use super::seen::AgentAnswer;
-use super::shop::FakeEndpoint;
+use super::rest_endpoint::FakeEndpoint;
 
 /// The people: one may answer, the other one may not.
 const DISCORD_APPROVER: &str = "77";
@@ -50,7 +50,7 @@ impl DiscordOps {
         Self::of(setup, endpoint, discord, channel).await
     }
 
-    /// The same with an agent whose server asks during its calls.
+    /// Starts the fixture with an agent whose server asks during its calls.
     async fn start_asking(server: &AskingServer) -> Self {
         let (endpoint, discord) = (
             FakeEndpoint::start().await,

@@ -175,7 +175,7 @@ fn meta(timeout: Duration) -> Meta {
     Meta::new(TenantId::default(), deadline)
 }
 
-/// What the replicas say about a question without a press.
+/// The outcome of a question without a press, as the replicas report it.
 async fn chat_outcome(ops: &OpsFixture, question: &StoredMessage) -> String {
     let meta = meta(Duration::from_secs(10));
     let reply = ops.fixture.bus().call(&meta, &about(question)).await;

@@ -377,7 +377,10 @@ async fn a_stream_in_the_background_is_resumed_at_the_replica_that_finishes_its_
     let path = format!("/v1/responses/{id}?stream=true&starting_after={last}");
     let rest = stream_until(fixture.get_from(&second, &path), "response.completed").await;
     let numbers: Vec<_> = [last].into_iter().chain(rest.iter().map(number)).collect();
-    assert!(numbers.is_sorted_by(|one, next| one < next), "{numbers:?}");
+    assert!(
+        numbers.is_sorted_by(|earlier, later| earlier < later),
+        "{numbers:?}"
+    );
     let end = rest.last().unwrap();
     assert_eq!(end["type"], "response.completed", "{end}");
     let output = end["response"]["output"].as_array().unwrap();

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 
 use super::fixture::{AgentFixture, AgentSetup, user};
-use super::outside::{CSV_BYTES, HOST_NAME};
+use super::public_hosts::{CSV_BYTES, HOST_NAME};
 use crate::support;
 
 #[tokio::test(flavor = "multi_thread")]

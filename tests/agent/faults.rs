@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::fixture::{AgentFixture, AgentSetup, DIAL_KEY, user};
 use super::process::ServiceProcess;
 use super::references::{agent, last_model_messages};
-use super::shop::FakeEndpoint;
+use super::rest_endpoint::FakeEndpoint;
 
 const NOTE_REFERENCE: &str = "file:text::files/acme/note.txt";
 

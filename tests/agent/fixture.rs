@@ -25,9 +25,9 @@ use dray_types::{Clock, Deadline, TenantId};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use super::outside::FakeInternet;
+use super::chat_answer::AgentAnswer;
 use super::process::ServiceProcess;
-use super::seen::AgentAnswer;
+use super::public_hosts::FakeInternet;
 use crate::support;
 
 /// Key of the user towards DIAL Core.
@@ -394,7 +394,7 @@ pub(crate) fn user(text: &str) -> Value {
 /// The settings that all tests share.
 fn common(directory: &Path, dial: &DialCore) -> ConfigSources {
     ConfigSources::new(Environment::default())
-        .set("state.folder", text(directory))
+        .set("state.directory", text(directory))
         .set("http.listen", "127.0.0.1:0")
         .set("grpc.listen", "127.0.0.1:0")
         .set("limits.free_disk_percent", "0")

@@ -13,7 +13,7 @@ use serde_json::json;
 use tempfile::TempDir;
 
 use super::fixture::{AgentFixture, AgentSetup};
-use super::outside::HOST_NAME;
+use super::public_hosts::HOST_NAME;
 
 /// The first group of the fake server of Telegram.
 const OPS_CHAT: i64 = -1_001_000_000_001;

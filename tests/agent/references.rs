@@ -5,8 +5,8 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
 use super::fixture::{AgentFixture, AgentSetup};
-use super::outside::{CSV_BYTES, HOST_NAME};
-use super::shop::FakeEndpoint;
+use super::public_hosts::{CSV_BYTES, HOST_NAME};
+use super::rest_endpoint::FakeEndpoint;
 
 /// Base64 turns it into 12 MiB: more than a message of the bus holds, less than the limit of one file.
 const LARGE_FILE_BYTES: usize = 9 << 20;

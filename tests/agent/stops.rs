@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
+use super::chat_answer::AgentAnswer;
 use super::fixture::{AgentSetup, DIAL_KEY, user};
-use super::seen::AgentAnswer;
 
 /// A tool whose operation `prepare` responds when it is released.
 #[derive(Default)]

@@ -9,9 +9,9 @@ use dray_testkit::otlp::{ReceivedSpan, SpanCollector};
 use futures_util::FutureExt as _;
 use serde_json::{Value, json};
 
+use super::chat_answer::AgentAnswer;
 use super::fixture::{AgentFixture, AgentSetup, DIAL_KEY, user};
 use super::process::ServiceProcess;
-use super::seen::AgentAnswer;
 
 const TRACE_ID: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 const CLIENT_SPAN: &str = "00f067aa0ba902b7";

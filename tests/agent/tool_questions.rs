@@ -1,4 +1,5 @@
-//! What MCP servers ask during calls, in chats: from the question of a server to buttons in Telegram, and back to the call.
+//! Questions of MCP servers during calls, in chats: from the question of a server to buttons in Telegram, and back to
+//! the call.
 
 use dray_bus::EventFilter;
 use dray_platform_telegram::fake_server::StoredMessage;
@@ -60,7 +61,7 @@ fn check_question(question: &StoredMessage) {
     let labels: Vec<_> = question
         .buttons
         .iter()
-        .map(|one| one.text.as_str())
+        .map(|button| button.text.as_str())
         .collect();
     assert_eq!(
         labels,

@@ -23,7 +23,7 @@ pub(crate) const OTHER_COUNTERS: [&str; 8] = [
     "other_name_server",
 ];
 
-/// Traffic that the story allows. Packets to these networks increase the counter `opened`.
+/// Traffic that the scenario allows. Packets to these networks increase the counter `opened`.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct AllowedTraffic {
     /// Networks in CIDR notation.
@@ -32,7 +32,7 @@ pub(crate) struct AllowedTraffic {
     pub(crate) ports: Vec<u16>,
 }
 
-/// The side of the cable on which packets are counted.
+/// The side of the veth pair on which packets are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CableSide {
     /// All packets that the binary sends, loopback included.
@@ -148,7 +148,7 @@ fn outbound_rules(side: CableSide, openings: &AllowedTraffic, servers: &[IpAddr]
     )
 }
 
-/// Rules for addresses outside of the ranges: those of the interface, those that stories configure as forbidden, and
+/// Rules for addresses outside of the ranges: those of the interface, those that scenarios configure as forbidden, and
 /// the proxy.
 const WATCHED_ADDRESSES: &str = "\
 ip6 daddr & 0:0:0:0:fdff:ffff:0:0 == 0:0:0:0:0:5efe:0:0 counter name isatap

@@ -221,10 +221,10 @@ fn discloses_nothing(line: &Value, url: &str) -> Result<(), String> {
 /// The forms of a URL in sentences: as the agent wrote it, without query and fragment, with or without an empty path.
 fn possible_urls(url: &str) -> [String; 2] {
     let url = &url[..url.find(['?', '#']).unwrap_or(url.len())];
-    let cut = |text: &str| text.chars().take(200).collect();
+    let shortened = |text: &str| text.chars().take(200).collect();
     match url.split_once("://") {
-        Some((_, rest)) if !rest.contains('/') => [cut(url), cut(&format!("{url}/"))],
-        _ => [cut(url), cut(url)],
+        Some((_, rest)) if !rest.contains('/') => [shortened(url), shortened(&format!("{url}/"))],
+        _ => [shortened(url), shortened(url)],
     }
 }
 

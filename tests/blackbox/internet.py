@@ -244,15 +244,15 @@ async def endless(writer):
         await writer.drain()
 
 
-def tls_context(folder):
-    """One certificate by default; a name whose first label is a file in the folder gets that one."""
+def tls_context(directory):
+    """One certificate by default; a name whose first label is a file in the directory gets that one."""
 
     def load(name):
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(os.path.join(folder, name + ".pem"), os.path.join(folder, name + ".key"))
+        context.load_cert_chain(os.path.join(directory, name + ".pem"), os.path.join(directory, name + ".key"))
         return context
 
-    contexts = {name[:-4]: load(name[:-4]) for name in os.listdir(folder) if name.endswith(".key")}
+    contexts = {name[:-4]: load(name[:-4]) for name in os.listdir(directory) if name.endswith(".key")}
     usual = contexts["server"]
 
     def choose(connection, name, _context):
@@ -273,7 +273,7 @@ async def run(script, log):
         await asyncio.start_server(
             lambda reader, writer, to=address: dns_stream(zone, log, to, reader, writer), address, 53
         )
-    secure = tls_context(script["tls_folder"]) if script.get("tls") else None
+    secure = tls_context(script["tls_directory"]) if script.get("tls") else None
     for host in ("0.0.0.0", "::"):
         for port in script.get("plain", []):
             await asyncio.start_server(

@@ -1,11 +1,9 @@
 //! The egress envelope from outside: the release binary in a network namespace, a scripted internet on the far side of
-//! a cable, and a packet counter on every range that must never be reached (egress-security 23.7, I-1, I-9).
+//! a veth pair, and a packet counter on every range that must never be reached (egress-security 23.7, I-1, I-9).
 //!
 //! Linux and root only; see `docs/blackbox.md`. It checks the binary only from outside: what it prints, what it asks
 //! the name server, which requests arrive, and which packets leave.
 
-#[cfg(test)]
-mod cable;
 #[cfg(test)]
 mod certificate;
 #[cfg(test)]
@@ -23,6 +21,8 @@ mod namespace;
 #[cfg(test)]
 mod range;
 #[cfg(test)]
-mod story;
+mod scenario;
 #[cfg(test)]
-mod story_network;
+mod scenario_network;
+#[cfg(test)]
+mod veth;

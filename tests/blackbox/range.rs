@@ -1,5 +1,5 @@
 //! Section 8 once more, written down independently of the product's own table: the ranges that counters watch and that
-//! the stories try to reach. A test compares the two tables.
+//! the scenarios try to reach. A test compares the two tables.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -185,7 +185,7 @@ pub(crate) fn samples() -> Vec<IpAddr> {
     addresses
 }
 
-/// One address of every range and every sensitive address: for stories in which [`samples`] would take too long.
+/// One address of every range and every sensitive address: for scenarios in which [`samples`] would take too long.
 pub(crate) fn highlights() -> Vec<IpAddr> {
     let mut addresses: Vec<IpAddr> = BLOCKED_RANGES
         .iter()

@@ -80,8 +80,8 @@ fn a_program_gets_its_input_and_variables_and_returns_its_output_and_status() {
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(7));
     let home = fixture.sandbox.canonicalize().unwrap();
-    let words = format!("a b|two\nlines|{}|", home.display());
-    assert!(output.stdout == [input, words.into_bytes()].concat());
+    let expected = format!("a b|two\nlines|{}|", home.display());
+    assert!(output.stdout == [input, expected.into_bytes()].concat());
     assert_eq!(output.stderr, b"wrong\n");
 }
 

@@ -38,7 +38,7 @@ fn output_onto_a_full_device_is_a_failure() {
 }
 
 #[test]
-fn a_reader_that_ends_early_is_no_failure() {
+fn a_reader_that_ends_early_does_not_fail_the_command() {
     let home = CliHome::new();
     let mut command = home.dray(&["completions", "bash"]);
     let command = command.stdout(Stdio::piped()).stderr(Stdio::piped());

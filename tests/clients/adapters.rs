@@ -79,14 +79,14 @@ fn newest_deepagents() -> PathBuf {
     directory
 }
 
-/// A running system, and the JSON of its addresses and credentials (`DRAYAGE_STORY`).
+/// A running system, and the JSON of its addresses and credentials (`DRAYAGE_SCENARIO`).
 fn start_for_suite(fixture: &ClientFixture) -> (UpServer, String) {
-    let (server, mut story) = fixture.start_secured();
+    let (server, mut scenario) = fixture.start_secured();
     let interpreter = python::interpreter(PYTHON_MODULES);
-    story["python"] = interpreter.parent().unwrap().to_str().unwrap().into();
-    story["root"] = story["box"].clone();
-    story["sandbox"] = format!("local:{}", story["box"].as_str().unwrap()).into();
-    (server, story.to_string())
+    scenario["python"] = interpreter.parent().unwrap().to_str().unwrap().into();
+    scenario["root"] = scenario["box"].clone();
+    scenario["sandbox"] = format!("local:{}", scenario["box"].as_str().unwrap()).into();
+    (server, scenario.to_string())
 }
 
 /// A container with the programs of this machine, among them Python in `/opt/python`.
@@ -131,14 +131,14 @@ fn the_deepagents_backend_passes_the_suite_of_langchain_in_a_container() {
         "sandbox-transfer.docker.endpoint=unix://{}",
         engine.socket().display()
     );
-    let (server, mut story) = fixture.start_secured_with(&[endpoint]);
-    story["python"] = "/opt/python".into();
-    story["root"] = "/tmp".into();
-    story["sandbox"] = format!("docker:{}", container.name()).into();
+    let (server, mut scenario) = fixture.start_secured_with(&[endpoint]);
+    scenario["python"] = "/opt/python".into();
+    scenario["root"] = "/tmp".into();
+    scenario["sandbox"] = format!("docker:{}", container.name()).into();
     let printed = support::stdout(
         pytest()
             .args(["-k", CONTAINER_TESTS])
-            .env("DRAYAGE_STORY", story.to_string()),
+            .env("DRAYAGE_SCENARIO", scenario.to_string()),
     );
     assert!(printed.contains("\n14 passed, 77 deselected"), "{printed}");
     server.end();
@@ -147,8 +147,8 @@ fn the_deepagents_backend_passes_the_suite_of_langchain_in_a_container() {
 #[test]
 fn the_deepagents_backend_passes_the_suite_of_langchain() {
     let fixture = ClientFixture::new();
-    let (server, story) = start_for_suite(&fixture);
-    let printed = support::stdout(pytest().env("DRAYAGE_STORY", story));
+    let (server, scenario) = start_for_suite(&fixture);
+    let printed = support::stdout(pytest().env("DRAYAGE_SCENARIO", scenario));
     assert!(printed.contains("\n90 passed, 1 skipped"), "{printed}");
     server.end();
 }
@@ -156,14 +156,14 @@ fn the_deepagents_backend_passes_the_suite_of_langchain() {
 #[test]
 fn the_deepagents_backend_works_with_the_newest_deepagents() {
     let fixture = ClientFixture::new();
-    let (server, story) = start_for_suite(&fixture);
+    let (server, scenario) = start_for_suite(&fixture);
     // The suite tests versions before 0.7. Since 0.7 a write replaces the file, and a search returns absolute paths.
     let path = std::env::join_paths([newest_deepagents(), client_directory().join("src")]).unwrap();
     let printed = support::stdout(
         pytest()
             .args(["-k", "not TestStandardSuite or edit_single or read_basic"])
             .env("PYTHONPATH", path)
-            .env("DRAYAGE_STORY", story),
+            .env("DRAYAGE_SCENARIO", scenario),
     );
     assert!(printed.contains("\n7 passed, 84 deselected"), "{printed}");
     server.end();
@@ -172,11 +172,11 @@ fn the_deepagents_backend_works_with_the_newest_deepagents() {
 #[test]
 fn tools_and_sandboxes_of_python_frameworks_work_with_scripted_models() {
     let fixture = ClientFixture::new();
-    let (server, story) = fixture.start_secured();
+    let (server, scenario) = fixture.start_secured();
     support::stdout(
         client_python_with(PYTHON_MODULES)
             .args(["-m", "unittest", "tests/adapters.py"])
-            .env("DRAYAGE_STORY", story.to_string()),
+            .env("DRAYAGE_SCENARIO", scenario.to_string()),
     );
     server.end();
 }
@@ -186,12 +186,12 @@ fn tools_for_the_ai_sdk_work_with_a_mock_model() {
     node::client_project();
     let package = support::root().join("target/node-client/package");
     let fixture = ClientFixture::new();
-    let (server, story) = fixture.start_secured();
+    let (server, scenario) = fixture.start_secured();
     let mut tests = Command::new("node");
     tests
         .current_dir(&package)
         .args(["--test", "dist/test/ai_sdk.test.js"])
-        .env("DRAYAGE_STORY", story.to_string());
+        .env("DRAYAGE_SCENARIO", scenario.to_string());
     node::run(&mut tests);
     server.end();
 }

@@ -48,16 +48,16 @@ impl ClientFixture {
     }
 
     /// Starts the system with TLS and callers. Also returns the JSON that programs of the clients get in
-    /// `DRAYAGE_STORY`: addresses, tokens and directories.
+    /// `DRAYAGE_SCENARIO`: addresses, tokens and directories.
     pub(crate) fn start_secured(&self) -> (UpServer, Value) {
         self.start_secured_with(&[])
     }
 
-    /// The same with more settings.
+    /// As [`Self::start_secured`], with more settings.
     pub(crate) fn start_secured_with(&self, extra: &[String]) -> (UpServer, Value) {
         let secured = self.secure(&Authority::new().unwrap());
         let server = self.start(&[&secured, extra].concat());
-        let story = json!({
+        let scenario = json!({
             "target": server.url,
             "ca": self.text("ca.crt"),
             "token": "token-of-all",
@@ -66,7 +66,7 @@ impl ClientFixture {
             "box": self.text("drayage-box"),
             "inbox": self.text("drayage-inbox"),
         });
-        (server, story)
+        (server, scenario)
     }
 
     /// An example of a README, with the addresses of this system.

@@ -38,8 +38,8 @@ fn build_example(directory: &Path) -> PathBuf {
     program
 }
 
-fn run_example(program: &Path, story: &Value, token: &str, arguments: &str) -> Output {
-    let text = |key: &str| story[key].as_str().unwrap().to_owned();
+fn run_example(program: &Path, scenario: &Value, token: &str, arguments: &str) -> Output {
+    let text = |key: &str| scenario[key].as_str().unwrap().to_owned();
     Command::new(program)
         .env("DRAYAGE_TOKEN", text(token))
         // Go compares the name of the certificate, which is not for the address.
@@ -56,11 +56,11 @@ fn the_go_example_builds_and_uses_three_services_over_tls_with_a_token() {
     let directory = tempfile::tempdir().unwrap();
     let program = build_example(directory.path());
     let fixture = ClientFixture::new();
-    let (server, story) = fixture.start_secured();
-    let sandbox = Path::new(story["box"].as_str().unwrap());
+    let (server, scenario) = fixture.start_secured();
+    let sandbox = Path::new(scenario["box"].as_str().unwrap());
     std::fs::write(sandbox.join("hello.txt"), "Hello\n").unwrap();
 
-    let completed = run_example(&program, &story, "token", r#"{"text": "plain"}"#);
+    let completed = run_example(&program, &scenario, "token", r#"{"text": "plain"}"#);
     let printed = String::from_utf8(completed.stdout).unwrap();
     let failed = String::from_utf8(completed.stderr).unwrap();
     let lines: Vec<_> = printed.lines().collect();
@@ -73,7 +73,7 @@ fn the_go_example_builds_and_uses_three_services_over_tls_with_a_token() {
 
     let invalid = run_example(
         &program,
-        &story,
+        &scenario,
         "token",
         r#"{"page": "file:text::http://127.0.0.1/"}"#,
     );
@@ -83,7 +83,7 @@ fn the_go_example_builds_and_uses_three_services_over_tls_with_a_token() {
         "{printed}"
     );
 
-    let refused = run_example(&program, &story, "narrow_token", "{}");
+    let refused = run_example(&program, &scenario, "narrow_token", "{}");
     assert!(!refused.status.success());
     let failed = String::from_utf8(refused.stderr).unwrap();
     assert!(failed.contains("FAULT_CODE_DENIED"), "{failed}");

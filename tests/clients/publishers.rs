@@ -63,9 +63,9 @@ struct PublisherProcess {
 
 impl PublisherProcess {
     fn spawn(command: &mut Command, machine: &ProcessFixture, tenant: &str) -> Self {
-        let story = json!({"servers": machine.nats.url(), "tenant": tenant});
+        let scenario = json!({"servers": machine.nats.url(), "tenant": tenant});
         let mut child = command
-            .env("DRAYAGE_STORY", story.to_string())
+            .env("DRAYAGE_SCENARIO", scenario.to_string())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()

@@ -19,7 +19,7 @@ fn client_python() -> Command {
     client_python_with("grpc, nats, hatchling, mypy")
 }
 
-/// The same with other modules.
+/// As [`client_python`], with other modules.
 pub(crate) fn client_python_with(modules: &str) -> Command {
     let mut command = Command::new(python::interpreter(modules));
     command
@@ -136,11 +136,11 @@ fn the_wheel_contains_the_contracts_and_no_native_code() {
 #[test]
 fn a_program_uses_every_service_over_tls_with_a_token() {
     let fixture = ClientFixture::new();
-    let (server, story) = fixture.start_secured();
+    let (server, scenario) = fixture.start_secured();
     support::stdout(
         client_python()
             .args(["-m", "unittest", "tests/end_to_end.py"])
-            .env("DRAYAGE_STORY", story.to_string()),
+            .env("DRAYAGE_SCENARIO", scenario.to_string()),
     );
     server.end();
 }

@@ -1,5 +1,5 @@
 //! `clients/typescript`: its unit tests, its types, its package in an empty project, the examples of its README, and a
-//! story over TLS with a token.
+//! scenario over TLS with a token.
 
 use std::path::Path;
 use std::process::Command;
@@ -32,11 +32,11 @@ fn unit_tests_of_the_typescript_client_pass() {
 fn a_typescript_program_does_everything_over_tls_with_a_token() {
     let project = node::client_project();
     let fixture = ClientFixture::new();
-    let (server, story) = fixture.start_secured();
+    let (server, scenario) = fixture.start_secured();
     node::run(
         client_node(&project)
-            .args(["--test", "test/story.test.js"])
-            .env("DRAYAGE_STORY", story.to_string()),
+            .args(["--test", "test/scenario.test.js"])
+            .env("DRAYAGE_SCENARIO", scenario.to_string()),
     );
     server.end();
 }

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use super::accounts::server::password;
 use super::compose::SERVICE_NAMES;
 use super::distributed::{DistributedSystem, ServiceProcess, printed};
-use crate::agent::seen::AgentAnswer;
+use crate::agent::chat_answer::AgentAnswer;
 use crate::support;
 
 const REPLICA_COUNT: u32 = 2;

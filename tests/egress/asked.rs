@@ -37,7 +37,7 @@ const CALL_TIMEOUT: Duration = Duration::from_secs(3);
 /// Time without an event after which the stream counts as read to its end.
 const EVENT_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// What a client got for a tunnel.
+/// The reply to a client that asked for a tunnel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum TunnelReply {
     Open,
@@ -154,7 +154,9 @@ impl AskedFixture {
         let request = v1::ListEgressQuestionsRequest::default();
         let listed = self.bus.call(&meta(), &request).await.unwrap();
         let questions = listed.questions.into_iter();
-        questions.filter(|one| one.session == session).collect()
+        questions
+            .filter(|question| question.session == session)
+            .collect()
     }
 
     /// Allows the host of a question; whether that was confirmed.

@@ -7,7 +7,7 @@ from e2b import Sandbox
 from e2b.exceptions import AuthenticationException, SandboxException
 from e2b.sandbox.commands.command_handle import CommandExitException
 
-url, key, box, folder = sys.argv[1:]
+url, key, box, directory = sys.argv[1:]
 
 
 def options(box=box, key=key):
@@ -25,25 +25,25 @@ def failure(call):
 
 sandbox = Sandbox.connect(box, timeout=600, **options())
 files = sandbox.files
-path = f"{folder}/отчёт 1.csv"
+path = f"{directory}/отчёт 1.csv"
 written = files.write(path, "1,2\n")
 many = files.write_files(
     [
-        {"path": f"{folder}/many/a", "data": b"\x00\xff"},
-        {"path": f"{folder}/many/b", "data": b""},
+        {"path": f"{directory}/many/a", "data": b"\x00\xff"},
+        {"path": f"{directory}/many/b", "data": b""},
     ]
 )
-moved = files.rename(path, f"{folder}/new/moved.csv")
-made = [files.make_dir(f"{folder}/made"), files.make_dir(f"{folder}/made")]
-listed = [[entry.name, entry.type.value] for entry in files.list(folder)]
-info = files.get_info(f"{folder}/new/moved.csv")
+moved = files.rename(path, f"{directory}/new/moved.csv")
+made = [files.make_dir(f"{directory}/made"), files.make_dir(f"{directory}/made")]
+listed = [[entry.name, entry.type.value] for entry in files.list(directory)]
+info = files.get_info(f"{directory}/new/moved.csv")
 ran = sandbox.commands.run("printf 'out \\377'; echo err >&2")
 try:
     sandbox.commands.run("echo last; exit 3")
     exit_code = None
 except CommandExitException as error:
     exit_code = [error.exit_code, error.stdout]
-files.remove(f"{folder}/made")
+files.remove(f"{directory}/made")
 print(
     json.dumps(
         {
@@ -53,19 +53,19 @@ print(
             "made": made,
             "listed": listed,
             "info": [info.name, info.type.value, info.size],
-            "bytes": list(files.read(f"{folder}/many/a", format="bytes")),
-            "empty": files.read(f"{folder}/many/b"),
-            "text": files.read(f"{folder}/new/moved.csv"),
-            "exists": [files.exists(f"{folder}/made"), files.exists(folder)],
+            "bytes": list(files.read(f"{directory}/many/a", format="bytes")),
+            "empty": files.read(f"{directory}/many/b"),
+            "text": files.read(f"{directory}/new/moved.csv"),
+            "exists": [files.exists(f"{directory}/made"), files.exists(directory)],
             "ran": [ran.exit_code, ran.stdout, ran.stderr],
             "exit": exit_code,
             "running": sandbox.is_running(),
             "timeout": sandbox.set_timeout(1200),
             "id": sandbox.get_info().sandbox_id,
             "failures": {
-                "missing": failure(lambda: files.read(f"{folder}/missing")),
-                "directory": failure(lambda: files.read(folder)),
-                "move": failure(lambda: files.rename(f"{folder}/missing", path)),
+                "missing": failure(lambda: files.read(f"{directory}/missing")),
+                "directory": failure(lambda: files.read(directory)),
+                "move": failure(lambda: files.rename(f"{directory}/missing", path)),
                 "key": failure(lambda: Sandbox.connect(box, **options(key="e2b_wrong"))),
                 "box": failure(lambda: Sandbox.connect("inever", **options(box="inever"))),
             },

@@ -22,7 +22,7 @@ def failure(call):
 
 
 def main():
-    sandbox_id, folder = sys.argv[1:]
+    sandbox_id, directory = sys.argv[1:]
     sandbox = modal.Sandbox.from_id(sandbox_id)
     files = sandbox.filesystem
     echo = sandbox.exec("sh", "-c", "cat; echo problem >&2; exit 3", text=False)
@@ -33,13 +33,13 @@ def main():
     problem = echo.stderr.read()
     status = echo.wait()
     content = bytes(range(256)) * 4096
-    written = f"{folder}/new/written.bin"
+    written = f"{directory}/new/written.bin"
     files.write_bytes(content, written)
-    ours = files.read_bytes(f"{folder}/ours.bin")
-    listed = files.list_files(folder)
-    link = files.stat(f"{folder}/link")
-    files.make_directory(f"{folder}/made/deep")
-    files.remove(f"{folder}/made", recursive=True)
+    ours = files.read_bytes(f"{directory}/ours.bin")
+    listed = files.list_files(directory)
+    link = files.stat(f"{directory}/link")
+    files.make_directory(f"{directory}/made/deep")
+    files.remove(f"{directory}/made", recursive=True)
     print(
         json.dumps(
             {
@@ -50,9 +50,9 @@ def main():
                 "ours": hashlib.sha256(ours).hexdigest(),
                 "listed": sorted([entry.name, entry.type.value] for entry in listed),
                 "link": [link.type.value, link.symlink_target],
-                "missing": failure(lambda: files.read_bytes(f"{folder}/missing")),
-                "directory": failure(lambda: files.read_bytes(folder)),
-                "not_directory": failure(lambda: files.list_files(f"{folder}/ours.bin")),
+                "missing": failure(lambda: files.read_bytes(f"{directory}/missing")),
+                "directory": failure(lambda: files.read_bytes(directory)),
+                "not_directory": failure(lambda: files.list_files(f"{directory}/ours.bin")),
             }
         )
     )

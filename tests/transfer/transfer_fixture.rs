@@ -207,7 +207,7 @@ impl TransferFixture {
         let mut command = self.command(&arguments);
         command
             .env("DRAY_LIMITS__FREE_DISK_PERCENT", "0")
-            .env("DRAY_STATE__FOLDER", self.state(service));
+            .env("DRAY_STATE__DIRECTORY", self.state(service));
         ServiceProcess::spawn(&mut command).await
     }
 

@@ -9,10 +9,10 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, bail};
 
 const BYTES_PER_GIGABYTE: u64 = 1_000_000_000;
-/// What `target` holds after a first run: 7 GB of the build, 3 GB of packages for Python and Node.js. The state of
+/// Size of `target` after a first run: 7 GB of the build, 3 GB of packages for Python and Node.js. The state of
 /// incremental compilation takes another 7 GB.
 const TARGET_BYTES: u64 = 10 * BYTES_PER_GIGABYTE;
-/// What tests keep in the temporary directory at the same time at least: images, stores, large files.
+/// Least space for what tests keep in the temporary directory at the same time: images, stores, large files.
 const TEMPORARY_BYTES: u64 = BYTES_PER_GIGABYTE;
 /// Free space below which no run succeeds, also where an earlier one has built everything.
 const MIN_FREE_BYTES: u64 = BYTES_PER_GIGABYTE;
@@ -126,7 +126,9 @@ mod tests {
 
     #[test]
     fn a_run_is_refused_only_where_the_disk_is_certainly_too_small() {
-        let run = |target, temporary| refuse_full(&[target, temporary]).map_err(|e| e.to_string());
+        let run = |target, temporary| {
+            refuse_full(&[target, temporary]).map_err(|error| error.to_string())
+        };
         let on_one_disk = |free| {
             run(
                 directory("target", 1, free, 10),

@@ -161,7 +161,7 @@ impl DependencyTree<'_> {
             .map(|child| (self.sum(child), child))
             .filter(|(seconds, _)| *seconds >= self.total * MIN_SHOWN_SHARE)
             .collect();
-        heavy.sort_by(|a, b| b.0.total_cmp(&a.0));
+        heavy.sort_by(|left, right| right.0.total_cmp(&left.0));
         let last = heavy.len();
         for (index, (seconds, child)) in heavy.into_iter().enumerate() {
             let (branch, next) = if index + 1 == last {

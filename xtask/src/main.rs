@@ -1,7 +1,7 @@
 //! The project's own commands: `cargo xtask --help`.
 //!
-//! Each command is a module; this file only lists them. The programs that a command needs are data in `need`; the rules
-//! of the source are in `tidy`.
+//! Each command is a module; this file only lists them. The programs that a command needs are data in
+//! `required_programs`; the rules of the source are in `tidy`.
 #![expect(
     clippy::print_stderr,
     reason = "a command-line program writes to its standard streams"
@@ -23,12 +23,12 @@ mod generate;
 mod heavy;
 mod metadata;
 mod monitoring;
-mod need;
 mod new;
 mod npm;
 mod python;
 mod python_client;
 mod python_contracts;
+mod required_programs;
 mod step;
 mod suite;
 mod tidy;
@@ -221,7 +221,7 @@ fn run_command(command: XtaskCommand) -> anyhow::Result<()> {
 
 /// The measurements are a separate binary, to keep this one small.
 fn run_benchmarks(root: &Path, names: &[String]) -> anyhow::Result<()> {
-    need::ensure_programs(need::BENCH_PROGRAMS)?;
+    required_programs::ensure_programs(required_programs::BENCH_PROGRAMS)?;
     step::cargo_step(root)
         .args(["run", "--release", "--package", "dray-bench", "--"])
         .args(names)

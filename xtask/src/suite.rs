@@ -8,7 +8,7 @@ use std::path::Path;
 use anyhow::bail;
 
 use crate::metadata::CargoMetadata;
-use crate::{disk, generate, need, python, step, tidy};
+use crate::{disk, generate, python, required_programs, step, tidy};
 
 /// Seed of property tests in every run, so that a commit has the same result on every machine. `cargo test` and `cargo
 /// xtask fuzz` search for new cases.
@@ -19,7 +19,7 @@ type Variables = Vec<(String, String)>;
 
 /// Installs missing programs and packages, and returns the environment variables for tests.
 pub(crate) fn prepare_environment(root: &Path) -> anyhow::Result<Variables> {
-    need::ensure_programs(need::TEST_PROGRAMS)?;
+    required_programs::ensure_programs(required_programs::TEST_PROGRAMS)?;
     python_variables(root)
 }
 
@@ -36,7 +36,7 @@ fn python_variables(root: &Path) -> anyhow::Result<Variables> {
 /// does not prevent the next.
 pub(crate) fn run_tests(root: &Path, seed: u64, filter: &[String]) -> anyhow::Result<()> {
     disk::check_space(root)?;
-    need::ensure_programs(need::TEST_PROGRAMS)?;
+    required_programs::ensure_programs(required_programs::TEST_PROGRAMS)?;
     // Packages are downloaded while the compiler uses the processors.
     std::thread::scope(|scope| {
         let environment = scope.spawn(|| python_variables(root));
@@ -143,7 +143,7 @@ pub(crate) fn run_soak(
 
 /// The black-box suite of the release binary.
 pub(crate) fn run_blackbox(root: &Path, filter: &[String]) -> anyhow::Result<()> {
-    need::ensure_programs(need::BLACKBOX_PROGRAMS)?;
+    required_programs::ensure_programs(required_programs::BLACKBOX_PROGRAMS)?;
     let variables = prepare_environment(root)?;
     step::cargo_step(root)
         .args(["build", "--release", "--package", "dray"])

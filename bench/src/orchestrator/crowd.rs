@@ -66,7 +66,7 @@ async fn measure_side(
     .await;
     let elapsed = start.elapsed();
     // The model records requests. Over thousands of turns this would change the measured memory and time.
-    fixture.model.forget();
+    fixture.model.clear_requests();
     // Failures are counted separately, because they are often faster than answers and would improve the percentiles.
     let (successes, failures): (Vec<_>, Vec<_>) =
         all.into_iter().flatten().partition(Result::is_ok);

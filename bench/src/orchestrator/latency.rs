@@ -40,7 +40,7 @@ async fn measure_turns(fixture: &OrchestratorFixture) -> anyhow::Result<()> {
             timings.push(pair);
         }
     }
-    fixture.model.forget();
+    fixture.model.clear_requests();
     print_line(&format!(
         "(k) time that the orchestrator adds, over {ROUND_COUNT} chats one after the other"
     ));
@@ -93,7 +93,7 @@ async fn measure_tools(fixture: &OrchestratorFixture) -> anyhow::Result<()> {
             added.push(to_millis(turn) - to_millis(first_call + tool + final_call));
         }
     }
-    fixture.model.forget();
+    fixture.model.clear_requests();
     let median = percentile_of(&mut added, 50);
     print_line(&format!(
         "  {:<12} compared with two calls of the model and one of the tool: added p50 {median:>7.3} ms, p99 {:>7.3} ms",

@@ -38,7 +38,7 @@ async fn measure_idle_clients(fixture: &OrchestratorFixture) -> anyhow::Result<(
             .run_turn(&fixture.ours(), &question_body("agent", "hello"))
             .await?;
     }
-    fixture.model.forget();
+    fixture.model.clear_requests();
     let before = process_status("VmRSS:")?;
     let mut clients = Vec::with_capacity(CLIENT_COUNT);
     for _ in 0..CLIENT_COUNT {
@@ -67,7 +67,7 @@ async fn measure_idle_clients(fixture: &OrchestratorFixture) -> anyhow::Result<(
 }
 
 async fn measure_active_chats(fixture: &OrchestratorFixture) -> anyhow::Result<()> {
-    fixture.model.follow(model_script(CHUNK_DELAY_MS)?);
+    fixture.model.set_script(model_script(CHUNK_DELAY_MS)?);
     let (url, body) = (fixture.ours(), question_body("agent", "hello"));
     let before = process_status("VmRSS:")?;
     let mut after = Vec::with_capacity(ROUND_COUNT);
@@ -80,7 +80,7 @@ async fn measure_active_chats(fixture: &OrchestratorFixture) -> anyhow::Result<(
         // Memory is read while all chats are in the middle of their answers.
         let (answers, middle) = tokio::join!(chats, read_memory);
         let failed = answers.iter().filter(|answer| answer.is_err()).count();
-        fixture.model.forget();
+        fixture.model.clear_requests();
         let (middle, now) = (middle?, process_status("VmRSS:")?);
         let bytes_per_chat = middle.saturating_sub(before) / CLIENT_COUNT as u64;
         print_line(&format!(
@@ -90,7 +90,7 @@ async fn measure_active_chats(fixture: &OrchestratorFixture) -> anyhow::Result<(
         ));
         after.push(now);
     }
-    fixture.model.follow(model_script(0)?);
+    fixture.model.set_script(model_script(0)?);
     let (first, last) = (after.get(ROUND_COUNT / 2).copied(), after.last().copied());
     let growth_bytes = last
         .unwrap_or_default()

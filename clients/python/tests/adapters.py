@@ -1,6 +1,6 @@
 """The adapters with the packages of their frameworks and scripted models, against the real services.
 
-DRAYAGE_STORY is as for end_to_end.py.
+DRAYAGE_SCENARIO is as for end_to_end.py.
 """
 
 import asyncio
@@ -30,8 +30,8 @@ from pydantic_ai.messages import TextPart, ToolCallPart, ToolReturnPart
 from pydantic_ai.models.function import FunctionModel
 from pydantic_ai.models.test import TestModel
 
-STORY = json.loads(os.environ["DRAYAGE_STORY"])
-BOX, INBOX = Path(STORY["box"]), Path(STORY["inbox"])
+SCENARIO = json.loads(os.environ["DRAYAGE_SCENARIO"])
+BOX, INBOX = Path(SCENARIO["box"]), Path(SCENARIO["inbox"])
 ADDRESS = f"local:{BOX}"
 ALL_TOOLS = (*DEFAULT_TOOLS, "exec")
 
@@ -39,9 +39,9 @@ models.ALLOW_MODEL_REQUESTS = False
 set_tracing_disabled(True)
 
 
-def connect(token=STORY["token"], **changes):
-    tls = Tls(ca_certificate=STORY["ca"], server_name="localhost")
-    return AsyncDray(changes.pop("target", STORY["target"]), token=token, tls=tls, options=CallOptions(timeout=60, **changes))
+def connect(token=SCENARIO["token"], **changes):
+    tls = Tls(ca_certificate=SCENARIO["ca"], server_name="localhost")
+    return AsyncDray(changes.pop("target", SCENARIO["target"]), token=token, tls=tls, options=CallOptions(timeout=60, **changes))
 
 
 async def bind(dray, session):
@@ -168,18 +168,18 @@ class OpenAiSandbox(unittest.IsolatedAsyncioTestCase):
 
 
 class Failures(unittest.IsolatedAsyncioTestCase):
-    async def call(self, name, arguments, token=STORY["token"], **changes):
+    async def call(self, name, arguments, token=SCENARIO["token"], **changes):
         async with connect(token, **changes) as dray:
             return await Toolkit(dray, sandbox=ADDRESS, tools=[name for name in ALL_TOOLS if name != "send_file"]).call(name, arguments)
 
     async def test_a_missing_scope_is_reported_with_advice_for_the_operator(self):
         for name, arguments in [("exec", {"argv": ["true"]}), ("list", {})]:
-            text = await self.call(name, arguments, STORY["narrow_token"])
+            text = await self.call(name, arguments, SCENARIO["narrow_token"])
             self.assertIn("may not call `dray.v1.Sandboxes/", text)
             self.assertIn("Ask the operator to add the method to the scopes", text)
 
     async def test_a_refused_program_is_reported_with_the_setting_that_allows_it(self):
-        async with connect(STORY["other_token"]) as dray:
+        async with connect(SCENARIO["other_token"]) as dray:
             text = await Toolkit(dray, sandbox=ADDRESS, tools=["exec"]).call("exec", {"argv": ["true"]})
             self.assertIn("sandbox-transfer.commands.allow", text)
             session = await DrayageSandboxClient(dray).create(

@@ -1,6 +1,6 @@
 """The backend for deepagents: LangChain's own suite, and tests of what the suite does not cover. Run with pytest.
 
-DRAYAGE_STORY is as for end_to_end.py, with python: a directory of the sandbox that has `python` and `python3`; sandbox:
+DRAYAGE_SCENARIO is as for end_to_end.py, with python: a directory of the sandbox that has `python` and `python3`; sandbox:
 its address; and root: a directory in it that may be written. The tests below the suite need the sandbox `local:`.
 """
 
@@ -18,24 +18,24 @@ from drayage import CallOptions, DeniedError, Dray, RetryPolicy, Tls, Unavailabl
 from drayage.adapters.deepagents import DrayageSandbox
 from langchain_tests.integration_tests import SandboxIntegrationTests
 
-STORY = json.loads(os.environ["DRAYAGE_STORY"])
-BOX = Path(STORY["box"])
-ENVIRONMENT = {"PATH": f"{STORY['python']}:/usr/bin:/bin"}
+SCENARIO = json.loads(os.environ["DRAYAGE_SCENARIO"])
+BOX = Path(SCENARIO["box"])
+ENVIRONMENT = {"PATH": f"{SCENARIO['python']}:/usr/bin:/bin"}
 
 
-def connect(token: str = STORY["token"], target: str = STORY["target"]) -> Dray:
-    tls = Tls(ca_certificate=STORY["ca"], server_name="localhost")
+def connect(token: str = SCENARIO["token"], target: str = SCENARIO["target"]) -> Dray:
+    tls = Tls(ca_certificate=SCENARIO["ca"], server_name="localhost")
     return Dray(target, token=token, tls=tls, options=CallOptions(retry=RetryPolicy(max_attempts=2)))
 
 
 def backend(dray: Dray) -> DrayageSandbox:
-    return DrayageSandbox(dray, STORY["sandbox"], environment=ENVIRONMENT)
+    return DrayageSandbox(dray, SCENARIO["sandbox"], environment=ENVIRONMENT)
 
 
 class TestStandardSuite(SandboxIntegrationTests):
     @property
     def sandbox_root_dir(self) -> str:
-        return f"{STORY['root']}/suite"
+        return f"{SCENARIO['root']}/suite"
 
     @pytest.fixture(scope="class")
     def sandbox(self) -> Iterator[SandboxBackendProtocol]:
@@ -91,8 +91,8 @@ def test_a_slow_command_is_ended_with_its_output(box: DrayageSandbox) -> None:
 
 def test_failures_contain_advice_and_are_not_empty_results() -> None:
     for token, advice in [
-        (STORY["narrow_token"], "Ask the operator to add the method to the scopes of the identity."),
-        (STORY["other_token"], "An operator allows it in `sandbox-transfer.commands.allow`."),
+        (SCENARIO["narrow_token"], "Ask the operator to add the method to the scopes of the identity."),
+        (SCENARIO["other_token"], "An operator allows it in `sandbox-transfer.commands.allow`."),
     ]:
         with connect(token) as dray:
             for run in [lambda box: box.execute("true"), lambda box: box.ls("/")]:

@@ -1,6 +1,6 @@
 """The client against the real services, over TLS with a token. Prints nothing; fails with an exception.
 
-The variable DRAYAGE_STORY is JSON: target, ca (PEM file), token and other_token of another tenant, narrow_token with the
+The variable DRAYAGE_SCENARIO is JSON: target, ca (PEM file), token and other_token of another tenant, narrow_token with the
 scope `dray.v1.Files`, box (a directory that is a local sandbox) and inbox (a directory for deliveries).
 """
 
@@ -29,8 +29,8 @@ from drayage import (
     v1,
 )
 
-STORY = json.loads(os.environ["DRAYAGE_STORY"])
-BOX = Path(STORY["box"])
+SCENARIO = json.loads(os.environ["DRAYAGE_SCENARIO"])
+BOX = Path(SCENARIO["box"])
 ADDRESS = f"local:{BOX}"
 # Larger than a message, and not a multiple of any chunk.
 LARGE = os.urandom(5 * 1024 * 1024 + 17)
@@ -49,13 +49,13 @@ def wait_for_end(process):
 
 
 def connect(token, kind=Dray):
-    tls = Tls(ca_certificate=STORY["ca"], server_name="localhost")
-    return kind(STORY["target"], token=token, tls=tls, options=CallOptions(timeout=120))
+    tls = Tls(ca_certificate=SCENARIO["ca"], server_name="localhost")
+    return kind(SCENARIO["target"], token=token, tls=tls, options=CallOptions(timeout=120))
 
 
 class EndToEnd(unittest.TestCase):
     def setUp(self):
-        self.dray = connect(STORY["token"])
+        self.dray = connect(SCENARIO["token"])
         self.addCleanup(self.dray.close)
 
     def test_a_large_file_is_put_into_a_sandbox_and_read_back_unchanged(self):
@@ -134,14 +134,14 @@ class EndToEnd(unittest.TestCase):
         self.assertIn("Parameter note is invalid", caught.exception.tool_message)
 
     def test_a_published_tool_call_has_one_outcome(self):
-        dray = self.dray.with_options(operation_id="story-call-1")
+        dray = self.dray.with_options(operation_id="scenario-call-1")
         first = dray.publish_tool_call("t", {"text": "plain"}, tool_call_id="c1")
         again = dray.publish_tool_call("t", {"text": "plain"}, tool_call_id="c1")
-        self.assertEqual([first.operation_id, again.operation_id], ["story-call-1"] * 2)
+        self.assertEqual([first.operation_id, again.operation_id], ["scenario-call-1"] * 2)
         self.assertEqual([first.duplicate, again.duplicate], [False, True])
         outcome = first.outcome(timeout=60)
         self.assertEqual((outcome.tool_call_id, outcome.arguments()), ("c1", {"text": "plain"}))
-        self.assertEqual(self.dray.tool_call("story-call-1").outcome().arguments(), {"text": "plain"})
+        self.assertEqual(self.dray.tool_call("scenario-call-1").outcome().arguments(), {"text": "plain"})
         rejected = self.dray.publish_tool_call("t", {"note": "file:text::http://127.0.0.1/"}).outcome(timeout=60)
         self.assertIsNone(rejected.resolved)
         self.assertIn("Parameter note is invalid", rejected.tool_message)
@@ -162,18 +162,18 @@ class EndToEnd(unittest.TestCase):
 
     def test_files_are_sent_to_a_chat_and_have_receipts(self):
         (BOX / "report.txt").write_text("done")
-        self.dray.bind_session("s1", sandbox=ADDRESS, chat=f"cli:{STORY['inbox']}")
+        self.dray.bind_session("s1", sandbox=ADDRESS, chat=f"cli:{SCENARIO['inbox']}")
         stored = self.dray.store(b"stored", name="stored.txt")
-        dray = self.dray.with_options(operation_id="story-send-1")
+        dray = self.dray.with_options(operation_id="scenario-send-1")
         delivery = dray.send("s1", paths=["report.txt"], files=[stored], message="Here.")
         self.assertTrue(dray.send("s1", paths=["report.txt"], files=[stored], message="Here.").duplicate)
         report = delivery.outcome(timeout=60)
         self.assertTrue(report.success, report.message)
         self.assertEqual([file.state for file in report.files], ["copied", "copied"])
-        inbox = Path(STORY["inbox"])
+        inbox = Path(SCENARIO["inbox"])
         self.assertEqual((inbox / "report.txt").read_text(), "done")
         self.assertEqual((inbox / "stored.txt").read_text(), "stored")
-        self.assertIn("story-send-1", [receipt.delivery_id for receipt in self.dray.receipts(session="s1")])
+        self.assertIn("scenario-send-1", [receipt.delivery_id for receipt in self.dray.receipts(session="s1")])
 
     def test_files_are_uploaded_and_downloaded_through_tickets_that_can_be_listed_and_revoked(self):
         dray = self.dray
@@ -195,15 +195,15 @@ class EndToEnd(unittest.TestCase):
         self.assertEqual(dray.revoke_ticket(open_ticket.ticket_id).state, "revoked")
         with self.assertRaises(NotFoundError):
             dray.revoke_ticket(open_ticket.ticket_id)
-        other = connect(STORY["other_token"])
+        other = connect(SCENARIO["other_token"])
         with other, self.assertRaises(NotFoundError):
             other.ticket(issued.ticket.ticket_id)
         with self.assertRaises(ValueError):
             dray.upload_ticket("s-tickets", to="elsewhere")
 
     def test_the_asyncio_client_does_the_same(self):
-        async def story():
-            async with connect(STORY["token"], AsyncDray) as dray:
+        async def scenario():
+            async with connect(SCENARIO["token"], AsyncDray) as dray:
                 sandbox = dray.sandbox(ADDRESS)
                 placed = await sandbox.put(LARGE, name="async.bin")
                 found = await sandbox.get(placed.path)
@@ -229,14 +229,14 @@ class EndToEnd(unittest.TestCase):
                 probe = v1.ProbeSandboxRequest(sandbox=v1.SandboxRef(address=ADDRESS))
                 self.assertEqual((await dray.call(methods.SANDBOXES_PROBE, probe)).handle.backend, "local")
 
-        asyncio.run(story())
+        asyncio.run(scenario())
 
     def test_an_unknown_caller_and_a_missing_scope_are_refused(self):
         for token in [None, "another-token"]:
             with connect(token) as stranger, self.assertRaises(UnauthenticatedError) as caught:
                 stranger.resolve({})
             self.assertTrue(caught.exception.fault.advice)
-        with connect(STORY["narrow_token"]) as narrow:
+        with connect(SCENARIO["narrow_token"]) as narrow:
             self.assertEqual(narrow.resolve({"a": 1}).arguments, {"a": 1})
             with self.assertRaises(DeniedError) as caught:
                 narrow.sandbox(ADDRESS).ls()
@@ -247,7 +247,7 @@ class EndToEnd(unittest.TestCase):
             self.assertEqual(caught.exception.fault.detail, "missing_scope")
 
     def test_an_endpoint_with_another_certificate_is_not_trusted(self):
-        with Dray(STORY["target"], token=STORY["token"], tls=Tls(server_name="localhost")) as dray:
+        with Dray(SCENARIO["target"], token=SCENARIO["token"], tls=Tls(server_name="localhost")) as dray:
             with self.assertRaises(UnavailableError) as caught:
                 dray.resolve({})
         self.assertEqual(caught.exception.fault.detail, "untrusted_certificate")
@@ -256,7 +256,7 @@ class EndToEnd(unittest.TestCase):
         stored = self.dray.store(b"private", name="private.txt")
         published = self.dray.publish_tool_call("t", {"text": "private"})
         published.outcome(timeout=60)
-        with connect(STORY["other_token"]) as other:
+        with connect(SCENARIO["other_token"]) as other:
             with self.assertRaises(DeniedError):
                 other.read_bytes(stored)
             with self.assertRaises(DeadlineError):

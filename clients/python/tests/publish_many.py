@@ -1,6 +1,6 @@
 """Publishes the tool calls on standard input and reports each outcome, for tests in which services are killed.
 
-The variable DRAYAGE_STORY is JSON: servers and tenant. Each line of standard input is a tool call: JSON with `operation`, and
+The variable DRAYAGE_SCENARIO is JSON: servers and tenant. Each line of standard input is a tool call: JSON with `operation`, and
 `arguments` as text. Each line of standard output is an outcome: `operation`, and `arguments`, `rejected` or the `sha256` of a
 result that is larger than a message. After the end of the input and all outcomes, a last line contains the operations of
 `missed_outcomes`.
@@ -14,7 +14,7 @@ import sys
 from drayage import CallOptions
 from drayage.bus import AsyncPublisher
 
-STORY = json.loads(os.environ["DRAYAGE_STORY"])
+SCENARIO = json.loads(os.environ["DRAYAGE_SCENARIO"])
 CALL_TIMEOUT_SECONDS = 900
 
 
@@ -35,7 +35,7 @@ async def run(publisher, call):
 
 async def main():
     options = CallOptions(timeout=CALL_TIMEOUT_SECONDS)
-    async with await AsyncPublisher.connect(STORY["servers"], tenant=STORY["tenant"], options=options) as publisher:
+    async with await AsyncPublisher.connect(SCENARIO["servers"], tenant=SCENARIO["tenant"], options=options) as publisher:
         calls = []
         while line := await asyncio.to_thread(sys.stdin.readline):
             calls.append(asyncio.create_task(run(publisher, json.loads(line))))

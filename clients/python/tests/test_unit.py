@@ -248,14 +248,14 @@ class Calls(unittest.TestCase):
                 refuse(context, grpc.StatusCode.PERMISSION_DENIED, fault)
             return v1.FetchReply(name="found")
 
-        async def story(target):
+        async def scenario(target):
             async with AsyncDray(target, tenant="a", plaintext=True, options=FAST_OPTIONS) as dray:
                 self.assertEqual((await dray.fetch("http://a/")).name, "found")
                 with self.assertRaises(DeniedError):
                     await dray.fetch("refuse")
 
         with FakeEndpoint(answer) as fake:
-            asyncio.run(story(fake.target))
+            asyncio.run(scenario(fake.target))
         self.assertEqual(len(fake.seen), 3)
 
 
@@ -405,9 +405,9 @@ ARTIFACT = v1.Artifact(sha256=hashlib.sha256(CONTENT).digest(), size=len(CONTENT
 
 class Bodies(unittest.TestCase):
     def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = Path(folder.name)
+        directory = tempfile.TemporaryDirectory()
+        self.addCleanup(directory.cleanup)
+        self.directory = Path(directory.name)
         self.transfers = Transfers(None)
 
     def transfer(self):
@@ -416,22 +416,22 @@ class Bodies(unittest.TestCase):
     def test_a_broken_download_is_repeated_and_only_the_complete_file_appears(self):
         whole = (CONTENT, len(CONTENT))
         with FakeStore([(CONTENT[:500], len(CONTENT)), whole]) as store:
-            target = self.folder / "f"
+            target = self.directory / "f"
             self.transfers.download(self.transfer(), DownloadEffect(store.url, ARTIFACT, target), FAST_OPTIONS.retry)
         self.assertEqual(target.read_bytes(), CONTENT)
-        self.assertEqual([path.name for path in self.folder.iterdir()], ["f"])
+        self.assertEqual([path.name for path in self.directory.iterdir()], ["f"])
 
     def test_other_bytes_than_announced_are_an_error_and_leave_no_file(self):
         other = CONTENT[:-1] + b"x"
         for body in [other, CONTENT + b"x"]:
             with FakeStore([(body, len(body))]) as store:
-                effect = DownloadEffect(store.url, ARTIFACT, self.folder / "f")
+                effect = DownloadEffect(store.url, ARTIFACT, self.directory / "f")
                 with self.assertRaises(IntegrityError):
                     self.transfers.download(self.transfer(), effect, FAST_OPTIONS.retry)
-            self.assertEqual(list(self.folder.iterdir()), [])
+            self.assertEqual(list(self.directory.iterdir()), [])
 
     def test_an_upload_is_repeated_from_its_beginning(self):
-        source = self.folder / "f"
+        source = self.directory / "f"
         source.write_bytes(CONTENT)
         with FakeStore(statuses=[503, 200]) as store:
             effect = UploadEffect(store.url, {}, source, len(CONTENT))
@@ -470,7 +470,7 @@ class Bodies(unittest.TestCase):
             yield b"half"
             raise OSError("the sender left")
 
-        with unittest.mock.patch.object(tempfile, "tempdir", str(self.folder)):
+        with unittest.mock.patch.object(tempfile, "tempdir", str(self.directory)):
             for source in [io.BytesIO(CONTENT), iter([CONTENT[:9], bytearray(CONTENT[9:])])]:
                 path = spool_source(self.transfer(), source)
                 self.assertEqual(path.read_bytes(), CONTENT)
@@ -479,7 +479,7 @@ class Bodies(unittest.TestCase):
                 spool_source(self.transfer(), broken())
             with self.assertRaisesRegex(TypeError, "str"):
                 spool_source(self.transfer(), io.StringIO("text"))
-        self.assertEqual(list(self.folder.iterdir()), [])
+        self.assertEqual(list(self.directory.iterdir()), [])
 
     def test_an_asynchronous_iterable_is_spooled_in_its_event_loop(self):
         async def chunks(end):
@@ -511,7 +511,7 @@ class Bodies(unittest.TestCase):
             with self.assertRaises(asyncio.CancelledError):
                 await task
 
-        with unittest.mock.patch.object(tempfile, "tempdir", str(self.folder)):
+        with unittest.mock.patch.object(tempfile, "tempdir", str(self.directory)):
             path = asyncio.run(spool(done))
             self.assertEqual(path.read_bytes(), CONTENT)
             path.unlink()
@@ -522,7 +522,7 @@ class Bodies(unittest.TestCase):
             asyncio.run(spool_and_cancel())
             with self.assertRaisesRegex(TypeError, "AsyncDray"):
                 self.transfer().chunks_of(chunks(done))
-        self.assertEqual(list(self.folder.iterdir()), [])
+        self.assertEqual(list(self.directory.iterdir()), [])
 
 
 class SilentStore:
@@ -564,20 +564,20 @@ class Cancellation(unittest.TestCase):
             patch.start()
             self.addCleanup(patch.stop)
 
-    def run_with(self, url, story):
+    def run_with(self, url, scenario):
         def answer(number, request, context):
             return v1.PresignedUrl(url=url)
 
         async def run(target):
             options = CallOptions(timeout=3600, retry=FAST_OPTIONS.retry)
             async with AsyncDray(target, tenant="a", plaintext=True, options=options) as dray:
-                await story(dray)
+                await scenario(dray)
 
         with FakeEndpoint(answer) as fake:
             asyncio.run(run(fake.target))
 
     def test_leaving_a_silent_download_ends_its_connection_immediately(self):
-        async def story(dray):
+        async def scenario(dray):
             chunks = dray.open(v1.Claim(artifact=ARTIFACT))
             reading = asyncio.ensure_future(anext(chunks))
             await self.find_silent_read()
@@ -587,7 +587,7 @@ class Cancellation(unittest.TestCase):
             await chunks.aclose()
 
         with SilentStore() as store:
-            self.run_with(store.url, story)
+            self.run_with(store.url, scenario)
             store.is_left.wait()
 
     async def find_silent_read(self):
@@ -604,7 +604,7 @@ class Cancellation(unittest.TestCase):
         return names
 
     def test_a_cancelled_download_leaves_no_file_and_no_connection(self):
-        async def story(dray):
+        async def scenario(dray):
             target = self.directory / "f"
             downloading = asyncio.ensure_future(dray.download(v1.Claim(artifact=ARTIFACT), target))
             await self.find_silent_read()
@@ -613,7 +613,7 @@ class Cancellation(unittest.TestCase):
                 await downloading
 
         with SilentStore() as store:
-            self.run_with(store.url, story)
+            self.run_with(store.url, scenario)
             store.is_left.wait()
         self.assertEqual(list(self.directory.iterdir()), [])
 
@@ -626,7 +626,7 @@ class Cancellation(unittest.TestCase):
                 is_reading.set()
                 may_continue.wait()
 
-            async def story(dray):
+            async def scenario(dray):
                 storing = asyncio.ensure_future(dray.store(chunks()))
                 while not is_reading.is_set():
                     await asyncio.sleep(0)
@@ -640,7 +640,7 @@ class Cancellation(unittest.TestCase):
                 with self.assertRaises(asyncio.CancelledError):
                     await storing
 
-            self.run_with("http://127.0.0.1:1/", story)
+            self.run_with("http://127.0.0.1:1/", scenario)
             self.assertEqual(list(self.directory.iterdir()), [])
 
 
@@ -722,7 +722,7 @@ class Outcomes(unittest.TestCase):
         self.assertIs(self.wait_for(stopping, None, ended), ended)
 
     def test_calls_share_a_subscription_and_each_gets_only_its_own_events(self):
-        async def story():
+        async def scenario():
             connection = FakeConnection()
             events = EndingEvents(connection, "acme")
             first, second, again = await asyncio.gather(*map(events.open, ("a", "b", "a")))
@@ -739,10 +739,10 @@ class Outcomes(unittest.TestCase):
             events.close("b", second)
             self.assertEqual(events._waiting, {})
 
-        asyncio.run(story())
+        asyncio.run(scenario())
 
     def test_an_unconfirmed_subscription_is_confirmed_by_the_next_call(self):
-        async def story():
+        async def scenario():
             connection = FakeConnection(failing_flushes=1)
             events = EndingEvents(connection, "acme")
             with self.assertRaises(ConnectionError):
@@ -751,7 +751,7 @@ class Outcomes(unittest.TestCase):
             await events.open("a")
             self.assertEqual((len(connection.subjects), connection.flushes), (1, 2))
 
-        asyncio.run(story())
+        asyncio.run(scenario())
 
     def test_a_refusal_ends_the_wait_for_an_outcome(self):
         with self.assertRaises(DeniedError):

@@ -19,7 +19,7 @@ import {
   type Subscription,
 } from "@nats-io/transport-node";
 
-import { argumentsText, type Dray, resolveOptions, type ResolveSettings } from "./client.js";
+import { argumentsText, resolveOptions } from "./client.js";
 import { Deadline } from "./deadline.js";
 import {
   DrayageError,
@@ -32,7 +32,16 @@ import {
 } from "./faults.js";
 import { ResolvedArguments, ToolCallOutcome } from "./models.js";
 import { INLINE_LIMIT_BYTES, bytesOrClaimOf } from "./operation.js";
+import { CALL_OPTIONS, checkNestedOptionNames, checkOptionNames, WAIT_OPTIONS } from "./option_names.js";
 import { type CallOptions, maxAttemptsOf, messageTime, operationIdOf, retryDelayMs, timeoutOf, type WaitOptions } from "./options.js";
+import {
+  MISSED_OUTCOMES_SETTINGS,
+  type MissedOutcomesSettings,
+  PUBLISH_SETTINGS,
+  PUBLISHER_OPTIONS,
+  type PublisherOptions,
+  type PublishSettings,
+} from "./publisher_settings.js";
 import { traceContext } from "./trace.js";
 import {
   FaultSchema,
@@ -44,6 +53,8 @@ import {
   type ToolCallResolved,
   ToolCallResolvedSchema,
 } from "./v1/index.js";
+
+export type { MissedOutcomesSettings, PublisherOptions, PublishSettings };
 
 const WORK_STREAM = "DRAY_WORK";
 const EVENT_STREAM = "DRAY_EVENT";
@@ -57,29 +68,6 @@ const RESOLVED_KIND = "dray.v1.ToolCallResolved";
 const REJECTED_KIND = "dray.v1.ToolCallRejected";
 const ENDING_KINDS = new Set([RESOLVED_KIND, REJECTED_KIND]);
 const TENANT_PATTERN = /^[a-z0-9_-]{1,64}$/;
-
-/** Identity and options of a publisher. */
-export interface PublisherOptions {
-  readonly tenant: string;
-  /** User of the server; `publisher-<tenant>` when unset. */
-  readonly user?: string;
-  readonly password?: string;
-  /** Timeout, retries and trace context. */
-  readonly options?: CallOptions;
-  /** A client of the same tenant, which reads results that are larger than a message. */
-  readonly dray?: Dray;
-  /** For the connection: `tls`, `authenticator` … */
-  readonly nats?: NodeConnectionOptions;
-}
-
-/** Options of one tool call. */
-export interface PublishSettings extends ResolveSettings {
-  readonly toolCallId?: string;
-  /** The same id is the same work. */
-  readonly operationId?: string;
-  /** Milliseconds until the call ends as expired. */
-  readonly timeoutMs?: number;
-}
 
 /** An event that a call waits for. */
 export interface AwaitedEvent {
@@ -168,6 +156,9 @@ export class Publisher {
   /** Connects as the publisher of a tenant, and throws after the attempts and the time of `options`. A connection that is
    * lost later is made again, however long the server is away. */
   static async connect(servers: string | string[], settings: PublisherOptions): Promise<Publisher> {
+    checkOptionNames("settings", settings, PUBLISHER_OPTIONS);
+    checkOptionNames("options", settings.options ?? {}, CALL_OPTIONS);
+    checkNestedOptionNames(settings.options ?? {});
     const { tenant, password } = settings;
     if (!TENANT_PATTERN.test(tenant)) throw new TypeError("a tenant on the bus is 1 to 64 of a-z, 0-9, _ and -");
     const user = settings.user ?? `publisher-${tenant}`;
@@ -199,6 +190,7 @@ export class Publisher {
     toolArguments: Record<string, unknown> | string,
     settings: PublishSettings = {},
   ): Promise<PublishedWork> {
+    checkOptionNames("settings", settings, PUBLISH_SETTINGS);
     const text = argumentsText(toolArguments);
     if (text.byteLength > INLINE_LIMIT_BYTES) throw tooLarge();
     const operationId = settings.operationId ?? operationIdOf(this.#options);
@@ -248,7 +240,8 @@ export class Publisher {
   /** Outcomes since the last call, from the durable consumer that `dray topology apply --publisher` creates. Taking the
    * next outcome acknowledges the one before. Outcomes without an acknowledgement are delivered again: after a loop that
    * was left early, the next call begins with the last outcome. Ends after `waitMs` without an outcome. */
-  async *missedOutcomes(settings: { waitMs?: number } = {}): AsyncGenerator<ToolCallOutcome> {
+  async *missedOutcomes(settings: MissedOutcomesSettings = {}): AsyncGenerator<ToolCallOutcome> {
+    checkOptionNames("settings", settings, MISSED_OUTCOMES_SETTINGS);
     const waitMs = messageTime("waitMs", settings.waitMs ?? 2_000);
     for (;;) {
       // One at a time: the server would deliver others again while the caller works on the first ones.
@@ -370,6 +363,7 @@ export class PublishedWork {
   /** Waits for the event that ends the call. Also requests the outcome every `ASK_INTERVAL_MS`, because the event may
    * have been sent before. */
   async outcome(wait: WaitOptions = {}): Promise<ToolCallOutcome> {
+    checkOptionNames("settings", wait, WAIT_OPTIONS);
     const deadline = new Deadline(wait.timeoutMs ?? Math.max(0, this.#endsAtMs - Date.now()), wait.signal);
     const firstEvent = this.#firstEvent();
     firstEvent.catch(() => undefined);

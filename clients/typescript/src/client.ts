@@ -18,10 +18,35 @@ import {
   type Stored,
   type StoreSettings,
 } from "./operation.js";
+import { CALL_OPTIONS, checkNestedOptionNames, checkOptionNames } from "./option_names.js";
 import { byteCount, type CallOptions, messageTime, readPem } from "./options.js";
-import { pathBytes, readDocument, Sandbox, type SandboxPath } from "./sandbox.js";
+import { pathBytes, readDocument, Sandbox } from "./sandbox.js";
 import type { LocalSource } from "./sources.js";
 import { Transfers } from "./transfers.js";
+import {
+  CLIENT_OPTIONS,
+  DOWNLOAD_TICKET_SETTINGS,
+  type DownloadTicketSettings,
+  FETCH_SETTINGS,
+  type FetchSettings,
+  LIST_TICKETS_SETTINGS,
+  type ListTicketsSettings,
+  type ReadSettings,
+  RECEIPTS_SETTINGS,
+  type ReceiptsSettings,
+  RESOLVE_CALL_SETTINGS,
+  type ResolveCallSettings,
+  type ResolveSettings,
+  SEND_SETTINGS,
+  type SendSettings,
+  SESSION_SETTINGS,
+  type SessionSettings,
+  STORE_SETTINGS,
+  TOOL_CALL_SETTINGS,
+  type ToolCallSettings,
+  UPLOAD_TICKET_SETTINGS,
+  type UploadTicketSettings,
+} from "./settings.js";
 import { Connection, type ConnectionOptions } from "./transport.js";
 import {
   type Claim,
@@ -38,86 +63,6 @@ import {
   ToolCalls,
 } from "./v1/index.js";
 
-/** How references in arguments are replaced. */
-export interface ResolveSettings {
-  /** Whether strings in nested objects and lists are resolved too. */
-  readonly nested?: boolean;
-  /** Most bytes of one file; the operator's default when unset. */
-  readonly sizeLimitBytes?: number;
-  /** Whether the app allows to fetch external URLs. When unset, the request contains no policy of the app. */
-  readonly allowExternalUrls?: boolean;
-}
-
-/** Which part of a document is read, and how. */
-export interface ReadSettings {
-  /** Name in the reply, where its extension matters. */
-  readonly name?: string;
-  /** A part, such as `pages 3-5`, `sheet Budget rows 1001-2000` or `lines 1-200`. */
-  readonly range?: string;
-  /** Shows only passages that contain this text. */
-  readonly find?: string;
-  /** Whether a model summarizes even what would fit. */
-  readonly summarize?: boolean;
-  /** What a summary must preserve. */
-  readonly focus?: string;
-  /** Whether to show text that is hidden from a person who opens the document. */
-  readonly showHidden?: boolean;
-  /** The file of an archive that is to be read, by its path in the listing. */
-  readonly member?: string;
-}
-
-/** The content of a delivery. */
-export interface SendSettings {
-  /** Files of the session's sandbox. */
-  readonly paths?: readonly SandboxPath[];
-  /** Local and stored files; a text is the path of a local file. */
-  readonly files?: readonly (LocalSource | Stored)[];
-  /** Text that is sent with the files. */
-  readonly message?: string;
-  readonly asVoice?: boolean;
-  readonly asDocument?: boolean;
-  readonly spoiler?: boolean;
-  /** Turn of the agent, for which the same paths are not sent again. */
-  readonly turn?: string;
-}
-
-/** The sandbox and the chat of a session. */
-export interface SessionSettings {
-  /** Sandbox, such as `docker:web`. */
-  readonly sandbox?: string;
-  /** Platform and chat, such as `telegram:42`. */
-  readonly chat?: string;
-  /** Directory in the sandbox; the sandbox's own when unset. */
-  readonly workingDirectory?: SandboxPath;
-}
-
-/** Conditions of an upload through a ticket, and its destination. */
-export interface UploadTicketSettings {
-  /** Most bytes; the most of one ticket when unset. */
-  readonly maxBytes?: number;
-  /** Exact size in bytes, where it is known. */
-  readonly size?: number;
-  /** Media type or pattern such as `image/*`. */
-  readonly mediaType?: string;
-  /** SHA-256 that the content must have, hexadecimal. */
-  readonly sha256?: string;
-  /** File name for people. */
-  readonly name?: string;
-  /** Destination to which the file is forwarded: a directory in the session's sandbox (empty for its uploads), or the
-   * session's chat. */
-  readonly to?: { readonly sandboxDirectory: string } | { readonly chatMessage: string };
-  /** Seconds until the ticket ends, 3600 unless set and at most 43200. */
-  readonly lifetimeSeconds?: number;
-}
-
-/** Options of a download ticket. */
-export interface DownloadTicketSettings {
-  /** File name for people. */
-  readonly name?: string;
-  /** Seconds until the ticket ends, 3600 unless set and at most 43200. */
-  readonly lifetimeSeconds?: number;
-}
-
 /** Calls the services of Drayage. */
 export class Dray {
   readonly #target: string;
@@ -127,6 +72,8 @@ export class Dray {
   /** `target`: host and port, such as `files.example.org:50051`. `context` is that of another client, which
    * `withOptions` passes. */
   constructor(target: string, options: ConnectionOptions & CallOptions = {}, context?: ClientContext) {
+    checkOptionNames("options", options, CLIENT_OPTIONS);
+    checkNestedOptionNames(options);
     this.#target = target;
     this.#options = options;
     this.#context = context ?? {
@@ -138,6 +85,7 @@ export class Dray {
   /** The same client with other options: `dray.withOptions({ timeoutMs: 5_000, operationId: "…" })`. It shares the
    * connections. */
   withOptions(changes: CallOptions): Dray {
+    checkOptionNames("options", changes, CALL_OPTIONS);
     return new Dray(this.#target, { ...this.#options, ...changes }, this.#context);
   }
 
@@ -151,15 +99,20 @@ export class Dray {
     method: DescMethodUnary<Request, Reply>,
     request: MessageInitShape<Request>,
   ): Promise<MessageShape<Reply>> {
-    return this.#run((operation) => operation.call(method, request));
+    return this.#run(async (operation) => {
+      if (typeof method?.input !== "object") throw wrongType("method", "a method of a service (`v1.Files.method.resolve`)", method);
+      if (typeof request !== "object" || request === null) throw wrongType("request", "an object", request);
+      return operation.call(method, request);
+    });
   }
 
   /** Replaces `file:{base64|text|url}::…` arguments of a tool call by their content. A string must be JSON text. */
   resolve(
     toolArguments: Record<string, unknown> | string,
-    settings: ResolveSettings & { tool?: string; dialApiKey?: string } = {},
+    settings: ResolveCallSettings = {},
   ): Promise<ResolvedArguments> {
     return this.#run(async (operation) => {
+      checkOptionNames("settings", settings, RESOLVE_CALL_SETTINGS);
       const { tool = "", dialApiKey } = settings;
       const { outcome } = await operation.call(Files.method.resolve, {
         arguments: await operation.contentOf(argumentsText(toolArguments), "arguments.json"),
@@ -177,9 +130,10 @@ export class Dray {
   publishToolCall(
     tool: string,
     toolArguments: Record<string, unknown> | string,
-    settings: ResolveSettings & { toolCallId?: string } = {},
+    settings: ToolCallSettings = {},
   ): Promise<PublishedToolCall> {
     return this.#run(async (operation) => {
+      checkOptionNames("settings", settings, TOOL_CALL_SETTINGS);
       const accepted = await operation.call(ToolCalls.method.submit, {
         toolCallId: settings.toolCallId ?? `call-${randomUUID()}`,
         tool,
@@ -196,8 +150,9 @@ export class Dray {
   }
 
   /** Fetches a resource of the web, within the operator's policy. */
-  fetch(url: string, settings: Omit<ResolveSettings, "nested"> = {}): Promise<FetchedFile> {
+  fetch(url: string, settings: FetchSettings = {}): Promise<FetchedFile> {
     return this.#run(async (operation) => {
+      checkOptionNames("settings", settings, FETCH_SETTINGS);
       const { allowExternalUrls: enabled, sizeLimitBytes = 0 } = settings;
       const policy = enabled === undefined ? {} : { appPolicy: { enabled } };
       return new FetchedFile(
@@ -215,7 +170,10 @@ export class Dray {
   /** Puts a local file, bytes, a blob or a stream into the store; with `session` also into its sandbox, before its next
    * tool call. */
   store(source: LocalSource, settings: StoreSettings = {}): Promise<Claim> {
-    return this.#run((operation) => operation.store(source, settings));
+    return this.#run(async (operation) => {
+      checkOptionNames("settings", settings, STORE_SETTINGS);
+      return operation.store(source, settings);
+    });
   }
 
   /** The bytes of a stored file, compared with its digest. */
@@ -252,6 +210,7 @@ export class Dray {
   /** Binds a sandbox, a chat, or both to a session. */
   bindSession(session: string, settings: SessionSettings): Promise<Session> {
     return this.#run(async (operation) => {
+      checkOptionNames("settings", settings, SESSION_SETTINGS);
       const { sandbox = "", chat = "", workingDirectory = "" } = settings;
       return operation.call(Sessions.method.bind, {
         session,
@@ -265,6 +224,7 @@ export class Dray {
   /** Sends files to the session's chat. */
   send(session: string, settings: SendSettings): Promise<Delivery> {
     return this.#run(async (operation) => {
+      checkOptionNames("settings", settings, SEND_SETTINGS);
       const { paths = [], files = [], message = "", turn = "" } = settings;
       if (!Array.isArray(paths)) throw wrongType("paths", "a list", paths);
       if (!Array.isArray(files)) throw wrongType("files", "a list", files);
@@ -289,8 +249,9 @@ export class Dray {
   }
 
   /** Deliveries of the tenant, newest first. */
-  receipts(settings: { session?: string; openOnly?: boolean; limit?: number } = {}): Promise<DeliveryReport[]> {
+  receipts(settings: ReceiptsSettings = {}): Promise<DeliveryReport[]> {
     return this.#run(async (operation) => {
+      checkOptionNames("settings", settings, RECEIPTS_SETTINGS);
       const { session = "", openOnly = false, limit = 0 } = settings;
       const reply = await operation.call(Deliveries.method.receipts, { session, openOnly, limit });
       return reply.reports.map((report) => new DeliveryReport(report));
@@ -300,6 +261,7 @@ export class Dray {
   /** Issues a URL for one upload of one file. */
   uploadTicket(session: string, settings: UploadTicketSettings = {}): Promise<IssuedTicket> {
     return this.#run(async (operation) => {
+      checkOptionNames("settings", settings, UPLOAD_TICKET_SETTINGS);
       const { maxBytes = 0, size, mediaType = "", sha256 = "", name = "", to, lifetimeSeconds = 0 } = settings;
       return new IssuedTicket(
         await operation.call(Tickets.method.issue, {
@@ -321,6 +283,7 @@ export class Dray {
    * download, or a stored file. */
   downloadTicket(session: string, source: string | Stored, settings: DownloadTicketSettings = {}): Promise<IssuedTicket> {
     return this.#run(async (operation) => {
+      checkOptionNames("settings", settings, DOWNLOAD_TICKET_SETTINGS);
       const { name = "", lifetimeSeconds = 0 } = settings;
       const artifact = typeof source === "string" ? undefined : claimOf(source).artifact;
       return new IssuedTicket(
@@ -338,8 +301,9 @@ export class Dray {
   }
 
   /** Tickets of a session, newest first: those that are open, and those that moved bytes within a day. */
-  tickets(session: string, settings: { limit?: number } = {}): Promise<Ticket[]> {
+  tickets(session: string, settings: ListTicketsSettings = {}): Promise<Ticket[]> {
     return this.#run(async (operation) => {
+      checkOptionNames("settings", settings, LIST_TICKETS_SETTINGS);
       const reply = await operation.call(Tickets.method.list, { session, limit: settings.limit ?? 0 });
       return reply.tickets.map((ticket) => new Ticket(ticket));
     });

@@ -2,6 +2,7 @@
 
 import { DeliveryReport, ToolCallOutcome } from "./models.js";
 import { type ClientContext, type Operation, runOperation } from "./operation.js";
+import { checkOptionNames, WAIT_OPTIONS } from "./option_names.js";
 import type { CallOptions, WaitOptions } from "./options.js";
 import { Deliveries, ToolCalls } from "./v1/index.js";
 
@@ -17,6 +18,7 @@ async function waitFor<Outcome>(
   wait: WaitOptions,
   request: (operation: Operation) => Promise<Outcome | undefined>,
 ): Promise<Outcome> {
+  checkOptionNames("settings", wait, WAIT_OPTIONS);
   // A request for the outcome must not reuse the id of the operation itself.
   const { operationId: _, ...rest } = options;
   return runOperation(context, { ...rest, ...wait }, async (operation) => {

@@ -4,15 +4,7 @@
  * messages and methods of the contracts, for `Dray.call`.
  */
 
-export {
-  Dray,
-  type DownloadTicketSettings,
-  type ReadSettings,
-  type ResolveSettings,
-  type SendSettings,
-  type SessionSettings,
-  type UploadTicketSettings,
-} from "./client.js";
+export { Dray } from "./client.js";
 export {
   DeadlineError,
   DeniedError,
@@ -53,6 +45,29 @@ export {
 } from "./models.js";
 export type { Stored, StoreSettings } from "./operation.js";
 export type { CallOptions, PemSource, RetryPolicy, Tls, WaitOptions } from "./options.js";
-export { type CommandInput, type ExecSettings, type GetSettings, type PlaceSettings, Sandbox, type SandboxPath } from "./sandbox.js";
+export {
+  type CommandInput,
+  type ExecSettings,
+  type GetSettings,
+  type ListSettings,
+  type PlaceSettings,
+  type RemoveSettings,
+  Sandbox,
+  type SandboxPath,
+  type StatSettings,
+} from "./sandbox.js";
+export type {
+  DownloadTicketSettings,
+  FetchSettings,
+  ListTicketsSettings,
+  ReadSettings,
+  ReceiptsSettings,
+  ResolveCallSettings,
+  ResolveSettings,
+  SendSettings,
+  SessionSettings,
+  ToolCallSettings,
+  UploadTicketSettings,
+} from "./settings.js";
 export type { LocalSource } from "./sources.js";
 export type { ConnectionOptions } from "./transport.js";

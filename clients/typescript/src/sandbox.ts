@@ -2,11 +2,12 @@
 
 import type { MessageInitShape } from "@bufbuild/protobuf";
 
-import type { ReadSettings } from "./client.js";
 import { CommandChunk, CommandEnd, CommandResult, Document, PlacedFile, SandboxEntry, SandboxFile, type SandboxListing } from "./models.js";
 import { wrongType } from "./fields.js";
 import { INLINE_LIMIT_BYTES, type Operation, type Stored } from "./operation.js";
+import { checkOptionNames, type OptionNames } from "./option_names.js";
 import { byteCount, messageTime } from "./options.js";
+import { READ_SETTINGS, type ReadSettings } from "./settings.js";
 import { isLocalSource, type LocalSource } from "./sources.js";
 import {
   type ExecSandboxRequestSchema,
@@ -60,6 +61,39 @@ export interface ExecSettings {
   readonly maxOutputBytes?: number;
 }
 
+/** How a directory is listed. */
+export interface ListSettings {
+  /** Levels of directories below it; 1, which is its own entries, when unset. */
+  readonly depth?: number;
+  /** Most entries; that of the service when unset. */
+  readonly limit?: number;
+}
+
+/** How a path is examined. */
+export interface StatSettings {
+  /** Whether a symbolic link is followed, which is the default. */
+  readonly follow?: boolean;
+}
+
+/** How a path is removed. */
+export interface RemoveSettings {
+  /** Whether a directory is removed with its content. */
+  readonly recursive?: boolean;
+}
+
+const GET_SETTINGS: OptionNames<GetSettings> = { to: true, maxBytes: true };
+const PLACE_SETTINGS: OptionNames<PlaceSettings> = { directory: true, name: true, collision: true, mode: true };
+const LIST_SETTINGS: OptionNames<ListSettings> = { depth: true, limit: true };
+const STAT_SETTINGS: OptionNames<StatSettings> = { follow: true };
+const REMOVE_SETTINGS: OptionNames<RemoveSettings> = { recursive: true };
+const EXEC_SETTINGS: OptionNames<ExecSettings> = {
+  directory: true,
+  environment: true,
+  stdin: true,
+  timeoutMs: true,
+  maxOutputBytes: true,
+};
+
 /** A sandbox by its address, or that of a session. */
 export class Sandbox {
   readonly #run: OperationRunner;
@@ -80,6 +114,7 @@ export class Sandbox {
   /** Copies a file into the store with proof, and with `to` also to a local path. */
   get(path: SandboxPath, settings: GetSettings = {}): Promise<SandboxFile> {
     return this.#run(async (operation) => {
+      checkOptionNames("settings", settings, GET_SETTINGS);
       const maxBytes = byteCount("maxBytes", settings.maxBytes ?? 0);
       const reply = await operation.call(Sandboxes.method.get, { ...this.#pathFields(path), maxBytes });
       const file = new SandboxFile(reply);
@@ -91,6 +126,7 @@ export class Sandbox {
   /** Copies a local or a stored file into a directory, with proof. */
   put(source: LocalSource | Stored, settings: PlaceSettings = {}): Promise<PlacedFile> {
     return this.#run(async (operation) => {
+      checkOptionNames("settings", settings, PLACE_SETTINGS);
       const hasName = typeof source === "string" || source instanceof URL || !isLocalSource(source);
       if (!hasName && !settings.name) throw new TypeError("`name` must be given with bytes");
       const claim = await operation.claimFor(source, settings.name);
@@ -106,18 +142,20 @@ export class Sandbox {
     });
   }
 
-  /** Lists a directory. `limit`: most entries; that of the service when unset. */
-  ls(path: SandboxPath = ".", settings: { depth?: number; limit?: number } = {}): Promise<SandboxListing> {
+  /** Lists a directory. */
+  ls(path: SandboxPath = ".", settings: ListSettings = {}): Promise<SandboxListing> {
     return this.#run(async (operation) => {
+      checkOptionNames("settings", settings, LIST_SETTINGS);
       const { depth = 1, limit = 0 } = settings;
       const reply = await operation.call(Sandboxes.method.list, { ...this.#pathFields(path), depth, limit });
       return { entries: reply.entries.map((entry) => new SandboxEntry(entry)), truncated: reply.truncated };
     });
   }
 
-  /** The kind and the size of a path. `follow`: whether a symbolic link is followed, which is the default. */
-  stat(path: SandboxPath, settings: { follow?: boolean } = {}): Promise<SandboxEntry> {
+  /** The kind and the size of a path. */
+  stat(path: SandboxPath, settings: StatSettings = {}): Promise<SandboxEntry> {
     return this.#run(async (operation) => {
+      checkOptionNames("settings", settings, STAT_SETTINGS);
       const { follow = true } = settings;
       return new SandboxEntry(await operation.call(Sandboxes.method.stat, { ...this.#pathFields(path), follow }));
     });
@@ -153,8 +191,9 @@ export class Sandbox {
   }
 
   /** Removes a file, or with `recursive` a directory with its content. */
-  remove(path: SandboxPath, settings: { recursive?: boolean } = {}): Promise<void> {
+  remove(path: SandboxPath, settings: RemoveSettings = {}): Promise<void> {
     return this.#run(async (operation) => {
+      checkOptionNames("settings", settings, REMOVE_SETTINGS);
       const { recursive = false } = settings;
       await operation.call(Sandboxes.method.remove, { ...this.#pathFields(path), recursive });
     });
@@ -165,6 +204,7 @@ export class Sandbox {
     argv: readonly SandboxPath[],
     settings: ExecSettings,
   ): Promise<MessageInitShape<typeof ExecSandboxRequestSchema>> {
+    checkOptionNames("settings", settings, EXEC_SETTINGS);
     const { stdin = new Uint8Array(), environment = {} } = settings;
     if (typeof stdin === "string") {
       throw new TypeError("`stdin` is text: give its bytes (`Buffer.from(text)`), or the `file:` URL of a file");
@@ -195,6 +235,7 @@ export async function readDocument(
   source: NonNullable<MessageInitShape<typeof ReadAttachmentRequestSchema>["source"]>,
   settings: ReadSettings,
 ): Promise<Document> {
+  checkOptionNames("settings", settings, READ_SETTINGS);
   const reply = await operation.call(Reading.method.readAttachment, { ...settings, source });
   if (reply.output === undefined) throw new TypeError("the reply has no output");
   const bytes = await operation.readBytes(reply.output);

@@ -14,6 +14,7 @@ import { createGrpcTransport, Http2SessionManager } from "@connectrpc/connect-no
 import type { Deadline } from "./deadline.js";
 import { deadlineError, type DrayageError, errorFor, type FaultCode, faultOf, makeFault, UnauthenticatedError } from "./faults.js";
 import { wrongType } from "./fields.js";
+import type { OptionNames } from "./option_names.js";
 import { type CallOptions, checkMetadata, maxAttemptsOf, type PemSource, readPem, retryDelayMs, type Tls } from "./options.js";
 import { traceContext } from "./trace.js";
 import { FaultSchema } from "./v1/index.js";
@@ -32,6 +33,15 @@ export interface ConnectionOptions {
   /** Authorities that sign the certificate of the store. Unset: those of Node.js. */
   readonly storeCa?: PemSource;
 }
+
+export const CONNECTION_OPTIONS: OptionNames<ConnectionOptions> = {
+  token: true,
+  tenant: true,
+  tls: true,
+  plaintext: true,
+  endpoints: true,
+  storeCa: true,
+};
 
 const CODES: Partial<Record<Code, FaultCode>> = {
   [Code.InvalidArgument]: "invalid_argument",

@@ -1,4 +1,4 @@
-/** The tools for the AI SDK with its own mock model, against the real services. DRAYAGE_STORY is as for story.test.ts.
+/** The tools for the AI SDK with its own mock model, against the real services. DRAYAGE_SCENARIO is as for scenario.test.ts.
  * */
 
 import assert from "node:assert/strict";
@@ -11,8 +11,8 @@ import { DEFAULT_TOOLS, drayageTools, type ToolkitSettings } from "@drayage/clie
 import { generateText, isStepCount } from "ai";
 import { MockLanguageModelV4 } from "ai/test";
 
-const STORY = JSON.parse(process.env.DRAYAGE_STORY ?? "{}") as Record<string, string>;
-const { target = "", ca = "", token = "", other_token = "", narrow_token = "", box = "", inbox = "" } = STORY;
+const SCENARIO = JSON.parse(process.env.DRAYAGE_SCENARIO ?? "{}") as Record<string, string>;
+const { target = "", ca = "", token = "", other_token = "", narrow_token = "", box = "", inbox = "" } = SCENARIO;
 const ADDRESS = `local:${box}`;
 const ALL_TOOLS = [...DEFAULT_TOOLS, "exec"] as const;
 

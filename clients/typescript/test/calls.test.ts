@@ -20,7 +20,7 @@ import {
 } from "../src/index.js";
 import { ToolCallOutcome } from "../src/models.js";
 import { retryDelayMs } from "../src/options.js";
-import { FaultCode } from "../src/v1/index.js";
+import { FaultCode, Files } from "../src/v1/index.js";
 import { FakeEndpoint, type FetchHandler, refusal } from "./fakes.js";
 
 const FAST_RETRY: RetryPolicy = { firstDelayMs: 1, maxDelayMs: 10 };
@@ -191,10 +191,47 @@ test("a wrong argument is named, also for callers without a compiler", async (t)
     [() => dray.ticket(5), "`ticketId` must be text, not number"],
     [() => dray.delivery(5).outcome(), "`deliveryId` must be text, not number"],
     [() => dray.withOptions({ timeoutMs: "5" }).fetch("http://a/"), "`timeoutMs` must be a number, not string"],
+    [() => dray.call(5, {}), "`method` must be a method of a service (`v1.Files.method.resolve`), not number"],
+    [() => dray.call(Files.method.resolve, 5), "`request` must be an object, not number"],
+    [() => dray.fetch("http://a/", null), "`settings` must be an object, not null"],
+    [() => box.ls(".", 2), "`settings` must be an object, not number"],
   ] as const) {
     await assert.rejects(async () => call(), { name: "TypeError", message });
   }
   assert.throws(() => new Dray(5 as any), { name: "TypeError", message: /^`target` must be an address/ });
+});
+
+test("an option that does not exist is named with those that do", async (t) => {
+  const { endpoint, dray: typed } = await connected(t, () => ({}));
+  const dray = typed as any;
+  const box = dray.sandbox("docker:web");
+  for (const [call, option] of [
+    [() => dray.withOptions({ timeout: 5 }), "timeout"],
+    [() => dray.withOptions({ retry: { attempts: 1 } }), "attempts"],
+    [() => dray.resolve({}, { max_bytes: 5 }), "max_bytes"],
+    [() => dray.publishToolCall("t", {}, { operationId: "a" }), "operationId"],
+    [() => dray.fetch("http://a/", { nested: true }), "nested"],
+    [() => dray.read("http://a/", { pages: "1" }), "pages"],
+    [() => dray.store(Buffer.from("a"), { title: "a" }), "title"],
+    [() => dray.bindSession("s", { target: "docker:web" }), "target"],
+    [() => dray.send("s", { text: "a" }), "text"],
+    [() => dray.receipts({ open: true }), "open"],
+    [() => dray.uploadTicket("s", { digest: "a" }), "digest"],
+    [() => dray.downloadTicket("s", "a", { seconds: 5 }), "seconds"],
+    [() => dray.tickets("s", { count: 5 }), "count"],
+    [() => dray.delivery("d").outcome({ timeout: 5 }), "timeout"],
+    [() => box.get("a", { path: "a" }), "path"],
+    [() => box.put(Buffer.from("a"), { name: "a", overwrite: true }), "overwrite"],
+    [() => box.ls(".", { recursive: true }), "recursive"],
+    [() => box.stat("a", { followLinks: true }), "followLinks"],
+    [() => box.exec(["a"], { env: {} }), "env"],
+    [() => box.remove("a", { force: true }), "force"],
+  ] as const) {
+    const message = new RegExp(`has no option \`${option}\`; its options are `);
+    await assert.rejects(async () => call(), { name: "TypeError", message });
+  }
+  assert.throws(() => new Dray("127.0.0.1:1", { tls: { ca: "a" } } as any), /has no option `ca`; .*caCertificate/);
+  assert.equal(endpoint.seen.length, 0);
 });
 
 test("a token does not travel to other machines without TLS", () => {

@@ -1,6 +1,6 @@
 /** Publishes the tool calls on standard input and reports each outcome, for tests in which services are killed.
  *
- * The variable DRAYAGE_STORY is JSON: servers and tenant. Each line of standard input is a tool call: JSON with
+ * The variable DRAYAGE_SCENARIO is JSON: servers and tenant. Each line of standard input is a tool call: JSON with
  * `operation`, and `arguments` as text. Each line of standard output is an outcome: `operation`, and `arguments`,
  * `rejected` or the `sha256` of a result that is larger than a message. After the end of the input and all outcomes, a
  * last line contains the operations of `missedOutcomes`.
@@ -10,7 +10,7 @@ import { createInterface } from "node:readline";
 
 import { Publisher } from "@drayage/client/bus";
 
-const { servers = "", tenant = "" } = JSON.parse(process.env.DRAYAGE_STORY ?? "{}") as Record<string, string>;
+const { servers = "", tenant = "" } = JSON.parse(process.env.DRAYAGE_SCENARIO ?? "{}") as Record<string, string>;
 const CALL_TIMEOUT_MS = 900_000;
 
 interface RequestedCall {

@@ -1,6 +1,6 @@
 /** The publisher of a tenant on a real server with the shipped accounts.
  *
- * The variable DRAYAGE_STORY is JSON: servers, tenant, password, note (a reference that resolves to `Grüße`) and large
+ * The variable DRAYAGE_SCENARIO is JSON: servers, tenant, password, note (a reference that resolves to `Grüße`) and large
  * (one that resolves to more than a message holds).
  */
 
@@ -10,8 +10,8 @@ import { type TestContext, test } from "node:test";
 import { Dray, DrayageError, InvalidParameterError, TooLargeError, UnauthenticatedError, UnavailableError } from "@drayage/client";
 import { Publisher } from "@drayage/client/bus";
 
-const STORY = JSON.parse(process.env.DRAYAGE_STORY ?? "{}") as Record<string, string>;
-const { servers = "", tenant = "", password = "", note = "", large = "" } = STORY;
+const SCENARIO = JSON.parse(process.env.DRAYAGE_SCENARIO ?? "{}") as Record<string, string>;
+const { servers = "", tenant = "", password = "", note = "", large = "" } = SCENARIO;
 
 /** A client that reads every claim as the same arguments. */
 class FakeDray extends Dray {

@@ -69,10 +69,10 @@ for (const [what, sent] of [
       count = number;
       response.end(sent);
     });
-    const folder = await directory(t);
-    const copy = TRANSFERS.downloadFile(url, artifactOf(BODY), join(folder, "copy.bin"), deadline(t), FAST_RETRY);
+    const temporary = await directory(t);
+    const copy = TRANSFERS.downloadFile(url, artifactOf(BODY), join(temporary, "copy.bin"), deadline(t), FAST_RETRY);
     await assert.rejects(copy, IntegrityError);
-    assert.deepEqual([count, await readdir(folder)], [1, []]);
+    assert.deepEqual([count, await readdir(temporary)], [1, []]);
   });
 }
 
@@ -198,9 +198,9 @@ test("an upload that the store refuses before its end reports the status", async
 });
 
 test("the copy of a stream is removed when reading it fails", async (t) => {
-  const folder = await directory(t);
+  const temporary = await directory(t);
   const { TMPDIR } = process.env;
-  process.env.TMPDIR = folder;
+  process.env.TMPDIR = temporary;
   t.after(() => {
     if (TMPDIR === undefined) delete process.env.TMPDIR;
     else process.env.TMPDIR = TMPDIR;
@@ -210,10 +210,10 @@ test("the copy of a stream is removed when reading it fails", async (t) => {
     async pull(controller) {
       // The copy exists after the first byte was written.
       if (seen.length === 0) controller.enqueue(new Uint8Array(1));
-      seen = await readdir(folder);
+      seen = await readdir(temporary);
       if (seen.length > 0) controller.error(new Error("the sender left"));
     },
   });
   await assert.rejects(prepareSource(broken, deadline(t)), /the sender left/);
-  assert.deepEqual([seen.length, await readdir(folder)], [1, []]);
+  assert.deepEqual([seen.length, await readdir(temporary)], [1, []]);
 });

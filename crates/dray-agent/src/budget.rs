@@ -129,7 +129,7 @@ pub struct BudgetLimits {
     pub max_calls: Option<u64>,
 }
 
-/// What one turn may spend, and how long it may take.
+/// Limits of one turn: tokens, cost, calls and time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct TurnLimits {

@@ -47,7 +47,7 @@ fn write_value(out: &mut String, value: &Value) {
 fn write_object(out: &mut String, members: &Map<String, Value>) {
     let mut sorted: Vec<_> = members.iter().collect();
     // By UTF-16 code units, whose order differs from that of code points beyond the basic plane.
-    sorted.sort_by(|(one, _), (other, _)| one.encode_utf16().cmp(other.encode_utf16()));
+    sorted.sort_by(|(left, _), (right, _)| left.encode_utf16().cmp(right.encode_utf16()));
     out.push('{');
     for (index, (name, value)) in sorted.into_iter().enumerate() {
         if index > 0 {
@@ -145,7 +145,7 @@ mod tests {
         // Section 3.2.3.
         let given = r#"{"\u20ac": 1, "\r": 2, "\ufb33": 3, "1": 4, "\ud83d\ude00": 5, "\u0080": 6, "\u00f6": 7}"#;
         let order: Vec<_> = canonical(given)
-            .matches(|one: char| one.is_ascii_digit())
+            .matches(|character: char| character.is_ascii_digit())
             .map(str::to_owned)
             .collect();
         // The name "1" comes before its value.

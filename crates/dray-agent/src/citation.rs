@@ -56,7 +56,7 @@ pub struct Citation {
     pub start: usize,
     /// Index of the character after its last one.
     pub end: usize,
-    /// What is cited. A page has its address as the text writes it, and a title in any case.
+    /// The cited page or document. A page has its address as the text writes it, and a title in any case.
     pub source: CitationSource,
 }
 

@@ -28,7 +28,7 @@ pub enum Event {
         /// Its name for people.
         name: String,
     },
-    /// What the answer may cite from now on, only for clients of `OpenAI`'s API. It shows nothing by itself.
+    /// Sources that the answer may cite from now on, only for clients of `OpenAI`'s API. It shows nothing by itself.
     Sources(Vec<CitationSource>),
     /// A stage begins. Numbers count from 0 in order of opening.
     StageOpened {
@@ -86,7 +86,7 @@ pub struct McpToolList {
     pub server: String,
     /// Its tools, as the model gets them.
     pub tools: Vec<McpListedTool>,
-    /// Why there are none.
+    /// The reason why there are none.
     pub error: Option<String>,
 }
 
@@ -95,7 +95,7 @@ pub struct McpToolList {
 pub struct McpListedTool {
     /// Its name for the model.
     pub name: String,
-    /// What it does.
+    /// Description of the tool.
     pub description: Option<String>,
     /// JSON schema of its arguments.
     pub input_schema: Value,
@@ -167,7 +167,7 @@ impl StageStatus {
     }
 }
 
-/// Why an answer ended.
+/// The reason why an answer ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FinishReason {
     /// The model ended its answer.
@@ -231,7 +231,7 @@ pub struct ModelUsage {
 /// The end of an answer; sent last.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AnswerEnd {
-    /// Why the last answer of the model ended.
+    /// The reason why the last answer of the model ended.
     pub reason: FinishReason,
     /// All tokens, when they were counted.
     pub usage: Option<TokenUsage>,

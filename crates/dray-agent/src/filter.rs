@@ -31,10 +31,10 @@ fn filter_message(message: &mut Message, policies: &[InlinePolicy<'_>]) {
     };
     let attachments = std::mem::take(list);
     let stays = |attachment: &&Attachment| policies.iter().any(|keep| keep(&*message, attachment));
-    let kept: Vec<_> = attachments.iter().filter(stays).cloned().collect();
+    let filtered: Vec<_> = attachments.iter().filter(stays).cloned().collect();
     // Possibly `[]` (quickapps 14).
     if let Some(custom) = &mut message.custom_content {
-        custom.attachments = Some(kept);
+        custom.attachments = Some(filtered);
     }
     let content = message
         .content

@@ -16,7 +16,7 @@ pub use built_in::built_in;
 pub use patch::{RefusedPatch, apply_patch};
 pub use resolve::{ResolvedToolsets, TemplateFailure, TemplateFailureCause};
 
-/// What an entry of a layer is, which its path decides.
+/// Kind of an entry of a layer, by its path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum EntryKind {
     /// Text of a system prompt: `prompt/*.md`.

@@ -52,7 +52,7 @@ pub struct FileNotice {
 impl FileNotice {
     /// Compares the files of the manifest with the last notice in the conversation.
     pub fn of(contexts: &[Context], messages: &[Message]) -> Self {
-        let seen = last_seen(messages).unwrap_or_default();
+        let last_seen_urls = last_seen(messages).unwrap_or_default();
         let mut urls = HashSet::new();
         let mut entries = Vec::new();
         for context in contexts {
@@ -60,10 +60,10 @@ impl FileNotice {
                 // An address that is configured twice appears once (quickapps 13).
                 && urls.insert(url.as_str())
             {
-                entries.push(file_entry(url, description.clone(), &seen));
+                entries.push(file_entry(url, description.clone(), &last_seen_urls));
             }
         }
-        let removed = seen
+        let removed = last_seen_urls
             .into_iter()
             .filter(|old| !urls.contains(old.url.as_str()));
         // Removed files come last, each once: the next notice no longer counts them as known.

@@ -240,7 +240,10 @@ mod tests {
     fn places(position: PairPosition) -> Vec<&'static str> {
         let mut messages = talk();
         insert_pair(&mut messages, &pair("r"), position, PairFrequency::Always);
-        messages.iter().map(|one| one.role.as_str()).collect()
+        messages
+            .iter()
+            .map(|message| message.role.as_str())
+            .collect()
     }
 
     #[test]
@@ -283,7 +286,7 @@ mod tests {
         assert_eq!(ids, [id.clone(), format!("{id}_2"), format!("{id}_3")]);
         let answered: Vec<_> = messages
             .iter()
-            .filter_map(|one| one.tool_call_id.clone())
+            .filter_map(|message| message.tool_call_id.clone())
             .collect();
         assert_eq!(answered, ids);
         assert!(ids.iter().all(|id| is_synthetic(id, "t")));

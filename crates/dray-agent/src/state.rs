@@ -25,7 +25,7 @@ pub const INTERPRETER_KEY: &str = "py_interpreter_state";
 /// Key of the mark of an answer whose texts were deleted, in its message and in the record of its paused turn.
 pub const TEXTS_DELETED_KEY: &str = "texts_deleted";
 
-/// What stands in place of a deleted text: models require text in each message.
+/// Placeholder for a deleted text: models require text in each message.
 pub const DELETED_TEXT: &str = " ";
 
 /// Members of a message of the model with text beside its content.

@@ -38,7 +38,8 @@ pub fn relative_parts(name: &[u8]) -> Result<Vec<&[u8]>, UnsafeName> {
     Ok(parts)
 }
 
-/// The same for a name that stays in its directory on every system: a drive letter would lead elsewhere on Windows.
+/// As [`relative_parts`], for a name that stays in its directory on every system: a drive letter would lead elsewhere
+/// on Windows.
 ///
 /// # Errors
 /// Those of [`relative_parts`], and a drive letter.

@@ -27,7 +27,7 @@ pub const fn padding(size: u64) -> u64 {
     size.wrapping_neg() % BLOCK_BYTES as u64
 }
 
-/// Why a tar cannot be read.
+/// The reason why a tar cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TarError {
     /// The data is not a tar, or another reader could interpret it differently.

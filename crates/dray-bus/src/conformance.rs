@@ -170,7 +170,7 @@ pub(crate) fn outgoing_message(
     }
 }
 
-/// What a handler does, by name of the tool; counts its runs per operation.
+/// Behaviour of a handler, by name of the tool; counts its runs per operation.
 #[derive(Clone, Default)]
 pub(crate) struct ScriptedHandler {
     runs: Arc<std::sync::Mutex<BTreeMap<String, u32>>>,

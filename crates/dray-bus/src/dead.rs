@@ -229,11 +229,11 @@ mod tests {
             payload: Bytes::new(),
             time_ms: 0,
         };
-        let kept: Vec<String> = wrap(&original)
+        let names: Vec<String> = wrap(&original)
             .headers
             .into_iter()
             .map(|header| header.name)
             .collect();
-        assert_eq!(kept, [headers::OPERATION_HEADER]);
+        assert_eq!(names, [headers::OPERATION_HEADER]);
     }
 }

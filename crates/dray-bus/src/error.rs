@@ -113,7 +113,7 @@ fn too_large() -> Fault {
         .advice("Send large content by reference instead of inside the message.")
 }
 
-/// Why the bus could not be reached at start.
+/// The reason why the bus could not be reached at start.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
     /// An option is not usable.
@@ -157,7 +157,7 @@ impl ConnectError {
     }
 }
 
-/// Why a subscription could not be made.
+/// The reason why a subscription could not be made.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot subscribe to `{subject}`")]
 pub struct SubscribeError {
@@ -168,7 +168,7 @@ pub struct SubscribeError {
     pub source: TransportError,
 }
 
-/// Why a call has no result.
+/// The reason why a call has no result.
 #[derive(Debug, thiserror::Error)]
 pub enum CallError {
     /// The responder returned this fault.
@@ -237,7 +237,7 @@ impl From<CallError> for Fault {
     }
 }
 
-/// Why a message was not (provably) published.
+/// The reason why a message was not (provably) published.
 #[derive(Debug, thiserror::Error)]
 pub enum PublishError {
     /// The message is over the limit (E-3): a programming error.
@@ -270,7 +270,7 @@ pub enum PublishError {
     Refused {
         /// Subject to which it was published.
         subject: String,
-        /// Why.
+        /// The error of the last attempt.
         #[source]
         source: TransportError,
     },
@@ -301,7 +301,7 @@ impl From<PublishError> for Fault {
     }
 }
 
-/// Why the work loop could not begin or had to end.
+/// The reason why the work loop could not begin or had to end.
 #[derive(Debug, thiserror::Error)]
 pub enum WorkError {
     /// The durable consumer cannot be read.
@@ -315,7 +315,7 @@ pub enum WorkError {
     },
 }
 
-/// Why the readiness probe failed (messaging-reliability 16).
+/// The reason why the readiness probe failed (messaging-reliability 16).
 #[derive(Debug, thiserror::Error)]
 pub enum ProbeError {
     /// JetStream did not respond.

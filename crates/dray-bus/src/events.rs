@@ -36,13 +36,13 @@ impl EventFilter {
         ))
     }
 
-    /// The same, beginning with the oldest message that is kept.
+    /// Begins with the oldest message that the stream still has.
     #[must_use]
     pub fn from_start(self) -> Self {
         self.from_sequence(1)
     }
 
-    /// The same, beginning with this sequence.
+    /// Begins with the message of this sequence.
     #[must_use]
     pub fn from_sequence(mut self, sequence: u64) -> Self {
         // The server treats a start sequence of 0 as missing and refuses the consumer.

@@ -16,7 +16,7 @@ const SKEW_CHECK_INTERVAL_MS: u64 = 30_000;
 /// time of each other.
 pub(crate) const MAX_RECONNECT_DELAY: Duration = Duration::from_secs(4);
 
-/// What the connection's events have reported. Clones share it.
+/// State of the connection as its events report it. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ConnectionHealth {
     shared: Arc<HealthState>,

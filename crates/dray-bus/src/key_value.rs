@@ -48,7 +48,7 @@ pub struct KeyListing {
     pub truncated: bool,
 }
 
-/// Why a key was not read or written.
+/// The reason why a key was not read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum KeyError {
     /// Letters, digits and `-_=/.` only, no empty parts.

@@ -36,35 +36,35 @@ impl Meta {
         }
     }
 
-    /// The same for an operation that has its id already.
+    /// Sets the id of an operation that has one already.
     #[must_use]
     pub fn with_operation(mut self, operation: OperationId) -> Self {
         self.operation = operation;
         self
     }
 
-    /// The same in a conversation.
+    /// Sets the session of the conversation.
     #[must_use]
     pub fn with_session(mut self, session: SessionId) -> Self {
         self.session = Some(session);
         self
     }
 
-    /// The same on behalf of an app.
+    /// Sets the app on whose behalf the call is made.
     #[must_use]
     pub fn with_app(mut self, app: AppId) -> Self {
         self.app = Some(app);
         self
     }
 
-    /// The same in a trace.
+    /// Sets the trace to which the call belongs.
     #[must_use]
     pub fn with_trace(mut self, trace: TraceContext) -> Self {
         self.trace = trace;
         self
     }
 
-    /// The same with another deadline.
+    /// Replaces the deadline.
     #[must_use]
     pub fn with_deadline(mut self, deadline: Deadline) -> Self {
         self.deadline = deadline;
@@ -134,7 +134,7 @@ impl Meta {
     }
 }
 
-/// Why the headers of a message are refused.
+/// The reason why the headers of a message are refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidEnvelope {
     /// A header that every message needs is absent.

@@ -62,7 +62,7 @@ impl NatsOptions {
         }
     }
 
-    /// The same for another service.
+    /// Sets the name of the service.
     #[must_use]
     pub fn named(mut self, name: impl Into<String>) -> Self {
         self.name = name.into();

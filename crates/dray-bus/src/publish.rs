@@ -29,7 +29,7 @@ const FULL_STREAM_TIMEOUT: Duration = Duration::from_secs(15);
 /// Shortest time for a publish, even when the deadline is near or has passed.
 const MIN_PUBLISH_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What the stream acknowledged; the message is stored, though not proof against a loss of power (F-1).
+/// Acknowledgement of the stream: the message is stored, but a loss of power may still lose it (F-1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PublishReceipt {
     /// Whether the stream had the same id already and kept the first.

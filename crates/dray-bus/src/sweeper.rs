@@ -334,7 +334,7 @@ struct KnownWork {
     reject: RejectionBuilder,
 }
 
-/// What the sweeper does with a message.
+/// The decision of the sweeper about a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SweepPlan {
     /// The work has ended and its outcome was published.

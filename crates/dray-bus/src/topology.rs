@@ -171,7 +171,7 @@ pub struct Topology {
     pub consumers: Vec<ConsumerSpec>,
 }
 
-/// Why the topology could not be read or created.
+/// The reason why the topology could not be read or created.
 #[derive(Debug, thiserror::Error)]
 #[error("could not read or change `{object}`")]
 pub struct TopologyError {

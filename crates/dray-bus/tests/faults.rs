@@ -5,6 +5,8 @@
     reason = "a helper that cannot continue fails the test"
 )]
 
+#[path = "faults/fixture.rs"]
+mod fixture;
 #[path = "faults/identity.rs"]
 mod identity;
 #[path = "faults/limits.rs"]
@@ -13,8 +15,6 @@ mod limits;
 mod outages;
 #[path = "faults/recovery.rs"]
 mod recovery;
-#[path = "faults/rig.rs"]
-mod rig;
 #[path = "faults/rounds.rs"]
 mod rounds;
 

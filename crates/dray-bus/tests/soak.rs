@@ -5,8 +5,8 @@
     reason = "a helper that cannot continue fails the test"
 )]
 
-#[path = "faults/rig.rs"]
-mod rig;
+#[path = "faults/fixture.rs"]
+mod fixture;
 #[path = "faults/rounds.rs"]
 mod rounds;
 

@@ -6,7 +6,7 @@ use std::panic::Location;
 
 use dray_types::ErrorChain;
 
-/// Why a case ended before its last line.
+/// The reason why a case ended before its last line.
 ///
 /// It is not an [`Error`] itself, so that `?` converts every error into it.
 #[derive(Debug)]

@@ -13,7 +13,7 @@ use crate::text;
 /// How long an audit event may take to be stored.
 const AUDIT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What a person is about to do.
+/// An action that a person requests, before it runs.
 pub(crate) struct ActionRequest {
     pub(crate) action: ConsoleAction,
     /// The object of the action: a delivery, a dead letter, a sandbox with a path, or a host.

@@ -19,8 +19,8 @@ use crate::oidc;
 use crate::page;
 use crate::state::ConsoleState;
 
-/// What the browser may load and run: only files of this console, and no script or style inside a page. The script may
-/// write HTML into the page only through one named policy (Trusted Types).
+/// Content Security Policy: the browser loads and runs only files of this console, and no script or style inside a
+/// page. The script may write HTML into the page only through one named policy (Trusted Types).
 const CONTENT_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; \
     connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'; \
     require-trusted-types-for 'script'; trusted-types console-fragment";
@@ -71,7 +71,7 @@ pub(crate) async fn check_request(
 ) -> Response {
     let headers = request.headers();
     if !state.origins.has_host(headers) {
-        // Without a link: under this name every page of the console is this one.
+        // Without a link, because every page under this host name is this refusal.
         return with_headers(page::bare(
             StatusCode::MISDIRECTED_REQUEST,
             "Another address",
@@ -98,7 +98,7 @@ pub(crate) async fn check_request(
         let secret = state.cookie.read(headers);
         let session = secret.and_then(|secret| state.sessions.find(secret, state.now_ms()));
         let Some(session) = session else {
-            // Only a `GET` can be repeated after the login; the path of a form leads to no page.
+            // Only a `GET` can be repeated after the login; a form's path has no page.
             let return_path = request.uri().path_and_query().filter(|_| is_reading);
             let return_path = return_path.map_or("/", |return_path| return_path.as_str());
             return with_headers(login::login_needed(&state, return_path));

@@ -35,7 +35,7 @@ pub struct LoginLink {
     nonce: String,
 }
 
-/// Why a link does not log in.
+/// The reason why a link does not log in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum LinkError {
     #[error("This login link is not valid for this console.")]

@@ -62,7 +62,7 @@ impl PageAsset {
     }
 }
 
-/// What search engines and bookmarks show of each page.
+/// Text of `<meta name="description">`, the same on every page.
 const PAGE_DESCRIPTION: &str =
     "The journey of every file: tool calls, fetches, deliveries, dead letters and policies.";
 

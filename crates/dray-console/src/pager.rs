@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_way_back_is_cut_at_its_begin_and_links_stay_short() {
+    fn a_long_list_of_previous_pages_loses_its_first_ones_and_links_stay_short() {
         let mut path = "/list".to_owned();
         for number in 1..=40 {
             path = link(&path, &format!("p{number}"), "next").unwrap();
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn the_page_before_an_offset_is_known_without_the_way_to_it() {
+    fn the_page_before_an_offset_is_known_without_the_list_of_previous_pages() {
         let links = |offset| {
             ListPager::of_offset(offset, 500)
                 .links("/list", "", "")

@@ -200,7 +200,7 @@ fn session_list(state: &ConsoleState, after: u32) -> Markup {
     }
 }
 
-/// What is bound to a session; nothing for a sandbox by address.
+/// Lists the bindings of a session; a sandbox by address has none.
 async fn bindings(state: &ConsoleState, session: &str) -> Markup {
     if session.is_empty() {
         return html! {};

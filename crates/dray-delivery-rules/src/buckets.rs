@@ -65,12 +65,12 @@ impl RateBuckets {
     pub fn hold(&mut self, account: &str, chat: &str, delay: Duration, now_ms: u64) {
         let delay = whole_millis(delay);
         let until = now_ms.saturating_add(delay);
-        let held = self
+        let held_until = self
             .held_until_ms
             .entry(bucket_key(account, chat))
             .or_insert(until);
         // A shorter delay that comes later does not shorten the earlier one.
-        *held = (*held).max(until);
+        *held_until = (*held_until).max(until);
     }
 
     /// How long the platform still accepts no request for this chat; zero if it accepts one now.

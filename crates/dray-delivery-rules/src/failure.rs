@@ -1,4 +1,4 @@
-//! What to do after a visible request failed, above all after an ambiguous outcome, and how long to wait
+//! Decides the action after a failed visible request, above all after an ambiguous outcome, and the delay before it
 //! (platform-delivery 10, messaging-reliability 12).
 
 use std::time::Duration;
@@ -20,7 +20,7 @@ pub enum SendMode {
     Repeated,
 }
 
-/// What to do after a failed visible request.
+/// The action after a failed visible request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FailureAction {
     /// Nothing of the request is visible: the step is ready again, and the refusal determines how it continues.
@@ -69,7 +69,7 @@ pub fn may_begin_request(started_ms: u64, now_ms: u64) -> bool {
     now_ms >= started_ms && now_ms - started_ms <= whole_millis(MAX_SEND_START)
 }
 
-/// What to do when the platform does not find the message of a step.
+/// The action when the platform does not find the message of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotFoundAction {
     /// Nothing is visible and nothing will be: send once more.
@@ -99,7 +99,7 @@ pub fn decide_not_found(step: &SendingStep, is_own_request: bool, now_ms: u64) -
     }
 }
 
-/// What to do with a delay before the next attempt.
+/// Where a delay before the next attempt is spent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WaitAction {
     /// No time is left after the delay.

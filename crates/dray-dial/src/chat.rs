@@ -209,7 +209,10 @@ impl ChatClient {
                     request = request.query(&[("api-version", api_version)]);
                 }
                 let is_forwarded = |name: &str| {
-                    headers.is_none_or(|all| all.iter().any(|one| one.eq_ignore_ascii_case(name)))
+                    headers.is_none_or(|all| {
+                        all.iter()
+                            .any(|permitted| permitted.eq_ignore_ascii_case(name))
+                    })
                 };
                 for (name, value) in caller
                     .forwarded

@@ -119,7 +119,7 @@ struct CoreInner {
     http: HttpClient,
     chat: ChatClient,
     cache: MetadataCache,
-    /// What is known about users, which their rights depend on.
+    /// User information of DIAL, which decides the rights of users.
     users: MetadataCache,
     retry: RetryPolicy,
     max_json_bytes: usize,

@@ -21,7 +21,7 @@ pub struct InlineData {
     pub bytes: Bytes,
 }
 
-/// Why a `data:` URL is refused.
+/// The reason why a `data:` URL is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidDataUrl {
     /// The text is not a `data:` URL, or its content is not encoded as it declares.

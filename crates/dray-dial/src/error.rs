@@ -89,7 +89,7 @@ impl Error {
         error
     }
 
-    /// The same with the peer's own messages: one for programs, one for users.
+    /// Adds the peer's own messages: one for programs, one for users.
     #[must_use]
     pub fn with_messages(mut self, message: Option<&str>, display_message: Option<&str>) -> Self {
         if let Some(message) = message {

@@ -110,7 +110,7 @@ impl FakeDial {
         }
     }
 
-    /// The same with a deployment that the caller with this key may use.
+    /// Adds a deployment that the caller with this key may use.
     #[must_use]
     pub fn with_deployment(
         mut self,
@@ -125,7 +125,7 @@ impl FakeDial {
         self
     }
 
-    /// The same with a deployment that is refused with `status`.
+    /// Adds a deployment that is refused with `status`.
     #[must_use]
     pub fn with_refusal(mut self, key: &str, id: &str, status: u16) -> Self {
         self.deployments

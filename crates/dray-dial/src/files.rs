@@ -63,7 +63,7 @@ impl FileMetadata {
         self.node_type == "FOLDER"
     }
 
-    /// The same with its URL in canonical spelling, and with a name, which DIAL leaves out in some responses.
+    /// The metadata with the URL in canonical spelling, and with a name, which DIAL leaves out in some responses.
     pub(crate) fn normalized(mut self) -> Self {
         let path = self.url.trim_end_matches('/');
         let file = FileUrl::parse(path);

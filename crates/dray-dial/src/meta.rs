@@ -29,11 +29,11 @@ pub struct Deployment {
 /// Abilities of a deployment. One that the metadata lack is `false`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DeploymentFeatures {
-    /// The deployment fetches files by any URL.
+    /// Whether the deployment fetches files by any URL.
     pub url_attachments: bool,
-    /// The deployment has an endpoint for MCP.
+    /// Whether the deployment has an endpoint for MCP.
     pub mcp: bool,
-    /// The deployment has settings with a schema.
+    /// Whether the deployment has settings with a schema.
     pub configuration: bool,
 }
 

@@ -108,16 +108,16 @@ async fn every_part_of_a_chunk_arrives() {
     );
     assert_eq!(deltas[3].statistics[0].model, "m");
     assert_eq!(deltas[3].finish_reason.as_deref(), Some("stop"));
-    let seen = fake_server.received_requests();
+    let requests = fake_server.received_requests();
     assert_eq!(
-        seen[0].target,
+        requests[0].target,
         format!("{CHAT_PATH}?api-version=2025-01-01")
     );
     assert_eq!(
         (
-            seen[0].header("api-key"),
-            seen[0].header("x-a"),
-            seen[0].header("x-b")
+            requests[0].header("api-key"),
+            requests[0].header("x-a"),
+            requests[0].header("x-b")
         ),
         ("k", "1", "2")
     );
@@ -243,13 +243,13 @@ async fn r_2_another_model_gets_its_own_key_and_nothing_of_the_caller() {
     )
     .unwrap();
     assert_eq!(all(&chat, &caller).await.1.unwrap().status(), Some(401));
-    let seen = fake_server.received_requests();
-    assert_eq!(seen[0].target, "/v1/chat/completions");
+    let requests = fake_server.received_requests();
+    assert_eq!(requests[0].target, "/v1/chat/completions");
     assert_eq!(
         (
-            seen[0].header("authorization"),
-            seen[0].header("api-key"),
-            seen[0].header("x-a")
+            requests[0].header("authorization"),
+            requests[0].header("api-key"),
+            requests[0].header("x-a")
         ),
         ("Bearer own", "", "")
     );
@@ -266,8 +266,11 @@ async fn only_named_headers_go_along_when_they_are_named() {
     chat.stream_with(&caller, Some(&named), "a%20b", json!({}))
         .await
         .unwrap();
-    let seen = fake_server.received_requests();
-    assert_eq!((seen[0].header("x-a"), seen[0].header("x-b")), ("", "2"));
+    let requests = fake_server.received_requests();
+    assert_eq!(
+        (requests[0].header("x-a"), requests[0].header("x-b")),
+        ("", "2")
+    );
     let refused = chat.stream(&caller, "../x", json!({})).await.unwrap_err();
     assert_eq!(
         (refused.status(), fake_server.received_requests().len()),

@@ -31,6 +31,6 @@ async fn the_official_client_works_against_the_fake_server() {
         ],
     );
     let url = fake_server.url();
-    let said = python::run_script("dial_client.py", "aidial_client", &[&url]).await;
-    assert_eq!(said, "ok");
+    let report = python::run_script("dial_client.py", "aidial_client", &[&url]).await;
+    assert_eq!(report, "ok");
 }

@@ -60,7 +60,7 @@ pub fn utf16_without_mark(sample: &[u8]) -> Option<DetectedEncoding> {
             .iter()
             .skip(odd)
             .step_by(2)
-            .filter(|b| **b == 0)
+            .filter(|byte| **byte == 0)
             .count()
     };
     let (even, odd) = (zeros(0), zeros(1));
@@ -75,7 +75,11 @@ pub fn utf16_without_mark(sample: &[u8]) -> Option<DetectedEncoding> {
     let total = text.chars().count();
     let plausible = text
         .chars()
-        .filter(|c| c.is_alphanumeric() || c.is_whitespace() || c.is_ascii_punctuation())
+        .filter(|character| {
+            character.is_alphanumeric()
+                || character.is_whitespace()
+                || character.is_ascii_punctuation()
+        })
         .count();
     (total > 0 && plausible * 10 >= total * 9).then_some(DetectedEncoding::Known(encoding))
 }
@@ -117,8 +121,14 @@ pub fn find_encoding(bytes: &[u8]) -> DetectedEncoding {
     }
     // A few invalid bytes in UTF-8 text do not make it Latin-1.
     let text = String::from_utf8_lossy(sample);
-    let broken = text.chars().filter(|c| *c == '\u{FFFD}').count();
-    let non_ascii = text.chars().filter(|c| !c.is_ascii()).count();
+    let broken = text
+        .chars()
+        .filter(|character| *character == '\u{FFFD}')
+        .count();
+    let non_ascii = text
+        .chars()
+        .filter(|character| !character.is_ascii())
+        .count();
     if non_ascii > broken * 4 {
         return DetectedEncoding::Known(UTF_8);
     }
@@ -176,7 +186,7 @@ mod tests {
         assert_eq!(decode_text(&little, None), "é!");
         let wide: Vec<u8> = [0xFEFFu32, 0xE9, 0x1F600]
             .iter()
-            .flat_map(|c| c.to_be_bytes())
+            .flat_map(|code_point| code_point.to_be_bytes())
             .collect();
         assert_eq!(decode_text(&wide, None), "é😀");
     }

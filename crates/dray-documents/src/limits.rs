@@ -110,7 +110,7 @@ impl Damage {
     }
 }
 
-/// Why a conversion ended before the document did.
+/// The reason why a conversion ended before the document did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "failure", content = "detail")]
 pub enum Failure {

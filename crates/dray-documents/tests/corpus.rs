@@ -76,8 +76,12 @@ fn expectations(directory: &Path) -> Vec<Expected> {
     let path = directory.join("expect.toml");
     let text = std::fs::read_to_string(&path).unwrap();
     let expectations: Expectations =
-        toml::from_str(&text).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
-    let named: BTreeSet<_> = expectations.file.iter().map(|f| f.name.clone()).collect();
+        toml::from_str(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    let named: BTreeSet<_> = expectations
+        .file
+        .iter()
+        .map(|file| file.name.clone())
+        .collect();
     let present: BTreeSet<_> = std::fs::read_dir(directory)
         .unwrap()
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
@@ -175,7 +179,7 @@ fn differences(expected: &Expected, conversion: &Converted) -> Vec<String> {
     for text in expected
         .lacks
         .iter()
-        .filter(|t| conversion.markdown.contains(*t))
+        .filter(|text| conversion.markdown.contains(*text))
     {
         differences.push(format!("unexpected: {text:?}"));
     }

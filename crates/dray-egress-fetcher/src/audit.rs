@@ -142,7 +142,7 @@ impl Auditor {
         }
     }
 
-    /// The same in a task from its beginning, for a drop: while a runtime stops, nothing may be polled.
+    /// Publishes in a task from its beginning, for a drop: while a runtime stops, nothing may be polled.
     fn spawn_publish(&self, meta: &Meta, event: v1::EgressAudit) -> PendingPublish {
         let Ok(runtime) = tokio::runtime::Handle::try_current() else {
             return PendingPublish::Known(false);

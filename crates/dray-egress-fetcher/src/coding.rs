@@ -39,7 +39,7 @@ impl ContentCoding {
     }
 }
 
-/// Why bytes could not be decoded.
+/// The reason why bytes could not be decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
     /// The stream does not have the format of its coding.

@@ -90,7 +90,7 @@ pub struct Config {
     pub user_agent: String,
     /// Contact for operators of servers: a URL or an email address, sent as `(+CONTACT)` after `user_agent`.
     pub contact: Option<String>,
-    /// What fetches do with the robots.txt of hosts: `ignore`, `report` a refusal in the audit event, or `obey`. Rules
+    /// How fetches treat the robots.txt of hosts: `ignore`, `report` a refusal in the audit event, or `obey`. Rules
     /// of policy files can override it.
     pub robots: RobotsSetting,
     /// Fails a fetch, and refuses a connection of the proxy, whose audit event could not be published, or not be

@@ -120,9 +120,9 @@ impl ReuseTerms {
 
 #[derive(Debug, Default)]
 struct CacheDirectives {
-    /// `no-store` or `private`, also with names of fields.
+    /// Whether the response has `no-store` or `private`, also with names of fields.
     forbids_storing: bool,
-    /// `no-cache`, with or without names of fields.
+    /// Whether the response has `no-cache`, with or without names of fields.
     needs_revalidation: bool,
     /// `s-maxage`, else `max-age`, in seconds.
     max_age: Option<u64>,

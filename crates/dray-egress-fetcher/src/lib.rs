@@ -59,12 +59,12 @@ pub mod fetch;
 pub mod freshness;
 pub mod head;
 pub mod hop;
+#[cfg(feature = "service")]
+pub mod interfaces;
 pub mod label;
 pub mod limits;
 #[cfg(feature = "service")]
 pub mod metrics;
-#[cfg(feature = "service")]
-pub mod own;
 #[cfg(feature = "service")]
 pub mod policy_files;
 pub mod proxy;

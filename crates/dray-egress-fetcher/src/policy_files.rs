@@ -26,7 +26,7 @@ const MAX_FILES: usize = 256;
 /// Extension of the files of a directory that are read.
 const POLICY_EXTENSION: &str = "toml";
 
-/// Why a policy could not be read.
+/// The reason why a policy could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum PolicyReadError {
     /// A file or directory could not be read.
@@ -237,7 +237,7 @@ impl PolicyWatcher {
         };
         if state.as_ref() == Ok(&self.in_force) {
             if self.is_rejected {
-                tracing::info!("the egress policy files are those in force again");
+                tracing::info!("the egress policy files equal those in force again");
             }
             self.metrics.rules_stale(false);
             (self.last, self.is_rejected) = (None, false);
@@ -260,7 +260,7 @@ impl PolicyWatcher {
                 tracing::error!(
                     problem = error_text(&error),
                     digest = self.digest,
-                    "the egress policy files are wrong; the rules before stay in force"
+                    "the egress policy files are invalid; the earlier rules stay in force"
                 );
             }
         }

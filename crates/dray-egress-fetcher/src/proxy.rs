@@ -33,9 +33,9 @@ pub mod client;
 pub mod head;
 pub mod hello;
 // The fuzz targets use a part of it.
-#[cfg_attr(not(feature = "service"), allow(dead_code))]
-pub mod kept;
 pub mod meter;
+#[cfg_attr(not(feature = "service"), allow(dead_code))]
+pub mod persistent;
 pub mod refusal;
 #[cfg_attr(not(feature = "service"), allow(dead_code))]
 mod response;

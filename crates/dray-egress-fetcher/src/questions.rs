@@ -120,7 +120,7 @@ impl SessionQuestions {
     }
 }
 
-/// Why a question could not be asked or answered.
+/// The reason why a question could not be asked or answered.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum QuestionError {
     /// The records cannot be reached, or a key is not one.
@@ -331,7 +331,7 @@ impl QuestionStore {
             }
             let mut questions = record.questions.iter();
             let found =
-                questions.find(|one| one.host == question.host && one.port == question.port);
+                questions.find(|known| known.host == question.host && known.port == question.port);
             if let Some(found) = found {
                 return Ok(state_of(found, &key, now_ms));
             }

@@ -19,9 +19,9 @@ use crate::fetch::QuestionId;
 use crate::sink::ContentOrigin;
 use crate::tls::TlsSession;
 
-mod tried;
+mod probable_target;
 
-pub use tried::RequestedOrigin;
+pub use probable_target::RequestedOrigin;
 
 /// One fetch so far.
 #[derive(Clone, Debug, Default)]
@@ -44,9 +44,9 @@ pub struct FetchRecord {
     pub approval_ends: Option<Instant>,
     /// Names of the operator's credentials that were sent.
     pub credentials: Vec<String>,
-    /// What the cache did for the last hop; `None` without a cache.
+    /// Use of the cache for the last hop; `None` without a cache.
     pub cache: Option<CacheUse>,
-    /// What the robots.txt of the last host decided; `None` where it is not asked for.
+    /// Decision of the robots.txt of the last host; `None` where it was not fetched.
     pub robots: Option<RobotsRecord>,
     /// Method of the request; empty where it is not visible.
     pub method: String,
@@ -94,7 +94,7 @@ pub struct FetchRecord {
     under_way: Option<(FetchPhase, Instant)>,
 }
 
-/// What the cache did for a hop.
+/// Use of the cache for a hop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CacheUse {
     /// A stored response was used without a question to its server.
@@ -231,7 +231,7 @@ pub struct HopRecord {
     pub status: Option<u16>,
     /// HTTP version of the response.
     pub http_version: Option<http::Version>,
-    /// What the resolver says about DNSSEC; `None` where no name was resolved.
+    /// The DNSSEC status that the resolver reports; `None` where no name was resolved.
     pub dnssec: Option<DnssecStatus>,
     /// Whether it is a request for a robots.txt.
     pub is_robots: bool,
@@ -308,7 +308,8 @@ impl FetchRecord {
         let _ = self.steps.observe(step, RuleOwner::Operator, verdict);
     }
 
-    /// What would have refused it. A rule comes before a robots.txt, which has fields of its own.
+    /// The rule in report mode that would have refused the fetch. A rule comes before a robots.txt, which has fields of
+    /// its own.
     pub fn reported_by(&self) -> Option<&Arc<RuleName>> {
         self.reported.as_ref().or(self.robots_reported.as_ref())
     }
@@ -327,7 +328,7 @@ impl FetchRecord {
 
     /// Notes that a credential is sent, by name.
     pub(crate) fn note_credential(&mut self, name: &str) {
-        if !self.credentials.iter().any(|one| one == name) {
+        if !self.credentials.iter().any(|credential| credential == name) {
             self.credentials.push(name.to_owned());
         }
     }

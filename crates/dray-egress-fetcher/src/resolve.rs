@@ -48,7 +48,7 @@ impl Resolver for NoResolver {
     }
 }
 
-/// Why a lookup returned no addresses (D-3).
+/// The reason why a lookup returned no addresses (D-3).
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum DnsError {
     /// The name does not exist, or has no address.

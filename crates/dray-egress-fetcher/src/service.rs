@@ -19,9 +19,9 @@ use crate::config::{
 use crate::credential::CredentialStore;
 use crate::dial::TcpDialer;
 use crate::fetch::{self, Fetcher, NetworkAccess};
+use crate::interfaces::InterfaceWatch;
 use crate::limits::FetchAdmission;
 use crate::metrics::{EgressMetrics, ProxyMetrics};
-use crate::own::InterfaceWatch;
 use crate::policy_files::PolicyWatcher;
 use crate::proxy::authority::InterceptionAuthority;
 use crate::proxy::{ForwardProxy, RunningProxy};
@@ -32,14 +32,14 @@ use crate::staging::{StagedFile, StagingArea};
 
 mod explain;
 mod network;
+mod own_addresses;
 mod purge;
 mod questions;
-mod surroundings;
 mod wire;
 
 pub(crate) use explain::step_name;
 use network::{network_access, tls_client};
-use surroundings::OwnAddresses;
+use own_addresses::OwnAddresses;
 use wire::{explain_job, fetch_job, fetch_reply};
 
 /// The only service that connects to hosts which an agent, a user or an app chose.

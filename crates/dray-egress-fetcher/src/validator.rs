@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_strong_tag_is_equal_to_itself_alone_and_a_weak_one_to_both_forms() {
+    fn a_strong_tag_equals_only_itself_and_a_weak_one_both_forms() {
         for (named, stored, is_same) in [
             ("\"a\"", "\"a\"", true),
             ("\"a\"", "\"b\"", false),

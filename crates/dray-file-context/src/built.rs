@@ -52,7 +52,7 @@ pub struct LeftOut {
     pub turn: FileTurn,
 }
 
-/// Why a file has no id.
+/// The reason why a file has no id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ExclusionReason {
@@ -87,7 +87,7 @@ pub struct FileWarning {
     pub id: String,
     /// Name that the model uses.
     pub name: String,
-    /// Why its link could not be renewed.
+    /// The reason why its link could not be renewed.
     pub reason: RenewalRefusal,
 }
 

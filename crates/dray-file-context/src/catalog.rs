@@ -29,7 +29,7 @@ pub struct CatalogEntry {
     /// The URL that other services can open; absent without one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub public_url: Option<String>,
-    /// The file can no longer be fetched.
+    /// Whether the file can no longer be fetched.
     #[serde(default, skip_serializing_if = "crate::is_false")]
     pub unavailable: bool,
     /// Older forms of its id.

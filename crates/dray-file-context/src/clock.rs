@@ -51,7 +51,10 @@ fn parse_offset(text: &str) -> Option<Offset> {
         .parse()
         .ok()
         .filter(|hours| (0..=23).contains(hours))?;
-    let minutes: i32 = minutes.parse().ok().filter(|m| (0..=59).contains(m))?;
+    let minutes: i32 = minutes
+        .parse()
+        .ok()
+        .filter(|minutes| (0..=59).contains(minutes))?;
     Offset::from_seconds(sign * (hours * 3600 + minutes * 60)).ok()
 }
 

@@ -16,7 +16,7 @@ use crate::renew::RenewalRefusal;
 use crate::request::ContextRequest;
 use crate::window;
 
-/// The folder of a sandbox that uploads are written to.
+/// The directory of a sandbox that uploads are written to.
 pub const SANDBOX_DIRECTORY: &str = "user_files";
 
 /// Builds contexts. It has no settings: all data is in the request.
@@ -32,7 +32,7 @@ pub enum BuildError {
     Refused {
         /// Name of the refused file.
         name: String,
-        /// Why it has no URL that works.
+        /// The reason why it has no URL that works.
         reason: RenewalRefusal,
     },
     /// The time zone is unknown.

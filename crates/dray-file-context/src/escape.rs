@@ -47,15 +47,18 @@ pub fn disarm_wrapper_tags(question: &str) -> String {
 
 /// Whether the text after a `<` is the name of the wrapper, in any case and after any blanks or slashes.
 fn opens_wrapper(after: &str) -> bool {
-    let name = after.trim_start_matches(|c: char| {
-        c.is_whitespace() || c.is_control() || c == '/' || is_zero_width(c)
+    let name = after.trim_start_matches(|character: char| {
+        character.is_whitespace()
+            || character.is_control()
+            || character == '/'
+            || is_zero_width(character)
     });
     // `<sys\u{200b}tem-reminder>` looks like the tag to a model that ignores zero-width characters.
-    let mut letters = name.chars().filter(|&c| !is_zero_width(c));
+    let mut letters = name.chars().filter(|&character| !is_zero_width(character));
     WRAPPER_TAG.chars().all(|expected| {
         letters
             .next()
-            .is_some_and(|c| c.to_ascii_lowercase() == expected)
+            .is_some_and(|letter| letter.to_ascii_lowercase() == expected)
     })
 }
 

@@ -41,9 +41,9 @@ pub(crate) fn data_image(url: &str) -> Option<String> {
     let subtype = mime.strip_prefix("image/")?;
     // The subtype becomes part of a file name.
     let plain = !subtype.is_empty()
-        && subtype
-            .chars()
-            .all(|c| c.is_ascii_alphanumeric() || matches!(c, '+' | '-' | '.' | '_'));
+        && subtype.chars().all(|character| {
+            character.is_ascii_alphanumeric() || matches!(character, '+' | '-' | '.' | '_')
+        });
     plain.then(|| subtype.to_owned())
 }
 

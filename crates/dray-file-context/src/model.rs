@@ -73,10 +73,10 @@ pub struct ChatItem {
     /// Its parts: `{"text": {"content"}}` and `{"file": {"type", "name", "url", "key"?}}`, or a plain string.
     #[serde(default)]
     pub value: Value,
-    /// Everything older was compressed into this message (6.1).
+    /// Whether all older messages were compressed into this message (6.1).
     #[serde(default, skip_serializing_if = "crate::is_false")]
     pub checkpoint: bool,
-    /// The answer stopped with a question to the user and has to be resumed (6.1).
+    /// Whether the answer stopped with a question to the user and has to be resumed (6.1).
     #[serde(default, skip_serializing_if = "crate::is_false")]
     pub awaiting_input: bool,
     /// Ids, names and URLs of this message's files, persisted when it was the current one.

@@ -8,7 +8,11 @@ use crate::limits;
 /// characters, at most [`limits::NAME_BYTES`] long. If no usable text is left, the name is `file-{index}`.
 pub fn clean_name(name: &str, index: usize) -> String {
     let last = name.rsplit(['/', '\\']).next().unwrap_or_default();
-    let plain: String = last.trim().chars().filter(|c| !c.is_control()).collect();
+    let plain: String = last
+        .trim()
+        .chars()
+        .filter(|character| !character.is_control())
+        .collect();
     // Trimmed again, because removing a control character can leave a blank at an end.
     match plain.trim() {
         "" | "." | ".." => format!("file-{index}"),
@@ -159,9 +163,9 @@ mod tests {
     #[test]
     fn a_very_long_name_is_cut_and_keeps_its_extension() {
         let long = format!("{}.pdf", "报".repeat(300));
-        let cut = clean_name(&long, 0);
-        assert!(cut.len() <= limits::NAME_BYTES && cut.ends_with("报.pdf"));
-        assert!(numbered_name(&cut, 12).len() <= limits::NAME_BYTES);
+        let shortened = clean_name(&long, 0);
+        assert!(shortened.len() <= limits::NAME_BYTES && shortened.ends_with("报.pdf"));
+        assert!(numbered_name(&shortened, 12).len() <= limits::NAME_BYTES);
         assert!(clean_name(&format!("a.{}", "x".repeat(400)), 0).len() <= limits::NAME_BYTES);
     }
 

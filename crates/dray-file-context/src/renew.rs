@@ -54,7 +54,7 @@ impl StoreScope {
 
 /// Whether no segment has a special meaning for a store.
 fn is_plain(key: &str) -> bool {
-    !key.contains(|c: char| c == '\\' || c.is_control())
+    !key.contains(|character: char| character == '\\' || character.is_control())
         && key
             .split('/')
             .all(|segment| !matches!(segment, "" | "." | ".."))

@@ -183,8 +183,9 @@ mod tests {
     fn an_unfinished_interaction_is_kept_without_history_from_g5_on() {
         check("HAHI", &HistoryWindow::None, &[2, 3]);
         check("HIHA", &HistoryWindow::None, &[]);
-        let kept = kept_positions(&items("HAHI"), &HistoryWindow::None, ContractGeneration::G4);
-        assert!(kept.is_empty());
+        let positions =
+            kept_positions(&items("HAHI"), &HistoryWindow::None, ContractGeneration::G4);
+        assert!(positions.is_empty());
     }
 
     #[test]

@@ -183,7 +183,7 @@ impl DownloadIndex {
     ) -> Result<LoadedFile, E> {
         let shared = self.0.shared.as_ref().filter(|_| key.is_shared());
         let cell = self.cell(key.clone());
-        let kept = cell
+        let entry = cell
             // A failed or dropped initialiser leaves the cell empty, and wakes the next waiter to try.
             .get_or_try_init(async || {
                 if let Some(found) = self.find_shared(shared, &key).await {
@@ -198,7 +198,7 @@ impl DownloadIndex {
                 Ok(KeptDownload { loaded, ends_at_ms })
             })
             .await?;
-        let loaded = kept.loaded.clone();
+        let loaded = entry.loaded.clone();
         self.evict();
         Ok(loaded)
     }
@@ -249,22 +249,22 @@ impl DownloadIndex {
         let now = self.0.clock.now_ms();
         let mut index = self.lock();
         index.entries.retain(|_, entry| match entry.cell.get() {
-            Some(kept) => kept.ends_at_ms > now,
+            Some(entry) => entry.ends_at_ms > now,
             // A second owner is a caller that loads or waits.
             None => Arc::strong_count(&entry.cell) > 1,
         });
-        let mut kept: Vec<_> = index
+        let mut entries: Vec<_> = index
             .entries
             .iter()
             .filter_map(|(key, entry)| {
                 Some((entry.last_used, entry.cell.get()?.inline_bytes(), key))
             })
             .collect();
-        kept.sort_unstable_by_key(|(last_used, ..)| *last_used);
-        let mut bytes: usize = kept.iter().map(|(_, bytes, _)| bytes).sum();
-        let mut count = kept.len();
+        entries.sort_unstable_by_key(|(last_used, ..)| *last_used);
+        let mut bytes: usize = entries.iter().map(|(_, bytes, _)| bytes).sum();
+        let mut count = entries.len();
         let mut dropped = Vec::new();
-        for (_, size, key) in kept {
+        for (_, size, key) in entries {
             if count <= self.0.limits.max_entries && bytes <= MAX_INLINE_BYTES {
                 break;
             }

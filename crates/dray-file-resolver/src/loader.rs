@@ -55,7 +55,7 @@ pub struct LoadedFile {
     pub media_type: String,
 }
 
-/// Why a file could not be loaded, and whether the model can correct that.
+/// The reason why a file could not be loaded, and whether the model can correct that.
 #[derive(Debug)]
 pub enum LoadError {
     /// The model can correct the argument; the fault's message explains how.

@@ -98,7 +98,7 @@ impl PublisherFixture {
     }
 
     /// The input of a client's tests, as JSON: the address of the bus, and references to a small and a large file.
-    fn story(&self) -> serde_json::Value {
+    fn scenario(&self) -> serde_json::Value {
         self.core.put("b/note.txt", "Grüße", "text/plain");
         self.core.put("b/large", vec![b'x'; 120_000], "image/x");
         serde_json::json!({
@@ -137,7 +137,7 @@ impl PublisherFixture {
     }
 }
 
-/// Exit code, standard output and the last line of standard error.
+/// Compares exit code, standard output and standard error with the expected ones.
 fn check(output: &Output, code: i32, out: &str, error: &str) {
     let errors = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(code), "{errors}");
@@ -180,14 +180,14 @@ async fn the_python_example_resolves_tool_calls_over_nats() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_python_client_publishes_and_learns_outcomes_over_nats() {
     let fixture = PublisherFixture::start().await;
-    let story = fixture.story();
+    let scenario = fixture.scenario();
     let mut command = Command::new(interpreter("nats, grpc"));
     command
         .args(["-m", "unittest", "tests/publisher.py"])
         .current_dir(root().join("clients/python"))
         .env("PYTHONPATH", root().join("clients/python/src"))
         .env("PYTHONDONTWRITEBYTECODE", "1")
-        .env("DRAYAGE_STORY", story.to_string());
+        .env("DRAYAGE_SCENARIO", scenario.to_string());
     tokio::task::spawn_blocking(move || succeed(&mut command))
         .await
         .unwrap();
@@ -196,13 +196,13 @@ async fn the_python_client_publishes_and_learns_outcomes_over_nats() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_typescript_client_publishes_and_learns_outcomes_over_nats() {
     let fixture = PublisherFixture::start().await;
-    let story = fixture.story();
+    let scenario = fixture.scenario();
     tokio::task::spawn_blocking(move || {
         let mut command = Command::new("node");
         command
             .args(["--test", "test/publisher.test.js"])
             .current_dir(dray_testkit::node::client_project())
-            .env("DRAYAGE_STORY", story.to_string());
+            .env("DRAYAGE_SCENARIO", scenario.to_string());
         dray_testkit::node::run(&mut command)
     })
     .await

@@ -37,7 +37,7 @@ pub enum NextHop {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("hop {hop}: {code}")]
 pub struct RefusedUrl {
-    /// Why it is refused; the agent gets the message of this code.
+    /// The reason why it is refused; the agent gets the message of this code.
     pub code: Code,
     /// The hop that was refused: 0 for the agent's own URL.
     pub hop: u32,

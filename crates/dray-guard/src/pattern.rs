@@ -23,7 +23,7 @@ const TRIMMED_BLANKS: [char; 4] = [' ', '\t', '\r', '\n'];
 pub struct HostPattern {
     /// Lower case, no root dot, no leading `*.`.
     name: String,
-    /// Every name below `name`, at any depth, but not `name` itself (H-3).
+    /// Whether the pattern matches every name below `name`, at any depth, but not `name` itself (H-3).
     wildcard: bool,
 }
 
@@ -31,7 +31,7 @@ pub struct HostPattern {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HostPatterns(BTreeSet<HostPattern>);
 
-/// Why a pattern or a list of them is not accepted.
+/// The reason why a pattern or a list of them is not accepted.
 #[derive(Debug, thiserror::Error)]
 pub enum PatternError {
     /// The list is not blank and still names no host.

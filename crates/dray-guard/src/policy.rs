@@ -44,7 +44,7 @@ pub struct AdminPolicy {
     pub blocked_hosts: HostPatterns,
 }
 
-/// What an app allows (`features.external_url_fetch` of its manifest). The default adds no restriction.
+/// The policy of an app (`features.external_url_fetch` of its manifest). The default adds no restriction.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AppPolicy {
     /// `None` and `true` add nothing; `false` refuses every fetch.

@@ -62,17 +62,21 @@ impl ProxyIdentity {
     }
 }
 
-/// Claims in the form of a token. Their names are short because SOCKS5 takes only 255 bytes.
+/// Claims as a token carries them: JSON with names of one letter, because the password of SOCKS5 has at most 255 bytes
+/// (RFC 1929).
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct TokenClaims {
-    t: String,
-    s: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    a: Option<String>,
-    e: u64,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    h: Option<Vec<String>>,
+    #[serde(rename = "t")]
+    tenant: String,
+    #[serde(rename = "s")]
+    session: String,
+    #[serde(rename = "a", default, skip_serializing_if = "Option::is_none")]
+    app: Option<String>,
+    #[serde(rename = "e")]
+    expires_s: u64,
+    #[serde(rename = "h", default, skip_serializing_if = "Option::is_none")]
+    allow: Option<Vec<String>>,
 }
 
 /// The reason why a client is not identified. Only the operator sees it.
@@ -133,11 +137,11 @@ impl TokenKeys {
     /// [`MintError::TooLong`].
     pub fn mint(&self, identity: &ProxyIdentity) -> Result<String, MintError> {
         let claims = TokenClaims {
-            t: identity.tenant.to_string(),
-            s: identity.session.to_string(),
-            a: identity.app.as_ref().map(ToString::to_string),
-            e: identity.expires_s,
-            h: identity.allow.clone(),
+            tenant: identity.tenant.to_string(),
+            session: identity.session.to_string(),
+            app: identity.app.as_ref().map(ToString::to_string),
+            expires_s: identity.expires_s,
+            allow: identity.allow.clone(),
         };
         let claims = serde_json::to_vec(&claims).map_err(|_| MintError::TooLong)?;
         let signed = format!("{TOKEN_PREFIX}.{}", URL_SAFE_NO_PAD.encode(claims));
@@ -181,11 +185,11 @@ impl TokenKeys {
         let claims: TokenClaims =
             serde_json::from_slice(&URL_SAFE_NO_PAD.decode(claims).ok()?).ok()?;
         Some(ProxyIdentity {
-            tenant: TenantId::new(claims.t).ok()?,
-            session: SessionId::new(claims.s).ok()?,
-            app: claims.a.map(AppId::new).transpose().ok()?,
-            expires_s: claims.e,
-            allow: claims.h,
+            tenant: TenantId::new(claims.tenant).ok()?,
+            session: SessionId::new(claims.session).ok()?,
+            app: claims.app.map(AppId::new).transpose().ok()?,
+            expires_s: claims.expires_s,
+            allow: claims.allow,
         })
     }
 }

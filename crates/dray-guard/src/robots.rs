@@ -20,7 +20,7 @@ pub const MAX_ROBOTS_BYTES: usize = 500 * 1024;
 /// Most rules that are stored for one product. A decision compares the path with each of them.
 const MAX_RULES: usize = 10_000;
 
-/// What a fetch does with the robots.txt of a host.
+/// How a fetch treats the robots.txt of a host.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RobotsMode {
     /// It is not requested.
@@ -278,7 +278,7 @@ impl RobotsPattern {
     }
 }
 
-/// What follows the first occurrence of a part of a pattern in `rest`, the end of a path.
+/// Returns the text after the first occurrence of `part` in `rest`, the end of a path.
 fn split_after<'a>(rest: &'a str, part: &str, query_bytes: usize) -> Option<&'a str> {
     if let Some((_, after)) = rest.split_once(part) {
         return Some(after);

@@ -14,7 +14,7 @@ use http_body_util::LengthLimitError;
 use hyper::body::Incoming;
 use tokio::time::{Instant, Sleep};
 
-/// Why the body of a request cannot be read to its end.
+/// The reason why the body of a request cannot be read to its end.
 #[derive(Debug, thiserror::Error)]
 pub enum BodyError {
     /// The peer sent nothing for [`crate::ConnectionLimits::body_idle_timeout`].

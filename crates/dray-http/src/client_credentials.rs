@@ -42,7 +42,7 @@ pub struct AccessToken {
     pub lifetime: Option<Duration>,
 }
 
-/// Why a token endpoint gave no token. No text has a secret or a part of the response.
+/// The reason why a token endpoint gave no token. No text has a secret or a part of the response.
 #[derive(Debug, thiserror::Error)]
 pub enum TokenError {
     /// A status that is not a success, in both forms of the request.

@@ -19,14 +19,15 @@ pub trait DestinationGuard: fmt::Debug + Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// Why it is refused. The cause is for the log, as part of [`FailureKind::Connect`](crate::FailureKind::Connect).
+    /// The reason why it is refused. The cause is for the log, as part of
+    /// [`FailureKind::Connect`](crate::FailureKind::Connect).
     fn check_url(&self, url: &Url) -> Result<(), Cause>;
 
     /// The addresses of `host` that may be connected to, in the order in which to try them.
     ///
     /// # Errors
     ///
-    /// Why none may be connected to, for the log.
+    /// The reason why none may be connected to, for the log.
     fn check_addresses(&self, host: &str, resolved: Vec<IpAddr>) -> Result<Vec<IpAddr>, Cause>;
 }
 

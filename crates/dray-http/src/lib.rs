@@ -32,7 +32,7 @@ mod address;
 mod client;
 mod client_credentials;
 mod error;
-mod exactly;
+mod exact_length;
 #[cfg(any(test, feature = "fake-server"))]
 pub mod fake_server;
 mod guard;
@@ -52,7 +52,7 @@ pub use address::{BASE_URL_RULE, parse_base_url, url_authority};
 pub use client::{HttpClient, HttpTimeouts, TrustedAuthorities};
 pub use client_credentials::{AccessToken, ClientCredentials, TokenError};
 pub use error::{FailureKind, HttpError, RequestProgress};
-pub use exactly::exact_length_stream;
+pub use exact_length::exact_length_stream;
 pub use guard::DestinationGuard;
 pub use multipart::MultipartForm;
 pub use request::RequestBuilder;
@@ -63,7 +63,7 @@ pub use reqwest::Url;
 pub use response::HttpResponse;
 pub use sse::{EventTooLong, SseDecoder, SseEvent};
 
-/// Why a body or a destination failed; for the log, never for the peer.
+/// The reason why a body or a destination failed; for the log, never for the peer.
 pub type Cause = Box<dyn std::error::Error + Send + Sync>;
 
 /// The chunks of a body in order; readers stop at the first error.

@@ -7,7 +7,7 @@ use futures_util::StreamExt as _;
 use futures_util::stream;
 
 use crate::ByteStream;
-use crate::exactly::announced_length_stream;
+use crate::exact_length::announced_length_stream;
 
 /// A form under construction. Parts are sent in the order in which they were added.
 pub struct MultipartForm {

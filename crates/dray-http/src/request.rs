@@ -17,7 +17,7 @@ use tokio::time::Instant;
 
 use crate::client::HttpClient;
 use crate::error::{FailureKind, HttpError, RequestProgress};
-use crate::exactly::announced_length_stream;
+use crate::exact_length::announced_length_stream;
 use crate::multipart::MultipartForm;
 use crate::response::HttpResponse;
 use crate::{ByteStream, Cause};

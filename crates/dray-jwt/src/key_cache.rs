@@ -34,7 +34,7 @@ pub trait KeySource: fmt::Debug + Send + Sync + 'static {
     fn load_keys(&self) -> BoxFuture<'_, Result<String, LoadCause>>;
 }
 
-/// Why a token has no key.
+/// The reason why a token has no key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum KeyError {
     /// The authorization server has no such key.
@@ -169,7 +169,7 @@ impl KeyState {
     }
 }
 
-/// Why keys are not renewed.
+/// The reason why keys are not renewed.
 #[derive(Debug, thiserror::Error)]
 enum RefreshError {
     #[error("{0}")]

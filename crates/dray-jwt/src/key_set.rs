@@ -26,7 +26,7 @@ struct KeySetDocument {
     keys: Vec<Value>,
 }
 
-/// Why a text is not a usable key set.
+/// The reason why a text is not a usable key set.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum KeySetError {
     #[error("the text is not a key set: {0}")]

@@ -2,7 +2,7 @@
 
 use url::{Host, Url};
 
-/// Why a URL of an issuer cannot be used. The texts follow the name of its setting.
+/// The reason why a URL of an issuer cannot be used. The texts follow the name of its setting.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InsecureUrl {
     /// The text is not a URL.

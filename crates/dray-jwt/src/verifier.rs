@@ -26,7 +26,7 @@ const ALLOWED_ALGORITHMS: [Algorithm; 9] = [
     Algorithm::EdDSA,
 ];
 
-/// Why a token is refused. The texts contain no part of the token.
+/// The reason why a token is refused. The texts contain no part of the token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TokenError {
     /// The token is not valid.

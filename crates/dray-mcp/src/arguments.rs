@@ -80,7 +80,7 @@ pub(crate) struct PutArguments {
     pub(crate) collision: Collision,
 }
 
-/// What `put` does when the name is taken. It never replaces a file.
+/// How `put` treats a name that is taken. It never replaces a file.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Collision {

@@ -72,7 +72,7 @@ pub enum InputAnswer {
     Pending(InputRequiredResult),
 }
 
-/// Why the form was not answered.
+/// The reason why the form was not answered.
 #[derive(Debug, thiserror::Error)]
 pub enum InputError {
     /// The client cannot ask a user.

@@ -138,7 +138,7 @@ pub struct TicketAccess {
     pub base_url: String,
 }
 
-/// What a server offers to its clients, and how far its tools may reach.
+/// Settings of a server: the tools that it offers to its clients, and their permissions and limits.
 #[derive(Clone, Debug, Default)]
 pub struct ServerOptions {
     /// The tools to offer; `None` offers all that the permissions allow.

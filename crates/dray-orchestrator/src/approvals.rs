@@ -368,7 +368,7 @@ impl ApprovalStore {
         record: &mut RevisedRecord<ApprovalRecord>,
         message: &Message,
     ) {
-        let kept = async {
+        let stored = async {
             let outcome = self
                 .records
                 .store_document(message, MAX_OUTCOME_BYTES)
@@ -377,7 +377,7 @@ impl ApprovalStore {
             let updated = self.update(principal, id, record);
             updated.await.map_err(RequestFailure::from)
         };
-        if let Err(failure) = kept.await {
+        if let Err(failure) = stored.await {
             tracing::warn!(%failure, id, "the result of an approved call was not kept");
         }
     }

@@ -147,7 +147,7 @@ impl ManifestDirectory {
             .manifest(document)
             .map_err(|invalid| invalid.to_string())?;
         for warning in reading.warnings {
-            tracing::warn!(path = %path.display(), warning, "a manifest may not do what it says");
+            tracing::warn!(path = %path.display(), warning, "a manifest names something that it may not use");
         }
         Ok(Arc::new(reading.value))
     }
@@ -180,7 +180,7 @@ impl ManifestDirectory {
                 Some(ListedManifest { name, modified })
             })
             .collect();
-        files.sort_by(|one, other| one.name.cmp(&other.name));
+        files.sort_by(|left, right| left.name.cmp(&right.name));
         files
     }
 

@@ -149,7 +149,7 @@ impl ContentRef {
     }
 }
 
-/// Why a record was not written.
+/// The reason why a record was not written.
 #[derive(Debug)]
 pub(crate) enum RecordError {
     /// It was changed since it was read, or exists already.

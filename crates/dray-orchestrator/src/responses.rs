@@ -46,10 +46,10 @@ const RENEWALS_PER_LEASE: u32 = 6;
 const MAX_ATTEMPTS: usize = 16;
 /// Most characters of an id of the client in a message. Ids of questions about approvals have about 115.
 const MAX_SHOWN_ID_CHARS: usize = 128;
-/// What is reported about a response whose process is gone.
+/// Error message of a response whose process is gone.
 const INTERRUPTED_MESSAGE: &str = "The process that made this response ended before the response did. What the agent's tools have \
      done is done, and no tool was called again.";
-/// What is reported about a response whose end could not be stored.
+/// Error message of a response whose end could not be stored.
 const NOT_STORED: &str = "The response has ended, but it could not be stored.";
 
 /// The state of a response.
@@ -331,8 +331,8 @@ impl ResponseStore {
         if let Some(members) = response.as_object_mut() {
             // The document was written before the end, so its own status may be old.
             members.insert("status".to_owned(), json!(record.status.as_str()));
-            let said = members.get("error").is_some_and(|error| !error.is_null());
-            if record.status == ResponseStatus::Failed && !said {
+            let has_error = members.get("error").is_some_and(|error| !error.is_null());
+            if record.status == ResponseStatus::Failed && !has_error {
                 let message = if record.interrupted {
                     INTERRUPTED_MESSAGE
                 } else {
@@ -409,7 +409,7 @@ pub(crate) fn missing_failure(kind: &str, id: &str) -> RequestFailure {
     let id: String = id
         .chars()
         // The id comes from the client and is shown in terminals and logs.
-        .filter(|one| !one.is_control())
+        .filter(|character| !character.is_control())
         .take(MAX_SHOWN_ID_CHARS)
         .collect();
     let mut failure = RequestFailure::new(404, format!("No {kind} has the id '{id}'."));

@@ -102,7 +102,7 @@ impl TextSender {
         let Some(claim) = &request.text_claim else {
             if request.text.len() > MAX_INLINE_TEXT_BYTES {
                 let reason = format!(
-                    "it has more than {MAX_INLINE_TEXT_BYTES} bytes; store it and set text_claim"
+                    "must have at most {MAX_INLINE_TEXT_BYTES} bytes; store a longer text and set text_claim"
                 );
                 return Err(InvalidMessage::field("text", reason).into());
             }
@@ -114,7 +114,7 @@ impl TextSender {
         }
         let claim = Claim::try_from(claim.clone())?;
         if claim.artifact.size > MAX_STORED_TEXT.as_u64() {
-            let reason = format!("it has more than {MAX_STORED_TEXT}");
+            let reason = format!("must have at most {MAX_STORED_TEXT}");
             return Err(InvalidMessage::field("text_claim", reason).into());
         }
         // The store refuses the claim of another tenant before it asks for the object.
@@ -128,7 +128,7 @@ impl TextSender {
             .await
             .map_err(store_failure)?;
         let text = String::from_utf8(bytes.into())
-            .map_err(|_| InvalidMessage::field("text_claim", "it is not UTF-8"))?;
+            .map_err(|_| InvalidMessage::field("text_claim", "must be UTF-8"))?;
         Ok(Cow::Owned(text))
     }
 

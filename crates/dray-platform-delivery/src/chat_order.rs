@@ -261,7 +261,10 @@ mod tests {
             assert!(place.is_new);
             numbers.push(place.number);
         }
-        assert!(numbers.is_sorted_by(|one, next| one < next), "{numbers:?}");
+        assert!(
+            numbers.is_sorted_by(|earlier, later| earlier < later),
+            "{numbers:?}"
+        );
         let again = two.take("chat", "a").await.unwrap();
         assert_eq!((again.number, again.is_new), (numbers[0], false));
         let other_chat = two.take("other", "e").await.unwrap();

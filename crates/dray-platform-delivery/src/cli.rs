@@ -279,7 +279,7 @@ async fn has_same_content(path: &Path, file: &OutgoingFile) -> io::Result<bool> 
 const DIRECTORY_FULL: &str = "directory_full";
 const DIRECTORY_NOT_WRITABLE: &str = "directory_not_writable";
 
-/// What a code of this platform says about the directory; `None` for other codes.
+/// The sentence about the directory for a code of this platform; `None` for other codes.
 pub(crate) fn directory_sentence(code: &str) -> Option<&'static str> {
     match code {
         DIRECTORY_FULL => Some("The directory has no space left for the file."),

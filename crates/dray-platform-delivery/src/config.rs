@@ -29,7 +29,7 @@ use crate::web_files::{covers, rule_problems};
 pub struct Config {
     /// Accounts on platforms, by name.
     pub accounts: BTreeMap<String, AccountConfig>,
-    /// Copies files into a directory of this machine for the target `cli:FOLDER`. Only for a system that serves the
+    /// Copies files into a directory of this machine for the target `cli:DIRECTORY`. Only for a system that serves the
     /// person who runs it. Default false.
     pub cli: bool,
     /// Directories that `cli` takes when the wished one cannot be written, in this order.
@@ -123,16 +123,17 @@ impl Default for Config {
 
 impl Section for Config {
     fn former_names() -> &'static [FormerName] {
-        &[
-            FormerName {
-                former: "patience",
-                field: "delivery_timeout",
-            },
-            FormerName {
-                former: "window_patience",
-                field: "window_timeout",
-            },
-        ]
+        const FORMER_NAMES: [FormerName; 4] = [
+            FormerName::new("patience", "delivery_timeout"),
+            FormerName::new("window_patience", "window_timeout"),
+            FormerName::below("accounts.*.whatsapp_bridge", "folder", "directory"),
+            FormerName::below(
+                "accounts.*.whatsapp_bridge",
+                "bridge_folder",
+                "bridge_directory",
+            ),
+        ];
+        &FORMER_NAMES
     }
 
     fn validate(&self) -> Vec<ConfigProblem> {
@@ -197,7 +198,7 @@ impl Section for Config {
 }
 
 impl Config {
-    /// What is wrong with the way in over HTTP.
+    /// Problems of the settings for uploads over HTTP; empty when they are valid.
     fn upload_problems(&self) -> Vec<ConfigProblem> {
         let mut problems = Vec::new();
         let mut unless = |is_valid: bool, field: &str, message: &str| {

@@ -62,7 +62,7 @@ impl DeliveryService {
         Self::with_retry_unit(config, accounts, cx, Duration::from_secs(1))
     }
 
-    /// The same with another upper bound of the delay before the first retry. Tests use less than a second.
+    /// Sets the upper bound of the delay before the first retry. Tests use less than a second.
     pub(crate) fn with_retry_unit(
         config: Config,
         accounts: AccountRegistry,

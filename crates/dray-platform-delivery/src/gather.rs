@@ -72,18 +72,18 @@ pub fn check_request(work: &v1::SendFileRequested, max_files: usize) -> Result<(
     {
         return Err(InvalidMessage::field(
             "paths",
-            "a path is empty or holds a NUL",
+            "must not have an empty path or one with a NUL byte",
         ));
     }
     if work.message.len() > MAX_TEXT_BYTES {
-        let reason = format!("it has more than {MAX_TEXT_BYTES} bytes");
+        let reason = format!("must have at most {MAX_TEXT_BYTES} bytes");
         return Err(InvalidMessage::field("message", reason));
     }
     // Limited, because the record and every event repeat both names.
     if work.turn.len() > 256 || work.session.len() > 128 {
         return Err(InvalidMessage::field(
             "turn",
-            "session and turn are short names",
+            "must have at most 256 bytes, and `session` at most 128",
         ));
     }
     Ok(())

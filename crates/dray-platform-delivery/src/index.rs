@@ -42,7 +42,7 @@ pub struct IndexEntry {
     pub open: bool,
     /// Unix milliseconds at which it continues; 0 while it does not wait. As in its record.
     pub due_at_ms: u64,
-    /// Why it does not continue now; `None` while it is worked on.
+    /// The reason why it does not continue now; `None` while it is worked on.
     pub waiting: Option<WaitingReason>,
     /// Unix milliseconds after which it is given up.
     pub deadline_ms: u64,

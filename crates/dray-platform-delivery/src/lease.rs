@@ -134,7 +134,7 @@ impl Lease {
             Err(error) => {
                 tracing::debug!(
                     error = &error as &dyn std::error::Error,
-                    "a lease ends by itself"
+                    "could not release a lease; it expires"
                 );
             }
         }

@@ -225,7 +225,7 @@ impl ReceiptService {
         if id == meta.operation {
             return Err(InvalidMessage::field(
                 "delivery_id",
-                "a resend is an operation of its own",
+                "must differ from the operation that is sent again",
             )
             .into());
         }
@@ -333,7 +333,9 @@ fn list_position(text: &str) -> Result<Option<Order>, InvalidMessage> {
         // Ids may contain dots; times do not.
         Some((begun_at_ms.parse().ok()?, delivery.to_owned()))
     });
-    let position = position.ok_or_else(|| InvalidMessage::field("after", "not a `next` of a list"));
+    let position = position.ok_or_else(|| {
+        InvalidMessage::field("after", "must be the `next` of an earlier part of the list")
+    });
     position.map(Some)
 }
 

@@ -51,7 +51,7 @@ macro_rules! code {
 }
 
 code! {
-    /// What happened to one file (platform-delivery 1).
+    /// State of one file of a delivery (platform-delivery 1).
     FileState = FileState {
         /// Not sent yet.
         Queued,
@@ -122,7 +122,7 @@ impl FileState {
     }
 }
 
-/// Why a file did not arrive.
+/// The reason why a file did not arrive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileFailureKind {
     /// The platform refused it, or a request to the platform failed.
@@ -169,7 +169,7 @@ pub struct FileRecord {
     pub platform_file_id: String,
     /// Unix milliseconds at which its link ends; 0 for none.
     pub url_expires_at_ms: u64,
-    /// Why it did not arrive.
+    /// The reason why it did not arrive.
     pub error_kind: Option<FileFailureKind>,
     /// Sentence on the failure; empty for none.
     pub error_message: String,
@@ -187,7 +187,7 @@ pub struct FileRecord {
     pub limit: u64,
     /// Its previews, for a file that is sent as one.
     pub preview: Option<v1::PreviewReceipt>,
-    /// What the rules about files from the web decided.
+    /// Decision of the rules about files from the web.
     pub web: WebFileVerdict,
 }
 
@@ -292,7 +292,7 @@ pub struct DeliveryRecord {
     /// Unix milliseconds at which it continues; 0 if it does not wait. After its end, when that was to be published; 0
     /// if it is.
     pub due_at_ms: u64,
-    /// Why it does not continue now; `None` while it is worked on.
+    /// The reason why it does not continue now; `None` while it is worked on.
     pub waiting: Option<WaitingReason>,
     /// How often it was put back to wait.
     pub rounds: u32,

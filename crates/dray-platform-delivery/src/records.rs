@@ -35,7 +35,7 @@ pub struct RevisionedRecord {
     pub revision: u64,
 }
 
-/// Why a record was not read or written.
+/// The reason why a record was not read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum RecordError {
     /// Another worker changed the record, so this one must stop.

@@ -74,7 +74,7 @@ fn file_outcome(file: &FileRecord) -> FileOutcome<'_> {
     }
 }
 
-/// Why a file did not arrive, with its name and without its directories.
+/// The reason why a file did not arrive, with its name and without its directories.
 fn named_message(file: &FileRecord) -> String {
     let message = file.error_message.as_str();
     match name::shown_name(&file.name) {

@@ -25,7 +25,7 @@ pub(crate) fn can_resend(file: &FileRecord) -> bool {
     }
 }
 
-/// What a resend of a delivery would send; `None` while its attempts continue, and when every file arrived.
+/// The files that a resend of a delivery would send; `None` while its attempts continue, and when every file arrived.
 pub(crate) fn resend_offer(record: &DeliveryRecord) -> Option<v1::ResendOffer> {
     if !record.finished {
         return None;
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn files_that_were_refused_for_good_are_offered_only_all_together() {
+    fn files_with_permanent_refusals_are_offered_only_together() {
         let refused = rejected(ErrorKind::NotFound);
         assert_eq!(
             offer(std::slice::from_ref(&refused), true),

@@ -48,7 +48,7 @@ pub enum WebFileOutcome {
     Deny,
 }
 
-/// What the rules decided about a file.
+/// Decision of the rules about a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WebFileVerdict {
     /// Hosts from which the same bytes were fetched; empty where no fetch is known or no rule asked.

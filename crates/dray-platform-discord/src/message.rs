@@ -47,7 +47,8 @@ pub(crate) fn inbound_message(
     if is_automatic || !is_user_type || !has_valid_ids || sender == own_id {
         return None;
     }
-    let is_listed = |list: &[String], id: &str| list.is_empty() || list.iter().any(|one| one == id);
+    let is_listed =
+        |list: &[String], id: &str| list.is_empty() || list.iter().any(|listed| listed == id);
     if !is_listed(&options.senders, sender) {
         return None;
     }

@@ -199,7 +199,7 @@ fn block_of_code(text: &str) -> String {
     format!("```json\n{text}\n```")
 }
 
-/// What a reply to an interaction needs.
+/// Application, id and token of an interaction, for the reply to it.
 #[derive(Debug)]
 struct InteractionReference<'a> {
     application: &'a str,

@@ -19,7 +19,7 @@ const MAX_ROW_BUTTONS: usize = 2;
 /// Stands between a question and its outcome.
 const OUTCOME_SEPARATOR: &str = "\n\n";
 
-/// What the server says when an edit changes nothing: the outcome is shown already.
+/// Description of the server's error when an edit changes nothing: the outcome is shown already.
 const NOT_MODIFIED: &str = "message is not modified";
 
 /// Sends the question with its buttons.
@@ -144,17 +144,17 @@ fn code_entity(head: &str, detail: &str) -> String {
 fn with_outcome(question: &str, outcome: &str) -> String {
     let room = MAX_TEXT_UNITS.saturating_sub(utf16_units(outcome) + OUTCOME_SEPARATOR.len());
     let mut units = 0;
-    let kept: String = question
+    let shortened: String = question
         .chars()
         .take_while(|character| {
             units += character.len_utf16();
             units <= room
         })
         .collect();
-    if kept.is_empty() {
+    if shortened.is_empty() {
         return outcome.to_owned();
     }
-    format!("{kept}{OUTCOME_SEPARATOR}{outcome}")
+    format!("{shortened}{OUTCOME_SEPARATOR}{outcome}")
 }
 
 fn utf16_units(text: &str) -> usize {

@@ -94,7 +94,7 @@ pub(crate) async fn send_step(
     })
 }
 
-/// What the step sends, in its order.
+/// The files of the step, in the order of sending.
 fn step_files(send: SendRequest<'_>) -> impl Iterator<Item = &OutgoingFile> {
     let indices = send.step.files().iter();
     indices.filter_map(move |index| send.delivery.files.get(*index))

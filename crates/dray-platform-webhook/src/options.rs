@@ -26,7 +26,7 @@ pub struct WebhookOptions {
     /// Hosts (with the port where it is not the usual one) that attachments of such messages are fetched from. None by
     /// default.
     pub file_hosts: Vec<String>,
-    /// Attachments may be fetched over plain HTTP. Default false.
+    /// Whether attachments may be fetched over plain HTTP. Default false.
     pub allow_http: bool,
     /// PEM file with additional certificate authorities.
     pub ca_file: Option<PathBuf>,
@@ -46,7 +46,7 @@ pub struct WebhookAddress {
     pub url: Secret,
     /// Secret that events are signed with. Required.
     pub secret: Secret,
-    /// The address may be plain HTTP. Default false.
+    /// Whether the address may be plain HTTP. Default false.
     pub allow_http: bool,
     /// Most bytes of one file. Default 100 MiB.
     pub upload_limit: Option<ByteSize>,

@@ -45,12 +45,13 @@ const POLL_INTERVAL: Duration = Duration::from_secs(1);
 pub struct BridgeOptions {
     /// Where the bridge listens; loopback only. Default `http://127.0.0.1:3000`.
     pub base_url: String,
-    /// What it wants to be shown, as `Authorization: Bearer`. Required: without it every process here could send.
+    /// Token that the bridge expects in `Authorization: Bearer`. Required: without it every process on this machine
+    /// could send.
     pub token: Secret,
     /// Directory shared only with the bridge, as this process sees it. Required.
-    pub folder: PathBuf,
-    /// The same folder as the bridge sees it. Default the same path.
-    pub bridge_folder: Option<PathBuf>,
+    pub directory: PathBuf,
+    /// Path of the same directory in the bridge's file system. Default `directory`.
+    pub bridge_directory: Option<PathBuf>,
     /// Most bytes of one file. Default 100 MB.
     pub upload_limit: Option<ByteSize>,
     /// Longest wait for a response, on top of four seconds for each megabyte. Default `1m`.
@@ -62,8 +63,8 @@ impl Default for BridgeOptions {
         Self {
             base_url: "http://127.0.0.1:3000".to_owned(),
             token: Secret::default(),
-            folder: PathBuf::new(),
-            bridge_folder: None,
+            directory: PathBuf::new(),
+            bridge_directory: None,
             upload_limit: None,
             answer_timeout: Period::secs(60),
         }
@@ -94,8 +95,8 @@ impl BridgePlatform {
         if options.token.is_empty() {
             return Err(invalid_option("the token of the bridge is missing"));
         }
-        if !options.folder.is_absolute() {
-            return Err(invalid_option("folder must be an absolute path"));
+        if !options.directory.is_absolute() {
+            return Err(invalid_option("directory must be an absolute path"));
         }
         let url = parse_base_url("base_url", &options.base_url)?;
         // The token and the paths of files are not encrypted, so they must not leave this machine.
@@ -185,7 +186,7 @@ impl BridgePlatform {
                 .caused_by(cause)
         };
         // Two files may have the same name, so each has a separate directory.
-        let directory = new_directory_path(&self.options.folder);
+        let directory = new_directory_path(&self.options.directory);
         tokio::fs::create_dir(&directory)
             .await
             .map_err(write_error)?;
@@ -220,10 +221,10 @@ impl BridgePlatform {
     /// A local path as the bridge sees it.
     fn path_in_bridge(&self, path: &Path) -> PathBuf {
         match (
-            &self.options.bridge_folder,
-            path.strip_prefix(&self.options.folder),
+            &self.options.bridge_directory,
+            path.strip_prefix(&self.options.directory),
         ) {
-            (Some(bridge_folder), Ok(rest)) => bridge_folder.join(rest),
+            (Some(bridge_directory), Ok(rest)) => bridge_directory.join(rest),
             _ => path.to_owned(),
         }
     }
@@ -231,9 +232,9 @@ impl BridgePlatform {
     /// A path of the bridge as this process sees it. A path outside the shared directory is returned unchanged, and the
     /// caller refuses it.
     fn local_path(&self, path: &Path) -> PathBuf {
-        match &self.options.bridge_folder {
-            Some(bridge_folder) => match path.strip_prefix(bridge_folder) {
-                Ok(rest) => self.options.folder.join(rest),
+        match &self.options.bridge_directory {
+            Some(bridge_directory) => match path.strip_prefix(bridge_directory) {
+                Ok(rest) => self.options.directory.join(rest),
                 Err(_) => path.to_owned(),
             },
             None => path.to_owned(),
@@ -418,7 +419,7 @@ impl InboundSource for BridgePlatform {
     async fn fetch(&self, attachment: &InboundAttachment) -> Result<ByteStream, PlatformError> {
         // The bridge names the path, so it is checked like any other input.
         let path = self.local_path(Path::new(&attachment.reference));
-        let opened = shared_file::open(&self.options.folder, &path).await?;
+        let opened = shared_file::open(&self.options.directory, &path).await?;
         let chunks = ReaderStream::with_capacity(opened, 256 * 1024);
         let read = |chunk: Result<_, std::io::Error>| {
             chunk.map_err(|cause| {

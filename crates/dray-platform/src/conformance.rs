@@ -140,7 +140,7 @@ impl SeenFile {
 pub struct PlatformTraits {
     /// The unit in which limits of text are counted.
     pub unit: CaptionUnit,
-    /// Files without bytes are delivered; otherwise they are refused as `empty` before anything is sent.
+    /// Whether files without bytes are delivered; if not, they are refused as `empty` before anything is sent.
     pub empty_files: bool,
     /// Whether a server failure after the complete request leaves its outcome unknown. False if the protocol defines
     /// such a response as a refusal (SMTP).
@@ -150,7 +150,7 @@ pub struct PlatformTraits {
     pub thread: Option<&'static str>,
     /// [`DeliveryTarget::reply_to`] is shown in [`VisibleMessage::reply_to`].
     pub replies: bool,
-    /// Texts go to people, and mass mentions in them would call these. False where programs read them.
+    /// Whether texts go to people, and mass mentions in them would call these. False where programs read them.
     pub people: bool,
 }
 
@@ -206,8 +206,8 @@ pub const CONFORMANCE_CASES: &[(&str, Case)] = case_list![
     faults::a_lost_response_is_ambiguous_and_its_message_is_shown_once,
     faults::a_connection_closed_in_the_body_sent_nothing,
     faults::a_refusal_for_size_is_reported,
-    faults::a_success_without_the_file_is_no_delivery,
-    faults::an_unreadable_response_is_no_delivery,
+    faults::a_success_without_the_file_does_not_count_as_a_delivery,
+    faults::an_unreadable_response_does_not_count_as_a_delivery,
     faults::bytes_that_cannot_be_read_show_nothing,
     faults::bytes_that_end_early_show_nothing,
 ];

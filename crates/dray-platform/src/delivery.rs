@@ -112,11 +112,11 @@ pub struct OutgoingFile {
 /// Switches of a delivery.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SendFlags {
-    /// Audio is sent as a voice message if the platform and the format allow it.
+    /// Whether audio is sent as a voice message if the platform and the format allow it.
     pub as_voice: bool,
-    /// All files are sent as plain documents, so that their bytes are not changed.
+    /// Whether all files are sent as plain documents, so that their bytes are not changed.
     pub as_document: bool,
-    /// Pictures are hidden until clicked, where the platform can.
+    /// Whether pictures are hidden until clicked, where the platform can.
     pub spoiler: bool,
 }
 

@@ -241,11 +241,12 @@ pub struct InboundAttachment {
     pub size: u64,
     /// Media type as claimed; empty when unknown.
     pub media_type: String,
-    /// What [`InboundSource::fetch`] needs to find it; opaque, and free of tokens, because it is stored.
+    /// Reference with which [`InboundSource::fetch`] finds the attachment; opaque, and free of tokens, because it is
+    /// stored.
     pub reference: String,
     /// How the user sent it: `photo`, `voice`, `audio`, `video`, `document` …
     pub kind: String,
-    /// Why it cannot be downloaded, if that is already known (over the platform's limit); otherwise empty.
+    /// The reason why it cannot be downloaded, if that is already known (over the platform's limit); otherwise empty.
     pub unavailable: String,
 }
 

@@ -18,7 +18,7 @@ pub const MAX_BUTTON_DATA_BYTES: usize = 64;
 pub struct ChatQuestion {
     /// Plain text of the question. Platforms neither format it nor resolve mentions in it.
     pub text: String,
-    /// What is decided about, shown exactly and as a block of its own.
+    /// The subject of the decision, shown exactly and as a block of its own.
     pub detail: String,
     /// The buttons, in their order: at most 12, which each platform breaks into rows.
     pub buttons: Vec<QuestionButton>,
@@ -49,7 +49,7 @@ pub struct ButtonPress {
     pub sender_name: String,
     /// Data that a press returns.
     pub data: String,
-    /// What the platform needs for a reply to this press.
+    /// Reference of the press for the platform's reply to it.
     pub reference: String,
 }
 
@@ -79,7 +79,7 @@ pub struct ShownQuestion {
 pub struct PressReply {
     /// A sentence for the person alone.
     pub notice: String,
-    /// What is shown under the question instead of its buttons; without it the question stays open.
+    /// The line under the question in place of its buttons; without it the question stays open.
     pub outcome: Option<String>,
 }
 

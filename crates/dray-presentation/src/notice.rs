@@ -8,7 +8,7 @@ const MAX_LISTED_NAMES: usize = 10;
 /// Characters of the longest name in a notice.
 const MAX_NAME_CHARACTERS: usize = 80;
 
-/// Why a file was not delivered, as people read it.
+/// The reason why a file was not delivered, as people read it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum FailureReason {
     /// The file is larger than the chat accepts; both in bytes.
@@ -246,8 +246,8 @@ mod tests {
     #[test]
     fn many_names_are_counted() {
         let given: Vec<FileFailure> = (0..13)
-            .map(|n| FileFailure {
-                name: format!("{n}.txt"),
+            .map(|number| FileFailure {
+                name: format!("{number}.txt"),
                 reason: FailureReason::Empty,
             })
             .collect();

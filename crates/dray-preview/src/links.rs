@@ -88,7 +88,8 @@ impl MarkdownLinks for PreviewLinks {
 /// The scheme of an absolute URL (RFC 3986, section 3.1). Browsers drop tabs and line ends within one, so a text with
 /// any before its colon counts as having one too.
 fn scheme_of(target: &str) -> Option<&str> {
-    let target = target.trim_start_matches(|c: char| c.is_ascii_control() || c == ' ');
+    let target = target
+        .trim_start_matches(|character: char| character.is_ascii_control() || character == ' ');
     let (scheme, _) = target.split_once(':')?;
     let is_path = scheme.contains(['/', '?', '#']);
     (!is_path).then_some(scheme)

@@ -241,12 +241,13 @@ impl<'a> EventRewriter<'a> {
 
 /// The name of a heading in links, in the form of code hosting sites: lower case, words joined by `-`.
 fn heading_slug(text: &str) -> String {
-    let kept = text
+    let permitted = text
         .trim()
         .chars()
-        .filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'));
-    kept.flat_map(char::to_lowercase)
-        .map(|c| if c == ' ' { '-' } else { c })
+        .filter(|character| character.is_alphanumeric() || matches!(character, ' ' | '-' | '_'));
+    permitted
+        .flat_map(char::to_lowercase)
+        .map(|character| if character == ' ' { '-' } else { character })
         .collect()
 }
 

@@ -295,7 +295,7 @@ impl v1::DeliveredFile {
         route.name().clone_into(&mut self.route);
     }
 
-    /// Why it did not arrive; `None` without a failure. An unknown code of a newer peer becomes
+    /// The reason why it did not arrive; `None` without a failure. An unknown code of a newer peer becomes
     /// [`DeliveryErrorKind::Unknown`].
     pub fn failure(&self) -> Option<DeliveryErrorKind> {
         DeliveryErrorKind::read(self.error_code, &self.error_kind)
@@ -321,7 +321,7 @@ impl FileState {
 
 #[expect(deprecated, reason = "names are written and read here alone")]
 impl v1::DeliveryReport {
-    /// What the delivery waits for; `None` if it does not wait. An unknown code of a newer peer becomes
+    /// The reason why the delivery waits; `None` if it does not wait. An unknown code of a newer peer becomes
     /// [`WaitingReason::Queue`].
     pub fn waiting_reason(&self) -> Option<WaitingReason> {
         WaitingReason::read(self.waiting_code, &self.waiting).unwrap_or(Some(WaitingReason::Queue))
@@ -336,7 +336,7 @@ impl v1::DeliveryReport {
 
 #[expect(deprecated, reason = "names are written and read here alone")]
 impl v1::DeliveryRecord {
-    /// What the delivery waits for; `None` if it does not wait. An unknown code of a newer worker becomes
+    /// The reason why the delivery waits; `None` if it does not wait. An unknown code of a newer worker becomes
     /// [`WaitingReason::Queue`].
     pub fn waiting_reason(&self) -> Option<WaitingReason> {
         WaitingReason::read(self.waiting_code, &self.waiting).unwrap_or(Some(WaitingReason::Queue))
@@ -368,7 +368,7 @@ impl v1::DeliveryStep {
         DeliveryRoute::read(self.route_code, &self.route)
     }
 
-    /// Why the last attempt failed; `None` without a failure. An unknown code of a newer worker becomes
+    /// The reason why the last attempt failed; `None` without a failure. An unknown code of a newer worker becomes
     /// [`DeliveryErrorKind::Unknown`].
     pub fn failure(&self) -> Option<DeliveryErrorKind> {
         DeliveryErrorKind::read(self.error_code, &self.error_kind)

@@ -20,7 +20,7 @@ pub enum InvalidMessage {
     Field {
         /// Path of the field in the message, such as `artifact.sha256`.
         field: &'static str,
-        /// Why the value is not allowed; the sender reads it.
+        /// The reason why the value is not allowed; the sender reads it.
         reason: String,
     },
 }

@@ -48,7 +48,7 @@ pub struct Export {
 
 /// The calls that an export makes. The implementation chooses the envelope, timeout and retries of each call.
 pub trait ExportCalls: Sync {
-    /// Why an export failed.
+    /// The reason why an export failed.
     type Error: From<ExportError>;
 
     /// Requests the kind and attributes of the path.
@@ -76,7 +76,7 @@ pub struct Exported {
     pub skipped: Vec<String>,
 }
 
-/// Why a copy cannot be used, although each call got its reply.
+/// The reason why a copy cannot be used, although each call got its reply.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ExportError {
     /// The path is a FIFO, a socket, a device or similar, which is never opened (sandbox-transfer R-2).

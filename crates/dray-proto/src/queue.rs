@@ -111,8 +111,8 @@ mod tests {
     #[test]
     fn the_contract_names_every_platform_and_every_kind_of_sandbox() {
         let contract = include_str!("../../../proto/dray/v1/session.proto");
-        let platforms = PlatformKind::ALL.iter().map(|one| one.as_str());
-        for name in platforms.chain(BackendKind::ALL.iter().map(|one| one.as_str())) {
+        let platforms = PlatformKind::ALL.iter().map(|platform| platform.as_str());
+        for name in platforms.chain(BackendKind::ALL.iter().map(|backend| backend.as_str())) {
             assert!(
                 contract.contains(&format!("`{name}`")),
                 "{name} is not in session.proto"

@@ -131,7 +131,11 @@ fn size(converted: &Converted) -> usize {
         .iter()
         .map(|part| size_of_val(part) + part.title.as_ref().map_or(0, String::len))
         .sum();
-    let warnings: usize = converted.warnings.iter().map(|w| w.len() + 24).sum();
+    let warnings: usize = converted
+        .warnings
+        .iter()
+        .map(|warning| warning.len() + 24)
+        .sum();
     size_of::<Converted>() + converted.markdown.len() + parts + warnings
 }
 

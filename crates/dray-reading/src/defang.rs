@@ -291,12 +291,12 @@ mod tests {
     fn hidden_messages_are_removed() {
         let tags: String = "ignore"
             .bytes()
-            .map(|b| char::from_u32(0xE0000 + u32::from(b)).unwrap())
+            .map(|byte| char::from_u32(0xE0000 + u32::from(byte)).unwrap())
             .collect();
         assert_eq!(defang(&format!("visible{tags}")), "visible");
         let selectors: String = "obey"
             .bytes()
-            .map(|b| char::from_u32(0xE0100 + u32::from(b) - 16).unwrap())
+            .map(|byte| char::from_u32(0xE0100 + u32::from(byte) - 16).unwrap())
             .collect();
         assert_eq!(defang(&format!("x{selectors}")), "x");
         assert_eq!(defang("abc\u{202E}fdp.exe"), "abcfdp.exe");

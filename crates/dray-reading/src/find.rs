@@ -104,16 +104,16 @@ fn context_before(text: &str) -> String {
     if all <= CONTEXT_CHARACTERS {
         return text.trim_start().to_owned();
     }
-    let cut: String = text.chars().skip(all - CONTEXT_CHARACTERS).collect();
-    format!("…{cut}")
+    let shortened: String = text.chars().skip(all - CONTEXT_CHARACTERS).collect();
+    format!("…{shortened}")
 }
 
 fn context_after(text: &str) -> String {
     if text.chars().count() <= CONTEXT_CHARACTERS {
         return text.trim_end().to_owned();
     }
-    let cut: String = text.chars().take(CONTEXT_CHARACTERS).collect();
-    format!("{cut}…")
+    let shortened: String = text.chars().take(CONTEXT_CHARACTERS).collect();
+    format!("{shortened}…")
 }
 
 #[cfg(test)]

@@ -144,7 +144,7 @@ mod tests {
         assert!(
             nonce
                 .bytes()
-                .all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
+                .all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte))
         );
         assert_eq!(
             framed,

@@ -74,7 +74,8 @@ fn escape(character: char) -> String {
 
 /// A path as a word for a POSIX shell.
 pub fn quote_for_shell(path: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "._/-+@:,".contains(c);
+    let plain =
+        |character: char| character.is_ascii_alphanumeric() || "._/-+@:,".contains(character);
     if !path.is_empty() && path.chars().all(plain) {
         path.to_owned()
     } else {
@@ -148,7 +149,7 @@ pub fn cancelled(path: &str) -> String {
     format!("Reading {} was cancelled.", escape_path(path))
 }
 
-/// Why no text could be produced, for the line before a hint.
+/// The reason why no text could be produced, for the line before a hint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
     /// A password is needed.
@@ -191,8 +192,8 @@ pub fn hint(path: &str, mime: &str, cause: Cause) -> String {
     format!("{line}\n{}", shell_hint(path, mime))
 }
 
-/// Why a file of an archive has no text, and other ways to read it. A shell tool needs a file, so unpacking comes
-/// first.
+/// The reason why a file of an archive has no text, and other ways to read it. A shell tool needs a file, so unpacking
+/// comes first.
 pub fn member_hint(path: &str, mime: &str, cause: Cause) -> String {
     let advice = if cause == Cause::Encrypted {
         "Not inlined. Do not assume contents you have not extracted."

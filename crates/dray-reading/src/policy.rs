@@ -223,7 +223,10 @@ mod tests {
     #[test]
     fn only_documents_texts_and_archives_are_read() {
         let policy = Policy::default();
-        let read: Vec<Kind> = Kind::ALL.into_iter().filter(|k| policy.reads(*k)).collect();
+        let read: Vec<Kind> = Kind::ALL
+            .into_iter()
+            .filter(|kind| policy.reads(*kind))
+            .collect();
         assert_eq!(read, [Kind::Text, Kind::Document, Kind::Archive]);
         let none = Policy {
             allow_kinds: vec![Kind::Image],

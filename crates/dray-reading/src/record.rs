@@ -38,7 +38,7 @@ impl Outcome {
     }
 }
 
-/// Why the result is not simply the text (read-attachment 3), in the order of the steps.
+/// The reason why the result is not simply the text (read-attachment 3), in the order of the steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Code {
@@ -119,7 +119,7 @@ pub struct Record {
     pub output: String,
     /// How the call ended; [`Record::error_code`] has the reason where one is needed.
     pub outcome: Outcome,
-    /// Why the result is not simply the text.
+    /// The reason why the result is not simply the text.
     pub error_code: Option<Code>,
     /// Sizes of the converted text, in words for people.
     pub metrics: String,

@@ -81,14 +81,17 @@ fn is_true(value: &Value) -> bool {
 
 /// A focus without controls and of bounded length; `None` when it is blank.
 pub fn focus(text: &str) -> Option<String> {
-    let printable: String = text.chars().filter(|c| !c.is_control()).collect();
-    let cut: String = printable
+    let printable: String = text
+        .chars()
+        .filter(|character| !character.is_control())
+        .collect();
+    let shortened: String = printable
         .trim()
         .chars()
         .take(MAX_FOCUS_CHARACTERS)
         .collect();
-    let cut = cut.trim_end();
-    (!cut.is_empty()).then(|| cut.to_owned())
+    let shortened = shortened.trim_end();
+    (!shortened.is_empty()).then(|| shortened.to_owned())
 }
 
 #[cfg(test)]

@@ -149,10 +149,6 @@ impl Sandbox for ApptainerSandbox {
         self.files.state(path).await
     }
 
-    async fn change_marker(&self, path: &SandboxPath) -> Result<Option<String>, Error> {
-        self.files.change_marker(path).await
-    }
-
     async fn fingerprint(&self, path: &SandboxPath) -> Result<Fingerprint, Error> {
         self.files.fingerprint(path).await
     }

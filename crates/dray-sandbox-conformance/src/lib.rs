@@ -9,7 +9,7 @@
 //! ```no_run
 //! use dray_sandbox_conformance::{CaseFailures, Fixture, run_all};
 //!
-//! async fn a_sandbox_is_like_any_other(fixture: &dyn Fixture) -> Result<(), CaseFailures> {
+//! async fn a_sandbox_passes_the_conformance_suite(fixture: &dyn Fixture) -> Result<(), CaseFailures> {
 //!     let report = run_all(fixture).await?;
 //!     assert_eq!(report.skipped, ["access_without_permission_is_refused"]);
 //!     Ok(())
@@ -85,25 +85,25 @@ pub trait Fixture: Debug + Send + Sync {
 )]
 #[derive(Clone, Copy, Debug)]
 pub struct SandboxTraits {
-    /// Names that are not UTF-8 are supported; otherwise they give `invalid_name`.
+    /// Whether names that are not UTF-8 are supported; if not, they give `invalid_name`.
     pub byte_names: bool,
-    /// Symbolic links exist and are distinguished from their targets.
+    /// Whether symbolic links exist and are distinguished from their targets.
     pub links: bool,
-    /// Named pipes exist and are distinguished from files.
+    /// Whether named pipes exist and are distinguished from files.
     pub fifo: bool,
-    /// Files get the requested mode bits.
+    /// Whether files get the requested mode bits.
     pub modes: bool,
-    /// Reads and writes are made with the rights of the sandbox user, not of a daemon.
+    /// Whether reads and writes are made with the rights of the sandbox user, not of a daemon.
     pub permissions: bool,
-    /// A path that was replaced between `stat` and `read` is always detected.
+    /// Whether a path that was replaced between `stat` and `read` is always detected.
     pub identity: bool,
-    /// A file can be renamed.
+    /// Whether a file can be renamed.
     pub rename: bool,
-    /// A digest can be computed in the sandbox.
+    /// Whether a digest can be computed in the sandbox.
     pub fingerprint: bool,
-    /// Programs can be run.
+    /// Whether programs can be run.
     pub commands: bool,
-    /// The output of a program arrives while it runs.
+    /// Whether the output of a program arrives while it runs.
     pub live_output: bool,
 }
 

@@ -93,8 +93,8 @@ impl Exec for Processes {
 /// The command line for a shell. It is text on this wire, so other bytes are refused.
 fn command_line(argv: &[Vec<u8>]) -> Result<String, Error> {
     // The toolbox gives the text to a shell (sandbox-transfer 11.3).
-    let words: Vec<_> = argv.iter().map(|word| quote(word)).collect();
-    let command = String::from_utf8(words.join(&b' '))
+    let quoted: Vec<_> = argv.iter().map(|word| quote(word)).collect();
+    let command = String::from_utf8(quoted.join(&b' '))
         .map_err(|_| Error::new(ErrorKind::InvalidName, "the wire carries UTF-8 names only"))?;
     if command.len() > MAX_COMMAND_BYTES {
         return Err(Error::new(

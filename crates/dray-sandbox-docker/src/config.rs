@@ -104,8 +104,10 @@ impl Config {
             _ => (destination, None),
         };
         let destination = destination.replace(['[', ']'], "");
-        let is_plain =
-            |c: char| c.is_ascii_alphanumeric() || matches!(c, '@' | '.' | '-' | '_' | ':' | '%');
+        let is_plain = |character: char| {
+            character.is_ascii_alphanumeric()
+                || matches!(character, '@' | '.' | '-' | '_' | ':' | '%')
+        };
         let is_plain_destination = !destination.is_empty()
             && !destination.starts_with('-')
             && destination.chars().all(is_plain);

@@ -48,8 +48,8 @@ const ERROR_TEXTS: &[(&str, ErrorKind)] = &[
 
 /// Makes the error of a refusal, with a status above 399.
 pub(crate) fn refused(action: &'static str, status: u16, message: &str) -> Error {
-    let cut = message.floor_char_boundary(MAX_MESSAGE_BYTES);
-    let message = message.get(..cut).unwrap_or_default().trim();
+    let end = message.floor_char_boundary(MAX_MESSAGE_BYTES);
+    let message = message.get(..end).unwrap_or_default().trim();
     let refusal = Refusal {
         status,
         message: message.to_owned(),

@@ -40,11 +40,11 @@ pub(crate) async fn resolve(
         container,
         connection: None,
     };
-    let seen = |path: &SandboxPath| mounts.is_none_or(|mounts| mounts.sees(path));
+    let is_visible = |path: &SandboxPath| mounts.is_none_or(|mounts| mounts.sees(path));
     let mut walk = PathWalk::new(path);
     let mut found = None;
     while let Some(next) = walk.next_path()? {
-        if !seen(&next) {
+        if !is_visible(&next) {
             return hidden_path(&walk).map(ResolvedPath::Hidden);
         }
         let is_kept = follow == Follow::No && walk.is_at_last_part();

@@ -201,13 +201,13 @@ impl DockerSandbox {
                     tokio::select! {
                         computed = digest => match computed {
                             Ok(computed) => drop(sender.send(computed)),
-                            Err(error) => tracing::debug!(%error, "no digest beside the archive"),
+                            Err(error) => tracing::debug!(%error, "the sandbox computed no digest of the archive"),
                         },
                         () = sender.closed() => {}
                     }
                 });
             }
-            Err(error) => tracing::debug!(%error, "no digest beside the archive"),
+            Err(error) => tracing::debug!(%error, "the sandbox computed no digest of the archive"),
         }
         Ok((body, receiver))
     }

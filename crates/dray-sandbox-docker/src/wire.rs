@@ -83,7 +83,7 @@ impl Endpoint {
     }
 }
 
-/// What a request carries: nothing, JSON or an archive as a stream.
+/// Body of a request: nothing, JSON or an archive as a stream.
 pub(crate) type RequestBody = UnsyncBoxBody<Bytes, Error>;
 
 type Driver = Pin<Box<http1::Connection<Io, RequestBody>>>;

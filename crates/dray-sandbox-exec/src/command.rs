@@ -37,7 +37,7 @@ pub struct CommandConfig {
     pub channel: ChannelConfig,
 }
 
-/// What a command line carries. The default is a plain pipe.
+/// Properties of the channel that a command line opens. The default is a plain pipe.
 #[expect(
     clippy::struct_excessive_bools,
     reason = "each is a fact of its own about a wire"
@@ -108,7 +108,10 @@ impl CommandBackend {
     ///
     /// [`ErrorKind::InvalidName`] for an entry without a command.
     pub fn new(sandboxes: BTreeMap<String, CommandConfig>) -> Result<Self, Error> {
-        if let Some((name, _)) = sandboxes.iter().find(|(_, one)| one.command.is_empty()) {
+        if let Some((name, _)) = sandboxes
+            .iter()
+            .find(|(_, config)| config.command.is_empty())
+        {
             return Err(Error::new(
                 ErrorKind::InvalidName,
                 format!("the exec sandbox {name} has no command"),
@@ -190,8 +193,8 @@ async fn incarnation(config: &CommandConfig) -> Result<String, Error> {
     }
     let none: [&str; 0] = [];
     let exec = LocalExec::new(none).with_environment(&config.environment);
-    let words = config.incarnation.iter().map(|word| word.clone().into());
-    let running = exec.run(words.collect(), None).await.map_err(|error| {
+    let argv = config.incarnation.iter().map(|word| word.clone().into());
+    let running = exec.run(argv.collect(), None).await.map_err(|error| {
         let context = "the command for the incarnation cannot be run";
         Error::new(ErrorKind::Unavailable, context).caused_by(error)
     })?;

@@ -214,11 +214,7 @@ impl<E: Exec + 'static> ExecFiles<E> {
 
     /// See [`dray_sandbox::Sandbox::change_marker`]; `None` also where [`Self::state`] is not available.
     pub async fn change_marker(&self, path: &SandboxPath) -> Result<Option<String>, Error> {
-        match self.state(path).await {
-            Ok(state) => Ok(Some(state.text)),
-            Err(error) if error.kind() == ErrorKind::ToolMissing => Ok(None),
-            Err(error) => Err(error),
-        }
+        FileState::change_marker(self.state(path).await)
     }
 
     /// See [`dray_sandbox::Sandbox::fingerprint`]; the script uses the best digest program that it finds.

@@ -35,10 +35,10 @@ mod probe;
 mod read;
 mod reply;
 mod sandbox;
-mod spelled;
 mod stream;
 mod supervisor;
 mod tail;
+mod text_command;
 mod tree;
 mod write;
 
@@ -52,11 +52,11 @@ pub use failure::kind_of_text;
 pub use files::ExecFiles;
 pub use local::{Failure, LocalExec, SEARCH_PATH};
 pub use sandbox::{ExecSandbox, GuardedExec, IncarnationGuard};
-pub use spelled::spelled;
 pub use supervisor::{
     CommandControl, CommandState, KillGuard, MARK_VARIABLE, SupervisedCommand, Supervisor, new_mark,
 };
 pub use tail::StderrTail;
+pub use text_command::spelled;
 
 /// Quotes one argument for a POSIX shell: in single quotes, with `'` as `'\''`.
 pub fn quote(argument: &[u8]) -> Vec<u8> {

@@ -84,7 +84,7 @@ impl<E: Exec + 'static> ExecFiles<E> {
         };
         let mut entries = entries(records)?;
         let mut truncated = !has_end;
-        entries.sort_by(|one, other| one.path.cmp(&other.path));
+        entries.sort_by(|left, right| left.path.cmp(&right.path));
         truncated |= entries.len() > limit;
         entries.truncate(limit);
         Ok(BoundedListing {

@@ -94,21 +94,21 @@ impl LocalExec {
                 "the command is longer than the channel allows",
             ));
         }
-        let mut words = self.prefix.clone();
+        let mut command_line = self.prefix.clone();
         match self.channel.arguments {
-            Arguments::Vector => words.extend(argv.into_iter().map(OsString::from_vec)),
+            Arguments::Vector => command_line.extend(argv.into_iter().map(OsString::from_vec)),
             Arguments::Shell => {
                 let quoted: Vec<_> = argv.iter().map(|word| super::quote(word)).collect();
-                words.push(OsString::from_vec(quoted.join(&b' ')));
+                command_line.push(OsString::from_vec(quoted.join(&b' ')));
             }
         }
-        let mut words = words.into_iter();
-        let program = words
+        let mut command_line = command_line.into_iter();
+        let program = command_line
             .next()
             .ok_or_else(|| Error::new(ErrorKind::Protocol, "an empty command"))?;
         let mut command = Command::new(program);
         command
-            .args(words)
+            .args(command_line)
             .env_clear()
             .envs(&self.environment)
             // A group of its own can be killed with all that the command started (sandbox-transfer 1.6).

@@ -33,7 +33,7 @@ pub(super) enum StreamEvent {
     End(StreamTrailer),
 }
 
-/// What the script reports after the content.
+/// The report of the script after the content.
 pub(super) struct StreamTrailer {
     /// SHA-256 of the content, where it was requested.
     pub(super) digest: Option<String>,

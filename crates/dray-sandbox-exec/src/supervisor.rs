@@ -37,7 +37,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// How long an operation waits for kills of earlier commands.
 const SETTLE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What a system reports about a command.
+/// State of a command as its system reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CommandState {
     /// The command runs.
@@ -50,7 +50,7 @@ pub enum CommandState {
     Unreported,
 }
 
-/// What the supervisor needs from the system that runs a command.
+/// Operations that the supervisor needs from the system that runs a command.
 #[async_trait]
 pub trait CommandControl: Debug + Send + Sync + 'static {
     /// Runs another command beside it, without a mark and without waiting for [`Supervisor::settle`], and returns its
@@ -124,7 +124,7 @@ impl Supervisor {
     }
 }
 
-/// What the processes of a command inherit from it.
+/// Marks that the processes of a command inherit from it.
 #[derive(Clone, Debug)]
 pub(crate) struct CommandMarks {
     /// A text somewhere in the environment.

@@ -13,17 +13,17 @@ pub struct StderrTail(Arc<Mutex<VecDeque<u8>>>);
 impl StderrTail {
     /// Adds the bytes that were received.
     pub fn push(&self, bytes: &[u8]) {
-        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut tail = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let surplus = bytes.len().saturating_sub(MAX_TAIL_BYTES);
-        kept.extend(bytes.iter().skip(surplus));
-        let extra = kept.len().saturating_sub(MAX_TAIL_BYTES);
-        kept.drain(..extra);
+        tail.extend(bytes.iter().skip(surplus));
+        let extra = tail.len().saturating_sub(MAX_TAIL_BYTES);
+        tail.drain(..extra);
     }
 
     /// The kept bytes as text; invalid UTF-8 is replaced.
     pub fn text(&self) -> String {
-        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        String::from_utf8_lossy(kept.make_contiguous()).into_owned()
+        let mut tail = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        String::from_utf8_lossy(tail.make_contiguous()).into_owned()
     }
 }
 

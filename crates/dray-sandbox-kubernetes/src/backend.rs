@@ -78,8 +78,8 @@ impl Backend for KubernetesBackend {
         let pod = self.cluster.pod(&target).await?;
         let container = pod.container(target.container.as_deref())?;
         if pod.incarnation(&container.name)? != handle.incarnation {
-            let other = "the name means another container now";
-            return Err(Error::new(ErrorKind::SandboxGone, other));
+            let message = "the name means another container now";
+            return Err(Error::new(ErrorKind::SandboxGone, message));
         }
         // The pod may have been replaced between the two requests; only this incarnation is opened.
         let container_ref = Arc::new(PodContainer {
@@ -98,8 +98,8 @@ impl Backend for KubernetesBackend {
             // Opening runs an empty script, so a container without a shell shows here.
             Err(error) if error.kind() == ErrorKind::ToolMissing => {
                 let Some(image) = &self.cluster.config().ephemeral_image else {
-                    let none = "the container has no shell, and no image for an ephemeral container is configured";
-                    return Err(Error::new(ErrorKind::ToolMissing, none).caused_by(error));
+                    let message = "the container has no shell, and no image for an ephemeral container is configured";
+                    return Err(Error::new(ErrorKind::ToolMissing, message).caused_by(error));
                 };
                 let name = ephemeral::ensure(&container_ref, &pod, container, image).await?;
                 let exec = PodExec::open(Arc::clone(&container_ref), &name).await?;

@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn one_way_to_the_cluster_is_named() {
+    fn exactly_one_source_of_cluster_access_is_accepted() {
         assert_eq!(file().check(), Ok(()));
         let inside = Config {
             in_cluster: true,

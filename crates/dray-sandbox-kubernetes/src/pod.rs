@@ -97,10 +97,13 @@ impl Pod {
         let preset = self.metadata.annotations.get(DEFAULT_CONTAINER);
         let containers = &self.spec.containers;
         match (named.or(preset.map(String::as_str)), containers.as_slice()) {
-            (Some(name), all) => all.iter().find(|one| one.name == name).ok_or_else(|| {
-                let no = format!("container {} is not one of the pod", name.escape_debug());
-                Error::new(ErrorKind::SandboxGone, no)
-            }),
+            (Some(name), all) => all
+                .iter()
+                .find(|container| container.name == name)
+                .ok_or_else(|| {
+                    let no = format!("container {} is not one of the pod", name.escape_debug());
+                    Error::new(ErrorKind::SandboxGone, no)
+                }),
             (None, [only]) => Ok(only),
             (None, _) => Err(Error::new(
                 ErrorKind::InvalidName,
@@ -155,15 +158,15 @@ impl Pod {
     /// An ephemeral container of this image that targets `target` and has not ended.
     pub(crate) fn helper(&self, target: &str, image: &str) -> Option<&str> {
         let all = self.spec.ephemeral_containers.iter();
-        let mut fitting = all.filter(|one| {
-            one.image == image && one.target_container_name.as_deref() == Some(target)
+        let mut fitting = all.filter(|container| {
+            container.image == image && container.target_container_name.as_deref() == Some(target)
         });
-        let usable = fitting.find(|one| match self.helper_status(&one.name) {
+        let usable = fitting.find(|container| match self.helper_status(&container.name) {
             Some(status) => status.state.terminated.is_none(),
             // Without a status it was created only a moment ago.
             None => true,
         });
-        usable.map(|one| one.name.as_str())
+        usable.map(|container| container.name.as_str())
     }
 
     /// Whether an ephemeral container runs; an error when it never will.

@@ -82,16 +82,16 @@ impl Root {
     ) -> Result<Vec<Vec<u8>>, Error> {
         let outside = || Error::new(ErrorKind::OutsideRoot, "a link leads out of the sandbox");
         let mut resolved: Vec<Vec<u8>> = Vec::new();
-        let mut held: Option<OwnedFd> = None;
+        let mut open_directory: Option<OwnedFd> = None;
         let mut links = 0;
         while let Some(name) = pending.pop_front() {
             if name == b".." {
                 resolved.pop().ok_or_else(outside)?;
                 // From the root again: the parent of the held directory may have been moved meanwhile.
-                held = Some(self.open(&resolved, DIRECTORY_FLAGS).map_err(raced)?);
+                open_directory = Some(self.open(&resolved, DIRECTORY_FLAGS).map_err(raced)?);
                 continue;
             }
-            let directory = self.or_root(held.as_ref());
+            let directory = self.or_root(open_directory.as_ref());
             let next = step(
                 directory,
                 &name,
@@ -106,7 +106,7 @@ impl Root {
                 }
                 let target = link_target(&next)?;
                 let mut target: VecDeque<Vec<u8>> =
-                    self.target_parts(&target, &mut resolved, &mut held)?;
+                    self.target_parts(&target, &mut resolved, &mut open_directory)?;
                 target.append(&mut pending);
                 pending = target;
                 continue;
@@ -115,7 +115,7 @@ impl Root {
             if !pending.is_empty() && kind != FileKind::Directory {
                 return Err(Error::new(ErrorKind::NotDirectory, "part of the path"));
             }
-            held = Some(next);
+            open_directory = Some(next);
         }
         Ok(resolved)
     }
@@ -195,12 +195,16 @@ fn walk_to(base: BorrowedFd<'_>, names: &[Vec<u8>], flags: OFlags) -> Result<Own
     let Some((last, before)) = names.split_last() else {
         return rustix::fs::openat(base, ".", flags, Mode::empty());
     };
-    let mut held: Option<OwnedFd> = None;
+    let mut open_directory: Option<OwnedFd> = None;
     for name in before {
-        let directory = held.as_ref().map_or(base, OwnedFd::as_fd);
-        held = Some(step(directory, name, DIRECTORY_FLAGS)?);
+        let directory = open_directory.as_ref().map_or(base, OwnedFd::as_fd);
+        open_directory = Some(step(directory, name, DIRECTORY_FLAGS)?);
     }
-    step(held.as_ref().map_or(base, OwnedFd::as_fd), last, flags)
+    step(
+        open_directory.as_ref().map_or(base, OwnedFd::as_fd),
+        last,
+        flags,
+    )
 }
 
 const DIRECTORY_FLAGS: OFlags = OFlags::PATH

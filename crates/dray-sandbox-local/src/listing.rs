@@ -106,11 +106,11 @@ impl Root {
             first.add(entry);
         }
         // No more directories wait than there are entries: those that were pushed out again are not scanned.
-        let kept = |names: &Vec<Vec<u8>>| {
+        let is_listed = |names: &Vec<Vec<u8>>| {
             self.path(names)
                 .is_ok_and(|path| first.entries.contains_key(&path))
         };
-        pending.retain(kept);
+        pending.retain(is_listed);
         Ok(())
     }
 }

@@ -114,7 +114,7 @@ async fn conforms(kernel: Kernel) {
 }
 
 #[tokio::test]
-async fn r_17_a_directory_is_a_sandbox_like_any_other() {
+async fn r_17_a_directory_passes_the_conformance_suite() {
     conforms(NEW_KERNEL).await;
 }
 

@@ -168,13 +168,13 @@ impl PartialFile {
     pub(super) async fn fill(self, offset: u64, mode: u32, mut body: Body) -> Result<(), Error> {
         let target = Arc::new(self);
         let mut writing: Option<JoinHandle<Result<(), Error>>> = None;
-        let mut held = Vec::with_capacity(CHUNK_BYTES);
+        let mut buffer = Vec::with_capacity(CHUNK_BYTES);
         let mut offset = offset;
         loop {
             let chunk = body.next().await.transpose()?;
             let ended = chunk.is_none();
-            held.extend_from_slice(&chunk.unwrap_or_default());
-            if held.len() < CHUNK_BYTES && !ended {
+            buffer.extend_from_slice(&chunk.unwrap_or_default());
+            if buffer.len() < CHUNK_BYTES && !ended {
                 continue;
             }
             // One write at a time; the next chunk is collected while it runs.
@@ -184,12 +184,12 @@ impl PartialFile {
             if ended {
                 break;
             }
-            let length = held.len() as u64;
-            writing = Some(target.begin(std::mem::take(&mut held), offset));
+            let length = buffer.len() as u64;
+            writing = Some(target.begin(std::mem::take(&mut buffer), offset));
             offset += length;
         }
         blocking::run(move |_| {
-            write_all(&target.file, &held, offset)?;
+            write_all(&target.file, &buffer, offset)?;
             target.finish(mode)
         })
         .await

@@ -35,10 +35,10 @@ impl StdError for Refusal {}
 /// The error for a status. `doing` names the operation and becomes the context of the error.
 pub(crate) fn failed(doing: &'static str, status: &Status) -> Error {
     let message = status.message();
-    let cut = message.floor_char_boundary(MAX_MESSAGE_BYTES);
+    let end = message.floor_char_boundary(MAX_MESSAGE_BYTES);
     let refusal = Refusal {
         code: status.code(),
-        message: message.get(..cut).unwrap_or_default().to_owned(),
+        message: message.get(..end).unwrap_or_default().to_owned(),
     };
     let wait = retry_delay(status);
     let error = Error::new(kind(status.code(), wait.is_some()), doing).caused_by(refusal);

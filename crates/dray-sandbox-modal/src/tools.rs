@@ -146,7 +146,7 @@ impl<E: Exec + 'static> Tools<E> {
                 break;
             }
         }
-        entries.sort_by(|one, other| one.path.cmp(&other.path));
+        entries.sort_by(|left, right| left.path.cmp(&right.path));
         entries.truncate(limit);
         Ok(Listing { entries, truncated })
     }

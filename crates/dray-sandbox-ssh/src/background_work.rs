@@ -27,10 +27,10 @@ impl BackgroundWork {
             return;
         };
         // Counted before it is spawned, so that `settle` waits for it from this line on.
-        let one = CountedTask::new(&self.left);
+        let task = CountedTask::new(&self.left);
         let counted = async move {
             work.await;
-            drop(one);
+            drop(task);
         };
         self.tasks.spawn_on(counted, &runtime);
     }

@@ -58,6 +58,8 @@ pub struct Config {
     pub directory: Option<String>,
     /// Time for connecting and logging in.
     pub connect_timeout: Period,
+    /// Time for the host to open a session, and then for the start files of the login shell to end.
+    pub start_timeout: Period,
     /// Longest time without a response before a channel is closed.
     pub idle_timeout: Period,
     /// How long an unused shared connection stays open.
@@ -78,6 +80,7 @@ impl Default for Config {
             identity_file: None,
             directory: None,
             connect_timeout: Period::secs(15),
+            start_timeout: Period::secs(60),
             idle_timeout: Period::secs(30),
             persist: Period::secs(300),
             connections: 4,
@@ -85,7 +88,7 @@ impl Default for Config {
     }
 }
 
-/// Why the backend cannot be used as configured.
+/// The reason why the backend cannot be used as configured.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// The sockets would have names that the system cannot take.

@@ -2,7 +2,7 @@
 
 use dray_sandbox::{Error, ErrorKind};
 
-/// Why a channel did not open.
+/// The reason why a channel did not open.
 #[derive(Debug)]
 pub(crate) enum Refusal {
     /// This connection carries as many channels as the host allows; another connection can.

@@ -20,7 +20,7 @@ pub(crate) struct HostLookup {
     pub(crate) shell: bool,
     /// Whether the host offers SFTP.
     pub(crate) sftp: bool,
-    /// What the shell reported about the host in the same request.
+    /// The probe of the host that the shell reported in the same request.
     pub(crate) probe: Option<Probe>,
 }
 

@@ -27,9 +27,6 @@ use self::wire::{Message, PROTOCOL_VERSION, Request, kind};
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Pause between two attempts to connect to a master whose queue of connections is full.
 const CONNECT_RETRY_DELAY: Duration = Duration::from_millis(10);
-/// Time for the host to open a session. A master gives up a lost host after 45 s (`ServerAliveInterval` times
-/// `ServerAliveCountMax`).
-const SESSION_OPEN_TIMEOUT: Duration = Duration::from_mins(1);
 /// Request id of the only request on a control connection.
 const REQUEST_ID: u32 = 1;
 /// Most characters of a master's reason that an error repeats.
@@ -37,7 +34,7 @@ const MAX_REASON_CHARACTERS: usize = 200;
 /// The reason of a master when the host refuses another session: `MaxSessions`, or no memory.
 const REFUSED_BY_HOST: &[u8] = b"Session open refused";
 
-/// Why a session did not open.
+/// The reason why a session did not open.
 #[derive(Debug)]
 pub(crate) enum MuxError {
     /// No master serves the socket, or it does not respond. No session was requested.
@@ -118,11 +115,13 @@ impl ControlConnection {
         }
     }
 
-    /// Opens a session whose standard input, output and error are `descriptors`. The master duplicates them.
+    /// Opens a session whose standard input, output and error are `descriptors`. The master duplicates them. Waits for
+    /// the host for at most `limit`.
     pub(crate) async fn open_session(
         mut self,
         program: RemoteProgram<'_>,
         descriptors: [BorrowedFd<'_>; 3],
+        limit: Duration,
     ) -> Result<MuxSession, MuxError> {
         let opening = async {
             let request = Request::new_session(REQUEST_ID, program);
@@ -135,7 +134,7 @@ impl ControlConnection {
                 None => Err(MuxError::Uncertain(master_hung_up())),
             }
         };
-        let id = timeout(SESSION_OPEN_TIMEOUT, opening)
+        let id = timeout(limit, opening)
             .await
             .unwrap_or_else(|_| Err(MuxError::Uncertain(master_stalled())))?;
         Ok(MuxSession {

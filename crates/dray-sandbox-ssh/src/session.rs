@@ -52,6 +52,11 @@ impl<'a> SessionStarter<'a> {
         self.used_client.load(Ordering::Relaxed) && self.master.identity() != Some(self.socket)
     }
 
+    /// Time for the host to open a session, and then for the login shell to begin.
+    pub(crate) fn start_timeout(&self) -> Duration {
+        self.client.settings().config.start_timeout.as_duration()
+    }
+
     /// Starts a program on the host, with a pipe from its output, and a pipe to its input if `has_input`.
     pub(crate) async fn start(
         &self,
@@ -97,7 +102,9 @@ impl<'a> SessionStarter<'a> {
             pipes.remote_stdout.as_fd(),
             pipes.remote_stderr.as_fd(),
         ];
-        let session = connection.open_session(program, remote).await?;
+        let session = connection
+            .open_session(program, remote, self.start_timeout())
+            .await?;
         let carrier = SessionCarrier::Mux(session);
         let opened = Session::new(carrier, pipes.stderr);
         Ok((opened, pipes.stdin, pipes.stdout))

@@ -7,7 +7,6 @@ mod group;
 mod job;
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::{Bytes, BytesMut};
@@ -35,8 +34,6 @@ const BLANK_LINES: &[u8] = b"\n\n\n\n\n\n\n\n";
 const START_LINE: &[u8] = b"printf '\\n@@%s %s\\n' \"$1\" \"$$\" || exit 1\n";
 /// Most bytes that start files may print.
 const MAX_START_OUTPUT_BYTES: usize = 256 * 1024;
-/// Time for start files to run.
-const START_TIMEOUT: Duration = Duration::from_mins(1);
 /// Most bytes of a command, with the quoted arguments and the words that are added here.
 const MAX_COMMAND_BYTES: usize = 131_071;
 
@@ -129,7 +126,7 @@ struct ChannelRequest {
     input: CommandInput,
 }
 
-/// What a command reads from its standard input.
+/// Source of a command's standard input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum CommandInput {
     None,
@@ -185,7 +182,8 @@ impl StartedCommand {
             // The pipe is empty, so this does not wait. A failure means that the session ended; its output shows why.
             let _ = stdin.write_all(&[BLANK_LINES, START_LINE].concat()).await;
         }
-        match timeout(START_TIMEOUT, read_leader_line(&mut stdout, &request.nonce)).await {
+        let reading = read_leader_line(&mut stdout, &request.nonce);
+        match timeout(starter.start_timeout(), reading).await {
             Ok(Ok(Some((leader, first_output)))) => {
                 group.leader = leader;
                 Ok(Self {

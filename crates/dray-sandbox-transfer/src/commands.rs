@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_rule_nobody_runs_anything() {
+    fn without_a_rule_no_program_runs() {
         let config = CommandsConfig::default();
         assert!(!allows(&config, "default", "docker:web"));
         assert!(!config.concerns(&TenantId::new("default").unwrap()));

@@ -16,7 +16,7 @@ use dray_sandbox_local::{LocalBackend, LocalOptions};
 use dray_sandbox_modal::ModalBackend;
 use dray_sandbox_ssh::SshBackend;
 use dray_sandbox_tree as tree;
-use dray_service::config::{AliasValue, ConfigProblem, Section, VariableAlias, parse};
+use dray_service::config::{AliasValue, ConfigProblem, FormerName, Section, VariableAlias, parse};
 use dray_transfer_engine::EngineOptions;
 use dray_transfer_engine::policy::PolicyOptions;
 use dray_types::{BackendKind, ByteSize, Clock, Period};
@@ -50,7 +50,7 @@ pub struct Config {
     pub idle_timeout: Period,
     /// Existing directory for the bytes of transports that must be drained immediately. Files there have no name.
     /// Default `/tmp`.
-    pub spool_folder: PathBuf,
+    pub spool_directory: PathBuf,
     /// Most bytes of one transfer in the spool directory. Default `16GiB`.
     pub spool_limit: ByteSize,
     /// Largest file that is always digested in the sandbox, at any cost. Default `1024GiB`: every file. With a lower
@@ -115,7 +115,7 @@ impl Default for Config {
             address_tenants: vec!["default".to_owned()],
             policy: PolicyOptions::default(),
             idle_timeout: Period::secs(30),
-            spool_folder: engine.spool_dir,
+            spool_directory: engine.spool_dir,
             spool_limit: ByteSize::mib(16 * 1024),
             digest_always_up_to: ByteSize::mib(1 << 20),
             digest_before_up_to: ByteSize::mib(1024),
@@ -145,6 +145,11 @@ fn any_text(text: &str) -> Result<AliasValue, String> {
 }
 
 impl Section for Config {
+    fn former_names() -> &'static [FormerName] {
+        const FORMER_NAMES: [FormerName; 1] = [FormerName::new("spool_folder", "spool_directory")];
+        &FORMER_NAMES
+    }
+
     fn aliases() -> &'static [VariableAlias] {
         const VARIABLE_ALIASES: [VariableAlias; 3] = [
             VariableAlias {
@@ -182,9 +187,9 @@ impl Section for Config {
         if self.idle_timeout == Period::default() {
             problems.push(ConfigProblem::new("idle_timeout", "must be above 0"));
         }
-        if !self.spool_folder.is_absolute() {
+        if !self.spool_directory.is_absolute() {
             problems.push(ConfigProblem::new(
-                "spool_folder",
+                "spool_directory",
                 "must be an absolute path",
             ));
         }
@@ -212,7 +217,7 @@ impl Config {
     pub fn engine(&self) -> EngineOptions {
         EngineOptions {
             idle: self.idle_timeout.as_duration(),
-            spool_dir: self.spool_folder.clone(),
+            spool_dir: self.spool_directory.clone(),
             spool_limit: self.spool_limit.as_u64(),
             digest_always_up_to: self.digest_always_up_to.as_u64(),
             digest_before_up_to: self.digest_before_up_to.as_u64(),

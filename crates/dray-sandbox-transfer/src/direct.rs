@@ -174,12 +174,12 @@ impl DirectSandbox {
             },
         };
         let engine = &self.opened.engine;
-        let got = engine.get(&path, &options, sink, progress, cancel).await;
-        let got = got.map_err(|failed| self.fault(failed))?;
+        let copied = engine.get(&path, &options, sink, progress, cancel).await;
+        let copied = copied.map_err(|failed| self.fault(failed))?;
         Ok(Received {
-            size: got.size,
-            sha256: wire::digest(got.sha256),
-            receipt: wire::receipt(&got.receipt, "get", &self.operation, engine.handle()),
+            size: copied.size,
+            sha256: wire::digest(copied.sha256),
+            receipt: wire::receipt(&copied.receipt, "get", &self.operation, engine.handle()),
             skipped: Vec::new(),
         })
     }
@@ -205,13 +205,18 @@ impl DirectSandbox {
             format,
         };
         let engine = &self.opened.engine;
-        let got = engine.get_tree(&path, &options, sink, &(), cancel).await;
-        let got = got.map_err(|failed| self.opened.transfer_failed(failed))?;
+        let copied = engine.get_tree(&path, &options, sink, &(), cancel).await;
+        let copied = copied.map_err(|failed| self.opened.transfer_failed(failed))?;
         Ok(Received {
-            size: got.size,
-            sha256: wire::digest(got.sha256),
-            receipt: wire::receipt(&got.receipt, "get_tree", &self.operation, engine.handle()),
-            skipped: lines(&got.skipped),
+            size: copied.size,
+            sha256: wire::digest(copied.sha256),
+            receipt: wire::receipt(
+                &copied.receipt,
+                "get_tree",
+                &self.operation,
+                engine.handle(),
+            ),
+            skipped: lines(&copied.skipped),
         })
     }
 

@@ -130,7 +130,7 @@ impl OpenedSandbox {
     }
 }
 
-/// What stands at the place of a new directory.
+/// The present entry at the path of a new directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PlaceState {
     /// The directory itself.

@@ -231,7 +231,7 @@ impl ProxiedProgram<'_> {
     /// The session to which the sandbox belongs. If the request names the sandbox by its address, the session of the
     /// call; without a session, the address itself.
     fn session(&self, sandbox: Option<&v1::SandboxRef>) -> Result<SessionId, SandboxError> {
-        let named = sandbox.and_then(|it| it.sandbox.as_ref());
+        let named = sandbox.and_then(|named| named.sandbox.as_ref());
         if let Some(sandbox_ref::Sandbox::Session(session)) = named {
             return SessionId::new(session).map_err(|_| invalid_session());
         }

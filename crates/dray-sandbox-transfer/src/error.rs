@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn too_many_entries_are_no_bytes() {
+    fn the_limit_of_entries_is_not_reported_in_bytes() {
         let fault = sandbox(&dray_sandbox::Error::too_many_entries(3, 2));
         assert_eq!(
             fault.message,

@@ -142,7 +142,7 @@ pub fn collision(word: &str) -> Result<Collision, InvalidMessage> {
         "overwrite" => Ok(Collision::Overwrite),
         _ => Err(InvalidMessage::field(
             "collision",
-            "it is `rename`, `fail` or `overwrite`",
+            "must be `rename`, `fail` or `overwrite`",
         )),
     }
 }

@@ -221,11 +221,7 @@ pub trait Sandbox: Debug + Send + Sync {
     ///
     /// [`ErrorKind::PermissionDenied`] when the sandbox user may not read the file.
     async fn change_marker(&self, path: &SandboxPath) -> Result<Option<String>, Error> {
-        match self.state(path).await {
-            Ok(state) => Ok(Some(state.text)),
-            Err(error) if error.kind() == ErrorKind::ToolMissing => Ok(None),
-            Err(error) => Err(error),
-        }
+        FileState::change_marker(self.state(path).await)
     }
 
     /// Renames within one directory. Without `replace` the check for an existing target and the rename are one atomic

@@ -169,7 +169,7 @@ impl ErrorKind {
         }
     }
 
-    /// What to do with the same request (the column `retry` of sandbox-transfer 1.3).
+    /// Whether the same request may be repeated (the column `retry` of sandbox-transfer 1.3).
     pub const fn again(self) -> Again {
         match self {
             Self::ChangedDuringTransfer => Again::BackOff(3),
@@ -297,7 +297,7 @@ impl Error {
         &self.context
     }
 
-    /// What was found and what is allowed, with [`ErrorKind::TooLarge`]: bytes, or entries where
+    /// The found and the allowed number, with [`ErrorKind::TooLarge`]: bytes, or entries where
     /// [`Self::counts_entries`].
     pub const fn numbers(&self) -> Option<(u64, u64)> {
         self.numbers

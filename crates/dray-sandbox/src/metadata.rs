@@ -3,6 +3,7 @@
 use dray_types::Sha256Digest;
 use serde::{Deserialize, Serialize};
 
+use crate::error::{Error, ErrorKind};
 use crate::path::SandboxPath;
 
 /// Kind of a file system entry.
@@ -111,7 +112,7 @@ pub struct Listing {
     pub truncated: bool,
 }
 
-/// What a sandbox incarnation offers. The holder of the handle requests it once and keeps it.
+/// Capabilities of a sandbox incarnation. The holder of the handle requests it once and keeps it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Probe {
     /// Home of the sandbox user.
@@ -236,6 +237,20 @@ impl FileState {
         let since = self.now_s.saturating_sub(SETTLED_S);
         // Both are needed: a process can set `mtime` into the past, but not `ctime`.
         self.changed_s <= since && self.modified_ns <= i128::from(since) * SECOND_NS
+    }
+
+    /// Makes the text of [`crate::Sandbox::change_marker`] from the result of a reading: `None` where the sandbox
+    /// cannot report states.
+    ///
+    /// # Errors
+    ///
+    /// Those of the reading, except [`ErrorKind::ToolMissing`].
+    pub fn change_marker(read: Result<Self, Error>) -> Result<Option<String>, Error> {
+        match read {
+            Ok(state) => Ok(Some(state.text)),
+            Err(error) if error.kind() == ErrorKind::ToolMissing => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     /// Whether the file stayed untouched between the two readings.

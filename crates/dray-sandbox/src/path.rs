@@ -92,8 +92,8 @@ impl SandboxPath {
     /// The directory in which the path lies; the root is its own parent.
     #[must_use]
     pub fn parent(&self) -> Self {
-        let cut = self.0.iter().rposition(|byte| *byte == b'/').unwrap_or(0);
-        match self.0.get(..cut) {
+        let last_slash = self.0.iter().rposition(|byte| *byte == b'/').unwrap_or(0);
+        match self.0.get(..last_slash) {
             Some(parent) if !parent.is_empty() => Self(parent.to_vec()),
             _ => Self::root(),
         }

@@ -58,7 +58,7 @@ pub trait Service: Sized + Send + Sync + 'static {
     }
 }
 
-/// Why a service could not start, for the operator.
+/// The reason why a service could not start, for the operator.
 #[derive(Debug, thiserror::Error)]
 #[error("{message}")]
 pub struct StartError {

@@ -40,13 +40,13 @@ impl Settings {
         }
     }
 
-    /// A system on one machine: in-process bus, embedded store in `folder`, listeners on free loopback ports. Tests
+    /// A system on one machine: in-process bus, embedded store in `directory`, listeners on free loopback ports. Tests
     /// and the demo start from it; further sources may be set on top.
-    pub fn embedded(folder: impl Into<PathBuf>) -> Self {
-        let folder = folder.into();
+    pub fn embedded(directory: impl Into<PathBuf>) -> Self {
+        let directory = directory.into();
         Self::new(
             ConfigSources::default()
-                .set("state.folder", folder.to_string_lossy())
+                .set("state.directory", directory.to_string_lossy())
                 .set("http.listen", "127.0.0.1:0")
                 .set("grpc.listen", "127.0.0.1:0"),
         )

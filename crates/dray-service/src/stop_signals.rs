@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_mask_of_ignored_signals_says_whether_hangup_is_one() {
+    fn the_mask_of_ignored_signals_shows_whether_hangup_is_ignored() {
         let status =
             |mask: &str| format!("Name:\tdray\nSigBlk:\t01\nSigIgn:\t{mask}\nSigCgt:\t01\n");
         assert_eq!(ignores_hangup(&status("0000000000001001")), Some(true));

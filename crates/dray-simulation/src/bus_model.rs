@@ -53,7 +53,7 @@ pub(crate) struct WaitingPull {
     pub(crate) number: u64,
 }
 
-/// What a worker reports about a message that it was given.
+/// The acknowledgement of a message by its worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WorkAck {
     /// The work has ended and is never delivered again.

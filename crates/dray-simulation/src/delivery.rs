@@ -60,7 +60,7 @@ pub(crate) struct SimulatedRecord {
     pub(crate) writer: u64,
 }
 
-/// Why a delivery does not continue here.
+/// The reason why a delivery does not continue here.
 enum DeliveryError {
     Moved,
     Unreachable,

@@ -21,7 +21,7 @@ pub(crate) struct TaskId {
     generation: u32,
 }
 
-/// What happens at a time. `C` is a callback that is run by the simulation.
+/// An event at a point of virtual time. `C` is a callback that is run by the simulation.
 pub(crate) enum TimedEvent<C> {
     Wake(TaskId),
     Call(C),

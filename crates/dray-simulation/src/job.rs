@@ -35,7 +35,7 @@ const MAX_WRITE_ATTEMPTS: u32 = 3;
 /// Longest time between two of them, in microseconds.
 const MAX_WRITE_RETRY_DELAY: VirtualTime = 200_000;
 
-/// Why a job cannot continue now.
+/// The reason why a job cannot continue now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum JobError {
     /// Another worker changed the entry.

@@ -62,7 +62,7 @@ impl Drop for OperationHold {
     }
 }
 
-/// What really happened in one round of an operation.
+/// The true events of one round of an operation.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RoundTruth {
     /// Whether the bus has accepted its message.
@@ -163,7 +163,7 @@ impl SimulatedOperation {
 /// An operation with a problem.
 #[derive(Clone, Debug, Serialize)]
 pub struct FailedOperation {
-    /// What the product did wrong with it.
+    /// The rule that the product broke.
     pub problem: OperationProblem,
     /// Number of the operation, in the order of publication.
     pub operation: u64,
@@ -171,7 +171,7 @@ pub struct FailedOperation {
     pub trace: Vec<String>,
 }
 
-/// What the buckets report about an operation that has ended.
+/// The state of an operation that has ended, as the buckets report it.
 pub(crate) struct ReportedState<'a> {
     /// Ledger state and end of each round.
     pub(crate) rounds: Vec<(u32, LedgerState, TerminalState)>,

@@ -21,7 +21,7 @@ pub(crate) const MAX_SINGLE_REQUEST_BYTES: usize = 16 << 20;
 /// The only condition ever used on a write.
 pub(crate) const ANY_ETAG: &str = "*";
 
-/// What the store reports about an object.
+/// Metadata of an object, as the store reports them.
 #[derive(Clone, Debug)]
 pub(crate) struct ObjectHead {
     /// Size of the object in bytes.
@@ -99,7 +99,7 @@ pub(crate) struct ObjectCopy<'a> {
     pub(crate) create: bool,
 }
 
-/// What the store reports about a copy.
+/// Result of a copy, as the store reports it.
 #[derive(Clone, Debug)]
 pub(crate) struct CopyResult {
     /// SHA-256 of the copy, where the store computed it.

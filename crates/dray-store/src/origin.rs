@@ -42,7 +42,7 @@ pub struct WebOrigin {
     pub media_type: String,
 }
 
-/// What is known about where a content came from.
+/// The known origins of a content.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ContentOrigins {
     /// Fetches, the newest first. Empty for content that no fetch brought, as far as records say.

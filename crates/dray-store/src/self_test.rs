@@ -15,14 +15,14 @@ pub(crate) const PROBE_KEY: &str = "stage/probe/ready";
 
 const PROBE_BODY: Bytes = Bytes::from_static(b"probe");
 
-/// What a store can do beyond the minimum. The default is the careful assumption.
+/// Abilities of a store beyond the minimum. The default is the careful assumption.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct StoreCapabilities {
     /// `CopyObject` honours `If-None-Match: *`.
     pub(crate) conditional_copy: bool,
-    /// Bytes that do not match `x-amz-checksum-sha256` are refused, so a checksum that the store reports was verified.
+    /// Whether bytes that do not match `x-amz-checksum-sha256` are refused, so a checksum that the store reports was verified.
     pub(crate) verified_sha256: bool,
-    /// The same for `x-amz-checksum-crc64nvme`, so parts need no second SHA-256.
+    /// Whether bytes that do not match `x-amz-checksum-crc64nvme` are refused, so parts need no second SHA-256.
     pub(crate) verified_crc64: bool,
 }
 

@@ -245,7 +245,7 @@ impl Default for ArtifactLabel {
 }
 
 impl StoreInner {
-    /// What the store can do beyond the minimum.
+    /// Abilities of the store beyond the minimum.
     pub(crate) fn capabilities(&self) -> StoreCapabilities {
         self.capabilities.get().copied().unwrap_or_default()
     }

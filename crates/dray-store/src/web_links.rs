@@ -8,7 +8,7 @@ use crate::error::PresignError;
 use crate::origin::ContentOrigins;
 use crate::store::Store;
 
-/// What happens to a link to content that came from the web.
+/// Decision about a link to content that came from the web.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum WebLinkOutcome {

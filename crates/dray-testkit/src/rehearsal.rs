@@ -95,12 +95,12 @@ impl RehearsalServer {
     }
 
     /// Drops the recorded requests, so that they do not use memory during a long measurement.
-    pub fn forget(&self) {
+    pub fn clear_requests(&self) {
         lock_state(&self.state).requests = Vec::new();
     }
 
     /// Replaces the script. Its rules are counted from zero.
-    pub fn follow(&self, script: Script) {
+    pub fn set_script(&self, script: Script) {
         let mut state = lock_state(&self.state);
         // Counts belong to the rules of one script.
         state.use_counts = vec![0; script.rules.len()];

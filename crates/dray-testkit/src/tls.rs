@@ -131,7 +131,7 @@ impl Authority {
     }
 }
 
-/// Why a test certificate or a server configuration could not be created.
+/// The reason why a test certificate or a server configuration could not be created.
 #[derive(Debug)]
 pub enum TlsError {
     /// The certificate could not be created.

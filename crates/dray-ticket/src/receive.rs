@@ -355,7 +355,8 @@ impl BodyReceiver<'_> {
         problem
     }
 
-    /// Why this request lost the ticket: it was revoked or has expired meanwhile, or another request continues the upload.
+    /// The reason why this request lost the ticket: it was revoked or has expired meanwhile, or another request
+    /// continues the upload.
     async fn superseded_problem(&self) -> TicketProblem {
         let stored = self.service.load(&self.ticket.key).await;
         let usable = stored.and_then(|stored| self.service.check_usable(&stored.record));

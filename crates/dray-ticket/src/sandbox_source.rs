@@ -35,7 +35,7 @@ pub(crate) struct PinnedFile {
     pub(crate) size: u64,
     /// Nanoseconds since the epoch; `None` if the sandbox does not report it.
     pub(crate) mtime_ns: Option<i64>,
-    /// What the sandbox reports about `ctime` and inode; empty if it reports neither.
+    /// Text of `ctime` and inode from the sandbox; empty if it reports neither.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub(crate) change_marker: String,
 }

@@ -33,7 +33,7 @@ pub struct WebFilePolicy {
     pub sandbox_files: bool,
 }
 
-/// What happens to a ticket for a file from the web.
+/// Decision about a ticket for a file from the web.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum WebFileOutcome {

@@ -117,7 +117,7 @@ pub(crate) struct ToolPrefix<'a> {
     pub(crate) timeout_seconds: Option<f64>,
 }
 
-/// Why metadata are not available, for the builder.
+/// The reason why metadata are not available, for the builder.
 pub(crate) fn metadata_issue(id: &str, refused: &Error) -> String {
     match refused.status {
         Some(404) => format!("Deployment '{id}' was not found."),

@@ -80,7 +80,10 @@ impl DialDeploymentTool {
             messages.extend(history::history_pairs(turn, &self.declaration.name, direct).await);
         }
         messages.push(request::user_message(&query, files));
-        let messages: Vec<_> = messages.iter().map(|one| serde_json::json!(one)).collect();
+        let messages: Vec<_> = messages
+            .iter()
+            .map(|message| serde_json::json!(message))
+            .collect();
         // After the arguments, which cannot contain `messages`: `request_body` refuses reserved names.
         body.insert("messages".to_owned(), messages.into());
         Ok((Value::Object(body), has_files))

@@ -82,7 +82,7 @@ struct OpenSession {
     files: HashMap<String, Option<String>>,
 }
 
-/// Why the service has no result.
+/// The reason why the service has no result.
 enum InterpreterFailure {
     /// The interpreter reported a failure: the model gets its message.
     Reported(String),

@@ -31,11 +31,11 @@ pub(crate) async fn read_answer(
     }
     // Without a finish reason the response was cut; it must not look complete.
     if !response.is_finished {
-        let cut = Error::new(
+        let truncated = Error::new(
             ErrorKind::Broken,
             "the stream ended without a finish reason",
         );
-        return Err(deployment_failure(cut));
+        return Err(deployment_failure(truncated));
     }
     Ok(response.into_output(deployment))
 }
@@ -119,9 +119,9 @@ impl DeploymentResponse {
     fn record_usage(&mut self, chunk: &Value) {
         let models = chunk.pointer("/statistics/usage_per_model");
         if let Some(models) = models.and_then(Value::as_array) {
-            let used = models.iter().filter_map(|one| {
-                let model = one.get("model")?.as_str()?.to_owned();
-                token_usage(one).map(|tokens| ModelUsage { model, tokens })
+            let used = models.iter().filter_map(|usage| {
+                let model = usage.get("model")?.as_str()?.to_owned();
+                token_usage(usage).map(|tokens| ModelUsage { model, tokens })
             });
             self.usage = used.collect();
         }

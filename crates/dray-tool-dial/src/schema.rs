@@ -143,7 +143,7 @@ fn setting_types<'a>(root: &'a Value, property: &'a Value) -> Vec<&'a str> {
     });
     std::iter::once(property)
         .chain(branches)
-        .filter_map(|one| follow_ref(root, one).get("type"))
+        .filter_map(|schema| follow_ref(root, schema).get("type"))
         .flat_map(|kind| match kind {
             Value::Array(kinds) => kinds.iter().filter_map(Value::as_str).collect(),
             other => other.as_str().into_iter().collect::<Vec<_>>(),

@@ -61,7 +61,7 @@ impl ContextBuilder {
             }
             Err(failure) => tracing::warn!(
                 error = &failure as &dyn std::error::Error,
-                "the files of a conversation got no ids"
+                "could not assign ids to the files of a conversation"
             ),
         }
     }

@@ -21,7 +21,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sentences_name_the_parameter_and_the_other_way() {
+    fn sentences_name_the_parameter_and_the_alternative() {
         assert_eq!(
             refused_data_sentence(InvalidDataUrl::Malformed, "p", 1),
             "Parameter `p` carries a malformed data: URI. Pass a DIAL file path (e.g. files/bucket/foo.pdf) instead."

@@ -49,7 +49,8 @@ impl DriveError {
         }
     }
 
-    /// Why a file of at most `limit` bytes could not be read, by the cause at its beginning or in its stream.
+    /// The reason why a file of at most `limit` bytes could not be read, by the cause at its beginning or in its
+    /// stream.
     pub(crate) fn of_download(cause: Cause, limit: u64) -> Self {
         match cause.downcast::<Error>() {
             Ok(error) => match error.size {

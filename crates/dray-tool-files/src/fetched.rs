@@ -107,7 +107,7 @@ fn tidy_name(raw: &str) -> Option<String> {
     // Decoded once (quickapps 33.6): twice would make a separator of `%252F`.
     let decoded = percent_decode_str(raw).decode_utf8_lossy();
     let last = decoded.rsplit(['/', '\\']).next().unwrap_or_default();
-    let kept: String = last
+    let allowed: String = last
         .chars()
         .filter(|character| !character.is_control())
         .map(|character| match character {
@@ -116,8 +116,8 @@ fn tidy_name(raw: &str) -> Option<String> {
             other => other,
         })
         .collect();
-    let kept = kept.trim_matches('-');
-    (!kept.chars().all(|character| character == '.')).then(|| kept.to_owned())
+    let allowed = allowed.trim_matches('-');
+    (!allowed.chars().all(|character| character == '.')).then(|| allowed.to_owned())
 }
 
 /// A name for content without one, derived from its URL so that it is always the same.

@@ -40,12 +40,12 @@ mod loader;
 pub mod media;
 mod name_key;
 pub mod offload;
-mod once;
 mod outgoing;
 mod resolve;
 mod scope;
 mod services;
 mod session;
+mod single_flight;
 mod storage;
 mod stored_names;
 #[cfg(test)]

@@ -26,7 +26,7 @@ pub struct MediaTagFilter {
     hold: HoldBack,
     /// Paths that were looked up, with the real path; `None` for a path that does not exist.
     known: BTreeMap<String, Option<String>>,
-    /// Why the sandbox could not be reached.
+    /// The reason why the sandbox could not be reached.
     sandbox_failure: Option<String>,
 }
 

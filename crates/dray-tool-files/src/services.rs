@@ -61,7 +61,7 @@ impl FileServices {
         }
     }
 
-    /// The same with the files of DIAL.
+    /// Adds the files of DIAL.
     #[must_use]
     pub fn with_dial(mut self, dial: Arc<dyn DialPort>) -> Self {
         self.drive = Some(Drive::new(dial));

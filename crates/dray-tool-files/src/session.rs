@@ -88,14 +88,14 @@ impl SessionBinding {
                 // before.
                 tracing::warn!(
                     error = &fault as &dyn std::error::Error,
-                    "a turn continues without its session"
+                    "could not read the session of a turn, which continues without it"
                 );
                 Ok(v1::Session::default())
             }
             Err(error) => {
                 tracing::warn!(
                     error = &error as &dyn std::error::Error,
-                    "a turn continues without its session"
+                    "could not read the session of a turn, which continues without it"
                 );
                 services.note_absence();
                 Err(())
@@ -127,7 +127,7 @@ impl SessionBinding {
             }
             Err(error) => tracing::warn!(
                 error = &error as &dyn std::error::Error,
-                "a session got no sandbox"
+                "could not bind a sandbox to a session"
             ),
         }
     }

@@ -20,8 +20,8 @@ use tokio::sync::OnceCell;
 use super::data::refused_data_sentence;
 use super::drive::{Drive, DriveError, UploadBody};
 use super::fetched::{FetchedFile, fetch};
-use super::once::OnceMap;
 use super::scope::TurnScope;
+use super::single_flight::OnceMap;
 use super::stored_names::StoredNames;
 
 /// Names with a number that are tried before a random one is used.

@@ -101,7 +101,7 @@ pub(crate) struct Challenge {
     pub(crate) header: String,
 }
 
-/// Why a sign-in failed.
+/// The reason why a sign-in failed.
 #[derive(Debug, Error)]
 pub(crate) enum SignInError {
     /// The user cannot be shown a sign-in page.

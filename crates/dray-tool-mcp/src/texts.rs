@@ -76,7 +76,7 @@ fn sign_in_text(label: &str, error: &SignInError) -> String {
     }
 }
 
-/// What the user has to do before the tools of a set are available.
+/// The sentence about the sign-in that the tools of a set wait for.
 pub(crate) fn waiting_text(label: &str, page: &str) -> String {
     format!(
         "Toolset '{label}' requires sign-in: open {page} in your browser, and send the code that it shows at the end"
@@ -91,6 +91,6 @@ pub(crate) fn unknown_set_text(label: &str, refused: &dray_dial::Error) -> Strin
         Some(status) => error_text(label, &WireError::Status(status).into()),
         None => format!("MCP error for {label}: DIAL cannot be asked"),
     };
-    tracing::warn!(toolset = label, error = ?refused, "DIAL does not give a tool set");
+    tracing::warn!(toolset = label, error = ?refused, "DIAL did not return a tool set");
     text
 }

@@ -133,9 +133,9 @@ impl ResponseRules {
         let title = format!("{}-{time}.{}", self.function, body::type_extension(kind));
         title
             .chars()
-            .map(|c| {
-                if c.is_alphanumeric() || matches!(c, '.' | '-' | '_') {
-                    c
+            .map(|character| {
+                if character.is_alphanumeric() || matches!(character, '.' | '-' | '_') {
+                    character
                 } else {
                     '_'
                 }

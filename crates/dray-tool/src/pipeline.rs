@@ -78,7 +78,7 @@ pub struct CompletedCall {
     pub question: Option<ToolQuestion>,
 }
 
-/// Why the request ends after a call.
+/// The reason why the request ends after a call.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum RequestEnd {
     /// A strategy of the tool ends the request with this text.

@@ -11,7 +11,7 @@ pub type QuestionMap = BTreeMap<String, UserQuestion>;
 /// Answers, by the keys of the questions.
 pub type AnswerMap = BTreeMap<String, UserAnswer>;
 
-/// What an MCP server asks the user during a call (elicitation).
+/// Question of an MCP server to the user during a call (elicitation).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "mode", rename_all = "lowercase")]
 pub enum UserQuestion {
@@ -31,7 +31,7 @@ pub enum UserQuestion {
     },
 }
 
-/// What the user did with a question: accept, decline or cancel (MCP elicitation).
+/// The user's reaction to a question: accept, decline or cancel (MCP elicitation).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "action", content = "content", rename_all = "lowercase")]
 pub enum UserAnswer {
@@ -138,7 +138,7 @@ pub fn choices(property: &Value) -> Vec<&Value> {
     let titled = ["oneOf", "anyOf"].into_iter();
     let titled = titled.flat_map(|key| property[key].as_array().into_iter().flatten());
     plain
-        .chain(titled.filter_map(|one| one.get("const")))
+        .chain(titled.filter_map(|option| option.get("const")))
         .collect()
 }
 

@@ -70,7 +70,7 @@ pub struct CallRules {
     pub debug_only: bool,
     /// Which files of results are kept, and which of these are shown to the user.
     pub attachments: AttachmentRules,
-    /// What to do when a call fails.
+    /// The behaviour when a call fails.
     pub fallback: Fallback,
     /// The manifest's settings of the stage.
     pub display: ToolDisplay,

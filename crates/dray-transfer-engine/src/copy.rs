@@ -126,21 +126,21 @@ pub(super) struct Limits {
     pub(super) spool: Option<Spool>,
 }
 
-/// Copies a stream to its end into the sink. Afterwards, also after a failure, `seen` describes the bytes that the sink
+/// Copies a stream to its end into the sink. Afterwards, also after a failure, `copied` describes the bytes that the sink
 /// has.
 pub(super) async fn copy(
     body: Body,
-    seen: &mut CopiedBytes,
+    copied: &mut CopiedBytes,
     sink: &mut dyn Sink,
     limits: Limits,
     progress: &dyn Progress,
 ) -> Result<(), TransferError> {
     let queue = Queue::new(limits.spool);
-    let left = limits.size.map(|size| size.saturating_sub(seen.bytes));
+    let left = limits.size.map(|size| size.saturating_sub(copied.bytes));
     let filling = Box::pin(fill(body, &queue, left, limits.idle));
     let draining = Box::pin(drain(
         &queue,
-        seen,
+        copied,
         sink,
         limits.size.unwrap_or(0),
         progress,
@@ -213,7 +213,7 @@ async fn next_nonempty(body: &mut Body) -> Option<Result<Bytes, Error>> {
 /// Writes the bytes of the queue to the sink, until the queue ends.
 async fn drain(
     queue: &Queue,
-    seen: &mut CopiedBytes,
+    copied: &mut CopiedBytes,
     sink: &mut dyn Sink,
     size: u64,
     progress: &dyn Progress,
@@ -222,11 +222,11 @@ async fn drain(
         while !rest.is_empty() {
             let chunk = rest.split_to(rest.len().min(DIGEST_STEP_BYTES));
             // Cleared first: if a write fails or is dropped, the digest covers more bytes than the sink has.
-            seen.settled = false;
-            seen.update(&chunk);
+            copied.settled = false;
+            copied.update(&chunk);
             sink.write(chunk).await.map_err(TransferError::host)?;
-            seen.settled = true;
-            progress.moved(seen.bytes, size);
+            copied.settled = true;
+            progress.moved(copied.bytes, size);
             // Hashing uses the CPU; other tasks of this thread run between two chunks.
             if !rest.is_empty() {
                 tokio::task::yield_now().await;

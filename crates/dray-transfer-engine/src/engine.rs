@@ -81,7 +81,7 @@ impl Engine {
         &self.sandbox
     }
 
-    /// What the sandbox offers. Probed once, so `free` and `life_ms` are those of the first call.
+    /// Capabilities of the sandbox. Probed once, so `free` and `life_ms` are those of the first call.
     ///
     /// # Errors
     ///
@@ -92,7 +92,7 @@ impl Engine {
             .await
     }
 
-    /// What the sandbox offers now, with the present `free` and `life_ms`.
+    /// Probes the capabilities of the sandbox again, with the present `free` and `life_ms`.
     ///
     /// # Errors
     ///

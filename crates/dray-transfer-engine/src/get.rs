@@ -178,7 +178,7 @@ struct GetOperation<'a> {
 struct UnprovenCopy {
     file: Metadata,
     before: IntegrityBaseline,
-    seen: CopiedBytes,
+    copied: CopiedBytes,
     /// Whether an earlier transfer brought the first bytes.
     continued: bool,
 }
@@ -192,11 +192,11 @@ struct ProvenCopy {
 
 impl ProvenCopy {
     fn into_result(self, mut receipt: Receipt) -> GetResult {
-        let sha256 = self.partial.seen.sha256();
+        let sha256 = self.partial.copied.sha256();
         receipt.sha256 = Some(sha256);
         receipt.integrity = Some(self.integrity);
         GetResult {
-            size: self.partial.seen.bytes,
+            size: self.partial.copied.bytes,
             metadata: self.partial.file,
             sha256,
             warning: self.warning,
@@ -277,11 +277,11 @@ impl GetOperation<'_> {
     ) -> Result<UnprovenCopy, TransferError> {
         if let Some(mut partial) = self.partial.take()
             && self.engine.sandbox.resumes(transport)
-            && partial.seen.settled
-            && partial.seen.bytes > 0
+            && partial.copied.settled
+            && partial.copied.bytes > 0
             && prove::same(&partial.file, &file)
         {
-            self.schedule.record_progress(partial.seen.bytes);
+            self.schedule.record_progress(partial.copied.bytes);
             self.receipt.resumed = true;
             partial.file = file;
             return Ok(partial);
@@ -291,26 +291,26 @@ impl GetOperation<'_> {
         let engine = self.engine;
         engine.reserve_life(file.size).await?;
         let before = engine.take_baseline(&file, transport, continued).await?;
-        let mut seen = CopiedBytes::new(file.size);
+        let mut copied = CopiedBytes::new(file.size);
         match kept {
             None => {
                 self.sink.begin(&file).await.map_err(TransferError::host)?;
-                seen.take_digest_of(&*self.sink);
+                copied.take_digest_of(&*self.sink);
             }
             Some(mut body) => {
                 // The digest of the sink includes these bytes already.
-                seen.take_digest_of(&*self.sink);
+                copied.take_digest_of(&*self.sink);
                 // Read back from the disk: the counts and the scan for secrets must cover these bytes too.
                 while let Some(chunk) = body.next().await {
-                    seen.update(&chunk.map_err(TransferError::host)?);
+                    copied.update(&chunk.map_err(TransferError::host)?);
                 }
-                self.schedule.record_progress(seen.bytes);
+                self.schedule.record_progress(copied.bytes);
             }
         }
         Ok(UnprovenCopy {
             file,
             before,
-            seen,
+            copied,
             continued,
         })
     }
@@ -322,7 +322,10 @@ impl GetOperation<'_> {
         partial: UnprovenCopy,
     ) -> Result<(UnprovenCopy, Integrity), TransferError> {
         let UnprovenCopy {
-            file, before, seen, ..
+            file,
+            before,
+            copied,
+            ..
         } = &partial;
         let (engine, path) = (self.engine, self.path);
         // The state is read before any digest is compared: a file that was touched is changed, not damaged.
@@ -339,7 +342,7 @@ impl GetOperation<'_> {
                 IntegrityBaseline::UnchangedWithDigest(_, digest) => digest.as_ref(),
                 _ => None,
             };
-            return match prove::judge_watched(digest, seen) {
+            return match prove::judge_watched(digest, copied) {
                 Ok(integrity) => Ok((partial, integrity)),
                 Err(kind) => Err(damaged(kind)),
             };
@@ -349,7 +352,7 @@ impl GetOperation<'_> {
             .with_retries(|| engine.fingerprint(&file.real_path, file.size))
             .await?;
         // Equal digests decide alone; otherwise the file may have changed, or the bytes may be damaged.
-        let stable = if prove::needs_stat(before, after.as_ref(), seen) {
+        let stable = if prove::needs_stat(before, after.as_ref(), copied) {
             let now = self
                 .with_retries(|| {
                     engine.with_response_timeout(engine.sandbox.stat(path, Follow::Yes))
@@ -359,7 +362,7 @@ impl GetOperation<'_> {
         } else {
             true
         };
-        match prove::judge(before, after.as_ref(), seen, stable) {
+        match prove::judge(before, after.as_ref(), copied, stable) {
             Ok(integrity) => Ok((partial, integrity)),
             Err(kind) => Err(damaged(kind)),
         }
@@ -391,14 +394,14 @@ impl GetOperation<'_> {
         mut partial: UnprovenCopy,
         integrity: Integrity,
     ) -> Result<ProvenCopy, TransferError> {
-        let UnprovenCopy { file, seen, .. } = &mut partial;
+        let UnprovenCopy { file, copied, .. } = &mut partial;
         let policy = self.options.policy;
         // Both names, because the link or its target may be named like a key.
         for path in [self.path, &file.real_path] {
-            policy.check_key_file(path, &seen.head, seen.has_private_key())?;
+            policy.check_key_file(path, &copied.head, copied.has_private_key())?;
         }
         // After the proof, so that a finding is about the file and not about damaged bytes.
-        let warning = match policy.judge(&file.real_path, seen.finding()) {
+        let warning = match policy.judge(&file.real_path, copied.finding()) {
             Verdict::Pass => None,
             Verdict::Warn(finding) => Some(finding),
             Verdict::Block(finding) => {
@@ -406,7 +409,7 @@ impl GetOperation<'_> {
                 return Err(Error::new(ErrorKind::DeniedPath, text).into());
             }
         };
-        let finished = self.sink.finish(seen.sha256(), seen.bytes).await;
+        let finished = self.sink.finish(copied.sha256(), copied.bytes).await;
         finished.map_err(TransferError::host)?;
         Ok(ProvenCopy {
             partial,

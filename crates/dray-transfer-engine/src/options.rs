@@ -52,7 +52,7 @@ impl Default for EngineOptions {
     }
 }
 
-/// What a caller may choose for a copy out of a sandbox.
+/// Options of a copy out of a sandbox.
 #[derive(Clone, Copy, Debug)]
 pub struct GetOptions<'a> {
     /// Paths that may be read.
@@ -61,12 +61,12 @@ pub struct GetOptions<'a> {
     pub max_bytes: u64,
 }
 
-/// What a caller may choose for a copy into a sandbox.
+/// Options of a copy into a sandbox.
 #[derive(Clone, Copy, Debug)]
 pub struct PutOptions<'a> {
     /// Paths that may be written.
     pub policy: &'a Policy,
-    /// What happens when another file has the name.
+    /// Behaviour when another file has the name.
     pub collision: Collision,
     /// Mode bits; set-id and sticky are never set. Usually 0o644.
     pub mode: u32,
@@ -101,7 +101,7 @@ impl Collision {
     }
 }
 
-/// What a caller may choose for a listing of a directory.
+/// Options of a listing of a directory.
 #[derive(Clone, Copy, Debug)]
 pub struct ListOptions<'a> {
     /// Directories that may be listed, and the entries that are shown.

@@ -182,7 +182,7 @@ impl Policy {
     }
 }
 
-/// Why a path may not be reached; shown to operators only.
+/// The reason why a path may not be reached; shown to operators only.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
     /// [`ErrorKind::DeniedPath`] or [`ErrorKind::OutsideRoot`].

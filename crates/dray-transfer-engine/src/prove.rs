@@ -18,11 +18,11 @@ pub(super) fn same(before: &Metadata, after: &Metadata) -> bool {
 pub(super) fn needs_stat(
     before: Option<&Fingerprint>,
     after: Option<&Fingerprint>,
-    seen: &CopiedBytes,
+    copied: &CopiedBytes,
 ) -> bool {
     match (before, after) {
         (before, Some(after)) => {
-            !seen.agrees(after) || before.is_some_and(|before| !seen.agrees(before))
+            !copied.agrees(after) || before.is_some_and(|before| !copied.agrees(before))
         }
         (_, None) => true,
     }
@@ -37,7 +37,7 @@ pub(super) fn needs_stat(
 pub(super) fn judge(
     before: Option<&Fingerprint>,
     after: Option<&Fingerprint>,
-    seen: &CopiedBytes,
+    copied: &CopiedBytes,
     stable: bool,
 ) -> Result<Integrity, ErrorKind> {
     let differ = |stable: bool| {
@@ -49,7 +49,7 @@ pub(super) fn judge(
     };
     match (before, after) {
         (Some(before), Some(after)) => {
-            if seen.agrees(before) && seen.agrees(after) {
+            if copied.agrees(before) && copied.agrees(after) {
                 // The weaker digest counts: a CRC does not become stronger beside a SHA-256.
                 return Ok(
                     strength(before, Integrity::Sha256).min(strength(after, Integrity::Sha256))
@@ -58,10 +58,10 @@ pub(super) fn judge(
             // Two different digests mean a change, even if size and time stayed the same.
             differ(before == after && stable)
         }
-        (None, Some(after)) if seen.agrees(after) => Ok(strength(after, Integrity::Sha256After)),
+        (None, Some(after)) if copied.agrees(after) => Ok(strength(after, Integrity::Sha256After)),
         (None, Some(_)) => differ(stable),
         // No program can run any more: only the digest before and unchanged metadata are left as evidence.
-        (Some(before), None) if stable && !seen.agrees(before) => Err(ErrorKind::Corrupted),
+        (Some(before), None) if stable && !copied.agrees(before) => Err(ErrorKind::Corrupted),
         (_, None) if stable => Ok(Integrity::SizeMtime),
         (_, None) => differ(false),
     }
@@ -75,11 +75,11 @@ pub(super) fn judge(
 /// [`ErrorKind::Corrupted`] when other bytes arrived.
 pub(super) fn judge_watched(
     digest: Option<&Fingerprint>,
-    seen: &CopiedBytes,
+    copied: &CopiedBytes,
 ) -> Result<Integrity, ErrorKind> {
     match digest {
         None => Ok(Integrity::SizeMtime),
-        Some(digest) if seen.agrees(digest) => Ok(strength(digest, Integrity::Sha256Beside)),
+        Some(digest) if copied.agrees(digest) => Ok(strength(digest, Integrity::Sha256Beside)),
         Some(_) => Err(ErrorKind::Corrupted),
     }
 }
@@ -97,10 +97,10 @@ mod tests {
 
     use super::*;
 
-    fn seen(content: &[u8]) -> CopiedBytes {
-        let mut seen = CopiedBytes::new(content.len() as u64);
-        seen.update(content);
-        seen
+    fn copied_bytes(content: &[u8]) -> CopiedBytes {
+        let mut copied = CopiedBytes::new(content.len() as u64);
+        copied.update(content);
+        copied
     }
 
     fn sha(content: &[u8]) -> Fingerprint {
@@ -114,15 +114,15 @@ mod tests {
             (b"abc", 1_219_131_554),
             (b"123456789", 930_766_865),
         ] {
-            assert!(seen(content).agrees(&Fingerprint::Cksum(cksum, content.len() as u64)));
+            assert!(copied_bytes(content).agrees(&Fingerprint::Cksum(cksum, content.len() as u64)));
         }
-        assert!(!seen(b"abc").agrees(&Fingerprint::Cksum(1_219_131_554, 4)));
-        assert!(!seen(b"abd").agrees(&Fingerprint::Cksum(1_219_131_554, 3)));
+        assert!(!copied_bytes(b"abc").agrees(&Fingerprint::Cksum(1_219_131_554, 4)));
+        assert!(!copied_bytes(b"abd").agrees(&Fingerprint::Cksum(1_219_131_554, 3)));
     }
 
     #[test]
     fn r_8_a_digest_during_the_copy_of_an_unchanged_file_must_be_that_of_the_bytes() {
-        let seen = seen(b"abc");
+        let copied = copied_bytes(b"abc");
         let weak = Fingerprint::Cksum(1_219_131_554, 3);
         for (digest, judged) in [
             (None, Ok(Integrity::SizeMtime)),
@@ -130,20 +130,20 @@ mod tests {
             (Some(&weak), Ok(Integrity::Weak)),
             (Some(&sha(b"abd")), Err(ErrorKind::Corrupted)),
         ] {
-            assert_eq!(judge_watched(digest, &seen), judged);
+            assert_eq!(judge_watched(digest, &copied), judged);
         }
     }
 
     #[test]
     fn r_8_integrity_is_that_of_the_weaker_digest() {
-        let seen = seen(b"abc");
+        let copied = copied_bytes(b"abc");
         let (good, bad, weak) = (
             sha(b"abc"),
             sha(b"abd"),
             Fingerprint::Cksum(1_219_131_554, 3),
         );
         let judged = |before: Option<&Fingerprint>, after: Option<&Fingerprint>, stable| {
-            judge(before, after, &seen, stable)
+            judge(before, after, &copied, stable)
         };
         assert_eq!(
             judged(Some(&good), Some(&good), true),

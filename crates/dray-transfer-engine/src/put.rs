@@ -1,8 +1,8 @@
 //! Copies of files into a sandbox (sandbox-transfer 1.5, messaging-reliability 7.3).
 
 mod claim;
-mod leftovers;
 mod publish;
+mod temporary_files;
 mod verify;
 
 use std::future::Future;
@@ -15,7 +15,7 @@ use dray_types::Sha256Digest;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use self::leftovers::Leftovers;
+use self::temporary_files::Leftovers;
 use super::engine::Engine;
 use super::get::{cancelled, is_continuable, is_interruption, milliseconds};
 use super::options::PutOptions;

@@ -69,25 +69,25 @@ impl EngineFixture {
             max_bytes: self.max_bytes,
         };
         let cancel = CancellationToken::new();
-        let got = self
+        let result = self
             .engine
             .get(&path(file), &options, sink, &(), &cancel)
             .await;
         assert_eq!(self.fake.streams(), 0, "a stream stays open");
-        got
+        result
     }
 
     async fn get(&self, file: &str) -> (Result<GetResult, TransferFailure>, RecordingSink) {
         let mut sink = RecordingSink::default();
-        let got = self.get_into(file, &mut sink).await;
-        assert_eq!(got.is_ok(), sink.finished.is_some());
-        assert_eq!(got.is_err(), sink.aborted);
-        if let Ok(got) = &got {
-            assert_eq!(sink.finished, Some((got.sha256, got.size)));
-            assert_eq!(Sha256Digest::of(&sink.bytes), got.sha256);
-            assert_eq!(got.receipt.sha256, Some(got.sha256));
+        let result = self.get_into(file, &mut sink).await;
+        assert_eq!(result.is_ok(), sink.finished.is_some());
+        assert_eq!(result.is_err(), sink.aborted);
+        if let Ok(result) = &result {
+            assert_eq!(sink.finished, Some((result.sha256, result.size)));
+            assert_eq!(Sha256Digest::of(&sink.bytes), result.sha256);
+            assert_eq!(result.receipt.sha256, Some(result.sha256));
         }
-        (got, sink)
+        (result, sink)
     }
 
     /// Gets a file, which must succeed, and returns its present content.

@@ -192,7 +192,7 @@ impl GetOperation<'_> {
             .begin(&directory)
             .await
             .map_err(TransferError::host)?;
-        let mut seen = CopiedBytes::new(u64::MAX);
+        let mut copied = CopiedBytes::new(u64::MAX);
         let limits = Limits {
             size: None,
             // Members that are left out take time without sending a byte; the streams below have their own idle
@@ -201,10 +201,10 @@ impl GetOperation<'_> {
             deadline: Instant::now() + total,
             spool: None,
         };
-        let copied = copy(body, &mut seen, self.sink, limits, self.progress).await;
-        self.receipt.bytes = seen.bytes;
-        copied?;
-        let (size, sha256) = (seen.bytes, seen.sha256());
+        let outcome = copy(body, &mut copied, self.sink, limits, self.progress).await;
+        self.receipt.bytes = copied.bytes;
+        outcome?;
+        let (size, sha256) = (copied.bytes, copied.sha256());
         self.sink
             .finish(sha256, size)
             .await

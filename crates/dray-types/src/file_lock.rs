@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 /// Time between two attempts to take a lock. Other processes hold it for a few milliseconds.
 const LOCK_POLL_INTERVAL: Duration = Duration::from_millis(1);
 
-/// Why a file was not locked.
+/// The reason why a file was not locked.
 #[derive(Debug, thiserror::Error)]
 pub enum FileLockError {
     /// Another process held the lock until the end of the wait.
@@ -119,8 +119,8 @@ mod tests {
     fn a_lock_that_another_holder_keeps_is_an_error_that_names_its_process() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("audit.jsonl");
-        let held = File::create(&path).unwrap();
-        held.lock().unwrap();
+        let lock_file = File::create(&path).unwrap();
+        lock_file.lock().unwrap();
         let file = File::open(&path).unwrap();
         let error = lock_within(&file, Duration::ZERO).unwrap_err();
         assert!(matches!(&error, FileLockError::Held { .. }), "{error:?}");
@@ -135,7 +135,7 @@ mod tests {
             message.ends_with(" holds the lock of the file"),
             "{message}"
         );
-        drop(held);
+        drop(lock_file);
         lock_within(&file, Duration::ZERO).unwrap();
     }
 }

@@ -79,7 +79,7 @@ mod tests {
 
     #[test]
     fn every_control_is_unprintable() {
-        let mut controls = ('\0'..='\u{ff}').filter(|c| c.is_control());
+        let mut controls = ('\0'..='\u{ff}').filter(|character| character.is_control());
         assert!(controls.all(is_unprintable));
     }
 }

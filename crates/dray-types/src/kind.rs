@@ -102,8 +102,8 @@ mod tests {
 
     #[test]
     fn names_are_sorted_subject_tokens_and_found_again() {
-        let platforms: Vec<_> = PlatformKind::ALL.iter().map(|one| one.as_str()).collect();
-        let backends: Vec<_> = BackendKind::ALL.iter().map(|one| one.as_str()).collect();
+        let platforms: Vec<_> = PlatformKind::ALL.iter().map(|kind| kind.as_str()).collect();
+        let backends: Vec<_> = BackendKind::ALL.iter().map(|kind| kind.as_str()).collect();
         check_names(&platforms);
         check_names(&backends);
         assert_eq!(PlatformKind::from_name("slack"), Some(PlatformKind::Slack));

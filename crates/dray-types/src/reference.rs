@@ -22,9 +22,9 @@ pub enum ReferenceForm {
 /// An argument value that consists of one file reference.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileReference<'a> {
-    /// What to put in place of the value.
+    /// Form of the content that replaces the value.
     pub form: ReferenceForm,
-    /// What was named: everything after the prefix, not trimmed and not checked.
+    /// The referenced URL or path: everything after the prefix, not trimmed and not checked.
     pub target: &'a str,
 }
 

@@ -191,8 +191,8 @@ pub(crate) enum DrayCommand {
     Config(ConfigCommand),
     /// Find what keeps this machine or a running system from working, each finding with its remedy.
     ///
-    /// Checks versions, clock, limits, configuration, state directory, reading of documents, name servers, and with
-    /// --nats and --s3 the bus, its streams, the services and the store. Exit code 1 when there is a problem.
+    /// Checks versions, clock, limits, configuration, the directories of services, reading of documents, name servers,
+    /// and with --nats and --s3 the bus, its streams, the services and the store. Exit code 1 when there is a problem.
     Doctor(DoctorArgs),
     /// Measure copies, fetches and reading on this machine, each beside the program that does the same without Drayage.
     ///
@@ -281,7 +281,7 @@ pub(crate) struct ResolveArgs {
     /// Largest file, for example `25MiB`.
     #[arg(long, value_name = "N", value_parser = positive_size)]
     pub(crate) size_limit: Option<ByteSize>,
-    /// What the app allows: a file with `{"enabled": null|bool, "host_allowlist": null|[…]}`.
+    /// Policy of the app: a file with `{"enabled": null|bool, "host_allowlist": null|[…]}`.
     #[arg(long, value_name = "FILE")]
     pub(crate) app_policy: Option<PathBuf>,
     /// File that holds the API key for DIAL Core; without it the variable `DIAL_API_KEY` is used. The key goes to
@@ -298,7 +298,7 @@ pub(crate) struct ResolveArgs {
 pub(crate) struct FetchArgs {
     /// The URL, http or https.
     pub(crate) url: String,
-    /// What the app allows: a file with `{"enabled": null|bool, "host_allowlist": null|[…]}`.
+    /// Policy of the app: a file with `{"enabled": null|bool, "host_allowlist": null|[…]}`.
     #[arg(long, value_name = "FILE")]
     pub(crate) app_policy: Option<PathBuf>,
     /// Most bytes to take, for example `25MiB`; at most the operator's ceiling.

@@ -87,7 +87,7 @@ pub(crate) struct SystemConnection {
     directory: Option<StagingDirectory>,
 }
 
-/// Why the bus and the store cannot be opened.
+/// The reason why the bus and the store cannot be opened.
 #[derive(Debug)]
 enum OpenError {
     /// Another process serves this directory of the embedded store.
@@ -239,7 +239,7 @@ impl SystemConnection {
         }
         let directory = StagingDirectory::new()
             .map_err(CommandFailure::local("cannot create a temporary directory"))?;
-        let sources = sources.set("state.folder", directory.path().to_string_lossy());
+        let sources = sources.set("state.directory", directory.path().to_string_lossy());
         let mut system = Self::embedded(sources, services, tenant).await?;
         system.directory = Some(directory);
         Ok(system)

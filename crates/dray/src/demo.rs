@@ -4,9 +4,9 @@ mod agent;
 mod container;
 mod delivery;
 mod files;
-mod outside;
+mod public_hosts;
 mod reading;
-mod story;
+mod scenario;
 mod system;
 mod tickets;
 
@@ -26,7 +26,7 @@ pub(crate) async fn run(global: &GlobalOptions) -> Result<(), CommandFailure> {
     let reporter = StepReporter::new(global.json);
     let system =
         system::DemoSystem::start(directory.path(), Path::new(container::SOCKET_PATHS)).await?;
-    let result = story::run_chapters(&system, &reporter).await;
+    let result = scenario::run_chapters(&system, &reporter).await;
     system.stop().await;
     result
 }

@@ -18,7 +18,7 @@ use crate::outcome::CommandFailure;
 /// How long a command with a [`CleanupHold`] may take to end after a signal, beyond what its services may take to stop
 /// in order.
 const CLEANUP_MARGIN: Duration = Duration::from_secs(5);
-/// The same for a command that has started no services yet.
+/// Least time to clean up, for a command that has started no services yet.
 const MIN_CLEANUP_TIMEOUT: Duration = Duration::from_secs(50);
 /// How long tasks of a command that was dropped may take to end.
 pub(crate) const TASK_TIMEOUT: Duration = Duration::from_secs(1);
@@ -155,7 +155,7 @@ pub(crate) async fn until_interrupted<T>(
     until_signal(&mut listen_to_signals()?, work).await
 }
 
-/// The same with signals that are listened to since before the work, so that none is missed in between.
+/// As [`until_interrupted`], with signals that are listened to since before the work, so that none is missed in between.
 pub(crate) async fn until_signal<T>(
     signals: &mut StopSignals,
     work: impl Future<Output = Result<T, CommandFailure>>,

@@ -11,7 +11,8 @@ use dray_proto::export::ExportError;
 use dray_types::{Fault, FaultCode, RetryAdvice};
 use serde_json::{Value, json};
 
-/// Why a command did not succeed. The exit codes are part of the interface: see [`CommandFailure::exit_code`].
+/// The reason why a command did not succeed. The exit codes are part of the interface: see
+/// [`CommandFailure::exit_code`].
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CommandFailure {
     /// Refused or failed, with a reason that the user can act on.
@@ -223,22 +224,22 @@ fn keep_output_failure(written: std::io::Result<()>) {
     if let Err(error) = written
         && error.kind() != ErrorKind::BrokenPipe
     {
-        let mut kept = OUTPUT_FAILURE
+        let mut failure = OUTPUT_FAILURE
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        if kept.is_none() {
-            *kept = Some(error);
+        if failure.is_none() {
+            *failure = Some(error);
         }
     }
 }
 
 /// Reports on standard error that standard output could not be written; returns whether that is so.
 pub(crate) fn report_output_failure() -> bool {
-    let kept = OUTPUT_FAILURE
+    let failure = OUTPUT_FAILURE
         .lock()
         .unwrap_or_else(PoisonError::into_inner)
         .take();
-    let Some(error) = kept else {
+    let Some(error) = failure else {
         return false;
     };
     // As text also with --json: a fault on standard output would be lost as the result was.

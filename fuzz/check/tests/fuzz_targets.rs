@@ -169,7 +169,7 @@ fn every_target_passes_for_its_corpus_and_for_changed_inputs() {
         let mut names = only.as_deref().map(|only| only.split(','));
         names
             .as_mut()
-            .is_none_or(|names| names.any(|one| one == name))
+            .is_none_or(|names| names.any(|chosen| chosen == name))
     };
     let seed = number("DRAY_FUZZ_SEED").unwrap_or(CHANGE_SEED);
     let count = number("DRAY_FUZZ_INPUTS").unwrap_or(CHANGED_INPUTS);

@@ -59,7 +59,7 @@ pub(super) fn write_list(directory: &Path) -> anyhow::Result<()> {
         .map(|entry| FileDigest::of(&entry?.path()))
         .collect::<anyhow::Result<Vec<_>>>()?;
     digests.retain(|digest| digest.name != LIST_NAME);
-    digests.sort_by(|one, other| one.name.cmp(&other.name));
+    digests.sort_by(|left, right| left.name.cmp(&right.name));
     let mut list = String::new();
     for FileDigest { name, sha256 } in digests {
         // Two spaces: the format that `sha256sum --check` reads.

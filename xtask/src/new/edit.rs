@@ -78,16 +78,16 @@ pub(super) fn insert_word(text: &str, begin: &str, word: &str) -> anyhow::Result
         .with_context(|| format!("`{}` does not occur", begin.trim()))?;
     let (open, rest) = rest.split_once("&[").context("no list follows")?;
     let (list, after) = rest.split_once(']').context("the list has no end")?;
-    let mut words: Vec<&str> = list.split('"').skip(1).step_by(2).collect();
-    if words.contains(&word) {
+    let mut names: Vec<&str> = list.split('"').skip(1).step_by(2).collect();
+    if names.contains(&word) {
         bail!("`{word}` is in the list already");
     }
-    words.push(word);
-    words.sort_unstable();
-    let words: Vec<_> = words.iter().map(|word| format!("\"{word}\"")).collect();
+    names.push(word);
+    names.sort_unstable();
+    let names: Vec<_> = names.iter().map(|word| format!("\"{word}\"")).collect();
     Ok(format!(
         "{before}{begin}{open}&[{}]{after}",
-        words.join(", ")
+        names.join(", ")
     ))
 }
 

@@ -21,7 +21,7 @@ use clap::ValueEnum;
 use crate::step;
 use name::ExtensionName;
 
-/// What can be added to the product.
+/// Kind of extension that can be added to the product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ExtensionKind {
     /// A kind of sandbox: the crate dray-sandbox-NAME.

@@ -59,7 +59,7 @@ fn read_sources(root: &Path) -> anyhow::Result<Vec<SourceFile>> {
         }
     }
     // Sorted, so that violations are reported in the same order on every machine.
-    sources.sort_by(|a, b| a.path.cmp(&b.path));
+    sources.sort_by(|left, right| left.path.cmp(&right.path));
     Ok(sources)
 }
 

@@ -17,14 +17,14 @@ fn index(sources: Vec<CitationSource>) -> CitationIndex {
     index
 }
 
-/// What the citations of a text cover, and their titles.
+/// The parts of a text that citations cover, each with the title of its source.
 fn cited(index: &CitationIndex, text: &str) -> Vec<(String, String)> {
     let characters: Vec<char> = text.chars().collect();
     let citations = index.find(text).into_iter();
     citations
-        .map(|one| {
-            let covered = characters[one.start..one.end].iter().collect();
-            match one.source {
+        .map(|citation| {
+            let covered = characters[citation.start..citation.end].iter().collect();
+            match citation.source {
                 CitationSource::Page { title, .. } => (covered, title.unwrap()),
                 CitationSource::File { id, .. } => (covered, id),
             }

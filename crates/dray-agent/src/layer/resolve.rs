@@ -24,7 +24,7 @@ pub struct TemplateFailure {
     pub cause: TemplateFailureCause,
 }
 
-/// Why a template could not be used.
+/// The reason why a template could not be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TemplateFailureCause {
     /// No layer has a template of this kind and name.

@@ -41,7 +41,7 @@ fn or_default<'a>(given: Option<&'a Vec<String>>, default: &[&'a str]) -> Vec<&'
     )
 }
 
-/// What to do when a call fails.
+/// The behaviour when a call fails.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 pub struct Fallback {
     /// The strategies are tried in order; the first match applies.
@@ -143,13 +143,13 @@ pub struct ParameterDisplay {
 /// Display of an argument in the stage of its tool.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 pub struct ParameterStage {
-    /// Hides it.
+    /// Whether stages leave the parameter out.
     #[serde(default)]
     pub ignore: bool,
-    /// Hides its name.
+    /// Whether stages show the value without the name of the parameter.
     #[serde(default)]
     pub ignore_parameter_name: bool,
-    /// Puts the value behind the name of the stage.
+    /// Whether the value follows the name of the stage.
     #[serde(default)]
     pub show_value_in_stage_title: bool,
     /// Shown in place of its name.

@@ -182,7 +182,7 @@ pub struct WebFetch {
 /// Tools by which the model shows things.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 pub struct RepresentationTooling {
-    /// The tool that shows a file.
+    /// Whether the model gets the tool that shows a file.
     #[serde(default)]
     pub add_attachment: bool,
 }

@@ -67,7 +67,7 @@ impl Orchestrator {
     /// Whether a client of the plain endpoint may set this parameter.
     pub fn allows_parameter(&self, name: &str) -> bool {
         match &self.client_parameters {
-            Some(allowed) => allowed.iter().any(|one| one == name),
+            Some(allowed) => allowed.iter().any(|allowed_name| allowed_name == name),
             None => DEFAULT_CLIENT_PARAMETERS.contains(&name),
         }
     }

@@ -16,7 +16,7 @@ use super::toolset::Predefined;
 pub struct Common {
     /// Files of results.
     pub attachment: Option<AttachmentRules>,
-    /// What to do when a call fails.
+    /// The behaviour when a call fails.
     pub fallback_configuration: Option<Fallback>,
     /// Appearance of its stage.
     pub display: Option<ToolDisplay>,
@@ -132,7 +132,7 @@ pub struct DescribedDeployment {
 /// Parts of the session that a deployment gets.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 pub struct ContentPropagation {
-    /// Earlier calls of the same tool.
+    /// Whether the earlier calls of the same tool are sent along.
     #[serde(default)]
     pub propagate_history: bool,
     /// The caller's headers that are passed on.

@@ -172,7 +172,7 @@ pub struct Mcp {
     pub hidden_from_model: Option<Vec<String>>,
     /// Files of results.
     pub attachment: Option<AttachmentRules>,
-    /// What to do when a call fails.
+    /// The behaviour when a call fails.
     pub fallback_configuration: Option<Fallback>,
 }
 
@@ -273,7 +273,7 @@ pub struct DialMcp {
     pub hidden_from_model: Option<Vec<String>>,
     /// Files of results.
     pub attachment: Option<AttachmentRules>,
-    /// What to do when a call fails.
+    /// The behaviour when a call fails.
     pub fallback_configuration: Option<Fallback>,
 }
 
@@ -307,7 +307,7 @@ pub struct DialApp {
     pub hidden_from_model: Option<Vec<String>>,
     /// Files of results.
     pub attachment: Option<AttachmentRules>,
-    /// What to do when a call fails.
+    /// The behaviour when a call fails.
     pub fallback_configuration: Option<Fallback>,
 }
 

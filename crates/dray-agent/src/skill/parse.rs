@@ -36,7 +36,7 @@ pub struct ParsedSkill {
 ///
 /// # Errors
 ///
-/// Why it cannot be used, in one sentence.
+/// The reason why it cannot be used, in one sentence.
 pub fn parse_strict(directory: &str, markdown: &str) -> Result<Skill, String> {
     let (mut skill, _) = read_skill(markdown, false)?;
     if skill.name != directory {

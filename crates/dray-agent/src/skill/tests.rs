@@ -93,12 +93,12 @@ fn skills_of_layers_are_held_to_the_rules() {
         strict(&format!("name: a-b\ndescription: {long}x")).unwrap_err(),
         "its description exceeds 1024 characters"
     );
-    let cut = strict(&format!(
+    let issues = strict(&format!(
         "name: a-b\ndescription: d\ncompatibility: {}",
         "ä".repeat(501)
     ))
     .unwrap();
-    assert_eq!(cut.compatibility, Some("ä".repeat(500)));
+    assert_eq!(issues.compatibility, Some("ä".repeat(500)));
     for name in ["A", "a_b", "-a", "a-", "a--b", "ä"] {
         let read = parse_strict(
             name,
@@ -235,15 +235,15 @@ fn skills_of_manifests_join_in_order_and_each_name_is_there_once() {
         .collect();
     assert_eq!(names, ["own", "one", "Two"]);
     assert_eq!(learned.skills[1].description, "of p/1");
-    let said = |issues: &[crate::issues::SkillIssue]| -> Vec<_> {
+    let messages = |issues: &[crate::issues::SkillIssue]| -> Vec<_> {
         issues
             .iter()
-            .map(|one| (one.url.clone(), one.reason.clone()))
+            .map(|issue| (issue.url.clone(), issue.reason.clone()))
             .collect()
     };
     let pair = |url: &str, reason: &str| (url.to_owned(), reason.to_owned());
     assert_eq!(
-        said(&learned.errors),
+        messages(&learned.errors),
         [
             pair(
                 "p/2",

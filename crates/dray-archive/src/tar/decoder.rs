@@ -22,7 +22,7 @@ pub enum TarRules {
     Tolerant,
 }
 
-/// What an entry is, by the type flag of its header and its pax records.
+/// Kind of an entry, by the type flag of its header and its pax records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EntryKind {
     /// A regular file. With content and a slash at the end of its name it is malformed, which its reader judges.

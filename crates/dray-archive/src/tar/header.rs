@@ -76,8 +76,8 @@ fn number(field: &[u8]) -> Option<u64> {
         if *first != 0x80 {
             return None;
         }
-        let cut = rest.len().saturating_sub(8);
-        let (high, low) = rest.split_at_checked(cut)?;
+        let first_byte = rest.len().saturating_sub(8);
+        let (high, low) = rest.split_at_checked(first_byte)?;
         if high.iter().any(|byte| *byte != 0) {
             return None;
         }

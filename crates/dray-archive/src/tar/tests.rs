@@ -136,14 +136,14 @@ fn numbers_that_are_too_long_for_octal_digits_are_binary() {
 fn r_5_every_cut_is_truncated_up_to_where_the_rules_allow_an_end() {
     let tar = archive(&[plain(b'0', b"some data")]);
     for length in 0..tar.len() {
-        let cut = &tar[..length];
-        assert_eq!(error_of(cut, TarRules::Exact), "truncated", "{length}");
+        let prefix = &tar[..length];
+        assert_eq!(error_of(prefix, TarRules::Exact), "truncated", "{length}");
         let strict = if length == 3 * BLOCK_BYTES {
             "none"
         } else {
             "truncated"
         };
-        assert_eq!(error_of(cut, TarRules::Strict), strict, "{length}");
+        assert_eq!(error_of(prefix, TarRules::Strict), strict, "{length}");
     }
     for whole in [0, 2, 3, 4] {
         assert_eq!(
@@ -235,12 +235,12 @@ fn files_with_holes_are_named_and_their_maps_are_passed() {
     ]);
     for rules in [TarRules::Exact, TarRules::Strict, TarRules::Tolerant] {
         let entries = decode(&tar, rules).unwrap();
-        let seen: Vec<_> = entries
+        let found: Vec<_> = entries
             .iter()
             .map(|(entry, content)| (entry.kind, entry.real_size, content.as_slice()))
             .collect();
         assert_eq!(
-            seen,
+            found,
             [
                 (EntryKind::Sparse, Some(4096), b"holes".as_slice()),
                 (EntryKind::Sparse, Some(4096), b"1\n0\n"),

@@ -128,8 +128,8 @@ async fn the_bus_reports_a_missing_responder_immediately(fixture: BusFixture) {
 }
 
 async fn a_call_is_retried_when_its_responder_dies(fixture: BusFixture) {
-    let seen = Arc::new(AtomicU32::new(0));
-    let count = Arc::clone(&seen);
+    let attempts = Arc::new(AtomicU32::new(0));
+    let count = Arc::clone(&attempts);
     let _serving = serve_in_background(fetch_responder(&fixture.bus).await, move |incoming| {
         let first = count.fetch_add(1, Ordering::SeqCst) == 0;
         async move {
@@ -146,7 +146,7 @@ async fn a_call_is_retried_when_its_responder_dies(fixture: BusFixture) {
         .await
         .unwrap();
     assert_eq!(
-        (answer.name.as_str(), seen.load(Ordering::SeqCst)),
+        (answer.name.as_str(), attempts.load(Ordering::SeqCst)),
         ("second", 2)
     );
 }
@@ -203,8 +203,8 @@ async fn call_past_faults(
     fixture: &BusFixture,
     fault: Fault,
 ) -> (Result<v1::FetchReply, CallError>, Vec<String>) {
-    let seen = Arc::new(std::sync::Mutex::new(Vec::new()));
-    let operations = Arc::clone(&seen);
+    let received = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let operations = Arc::clone(&received);
     let _serving = serve_in_background(fetch_responder(&fixture.bus).await, move |incoming| {
         let operation = incoming.meta().unwrap().operation.to_string();
         let mut operations = operations.lock().unwrap();
@@ -220,8 +220,8 @@ async fn call_past_faults(
         .bus
         .call(&meta_within(fixture, 5_000), &fetch_request(""))
         .await;
-    let seen = seen.lock().unwrap().clone();
-    (result, seen)
+    let operations = received.lock().unwrap().clone();
+    (result, operations)
 }
 
 async fn a_call_to_an_overloaded_responder_is_retried_with_the_same_operation(fixture: BusFixture) {

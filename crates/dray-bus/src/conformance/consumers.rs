@@ -114,10 +114,10 @@ async fn a_returned_message_is_redelivered_after_its_delay(fixture: BusFixture) 
 async fn a_heartbeat_prevents_a_redelivery(fixture: BusFixture) {
     let mut puller = provision_consumer(&fixture, |_| {}).await;
     publish_messages(&fixture, 1).await;
-    let held = fetch_one(&mut puller).await;
+    let delivered = fetch_one(&mut puller).await;
     let until = Instant::now() + ACK_WAIT * 3;
     while Instant::now() < until {
-        held.acker.send(AckAction::Progress).await.unwrap();
+        delivered.acker.send(AckAction::Progress).await.unwrap();
         assert!(
             fetch_messages(&mut puller, 1, SHORT_TIMEOUT)
                 .await
@@ -166,13 +166,16 @@ async fn acknowledged_and_terminated_messages_are_not_redelivered(fixture: BusFi
         (state.pending, state.ack_pending, state.ack_floor),
         (0, 0, 2)
     );
-    let kept = fixture
+    let stream_state = fixture
         .backend()
         .stream(WORK_STREAM)
         .await
         .unwrap()
         .unwrap();
-    assert_eq!(kept.messages, 2, "the stream keeps what was acknowledged");
+    assert_eq!(
+        stream_state.messages, 2,
+        "the stream keeps what was acknowledged"
+    );
 }
 
 async fn no_more_messages_are_delivered_than_may_be_pending(fixture: BusFixture) {
@@ -182,14 +185,14 @@ async fn no_more_messages_are_delivered_than_may_be_pending(fixture: BusFixture)
     })
     .await;
     publish_messages(&fixture, 10).await;
-    let held = fetch_messages(&mut puller, 10, PULL_TIMEOUT).await;
-    assert_eq!(held.len(), 3);
+    let delivered = fetch_messages(&mut puller, 10, PULL_TIMEOUT).await;
+    assert_eq!(delivered.len(), 3);
     assert!(
         fetch_messages(&mut puller, 10, SHORT_TIMEOUT)
             .await
             .is_empty()
     );
-    held[0]
+    delivered[0]
         .acker
         .confirm(AckAction::Done, PULL_TIMEOUT)
         .await

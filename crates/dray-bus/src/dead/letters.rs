@@ -35,7 +35,7 @@ pub struct DeadLetterDetails {
     pub letter: v1::DeadLetter,
 }
 
-/// Why a dead letter was not read or started again.
+/// The reason why a dead letter was not read or started again.
 #[derive(Debug, thiserror::Error)]
 pub enum LetterError {
     /// No dead letter has this sequence (any more).
@@ -102,7 +102,7 @@ impl DeadLetters {
         self.find(&LetterFilter::default(), from, limit).await
     }
 
-    /// The same for letters that a filter admits.
+    /// Lists the open letters that a filter admits.
     ///
     /// # Errors
     /// The bus failed.
@@ -116,8 +116,8 @@ impl DeadLetters {
         Ok(part.letters)
     }
 
-    /// The same, from at most `max_examined` letters: the state of each costs a request, so a search among many letters
-    /// that the filter does not admit takes its time.
+    /// As [`Self::find`], from at most `max_examined` letters: the state of each costs a request, so a search among
+    /// many letters that the filter does not admit takes its time.
     ///
     /// # Errors
     /// The bus failed.

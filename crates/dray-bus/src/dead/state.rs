@@ -25,7 +25,7 @@ pub struct DeadLetterSummary {
     pub subject: String,
     /// Operation id of the original, as sent; empty if it had none.
     pub operation: String,
-    /// Why it was given up.
+    /// The reason why it was given up.
     pub fault: Fault,
     /// Real attempts: redeliveries that did no work are not counted.
     pub attempts: u32,

@@ -138,7 +138,7 @@ async fn recovers_after_a_kill(step: u32, fault: InjectedFault) {
         record = wait_until_reported(&stage, &meta) => {
             assert_eq!(record.terminal(), TerminalState::Done);
             let epochs = handler.epochs.lock().unwrap().clone();
-            assert!(epochs.is_sorted_by(|one, next| one < next), "{epochs:?}");
+            assert!(epochs.is_sorted_by(|earlier, later| earlier < later), "{epochs:?}");
         }
     }
     let recovery = Duration::from_millis(stage.clock.now_ms() - killed_at_ms);

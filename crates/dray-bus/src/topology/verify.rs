@@ -14,7 +14,7 @@ pub struct TopologyMismatch {
     pub field: &'static str,
     /// The required value.
     pub expected: String,
-    /// What the server reports; `absent` for a missing object.
+    /// The value that the server reports; `absent` for a missing object.
     pub found: String,
 }
 

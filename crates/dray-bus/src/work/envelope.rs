@@ -20,7 +20,7 @@ pub(crate) struct WorkEnvelope {
     pub(crate) key: LedgerKey,
 }
 
-/// Why a message can never be handled.
+/// The reason why a message can never be handled.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum PoisonMessage {
     #[error("payload and headers are over the limit")]

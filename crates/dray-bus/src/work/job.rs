@@ -21,7 +21,7 @@ use crate::topology::EVENT_STREAM;
 /// Longest wait for the confirmation of an acknowledgement (step 9).
 const CONFIRM_WAIT: Duration = Duration::from_secs(5);
 
-/// Why a job cannot continue now. The delivery is left to redelivery.
+/// The reason why a job cannot continue now. The delivery is left to redelivery.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum JobError {
     #[error(transparent)]

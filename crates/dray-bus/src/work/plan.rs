@@ -10,7 +10,7 @@ use crate::ledger::record::ClaimDecision;
 /// Detail of the fault for a panic of a handler.
 pub(super) const PANIC_DETAIL: &str = "panic";
 
-/// What follows from the ledger entry of a delivery.
+/// The next step for a delivery, by its ledger entry.
 #[derive(Clone, Debug, PartialEq)]
 pub enum DeliveryPlan {
     /// Write this entry, then do the work.

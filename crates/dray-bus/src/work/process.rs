@@ -121,7 +121,7 @@ async fn deliver_to_handler<W: Work, H: WorkHandler<W>>(
     }
 }
 
-/// What the ledger allows for a delivery.
+/// The result of a claim in the ledger.
 enum ClaimOutcome {
     Claimed,
     Held(Duration),

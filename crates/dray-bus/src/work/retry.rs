@@ -30,7 +30,7 @@ const DEPENDENCY_UNAVAILABLE_DETAILS: [&str; 9] = [
 /// A failed attempt, and the remaining time and attempts.
 #[derive(Clone, Copy, Debug)]
 pub struct FailedAttempt<'a> {
-    /// Why the attempt failed.
+    /// The reason why the attempt failed.
     pub fault: &'a Fault,
     /// Real attempts so far, this one included.
     pub attempts: u32,

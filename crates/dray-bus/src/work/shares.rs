@@ -253,7 +253,7 @@ mod tests {
         assert!(shares.tenants.is_empty(), "idle tenants are forgotten");
     }
 
-    /// What happens to a loop, one step after the other.
+    /// A step of the sequence that a loop goes through.
     #[derive(Clone, Debug)]
     enum LoopStep {
         Arrive(u8),

@@ -4,7 +4,7 @@ use dray_bus::{Bus, ConnectError, NatsOptions};
 use dray_testkit::nats::{NatsServer, NatsServerOptions};
 use dray_types::{Clock, Secret};
 
-use crate::rig::meter;
+use crate::fixture::meter;
 
 /// The pair of the server's own documentation.
 const USER_SEED: &str = "SUACSSL3UAHUDXKFSNVUZRF5UHPMWZ6BFDTJ7M6USDXIEDNPPQYYYCU3VY";

@@ -9,7 +9,7 @@ use dray_proto::{MESSAGE_LIMIT, v1};
 use dray_testkit::{eventually, nats};
 use dray_types::{Clock, Secret};
 
-use crate::rig::{FaultRig, meter};
+use crate::fixture::{FaultRig, meter};
 
 fn work(bytes: usize) -> v1::ToolCallRequested {
     v1::ToolCallRequested {
@@ -65,7 +65,7 @@ async fn a_server_without_room_refuses_streams_instead_of_filling_the_disk() {
     let server = nats::NatsServerOptions::default()
         .config("jetstream { max_file_store: 1MB }")
         .start();
-    let bus = crate::rig::connect(&server, "provisioner").await;
+    let bus = crate::fixture::connect(&server, "provisioner").await;
     let topology = dray_bus::Topology::new(1, 256 * 1024 * 1024);
     let error = bus.apply_topology(&topology).await.unwrap_err();
     assert_eq!(error.object, "DRAY_WORK");
@@ -114,7 +114,7 @@ async fn a_server_with_too_small_a_limit_keeps_the_service_unready() {
     let server = nats::NatsServerOptions::default()
         .config("max_payload: 131072")
         .start();
-    let bus = crate::rig::connect(&server, "file-resolver").await;
+    let bus = crate::fixture::connect(&server, "file-resolver").await;
     let error = bus.round_trip().await.unwrap_err();
     assert!(
         matches!(error, ProbeError::PayloadLimit { limit: 131_072 }),
@@ -221,7 +221,7 @@ async fn a_wrong_identity_or_option_is_an_error_at_the_start() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_bus_waits_for_streams_that_are_provisioned_later() {
     let server = nats::NatsServer::start();
-    let bus = crate::rig::connect(&server, "file-resolver").await;
+    let bus = crate::fixture::connect(&server, "file-resolver").await;
     assert!(bus.round_trip().await.is_err());
     let rig = FaultRig::start(server).await;
     eventually("readiness", async || bus.round_trip().await.ok()).await;

@@ -9,7 +9,7 @@ use dray_types::{Clock, Deadline, Fault, FaultCode, TenantId};
 use futures_util::TryStreamExt as _;
 use tokio::task::JoinSet;
 
-use crate::rig::{FaultRig, connect};
+use crate::fixture::{FaultRig, connect};
 
 fn meta_with_timeout(millis: u64) -> Meta {
     let deadline = Deadline::after(Clock::system().now_ms(), Duration::from_millis(millis));

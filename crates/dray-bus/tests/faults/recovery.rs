@@ -13,7 +13,7 @@ use dray_types::{Deadline, Fault};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::rig::{FaultRig, connect};
+use crate::fixture::{FaultRig, connect};
 
 /// Store of the standard topology.
 const STORE_BYTES: u64 = 256 * 1024 * 1024;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use dray_testkit::nats::NatsServer;
 use rand::Rng as _;
 
-use crate::rig::{ConnectedWorker, FaultRig, IdempotentSink, connect};
+use crate::fixture::{ConnectedWorker, FaultRig, IdempotentSink, connect};
 
 fn names(prefix: &str, count: usize) -> BTreeSet<String> {
     (0..count)

@@ -1,4 +1,4 @@
-//! Why a login through the provider failed: a sentence for the person, and the cause for the log.
+//! The reason why a login through the provider failed: a sentence for the person, and the cause for the log.
 
 use dray_http::{FailureKind, HttpError};
 use dray_jwt::TokenError;

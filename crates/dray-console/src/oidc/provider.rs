@@ -79,7 +79,7 @@ impl ProviderMetadata {
         // A login works without these two, so an unusable address counts as a missing one.
         let optional_endpoint = |text: Option<String>| text.and_then(|text| endpoint(&text).ok());
         let types = document.response_types_supported;
-        if types.is_some_and(|types| !types.iter().any(|one| one == "code")) {
+        if types.is_some_and(|types| !types.iter().any(|response_type| response_type == "code")) {
             return Err(OidcError::Provider("it does not offer the code flow"));
         }
         let methods = document.token_endpoint_auth_methods_supported;

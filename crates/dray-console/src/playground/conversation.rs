@@ -43,7 +43,7 @@ impl ConversationStore {
         let conversations = self.lock();
         let own = conversations.values().filter(|own| own.login == login);
         let mut own: Vec<_> = own.map(Arc::clone).collect();
-        own.sort_by(|one, other| (one.begun_ms, &one.id).cmp(&(other.begun_ms, &other.id)));
+        own.sort_by(|left, right| (left.begun_ms, &left.id).cmp(&(right.begun_ms, &right.id)));
         own
     }
 

@@ -57,7 +57,7 @@ pub(super) struct ReplayProgress {
     pub(super) replay: PolicyReplay,
 }
 
-/// Why a replay ended.
+/// The reason why a replay ended.
 #[derive(Clone, Debug)]
 pub(super) enum ReplayEnding {
     /// At the end of the stream.

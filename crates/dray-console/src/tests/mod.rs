@@ -36,7 +36,7 @@ use crate::{
 
 /// Longest time for one step of a test, on a slow machine.
 const TEST_TIMEOUT: Duration = Duration::from_mins(1);
-/// What each page says while all parts work.
+/// Status line of each page while all parts work.
 const ALL_WORKING: &str = "Working: the bus, the store and the reader of events.";
 /// Key of login links.
 const LINK_KEY: [u8; 32] = [7; 32];

@@ -1,10 +1,10 @@
-//! What to do after a lost response to a visible request (the table of messaging-reliability 12).
+//! Decides the action after a lost response to a visible request (the table of messaging-reliability 12).
 
 use dray_platform::DuplicateProtection;
 
 use super::{MAX_VISIBLE_ATTEMPTS, SendingStep};
 
-/// What to do with a step whose response was lost, in this process or in an earlier one.
+/// The action for a step whose response was lost, in this process or in an earlier one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResumeAction {
     /// Send the same request with the same key: the platform shows at most one message.

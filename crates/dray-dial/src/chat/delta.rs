@@ -29,7 +29,7 @@ pub struct ChunkDelta {
     pub usage: Option<TokenUsage>,
     /// Tokens by model; replaces earlier values.
     pub statistics: Vec<ModelUsage>,
-    /// Why the response ended, in the word of the service.
+    /// The reason why the response ended, in the word of the service.
     pub finish_reason: Option<String>,
 }
 
@@ -117,7 +117,7 @@ impl ChunkDelta {
             }
         });
         // The form before `tool_calls`, with one call and no id (OpenAI, "Create chat completion", deprecated).
-        let function = delta.get("function_call").filter(|one| one.is_object());
+        let function = delta.get("function_call").filter(|call| call.is_object());
         if let (Some(function), true) = (function, read.tool_calls.is_empty()) {
             read.tool_calls.push(CallDelta {
                 index: 0,

@@ -169,10 +169,12 @@ fn joined(text: &str) -> String {
 /// Replaces single placeholders by U+FFFD.
 fn replace_stand_ins(value: &mut Value) {
     match value {
-        Value::String(text) if text.chars().any(|one| unit_of(one).is_some()) => {
+        Value::String(text) if text.chars().any(|character| unit_of(character).is_some()) => {
             *text = text
                 .chars()
-                .map(|one| unit_of(one).map_or(one, |_| char::REPLACEMENT_CHARACTER))
+                .map(|character| {
+                    unit_of(character).map_or(character, |_| char::REPLACEMENT_CHARACTER)
+                })
                 .collect();
         }
         Value::Array(items) => items.iter_mut().for_each(replace_stand_ins),

@@ -79,11 +79,12 @@ async fn files_come_back_as_they_went() {
     assert_eq!(download.bytes().await.unwrap(), "one");
     core.delete(&me, &file("files/b/ä b.txt")).await.unwrap();
     assert_eq!(fake_server.file("b/ä b.txt"), None);
-    let seen = fake_server.received_requests();
+    let requests = fake_server.received_requests();
     assert!(
-        seen.iter()
-            .all(|seen| seen.header("api-key") == "k"
-                && seen.header("authorization") == "Bearer user")
+        requests
+            .iter()
+            .all(|requests| requests.header("api-key") == "k"
+                && requests.header("authorization") == "Bearer user")
     );
 }
 
@@ -162,8 +163,8 @@ async fn folders_are_listed_page_by_page() {
 async fn r_3_limits_hold_on_what_is_read() {
     let (fake_server, core, me) = start().await;
     fake_server.put("b/a", "0123456789", "text/plain");
-    let told = core.download(&me, &file("files/b/a"), 9).await.unwrap_err();
-    assert_eq!(told.kind, ErrorKind::TooLarge);
+    let error = core.download(&me, &file("files/b/a"), 9).await.unwrap_err();
+    assert_eq!(error.kind, ErrorKind::TooLarge);
     fake_server.inject_file_fault("b/a", InjectedFault::Endless);
     let endless = core.download(&me, &file("files/b/a"), 1000).await.unwrap();
     assert_eq!(endless.bytes().await.unwrap_err().kind, ErrorKind::TooLarge);
@@ -395,8 +396,8 @@ async fn the_interpreter_is_asked_once_and_with_its_own_key_elsewhere() {
             .await
             .unwrap_err();
         assert_eq!(refused.status, Some(401));
-        let seen = other.received_requests();
-        let last = seen.last().unwrap();
+        let requests = other.received_requests();
+        let last = requests.last().unwrap();
         assert_eq!(
             (last.header("api-key"), last.header("authorization")),
             (expected.as_str(), "")

@@ -127,7 +127,8 @@ const MAIL_HEADER_FIELDS: &[&str] = &[
 
 /// Kind and media type of a text. `cut` is whether the file continues after the sample.
 pub(super) fn classify_text(sample: &str, extension: &str, cut: bool) -> (Kind, &'static str) {
-    let text = sample.trim_start_matches(|c: char| c.is_whitespace() || c == '\u{FEFF}');
+    let text = sample
+        .trim_start_matches(|character: char| character.is_whitespace() || character == '\u{FEFF}');
     if let Some(found) = markup_type(text, extension, cut) {
         return (Kind::Text, found);
     }
@@ -167,7 +168,8 @@ fn is_mail(sample: &str) -> bool {
     let field = |line: &str| {
         let (name, _) = line.split_once(':')?;
         let name = name.trim_end();
-        let plausible = !name.is_empty() && name.chars().all(|c| c.is_ascii_graphic());
+        let plausible =
+            !name.is_empty() && name.chars().all(|character| character.is_ascii_graphic());
         plausible.then(|| name.to_ascii_lowercase())
     };
     let known =
@@ -194,7 +196,7 @@ fn markup_type(text: &str, extension: &str, cut: bool) -> Option<&'static str> {
     let start = skip_prolog(text)?;
     let end = start
         .tag
-        .find(|c: char| c.is_whitespace() || matches!(c, '>' | '/'));
+        .find(|character: char| character.is_whitespace() || matches!(character, '>' | '/'));
     let name = start
         .tag
         .get(..end.unwrap_or(start.tag.len()))
@@ -279,7 +281,8 @@ fn skip_prolog(text: &str) -> Option<FirstTag<'_>> {
                     .is_some_and(u8::is_ascii_alphanumeric);
             after_doctype(rest)
         } else if let Some(tag) = rest.strip_prefix('<') {
-            let is_element = tag.starts_with(|c: char| c.is_alphabetic() || c == '_');
+            let is_element =
+                tag.starts_with(|character: char| character.is_alphabetic() || character == '_');
             start.tag = if is_element { tag } else { "" };
             let is_markup = is_element || start.declaration || start.html_doctype;
             return is_markup.then_some(start);
@@ -310,8 +313,12 @@ fn after_doctype(text: &str) -> Option<&str> {
 
 fn is_name(name: &str) -> bool {
     let mut chars = name.chars();
-    chars.next().is_some_and(|c| c.is_alphabetic() || c == '_')
-        && chars.all(|c| c.is_alphanumeric() || matches!(c, '_' | '-' | '.' | ':'))
+    chars
+        .next()
+        .is_some_and(|character| character.is_alphabetic() || character == '_')
+        && chars.all(|character| {
+            character.is_alphanumeric() || matches!(character, '_' | '-' | '.' | ':')
+        })
 }
 
 /// Whether the text ends with the end of its first element, as far as it can be seen.

@@ -71,7 +71,7 @@ pub struct Class {
     /// Encoding of a text by its name, as far as the start shows.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub encoding: Option<&'static str>,
-    /// The container declares that it is encrypted, so no conversion needs to be tried.
+    /// Whether the container declares that it is encrypted, so no conversion needs to be tried.
     pub encrypted: bool,
     /// Remarks on how the type was found, without any text of the file.
     pub warnings: Vec<String>,
@@ -209,8 +209,8 @@ fn classify_compound(input: &mut dyn Input, extension: String) -> io::Result<Cla
 }
 
 fn classify_unsigned(sample: &[u8], extension: String) -> Class {
-    let cut = sample.len() >= SAMPLE_BYTES;
-    let text = text::detect_text(sample, cut);
+    let is_truncated = sample.len() >= SAMPLE_BYTES;
+    let text = text::detect_text(sample, is_truncated);
     if late_pdf::is_late_pdf(sample, text.is_some()) {
         return Class::new(Kind::Document, mime::PDF, extension);
     }
@@ -225,7 +225,7 @@ fn classify_unsigned(sample: &[u8], extension: String) -> Class {
     let (kind, mime) = if sample.is_empty() {
         (Kind::Text, mime::PLAIN)
     } else {
-        markup::classify_text(&text.sample, &extension, cut)
+        markup::classify_text(&text.sample, &extension, is_truncated)
     };
     let mut class = Class::new(kind, mime, extension);
     class.encoding = Some(text.encoding.name());

@@ -71,7 +71,8 @@ fn declared_type(input: &mut dyn Input, contents: &Contents) -> io::Result<Optio
 
 /// One of the types that a `mimetype` may name.
 fn known_type(text: &str) -> Option<&'static str> {
-    let text = text.trim_matches(|c: char| c.is_whitespace() || c == '\u{FEFF}');
+    let text =
+        text.trim_matches(|character: char| character.is_whitespace() || character == '\u{FEFF}');
     [mime::EPUB]
         .iter()
         .chain(mime::OPEN_DOCUMENT)

@@ -97,7 +97,10 @@ fn names_in_root(entries: &[Entry]) -> Vec<&str> {
         if visited > entries.len() * 2 {
             break;
         }
-        let Some(entry) = usize::try_from(index).ok().and_then(|i| entries.get(i)) else {
+        let Some(entry) = usize::try_from(index)
+            .ok()
+            .and_then(|position| entries.get(position))
+        else {
             continue;
         };
         names.push(entry.name.as_str());
@@ -150,7 +153,7 @@ impl Sectors<'_> {
         while index < index_in_chain {
             let Some(next) = self
                 .word_of(sector, per_sector)?
-                .filter(|s| *s < MAX_SECTOR)
+                .filter(|next| *next < MAX_SECTOR)
             else {
                 return Ok(None);
             };

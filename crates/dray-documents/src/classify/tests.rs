@@ -2,7 +2,7 @@
 
 mod containers;
 mod hostile;
-mod made;
+mod samples;
 mod signatures;
 mod texts;
 

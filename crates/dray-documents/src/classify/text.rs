@@ -58,7 +58,7 @@ fn marked_text(sample: &[u8], found: DetectedEncoding) -> Option<Text<'_>> {
     let text = encoding::decode_text(sample, None);
     let broken = text
         .chars()
-        .filter(|c| *c == char::REPLACEMENT_CHARACTER)
+        .filter(|character| *character == char::REPLACEMENT_CHARACTER)
         .count();
     // The cut may be inside the last character.
     (broken.saturating_sub(1) * 100 <= text.chars().count()).then_some(Text {

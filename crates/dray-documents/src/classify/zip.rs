@@ -44,7 +44,7 @@ pub(super) struct Contents {
     deciding: Vec<Entry>,
     /// Marks of the other parts that exist.
     seen: Vec<EntryMark>,
-    /// The directory could not be read; the data is from the start of the file.
+    /// Whether the directory could not be read; the data is from the start of the file.
     pub(super) damaged: bool,
 }
 

@@ -142,7 +142,7 @@ pub struct Converted {
     pub parts_seen: u32,
     /// The limit that ended it early; earlier output is kept.
     pub stopped: Option<Limit>,
-    /// Why the text is missing, if it is.
+    /// The reason why the text is missing, if it is.
     pub failure: Option<Failure>,
     /// Remarks for the reader. These are texts of this crate, never of the file.
     pub warnings: Vec<String>,
@@ -184,7 +184,9 @@ pub fn convert(
         Err(failure) => (None, Some(failure)),
     };
     Converted {
-        converter: found.map(|c| c.name.to_owned()).unwrap_or_default(),
+        converter: found
+            .map(|converter| converter.name.to_owned())
+            .unwrap_or_default(),
         markdown: written.markdown,
         parts: written.parts,
         parts_seen: written.parts_seen,

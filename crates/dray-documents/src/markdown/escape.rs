@@ -20,12 +20,12 @@ pub(super) fn escape_inline(text: &str, previous: Option<char>, in_cell: bool, o
 
 /// Whether a character, between its neighbours, would be read as markup.
 fn is_special(before: Option<char>, character: char, after: Option<char>) -> bool {
-    let is_word = |c: Option<char>| c.is_some_and(char::is_alphanumeric);
-    let is_blank = |c: Option<char>| c.is_none_or(char::is_whitespace);
+    let is_word = |neighbor: Option<char>| neighbor.is_some_and(char::is_alphanumeric);
+    let is_blank = |neighbor: Option<char>| neighbor.is_none_or(char::is_whitespace);
     match character {
         '`' => true,
         // Elsewhere a backslash is literal (CommonMark 2.4), and an escape would show two.
-        '\\' => after.is_some_and(|c| c.is_ascii_punctuation()),
+        '\\' => after.is_some_and(|next| next.is_ascii_punctuation()),
         // A star between spaces is not markup; in `2*3*4` it would be removed.
         '*' => !(is_blank(before) && is_blank(after)),
         // Inside a word an underscore is not emphasis (CommonMark 6.2), so `snake_case` stays readable.
@@ -34,7 +34,9 @@ fn is_special(before: Option<char>, character: char, after: Option<char>) -> boo
         '[' => after == Some('^'),
         // A pair of brackets is a link only with certain characters after the closing one.
         ']' => matches!(after, Some('(' | '[' | ':')),
-        '<' => after.is_some_and(|c| c.is_ascii_alphabetic() || matches!(c, '/' | '!' | '?')),
+        '<' => {
+            after.is_some_and(|next| next.is_ascii_alphabetic() || matches!(next, '/' | '!' | '?'))
+        }
         _ => false,
     }
 }
@@ -66,12 +68,18 @@ pub(super) fn line_start(line: &str) -> std::borrow::Cow<'_, str> {
         '-' | '+' => {
             let rest = line.get(1..).unwrap_or_default();
             // A line of hyphens below a paragraph makes it a heading (CommonMark 4.3), and so does one of `=`.
-            let is_rule = first == '-' && line.trim_end().chars().all(|c| c == '-' || c == ' ');
+            let is_rule = first == '-'
+                && line
+                    .trim_end()
+                    .chars()
+                    .all(|character| character == '-' || character == ' ');
             if rest.is_empty() || rest.starts_with([' ', '\t']) || is_rule {
                 return format!("\\{line}").into();
             }
         }
-        '=' if line.trim_end().chars().all(|c| c == '=') => return format!("\\{line}").into(),
+        '=' if line.trim_end().chars().all(|character| character == '=') => {
+            return format!("\\{line}").into();
+        }
         // Alone before a space it has no meaning inside a line, but opens a list at the start of one.
         '*' if line.get(1..).unwrap_or_default().starts_with([' ', '\t']) || line.len() == 1 => {
             return format!("\\{line}").into();
@@ -83,7 +91,10 @@ pub(super) fn line_start(line: &str) -> std::borrow::Cow<'_, str> {
             // A list number has at most nine digits (CommonMark 5.2); longer ones are only numbers.
             if digits <= 9
                 && rest.starts_with(['.', ')'])
-                && (rest.len() == 1 || rest.get(1..).is_some_and(|r| r.starts_with([' ', '\t'])))
+                && (rest.len() == 1
+                    || rest
+                        .get(1..)
+                        .is_some_and(|text| text.starts_with([' ', '\t'])))
             {
                 return format!("{number}\\{rest}").into();
             }
@@ -107,20 +118,22 @@ pub fn link_target(url: &str) -> Option<String> {
     let url: String = url
         .trim()
         .chars()
-        .filter(|c| !c.is_control())
+        .filter(|character| !character.is_control())
         .collect::<String>();
     let scheme: String = url
         .split_once(':')
         .map(|(scheme, _)| scheme)
         .unwrap_or_default()
         .chars()
-        .filter(|c| !c.is_whitespace())
+        .filter(|character| !character.is_whitespace())
         .flat_map(char::to_lowercase)
         .collect();
     if url.is_empty() || matches!(scheme.as_str(), "javascript" | "data" | "file" | "vbscript") {
         return None;
     }
-    if url.contains(|c: char| c.is_whitespace() || matches!(c, '(' | ')' | '<' | '>')) {
+    if url.contains(|character: char| {
+        character.is_whitespace() || matches!(character, '(' | ')' | '<' | '>')
+    }) {
         let inner = url.replace('<', "%3C").replace('>', "%3E");
         return Some(format!("<{inner}>"));
     }

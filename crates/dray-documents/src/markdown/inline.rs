@@ -195,7 +195,7 @@ impl Inline {
         while let Some(first) = parts.first() {
             let link = first.link();
             let run_length = match link {
-                Some(_) => parts.iter().take_while(|p| p.link() == link).count(),
+                Some(_) => parts.iter().take_while(|part| part.link() == link).count(),
                 None => 1,
             };
             let (run_parts, rest) = parts.split_at(run_length);

@@ -150,7 +150,7 @@ impl Markdown {
             number,
             title: title
                 .map(str::trim)
-                .filter(|t| !t.is_empty())
+                .filter(|title| !title.is_empty())
                 .map(str::to_owned),
             start: self.out.len(),
         });
@@ -401,7 +401,7 @@ impl Markdown {
         let quoted: String = self
             .containers
             .iter()
-            .take_while(|c| matches!(c, Container::Quote))
+            .take_while(|container| matches!(container, Container::Quote))
             .map(|_| "> ")
             .collect();
         // Between two blocks of one quote the line is quoted too; where a quote begins it is not.
@@ -475,7 +475,9 @@ fn hidden_warning(shown: bool, counts: &BTreeMap<&'static str, u64>) -> Option<S
 
 /// Characters of a text that are not white space: the unit in which hidden text is counted.
 pub fn visible_characters(text: &str) -> u64 {
-    text.chars().filter(|c| !c.is_whitespace()).count() as u64
+    text.chars()
+        .filter(|character| !character.is_whitespace())
+        .count() as u64
 }
 
 /// A finished document, and the numbers of its parts.

@@ -110,7 +110,9 @@ impl Selection {
                 *selected == unit
                     && (title
                         // The name `2` may match a sheet called `2` and the second sheet; then both are written.
-                        .is_some_and(|t| t.trim().to_lowercase() == name.trim().to_lowercase())
+                        .is_some_and(|title| {
+                            title.trim().to_lowercase() == name.trim().to_lowercase()
+                        })
                         || name.trim().parse::<u32>() == Ok(number))
             }
         }

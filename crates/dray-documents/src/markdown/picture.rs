@@ -60,14 +60,14 @@ impl Markdown {
     ///
     /// The limit of elements or of text.
     pub fn picture(&mut self, page: Option<u32>, images: Vec<Vec<u8>>) -> Result<(), Limit> {
-        let words = match page {
+        let description = match page {
             Some(page) => format!("page {page} is a picture"),
             None => "this file is a picture".to_owned(),
         };
         let bytes: usize = images.iter().map(Vec::len).sum();
         let has_room =
             self.takes_images() && self.pictures.bytes.saturating_add(bytes) <= MAX_IMAGE_BYTES;
-        self.note(&words)?;
+        self.note(&description)?;
         let end = self.out.len();
         if has_room {
             self.pictures.bytes += bytes;
@@ -75,7 +75,7 @@ impl Markdown {
         self.pictures.found.push(Picture {
             page,
             // Only the end is certain: a blank line and prefixes of quotes and items may precede the note.
-            start: end.saturating_sub(words.len() + "_()_".len()),
+            start: end.saturating_sub(description.len() + "_()_".len()),
             end,
             images: if has_room { images } else { Vec::new() },
         });

@@ -74,14 +74,14 @@ impl Table {
     /// Whether a row of that source number would be shown.
     pub fn wants(&self, number: u64) -> bool {
         let is_header = !self.headless && !self.headed;
-        is_header || (!self.full() && self.window.is_none_or(|w| w.holds(number)))
+        is_header || (!self.full() && self.window.is_none_or(|window| window.holds(number)))
     }
 
     /// Appends a row; `number` is its position in the source, from 1.
     pub fn row(&mut self, number: u64, cells: Vec<Cell>) {
         let is_header = !self.headless && !self.headed;
         if !is_header {
-            if self.window.is_some_and(|w| !w.holds(number)) {
+            if self.window.is_some_and(|window| !window.holds(number)) {
                 return;
             }
             if self.full() {
@@ -97,7 +97,7 @@ impl Table {
 
     /// Counts a row that is not shown because the table is [`Table::full`].
     pub fn skip(&mut self, number: u64) {
-        if self.window.is_none_or(|w| w.holds(number)) {
+        if self.window.is_none_or(|window| window.holds(number)) {
             self.beyond += 1;
         }
     }
@@ -170,7 +170,7 @@ impl Table {
             .map(|at| {
                 self.rows
                     .iter()
-                    .any(|row| row.get(at).is_some_and(|c| !c.is_empty()))
+                    .any(|row| row.get(at).is_some_and(|cell| !cell.is_empty()))
             })
             .collect();
         let last = used.iter().rposition(|used| *used)?;

@@ -145,7 +145,7 @@ fn images_have_a_name_and_never_data() {
 }
 
 #[test]
-fn tables_pad_mark_and_trim() {
+fn table_cells_are_escaped_trimmed_and_filled_up_to_the_width() {
     let text = written(|out| {
         let mut table = out.new_table();
         table.row(

@@ -92,7 +92,7 @@ impl Auditor {
     }
 }
 
-/// What the requests of one intercepted tunnel have in common.
+/// Data that all requests of one intercepted tunnel share.
 #[derive(Clone, Debug)]
 pub struct TunnelAuditor {
     auditor: Auditor,
@@ -117,7 +117,7 @@ impl TunnelAuditor {
 }
 
 impl AuditedConnection {
-    /// What further requests in the same tunnel need.
+    /// Makes the auditor for further requests in the same tunnel.
     pub fn tunnel(&self) -> TunnelAuditor {
         TunnelAuditor {
             auditor: self.auditor.clone(),

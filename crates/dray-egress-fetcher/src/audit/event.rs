@@ -50,7 +50,7 @@ pub(super) fn audit_event(
             .hops
             .iter()
             .zip(reported_addresses(&record.hops))
-            .map(|(one, answers)| audit_hop(one, &answers))
+            .map(|(hop, answers)| audit_hop(hop, &answers))
             .collect(),
         redirect_count: record.redirect_count,
         final_host: last
@@ -366,7 +366,11 @@ mod tests {
         record.robots_bytes = 7;
         let event = audit_event(&meta(), &record, 0, &[0; 32], &["10.1.0.0/16".to_owned()]);
         assert_eq!(event.wire_bytes, 12);
-        let classes: Vec<_> = event.hops[0].answers.iter().map(|one| &one.class).collect();
+        let classes: Vec<_> = event.hops[0]
+            .answers
+            .iter()
+            .map(|answer| &answer.class)
+            .collect();
         assert_eq!(classes, ["public", "loopback"], "in order");
         assert_eq!(event.hops[0].cname_chain.len(), 8);
         assert_eq!(event.private_cidrs.len(), 1);

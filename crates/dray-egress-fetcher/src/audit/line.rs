@@ -17,7 +17,7 @@ pub(super) fn event_text(event: &v1::EgressAudit) -> String {
     String::from_utf8(text).unwrap_or_default()
 }
 
-/// The same as a value, for a schema that arranges it in another way.
+/// The event as a JSON value, for a schema that arranges it in another way.
 pub(super) fn event_json(event: &v1::EgressAudit) -> Value {
     serde_json::to_value(EventFields(event)).unwrap_or_default()
 }

@@ -1,7 +1,7 @@
 //! Audit events in the Open Cybersecurity Schema Framework (<https://schema.ocsf.io>, version 1.3.0, profile
 //! `security_control`): fetches and plain requests as HTTP Activity (4002), tunnels as Network Activity (4001).
 //!
-//! What the schema has no attribute for is in `unmapped`, in the names of the event.
+//! Fields without an attribute in the schema are in `unmapped`, under their names in the event.
 
 use dray_proto::v1;
 use serde_json::{Map, Value, json};
@@ -92,7 +92,7 @@ pub(super) fn ocsf_json(event: &v1::EgressAudit) -> Value {
     ocsf
 }
 
-/// What depends on the kind of connection.
+/// Adds the attributes that depend on the kind of connection.
 fn add_details(ocsf: &mut Map<String, Value>, event: &v1::EgressAudit, class: u32) {
     // Of the last hop alone: the address of the first one of a redirect is in `unmapped`.
     let peer = event.hops.last().map(|hop| hop.peer_address.as_str());

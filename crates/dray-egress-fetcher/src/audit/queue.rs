@@ -34,7 +34,7 @@ const RETRY_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Writes events to a place.
 pub(super) trait EventWriter: Send + 'static {
-    /// What is written of an event, of which `text` is the JSON.
+    /// Returns the bytes to write for an event; `text` is its JSON.
     fn frame(event: &v1::EgressAudit, text: &str) -> Vec<u8>;
 
     /// Writes a whole frame or nothing.
@@ -286,8 +286,8 @@ impl WriteBatch {
         }
     }
 
-    /// Takes the tasks that wait, and waits for one if there is none. While frames are left from an attempt that failed, takes tasks
-    /// for [`RETRY_INTERVAL`]. Returns whether more can come.
+    /// Takes the tasks that wait, and waits for one if there is none. While frames are left from an attempt that
+    /// failed, takes tasks for [`RETRY_INTERVAL`]. Returns whether more can come.
     fn collect(&mut self, tasks: &Receiver<QueueTask>) -> bool {
         if self.frames.is_empty() {
             let Ok(first) = tasks.recv() else {

@@ -1,4 +1,4 @@
-//! What fetches do with the robots.txt of hosts, and the contact for their operators.
+//! The setting for the robots.txt of hosts, and the contact for their operators.
 
 use dray_guard::robots::RobotsMode;
 use dray_service::config::ConfigProblem;
@@ -10,7 +10,7 @@ use super::compile::ProblemCollector;
 /// Longest contact in bytes.
 const MAX_CONTACT_BYTES: usize = 80;
 
-/// What fetches do with the robots.txt of hosts.
+/// How fetches treat the robots.txt of hosts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum RobotsSetting {

@@ -276,10 +276,10 @@ fn section_20_an_unknown_variable_with_the_prefix_stops_the_start() {
 
 #[test]
 fn section_20_two_names_with_different_values_stop_the_start() {
-    let two = |one, other| {
+    let two = |flat, nested| {
         load(&[
-            ("EXTERNAL_URL_FETCH_ENABLED", one),
-            ("DRAY_EGRESS_FETCHER__ENABLED", other),
+            ("EXTERNAL_URL_FETCH_ENABLED", flat),
+            ("DRAY_EGRESS_FETCHER__ENABLED", nested),
         ])
     };
     assert!(two("true", "false").is_err());

@@ -39,7 +39,7 @@ const FAILURE_INTERVAL: Duration = Duration::from_secs(1);
 /// Most header fields of a response to `CONNECT`.
 const MAX_HEADER_FIELDS: usize = 64;
 
-/// Why the upstream proxy opened no tunnel.
+/// The reason why the upstream proxy opened no tunnel.
 #[derive(Debug, thiserror::Error)]
 enum UpstreamProxyError {
     /// The proxy's name has no address, or no address accepts connections.

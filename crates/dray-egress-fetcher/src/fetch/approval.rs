@@ -220,7 +220,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_id_is_read_as_it_was_written_and_nothing_else_is_one() {
+    fn only_ids_as_they_were_written_are_accepted() {
         let id = QuestionId::new([7; SESSION_DIGEST_BYTES], 0x0102_0304_0506_0708);
         let text = id.to_string();
         assert_eq!(text, "egq_0707070707070707070707070102030405060708");

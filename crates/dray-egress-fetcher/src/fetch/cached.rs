@@ -45,7 +45,7 @@ pub struct CachedResponse {
     pub vary_digest: String,
 }
 
-/// What the cache had for a URL when a fetch looked.
+/// The result of a cache lookup for a URL.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CacheLookup {
     /// The stored response of the URL.
@@ -69,7 +69,7 @@ pub(super) struct HopSource<'a> {
 pub(super) struct StorageTerms<'a> {
     /// `None` for a response that is not stored.
     pub(super) terms: Option<ReuseTerms>,
-    /// What the cache had for the URL before the request.
+    /// The result of the cache lookup before the request.
     pub(super) earlier: &'a CacheLookup,
 }
 
@@ -114,7 +114,7 @@ impl Fetcher {
         self
     }
 
-    /// What the cache has for a hop. The sink has adopted the file of a response; without a response it is unchanged.
+    /// Looks a hop up in the cache. The sink has adopted the file of a response; without a response it is unchanged.
     pub(super) async fn find_cached<S: ByteSink>(
         &self,
         url: &CanonicalUrl,

@@ -22,7 +22,7 @@ pub struct OpenConnection {
     pub io: Box<dyn Io>,
     /// The URL for which it was opened.
     pub url: CanonicalUrl,
-    /// What the policy files decided about it; `None` without files.
+    /// Decision of the policy files about the connection; `None` without files.
     pub decision: Option<RuleDecision>,
     /// Where its bytes count; `None` without policy files.
     pub quota: Option<QuotaLease>,

@@ -55,7 +55,7 @@ pub struct FetchLimits {
     pub size_ceiling: u64,
     /// Value of `User-Agent` in every request.
     pub user_agent: HeaderValue,
-    /// What is done with the robots.txt of hosts, where the rules of the policy files do not say.
+    /// How the robots.txt of hosts is treated where the rules of the policy files do not say.
     pub robots: RobotsMode,
 }
 
@@ -66,12 +66,13 @@ impl FetchLimits {
     }
 }
 
-/// What to fetch (egress-security 2). A request cannot set method, headers, body, credentials, proxy or address (C-1).
+/// One fetch: the URL and its limits (egress-security 2). A request cannot set method, headers, body, credentials,
+/// proxy or address (C-1).
 #[derive(Clone, Debug, Default)]
 pub struct FetchJob {
     /// The URL as the agent wrote it.
     pub url: String,
-    /// What the app allows; it can only narrow the operator's policy (C-3).
+    /// The policy of the app; it can only narrow the operator's policy (C-3).
     pub app_policy: AppPolicy,
     /// The tenant whose slots are used.
     pub tenant: String,
@@ -94,7 +95,7 @@ pub struct FetchJob {
 pub struct FetchedFile {
     /// Size and digest of the stored bytes.
     pub stored: StoredFile,
-    /// What the server says about the file.
+    /// The name and the media type that the server gives the file.
     pub labels: ResponseLabels,
     /// Media type found by magic bytes; empty when none matched.
     pub sniffed: Cow<'static, str>,

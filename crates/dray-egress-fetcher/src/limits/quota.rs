@@ -40,7 +40,7 @@ pub struct QuotaTable {
 type CounterKey = (String, String);
 type SharedCounters = Arc<Mutex<QuotaCounters>>;
 
-/// What a role has used for a tenant.
+/// Use of a role by a tenant, per window.
 #[derive(Clone, Copy, Debug, Default)]
 struct QuotaCounters {
     hour: WindowCounts,
@@ -48,7 +48,7 @@ struct QuotaCounters {
     running: u64,
 }
 
-/// What was used in a window of time.
+/// Use within one window of time.
 #[derive(Clone, Copy, Debug, Default)]
 struct WindowCounts {
     /// Number of the window since the epoch.

@@ -220,24 +220,24 @@ async fn section_15_a_hop_that_waits_for_its_address_holds_no_slot_either() {
 #[tokio::test]
 async fn keys_without_users_are_removed() {
     let limits = FetchAdmission::new(sizes());
-    let held = [
+    let permits = [
         ask(&limits, "t", "a", "h").1.unwrap(),
         ask(&limits, "t", "a", "h").1.unwrap(),
     ];
     let (waiting, none) = ask(&limits, "t", "a", "h");
     assert!(none.is_none());
     // Granted before it is polled again, and then given up.
-    drop(held);
+    drop(permits);
     drop(waiting);
     drop(limits.try_address(IpAddr::from([1, 1, 1, 1])));
     assert!(limits.is_empty());
 }
 
 #[test]
-fn section_15_commands_in_hand_are_bounded() {
+fn section_15_concurrent_commands_are_bounded() {
     let limits = FetchAdmission::new(sizes());
-    let held: Vec<_> = (0..22).map(|_| limits.enter().unwrap()).collect();
+    let permits: Vec<_> = (0..22).map(|_| limits.enter().unwrap()).collect();
     assert!(limits.enter().is_err());
-    drop(held);
+    drop(permits);
     assert!(limits.enter().is_ok());
 }

@@ -40,7 +40,7 @@ const MAX_COMMON_NAME_BYTES: usize = 64;
 /// A name that no client asks for, for the check at the start.
 const PROBE_NAME: &str = "probe.invalid";
 
-/// Why an authority cannot be used.
+/// The reason why an authority cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum AuthorityError {
     /// The file has no certificate in PEM form.

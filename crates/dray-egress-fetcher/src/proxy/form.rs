@@ -22,7 +22,7 @@ use super::serve::ForwardProxy;
 use crate::fetch::OpenConnection;
 use crate::record::FetchRecord;
 
-/// What a request with a form must not name, since not every method may be sent.
+/// Check of a form for methods that the request must not name.
 #[derive(Debug)]
 pub(super) struct FormCheck {
     scanner: FormScanner,

@@ -162,13 +162,13 @@ impl ForwardProxy {
     }
 }
 
-/// What a response must be, and what it was.
+/// The conditions for a response, and the result of checking them.
 struct ResponseCheck<'a> {
     /// The decision that allowed the request; `None` without policy files.
     decision: Option<&'a RuleDecision>,
     /// Status of the target, once there is one.
     status: &'a OnceLock<u16>,
-    /// Why the rule refused it.
+    /// The reason why the rule refused it.
     refused: OnceLock<Code>,
     /// Whether the request asks for WebSocket.
     wants_websocket: bool,
@@ -183,7 +183,7 @@ struct ResponseCheck<'a> {
 }
 
 impl ResponseCheck<'_> {
-    /// What the client gets in place of a response, from the error of the request.
+    /// The refusal that the client gets in place of a response, from the error of the request.
     fn failure(&self, error: &hyper::Error) -> ProxyRefusal {
         if let Some(limit) = self.counts.limit_reached() {
             return ProxyRefusal::of_limit(limit);

@@ -39,7 +39,7 @@ pub fn overridden_methods(fields: &HeaderMap) -> impl Iterator<Item = String> {
 pub struct ProxyRequest {
     /// The method; `CONNECT` exactly for [`RequestTarget::Authority`].
     pub method: Method,
-    /// What the client wants to reach, as text.
+    /// The requested target, as the client wrote it.
     pub target: RequestTarget,
     /// Whether the request says HTTP/1.0.
     pub is_http_10: bool,
@@ -80,7 +80,7 @@ pub enum RequestFraming {
     Chunked,
 }
 
-/// Why a head is refused. It is not quoted to the client or in logs.
+/// The reason why a head is refused. It is not quoted to the client or in logs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HeadError {
     /// More than [`MAX_HEAD_BYTES`] bytes or [`MAX_FIELDS`] fields.
@@ -226,7 +226,7 @@ impl ProxyRequest {
         let mut upgrades = self.fields.get_all(UPGRADE).iter();
         upgrades.any(|value| {
             let mut protocols = value.as_bytes().split(|byte| *byte == b',');
-            protocols.any(|one| one.trim_ascii().eq_ignore_ascii_case(b"websocket"))
+            protocols.any(|protocol| protocol.trim_ascii().eq_ignore_ascii_case(b"websocket"))
         })
     }
 

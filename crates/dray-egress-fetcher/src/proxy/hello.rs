@@ -28,7 +28,7 @@ const RANDOM_BYTES: usize = 32;
 /// Longest host name in the extension.
 const MAX_NAME_BYTES: usize = 255;
 
-/// What a `ClientHello` says about the server that it wants.
+/// The fields of a `ClientHello` that name the server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClientHello {
     /// The host name of the `server_name` extension, as written.
@@ -40,7 +40,7 @@ pub struct ClientHello {
     pub excludes_http1: bool,
 }
 
-/// Why the first bytes of a tunnel are refused.
+/// The reason why the first bytes of a tunnel are refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HelloError {
     /// The first record is not one of a TLS handshake.

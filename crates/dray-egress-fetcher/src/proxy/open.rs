@@ -132,7 +132,7 @@ impl ForwardProxy {
     }
 }
 
-/// What the client gets for a failure.
+/// The refusal that the client gets for a failure.
 pub(super) fn refusal_of(failure: &FetchError, record: &FetchRecord) -> ProxyRefusal {
     let cause = std::error::Error::source(failure).map(|cause| ErrorChain(cause).to_string());
     tracing::info!(code = %failure.code, phase = %failure.phase, cause, "refused a proxied connection");

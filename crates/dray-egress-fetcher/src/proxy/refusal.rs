@@ -1,5 +1,5 @@
-//! Why a client of the proxy is refused or its connection ended: the code for audit and metrics, and what the client
-//! gets in its own protocol.
+//! The reason why a client of the proxy is refused or its connection ended: the code for audit and metrics, and what
+//! the client gets in its own protocol.
 //!
 //! A client learns the code and nothing of the network (I-8): no address, no text of a resolver or peer.
 
@@ -93,7 +93,7 @@ impl ProxyRefusal {
         Self::Quota(delay.map_or(1, |delay| delay.as_secs() + 1))
     }
 
-    /// What a client gets that has no response yet when a limit ends its connection.
+    /// The refusal for a client that has no response yet when a limit ends its connection.
     pub fn of_limit(limit: LimitReached) -> Self {
         match limit {
             LimitReached::Quota(delay) => Self::quota(delay),

@@ -260,7 +260,7 @@ mod tests {
         let mut direction = Direction::default();
         client.write_all(&[1; 4096]).await.unwrap();
         let mut received = 0;
-        let mut kept = 0;
+        let mut reserved = 0;
         while received < 4096 {
             // The budget of a task would make the direction pending without progress.
             tokio::task::yield_now().await;
@@ -268,10 +268,10 @@ mod tests {
                 Poll::Ready(direction.poll(cx, &mut near, &mut far).is_pending())
             });
             assert!(polled.await);
-            kept = kept.max(direction.kept.capacity());
+            reserved = reserved.max(direction.kept.capacity());
             received += target.read(&mut [0; 64]).await.unwrap();
         }
-        assert!(kept > 0);
+        assert!(reserved > 0);
         assert_eq!(direction.kept.capacity(), 0);
     }
 }

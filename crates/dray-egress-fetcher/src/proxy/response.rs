@@ -1,4 +1,4 @@
-//! What holds for the response of every target: its limits, the rule that allowed its request, and the fields that do not
+//! Rules for the response of every target: its limits, the rule that allowed its request, and the fields that do not
 //! travel on.
 
 use dray_guard::{Code, RuleDecision};

@@ -36,7 +36,7 @@ use crate::record::RequestedOrigin;
 /// The head of a granted tunnel over HTTP.
 const TUNNEL_GRANT: &[u8] = b"HTTP/1.1 200 Connection established\r\n\r\n";
 
-/// What all clients of the proxy share.
+/// The forward proxy: the state that all its clients share.
 #[derive(Debug)]
 pub struct ForwardProxy {
     settings: ProxySettings,
@@ -77,7 +77,7 @@ enum ClientRequest {
     Socks(String),
 }
 
-/// Why a client was not identified: the refusal and the last bytes for it. `None` for a client that is gone.
+/// The reason why a client was not identified: the refusal and the last bytes for it. `None` for a client that is gone.
 type IdentificationFailure = Option<(ProxyRefusal, Vec<u8>)>;
 
 impl ForwardProxy {

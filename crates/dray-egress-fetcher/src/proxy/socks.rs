@@ -18,7 +18,7 @@ pub const PASSWORD_VERSION: u8 = 1;
 /// Code of the command `CONNECT` (RFC 1928, section 4).
 const CONNECT_COMMAND: u8 = 1;
 
-/// Why a message is refused.
+/// The reason why a message is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SocksError {
     /// Another version, or bytes that are not of this protocol.

@@ -30,7 +30,7 @@ impl PendingUpgrade {
         match relay(&mut client, &mut target, counts).await {
             Ok(()) => ConnectionEnd::Closed,
             Err(error) => {
-                tracing::debug!(%error, "a connection of WebSocket broke off");
+                tracing::debug!(%error, "a WebSocket connection broke off");
                 ConnectionEnd::Broken
             }
         }

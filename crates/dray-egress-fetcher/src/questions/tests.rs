@@ -176,15 +176,18 @@ async fn of_concurrent_answers_to_a_waiting_question_one_holds_and_the_others_le
         async move { store.answer(meta, id, &given).await }
     });
     let answers = futures_util::future::join_all(answering).await;
-    let held: Vec<_> = answers.iter().filter_map(|one| one.as_ref().ok()).collect();
-    let [held] = held.as_slice() else {
+    let accepted: Vec<_> = answers
+        .iter()
+        .filter_map(|result| result.as_ref().ok())
+        .collect();
+    let [accepted] = accepted.as_slice() else {
         panic!("{answers:?}");
     };
-    let refused = |one: &&Result<_, _>| matches!(one, Err(QuestionError::Answered));
+    let refused = |result: &&Result<_, _>| matches!(result, Err(QuestionError::Answered));
     assert_eq!(answers.iter().filter(refused).count(), 2);
     let tenant = TenantId::new("acme").unwrap();
     let listed = fixture.store.list(&tenant, true, None).await.unwrap();
-    assert_eq!(listed.questions[0].answered_by, held.answered_by);
+    assert_eq!(listed.questions[0].answered_by, accepted.answered_by);
 }
 
 #[tokio::test]
@@ -272,7 +275,11 @@ async fn each_part_of_a_list_of_long_questions_fits_into_a_message() {
     }
     let parts = all_parts(&fixture).await;
     assert!(parts.len() > 1);
-    let mut ids: Vec<_> = parts.iter().flatten().map(|one| one.id.as_str()).collect();
+    let mut ids: Vec<_> = parts
+        .iter()
+        .flatten()
+        .map(|question| question.id.as_str())
+        .collect();
     ids.sort_unstable();
     ids.dedup();
     assert_eq!(ids.len(), 3 * MAX_LISTED_SESSIONS);

@@ -156,7 +156,11 @@ impl HickoryResolver {
     async fn ask(&self, name: &Name, kind: RecordType) -> Result<AnsweredQuery, DnsError> {
         let order = self.order();
         // A silent server is asked late, so without a probe its recovery would remain unknown.
-        for server in self.servers.iter().filter(|one| one.health.is_silent()) {
+        for server in self
+            .servers
+            .iter()
+            .filter(|server| server.health.is_silent())
+        {
             self.begin_probe(server);
         }
         let in_turn = order

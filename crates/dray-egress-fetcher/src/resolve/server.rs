@@ -41,7 +41,7 @@ pub(super) struct AnsweredQuery {
     pub(super) dnssec: DnssecStatus,
 }
 
-/// Why a server gave no answer.
+/// The reason why a server gave no answer.
 pub(super) enum QueryFailure {
     /// The server failed; another one may not.
     OfServer(DnsError),

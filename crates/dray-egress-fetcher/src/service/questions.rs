@@ -18,13 +18,15 @@ impl EgressFetcher {
     ) -> Result<v1::ListEgressQuestionsReply, Fault> {
         let Request { meta, body } = request;
         let listing = async {
-            let after =
-                match body.after.as_str() {
-                    "" => None,
-                    after => Some(after.parse().map_err(|_| {
-                        InvalidMessage::field("after", "is not a `next` of a list")
-                    })?),
-                };
+            let after = match body.after.as_str() {
+                "" => None,
+                after => Some(after.parse().map_err(|_| {
+                    InvalidMessage::field(
+                        "after",
+                        "must be the `next` of an earlier part of the list",
+                    )
+                })?),
+            };
             let listed = self
                 .questions
                 .list(&meta.tenant, body.include_answered, after)

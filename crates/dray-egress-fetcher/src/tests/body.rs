@@ -169,9 +169,9 @@ async fn b_4_br_and_zstd_are_decoded_and_named_in_the_result() {
 async fn b_5_a_br_or_zstd_body_of_its_declared_length_must_be_a_complete_stream() {
     for (coding, wire) in CODED_CONTENT {
         let fields = [("Content-Encoding", coding)];
-        let cut = &wire[..wire.len() - 1];
+        let truncated = &wire[..wire.len() - 1];
         let padded = [wire, b"\0"].concat();
-        for body in [cut, padded.as_slice()] {
+        for body in [truncated, padded.as_slice()] {
             let fixture = FetcherFixture::default();
             let script = ResponseScript::with_fields(&fields, body);
             fixture.fake_network.serve(PUBLIC_ADDRESS, script);

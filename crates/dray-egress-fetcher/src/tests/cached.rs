@@ -179,8 +179,7 @@ async fn a_response_that_is_not_fresh_is_confirmed_or_replaced_by_its_server() {
 
 /// RFC 9111, section 4.3.4.
 #[tokio::test]
-async fn a_304_about_other_content_is_no_confirmation_and_the_file_is_requested_without_conditions()
-{
+async fn a_304_about_other_content_confirms_nothing_and_the_file_is_requested_without_conditions() {
     let mut cached = CachedService::start(&[]).await;
     cached.serve(tagged("no-cache"));
     assert_eq!(cached.fetch().await, outcome("1;2", "miss"));
@@ -213,7 +212,7 @@ async fn a_response_replaces_only_what_was_stored_when_its_fetch_looked() {
     };
     let store = CacheStore::new(&cx.bus, cx.clock.clone(), settings);
     let url = CanonicalUrl::parse(FILE_URL).unwrap();
-    // Two fetches look, and the one that began later ends first.
+    // Two fetches look the URL up, and the one that began later ends first.
     let lookup = store.find("acme", &url).await;
     let found = lookup.response.unwrap();
     let named = |name: &str| {
@@ -229,12 +228,12 @@ async fn a_response_replaces_only_what_was_stored_when_its_fetch_looked() {
         .keep("acme", &url, Some(&slower), lookup.revision)
         .await;
     store.keep("acme", &url, None, lookup.revision).await;
-    let kept = store.find("acme", &url).await;
-    assert_eq!(kept.response.unwrap().file.labels.name, "newer");
+    let stored = store.find("acme", &url).await;
+    assert_eq!(stored.response.unwrap().file.labels.name, "newer");
     // A fetch that found nothing replaces nothing.
     store.keep("acme", &url, Some(&slower), None).await;
-    let kept = store.find("acme", &url).await;
-    assert_eq!(kept.response.unwrap().file.labels.name, "newer");
+    let stored = store.find("acme", &url).await;
+    assert_eq!(stored.response.unwrap().file.labels.name, "newer");
 }
 
 #[tokio::test]

@@ -13,11 +13,11 @@ use super::fake_network::*;
 /// Responds by path. `allowHTTP1` lets a client choose the version, as on servers of the internet.
 const NODE_SERVER: &str = r#"
 const fs = require('node:fs'), http2 = require('node:http2'), zlib = require('node:zlib');
-const [folder] = process.argv.slice(2);
+const [directory] = process.argv.slice(2);
 const large = Buffer.alloc(3 << 20, 'drayage');
 const server = http2.createSecureServer({
-  key: fs.readFileSync(folder + '/key.pem'),
-  cert: fs.readFileSync(folder + '/certificate.pem'),
+  key: fs.readFileSync(directory + '/key.pem'),
+  cert: fs.readFileSync(directory + '/certificate.pem'),
   allowHTTP1: true,
 }, (request, response) => {
   response.setHeader('x-version', request.httpVersion);

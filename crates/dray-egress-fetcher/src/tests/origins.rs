@@ -11,7 +11,7 @@ use super::test_service::*;
 
 const FILE_URL: &str = "http://files.example.org/table.csv?key=1";
 
-/// What the store knows about these bytes of the tenant.
+/// The origins that the store knows for these bytes of the tenant.
 async fn origins_of(service: &TestService, tenant: &str, sha256: Sha256Digest) -> Vec<WebOrigin> {
     let store = &service.running.context().store;
     let tenant = TenantId::new(tenant).unwrap();

@@ -214,7 +214,7 @@ async fn section_12_locations_that_are_not_one_url_are_invalid() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn section_12_the_same_location_twice_is_one() {
+async fn section_12_two_equal_location_fields_count_as_one() {
     let fixture = FetcherFixture::default();
     fixture
         .fake_network
@@ -258,7 +258,7 @@ async fn i_3_every_target_goes_through_the_whole_pipeline() {
         );
         let denied = outcome.result.unwrap_err();
         assert_eq!(denied.hop, 1, "X-6");
-        let words = [
+        let hosts = [
             "169.254",
             "127.0.0.1",
             "::1",
@@ -268,7 +268,7 @@ async fn i_3_every_target_goes_through_the_whole_pipeline() {
             "192.168",
         ];
         assert!(
-            !words.iter().any(|word| denied.fault.message.contains(word)),
+            !hosts.iter().any(|word| denied.fault.message.contains(word)),
             "X-6, I-8: {}",
             denied.fault.message
         );

@@ -279,7 +279,8 @@ async fn r_5_a_response_that_is_not_the_rest_of_the_same_file_is_not_appended() 
 
 #[tokio::test(start_paused = true)]
 async fn a_body_that_broke_off_after_its_last_byte_is_whole_when_a_416_says_so() {
-    let cut = "HTTP/1.1 200 OK\r\nETag: \"v1\"\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n";
+    let truncated =
+        "HTTP/1.1 200 OK\r\nETag: \"v1\"\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n";
     for (fields, code) in [
         ("Content-Range: bytes */3\r\n", "ok"),
         ("Content-Range: bytes */3\r\nETag: \"v1\"\r\n", "ok"),
@@ -295,7 +296,7 @@ async fn a_body_that_broke_off_after_its_last_byte_is_whole_when_a_416_says_so()
         let fixture = FetcherFixture::default();
         let whole =
             format!("HTTP/1.1 416 Range Not Satisfiable\r\nContent-Length: 4\r\n{fields}\r\nnone");
-        let scripts = vec![ResponseScript::raw(cut), ResponseScript::raw(whole)];
+        let scripts = vec![ResponseScript::raw(truncated), ResponseScript::raw(whole)];
         let server = serve_scripts(&fixture, scripts);
         let outcome = fixture.fetch(FILE_URL).await;
         assert_eq!(outcome.code(), code, "{fields}");

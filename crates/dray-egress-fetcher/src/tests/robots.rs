@@ -69,7 +69,7 @@ async fn bytes_of_a_robots_txt_are_counted() {
     let outcome = fixture.fetch("http://files.example.org/private/open").await;
     assert_eq!(outcome.code(), "ok");
     assert_eq!(outcome.record.robots_bytes, RULES.len() as u64);
-    // Those of the file itself stay apart: they continue it when it breaks off.
+    // The bytes of the file are counted separately: an interrupted fetch continues at that offset.
     assert_eq!(outcome.record.counts.wire, 5);
 }
 
@@ -268,9 +268,9 @@ async fn five_redirects_to_the_file_are_followed_and_every_host_is_judged() {
     assert_eq!(
         fixture.fetch(FILE_URL).await.code(),
         "ok",
-        "six count as none"
+        "after six redirects the robots.txt counts as absent"
     );
-    // RFC 9309 lets a crawler take the file for absent only after more than five redirects.
+    // RFC 9309 lets a crawler treat the file as absent only after more than five redirects.
     fixture.admin.max_redirects = MaxRedirects::new(4).unwrap();
     assert_eq!(fixture.fetch(FILE_URL).await.code(), "robots_denied");
 }
@@ -385,7 +385,7 @@ async fn the_robots_txt_of_a_redirect_target_is_requested_too() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_large_file_is_read_up_to_its_limit_and_has_bytes_of_its_own() {
+async fn a_large_robots_txt_is_read_up_to_its_own_limit() {
     let large = format!(
         "user-agent: dray\ndisallow: /private/\n{}",
         "#\n".repeat(400 * 1024)

@@ -9,11 +9,11 @@ use crate::generation::ContractGeneration;
 /// The facts that decide whether the tool is offered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ToolExposure {
-    /// The app allows users to select files.
+    /// Whether the app allows users to select files.
     pub selection_allowed: bool,
-    /// The map of documents is not empty.
+    /// Whether the map of documents is not empty.
     pub has_documents: bool,
-    /// The conversation has a file of any type.
+    /// Whether the conversation has a file of any type.
     pub has_files: bool,
 }
 

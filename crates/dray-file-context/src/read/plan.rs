@@ -51,7 +51,7 @@ pub enum PlanStep {
         /// Name of the file, when one was found.
         #[serde(default)]
         file_name: String,
-        /// Why it cannot be read, for programs and for the model.
+        /// The reason why it cannot be read, for programs and for the model.
         #[serde(flatten)]
         failure: ReadFailure,
     },

@@ -18,8 +18,8 @@ pub fn truncate_middle(text: &str, budget: usize) -> String {
     let head = room * 3 / 5;
     // The remainder instead of 40 %, so that rounding loses no character.
     let tail = room - head;
-    let mut cut: String = text.chars().take(head).collect();
-    cut.push_str(OMISSION_MARKER);
-    cut.extend(text.chars().skip(length - tail));
-    cut
+    let mut shortened: String = text.chars().take(head).collect();
+    shortened.push_str(OMISSION_MARKER);
+    shortened.extend(text.chars().skip(length - tail));
+    shortened
 }

@@ -46,8 +46,8 @@ pub(super) fn with_left_out(sections: &ReminderSections<'_>, files: String) -> O
     if sections.left_out.is_empty() {
         return Some(files).filter(|files| !files.is_empty());
     }
-    let words = sections.language.words();
-    let mut lines = vec![words.left_out.to_owned()];
+    let texts = sections.language.words();
+    let mut lines = vec![texts.left_out.to_owned()];
     let (over_limit, refused): (Vec<_>, Vec<_>) = sections
         .left_out
         .iter()
@@ -56,7 +56,7 @@ pub(super) fn with_left_out(sections: &ReminderSections<'_>, files: String) -> O
         lines.push(format!(
             "- {}: {}",
             shown_name(&file.name),
-            words.reason(file.reason)
+            texts.reason(file.reason)
         ));
     }
     if !over_limit.is_empty() {
@@ -67,10 +67,10 @@ pub(super) fn with_left_out(sections: &ReminderSections<'_>, files: String) -> O
         }
         let reach = sections
             .reach
-            .map_or_else(|| words.reach.to_owned(), escape_xml);
+            .map_or_else(|| texts.reach.to_owned(), escape_xml);
         lines.push(format!(
             "- {}",
-            words.over_limit(over_limit.len(), &names, &reach)
+            texts.over_limit(over_limit.len(), &names, &reach)
         ));
     }
     let lines = lines.join("\n");

@@ -4,17 +4,17 @@ use super::{ReminderLine, ReminderSections, block, field_element};
 use crate::escape::{WRAPPER_TAG, disarm_wrapper_tags};
 
 pub(super) fn write_layout_a(sections: &ReminderSections<'_>, question: &str) -> String {
-    let words = sections.language.words();
+    let texts = sections.language.words();
     let mut parts = Vec::new();
     let files = block::join_blocks(sections.files.iter().map(file_line));
     if let Some(files) = block::with_left_out(sections, files) {
-        parts.push(format!("# Input Files\n{}\n\n{files}", words.files_of_a));
+        parts.push(format!("# Input Files\n{}\n\n{files}", texts.files_of_a));
     }
     if !sections.datasets.is_empty() {
         let datasets = block::dataset_blocks(sections.datasets);
         parts.push(format!(
             "# Input datasets\n{}\n\n{datasets}",
-            words.datasets_use
+            texts.datasets_use
         ));
     }
     if let Some(time) = sections.time {

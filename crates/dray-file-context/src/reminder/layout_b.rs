@@ -11,39 +11,39 @@ pub(super) fn write_layout_b(
     sections: &ReminderSections<'_>,
     question: &str,
 ) -> String {
-    let words = sections.language.words();
+    let texts = sections.language.words();
     let mut parts = Vec::new();
     if !sections.skills.is_empty() {
         let skills = block::join_blocks(sections.skills.iter().map(skill_line));
-        let (heading, rules) = (words.skills, words.skill_rules);
+        let (heading, rules) = (texts.skills, texts.skill_rules);
         parts.push(format!("{heading}\n{rules}\n\n{skills}"));
     }
     parts.extend(files_block(layout, sections));
     if !sections.datasets.is_empty() {
         let datasets = block::dataset_blocks(sections.datasets);
-        let (heading, intro) = (words.datasets, words.datasets_use);
+        let (heading, intro) = (texts.datasets, texts.datasets_use);
         parts.push(format!("{heading}\n{intro}\n\n{datasets}"));
     }
     if sections.time.is_some() || sections.working_directory.is_some() {
         let time = sections
             .time
-            .map(|time| format!("{}{}", words.time, escape_xml(time)));
+            .map(|time| format!("{}{}", texts.time, escape_xml(time)));
         let directory = sections.working_directory;
-        let directory = directory.map(|path| format!("{}{}", words.directory, escape_xml(path)));
+        let directory = directory.map(|path| format!("{}{}", texts.directory, escape_xml(path)));
         let (time, directory) = (time.unwrap_or_default(), directory.unwrap_or_default());
         // Two lines in any case; either may be empty (8.2).
-        parts.push(format!("{}\n{time}\n{directory}", words.background));
+        parts.push(format!("{}\n{time}\n{directory}", texts.background));
     }
     if parts.is_empty() {
         // The question is not trimmed either (section 22, item 5).
         return question.to_owned();
     }
-    let inside = format!("{}\n\n{}", words.opening, parts.join("\n\n"));
+    let inside = format!("{}\n\n{}", texts.opening, parts.join("\n\n"));
     wrap_with_question(&inside, question)
 }
 
 fn files_block(layout: ReminderLayout, sections: &ReminderSections<'_>) -> Option<String> {
-    let words = sections.language.words();
+    let texts = sections.language.words();
     let is_g2 = layout == ReminderLayout::BDocuments;
     let listed = sections
         .files
@@ -52,23 +52,23 @@ fn files_block(layout: ReminderLayout, sections: &ReminderSections<'_>) -> Optio
     let blocks = block::join_blocks(listed.map(|line| file_line(line, is_g2, sections.hides_urls)));
     let blocks = block::with_left_out(sections, blocks)?;
     let heading = if is_g2 {
-        words.files_of_g2.to_owned()
+        texts.files_of_g2.to_owned()
     } else {
         let says_media = layout == ReminderLayout::BMedia && sections.media_attached;
         let second = second_use(sections, says_media);
-        format!("{}\n{}\n{second}", words.files, words.files_use)
+        format!("{}\n{}\n{second}", texts.files, texts.files_use)
     };
     Some(format!("{heading}\n\n{blocks}"))
 }
 
 /// The line about the second use of files. It mentions attached media only where media are attached.
 pub(super) fn second_use(sections: &ReminderSections<'_>, says_media: bool) -> &'static str {
-    let words = sections.language.words();
+    let texts = sections.language.words();
     match (says_media, sections.hides_urls) {
-        (true, false) => words.media_use,
-        (true, true) => words.media_use_without_urls,
-        (false, false) => words.url_use,
-        (false, true) => words.id_use,
+        (true, false) => texts.media_use,
+        (true, true) => texts.media_use_without_urls,
+        (false, false) => texts.url_use,
+        (false, true) => texts.id_use,
     }
 }
 

@@ -7,17 +7,17 @@ use super::{
 use crate::escape::escape_xml;
 
 pub(super) fn write_layout_c(sections: &ReminderSections<'_>, question: &str) -> String {
-    let words = sections.language.words();
+    let texts = sections.language.words();
     let mut parts = Vec::new();
     if !sections.skills.is_empty() {
         let skills = block::join_blocks(sections.skills.iter().map(skill_line));
         parts.push(format!(
             "{}\n\n{}\n\n<available_skills>\n{skills}\n</available_skills>",
-            words.skills, words.skill_rules
+            texts.skills, texts.skill_rules
         ));
     }
     if let Some(boundary) = sections.write_boundary {
-        parts.push(format!("{}\n\n{}", words.boundary, escape_xml(boundary)));
+        parts.push(format!("{}\n\n{}", texts.boundary, escape_xml(boundary)));
     }
     // Without ids, only URLs identify files, so they are always shown.
     let sections = &ReminderSections {
@@ -29,29 +29,29 @@ pub(super) fn write_layout_c(sections: &ReminderSections<'_>, question: &str) ->
         let second = second_use(sections, sections.media_attached);
         parts.push(format!(
             "{}\n\n{}\n{second}\n\n{files}",
-            words.files, words.files_use
+            texts.files, texts.files_use
         ));
     }
     if !sections.datasets.is_empty() {
         let datasets = block::dataset_blocks(sections.datasets);
-        let (heading, intro) = (words.datasets, words.datasets_use);
+        let (heading, intro) = (texts.datasets, texts.datasets_use);
         parts.push(format!("{heading}\n\n{intro}\n\n{datasets}"));
     }
     if sections.time.is_some() || sections.working_directory.is_some() {
         let time = sections
             .time
-            .map(|time| format!("{}{}", words.time, escape_xml(time)));
+            .map(|time| format!("{}{}", texts.time, escape_xml(time)));
         let directory = sections.working_directory;
         let directory =
-            directory.map(|path| format!("{}{}", words.directory_of_c, escape_xml(path)));
+            directory.map(|path| format!("{}{}", texts.directory_of_c, escape_xml(path)));
         let (time, directory) = (time.unwrap_or_default(), directory.unwrap_or_default());
         // The line of two spaces is the peer's (8.3).
-        parts.push(format!("{}\n  \n{time}\n{directory}", words.background));
+        parts.push(format!("{}\n  \n{time}\n{directory}", texts.background));
     }
     if parts.is_empty() {
         return question.to_owned();
     }
-    let inside = format!("{}\n\n{}", words.opening_of_c, parts.join("\n\n"));
+    let inside = format!("{}\n\n{}", texts.opening_of_c, parts.join("\n\n"));
     wrap_with_question(&inside, question)
 }
 

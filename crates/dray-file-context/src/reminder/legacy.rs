@@ -5,16 +5,16 @@ use super::{ReminderLine, ReminderSections, block};
 use crate::escape::escape_xml;
 
 pub(super) fn write_legacy(sections: &ReminderSections<'_>, question: &str) -> String {
-    let words = sections.language.words();
+    let texts = sections.language.words();
     let lines: Vec<_> = sections
         .files
         .iter()
-        .map(|line| file_line(words, line))
+        .map(|line| file_line(texts, line))
         .collect();
     let Some(files) = block::with_left_out(sections, lines.join("\n")) else {
         return question.to_owned();
     };
-    let (opening, advice) = (words.files_of_legacy, words.advice_of_legacy);
+    let (opening, advice) = (texts.files_of_legacy, texts.advice_of_legacy);
     format!(
         "## File input\n<available_files>\n{opening}\n\n{files}\n{advice}\n</available_files>\n\n## Query\n{question}"
     )

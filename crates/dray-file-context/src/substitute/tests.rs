@@ -208,7 +208,10 @@ fn arbitrary() -> impl Strategy<Value = Value> {
         prop_oneof![
             prop::collection::vec(inner.clone(), 0..5).prop_map(Value::from),
             prop::collection::vec((text.clone(), inner), 0..5).prop_map(|pairs| Value::Object(
-                pairs.into_iter().map(|(k, v)| (k.to_owned(), v)).collect()
+                pairs
+                    .into_iter()
+                    .map(|(name, value)| (name.to_owned(), value))
+                    .collect()
             )),
         ]
     })
@@ -218,13 +221,16 @@ fn arbitrary() -> impl Strategy<Value = Value> {
 fn same_shape(before: &Value, after: &Value, urls: &BTreeMap<String, String>) -> bool {
     match (before, after) {
         (Value::Array(b), Value::Array(a)) => {
-            b.len() == a.len() && b.iter().zip(a).all(|(b, a)| same_shape(b, a, urls))
-        }
-        (Value::Object(b), Value::Object(a)) => {
             b.len() == a.len()
                 && b.iter()
                     .zip(a)
-                    .all(|(b, a)| b.0 == a.0 && same_shape(b.1, a.1, urls))
+                    .all(|(after, before)| same_shape(after, before, urls))
+        }
+        (Value::Object(b), Value::Object(a)) => {
+            b.len() == a.len()
+                && b.iter().zip(a).all(|(after, before)| {
+                    after.0 == before.0 && same_shape(after.1, before.1, urls)
+                })
         }
         (Value::String(b), Value::String(a)) => {
             urls.get(b).filter(|url| !url.is_empty()).unwrap_or(b) == a

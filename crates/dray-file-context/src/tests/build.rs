@@ -169,7 +169,7 @@ fn one_file_by_two_urls_is_one_file_with_the_first_name() {
 
 #[test]
 fn the_limit_is_per_message_after_deduplication_and_zero_means_twenty() {
-    let many: Vec<_> = (0..30).map(|n| format!("/{n}.pdf")).collect();
+    let many: Vec<_> = (0..30).map(|number| format!("/{number}.pdf")).collect();
     assert_eq!(ids(&turn("g1", &json!(many), 0)).len(), 20);
     assert_eq!(
         ids(&turn(
@@ -180,11 +180,11 @@ fn the_limit_is_per_message_after_deduplication_and_zero_means_twenty() {
         ["a-0", "a-1"]
     );
     let history: Vec<_> = (0..3)
-        .map(|n| {
+        .map(|turn| {
             let parts: Vec<_> = (0..3)
-                .map(|f| file("file", "", &format!("/{n}-{f}.pdf")))
+                .map(|number| file("file", "", &format!("/{turn}-{number}.pdf")))
                 .collect();
-            message("Human", &format!("h{n}"), &parts)
+            message("Human", &format!("h{turn}"), &parts)
         })
         .collect();
     let built = build(json!({"generation": "g1", "history": history, "maxFiles": 2}));

@@ -191,7 +191,7 @@ proptest! {
         let mut histories = Vec::new();
         for (turn, (files, has_question, has_answer, name)) in turns.iter().enumerate() {
             let parts: Vec<_> = (0..*files)
-                .map(|n| file("file", &format!("{name}.pdf"), &format!("/{turn}/{n}/x.pdf")))
+                .map(|number| file("file", &format!("{name}.pdf"), &format!("/{turn}/{number}/x.pdf")))
                 .collect();
             histories.push(message("Human", &if *has_question { format!("q{turn}") } else { String::new() }, &parts));
             histories.push(message("AI", &if *has_answer { format!("r{turn}") } else { String::new() }, &[]));
@@ -202,7 +202,7 @@ proptest! {
         };
         let all = named(&build(json!({"histories": histories, "history": 100})));
         let some = named(&build(json!({"histories": histories, "history": window})));
-        prop_assert!(some.iter().all(|one| all.contains(one)), "{:?} {:?}", some, all);
+        prop_assert!(some.iter().all(|id| all.contains(id)), "{:?} {:?}", some, all);
     }
 
     #[test]

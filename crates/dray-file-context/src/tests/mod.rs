@@ -10,7 +10,7 @@ mod ids;
 mod left_out;
 mod messages;
 mod renewal;
-mod story;
+mod scenario;
 
 /// Builds from JSON.
 pub(crate) fn build(request: Value) -> BuiltContext {

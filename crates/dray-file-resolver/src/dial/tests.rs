@@ -156,9 +156,10 @@ async fn empty_credentials_are_not_sent() {
     )
     .await;
     assert!(matches!(read, Err(DialError::Unauthorized)), "{read:?}");
-    let seen = fixture.core.received_requests();
+    let requests = fixture.core.received_requests();
     assert!(
-        !seen[0].headers.contains_key("api-key") && !seen[0].headers.contains_key("authorization")
+        !requests[0].headers.contains_key("api-key")
+            && !requests[0].headers.contains_key("authorization")
     );
 }
 

@@ -361,7 +361,11 @@ fn parse_field<T: serde::de::DeserializeOwned>(
 
 fn not_json(field: &'static str, error: &serde_json::Error) -> Fault {
     // The message of the parser may quote content, so only the line is reported.
-    InvalidMessage::field(field, format!("line {}: not what it must be", error.line())).into()
+    InvalidMessage::field(
+        field,
+        format!("line {} is not the expected JSON", error.line()),
+    )
+    .into()
 }
 
 /// The reason for which a file could not be opened, in the codes of `read_files`.

@@ -19,7 +19,7 @@ pub(crate) struct PlannedSlot {
     pub(crate) filling: SlotContent,
 }
 
-/// What replaces a reference in the arguments.
+/// The content that replaces a reference in the arguments.
 #[derive(Clone, Debug)]
 pub(crate) enum SlotContent {
     /// The named text itself, as a JSON string.

@@ -20,7 +20,7 @@ pub(super) async fn list(
     let after = match request.after.as_slice() {
         [] => None,
         bytes => {
-            let invalid_after = |_| InvalidMessage::field("after", "a SHA-256 has 32 bytes");
+            let invalid_after = |_| InvalidMessage::field("after", "must be a SHA-256 of 32 bytes");
             Some(Sha256Digest::from_bytes(
                 bytes.try_into().map_err(invalid_after)?,
             ))

@@ -137,10 +137,10 @@ fn rejected_event(
     invalid: Option<v1::InvalidParameter>,
 ) -> v1::ToolCallRejected {
     // A character has at most four bytes.
-    let cut = |name: &str| name.chars().take(MAX_NAME_BYTES / 4).collect();
+    let shortened = |name: &str| name.chars().take(MAX_NAME_BYTES / 4).collect();
     let shown = |name: &String| {
         if name.len() > MAX_NAME_BYTES {
-            cut(name)
+            shortened(name)
         } else {
             name.clone()
         }

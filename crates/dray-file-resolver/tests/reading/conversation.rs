@@ -108,10 +108,10 @@ async fn an_unusable_name_does_not_change_the_ids_of_other_files() {
         .map(|file| &file["reason"])
         .collect();
     assert_eq!(reasons, ["name", "name", "name"]);
-    let said = built["currentUserMessage"].to_string();
+    let message = built["currentUserMessage"].to_string();
     assert!(
-        said.contains("- bad.txt: its name is not one of a file that can be opened"),
-        "{said}"
+        message.contains("- bad.txt: its name is not one of a file that can be opened"),
+        "{message}"
     );
 }
 

@@ -32,7 +32,7 @@ async fn output(
 fn body(output: &str) -> &str {
     let (_, rest) = output.split_once("\n--BEGIN ").unwrap();
     let (nonce, rest) = rest.split_once("--\n").unwrap();
-    assert!(nonce.len() == 16 && nonce.bytes().all(|b| b.is_ascii_hexdigit()));
+    assert!(nonce.len() == 16 && nonce.bytes().all(|byte| byte.is_ascii_hexdigit()));
     rest.strip_suffix(&format!("\n--END {nonce}--")).unwrap()
 }
 
@@ -208,7 +208,9 @@ async fn what_is_too_large_is_refused_before_it_is_read() {
 #[tokio::test]
 async fn a_large_document_without_a_model_is_an_excerpt_by_claim() {
     let fixture = ReadingFixture::new().await;
-    let text: String = (0..20_000).fold(String::new(), |text, n| text + &format!("line {n}\n"));
+    let text: String = (0..20_000).fold(String::new(), |text, number| {
+        text + &format!("line {number}\n")
+    });
     let claim = fixture.put("long.txt", text).await;
     let reply = fixture
         .ask(&of(Source::Claim(claim.into()), ""))

@@ -85,7 +85,7 @@ fn references_that_parsers_would_repair_are_refused() {
 
 /// Codes other than `invalid_url` stay unchanged.
 #[test]
-fn targets_are_refused_for_what_they_are() {
+fn targets_are_refused_with_the_reason_of_their_kind() {
     let check = |location, code| check(&admin(), FIRST_URL, location, Err(code));
     check("ftp://other.example.com/", Code::UnsupportedScheme);
     check("javascript:alert(1)", Code::UnsupportedScheme);

@@ -14,7 +14,7 @@ use super::networks;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Nat64Prefix(Ipv6Net);
 
-/// Why an operator's NAT64 prefix is not accepted.
+/// The reason why an operator's NAT64 prefix is not accepted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Nat64Error {
     /// Not an IPv6 network with its prefix length.

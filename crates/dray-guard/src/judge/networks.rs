@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use ipnet::{IpNet, Ipv4Net};
 
-/// Why an operator's list of blocked networks is not accepted.
+/// The reason why an operator's list of blocked networks is not accepted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NetworksError {
     /// Not an address and not a network.

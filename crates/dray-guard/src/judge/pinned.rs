@@ -132,7 +132,7 @@ impl PinnedAddresses {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{code}")]
 pub struct RefusedHop {
-    /// Why it is refused; the only part that an agent gets (I-8).
+    /// The reason why it is refused; the only part that an agent gets (I-8).
     pub code: Code,
     /// Every address of the answer with its class.
     pub judged: Vec<ClassifiedAddress>,

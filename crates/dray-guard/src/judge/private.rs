@@ -26,7 +26,7 @@ pub struct PrivateRanges {
     entries: Vec<IpNet>,
 }
 
-/// Why an operator's private range is not accepted: an error at start.
+/// The reason why an operator's private range is not accepted: an error at start.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PrivateRangeError {
     /// Not a network in the notation of its family with a prefix length.

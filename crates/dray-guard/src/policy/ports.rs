@@ -25,7 +25,7 @@ enum PortRule {
     Listed(BTreeSet<u16>),
 }
 
-/// Why a list of ports is not accepted.
+/// The reason why a list of ports is not accepted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PortsError {
     /// An item is not a port.

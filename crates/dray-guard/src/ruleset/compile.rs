@@ -426,7 +426,7 @@ impl Compiler {
             return Err(vec![PolicyFileProblem {
                 file: "policy".to_owned(),
                 line: 1,
-                problem: format!("the policy has {count} rules; at most {MAX_RULES} are read"),
+                problem: format!("the policy has {count} rules; at most {MAX_RULES} are allowed"),
                 remedy: "Put hosts with the same outcome into one rule.".to_owned(),
             }]);
         }

@@ -170,7 +170,7 @@ impl RuleDecision {
         self.response.as_ref()?.max_bytes
     }
 
-    /// What a fetch does with the robots.txt of the host; `None` where the rule does not set it.
+    /// How a fetch treats the robots.txt of the host; `None` where the rule does not set it.
     pub fn robots(&self) -> Option<RobotsMode> {
         self.response.as_ref()?.robots
     }

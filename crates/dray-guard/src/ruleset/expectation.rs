@@ -53,7 +53,7 @@ pub struct ExpectationResult {
     pub line: usize,
     /// URL of the request, as the file writes it.
     pub url: String,
-    /// What was expected, as `outcome` or `outcome by rule`.
+    /// The expected decision, as `outcome` or `outcome by rule`.
     pub expected: String,
     /// The actual outcome, in the same form; with the code of a refusal by the configuration.
     pub found: String,
@@ -61,7 +61,7 @@ pub struct ExpectationResult {
     pub is_met: bool,
 }
 
-/// What the configuration allows, beside the policy files.
+/// Limits of the configuration, which hold beside the policy files.
 #[derive(Clone, Copy, Debug)]
 pub struct ConfiguredLimits<'a> {
     /// Switches, host list and ports of all requests.
@@ -164,7 +164,7 @@ impl ConfiguredLimits<'_> {
         }
     }
 
-    /// Why the address of `url` is refused; `None` for a name, whose addresses are not known here.
+    /// The reason why the address of `url` is refused; `None` for a name, whose addresses are not known here.
     fn address_refusal(&self, url: &CanonicalUrl) -> Option<Code> {
         let Host::Ip(address) = url.host() else {
             return None;

@@ -68,7 +68,7 @@ pub(crate) async fn call(
                 .filter(|input| {
                     declared
                         .get(input.capability)
-                        .is_some_and(|it| !it.is_null())
+                        .is_some_and(|capability| !capability.is_null())
                 })
                 .collect();
             all_of(server, request, &asked)?

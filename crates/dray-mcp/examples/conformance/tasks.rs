@@ -131,7 +131,7 @@ fn require_tasks(takes_tasks: bool) -> Result<(), ErrorData> {
     Err(ErrorData::missing_required_client_capability(needed))
 }
 
-/// What a task does.
+/// The work of a task.
 enum Job {
     /// Waits.
     Compute(Duration),

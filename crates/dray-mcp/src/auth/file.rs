@@ -14,7 +14,7 @@ use super::{
     AuthOptions, BearerToken, Caller, KeyLocation, OAuthOptions, Scope, ScopeSet, StaticToken,
 };
 
-/// Why the file cannot be used.
+/// The reason why the file cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum AuthFileError {
     /// The file, or a file that it names, cannot be read.

@@ -16,7 +16,7 @@ const MAX_KEYS_BYTES: ByteSize = ByteSize::kib(256);
 /// How long a fetch of the keys may take.
 pub(super) const FETCH_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Why the keys are not available.
+/// The reason why the keys are not available.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum SourceError {
     /// The server has no connection to egress-fetcher.

@@ -23,7 +23,7 @@ const PROGRAM_MODE: u32 = 0o755;
 /// Mode of other files in the archive.
 const FILE_MODE: u32 = 0o644;
 
-/// Why a bundle or a `server.json` was not made.
+/// The reason why a bundle or a `server.json` was not made.
 #[derive(Debug, thiserror::Error)]
 pub enum PackageError {
     /// A version, name or address that the format does not allow.

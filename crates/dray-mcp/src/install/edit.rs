@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use super::client::ConfigFormat;
 use super::{json, toml, yaml};
 
-/// What an edit of a configuration file does to the server's entry.
+/// The change of the server's entry by an edit of a configuration file.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum EntryChange<'a> {
     /// The entry has this value afterwards.
@@ -36,7 +36,7 @@ pub(super) enum EditResult {
     Emptied(String),
 }
 
-/// Why a text was not changed.
+/// The reason why a text was not changed.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum EditError {
     /// The text is not valid in its format; with the place.

@@ -152,10 +152,10 @@ impl StdioCommand<'_> {
                 set("args", json!(self.args));
             }
             Client::OpenCode => {
-                let words =
+                let argv =
                     std::iter::once(self.command).chain(self.args.iter().map(String::as_str));
                 set("type", json!("local"));
-                set("command", words.collect());
+                set("command", argv.collect());
             }
             Client::Goose => {
                 set("enabled", json!(true));

@@ -1,11 +1,11 @@
-//! Why a configuration was not changed. Each message names the file and says that it is unchanged.
+//! The reason why a configuration was not changed. Each message names the file and says that it is unchanged.
 
 use std::io;
 use std::path::PathBuf;
 
 use super::client::{Client, InstallScope};
 
-/// Why the configuration of a client was not changed.
+/// The reason why the configuration of a client was not changed.
 #[derive(Debug, thiserror::Error)]
 pub enum InstallError {
     /// No client has this name.

@@ -239,7 +239,7 @@ mod tests {
         fs::write(&path, "written by the client").unwrap();
         let outcome = read.replace("new", InstallScope::User).unwrap();
         assert_eq!(outcome, WriteOutcome::Changed);
-        let kept = fs::read_to_string(&path).unwrap();
-        assert_eq!(kept, "written by the client");
+        let content = fs::read_to_string(&path).unwrap();
+        assert_eq!(content, "written by the client");
     }
 }

@@ -209,15 +209,15 @@ impl Listing {
         }
     }
 
-    /// What is missing from the entries, and why.
+    /// The sentence about entries that are missing, with the reason; `None` when none is missing.
     fn note(&self) -> Option<String> {
         let denied = (self.denied > 0)
             .then(|| format!("Left out, because policy refuses them: {}.", self.denied));
-        let cut = self.is_cut.then(|| {
+        let truncation = self.is_cut.then(|| {
             "The directory has more entries than can be listed; name those that you need."
                 .to_owned()
         });
-        let notes: Vec<_> = denied.into_iter().chain(cut).collect();
+        let notes: Vec<_> = denied.into_iter().chain(truncation).collect();
         (!notes.is_empty()).then(|| notes.join(" "))
     }
 

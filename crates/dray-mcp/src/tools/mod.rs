@@ -21,7 +21,7 @@ use crate::progress::ProgressReporter;
 
 pub(crate) use deliveries::{outcome, report_json, report_result};
 
-/// What a tool needs for one call: content, options, progress, and the client's abilities.
+/// The context of one call of a tool: content, options, progress, and the client's abilities.
 pub(crate) struct ToolCall<'a> {
     pub(crate) access: &'a ContentAccess,
     pub(crate) options: &'a ServerOptions,

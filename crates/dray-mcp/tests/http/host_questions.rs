@@ -55,7 +55,8 @@ impl FakeQuestions {
             while let Some(request) = lists.next().await {
                 let questions = own.0.lock().unwrap().questions.clone();
                 let waiting = questions.into_iter();
-                let waiting = waiting.filter(|one| one.answer() == EgressAnswer::Unspecified);
+                let waiting =
+                    waiting.filter(|question| question.answer() == EgressAnswer::Unspecified);
                 let reply = v1::ListEgressQuestionsReply {
                     questions: waiting.collect(),
                     truncated: false,
@@ -80,7 +81,10 @@ impl FakeQuestions {
     fn fetch(&self) -> Fault {
         let mut state = self.0.lock().unwrap();
         for host in state.chain.clone() {
-            let known = state.questions.iter().find(|one| one.host == host);
+            let known = state
+                .questions
+                .iter()
+                .find(|question| question.host == host);
             let answer = known.map(v1::EgressQuestion::answer);
             match answer {
                 Some(EgressAnswer::Allow) => {}
@@ -106,7 +110,7 @@ impl FakeQuestions {
     ) -> Result<v1::AnswerEgressQuestionReply, Fault> {
         let mut state = self.0.lock().unwrap();
         let mut questions = state.questions.iter_mut();
-        let question = questions.find(|one| one.id == answer.id);
+        let question = questions.find(|question| question.id == answer.id);
         let question = question.ok_or_else(|| Fault::new(FaultCode::NotFound, "Gone."))?;
         question.set_answer(answer.answer());
         let question = question.clone();

@@ -51,14 +51,18 @@ impl EventReader {
     }
 }
 
+/// A server with a delivery that has not ended, and the id of the delivery.
+async fn begun_delivery() -> (SendingFixture, String) {
+    let fixture = SendingFixture::new(ServerOptions::default()).await;
+    let sent = fixture.send(json!({}), json!({})).await;
+    let id = sent["result"]["structuredContent"]["delivery_id"].as_str();
+    let id = id.unwrap().to_owned();
+    (fixture, id)
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_that_listens_is_notified_of_the_end_of_a_delivery() {
-    let fixture = Box::pin(SendingFixture::new(ServerOptions::default())).await;
-    let sent = fixture.send(json!({}), json!({})).await;
-    let id = sent["result"]["structuredContent"]["delivery_id"]
-        .as_str()
-        .unwrap()
-        .to_owned();
+    let (fixture, id) = Box::pin(begun_delivery()).await;
     let uri = format!("dray://receipt/{id}");
     let mut events = EventReader::open(&fixture, &fixture.token, std::slice::from_ref(&uri));
     let (delivery, watched) = (fixture.delivery.clone(), uri.clone());
@@ -81,11 +85,7 @@ async fn a_client_that_listens_is_notified_of_the_end_of_a_delivery() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_subscription_ends_with_the_token_and_none_begins_for_another_session() {
-    let fixture = Box::pin(SendingFixture::new(ServerOptions::default())).await;
-    let sent = fixture.send(json!({}), json!({})).await;
-    let id = sent["result"]["structuredContent"]["delivery_id"]
-        .as_str()
-        .unwrap();
+    let (fixture, id) = Box::pin(begun_delivery()).await;
     let uris = [format!("dray://receipt/{id}")];
     // The clock of the server is an hour ahead, so this token is valid for the request and has expired for later ones.
     let mut claims = send_claims();
@@ -110,12 +110,7 @@ async fn a_subscription_ends_with_the_token_and_none_begins_for_another_session(
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_resource_that_does_not_exist_does_not_end_the_subscription_to_others() {
-    let fixture = Box::pin(SendingFixture::new(ServerOptions::default())).await;
-    let sent = fixture.send(json!({}), json!({})).await;
-    let id = sent["result"]["structuredContent"]["delivery_id"]
-        .as_str()
-        .unwrap()
-        .to_owned();
+    let (fixture, id) = Box::pin(begun_delivery()).await;
     let uris = [
         "dray://receipt/unknown".to_owned(),
         format!("dray://receipt/{id}"),

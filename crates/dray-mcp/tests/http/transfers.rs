@@ -21,7 +21,7 @@ const BEYOND_TASK: Duration = Duration::from_secs(3);
 /// Bucket of the records.
 const TASK_BUCKET: &str = "dray_tickets";
 
-/// What a request to the fake sandbox did.
+/// A step of a request to the fake sandbox.
 #[derive(Debug, PartialEq, Eq)]
 enum PutEvent {
     /// It arrived, with this operation id.

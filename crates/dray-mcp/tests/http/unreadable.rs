@@ -6,7 +6,7 @@ use crate::client::send;
 use crate::fixture::{HttpFixture, STATIC_TOKEN};
 
 #[tokio::test]
-async fn a_body_that_is_no_message_gets_an_error_of_the_protocol() {
+async fn a_body_that_is_not_a_message_gets_an_error_of_the_protocol() {
     let fixture = HttpFixture::new().await;
     let authorization = format!("Bearer {STATIC_TOKEN}");
     let fields = [

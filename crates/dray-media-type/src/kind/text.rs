@@ -45,15 +45,15 @@ pub(super) fn sniff(head: &[u8], extension: &str, whole: bool) -> Option<SniffRe
 
 /// The start of a text. The last character may be incomplete at the end of the sample, but not at the end of the file.
 fn as_text(head: &[u8], whole: bool) -> Option<&str> {
-    let seen = head.get(..SNIFF_BYTES.min(head.len()))?;
-    if seen.is_empty() || seen.contains(&0) {
+    let sample = head.get(..SNIFF_BYTES.min(head.len()))?;
+    if sample.is_empty() || sample.contains(&0) {
         return None;
     }
-    match str::from_utf8(seen) {
+    match str::from_utf8(sample) {
         Ok(text) => Some(text),
         // An error without a length is a character cut by the window; at the end of the file it is damage.
-        Err(error) if error.error_len().is_none() && !(whole && seen.len() == head.len()) => {
-            str::from_utf8(seen.get(..error.valid_up_to())?)
+        Err(error) if error.error_len().is_none() && !(whole && sample.len() == head.len()) => {
+            str::from_utf8(sample.get(..error.valid_up_to())?)
                 .ok()
                 .filter(|text| !text.is_empty())
         }

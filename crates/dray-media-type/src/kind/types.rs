@@ -35,12 +35,12 @@ pub enum ImageKind {
     Jpeg,
     /// GIF in both versions, 87a and 89a.
     Gif {
-        /// More than one frame.
+        /// Whether the file has more than one frame.
         animated: bool,
     },
     /// WebP: lossy, lossless or extended (RFC 9649).
     Webp {
-        /// The file announces an animation.
+        /// Whether the file announces an animation.
         animated: bool,
     },
     /// BMP of Windows or OS/2, by the size of its second header.

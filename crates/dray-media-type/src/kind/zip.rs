@@ -20,7 +20,7 @@ pub(super) fn sniff(head: &[u8], extension: &str) -> SniffResult {
     if !head.starts_with(ENTRY_SIGNATURE) {
         return SniffResult::of(ContentKind::Archive(ArchiveKind::Zip));
     }
-    let mut seen = ZipNames::default();
+    let mut names = ZipNames::default();
     let entries = ZipEntries { head, at: Some(0) };
     for (index, entry) in entries.take(MAX_ENTRIES).enumerate() {
         // EPUB and ODF require `mimetype` to be the first entry; elsewhere it is an ordinary file.
@@ -30,9 +30,9 @@ pub(super) fn sniff(head: &[u8], extension: &str) -> SniffResult {
         {
             return found;
         }
-        seen.record(entry.name);
+        names.record(entry.name);
     }
-    seen.to_result(extension)
+    names.to_result(extension)
 }
 
 /// Names of entries that distinguish Office documents, Java archives and Android packages.

@@ -22,7 +22,7 @@ use super::{
 };
 use crate::records::{RecordError, RecordKind, RevisedRecord, unavailable_failure};
 
-/// Owner of the records that say whose question an id is. Ids are random, and chats know nothing else.
+/// Owner of the records that map a question's id to its principal. Ids are random, and a chat knows only the id.
 const CHAT_OWNER: &str = "questions in chats";
 /// How long the service of chats may take to show a question.
 const ASK_TIMEOUT: Duration = Duration::from_secs(30);
@@ -35,7 +35,7 @@ const MAX_ATTEMPTS: usize = 5;
 /// Reason of the fault for a chat that does not take what tools ask.
 const NOT_TAKEN_DETAIL: &str = "no_tool_questions";
 /// Recorded for a question whose turn does not want the answer any more.
-pub(super) const WITHDRAWN: &str = "The turn went on without the call.";
+pub(super) const WITHDRAWN: &str = "The turn continued without the call.";
 
 /// The owner of the question with an id.
 #[derive(Debug, Serialize, Deserialize)]
@@ -70,7 +70,7 @@ pub(crate) struct ChatOption {
     pub(crate) answer: UserAnswer,
 }
 
-/// Why a chat was not asked.
+/// The reason why a chat was not asked.
 #[derive(Debug)]
 pub(crate) enum AskFailure {
     /// The question does not fit into a message of the chat.
@@ -108,11 +108,11 @@ impl ApprovalStore {
         let Some(chat) = &approval.chat else {
             return Err(AskFailure::Unreachable);
         };
-        let kept = self
+        let stored = self
             .keep_question(principal, checkpoint, approval, chat.expires_ms)
             .await;
         // Nothing was shown, so nothing has to be withdrawn.
-        if let Err(failure) = kept {
+        if let Err(failure) = stored {
             tracing::warn!(%failure, "a question for a chat was not kept");
             return Err(AskFailure::Unreachable);
         }
@@ -182,7 +182,7 @@ impl ApprovalStore {
             let is_late = record.value.last_use_ms() <= self.records.now_ms();
             if is_late || self.is_unusable(principal, &record.value).await {
                 match self.lapse(principal, id, &mut record).await {
-                    // The request was faster, or another replica: the next look shows which.
+                    // The request was faster, or another replica: the next read shows which.
                     Ok(()) | Err(RecordError::Stale) => continue,
                     Err(RecordError::Failed(_)) => return unused_reply(is_new),
                 }
@@ -273,11 +273,11 @@ impl ApprovalStore {
         })
     }
 
-    /// The same, once it does not wait any more or `stop` is ready.
+    /// The outcome of a question, once it no longer waits or `stop` is ready.
     ///
     /// # Errors
     ///
-    /// As of [`Self::chat_state`], of the last look.
+    /// As of [`Self::chat_state`], of the last read.
     pub(crate) async fn wait_for_chat(
         &self,
         principal: &str,
@@ -290,7 +290,7 @@ impl ApprovalStore {
             if let Ok(ChatState::Waiting(record)) = &mut state {
                 self.renew_lease(principal, id, record).await;
             }
-            // A bus that fails for a moment costs no one the answer.
+            // A short failure of the bus must not lose the answer.
             let waits = match &state {
                 Ok(state) => matches!(state, ChatState::Waiting(_)),
                 Err(failure) => failure.status == 503,
@@ -350,7 +350,7 @@ impl ApprovalStore {
         }
     }
 
-    /// The same in the background, for a turn that is dropped.
+    /// Withdraws a question in the background, for a turn that is dropped.
     pub(crate) fn withdraw_later(&self, principal: String, id: String) {
         let store = self.clone();
         let withdrawing = async move { store.withdraw(&principal, &id).await };
@@ -420,7 +420,7 @@ impl ApprovalStore {
                 Ok(()) => {
                     return Ok(self.reply_after_use(&principal, id, true, USE_WAIT).await);
                 }
-                // Another person, or the turn; the next look says what.
+                // Another person or the turn decided first; the next read shows which.
                 Err(RecordError::Stale) => {}
                 Err(error) => return Err(error.into()),
             }
@@ -438,9 +438,9 @@ const fn is_ambiguous(error: &CallError) -> bool {
     )
 }
 
-/// What a press says about a record.
+/// The meaning of a press for a record.
 enum ChatDecision {
-    /// Nothing: the outcome is asked for.
+    /// No choice: the request only asks for the outcome.
     None,
     /// The button belongs to another kind of question: of another revision of this service, or forged.
     Mismatch,

@@ -13,8 +13,8 @@ use crate::responses::is_over;
 
 /// Renewals of a lease per lease time, so that several may fail.
 const RENEWALS_PER_LEASE: u32 = 6;
-/// How long after a decision a request can use it. A request that runs looks every half second, so its process is gone by
-/// then.
+/// How long after a decision a request can use it. A running request reads the record every half second, so its process is
+/// gone by then.
 const USE_PERIOD_MS: u64 = 30_000;
 /// Recorded for a question whose request is gone.
 const ABANDONED_REASON: &str = "The process of the request that asked has ended.";
@@ -27,7 +27,7 @@ impl ApprovalStore {
     }
 
     /// Reports to other replicas that the request of a question still runs, when the lease is due. A failure is left to the
-    /// next look: the lease is longer than several of them.
+    /// next read: the lease is longer than several of them.
     pub(super) async fn renew_lease(
         &self,
         principal: &str,

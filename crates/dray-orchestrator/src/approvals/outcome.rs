@@ -1,4 +1,4 @@
-//! What people of a chat learn about the decision of a question: after a press, and in its message.
+//! Texts about the decision of a question for people of a chat: after a press, and in its message.
 
 use dray_proto::v1::DecideInChatReply;
 
@@ -14,7 +14,7 @@ const NOT_USED_YET: &str = "The request has not used the decision yet; the messa
 const LAPSED_NOTICE: &str =
     "The request had ended before it used this: the call is not made. Ask the agent again.";
 
-/// What the chat shows about a decision.
+/// The line that the chat shows for a decision.
 fn outcome_text(record: &ApprovalRecord) -> String {
     let decided_ms = record.decided_ms.unwrap_or_default();
     let time = minute(decided_ms);
@@ -45,7 +45,7 @@ fn outcome_text(record: &ApprovalRecord) -> String {
     }
 }
 
-/// The same for what a tool asked, which the caller may answer too.
+/// The line for a question of a tool, which the caller may answer too.
 fn answer_outcome(record: &ApprovalRecord, by: Option<&str>, time: &str) -> String {
     let by = by.unwrap_or("the caller");
     let option = record.chosen_option();

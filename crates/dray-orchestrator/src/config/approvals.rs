@@ -37,7 +37,7 @@ impl Default for ApprovalChat {
 }
 
 impl Config {
-    /// What is wrong with the rules on calls of tools.
+    /// Problems of the rules on calls of tools; empty when they are valid.
     pub(super) fn approval_problems(&self) -> Vec<ConfigProblem> {
         let mut problems = Vec::new();
         if self.approval_timeout > MAX_CLIENT_TOOL_TIMEOUT {

@@ -21,17 +21,17 @@ pub struct Permissions {
     pub dial: CallerPermissions,
     /// Permissions of callers on this machine if no key is required.
     pub local: CallerPermissions,
-    /// What manifests of applications in DIAL Core may name. Their authors are users of DIAL, not the operator.
+    /// Names that manifests of applications in DIAL Core may use. Their authors are users of DIAL, not the operator.
     pub applications: ManifestPermissions,
 }
 
-/// What a caller may use and spend.
+/// Agents and manifests that a caller may use, and headers in which a client names its users.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct CallerPermissions {
     /// Names of local manifests and ids of DIAL applications that may be used; all if absent.
     pub agents: Option<Vec<String>>,
-    /// What manifests in the header `X-DIAL-APPLICATION-PROPERTIES` may name.
+    /// Names that manifests in the header `X-DIAL-APPLICATION-PROPERTIES` may use.
     pub manifest_header: ManifestPermissions,
     /// Of one of `clients` that speaks for several users: the `X-*` header in which it names the user of each request,
     /// such as `x-openwebui-user-id`. Sign-ins at MCP servers then belong to this user, and a request without the
@@ -44,7 +44,7 @@ pub struct CallerPermissions {
     pub groups_header: Option<String>,
 }
 
-/// What a manifest that did not come from the operator may name. `*` in a list of names means every name.
+/// Names that a manifest may use that did not come from the operator. `*` in a list of names means every name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct ManifestPermissions {
@@ -157,7 +157,7 @@ impl CallerPermissions {
 }
 
 impl Permissions {
-    /// What is wrong, given the names of the clients.
+    /// Problems of the permissions; `clients` returns the configured names of clients.
     pub(super) fn problems<'a>(&self, clients: impl Fn(&str) -> bool + 'a) -> Vec<ConfigProblem> {
         let mut problems = Vec::new();
         for (name, permissions) in &self.clients {

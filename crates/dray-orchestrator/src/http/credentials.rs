@@ -93,8 +93,8 @@ impl SurfaceOptions {
         }
     }
 
-    /// What a replica needs to finish a response in the background that no client polls: headers that name the user and the
-    /// session, and no credentials.
+    /// The headers with which a replica finishes a response in the background that no client polls: those that name the
+    /// user and the session, and no credentials.
     pub(super) fn background_run(
         &self,
         caller: &Caller,
@@ -103,14 +103,14 @@ impl SurfaceOptions {
         let permissions = self.permissions.of(identity);
         let named = [&permissions.user_header, &permissions.groups_header];
         let named = named.into_iter().flatten().map(String::as_str);
-        let kept: Vec<&str> = named.chain([SESSION_HEADER]).collect();
+        let names: Vec<&str> = named.chain([SESSION_HEADER]).collect();
         // A tool may need such a header, and it may hold a secret.
         let is_forwarded = caller
             .forwarded_only(&self.forward_headers)
             .next()
             .is_some();
         let headers = caller.forwarded.iter();
-        let is_kept = |header: &str| kept.iter().any(|name| name.eq_ignore_ascii_case(header));
+        let is_kept = |header: &str| names.iter().any(|name| name.eq_ignore_ascii_case(header));
         let headers = headers.filter(|(header, _)| is_kept(header));
         BackgroundRun {
             principal: identity.key(),

@@ -51,7 +51,9 @@ pub(super) async fn list_files(
                 .as_ref()
                 .is_none_or(|wanted| *wanted == file.purpose)
         });
-        files.sort_by(|one, other| (one.1.created_ms, &one.0).cmp(&(other.1.created_ms, &other.0)));
+        files.sort_by(|left, right| {
+            (left.1.created_ms, &left.0).cmp(&(right.1.created_ms, &right.0))
+        });
         let objects = files.iter().map(|(id, file)| file.object(id)).collect();
         page_of(objects, &page, (MAX_PAGE_FILES, MAX_PAGE_FILES))
     };

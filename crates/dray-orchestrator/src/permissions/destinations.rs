@@ -146,7 +146,9 @@ impl DestinationGuard for DestinationPolicy {
                 tracing::warn!(host, code = %refusal.code, "a caller's manifest leads to a refused address");
             })?;
         let addresses = pinned.addresses().iter();
-        Ok(addresses.map(|one| one.socket_addr().ip()).collect())
+        Ok(addresses
+            .map(|address| address.socket_addr().ip())
+            .collect())
     }
 }
 
@@ -185,7 +187,7 @@ mod tests {
     use super::*;
 
     fn destinations(hosts: &[&str], origins: &[&str]) -> DestinationPolicy {
-        let list = |all: &[&str]| all.iter().map(|one| (*one).to_owned()).collect();
+        let list = |all: &[&str]| all.iter().map(|pattern| (*pattern).to_owned()).collect();
         let permissions = ManifestPermissions {
             hosts: list(hosts),
             origins: list(origins),
@@ -199,7 +201,10 @@ mod tests {
         host: &str,
         addresses: &[&str],
     ) -> Option<Vec<IpAddr>> {
-        let addresses = addresses.iter().map(|one| one.parse().unwrap()).collect();
+        let addresses = addresses
+            .iter()
+            .map(|address| address.parse().unwrap())
+            .collect();
         destinations.check_addresses(host, addresses).ok()
     }
 

@@ -109,7 +109,7 @@ impl ResponseStore {
             .await
     }
 
-    /// What is in a conversation.
+    /// Reads the items of a conversation.
     ///
     /// # Errors
     ///

@@ -47,7 +47,7 @@ struct ItemReplacements {
 }
 
 impl ItemReplacements {
-    /// What stands in the place of a document now; `None` when it was not replaced. A document may be replaced several times,
+    /// The document that replaced this one; `None` when it was not replaced. A document may be replaced several times,
     /// each time by a newer one.
     fn newest(&self, content: &ContentRef) -> Option<&ContentRef> {
         let mut found = None;
@@ -61,7 +61,7 @@ impl ItemReplacements {
 }
 
 impl ResponseRecord {
-    /// What the response continued. Each entry names the conversation of the response, if it has one.
+    /// The history that the response continued. Each entry names the conversation of the response, if it has one.
     pub(super) fn continued_entries(&self) -> Vec<HistoryEntry> {
         let mut entries = self.history.clone();
         for entry in &mut entries {
@@ -148,7 +148,7 @@ impl ResponseStore {
         let mut all = self.replacements(conversation).await?.all;
         let kept_ms = self.lifetime.as_millis().saturating_add(EXTRA_LIFETIME_MS);
         let oldest_ms = self.records.now_ms().saturating_sub(kept_ms);
-        all.retain(|one| one.noted_ms == 0 || one.noted_ms >= oldest_ms);
+        all.retain(|deletion| deletion.noted_ms == 0 || deletion.noted_ms >= oldest_ms);
         let stored = self.records.store_document(&all, MAX_REPLACEMENTS_BYTES);
         conversation.replaced_before = Some(stored.await?);
         conversation.replaced.clear();

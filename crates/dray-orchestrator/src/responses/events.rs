@@ -53,7 +53,7 @@ impl EventLogRecord {
     }
 }
 
-/// Why events were not recorded.
+/// The reason why events were not recorded.
 #[derive(Debug)]
 pub(crate) enum EventLogError {
     /// Another process records the response, or the log is full: nothing more is recorded.

@@ -18,7 +18,7 @@ pub(crate) struct History {
 }
 
 impl ResponseStore {
-    /// What a response continues that names a previous one.
+    /// The history of a response that names a previous one.
     ///
     /// # Errors
     ///

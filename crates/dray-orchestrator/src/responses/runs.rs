@@ -24,7 +24,7 @@ pub(crate) struct BackgroundRun {
     pub(crate) needs_client: bool,
 }
 
-/// What a replica has to do about a response in the background.
+/// The task of a replica for a response in the background.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RunState {
     /// Nothing before this time, in Unix milliseconds: its process runs, and has renewed its lease.

@@ -133,7 +133,7 @@ impl AgentCalls {
         issues
     }
 
-    /// Why an agent cannot be called.
+    /// The reason why an agent cannot be called.
     fn problem(&self, agent: &str) -> Option<String> {
         let depth = self.parts.config.max_agent_depth;
         let callers = &self.lineage.names;
@@ -150,7 +150,7 @@ impl AgentCalls {
         Some(format!("It is not called: {missing}"))
     }
 
-    /// Why an agent does not exist for the caller.
+    /// The reason why an agent does not exist for the caller.
     pub(super) fn missing(&self, agent: &str) -> Option<String> {
         let grants = &self.parts.loader.grants;
         if grants.check_agent(&self.identity, agent).is_err() {

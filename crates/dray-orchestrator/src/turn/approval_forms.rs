@@ -30,7 +30,7 @@ const ID_CHARS: usize = 36;
 const MAX_TEXT_QUESTIONS: usize = 64;
 /// The comment for a person who wrote something else.
 const OTHER_ANSWER: &str = "The user did not answer yes or no, and sent another message.";
-/// What a user sends to continue with a call about which a chat is asked.
+/// The text that a user sends to continue with a call about which a chat is asked.
 pub(super) const CONTINUE_WORD: &str = "continue";
 /// Code for an answer that does not have the required form.
 const ANSWER_CODE: &str = "invalid_approval";
@@ -158,7 +158,7 @@ pub(super) fn visible_text(text: &str) -> String {
     escaped(text, is_invisible)
 }
 
-/// The same for short texts that people compare: blanks other than the usual one are escaped too.
+/// As [`visible_text`], for short texts that people compare: blanks other than the usual one are escaped too.
 pub(super) fn label_text(text: &str) -> String {
     escaped(text, |character| {
         is_invisible(character) || (character != ' ' && character.is_whitespace())

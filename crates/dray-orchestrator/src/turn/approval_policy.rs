@@ -73,7 +73,7 @@ impl ApprovalPolicy {
         }
     }
 
-    /// The same with chats whose people decide instead of the caller.
+    /// Adds the chats whose people decide instead of the caller.
     #[must_use]
     pub(super) fn with_chats(mut self, chats: &[ApprovalChat]) -> Self {
         chats.clone_into(&mut self.chats);
@@ -104,7 +104,7 @@ impl ApprovalPolicy {
         Some(&chat.chat)
     }
 
-    /// The same with rules on calls that may be made again when their process ends.
+    /// Adds the rules on calls that may be made again when their process ends.
     #[must_use]
     pub(super) fn with_repeatable(
         mut self,
@@ -139,7 +139,7 @@ impl ApprovalPolicy {
         Some(rules.iter().any(|rule| rule.covers(facts)))
     }
 
-    /// The same for a client that declares a function for what tools ask.
+    /// Sets whether the client declares a function for questions of tools.
     #[must_use]
     pub(super) const fn with_input_calls(mut self, takes_input_calls: bool) -> Self {
         self.takes_input_calls = takes_input_calls;

@@ -1,5 +1,5 @@
-//! Calls of a round that wait for chats, beside the other calls of the round: each is made as soon as its chat permits it, also
-//! while others run or wait. What is not decided while the request is open waits with the paused turn.
+//! Calls of a round that wait for chats, beside the other calls of the round: each is made as soon as its chat permits
+//! it, also while others run or wait. What is not decided while the request is open waits with the paused turn.
 
 use std::time::Duration;
 
@@ -30,7 +30,7 @@ pub(super) enum ChatCallEnd<'a> {
     Failed(LoopError),
 }
 
-/// What decides how long the questions of a round wait.
+/// State that decides how long the questions of a round wait.
 #[derive(Clone, Copy, Debug, Default)]
 struct GateState {
     /// Number of groups of calls that run.

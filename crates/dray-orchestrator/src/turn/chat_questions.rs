@@ -1,5 +1,5 @@
-//! What tools ask the user during calls (MCP, elicitation), in chats: as buttons where one choice answers it. Everything else
-//! stays with the client, which learns why.
+//! Questions of tools to the user during calls (MCP, elicitation), in chats: as buttons where one choice answers it.
+//! Everything else stays with the client, which learns why.
 
 use dray_agent::canonical_json::canonical_json;
 use dray_agent::message::ToolCall;
@@ -22,7 +22,7 @@ const MAX_LABEL_CHARS: usize = 40;
 /// Buttons for the answers that every question has. They name what they do, since a choice may have a short name.
 const DECLINE_LABEL: &str = "Decline to answer";
 const CANCEL_LABEL: &str = "Cancel the call";
-/// What no choice may be called, since people would take its button for one of those two.
+/// Labels that no choice may have, because people would take its button for one of the two buttons of this service.
 const OWN_LABELS: [&str; 4] = [DECLINE_LABEL, CANCEL_LABEL, "Decline", "Cancel"];
 
 impl<'a> ChatApprovals<'a> {
@@ -126,8 +126,8 @@ impl<'a> ChatApprovals<'a> {
     }
 }
 
-/// What the tool asks, its choices and the arguments of the call, with escapes. Lines of the server begin with `> `, so
-/// that they cannot pass for the others.
+/// The question of the tool, its choices and the arguments of the call, with escapes. Lines of the server begin with `>
+/// `, so that they cannot pass for the others.
 fn shown_detail(
     questions: &QuestionMap,
     options: &[ChatOption],
@@ -174,7 +174,7 @@ fn quoted(line: &str) -> String {
 ///
 /// # Errors
 ///
-/// Why no button answers them, as the end of a sentence.
+/// The reason why no button answers them, as the end of a sentence.
 fn chat_options(questions: &QuestionMap) -> Result<Vec<ChatOption>, &'static str> {
     let mut all = questions.values();
     let (Some(question), None) = (all.next(), all.next()) else {
@@ -246,8 +246,10 @@ fn field_choices(property: &Value) -> Option<Vec<(String, Value)>> {
         .flat_map(|key| property[key].as_array().into_iter().flatten())
         .collect();
     let title_of = |index: usize, value: &Value| {
-        let of_value = titled.iter().find(|one| one.get("const") == Some(value));
-        let of_value = of_value.and_then(|one| one.get("title")?.as_str());
+        let of_value = titled
+            .iter()
+            .find(|choice| choice.get("const") == Some(value));
+        let of_value = of_value.and_then(|choice| choice.get("title")?.as_str());
         of_value.or_else(|| property["enumNames"].get(index)?.as_str())
     };
     let labelled = values.into_iter().enumerate().map(|(index, value)| {
@@ -260,7 +262,8 @@ fn field_choices(property: &Value) -> Option<Vec<(String, Value)>> {
 /// A label as people compare it: without case and blanks.
 fn compared(label: &str) -> String {
     let characters = label.chars();
-    let shown = characters.filter(|one| !one.is_whitespace() && !is_invisible(*one));
+    let shown =
+        characters.filter(|character| !character.is_whitespace() && !is_invisible(*character));
     shown.flat_map(char::to_lowercase).collect()
 }
 
@@ -334,7 +337,7 @@ mod tests {
     #[test]
     fn every_other_question_stays_with_the_client_for_a_reason() {
         let choice = |values: &[&str]| form(json!({"a": {"type": "string", "enum": values}}));
-        let many: Vec<_> = (0..=MAX_CHOICES).map(|one| one.to_string()).collect();
+        let many: Vec<_> = (0..=MAX_CHOICES).map(|choice| choice.to_string()).collect();
         let many: Vec<_> = many.iter().map(String::as_str).collect();
         let long = "x".repeat(MAX_LABEL_CHARS + 1);
         let page = UserQuestion::Url {

@@ -81,7 +81,9 @@ impl Checkpoints<'_> {
         repeated: &[ToolCall],
         in_chats: &[WaitingCall],
     ) -> Option<String> {
-        let round_index = messages.iter().rposition(|one| !one.calls().is_empty());
+        let round_index = messages
+            .iter()
+            .rposition(|message| !message.calls().is_empty());
         let (round_index, (round, after)) = round_index.and_then(|round_index| {
             Some((round_index, messages.get(round_index..)?.split_first()?))
         })?;
@@ -120,7 +122,10 @@ impl Checkpoints<'_> {
     /// Index of the first message of a checkpoint: the round with which the turn was resumed, otherwise the first
     /// message of this request.
     fn first_index(&self, messages: &[Message]) -> usize {
-        let Some(first) = self.resumed().and_then(|one| one.first_call.as_deref()) else {
+        let Some(first) = self
+            .resumed()
+            .and_then(|resumed| resumed.first_call.as_deref())
+        else {
             return self.begins_at;
         };
         let is_round = |message: &Message| message.calls().iter().any(|call| call.id == first);
@@ -132,7 +137,7 @@ impl Checkpoints<'_> {
         let mut state = StatePacker { turn: self.turn }.pack(new, messages);
         let earlier = self
             .resumed
-            .and_then(|one| one.state.get(HISTORY_KEY)?.as_array());
+            .and_then(|resumed| resumed.state.get(HISTORY_KEY)?.as_array());
         if let (Some(earlier), Some(members)) = (earlier, state.as_object_mut()) {
             let rounds = members.entry(HISTORY_KEY).or_insert_with(|| json!([]));
             if let Some(rounds) = rounds.as_array_mut() {

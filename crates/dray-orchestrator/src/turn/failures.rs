@@ -53,7 +53,7 @@ pub(super) fn model_failure(
         // Only at level debug, and only when the operator allows contents in the log (quickapps 42).
         if let Some(max_chars) = log_payloads {
             let message: String = error.message.chars().take(max_chars).collect();
-            tracing::debug!(message, "what the model's service said");
+            tracing::debug!(message, "the model's service failed");
         }
     } else {
         tracing::warn!(

@@ -1,8 +1,8 @@
 //! Contexts of whole directories of DIAL: at the beginning of a turn, their files become contexts of single files.
 //!
-//! Directories are listed with the caller's own key, so an agent shows a caller only files that DIAL lets this caller list. The
-//! number of files, directories and the time are limited, and a text in the prompt says what is missing. A directory that
-//! cannot be listed keeps the files that the conversation knows: they were not removed.
+//! Directories are listed with the caller's own key, so an agent shows a caller only files that DIAL lets this caller
+//! list. The number of files, directories and the time are limited, and a text in the prompt says what is missing. A
+//! directory that cannot be listed keeps the files that the conversation knows: they were not removed.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -22,7 +22,7 @@ const MAX_LISTED_FOLDERS: usize = 50;
 /// Longest time for all directories.
 const LISTING_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What may still be listed in this turn.
+/// Files and directories that this turn may still list, and when it must end.
 #[derive(Debug)]
 struct ListingBudget {
     files: usize,
@@ -34,7 +34,7 @@ struct ListingBudget {
 #[derive(Debug, Default)]
 struct FolderFiles {
     urls: BTreeSet<String>,
-    /// Why files are missing.
+    /// The reason why files are missing.
     gap: Option<&'static str>,
 }
 

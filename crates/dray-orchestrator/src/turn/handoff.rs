@@ -95,7 +95,7 @@ impl TurnAgents {
     ///
     /// # Errors
     ///
-    /// Why the agent cannot get the turn, for the model.
+    /// The reason why the agent cannot get the turn, for the model.
     fn request(&self, call_id: &str, agent: &str) -> Result<(), String> {
         let mut state = self.state();
         if let Some(other) = &state.requested {

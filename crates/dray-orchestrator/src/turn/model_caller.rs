@@ -226,7 +226,7 @@ impl ModelCaller<'_> {
     }
 }
 
-/// Why one call of the model returned no answer.
+/// The reason why one call of the model returned no answer.
 enum CallError {
     Interrupted(LoopError),
     Model {

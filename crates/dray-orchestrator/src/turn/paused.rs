@@ -56,7 +56,7 @@ const NOT_ASKED: &str = "The user was not asked about this call, and it did not 
 /// Code of failures for records that are gone.
 const EXPIRED_CODE: &str = "tool_calls_expired";
 
-/// Why a record was not read.
+/// The reason why a record was not read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PausedTurnError {
     /// It has expired, or it does not belong to this caller.

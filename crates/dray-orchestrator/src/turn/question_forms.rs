@@ -34,7 +34,7 @@ pub(super) struct InputRequest {
     pub(super) expires_ms: u64,
     /// The chat that shows the question too.
     pub(super) chat: Option<String>,
-    /// Why the chat for such questions does not show it.
+    /// The reason why the chat for such questions does not show it.
     pub(super) not_in_chat: Option<String>,
 }
 
@@ -234,7 +234,7 @@ fn instruction(questions: &QuestionMap) -> String {
     }
 }
 
-/// What a message of the user answers; `None` when it is not an answer to these questions.
+/// Reads the answers in a message of the user; `None` when it is not an answer to these questions.
 pub(super) fn read_text_answer(questions: &QuestionMap, text: &str) -> Option<AnswerMap> {
     let text = text.trim();
     let all = |answer: UserAnswer| {
@@ -303,8 +303,11 @@ fn typed(property: &Value, text: &str) -> Option<Value> {
         Some("number") => text.parse::<f64>().ok().map(|number| json!(number)),
         Some("array") => {
             let item = property.get("items").unwrap_or(&Value::Null);
-            let items = text.split(',').map(str::trim).filter(|one| !one.is_empty());
-            items.map(|one| typed(item, one)).collect()
+            let items = text
+                .split(',')
+                .map(str::trim)
+                .filter(|element| !element.is_empty());
+            items.map(|element| typed(item, element)).collect()
         }
         _ => {
             // People need not write a choice exactly as the server does.

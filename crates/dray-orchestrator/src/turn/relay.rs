@@ -43,7 +43,7 @@ pub(super) struct ModelAnswer {
     pub(super) attachments: Vec<Attachment>,
     /// State of the model's deployment, which gets it back in the next turn.
     pub(super) state: Option<Value>,
-    /// Why the answer ended; `None` if the stream did not report it.
+    /// The reason why the answer ended; `None` if the stream did not report it.
     pub(super) reason: Option<FinishReason>,
     /// The model that answered, as its service names it.
     pub(super) model: Option<String>,

@@ -43,7 +43,7 @@ pub(super) struct ToolLoop<'a> {
 /// How a loop ended, unless the client disconnected.
 #[derive(Debug)]
 pub(super) struct LoopEnd {
-    /// Why the last answer ended.
+    /// The reason why the last answer ended.
     pub(super) reason: FinishReason,
     /// Calls that the client must make, with the model's ids; the turn continues with its results.
     pub(super) pending: Vec<ToolCall>,
@@ -64,7 +64,7 @@ impl LoopEnd {
     }
 }
 
-/// Why a loop failed.
+/// The reason why a loop failed.
 #[derive(Debug)]
 pub(super) enum LoopError {
     /// The client has disconnected: nothing is reported.

@@ -346,7 +346,7 @@ async fn settle_chats<'a>(
                 continue;
             }
             ChatOutcome::Approved(record) => (None, Some(*record)),
-            ChatOutcome::Answered(answers, record) => (Some(answers), record.map(|one| *one)),
+            ChatOutcome::Answered(answers, record) => (Some(answers), record.map(|record| *record)),
         };
         let approval = waiting.in_chat.take();
         settled.due.push(DueCall {
@@ -399,7 +399,9 @@ impl DueCall {
             let approval = self.waiting.asked_as.as_deref();
             return runner.call_with(call, None, true, approval).await;
         };
-        let is_cancelled = answers.values().all(|one| *one == UserAnswer::Cancelled);
+        let is_cancelled = answers
+            .values()
+            .all(|answer| *answer == UserAnswer::Cancelled);
         if question.asked.is_over && is_cancelled {
             // The server got this answer already.
             return Ok(ended_call(call, question));

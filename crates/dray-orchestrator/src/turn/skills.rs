@@ -38,7 +38,7 @@ async fn fetch_skill(core: &DialClient, caller: &Caller, url: &str) -> FetchedSk
     }
 }
 
-/// Why the text is missing, for the author of the agent.
+/// The reason why the text is missing, for the author of the agent.
 fn fetch_failure_reason(url: &str, error: &Error) -> String {
     tracing::warn!(
         skill = url,

@@ -137,7 +137,8 @@ async fn caller_facts(
         let header = |name: &Option<String>| caller.only_header(name.as_deref()?);
         // A header that is sent twice is ignored: it is unknown which one the gateway wrote.
         facts.user = header(&permissions.user_header).map(str::to_owned);
-        let groups = header(&permissions.groups_header).filter(|one| one.len() <= MAX_GROUPS_BYTES);
+        let groups =
+            header(&permissions.groups_header).filter(|groups| groups.len() <= MAX_GROUPS_BYTES);
         let groups = groups.unwrap_or_default().split(',').map(str::trim);
         facts.groups = groups
             .filter(|group| !group.is_empty())
@@ -190,8 +191,8 @@ mod tests {
             entry(json!({"tools": ["*_read"], "callers": ["client:b"]})),
         );
         let sources = ["bank".to_owned()];
-        let of = |one: bool, other: bool| CallerAccess {
-            entries: vec![(bank.clone(), one), (read.clone(), other)],
+        let of = |may_bank: bool, may_read: bool| CallerAccess {
+            entries: vec![(bank.clone(), may_bank), (read.clone(), may_read)],
         };
         let allowed = |access: &CallerAccess| {
             [

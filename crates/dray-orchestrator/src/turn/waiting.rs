@@ -40,7 +40,7 @@ pub(super) struct PausedQuestion {
     pub(super) result: Message,
     /// Number of times that the call has asked, including this time.
     pub(super) round: u32,
-    /// Why the chat for such questions does not show it, as a sentence for the client.
+    /// The reason why the chat for such questions does not show it, as a sentence for the client.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) not_in_chat: Option<String>,
 }
@@ -154,10 +154,10 @@ pub(super) fn decision_of(answers: &AnswerMap) -> ApprovalDecision {
     let mut answers = answers.values();
     if answers
         .clone()
-        .any(|one| matches!(one, UserAnswer::Accepted(_)))
+        .any(|answer| matches!(answer, UserAnswer::Accepted(_)))
     {
         ApprovalDecision::Answered
-    } else if answers.any(|one| *one == UserAnswer::Declined) {
+    } else if answers.any(|answer| *answer == UserAnswer::Declined) {
         ApprovalDecision::Declined
     } else {
         ApprovalDecision::Cancelled
@@ -210,7 +210,7 @@ mod tests {
             waiting("a2", false),
         ];
         let plan = AskPlan::new(all, &policy, has_client_calls);
-        [plan.now, plan.later].map(|calls| calls.into_iter().map(|one| one.call.id).collect())
+        [plan.now, plan.later].map(|calls| calls.into_iter().map(|call| call.call.id).collect())
     }
 
     #[test]

@@ -384,7 +384,7 @@ async fn a_reference_brings_the_question_back_that_the_client_answers() {
         listed["data"].as_array().unwrap().contains(&item),
         "{listed}"
     );
-    // Another id of the same response is none of its items.
+    // Another id of the same response names no stored item.
     let other = item["id"].as_str().unwrap().replace("_0", "_1");
     let (status, missing) = create(
         &fixture,

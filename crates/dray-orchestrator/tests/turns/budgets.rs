@@ -128,10 +128,10 @@ async fn the_budget_of_a_client_is_its_own_and_counts_answers_that_it_left() {
         (refused.status, &refused.error()["code"]),
         (429, &json!("budget_exhausted"))
     );
-    let said = refused.error()["message"].to_string();
+    let message = refused.error()["message"].to_string();
     assert!(
-        said.contains("this client for today (UTC) is used up (60 tokens)"),
-        "{said}"
+        message.contains("this client for today (UTC) is used up (60 tokens)"),
+        "{message}"
     );
     assert_eq!(ask_as(&fixture, "k-2", "hello").await.text(), "Hi.");
     // The third client disconnects while the model answers; the prompt is charged anyway.

@@ -18,7 +18,8 @@ async fn the_openai_package_reads_citations_of_pages_that_tools_had_and_of_files
     let sets = json!([rest(&endpoint.url(), &["a"])]);
     let fixture = TurnFixture::plain(&manifest(sets), CITING_SCRIPT).await;
     let arguments = [fixture.url.as_str()];
-    let seen = dray_testkit::python::run_script("citations_client.py", "openai", &arguments).await;
+    let report =
+        dray_testkit::python::run_script("citations_client.py", "openai", &arguments).await;
     let page = json!([[
         "Guide",
         "https://docs.example/guide#top",
@@ -26,7 +27,7 @@ async fn the_openai_package_reads_citations_of_pages_that_tools_had_and_of_files
     ]]);
     let cited = json!({"pages": page, "files": [["table.csv", true, true]]});
     assert_eq!(
-        seen,
+        report,
         json!({
             "responds": {
                 "whole": cited, "streamed": cited, "added": ["url_citation", "file_citation"], "numbered": [0, 1],

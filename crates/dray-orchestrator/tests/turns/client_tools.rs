@@ -15,9 +15,9 @@ use crate::fixture::{ChatResult, TurnFixture, manifest, rest};
 pub(crate) struct CountingEndpoint(FakeServer<Vec<String>>);
 
 fn answer(shared: &SharedState<Vec<String>>, received: &ReceivedRequest) -> Reply {
-    let q = received.parameter("q").unwrap_or_default();
-    shared.lock().push(q.clone());
-    fake_server::json_reply(200, &json!({"own": q}))
+    let query = received.parameter("q").unwrap_or_default();
+    shared.lock().push(query.clone());
+    fake_server::json_reply(200, &json!({"own": query}))
 }
 
 impl CountingEndpoint {
@@ -181,7 +181,7 @@ async fn own_calls_of_a_mixed_round_are_made_once_and_come_back_without_custom_c
     assert_eq!(requests[1], requests[2], "a repeat gives the same bytes");
 }
 
-/// What the ids of the scripted model begin with in the newest round of a request.
+/// The prefix of the scripted model's call ids in the newest round of a request.
 fn ids_of(body: &Value) -> String {
     let messages = body["messages"].as_array().unwrap();
     let ids = messages.iter().rev().find_map(|message| {

@@ -35,7 +35,7 @@ fn continued(conversation: &mut Vec<Value>, answer: &ChatResult, text: &str) -> 
     Value::from(conversation.clone())
 }
 
-/// What caches of providers compare: the tools, then the messages, as bytes.
+/// The bytes that prompt caches of providers compare: the tools, then the messages, as bytes.
 fn prompt_bytes(body: &Value) -> String {
     let messages = body["messages"].as_array().unwrap();
     let texts: Vec<_> = messages.iter().map(Value::to_string).collect();
@@ -60,7 +60,7 @@ async fn each_prompt_of_a_conversation_begins_with_the_bytes_of_the_one_before_a
     assert_eq!(prompts.len(), 12, "three calls in each turn");
     for (number, pair) in prompts.windows(2).enumerate() {
         let common = pair[0].bytes().zip(pair[1].bytes());
-        let common = common.take_while(|(one, other)| one == other).count();
+        let common = common.take_while(|(left, right)| left == right).count();
         let at = |text: &str| {
             text.chars()
                 .skip(common.saturating_sub(80))

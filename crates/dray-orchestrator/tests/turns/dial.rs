@@ -76,18 +76,20 @@ pub(crate) fn saying(text: &str) -> Vec<Value> {
 async fn manifest_metadata_and_model_come_from_core_with_the_caller_s_key() {
     let dial = OnDial::new(&manifest(json!([]))).await;
     dial.core.chat("lead", saying("Hello."));
-    let seen = dial.send_text("x").await;
-    assert_eq!(seen.text(), "\n\rHello.");
-    let seen: Vec<_> = dial.core.received_requests();
+    let answer = dial.send_text("x").await;
+    assert_eq!(answer.text(), "\n\rHello.");
+    let requests: Vec<_> = dial.core.received_requests();
     assert!(
-        seen.iter()
+        requests
+            .iter()
             .all(|request| request.header("api-key") == REQUEST_KEY)
     );
     assert!(
-        seen.iter()
+        requests
+            .iter()
             .all(|request| request.header("authorization") == "Bearer token-1")
     );
-    let chat = seen
+    let chat = requests
         .iter()
         .find(|request| request.target.contains("chat/completions"))
         .unwrap();
@@ -100,7 +102,7 @@ async fn manifest_metadata_and_model_come_from_core_with_the_caller_s_key() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn no_key_is_a_400() {
+async fn a_request_without_a_key_gets_400() {
     let dial = OnDial::new(&manifest(json!([]))).await;
     let url = format!(
         "{}/openai/deployments/quick_apps2/chat/completions",
@@ -167,14 +169,13 @@ async fn stages_attachments_and_state_of_the_model_are_passed_on_and_come_back()
     dial.core.chat("lead", saying("Again."));
     let messages = json!([{"role": "user", "content": "x"}, first.message(), {"role": "user", "content": "y"}]);
     dial.ask(messages).await;
-    let body = dial
+    let asked = dial
         .core
         .bodies()
         .into_iter()
         .rfind(|(target, _)| target.contains("chat/completions"))
         .unwrap()
         .1;
-    let asked = body;
     let back = asked["messages"]
         .as_array()
         .unwrap()
@@ -185,7 +186,7 @@ async fn stages_attachments_and_state_of_the_model_are_passed_on_and_come_back()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_deployment_is_a_tool_whose_words_stream_into_its_stage() {
+async fn a_deployment_is_a_tool_whose_text_streams_into_its_stage() {
     let sets = json!([{"type": "dial-deployment", "name": "experts", "tools": [
         {"type": "dial-deployment-simple", "deployment_id": "lawyer"}]}]);
     let dial = OnDial::new(&manifest(sets)).await;
@@ -217,9 +218,9 @@ async fn a_deployment_is_a_tool_whose_words_stream_into_its_stage() {
 async fn unavailable_model_metadata_end_the_request() {
     for (status, outgoing) in [(401, 401), (403, 403), (500, 500)] {
         let dial = OnDial::new(&manifest(json!([]))).await;
-        let trouble = dray_testkit::dial::ApiFault::Status(status);
+        let fault = dray_testkit::dial::ApiFault::Status(status);
         dial.core
-            .inject_fault("/openai/deployments/lead", Some(trouble));
+            .inject_fault("/openai/deployments/lead", Some(fault));
         let result = dial.send_text("x").await;
         assert_eq!(result.status, outgoing, "{result:?}");
         assert!(result.error()["display_message"].is_string());
@@ -236,14 +237,13 @@ async fn static_tools_of_the_model_are_sent_and_never_run() {
     );
     dial.core.chat("lead", saying("Hi."));
     dial.send_text("x").await;
-    let body = dial
+    let asked = dial
         .core
         .bodies()
         .into_iter()
         .rfind(|(target, _)| target.contains("chat/completions"))
         .unwrap()
         .1;
-    let asked = body;
     let statics: Vec<_> = asked["tools"]
         .as_array()
         .unwrap()

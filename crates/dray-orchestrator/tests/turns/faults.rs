@@ -59,7 +59,7 @@ async fn a_model_that_refuses_immediately_gives_an_http_status() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_refused_key_of_the_operator_is_no_fault_of_the_client() {
+async fn a_refused_key_of_the_operator_is_reported_as_an_error_of_the_server() {
     let script = r#"{"rules": [{"reply": {"fail": {"status": 401, "message": "no"}}}]}"#;
     let fixture = TurnFixture::plain(&manifest(json!([])), script).await;
     let result = fixture.send_text("x").await;

@@ -58,7 +58,7 @@ async fn a_file_named_by_its_id_is_one_of_the_conversation_in_every_turn() {
         let messages = requests[number]["messages"].as_array().unwrap();
         messages
             .iter()
-            .find(|one| one["role"] == "user")
+            .find(|message| message["role"] == "user")
             .cloned()
             .unwrap()
     };

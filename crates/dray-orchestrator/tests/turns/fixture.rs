@@ -34,7 +34,7 @@ impl ChatResult {
             .collect()
     }
 
-    /// What is at a place of all deltas.
+    /// The values at a JSON pointer in all deltas.
     pub(crate) fn deltas(&self, pointer: &str) -> Vec<Value> {
         let found = self
             .chunks
@@ -217,7 +217,7 @@ impl TurnFixture {
         self.send(self.plain_request(&body)).await
     }
 
-    /// The same without a stream: status and body.
+    /// Sends a chat without a stream. Returns status and body.
     pub(crate) async fn whole(&self, mut body: Value) -> (u16, Value) {
         body["stream"] = json!(false);
         let answer = self.plain_request(&body).send(&|_| ()).await.unwrap();
@@ -269,7 +269,7 @@ impl TurnFixture {
         }
     }
 
-    /// What the model was asked, in order.
+    /// The bodies of the requests to the model, in order.
     pub(crate) fn asked(&self) -> Vec<Value> {
         self.model
             .received_requests()

@@ -189,7 +189,7 @@ async fn hooks_use_up_no_iteration() {
     let calls = about(&fixture.asked()[0], "shop_a");
     let arguments: Vec<_> = calls
         .iter()
-        .filter_map(|one| one["tool_calls"][0]["function"]["arguments"].as_str())
+        .filter_map(|message| message["tool_calls"][0]["function"]["arguments"].as_str())
         .collect();
     assert_eq!(
         arguments,
@@ -306,6 +306,6 @@ async fn without_preview_there_are_no_hooks_and_hidden_tools_stay_hidden() {
     assert_eq!(result.stages(), []);
     assert_eq!(calls.load(Ordering::SeqCst), 0);
     assert!(!fixture.asked()[0].to_string().contains("shop_a"));
-    fixture.model.follow(Script::saying("Again."));
+    fixture.model.set_script(Script::saying("Again."));
     assert_eq!(fixture.send_text("y").await.text(), "Again.");
 }

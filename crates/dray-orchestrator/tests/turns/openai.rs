@@ -127,7 +127,10 @@ async fn pictures_stay_in_their_place_and_documents_become_files_of_the_conversa
     assert_eq!(result.text(), "Hello.", "{result:?}");
     let requests = fixture.asked();
     let messages = requests[0]["messages"].as_array().unwrap();
-    let message = messages.iter().find(|one| one["role"] == "user").unwrap();
+    let message = messages
+        .iter()
+        .find(|message| message["role"] == "user")
+        .unwrap();
     let content = message["content"].as_array().unwrap();
     assert_eq!(content[..3], parts.as_array().unwrap()[..3]);
     assert_eq!(content.len(), 4);

@@ -30,9 +30,9 @@ async fn run(package: &str, module: &str) -> PackageRun {
     let sets = json!([rest(&endpoint.url(), &["a"])]);
     let fixture = TurnFixture::plain(&manifest(sets), AGENT_SCRIPT).await;
     let arguments = [fixture.url.as_str(), package];
-    let seen = dray_testkit::python::run_script("agent_packages.py", module, &arguments).await;
+    let report = dray_testkit::python::run_script("agent_packages.py", module, &arguments).await;
     PackageRun {
-        seen,
+        seen: report,
         asked: fixture.asked(),
         own_calls: endpoint.called().len(),
     }
@@ -112,10 +112,10 @@ async fn the_openai_package_answers_questions_on_approval() {
     let path = fixture.directory().join("manifests/bank.json");
     std::fs::write(path, other.to_string()).unwrap();
     let arguments = [fixture.url.as_str()];
-    let seen = dray_testkit::python::run_script("approval_client.py", "openai", &arguments).await;
+    let report = dray_testkit::python::run_script("approval_client.py", "openai", &arguments).await;
     let done = "Got {\"own\":\"dear\"}.";
     assert_eq!(
-        seen,
+        report,
         json!({
             "approves": {
                 "status": "completed", "kind": "McpApprovalRequest", "text": done, "again": "approval_used",
@@ -129,7 +129,7 @@ async fn the_openai_package_answers_questions_on_approval() {
         })
     );
     let called = endpoint.called();
-    let dear = called.iter().filter(|q| *q == "dear").count();
+    let dear = called.iter().filter(|query| *query == "dear").count();
     assert_eq!(
         (dear, called.len()),
         (4, 9),

@@ -58,7 +58,7 @@ fn code(seen: &ChatResult) -> (u16, String) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_next_message_answers_and_the_call_goes_on_at_another_replica_and_once() {
+async fn the_next_message_answers_and_the_call_continues_once_at_another_replica() {
     let Setup {
         bank,
         shop,
@@ -86,7 +86,7 @@ async fn the_next_message_answers_and_the_call_goes_on_at_another_replica_and_on
         .as_array()
         .unwrap()
         .iter()
-        .map(|one| one["role"].clone())
+        .map(|message| message["role"].clone())
         .collect();
     assert_eq!(
         roles[roles.len() - 3..],
@@ -96,7 +96,7 @@ async fn the_next_message_answers_and_the_call_goes_on_at_another_replica_and_on
     assert!(!asked.to_string().contains("apr_"));
     let again = fixture.ask(messages.clone()).await;
     assert_eq!(code(&again), (400, "approval_used".to_owned()));
-    // The conversation goes on with the result, from the text alone.
+    // The conversation continues with the result, from the text alone.
     let mut later = messages.as_array().unwrap().clone();
     later.push(json!({"role": "assistant", "content": done.text()}));
     later.push(user("what now"));
@@ -169,7 +169,7 @@ async fn two_questions_of_a_round_come_one_after_the_other_also_after_a_restart(
         .clone();
     let with_calls = asked
         .iter()
-        .filter(|one| one["tool_calls"].to_string().contains("bank_"))
+        .filter(|message| message["tool_calls"].to_string().contains("bank_"))
         .count();
     assert_eq!(with_calls, 1, "{asked:?}");
     assert!(json!(asked).to_string().contains("paid from first"));
@@ -253,14 +253,14 @@ async fn a_client_that_declares_request_input_gets_all_questions_as_calls() {
         shown["questions"]["q"]["schema"]["required"],
         json!(["account"])
     );
-    let answer = |first: &Value, one: &Value, other: &Value| {
+    let answer = |first: &Value, second: &Value, third: &Value| {
         let mut said = kept(&question);
         said["tool_calls"][0] = first.clone();
         chat(json!([
             user("both"),
             said,
-            tool_result(&calls[0], &one.to_string()),
-            tool_result(&calls[1], &other.to_string())
+            tool_result(&calls[0], &second.to_string()),
+            tool_result(&calls[1], &third.to_string())
         ]))
     };
     let (account, signs) = (
@@ -294,10 +294,10 @@ async fn a_client_that_declares_request_input_gets_all_questions_as_calls() {
 async fn the_openai_package_answers_what_a_server_asks() {
     let Setup { bank, fixture, .. } = setup(|_| {}).await;
     let arguments = [fixture.url.as_str()];
-    let seen = dray_testkit::python::run_script("question_client.py", "openai", &arguments).await;
+    let report = dray_testkit::python::run_script("question_client.py", "openai", &arguments).await;
     let done = "Signed: decline null.";
     assert_eq!(
-        seen,
+        report,
         json!({
             "answers": {
                 "names": ["request_input", "request_input"], "finish": "tool_calls", "text": done, "again": "approval_used",

@@ -99,7 +99,7 @@ pub(crate) fn output_text(response: &Value) -> &str {
     })
 }
 
-/// What the client reports about the calls of an MCP server.
+/// The report of the client about the calls of an MCP server.
 fn mcp_report() -> Value {
     json!({
         "kinds": [
@@ -127,9 +127,10 @@ async fn the_openai_package_uses_responses_files_and_conversations() {
     let (fixture, bank) = (file_maker(&endpoint).await, Bank::start().await);
     add_bank(&fixture, &bank);
     let arguments = [fixture.url.as_str()];
-    let seen = dray_testkit::python::run_script("responses_client.py", "openai", &arguments).await;
+    let report =
+        dray_testkit::python::run_script("responses_client.py", "openai", &arguments).await;
     assert_eq!(
-        seen,
+        report,
         json!({
             "creates": {
                 "text": "Hello there.", "status": "completed", "same": true, "counted": true, "metadata": {"a": "b"},

@@ -226,7 +226,7 @@ impl SignInWorld {
         opened.header("location").unwrap().to_owned()
     }
 
-    /// What a browser sees at an address of the orchestrator.
+    /// Opens an address of the orchestrator as a browser does: the status and the page.
     async fn open(&self, url: &str) -> (u16, String) {
         let answer = self.fixture.client.get(url).send(&|_| {}).await.unwrap();
         let status = answer.status();

@@ -141,8 +141,10 @@ async fn roles_and_claims_of_dial_decide_and_a_core_that_fails_permits_nothing()
         ask(key).await;
     }
     let requests = core.received_requests();
-    let looked_up = requests.iter().filter(|one| one.target == "/v1/user/info");
-    let keys: Vec<_> = looked_up.map(|one| one.header("api-key")).collect();
+    let looked_up = requests
+        .iter()
+        .filter(|request| request.target == "/v1/user/info");
+    let keys: Vec<_> = looked_up.map(|request| request.header("api-key")).collect();
     assert_eq!(keys, ["key", "key-2", "key-3", "key-3"]);
     assert_eq!(endpoint.called(), ["1", "1"]);
 }

@@ -61,7 +61,7 @@ async fn answer(
     shared: Arc<SharedState<Arc<AtomicUsize>>>,
     received: ReceivedRequest,
 ) -> Result<Reply, ConnectionClosed> {
-    let q = received.parameter("q").unwrap_or_default();
+    let query = received.parameter("q").unwrap_or_default();
     Ok(match received.path.as_str() {
         "/never" => {
             let open = OpenRequest::new(&shared.lock());
@@ -73,7 +73,7 @@ async fn answer(
         "/huge" => fake_server::bytes_reply(200, "text/plain", vec![b'x'; 50 << 20].into()),
         "/large" => fake_server::bytes_reply(200, "text/plain", vec![b'z'; 9_200_000].into()),
         "/long" => fake_server::bytes_reply(200, "text/plain", vec![b'y'; 60_000].into()),
-        path => fake_server::json_reply(200, &json!({"path": path, "q": q})),
+        path => fake_server::json_reply(200, &json!({"path": path, "q": query})),
     })
 }
 
@@ -121,7 +121,7 @@ async fn parallel_calls_are_answered_in_order_and_kept_in_the_state() {
     let roles = rounds(&result);
     let roles: Vec<_> = roles
         .iter()
-        .map(|one| one["role"].as_str().unwrap())
+        .map(|message| message["role"].as_str().unwrap())
         .collect();
     assert_eq!(roles, ["assistant", "tool", "tool"]);
     let stages = result.stages();
@@ -145,7 +145,7 @@ async fn the_state_brings_the_rounds_into_the_next_turn() {
     let first = fixture.send_text("go").await;
     fixture
         .model
-        .follow(dray_testkit::rehearsal::Script::saying("I remember."));
+        .set_script(dray_testkit::rehearsal::Script::saying("I remember."));
     let before = fixture.asked().len();
     let second = fixture
         .ask(json!([{"role": "user", "content": "go"}, first.message(), {"role": "user", "content": "and?"}]))

@@ -8,7 +8,7 @@ use dray_types::{Claim, Clock, Deadline, Fault};
 use super::plan::PROTECTED_MS;
 use crate::error::DeliveryError;
 
-/// Why a claim for a cached file was not exchanged.
+/// The reason why a claim for a cached file was not exchanged.
 #[derive(Debug)]
 pub(crate) enum ClaimFailure {
     /// The file is no longer in the cache.

@@ -11,7 +11,7 @@ mod claims;
 mod clock_jump;
 mod gathering;
 mod metrics;
-mod need;
+mod object_needs;
 mod plan;
 
 use std::sync::Arc;
@@ -27,7 +27,7 @@ pub(crate) use self::claims::{ClaimFailure, ClaimKeeper};
 use self::clock_jump::ClockJumpDetector;
 pub(crate) use self::gathering::GatheringNotes;
 pub(crate) use self::metrics::CacheMetrics;
-pub(crate) use self::need::{ObjectNeeds, ObjectUses};
+pub(crate) use self::object_needs::{ObjectNeeds, ObjectUses};
 use self::plan::{SweepConditions, plan_sweep};
 use crate::index::DeliveryIndex;
 use crate::lease::LeaseStore;

@@ -3,7 +3,7 @@
 use dray_store::CachedObject;
 use dray_types::{ByteSize, Period};
 
-use super::need::{ObjectUse, ObjectUses};
+use super::object_needs::{ObjectUse, ObjectUses};
 
 /// How long an object always stays after it accepts no new claims, in milliseconds: longer than a copy out of a sandbox
 /// needs to get into a record.

@@ -5,13 +5,13 @@
 
 mod confirm;
 mod finish;
-mod moved;
-mod pace;
+mod migrated_chats;
 mod plan;
 mod preview;
 mod progress;
 mod refused;
 mod run;
+mod send_delay;
 mod step;
 mod turns;
 mod web;
@@ -39,8 +39,8 @@ use crate::record::{DeliveryRecord, DeliveryStart, FileFailureKind, WaitingReaso
 use crate::records::{self, RecordError, RevisionedRecord};
 
 pub(crate) use self::finish::{audit, conclude};
-pub(crate) use self::pace::SendPace;
 use self::run::DeliveryRun;
+pub(crate) use self::send_delay::SendPace;
 use self::turns::CHAT_LEASE;
 pub(crate) use self::turns::ChatTurns;
 

@@ -99,8 +99,8 @@ impl DurableInboundSink {
     /// question, it is decided here.
     pub(crate) async fn begin_press(&self, press: ButtonPress) -> Result<(), PlatformError> {
         let (service, account) = (Arc::clone(&self.service), Arc::clone(&self.account));
-        let kept = service.questions.keep_press(&account, &press).await;
-        let is_kept = kept.map_err(|error| {
+        let stored = service.questions.keep_press(&account, &press).await;
+        let is_kept = stored.map_err(|error| {
             PlatformError::new(ErrorKind::Transient, "could not keep a press").caused_by(error)
         })?;
         let permit = Arc::clone(&service.press_permits).try_acquire_owned();

@@ -75,7 +75,7 @@ impl DurableInboundSink {
                         tracing::warn!(
                             account = %self.account.name,
                             error = &error as &dyn std::error::Error,
-                            "asking for messages failed"
+                            "could not fetch messages of the platform"
                         );
                         error.kind()
                     }));

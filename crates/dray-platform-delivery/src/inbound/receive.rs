@@ -358,7 +358,7 @@ fn too_large(size_bytes: u64, max_bytes: u64) -> AttachmentResult {
     ))
 }
 
-/// Why an attachment is not available, as a phrase for the agent.
+/// The reason why an attachment is not available, as a phrase for the agent.
 const fn kind_reason(kind: ErrorKind) -> &'static str {
     match kind {
         ErrorKind::NotFound | ErrorKind::StaleFileId => "the platform no longer has it",

@@ -10,7 +10,7 @@ use super::too_long;
 
 /// How the data of our buttons begins: the bot may have buttons of other programs.
 const DATA_PREFIX: &str = "dray:";
-/// The same for questions about hosts. Callers of [`super::QuestionService::ask`] cannot make buttons with it.
+/// Prefix of buttons of questions about hosts. Callers of [`super::QuestionService::ask`] cannot make buttons with it.
 pub(super) const HOST_DATA_PREFIX: &str = "dray-host:";
 /// Longest id of a question of a caller.
 const MAX_ID_CHARS: usize = 40;

@@ -45,7 +45,7 @@ impl Default for QuestionChat {
     }
 }
 
-/// What is wrong with chats for questions.
+/// Problems of the chats for questions; empty when they are valid.
 pub(crate) fn question_problems(
     chats: &BTreeMap<String, QuestionChat>,
     accounts: &BTreeMap<String, AccountConfig>,
@@ -106,7 +106,9 @@ pub(crate) fn question_problems(
 fn has_one_account(chat: &QuestionChat, accounts: &BTreeMap<String, AccountConfig>) -> bool {
     let target = chat.chat.parse::<DeliveryTarget>().ok();
     target.is_none_or(|target| {
-        let matching = accounts.values().filter(|one| one.is_of(&target.platform));
+        let matching = accounts
+            .values()
+            .filter(|account| account.is_of(&target.platform));
         !target.account.is_empty() || matching.count() <= 1
     })
 }

@@ -175,7 +175,7 @@ fn host_and_port(question: &v1::EgressQuestion) -> String {
     format!("{host}:{}", question.port)
 }
 
-/// What the chat shows about an answer.
+/// The line that the chat shows for an answer.
 pub(super) fn answer_outcome(question: &v1::EgressQuestion, by: &str) -> String {
     let (answered, until) = (
         shown_minute(question.answered_at_ms),
@@ -188,7 +188,7 @@ pub(super) fn answer_outcome(question: &v1::EgressQuestion, by: &str) -> String 
     }
 }
 
-/// What the chat shows about a question that was not answered in time.
+/// The line that the chat shows for a question that was not answered in time.
 pub(super) fn expired_outcome(expires_ms: u64) -> String {
     format!(
         "Expired, {}: the host stays refused.",

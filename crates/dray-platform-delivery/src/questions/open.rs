@@ -45,7 +45,7 @@ pub(crate) struct OpenQuestion {
     pub(crate) press: Option<KeptPress>,
 }
 
-/// What is needed to take a press to its end in another process.
+/// A stored press, which another process can finish.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct KeptPress {
     pub(crate) message_id: String,
@@ -66,7 +66,7 @@ impl KeptPress {
     }
 }
 
-/// What the message of a question shows, and where it is.
+/// The text of a question's message, and the place of the message.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct QuestionText {
     /// The chat, in its written form.
@@ -88,11 +88,11 @@ pub(crate) struct RevisedQuestions {
 impl RevisedQuestions {
     /// Adds a question that is not there; `false` when too many are.
     pub(crate) fn add(&mut self, question: OpenQuestion) -> bool {
-        if self.questions.iter().any(|one| one.id == question.id) {
+        if self.questions.iter().any(|known| known.id == question.id) {
             return true;
         }
         let about_hosts = self.questions.iter();
-        let about_hosts = about_hosts.filter(|one| one.kind == QuestionKind::Host);
+        let about_hosts = about_hosts.filter(|question| question.kind == QuestionKind::Host);
         let has_room = self.questions.len() < MAX_OPEN_QUESTIONS
             && (question.kind != QuestionKind::Host || about_hosts.count() < MAX_HOST_QUESTIONS);
         if has_room {
@@ -165,7 +165,7 @@ impl OpenQuestionStore {
     ) -> Result<(), KeyError> {
         self.change(chat, |record| {
             let mut questions = record.questions.iter_mut();
-            let Some(question) = questions.find(|one| one.id == id) else {
+            let Some(question) = questions.find(|question| question.id == id) else {
                 return false;
             };
             question.message_id = Some(message_id.to_owned());
@@ -187,7 +187,7 @@ impl OpenQuestionStore {
         let mut is_open = false;
         self.change(chat, |record| {
             let mut questions = record.questions.iter_mut();
-            let open = questions.find(|one| one.id == id);
+            let open = questions.find(|question| question.id == id);
             is_open = open.is_some();
             let unpressed = open.filter(|question| question.press.is_none());
             unpressed
@@ -207,7 +207,7 @@ impl OpenQuestionStore {
     ) -> Result<(), KeyError> {
         self.change(chat, |record| {
             let mut questions = record.questions.iter_mut();
-            let question = questions.find(|one| one.id == id);
+            let question = questions.find(|question| question.id == id);
             question
                 .and_then(|question| question.press.take_if(|kept| kept.is_of(press)))
                 .is_some()
@@ -225,7 +225,7 @@ impl OpenQuestionStore {
         let is_claimed = |question: &OpenQuestion| {
             let mut own = claimed.questions.iter();
             ids.contains(&question.id.as_str())
-                && own.any(|one| one.id == question.id && one.due_ms == question.due_ms)
+                && own.any(|known| known.id == question.id && known.due_ms == question.due_ms)
         };
         self.change(chat, |record| {
             let mut is_changed = false;
@@ -245,7 +245,7 @@ impl OpenQuestionStore {
     pub(crate) async fn remove(&self, chat: &str, id: &str) -> Result<(), KeyError> {
         self.change(chat, |record| {
             let before = record.questions.len();
-            record.questions.retain(|one| one.id != id);
+            record.questions.retain(|question| question.id != id);
             record.questions.len() != before
         })
         .await?;
@@ -260,7 +260,7 @@ impl OpenQuestionStore {
         Ok(())
     }
 
-    /// What the message of a question shows; `None` when that is not known any more.
+    /// Reads the text of a question's message; `None` when it is no longer stored.
     pub(crate) async fn text(
         &self,
         chat: &str,

@@ -1,4 +1,4 @@
-//! What is due for the questions of a chat: decides over its record, and sends nothing.
+//! Decides from the record of a chat which steps its questions need. It sends nothing.
 
 use dray_proto::v1::{self, EgressAnswer};
 
@@ -23,7 +23,7 @@ pub(super) const SETTLE_GRACE_MS: u64 = 1_000;
 /// How long after its expiry a question whose outcome cannot be learned is shown as ended.
 const UNKNOWN_GRACE_MS: u64 = 3_600_000;
 
-/// What one replica does for one question.
+/// A step of one replica for one question.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum QuestionStep {
     /// Shows a question about a host.
@@ -67,13 +67,13 @@ pub(super) const fn is_unknown(expires_ms: u64, now_ms: u64) -> bool {
     now_ms >= expires_ms.saturating_add(UNKNOWN_GRACE_MS)
 }
 
-/// What a message shows whose outcome is not known.
+/// The line of a message whose outcome is not known.
 pub(super) fn ended_outcome(expires_ms: u64) -> String {
     format!("Ended, {}.", shown_minute(expires_ms))
 }
 
-/// What is to be done for a chat now, without messages when it takes none. The steps are claimed in the record, which
-/// holds for others once it is written.
+/// Plans the steps that a chat needs now, without messages when it takes none. The steps are claimed in the record,
+/// which holds for others once it is written.
 pub(super) fn plan_steps(
     record: &mut RevisedQuestions,
     chat: &str,
@@ -108,7 +108,7 @@ pub(super) fn plan_steps(
     let listed = hosts.filter(|_| can_send);
     let listed = listed.map(|hosts| hosts.questions.as_slice());
     for question in listed.unwrap_or_default() {
-        let is_known = record.questions.iter().any(|one| one.id == question.id);
+        let is_known = record.questions.iter().any(|known| known.id == question.id);
         if steps.len() >= MAX_STEPS || is_known || !is_waiting(question) {
             continue;
         }

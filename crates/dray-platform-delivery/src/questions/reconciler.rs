@@ -139,7 +139,7 @@ impl QuestionService {
             let has_ended = outcome.as_ref().is_some_and(|outcome| !outcome.is_empty());
             let is_confirmed = self.watch.note_outcome(chat, &id, has_ended, now_ms);
             let mut questions = record.questions.iter_mut();
-            if is_confirmed && let Some(question) = questions.find(|one| one.id == id) {
+            if is_confirmed && let Some(question) = questions.find(|question| question.id == id) {
                 // Like one that has expired: its outcome is read again, and shown.
                 question.expires_ms = now_ms.saturating_sub(SETTLE_GRACE_MS);
             }
@@ -297,8 +297,8 @@ impl QuestionService {
         let name = access.name;
         let record = self.open.read(name).await?;
         let mut questions = record.questions.into_iter();
-        let message_id = questions.find(|one| one.id == id);
-        let message_id = message_id.and_then(|one| one.message_id);
+        let message_id = questions.find(|question| question.id == id);
+        let message_id = message_id.and_then(|question| question.message_id);
         let text = self.open.text(name, id).await?;
         let (Some(message_id), Some(text)) = (message_id, text) else {
             return self.open.remove(name, id).await;
@@ -357,7 +357,8 @@ impl QuestionService {
         Some(outcome)
     }
 
-    /// What the orchestrator says about a question: an empty text while it waits; `None` while that cannot be learned.
+    /// Asks the orchestrator for the outcome of a question: an empty text while it waits; `None` while that cannot be
+    /// learned.
     async fn decision_outcome(&self, access: &ChatAccess<'_>, id: &str) -> Option<String> {
         // Without a choice: the orchestrator reports and decides nothing.
         let request = v1::DecideInChatRequest {

@@ -63,7 +63,7 @@ async fn a_waiting_delivery_that_is_cancelled_is_never_sent() {
 }
 
 #[tokio::test]
-async fn a_delivery_that_is_over_stays_as_it_is() {
+async fn a_finished_delivery_is_not_changed() {
     let fixture = DeliveryFixture::new().await;
     fixture.fake.script([FakeAction::Accept]);
     let work = fixture.files("d1", &[("a.txt", b"a")]).await;

@@ -93,7 +93,9 @@ async fn names_are_cleaned_and_stay_in_the_directory() {
     let names = names(&directory);
     assert_eq!(names.len(), 1);
     assert!(
-        !names[0].chars().any(|c| c.is_control() || c == '\u{202e}'),
+        !names[0]
+            .chars()
+            .any(|character| character.is_control() || character == '\u{202e}'),
         "{names:?}"
     );
 }

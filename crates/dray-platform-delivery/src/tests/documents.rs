@@ -58,7 +58,10 @@ fn load(block: &str, directory: &Path) -> Config {
 fn every_platform_has_a_page() {
     let pages = platform_pages();
     let names: Vec<_> = pages.keys().map(String::as_str).collect();
-    let platforms: Vec<_> = PlatformKind::ALL.iter().map(|one| one.as_str()).collect();
+    let platforms: Vec<_> = PlatformKind::ALL
+        .iter()
+        .map(|platform| platform.as_str())
+        .collect();
     assert_eq!(names, platforms);
 }
 
@@ -76,10 +79,13 @@ fn the_configuration_of_every_page_is_loaded_and_its_accounts_open() {
             if !config.question_chats.is_empty() {
                 let mut chats = config.question_chats.values();
                 let of_page = format!("{platform}:");
-                assert!(chats.all(|one| one.chat.starts_with(&of_page)), "{block}");
+                assert!(chats.all(|chat| chat.chat.starts_with(&of_page)), "{block}");
                 continue;
             }
-            let names: Vec<_> = accounts.iter().map(|one| one.platform.name()).collect();
+            let names: Vec<_> = accounts
+                .iter()
+                .map(|account| account.platform.name())
+                .collect();
             assert_eq!(names, [platform.as_str()], "{block}");
         }
     }

@@ -20,7 +20,7 @@ mod questions;
 pub(crate) use self::inbox::UserAttachment;
 pub(crate) use self::questions::SeenQuestion;
 
-/// What the platform does with the message of one request.
+/// Behaviour of the platform for the message of one request.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum FakeAction {
     /// Shows and confirms it.

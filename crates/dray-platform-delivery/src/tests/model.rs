@@ -94,17 +94,17 @@ async fn check(ambiguity: DuplicateProtection, script: Vec<FakeAction>, count: u
         .unwrap();
     run_to_the_end(&mut fixture, "d").await;
     let report = fixture.record("d").await;
-    let seen = fixture.fake.visible_messages();
+    let messages = fixture.fake.visible_messages();
     for file in &report.files {
-        let shown = seen
+        let shown = messages
             .iter()
             .filter(|message| message.files.contains(&file.name))
             .count();
-        let linked = seen
+        let linked = messages
             .iter()
             .filter(|message| message.route == Route::Link && message.text.contains(&file.name))
             .count();
-        let context = format!("{ambiguity:?} {script:?} {:?} {seen:?}", file.state);
+        let context = format!("{ambiguity:?} {script:?} {:?} {messages:?}", file.state);
         assert!(file.state.is_final(), "{context}");
         assert!(shown <= 1 && linked <= 1, "two visible sends: {context}");
         match file.state {

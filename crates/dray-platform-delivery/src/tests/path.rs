@@ -123,10 +123,10 @@ async fn a_file_of_the_sandbox_reaches_the_chat_with_a_receipt() {
     let report = finished_record(&fixture, "d1").await;
     assert_eq!(states(&report), [FileState::Delivered]);
     assert!(report.success);
-    let seen = fixture.fake.visible_messages();
+    let messages = fixture.fake.visible_messages();
     assert_eq!(fixture.fake.visible_texts(), ["document:report.csv|here"]);
-    assert_eq!(seen[0].bytes, b"a,b\n1,2\n");
-    assert_eq!(report.files[0].platform_message_id, seen[0].id);
+    assert_eq!(messages[0].bytes, b"a,b\n1,2\n");
+    assert_eq!(report.files[0].platform_message_id, messages[0].id);
     let json: serde_json::Value = serde_json::from_str(&report.result_json).unwrap();
     assert_eq!(json["files"][0]["path"], "/w/report.csv");
     assert_eq!(json["files"][0]["state"], "delivered");

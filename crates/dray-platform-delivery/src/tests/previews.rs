@@ -159,15 +159,15 @@ async fn a_preview_is_sent_instead_of_the_file_and_the_receipt_counts_its_openin
     let record = finished_record(&fixture.delivery, "d1").await;
     assert_eq!(states(&record), [FileState::DeliveredAsPreview]);
     assert!(record.success);
-    let seen = fixture.delivery.fake.visible_messages();
-    assert_eq!((seen.len(), seen[0].route), (1, Route::Link));
+    let messages = fixture.delivery.fake.visible_messages();
+    assert_eq!((messages.len(), messages[0].route), (1, Route::Link));
     assert!(
-        seen[0].text.contains("r.html, to look at until")
-            && seen[0]
+        messages[0].text.contains("r.html, to look at until")
+            && messages[0]
                 .text
                 .ends_with("https://p.example/v/secret-p1/r.html"),
         "{}",
-        seen[0].text
+        messages[0].text
     );
     let requests = fixture.previews.0.lock().unwrap().requests.clone();
     assert!(

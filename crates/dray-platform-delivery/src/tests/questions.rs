@@ -35,7 +35,7 @@ const OPS_CHAT: &str = "42";
 const APPROVER_ID: &str = "7";
 const HOUR_MS: u64 = 3_600_000;
 
-/// What the fake egress-fetcher and the fake orchestrator know.
+/// State of the fake egress-fetcher and the fake orchestrator.
 #[derive(Default)]
 struct Deciders {
     hosts: Vec<v1::EgressQuestion>,
@@ -47,7 +47,7 @@ struct Deciders {
     decision_time: Duration,
     /// The next request is kept here, and has no reply.
     unanswered: Option<Vec<IncomingRequest>>,
-    /// Answers about hosts fail.
+    /// Whether answers about hosts fail.
     is_failing: bool,
     /// Whether a list has one question, and names the next part.
     lists_in_parts: bool,
@@ -154,9 +154,9 @@ impl QuestionFixture {
     }
 
     fn question(&self) -> SeenQuestion {
-        let seen = self.fixture.fake.seen_questions();
-        let [question] = seen.as_slice() else {
-            panic!("{seen:?}");
+        let questions = self.fixture.fake.seen_questions();
+        let [question] = questions.as_slice() else {
+            panic!("{questions:?}");
         };
         question.clone()
     }
@@ -221,7 +221,7 @@ fn answer_host(
         return Err(Fault::new(FaultCode::Unavailable, "It fails."));
     }
     let mut hosts = known.hosts.iter_mut();
-    let found = hosts.find(|one| one.id == request.id);
+    let found = hosts.find(|question| question.id == request.id);
     let question = found.ok_or_else(|| Fault::new(FaultCode::NotFound, "It does not exist."))?;
     if request.only_waiting && question.answer() != EgressAnswer::Unspecified {
         let fault = Fault::new(FaultCode::InvalidArgument, "It has an answer.");

@@ -38,28 +38,28 @@ async fn r_12_a_link_works_and_is_not_in_the_result() {
     work.message = "look".to_owned();
     let report = fixture.delivered(&work).await;
     assert_eq!(states(&report), [FileState::DeliveredAsLink]);
-    let seen = fixture.fake.visible_messages();
+    let messages = fixture.fake.visible_messages();
     assert_eq!(
-        (seen[0].route, seen[0].text.as_str()),
+        (messages[0].route, messages[0].text.as_str()),
         (Route::Text, "look")
     );
     assert_eq!(
-        seen[1].route,
+        messages[1].route,
         Route::Link,
         "adapters switch previews off for this route"
     );
     assert!(
-        seen[1].files.is_empty() && seen[1].bytes.is_empty(),
+        messages[1].files.is_empty() && messages[1].bytes.is_empty(),
         "the link carries its file"
     );
     assert!(
-        seen[1]
+        messages[1]
             .text
             .contains("until 2026-11-21 00:00 UTC (for 24 hours)"),
         "{}",
-        seen[1].text
+        messages[1].text
     );
-    assert!(seen[1].text.contains("X-Amz-Signature"));
+    assert!(messages[1].text.contains("X-Amz-Signature"));
     let file = &report.files[0];
     assert_eq!(file.url_expires_at_ms, super::fixture::NOW_MS + 86_400_000);
     let record = fixture.record("d").await;

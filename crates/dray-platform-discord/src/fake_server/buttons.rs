@@ -117,7 +117,7 @@ impl FakeDiscord {
     }
 }
 
-/// Why the components of a message are refused; `None` when they are not.
+/// The reason why the components of a message are refused; `None` when they are not.
 pub(super) fn component_refusal(payload: &Value) -> Option<Reply> {
     let rows = rows(payload);
     let mut ids = Vec::new();
@@ -215,7 +215,11 @@ impl FakeState {
         let Some(known) = self.channels.get_mut(channel) else {
             return error_reply(404, 10_003, "Unknown Channel");
         };
-        let Some(stored) = known.messages.iter_mut().find(|one| one.id == message) else {
+        let Some(stored) = known
+            .messages
+            .iter_mut()
+            .find(|stored| stored.id == message)
+        else {
             return error_reply(404, 10_008, "Unknown Message");
         };
         let text = json_text(body, "/content");

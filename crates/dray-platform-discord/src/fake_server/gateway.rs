@@ -433,7 +433,9 @@ impl FakeState {
             let own = |is_thread: bool| -> Vec<Value> {
                 let channels = self.channels.iter();
                 channels
-                    .filter(|(_, one)| one.guild == *guild && one.parent.is_empty() != is_thread)
+                    .filter(|(_, channel)| {
+                        channel.guild == *guild && channel.parent.is_empty() != is_thread
+                    })
                     .map(|(id, channel)| super::channel_json(id, channel))
                     .collect()
             };

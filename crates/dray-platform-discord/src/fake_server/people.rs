@@ -126,7 +126,7 @@ impl FakeDiscord {
         if let Some(channel) = state.channels.get_mut(channel) {
             channel
                 .written
-                .retain(|one| one.get("id") != Some(&json!(message)));
+                .retain(|stored| stored.get("id") != Some(&json!(message)));
         }
         state.signature += 1;
     }

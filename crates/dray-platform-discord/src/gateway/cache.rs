@@ -1,4 +1,4 @@
-//! What is kept from one connection to the next: the session, the parents of threads, and the newest handled message of
+//! State that outlives a connection: the session, the parents of threads, and the newest handled message of
 //! each channel.
 
 use std::collections::BTreeMap;

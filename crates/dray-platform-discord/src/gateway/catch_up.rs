@@ -125,7 +125,7 @@ async fn store_message(
     resolve_thread(gateway, cache, &mut message.target, is_in_a_server).await?;
     let listed = &gateway.options.channels;
     let target = &message.target;
-    let is_listed = |one: &String| *one == target.chat || *one == target.thread;
+    let is_listed = |id: &String| *id == target.chat || *id == target.thread;
     if !listed.is_empty() && !listed.iter().any(is_listed) {
         return Ok(());
     }

@@ -2,7 +2,7 @@
 
 use dray_platform::{ErrorKind, PlatformError};
 
-/// What to do after a connection was closed.
+/// The action after a connection was closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CloseAction {
     /// Connect again and resume the session.

@@ -20,7 +20,7 @@ const RESUMABLE_CLOSE_CODE: u16 = 4000;
 /// Close code that ends the session.
 const CLOSE_CODE: u16 = 1000;
 
-/// Why a connection ended, where that is not an error.
+/// The reason why a connection ended, where that is not an error.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum ConnectionEnd {
     /// The receiver was asked to stop.

@@ -98,7 +98,11 @@ async fn a_question_shows_its_detail_as_code_and_a_press_ends_it_with_the_outcom
         "The agent wants to call \\<\\@1\\> \\*now\\* \\@everyone\\:\n```json\n{\"q\":\"\\u0060\\u0060\\u0060<@1>\"}\n```"
     );
     assert_eq!(shown.payload["allowed_mentions"], json!({ "parse": [] }));
-    let labels: Vec<_> = shown.buttons().into_iter().map(|one| one.text).collect();
+    let labels: Vec<_> = shown
+        .buttons()
+        .into_iter()
+        .map(|button| button.text)
+        .collect();
     assert_eq!(labels, ["Approve", "Refuse"]);
     let (sink, mut presses) = PressSink::new(false);
     let press = receive(&discord, &sink, async {
@@ -330,6 +334,10 @@ async fn a_question_with_many_choices_shows_all_buttons_in_their_order() {
     };
     discord.ask(&target(&channel), &asked).await.unwrap();
     let shown = fake.visible_messages(&channel).remove(0);
-    let seen: Vec<_> = shown.buttons().into_iter().map(|one| one.text).collect();
+    let seen: Vec<_> = shown
+        .buttons()
+        .into_iter()
+        .map(|button| button.text)
+        .collect();
     assert_eq!(seen, labels);
 }

@@ -107,7 +107,7 @@ pub(super) fn refusal_error(line: &str) -> PlatformError {
     };
     let text: String = line
         .chars()
-        .filter(|one| !one.is_control())
+        .filter(|character| !character.is_control())
         .take(200)
         .collect();
     PlatformError::new(kind, text)

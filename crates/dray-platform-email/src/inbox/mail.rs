@@ -178,7 +178,8 @@ impl MailHead {
 pub(super) fn part_text(part: &BodyPart, body: &[u8]) -> String {
     // These values come from the mail; a line end in one would begin a new header.
     let token = |text: &str| -> String {
-        let is_token = |one: &char| one.is_ascii_alphanumeric() || "-_./".contains(*one);
+        let is_token =
+            |character: &char| character.is_ascii_alphanumeric() || "-_./".contains(*character);
         text.chars().filter(is_token).take(64).collect()
     };
     let mut mail = format!(
@@ -266,7 +267,7 @@ fn recipient_tag(mail: &Message<'_>, own: &MailSender) -> Option<String> {
         .flat_map(|name| raw_fields(mail, name));
     let addresses = recipients
         .flat_map(Address::iter)
-        .filter_map(|one| one.address().map(str::to_owned))
+        .filter_map(|recipient| recipient.address().map(str::to_owned))
         .chain(delivered.map(|value| value.trim().trim_matches(['<', '>']).to_owned()));
     addresses.into_iter().find_map(|address| {
         let (mailbox, mailbox_domain) = address.rsplit_once('@')?;

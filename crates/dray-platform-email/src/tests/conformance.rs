@@ -124,7 +124,7 @@ async fn passes_the_conformance_suite() {
             [
                 "a_known_file_id_saves_the_upload",
                 "a_rate_limit_is_reported_exactly",
-                "a_success_without_the_file_is_no_delivery"
+                "a_success_without_the_file_does_not_count_as_a_delivery"
             ]
         ),
         Err(failures) => panic!("{failures}"),

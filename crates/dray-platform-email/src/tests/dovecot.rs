@@ -178,7 +178,7 @@ impl Drop for DovecotServer {
     }
 }
 
-/// What the proxy does when the text of a rule has arrived.
+/// Behaviour of the proxy when the text of a rule has arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ProxyAction {
     /// Breaks the connection.

@@ -367,14 +367,14 @@ async fn a_tagged_conversation_is_answered_to_its_own_address() {
         .await
         .unwrap();
     let email = sender(fake.options());
-    let mut words = delivery("words", Vec::new());
-    "+case-7".clone_into(&mut words.target.thread);
-    deliver(&email, &words).await.unwrap();
+    let mut message = delivery("words", Vec::new());
+    "+case-7".clone_into(&mut message.target.thread);
+    deliver(&email, &message).await.unwrap();
     let mails = fake.mails("ada@example.org");
     assert_eq!(mails[0].header("Reply-To"), "bot+case-7@example.org");
     assert_eq!(mails[0].header("References"), "");
-    "+x\r\nBcc: eve@evil.example".clone_into(&mut words.target.thread);
-    let error = deliver(&email, &words).await.unwrap_err();
+    "+x\r\nBcc: eve@evil.example".clone_into(&mut message.target.thread);
+    let error = deliver(&email, &message).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NoThread);
 }
 

@@ -79,9 +79,9 @@ async fn aiosmtpd_accepts_our_mails() {
         sample::binary_file("b.bin", 700_001),
     ];
     let digests: Vec<String> = files.iter().map(|file| file.sha256.to_hex()).collect();
-    let mut words = delivery("First.\n.\n.Last — конец", files);
-    "<root@x.example>".clone_into(&mut words.target.thread);
-    deliver(&email, &words).await.unwrap();
+    let mut message = delivery("First.\n.\n.Last — конец", files);
+    "<root@x.example>".clone_into(&mut message.target.thread);
+    deliver(&email, &message).await.unwrap();
     let mail: Value = serde_json::from_str(&lines.next_line().await.unwrap().unwrap()).unwrap();
     let expected = json!({
         "from": "bot@example.org",

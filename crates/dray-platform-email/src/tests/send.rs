@@ -32,8 +32,8 @@ async fn a_mail_has_the_required_headers_and_its_exact_size() {
         sample::memory_file("отчёт 1.csv", "a,b\n"),
         sample::binary_file("b.bin", 1234),
     ];
-    let words = delivery("Here it is.\n.\n.dots", files);
-    let confirmed = deliver(&sender(fake.options()), &words).await.unwrap();
+    let message = delivery("Here it is.\n.\n.dots", files);
+    let confirmed = deliver(&sender(fake.options()), &message).await.unwrap();
     let mail = only(&fake);
     assert_eq!(
         (mail.from.as_str(), mail.announced),
@@ -61,11 +61,11 @@ async fn a_mail_has_the_required_headers_and_its_exact_size() {
 async fn the_same_key_gives_the_same_message_id() {
     let fake = start().await;
     let email = sender(fake.options());
-    let words = delivery("words", Vec::new());
+    let message = delivery("words", Vec::new());
     fake.script(InjectedFault::LoseResponse);
-    let error = deliver(&email, &words).await.unwrap_err();
+    let error = deliver(&email, &message).await.unwrap_err();
     assert_eq!(error.send_outcome(), SendOutcome::Ambiguous);
-    deliver(&email, &words).await.unwrap();
+    deliver(&email, &message).await.unwrap();
     let mails = fake.mails(RECIPIENT_ADDRESS);
     assert_eq!(mails.len(), 2);
     assert_eq!(mails[0].header("message-id"), mails[1].header("message-id"));
@@ -75,10 +75,10 @@ async fn the_same_key_gives_the_same_message_id() {
 async fn answers_belong_to_their_thread() {
     let fake = start().await;
     let email = sender(fake.options());
-    let mut words = delivery("words", Vec::new());
-    "<root@x.example>".clone_into(&mut words.target.thread);
-    "last@x.example".clone_into(&mut words.target.reply_to);
-    deliver(&email, &words).await.unwrap();
+    let mut message = delivery("words", Vec::new());
+    "<root@x.example>".clone_into(&mut message.target.thread);
+    "last@x.example".clone_into(&mut message.target.reply_to);
+    deliver(&email, &message).await.unwrap();
     let mail = only(&fake);
     assert_eq!(mail.header("in-reply-to"), "<last@x.example>");
     assert_eq!(
@@ -86,8 +86,8 @@ async fn answers_belong_to_their_thread() {
         "<root@x.example> <last@x.example>"
     );
     assert_eq!(mail.header("subject"), "Re: Message for you");
-    "<a@b>\r\nBcc: <all@example.org".clone_into(&mut words.target.reply_to);
-    let error = deliver(&email, &words).await.unwrap_err();
+    "<a@b>\r\nBcc: <all@example.org".clone_into(&mut message.target.reply_to);
+    let error = deliver(&email, &message).await.unwrap_err();
     assert_eq!(
         (error.kind(), error.send_outcome()),
         (ErrorKind::NoThread, SendOutcome::NotSent)
@@ -104,11 +104,11 @@ async fn invalid_addresses_reach_no_server() {
         "a@b,c@d",
         "Ada <ada@example.org>",
     ] {
-        let mut words = delivery("words", Vec::new());
-        wrong.clone_into(&mut words.target.chat);
-        let error = email.limits(&words.target).await.unwrap_err();
+        let mut message = delivery("words", Vec::new());
+        wrong.clone_into(&mut message.target.chat);
+        let error = email.limits(&message.target).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::NotFound, "{wrong:?}");
-        let error = deliver(&email, &words).await.unwrap_err();
+        let error = deliver(&email, &message).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::NotFound, "{wrong:?}");
     }
     assert_eq!(fake.received(), 0);
@@ -246,15 +246,15 @@ async fn r_9_the_password_is_sent_over_tls_only() {
         ca_file: Some(authority.path().to_owned()),
         ..fake.options()
     };
-    let words = delivery("words", Vec::new());
-    deliver(&sender(protected.clone()), &words).await.unwrap();
+    let message = delivery("words", Vec::new());
+    deliver(&sender(protected.clone()), &message).await.unwrap();
     assert!(only(&fake).protected);
     // A server with an untrusted certificate.
     let stranger = EmailOptions {
         ca_file: None,
         ..protected.clone()
     };
-    let error = deliver(&sender(stranger), &words).await.unwrap_err();
+    let error = deliver(&sender(stranger), &message).await.unwrap_err();
     assert_eq!(
         (error.kind(), error.send_outcome()),
         (ErrorKind::Transient, SendOutcome::NotSent)
@@ -262,7 +262,7 @@ async fn r_9_the_password_is_sent_over_tls_only() {
     // A proxy that writes before the handshake.
     fake.script(InjectedFault::SpeakBeforeTls);
     fake.script(InjectedFault::SpeakBeforeTls);
-    let error = deliver(&sender(protected.clone()), &words)
+    let error = deliver(&sender(protected.clone()), &message)
         .await
         .unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Auth);
@@ -272,7 +272,7 @@ async fn r_9_the_password_is_sent_over_tls_only() {
         port: open.options().port,
         ..protected
     };
-    let error = deliver(&sender(stripped), &words).await.unwrap_err();
+    let error = deliver(&sender(stripped), &message).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Auth);
     assert!(open.mails(RECIPIENT_ADDRESS).is_empty());
 }
@@ -289,8 +289,8 @@ async fn a_silent_server_ends_in_a_timeout() {
         ..EmailOptions::default()
     };
     let email = EmailPlatform::new(options, Clock::manual(super::NOW_MS)).unwrap();
-    let words = delivery("words", Vec::new());
-    let sending = deliver(&email, &words);
+    let message = delivery("words", Vec::new());
+    let sending = deliver(&email, &message);
     let done = tokio::time::timeout(Duration::from_secs(20), sending).await;
     let error = done.unwrap().unwrap_err();
     assert_eq!(

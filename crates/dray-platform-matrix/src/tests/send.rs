@@ -95,10 +95,10 @@ async fn threads_and_replies_have_their_own_relations() {
         ),
     ] {
         let room = fake.room();
-        let mut words = delivery(&room, "words", Vec::new());
-        thread.clone_into(&mut words.target.thread);
-        reply_to.clone_into(&mut words.target.reply_to);
-        deliver(&matrix, &words, "key").await.unwrap();
+        let mut message = delivery(&room, "words", Vec::new());
+        thread.clone_into(&mut message.target.thread);
+        reply_to.clone_into(&mut message.target.reply_to);
+        deliver(&matrix, &message, "key").await.unwrap();
         let content = &fake.visible_messages(&room)[0].content;
         assert_eq!(content.get("m.relates_to"), relation.as_ref());
     }
@@ -109,10 +109,10 @@ async fn r_12_links_get_no_previews() {
     let fake = start().await;
     let matrix = user(options(&fake));
     let room = fake.room();
-    let words = delivery(&room, "https://store.example/once", Vec::new());
-    let step = dray_platform::SendStep::Link(words.message.clone());
+    let message = delivery(&room, "https://store.example/once", Vec::new());
+    let step = dray_platform::SendStep::Link(message.message.clone());
     let send = dray_platform::SendRequest {
-        delivery: &words,
+        delivery: &message,
         step: &step,
         prepared: "",
         key: "key",
@@ -153,8 +153,8 @@ async fn a_room_is_found_by_its_id_or_alias_only() {
     let matrix = user(options(&fake));
     let room = fake.room();
     fake.alias("#room:fake.example", &room);
-    let words = delivery("#room:fake.example", "words", Vec::new());
-    deliver(&matrix, &words, "key").await.unwrap();
+    let message = delivery("#room:fake.example", "words", Vec::new());
+    deliver(&matrix, &message, "key").await.unwrap();
     assert_eq!(fake.visible_messages(&room).len(), 1);
     for (chat, kind) in [
         ("@ada:fake.example", ErrorKind::NotFound),
@@ -162,8 +162,8 @@ async fn a_room_is_found_by_its_id_or_alias_only() {
         ("!elsewhere:fake.example", ErrorKind::Forbidden),
         ("!../../account:fake.example", ErrorKind::Forbidden),
     ] {
-        let words = delivery(chat, "words", Vec::new());
-        let error = deliver(&matrix, &words, "key").await.unwrap_err();
+        let message = delivery(chat, "words", Vec::new());
+        let error = deliver(&matrix, &message, "key").await.unwrap_err();
         assert_eq!(
             (error.kind(), error.send_outcome()),
             (kind, SendOutcome::NotSent),
@@ -242,8 +242,8 @@ async fn the_longest_text_of_the_worst_characters_fits_an_event() {
         let room = fake.room();
         let limit = options(&fake).limits(None).text;
         let text = character.repeat(limit / character.len());
-        let words = delivery(&room, &text, Vec::new());
-        deliver(&matrix, &words, "key").await.unwrap();
+        let message = delivery(&room, &text, Vec::new());
+        deliver(&matrix, &message, "key").await.unwrap();
         assert_eq!(
             fake.visible_messages(&room)[0].content["body"],
             text.as_str()

@@ -32,7 +32,11 @@ async fn a_question_has_its_detail_as_code_and_a_press_ends_it_with_the_outcome(
         .unwrap();
     let shown = fake.visible_messages(&channel).remove(0);
     assert_eq!((&shown.ts, shown.code.as_str()), (&id, detail));
-    let labels: Vec<_> = shown.buttons.iter().map(|one| one.text.as_str()).collect();
+    let labels: Vec<_> = shown
+        .buttons
+        .iter()
+        .map(|button| button.text.as_str())
+        .collect();
     assert_eq!(labels, ["Approve", "Refuse"]);
     let body = fake.press(&channel, &id, "U77", &shown.buttons[0].value);
     let mut request = signed(&body, NOW_SECONDS, SIGNING_SECRET);
@@ -129,6 +133,10 @@ async fn a_question_with_many_choices_shows_all_buttons_in_their_order() {
     };
     slack.ask(&target(&channel), &asked).await.unwrap();
     let shown = fake.visible_messages(&channel).remove(0);
-    let seen: Vec<_> = shown.buttons.iter().map(|one| one.text.clone()).collect();
+    let seen: Vec<_> = shown
+        .buttons
+        .iter()
+        .map(|button| button.text.clone())
+        .collect();
     assert_eq!(seen, labels);
 }

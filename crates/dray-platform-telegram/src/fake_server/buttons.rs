@@ -27,7 +27,7 @@ pub struct ShownButton {
 pub struct CallbackNotice {
     /// The text that a user sees.
     pub text: String,
-    /// Shown as a dialog that the user has to close.
+    /// Whether it is shown as a dialog that the user has to close.
     pub is_alert: bool,
 }
 
@@ -90,7 +90,7 @@ pub(super) fn keyboard(form: &FormData) -> Result<Vec<ShownButton>, MethodError>
         .collect()
 }
 
-/// What the entities of a form mark as code. Offsets count UTF-16 units.
+/// The text that the entities of a form mark as code. Offsets count UTF-16 units.
 pub(super) fn code_block(form: &FormData, text: &str) -> Result<String, MethodError> {
     let entities = form.json("entities").unwrap_or_default();
     let mut entities = entities.as_array().into_iter().flatten();

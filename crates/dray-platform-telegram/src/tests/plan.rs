@@ -133,7 +133,7 @@ fn an_album_has_only_kinds_that_telegram_groups() {
 #[test]
 fn an_album_has_at_most_ten_items_and_fits_one_request() {
     let pictures = (0..23)
-        .map(|n| sample::png_file("p.png", 64, 64, n))
+        .map(|number| sample::png_file("p.png", 64, 64, number))
         .collect();
     let sizes: Vec<usize> = plan_steps(&delivery(pictures), &limits())
         .iter()

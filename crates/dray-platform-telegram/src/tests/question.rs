@@ -65,7 +65,11 @@ async fn a_question_has_its_detail_as_code_and_a_press_ends_it_with_the_outcome(
     let shown = fixture.visible_messages().remove(0);
     assert_eq!(shown.message_id.to_string(), id);
     assert_eq!((shown.code.as_str(), shown.preview), (detail, false));
-    let labels: Vec<_> = shown.buttons.iter().map(|one| one.text.as_str()).collect();
+    let labels: Vec<_> = shown
+        .buttons
+        .iter()
+        .map(|button| button.text.as_str())
+        .collect();
     assert_eq!(labels, ["Approve", "Refuse"]);
     let data = &shown.buttons[0].data;
     fixture
@@ -174,6 +178,10 @@ async fn a_question_with_many_choices_shows_all_buttons_in_their_order() {
         .await
         .unwrap();
     let shown = fixture.visible_messages().remove(0);
-    let seen: Vec<_> = shown.buttons.iter().map(|one| one.text.clone()).collect();
+    let seen: Vec<_> = shown
+        .buttons
+        .iter()
+        .map(|button| button.text.clone())
+        .collect();
     assert_eq!(seen, labels);
 }

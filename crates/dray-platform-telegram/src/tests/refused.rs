@@ -129,7 +129,7 @@ async fn r_1_an_album_that_fails_half_way_is_partial() {
     for shown_items in [0, 2] {
         let fixture = BotFixture::new().await;
         let files = (0..4)
-            .map(|n| sample::png_file("p.png", 64, 64, n))
+            .map(|number| sample::png_file("p.png", 64, 64, number))
             .collect();
         let inner = "Too Many Requests: retry after 8".to_owned();
         fixture
@@ -153,7 +153,7 @@ async fn r_1_an_album_that_fails_half_way_is_partial() {
 async fn an_album_with_fewer_items_than_sent_is_not_delivered() {
     let fixture = BotFixture::new().await;
     let files = (0..3)
-        .map(|n| sample::png_file("p.png", 64, 64, n))
+        .map(|number| sample::png_file("p.png", 64, 64, number))
         .collect();
     fixture.fake.script(InjectedFault::ShortAlbum(2));
     let error = fixture

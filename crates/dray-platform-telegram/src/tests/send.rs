@@ -36,7 +36,7 @@ async fn an_album_is_one_group_with_its_caption_on_the_first_item() {
         assert_eq!(confirmed.message_id, message.message_id.to_string());
         assert!(!confirmed.file_id.is_empty());
     }
-    let routes: Vec<&str> = confirmed.iter().map(|one| one.route.as_str()).collect();
+    let routes: Vec<&str> = confirmed.iter().map(|part| part.route.as_str()).collect();
     assert_eq!(routes, ["photo", "video", "photo"]);
 }
 

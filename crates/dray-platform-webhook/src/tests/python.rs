@@ -56,14 +56,14 @@ async fn aiohttp_accepts_our_events() {
     );
     let again = deliver(&webhook, &outgoing, "one").await.unwrap();
     assert_eq!(again, confirmed);
-    let words = delivery("only words", Vec::new());
-    deliver(&webhook, &words, "two").await.unwrap();
+    let message = delivery("only words", Vec::new());
+    deliver(&webhook, &message, "two").await.unwrap();
     let received: Value = serde_json::from_str(&lines.next_line().await.unwrap().unwrap()).unwrap();
     assert_eq!(
         (&received["event"]["caption"], &received["files"]),
         (&json!("only words"), &json!([]))
     );
-    let error = deliver(&sender(port, "wrong"), &words, "three")
+    let error = deliver(&sender(port, "wrong"), &message, "three")
         .await
         .unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Auth);

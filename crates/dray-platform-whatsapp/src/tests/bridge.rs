@@ -40,7 +40,7 @@ impl BridgeFixture {
         BridgeOptions {
             base_url: self.fake.url(),
             token: self.fake.token(),
-            folder: self.directory.path().to_owned(),
+            directory: self.directory.path().to_owned(),
             ..BridgeOptions::default()
         }
     }
@@ -166,7 +166,7 @@ async fn the_bridge_gets_the_path_that_is_valid_on_its_machine() {
     let link = other.path().join("as-the-bridge-sees-it");
     std::os::unix::fs::symlink(fixture.directory.path(), &link).unwrap();
     let options = BridgeOptions {
-        bridge_folder: Some(link.clone()),
+        bridge_directory: Some(link.clone()),
         ..fixture.options()
     };
     let bridge = BridgePlatform::new("", options).unwrap();

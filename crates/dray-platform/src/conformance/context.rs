@@ -223,7 +223,7 @@ impl<'f> CaseContext<'f> {
         // As sets: albums may change the order between kinds, which other cases check.
         visible_files.sort();
         expected_files.sort();
-        expect_equal("files seen", visible_files, expected_files)?;
+        expect_equal("visible files", visible_files, expected_files)?;
         let visible = self.visible_messages().await;
         for confirmed in &confirmed {
             expect_true(
@@ -238,7 +238,11 @@ impl<'f> CaseContext<'f> {
 
     /// Fails when anything is visible in the chat.
     pub(super) async fn expect_nothing_visible(&self) -> Result<(), CaseEnd> {
-        expect_equal("messages seen", self.visible_messages().await, Vec::new())
+        expect_equal(
+            "visible messages",
+            self.visible_messages().await,
+            Vec::new(),
+        )
     }
 }
 

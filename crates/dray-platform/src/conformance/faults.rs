@@ -36,7 +36,7 @@ async fn expect_retry_succeeds(
     context.expect_nothing_visible().await?;
     // With another key: the first attempt must not count as the message.
     context.attempt(delivery, step, &context.key()).await??;
-    expect_equal("files seen", context.visible_files().await.len(), 1)
+    expect_equal("visible files", context.visible_files().await.len(), 1)
 }
 
 pub(super) async fn a_rate_limit_is_reported_exactly(
@@ -108,11 +108,11 @@ pub(super) async fn a_lost_response_is_ambiguous_and_its_message_is_shown_once(
     let result = context.platform.send(send, &counter).await;
     expect_error(result, ErrorKind::Transient, SendOutcome::Ambiguous)?;
     // The message is visible, although the platform got no confirmation.
-    expect_equal("files seen", context.visible_files().await.len(), 1)?;
+    expect_equal("visible files", context.visible_files().await.len(), 1)?;
     let confirmed = settle_ambiguous(&*context.platform, send).await?;
     let visible = context.visible_messages().await;
     // Still one: settling must not show it again.
-    expect_equal("files seen", context.visible_files().await.len(), 1)?;
+    expect_equal("visible files", context.visible_files().await.len(), 1)?;
     for confirmed in confirmed {
         let message = visible
             .iter()
@@ -160,7 +160,7 @@ fn expect_undelivered(result: Result<Vec<ConfirmedFile>, PlatformError>) -> Resu
     }
 }
 
-pub(super) async fn a_success_without_the_file_is_no_delivery(
+pub(super) async fn a_success_without_the_file_does_not_count_as_a_delivery(
     context: &CaseContext<'_>,
 ) -> Result<(), CaseEnd> {
     let (delivery, step, key) =
@@ -169,7 +169,7 @@ pub(super) async fn a_success_without_the_file_is_no_delivery(
     expect_undelivered(context.attempt(&delivery, &step, &key).await?)
 }
 
-pub(super) async fn an_unreadable_response_is_no_delivery(
+pub(super) async fn an_unreadable_response_does_not_count_as_a_delivery(
     context: &CaseContext<'_>,
 ) -> Result<(), CaseEnd> {
     let (delivery, step, key) =

@@ -26,11 +26,11 @@ async fn send_link(context: &CaseContext<'_>, file: OutgoingFile) -> Result<(), 
         received < MAX_TEXT_BYTES,
         format_args!("a link took {received} bytes"),
     )?;
-    let files: Vec<_> = confirmed.iter().map(|one| one.file).collect();
+    let files: Vec<_> = confirmed.iter().map(|part| part.file).collect();
     expect_equal("confirmed files", files, vec![None])?;
-    expect_equal("files seen", context.visible_files().await.len(), 0)?;
+    expect_equal("visible files", context.visible_files().await.len(), 0)?;
     let visible = context.visible_messages().await;
-    expect_equal("messages seen", visible.len(), 1)?;
+    expect_equal("visible messages", visible.len(), 1)?;
     expect_true(
         visible
             .iter()
@@ -55,11 +55,11 @@ pub(super) async fn the_link_of_a_preview_arrives_unchanged(
         "report.html (12 KB), to look at until 2026-11-21 00:00 UTC (for 24 hours):\n{PREVIEW_URL}"
     ));
     let confirmed = context.attempt(&delivery, &step, &context.key()).await??;
-    let files: Vec<_> = confirmed.iter().map(|one| one.file).collect();
+    let files: Vec<_> = confirmed.iter().map(|part| part.file).collect();
     expect_equal("confirmed files", files, vec![None])?;
-    expect_equal("files seen", context.visible_files().await.len(), 0)?;
+    expect_equal("visible files", context.visible_files().await.len(), 0)?;
     let visible = context.visible_messages().await;
-    expect_equal("messages seen", visible.len(), 1)?;
+    expect_equal("visible messages", visible.len(), 1)?;
     expect_true(
         visible
             .iter()

@@ -126,7 +126,7 @@ pub(super) async fn a_file_that_is_too_large_is_left_out_and_the_others_arrive(
         context.attempt(&delivery, step, &context.key()).await??;
     }
     let visible = context.visible_files().await;
-    expect_equal("files seen", order_of(&visible, &files).len(), 2)
+    expect_equal("visible files", order_of(&visible, &files).len(), 2)
 }
 
 pub(super) async fn two_equal_deliveries_are_both_shown(
@@ -136,5 +136,5 @@ pub(super) async fn two_equal_deliveries_are_both_shown(
     let delivery = context.delivery("", vec![sample::binary_file("data.bin", 100)]);
     context.deliver(&delivery).await?;
     context.deliver(&delivery).await?;
-    expect_equal("files seen", context.visible_files().await.len(), 2)
+    expect_equal("visible files", context.visible_files().await.len(), 2)
 }

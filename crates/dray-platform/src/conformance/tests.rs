@@ -96,7 +96,7 @@ impl FakePlatform {
             }
             let mut stream = file.source.open().await?;
             let mut bytes = Vec::new();
-            let mut held = 0;
+            let mut unsent_bytes = 0;
             while let Some(chunk) = stream.next().await {
                 let chunk = match chunk {
                     Ok(chunk) => chunk,
@@ -104,10 +104,12 @@ impl FakePlatform {
                     Err(error) => return Err(error),
                 };
                 bytes.extend_from_slice(&chunk);
-                held += chunk.len() as u64;
+                unsent_bytes += chunk.len() as u64;
                 if self.defect != InjectedDefect::HoldsAll {
-                    self.server.received.fetch_add(held, Ordering::SeqCst);
-                    progress.sent(std::mem::take(&mut held));
+                    self.server
+                        .received
+                        .fetch_add(unsent_bytes, Ordering::SeqCst);
+                    progress.sent(std::mem::take(&mut unsent_bytes));
                 }
                 tokio::task::yield_now().await;
                 if closes {
@@ -118,8 +120,10 @@ impl FakePlatform {
                     });
                 }
             }
-            self.server.received.fetch_add(held, Ordering::SeqCst);
-            progress.sent(held);
+            self.server
+                .received
+                .fetch_add(unsent_bytes, Ordering::SeqCst);
+            progress.sent(unsent_bytes);
             if bytes.len() as u64 != file.size && self.defect != InjectedDefect::IgnoresSource {
                 return Err(self.error(ErrorKind::Source));
             }
@@ -437,7 +441,7 @@ const DEFECT_CASES: &[(InjectedDefect, &str)] = &[
     ),
     (
         InjectedDefect::BelievesStatus,
-        "a_success_without_the_file_is_no_delivery",
+        "a_success_without_the_file_does_not_count_as_a_delivery",
     ),
     (InjectedDefect::ShowsToken, "wrong_credentials_are_reported"),
     (InjectedDefect::ForgetsThread, "a_thread_is_kept"),

@@ -31,9 +31,9 @@ pub struct HoldBack {
     buffer: String,
     /// Bytes of the buffer that were shown already.
     released: usize,
-    /// A tag begins at `released`.
+    /// Whether a tag begins at `released`.
     tag_pending: bool,
-    /// A line end has arrived since the last check.
+    /// Whether a line end has arrived since the last check.
     line_ended: bool,
 }
 

@@ -17,7 +17,7 @@ pub(super) struct LineMasks {
 /// The parts of one line in which a tag does not count.
 #[derive(Debug, Default)]
 pub(super) struct LineMask {
-    /// The complete line is masked.
+    /// Whether the complete line is masked.
     pub(super) whole: bool,
     /// Inline code with its backticks.
     pub(super) code: Vec<Range<usize>>,

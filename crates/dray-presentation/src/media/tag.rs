@@ -30,9 +30,9 @@ pub struct MediaTag {
     pub candidates: Vec<TagCandidate>,
     /// The candidate that is used if none exists. Without a fallback, the text is not changed in this case.
     pub fallback: Option<usize>,
-    /// The path is in quotes or backticks.
+    /// Whether the path is in quotes or backticks.
     pub quoted: bool,
-    /// The tag is in inline code, and only counts if its file exists.
+    /// Whether the tag is in inline code, and only counts if its file exists.
     pub code: bool,
 }
 
@@ -302,7 +302,7 @@ impl TagScanner<'_> {
         region: &str,
         mut ends: Vec<(usize, bool)>,
     ) -> Option<MediaTag> {
-        ends.sort_unstable_by(|one, other| other.cmp(one));
+        ends.sort_unstable_by(|left, right| right.cmp(left));
         ends.dedup_by_key(|(end, _)| *end);
         // The longest are removed, because the fallback is the shortest with a known extension.
         let excess = ends.len().saturating_sub(MAX_CANDIDATES);

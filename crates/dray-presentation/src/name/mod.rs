@@ -106,8 +106,8 @@ pub fn shown_text(raw: impl AsRef<[u8]>, max_chars: usize) -> String {
     if text.chars().count() <= max_chars {
         return text.chars().map(safe).collect();
     }
-    let kept = text.chars().take(max_chars.saturating_sub(1)).map(safe);
-    kept.chain((max_chars > 0).then_some('…')).collect()
+    let shown = text.chars().take(max_chars.saturating_sub(1)).map(safe);
+    shown.chain((max_chars > 0).then_some('…')).collect()
 }
 
 /// [`shown_text`] of the last part of a path only, [`SHOWN_MAX`] characters: what users see of a file.
@@ -131,18 +131,21 @@ pub fn for_prompt(raw: impl AsRef<[u8]>) -> String {
         return name;
     }
     let (stem, extension) = split_stem(&name);
-    let kept = stem.chars().count().saturating_sub(excess);
-    stem.chars().take(kept).chain(extension.chars()).collect()
+    let stem_chars = stem.chars().count().saturating_sub(excess);
+    stem.chars()
+        .take(stem_chars)
+        .chain(extension.chars())
+        .collect()
 }
 
 /// `report_2.csv`: the name of the `n`th file that is called `report.csv`, at most [`MAX_FILE_NAME_BYTES`] bytes.
-pub fn numbered_name(name: &str, n: u32) -> String {
-    shorten_stem(name, MAX_FILE_NAME_BYTES, &format!("_{n}"))
+pub fn numbered_name(name: &str, number: u32) -> String {
+    shorten_stem(name, MAX_FILE_NAME_BYTES, &format!("_{number}"))
 }
 
 /// `report (2).pdf`: as [`numbered_name`], in the form for the command line (platform-delivery 7.1).
-pub fn cli_numbered(name: &str, n: u32) -> String {
-    shorten_stem(name, MAX_FILE_NAME_BYTES, &format!(" ({n})"))
+pub fn cli_numbered(name: &str, number: u32) -> String {
+    shorten_stem(name, MAX_FILE_NAME_BYTES, &format!(" ({number})"))
 }
 
 /// `.<name>.<nonce>.part`: the sibling under which a file is written before it is published (sandbox-transfer 1.5).
@@ -161,8 +164,8 @@ pub fn part_file_name(name: impl AsRef<[u8]>, nonce: &str) -> Vec<u8> {
     {
         end -= 1;
     }
-    let kept = name.get(..end).unwrap_or_default();
-    [b".", kept, b".", nonce.as_bytes(), b".part"].concat()
+    let shortened = name.get(..end).unwrap_or_default();
+    [b".", shortened, b".", nonce.as_bytes(), b".part"].concat()
 }
 
 /// A name of only ASCII letters, digits, `.`, `-` and `_`, for object keys (platform-delivery 13). Each run of other
@@ -208,12 +211,12 @@ pub fn split_stem(name: &str) -> (&str, &str) {
 fn shorten_stem(name: &str, limit: usize, suffix: &str) -> String {
     let (stem, extension) = split_stem(name);
     let max_stem_bytes = limit.saturating_sub(extension.len() + suffix.len());
-    let kept = if stem.len() > max_stem_bytes {
+    let shortened = if stem.len() > max_stem_bytes {
         chars::bounded_prefix(stem, max_stem_bytes).trim_end()
     } else {
         stem
     };
-    format!("{kept}{suffix}{extension}")
+    format!("{shortened}{suffix}{extension}")
 }
 
 /// Adds `_` after the name of a Windows device.

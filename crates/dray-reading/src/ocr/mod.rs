@@ -75,8 +75,11 @@ impl OcrSettings {
         let is_name = |name: &str| {
             // `/` is for `script/Latin`. Without dots no name leaves the directory of the data (path
             // traversal).
-            let ordinary = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '/');
-            name.starts_with(|c: char| c.is_ascii_alphabetic()) && name.chars().all(ordinary)
+            let ordinary = |character: char| {
+                character.is_ascii_alphanumeric() || matches!(character, '_' | '/')
+            };
+            name.starts_with(|character: char| character.is_ascii_alphabetic())
+                && name.chars().all(ordinary)
         };
         self.languages.len() <= 200 && self.languages.split('+').all(is_name)
     }

@@ -130,7 +130,7 @@ impl Reader {
         let encoding = prepared.class.encoding;
         let text = defang(&encoding::decode_text(&bytes, encoding));
         // Legacy encodings grow when they become UTF-8.
-        let cut = total > limit || text.len() > budget;
+        let is_truncated = total > limit || text.len() > budget;
         let body = if prepared.blank {
             message::EMPTY_FILE_NOTE
         } else {
@@ -138,14 +138,14 @@ impl Reader {
                 .unwrap_or(&text)
         };
         // A cut inside a character decodes to U+FFFD.
-        let body = if cut {
+        let body = if is_truncated {
             body.trim_end_matches(char::REPLACEMENT_CHARACTER)
         } else {
             body
         };
-        let header = announced(path, mime, cut.then_some((budget, total)));
+        let header = announced(path, mime, is_truncated.then_some((budget, total)));
         let framed = frame(&header, body).map_err(|_| Code::Internal)?;
-        if !cut {
+        if !is_truncated {
             return Ok(framed);
         }
         let escaped = escape_path(path);

@@ -29,7 +29,7 @@ struct DocumentText {
     markdown: String,
     /// Pages, slides, sheets, chapters, and where they begin in it.
     parts: Vec<Part>,
-    /// Why the text is incomplete; `None` for a complete text.
+    /// The reason why the text is incomplete; `None` for a complete text.
     remark: Option<String>,
 }
 

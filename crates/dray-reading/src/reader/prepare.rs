@@ -163,7 +163,7 @@ impl PrepareSteps {
             && (class.kind != Kind::Archive || formats::is_archive(&class.hint()))
     }
 
-    /// Why a file is refused; for a picture also which program is missing.
+    /// The reason why a file is refused; for a picture also which program is missing.
     fn kind_not_allowed(&self, display_path: &str, class: &Class) -> String {
         let refusal = message::kind_not_allowed(display_path, class.kind, class.mime);
         let is_missing = self.ocr.as_ref().is_some_and(|ocr| !ocr.is_available());

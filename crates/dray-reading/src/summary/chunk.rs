@@ -27,8 +27,8 @@ pub fn chunks(text: &str, size: usize) -> Vec<&str> {
         let line_end = end + line.len();
         // A line without an end, such as minified JSON, must not exceed the window of the model.
         while line_end - start > max_bytes {
-            let cut = text.floor_char_boundary(start + max_bytes);
-            close(&mut start, cut);
+            let chunk_end = text.floor_char_boundary(start + max_bytes);
+            close(&mut start, chunk_end);
         }
         end = line_end;
         if end - start >= size {

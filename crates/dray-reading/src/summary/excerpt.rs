@@ -45,7 +45,7 @@ fn outline(markdown: &str) -> String {
             let marks = line.len() - line.trim_start_matches('#').len();
             !fenced
                 && (1..=6).contains(&marks)
-                && line.get(marks..).is_some_and(|r| r.starts_with(' '))
+                && line.get(marks..).is_some_and(|text| text.starts_with(' '))
         })
         .map(|line| line.chars().take(MAX_HEADING_CHARACTERS).collect())
         .collect();

@@ -46,7 +46,7 @@ impl Default for SummaryLimits {
     }
 }
 
-/// Why the summary is missing.
+/// The reason why the summary is missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SummaryFailure {
     /// The caller cancelled the summary.
@@ -212,8 +212,8 @@ impl SummaryRun<'_> {
     }
 
     async fn merge(&self, joined: &str) -> Result<String, SummaryFailure> {
-        let words = self.limits.max_words.clamp(50, 4000);
-        self.ask(prompt::merge(self.focus, words), joined).await
+        let max_words = self.limits.max_words.clamp(50, 4000);
+        self.ask(prompt::merge(self.focus, max_words), joined).await
     }
 
     /// Calls the model, and once more if the call fails.

@@ -81,8 +81,8 @@ impl Summarizer for SilentModel {
 }
 
 fn lines(count: usize) -> String {
-    (0..count).fold(String::new(), |text, n| {
-        text + &format!("line {n:06} of the text\n")
+    (0..count).fold(String::new(), |text, number| {
+        text + &format!("line {number:06} of the text\n")
     })
 }
 
@@ -119,7 +119,7 @@ proptest::proptest! {
         let pieces = chunks(&text, size);
         proptest::prop_assert_eq!(pieces.concat(), text.as_str());
         let max_bytes = size.max(3) + size.max(3) / 3;
-        proptest::prop_assert!(pieces.iter().all(|p| !p.is_empty() && p.len() <= max_bytes.max(4)));
+        proptest::prop_assert!(pieces.iter().all(|piece| !piece.is_empty() && piece.len() <= max_bytes.max(4)));
     }
 }
 

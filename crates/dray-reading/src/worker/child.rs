@@ -36,7 +36,7 @@ pub fn child(arguments: impl IntoIterator<Item = OsString>) -> Option<ExitCode> 
     })
 }
 
-/// Why the result is missing.
+/// The reason why the result is missing.
 enum ChildFailure {
     /// The memory limit is too small for the converting thread.
     NoMemory,

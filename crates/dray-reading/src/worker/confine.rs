@@ -194,7 +194,7 @@ mod tests {
         assert_eq!(text, "words");
     }
 
-    /// What a sealed thread may still do; the filter applies only to the thread.
+    /// A sealed thread reads its document and reaches nothing else; the filter applies only to the thread.
     #[test]
     fn a_confined_thread_reads_its_document_and_reaches_nothing_else() {
         use std::net::{TcpStream, UdpSocket};

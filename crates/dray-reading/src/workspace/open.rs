@@ -83,9 +83,9 @@ pub(super) fn open(
     // Between stat and open, the name may have been given to another file (TOCTOU, CWE-367).
     let opened_status =
         rustix::fs::fstat(&file).map_err(|error| cannot_stat(display_path, error))?;
-    let is_same_file = |a: &Stat, b: &Stat| {
-        (a.st_dev, a.st_ino) == (b.st_dev, b.st_ino)
-            && FileType::from_raw_mode(a.st_mode) == FileType::from_raw_mode(b.st_mode)
+    let is_same_file = |left: &Stat, right: &Stat| {
+        (left.st_dev, left.st_ino) == (right.st_dev, right.st_ino)
+            && FileType::from_raw_mode(left.st_mode) == FileType::from_raw_mode(right.st_mode)
     };
     if !is_same_file(&status, &opened_status) {
         return Err(changed());

@@ -238,7 +238,9 @@ async fn a_search_finds_what_hidden_characters_would_hide() {
 
 #[tokio::test]
 async fn a_limit_keeps_the_converted_part_and_marks_it() {
-    let rows: String = (0..500).fold(String::from("a,b\n"), |rows, n| rows + &format!("{n},x\n"));
+    let rows: String = (0..500).fold(String::from("a,b\n"), |rows, number| {
+        rows + &format!("{number},x\n")
+    });
     let fixture = ReaderFixture::with(&[("a.csv", rows.as_bytes())]);
     let policy = Policy {
         convert_max_elements: 100,

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Stands in for apptainer: the commands, outputs, statuses and words that are used of it. Instances are processes of
-# this host; their files are those of this host, except that a folder can be bound where /exchange would be.
+# this host; their files are those of this host, except that a directory can be bound where /exchange would be.
 #
 #   instance start IMAGE NAME     instance stop NAME     instance list --json     exec [--pwd DIR] instance://NAME CMD…
 state=${APPTAINER_CONFIGDIR:?}/instances

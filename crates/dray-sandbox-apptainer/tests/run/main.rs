@@ -24,7 +24,7 @@ async fn conforms(fixture: InstanceFixture) {
 }
 
 #[tokio::test]
-async fn r_17_an_instance_is_a_sandbox_like_any_other() {
+async fn r_17_an_instance_passes_the_conformance_suite() {
     conforms(InstanceFixture::new()).await;
 }
 

@@ -86,7 +86,7 @@ async fn a_command_may_leave_its_input_unread() {
     assert_eq!((stdout.as_slice(), exit.status), (&[1_u8, 1, 1][..], 0));
 }
 
-/// What a program printed before its connection was reset, or the failure.
+/// The output of a program before its connection was reset, or the failure.
 async fn read_until_reset(stdin: Option<Body>) -> Result<Vec<u8>, Error> {
     let unreachable = Config {
         endpoint: "unix:///nonexistent/engine.sock".into(),

@@ -142,10 +142,10 @@ async fn the_older_of_two_versions_is_spoken() {
     for (theirs, expected) in [("1.41", "/v1.41/"), ("1.44", "/v1.44/"), ("9.99", "/v1.5")] {
         let (engine, sandbox) = open(theirs, Vec::new()).await;
         assert!(sandbox.is_ok());
-        let seen = engine.received_requests();
-        assert!(seen[0].starts_with("GET /_ping "));
-        assert!(seen.len() > 2);
-        for head in &seen[1..] {
+        let requests = engine.received_requests();
+        assert!(requests[0].starts_with("GET /_ping "));
+        assert!(requests.len() > 2);
+        for head in &requests[1..] {
             let target = head.split(' ').nth(1).unwrap();
             assert!(target.starts_with(expected), "{target}");
         }
@@ -174,13 +174,16 @@ async fn archives_are_asked_for_plain_and_sent_plain() {
     };
     let written = sandbox.write(write, Body::from_bytes(&b"12345"[..])).await;
     assert_eq!(kind(written), ErrorKind::NotFound);
-    let seen = engine.received_requests();
-    let put = seen.iter().find(|head| head.starts_with("PUT ")).unwrap();
+    let requests = engine.received_requests();
+    let put = requests
+        .iter()
+        .find(|head| head.starts_with("PUT "))
+        .unwrap();
     let put = put.to_ascii_lowercase();
     assert!(put.contains("content-type: application/x-tar\r\n"));
     assert!(put.contains("transfer-encoding: chunked\r\n"));
     assert!(!put.contains("content-encoding"));
-    let asked = seen.iter().filter(|head| head.contains("/archive?"));
+    let asked = requests.iter().filter(|head| head.contains("/archive?"));
     assert!(asked.into_iter().all(|head| {
         head.to_ascii_lowercase()
             .contains("accept-encoding: identity")

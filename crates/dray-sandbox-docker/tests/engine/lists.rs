@@ -9,7 +9,7 @@ async fn listed(fixture: &ContainerFixture, at: &str, depth: u32, limit: usize) 
 }
 
 #[tokio::test]
-async fn both_ways_of_listing_say_the_same() {
+async fn both_methods_of_listing_return_the_same_entries() {
     let fixture = ContainerFixture::agent().await;
     fixture.container.sh(
         r#"cd /workspace; mkdir -p b/deep/deeper; echo 123 > a; chmod 640 a; ln -s nowhere link; mkfifo pipe; echo > "$(printf 'n\377\n')"; touch -t 202001020304 a b/deep/x b/deep/deeper b/deep b link"#,

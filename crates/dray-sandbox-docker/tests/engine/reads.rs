@@ -43,7 +43,7 @@ async fn r_5_a_file_that_shrinks_while_it_is_read_is_truncated() {
 }
 
 #[tokio::test]
-async fn r_2_a_socket_is_no_file() {
+async fn r_2_a_socket_is_not_read_as_a_file() {
     let directory = tempfile::tempdir().unwrap();
     let _listener = UnixListener::bind(directory.path().join("socket")).unwrap();
     let fixture = ContainerFixture::of(ContainerOptions {

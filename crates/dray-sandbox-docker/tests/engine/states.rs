@@ -62,8 +62,8 @@ async fn users_behind_a_link_are_found() {
         .container
         .sh("mkdir /store; mv /etc/passwd /store/users; ln -s ../store/users /etc/passwd");
     fixture.write("/workspace/file", b"data").await.unwrap();
-    let told = fixture.container.sh("stat -c %u /workspace/file");
-    assert_eq!(told, b"1000\n");
+    let owner = fixture.container.sh("stat -c %u /workspace/file");
+    assert_eq!(owner, b"1000\n");
 }
 
 #[tokio::test]
@@ -155,7 +155,7 @@ async fn r_1_a_short_id_is_bound_to_the_whole_one() {
 }
 
 #[tokio::test]
-async fn names_that_are_no_names_are_refused() {
+async fn malformed_names_are_refused() {
     let backend = backend(endpoint(&DockerEngine::shared()));
     for name in ["../json", "a b", "a/json?x=", "%2e%2e"] {
         let resolved = backend.resolve(&address(name)).await;

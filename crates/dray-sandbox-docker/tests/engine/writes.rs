@@ -63,7 +63,7 @@ async fn what_is_there_is_never_replaced() {
 }
 
 #[tokio::test]
-async fn r_15_a_full_disk_is_no_space_and_shows_no_host_path() {
+async fn r_15_a_full_disk_is_reported_as_no_space_without_a_path_of_the_host() {
     let engine = dray_testkit::docker::DockerEngine::shared();
     let volume = engine.small_volume(1 << 20);
     let fixture = ContainerFixture::on(

@@ -74,7 +74,7 @@ async fn run(
     Ok(exec.run(argv, None).await.ok())
 }
 
-/// What is sent next of a command.
+/// The next message about a command.
 enum ProcessStep {
     Begin(RunningCommand),
     Output(RunningCommand),

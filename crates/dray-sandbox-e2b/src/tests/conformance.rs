@@ -5,7 +5,7 @@ use dray_sandbox_hosted::provider_suite::run_conformance;
 use super::E2bFixture;
 
 #[tokio::test]
-async fn r_17_a_sandbox_of_the_provider_is_like_any_other() {
+async fn r_17_a_sandbox_of_the_provider_passes_the_conformance_suite() {
     let report = run_conformance(E2bFixture::new().await).await.unwrap();
     // Skipped when the tests run as root, which may touch everything.
     let unasked = ["access_without_permission_is_refused"];

@@ -9,7 +9,7 @@ use futures_util::stream;
 
 use crate::channel::Channel;
 use crate::reply::{Nonce, weight};
-use crate::spelled::{escaped, spelled};
+use crate::text_command::{escaped, spelled};
 
 /// Discards messages of the shell itself, which must not be taken for output of the program.
 const EXECUTE_SCRIPT: &str = concat!(
@@ -23,7 +23,7 @@ const MAX_SPELLED_INPUT_BYTES: usize = 8 << 10;
 /// Share of the output of a channel, in percent, that standard output may fill. As hexadecimal digits it grows to 3.4
 /// times its size.
 const OUTPUT_SHARE: usize = 25;
-/// The same for standard error, which may be encoded twice.
+/// The share for standard error, which may be encoded twice.
 const STDERR_SHARE: usize = 2;
 
 /// Limits for the outputs of a program.
@@ -57,7 +57,7 @@ impl ProgramPlan {
         // One byte above the limit, which shows whether the output was longer.
         let stderr = limits.stderr + 1;
         let stdout = limits.stdout.map_or(0, |most| most + 1);
-        let mut words = vec![
+        let mut arguments = vec![
             request.directory.as_bytes().to_vec(),
             word,
             stderr.to_string().into_bytes(),
@@ -72,13 +72,13 @@ impl ProgramPlan {
             request.environment.len().to_string().into_bytes(),
         ];
         let variables = request.environment.into_iter();
-        words.extend(variables.map(|(name, value)| [name.as_bytes(), b"=", &value].concat()));
-        words.extend(request.argv);
-        let words = spelled(&words);
+        arguments.extend(variables.map(|(name, value)| [name.as_bytes(), b"=", &value].concat()));
+        arguments.extend(request.argv);
+        let arguments = spelled(&arguments);
         let (argument, input) = if channel.input {
-            (String::from("-"), Some(with_line(words, body)))
+            (String::from("-"), Some(with_line(arguments, body)))
         } else {
-            (words, None)
+            (arguments, None)
         };
         let argv = command_line(channel, nonce, &argument);
         let size = weight(channel, &argv);
@@ -174,7 +174,7 @@ fn command_line(channel: &Channel, nonce: &Nonce, argument: &str) -> Vec<Vec<u8>
     let wire = if channel.binary_output { "raw" } else { "text" };
     // The shell has the mark in its environment from the beginning, so that it can be found before it runs anything.
     let mark = format!("DRAY_COMMAND=wrap.{}", nonce.as_str());
-    let words = [
+    let arguments = [
         "env",
         &mark,
         "sh",
@@ -185,5 +185,5 @@ fn command_line(channel: &Channel, nonce: &Nonce, argument: &str) -> Vec<Vec<u8>
         wire,
         argument,
     ];
-    words.map(|word| word.as_bytes().to_vec()).to_vec()
+    arguments.map(|word| word.as_bytes().to_vec()).to_vec()
 }

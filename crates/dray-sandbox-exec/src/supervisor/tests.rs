@@ -17,7 +17,7 @@ struct FakeControl(Arc<Mutex<FakeState>>);
 struct FakeState {
     /// Status of each kill; the last one is repeated.
     kills: VecDeque<i32>,
-    /// What is reported about the command, after each kill; the last one is repeated.
+    /// The reported states of the command, one after each kill; the last one is repeated.
     states: VecDeque<CommandState>,
     killed: usize,
 }

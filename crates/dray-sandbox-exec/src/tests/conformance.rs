@@ -43,17 +43,17 @@ async fn conforms(tools: ToolSet, form: ChannelForm) {
 }
 
 #[tokio::test]
-async fn r_17_dash_is_a_sandbox_like_any_other() {
+async fn r_17_a_sandbox_with_dash_passes_the_conformance_suite() {
     conforms(ToolSet::Dash, ChannelForm::Pipe).await;
 }
 
 #[tokio::test]
-async fn r_17_bash_is_a_sandbox_like_any_other() {
+async fn r_17_a_sandbox_with_bash_passes_the_conformance_suite() {
     conforms(ToolSet::Bash, ChannelForm::Shell).await;
 }
 
 #[tokio::test]
-async fn r_17_busybox_is_a_sandbox_like_any_other() {
+async fn r_17_a_sandbox_with_busybox_passes_the_conformance_suite() {
     conforms(ToolSet::BusyBox, ChannelForm::Pipe).await;
 }
 

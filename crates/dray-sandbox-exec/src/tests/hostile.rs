@@ -49,9 +49,9 @@ const TEXT_TRANSPORT: Transport = Transport::ExecBase64;
 
 #[tokio::test]
 async fn a_correct_response_is_accepted() {
-    let raw = |n: &str| {
+    let raw = |nonce: &str| {
         output_chunk(format!(
-            "hi\n@@{n} begin raw - 4 3 1:2\nabc\n@@{n} end 0 - 3 1:2\nbye"
+            "hi\n@@{nonce} begin raw - 4 3 1:2\nabc\n@@{nonce} end 0 - 3 1:2\nbye"
         ))
     };
     assert_eq!(
@@ -60,9 +60,9 @@ async fn a_correct_response_is_accepted() {
             .unwrap(),
         b"abc"
     );
-    let text = |n: &str| {
+    let text = |nonce: &str| {
         output_chunk(format!(
-            "\r\n@@{n} begin base64 - 4 3 1:2\r\nYW\r\nJj\r\n\r\n@@{n} end 0 - 3 1:2\r\n"
+            "\r\n@@{nonce} begin base64 - 4 3 1:2\r\nYW\r\nJj\r\n\r\n@@{nonce} end 0 - 3 1:2\r\n"
         ))
     };
     assert_eq!(
@@ -76,9 +76,9 @@ async fn a_correct_response_is_accepted() {
 /// Reads over a channel with each of these responses and expects this error. `B` and `E` stand for the marks.
 async fn lies(transport: Transport, lies: &[(&'static str, ErrorKind)]) {
     for &(lie, kind) in lies {
-        let exec = ScriptedExec::new(move |n| {
-            let text = lie.replace('B', &format!("\n@@{n} begin"));
-            output_chunk(text.replace('E', &format!("\n@@{n} end")))
+        let exec = ScriptedExec::new(move |nonce| {
+            let text = lie.replace('B', &format!("\n@@{nonce} begin"));
+            output_chunk(text.replace('E', &format!("\n@@{nonce} end")))
         });
         let error = reading(exec, transport, 3).await.unwrap_err();
         assert_eq!(error.kind(), kind, "{lie}: {error}");
@@ -195,9 +195,9 @@ async fn an_end_without_an_answer_has_its_kind() {
 async fn a_read_error_in_the_middle_is_reported() {
     let exec = ScriptedExec {
         stderr: "head: error reading 'standard input': Input/output error\n",
-        ..ScriptedExec::new(|n| {
+        ..ScriptedExec::new(|nonce| {
             output_chunk(format!(
-                "\n@@{n} begin raw - 4 3 1:2\na\n@@{n} end 1 - 3 1:2\n"
+                "\n@@{nonce} begin raw - 4 3 1:2\na\n@@{nonce} end 1 - 3 1:2\n"
             ))
         })
     };
@@ -209,8 +209,8 @@ async fn a_read_error_in_the_middle_is_reported() {
 async fn r_12_endless_talk_is_cut_off() {
     let endless = |header: &'static str, chunk: &'static [u8]| ScriptedExec {
         endless: true,
-        ..ScriptedExec::new(move |n| {
-            let begin = header.replace('B', &format!("\n@@{n} begin"));
+        ..ScriptedExec::new(move |nonce| {
+            let begin = header.replace('B', &format!("\n@@{nonce} begin"));
             vec![Ok(begin.into_bytes()), Ok(chunk.repeat(10_000))]
         })
     };
@@ -251,10 +251,10 @@ async fn r_12_endless_talk_is_cut_off() {
 }
 
 #[tokio::test]
-async fn a_channel_that_breaks_is_reported_as_it_is() {
-    let broken = |n: &str| {
+async fn a_channel_that_breaks_is_reported_with_its_own_error() {
+    let broken = |nonce: &str| {
         vec![
-            Ok(format!("\n@@{n} begin raw - 4 3 1:2\nab").into()),
+            Ok(format!("\n@@{nonce} begin raw - 4 3 1:2\nab").into()),
             Err(Error::new(ErrorKind::SandboxGone, "deleted")),
         ]
     };
@@ -266,7 +266,7 @@ async fn a_channel_that_breaks_is_reported_as_it_is() {
 
 #[tokio::test]
 async fn an_unknown_refusal_is_a_failure_all_the_same() {
-    let exec = ScriptedExec::new(|n| output_chunk(format!("\n@@{n} refused because\n")));
+    let exec = ScriptedExec::new(|nonce| output_chunk(format!("\n@@{nonce} refused because\n")));
     let error = reading(exec, RAW_TRANSPORT, 3).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NotFound);
 }
@@ -357,7 +357,7 @@ async fn a_shell_that_is_killed_in_the_middle_is_noticed() {
 }
 
 #[tokio::test]
-async fn damage_on_the_way_is_noticed_in_every_range() {
+async fn damage_in_transit_is_found_in_every_range() {
     let flips = "/usr/bin/base64 | tr A B";
     let fixture = ExecFixture::new(ToolSet::Dash, ChannelForm::Narrow).with_fake("base64", flips);
     let path = fixture.file("f", &random(2_000));

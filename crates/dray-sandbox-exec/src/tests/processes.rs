@@ -219,7 +219,7 @@ async fn limits_of_the_channel_are_kept() {
 }
 
 #[tokio::test]
-async fn failures_of_the_way_are_reported_as_such() {
+async fn failures_of_the_transport_are_reported_as_such() {
     let exec = host().with_failure(|exit| {
         (exit.status == 255).then(|| Error::new(ErrorKind::SandboxGone, exit.stderr.clone()))
     });

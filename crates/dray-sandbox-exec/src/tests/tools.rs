@@ -144,7 +144,7 @@ async fn without_readlink_the_shell_resolves_what_it_can() {
 }
 
 #[tokio::test]
-async fn files_that_the_kernel_makes_up_are_no_files() {
+async fn virtual_files_of_the_kernel_are_refused() {
     for tools in ALL_TOOL_SETS {
         let fixture = ExecFixture::new(tools, ChannelForm::Pipe);
         let files = fixture.files();

@@ -49,7 +49,7 @@ pub(super) fn take(
     request: &str,
 ) -> Option<InjectedFault> {
     let fitting =
-        |one: &&mut PlannedStep<InjectedFault>| one.times > 0 && request.contains(&one.part);
+        |step: &&mut PlannedStep<InjectedFault>| step.times > 0 && request.contains(&step.part);
     let one = planned.iter_mut().find(fitting)?;
     one.times -= 1;
     Some(one.what.clone())

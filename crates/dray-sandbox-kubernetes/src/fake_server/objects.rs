@@ -122,7 +122,7 @@ impl FakePod {
     pub(super) fn find(&self, name: Option<&str>) -> Option<&FakeContainer> {
         let mut all = self.containers.iter().chain(&self.ephemeral);
         match name {
-            Some(name) => all.find(|one| one.name == name),
+            Some(name) => all.find(|container| container.name == name),
             None => all.next(),
         }
     }

@@ -153,7 +153,7 @@ fn look_up(state: &SharedFake, name: &str, request: &str) -> Option<FakePod> {
     let due = state
         .changes
         .iter()
-        .position(|one| request.contains(&one.part));
+        .position(|change| request.contains(&change.part));
     if let Some(due) = due {
         let change = state.changes.remove(due);
         if let Some(pod) = state.pods.get_mut(name) {
@@ -202,7 +202,7 @@ fn start(
     let agreed = offered
         .split(',')
         .map(str::trim)
-        .find(|one| known.iter().any(|known| known == one));
+        .find(|protocol| known.iter().any(|known| known == protocol));
     let (Some(agreed), Some(key)) = (agreed, request.header("sec-websocket-key")) else {
         return refusal(400, "Upgrade request required");
     };

@@ -222,7 +222,7 @@ async fn a_killed_command_is_gone_only_with_its_container() {
 }
 
 #[tokio::test]
-async fn a_full_disk_is_no_space() {
+async fn a_full_disk_is_reported_as_no_space() {
     let fixture = PodFixture::new().await;
     // Fake programs of the container, which write to a full disk.
     let tools = fixture.server.directory().join("tools");
@@ -288,7 +288,7 @@ async fn several_containers_are_never_guessed_between() {
 }
 
 #[tokio::test]
-async fn a_cluster_that_cannot_be_used_is_no_sandbox_that_is_gone() {
+async fn an_unusable_cluster_is_not_reported_as_a_sandbox_that_is_gone() {
     let missing =
         PodFixture::configured(|config| config.kubeconfig = Some("/nonexistent/kubeconfig".into()))
             .await;

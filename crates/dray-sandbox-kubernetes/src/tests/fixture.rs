@@ -114,7 +114,10 @@ impl PodFixture {
     /// Number of requests that contain this text.
     pub(super) fn asked(&self, part: &str) -> usize {
         let requests = self.server.requests();
-        requests.iter().filter(|one| one.contains(part)).count()
+        requests
+            .iter()
+            .filter(|request| request.contains(part))
+            .count()
     }
 }
 

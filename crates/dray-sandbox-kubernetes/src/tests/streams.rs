@@ -173,10 +173,10 @@ async fn until(mut holds: impl FnMut() -> bool) {
 fn runs(word: &str) -> bool {
     let processes = std::fs::read_dir("/proc").unwrap().flatten();
     processes
-        .filter_map(|one| std::fs::read(one.path().join("cmdline")).ok())
+        .filter_map(|process| std::fs::read(process.path().join("cmdline")).ok())
         .any(|line| {
             line.split(|byte| *byte == 0)
-                .any(|one| one == word.as_bytes())
+                .any(|argument| argument == word.as_bytes())
         })
 }
 

@@ -107,7 +107,7 @@ async fn paths_of_the_host_that_lie_elsewhere_are_outside() {
 }
 
 #[tokio::test]
-async fn links_inside_are_followed_whichever_way_they_point() {
+async fn absolute_and_relative_links_inside_are_followed() {
     for kernel in [NEW_KERNEL, OLD_KERNEL] {
         let place = DirectoryFixture::new(kernel);
         let root = place.root();

@@ -1,4 +1,4 @@
-//! Tests of the backend with the fake server: the conformance suite, and what is special to Modal.
+//! Tests of the backend with the fake server: the conformance suite, and behaviour that only Modal has.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail the test")]
 
@@ -36,12 +36,12 @@ async fn suite(part: usize) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn r_17_a_sandbox_of_modal_is_one_like_any_other() {
+async fn r_17_the_first_half_of_the_conformance_suite_passes() {
     suite(0).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn r_17_the_other_half_of_the_suite_passes_too() {
+async fn r_17_the_second_half_of_the_conformance_suite_passes() {
     suite(1).await;
 }
 
@@ -49,9 +49,9 @@ async fn r_17_the_other_half_of_the_suite_passes_too() {
 async fn the_file_tool_is_used_before_commands() {
     let fixture = ModalFixture::new().await;
     let sandbox = fixture.open().await;
-    let ways = [Transport::Files, Transport::ExecRaw, Transport::ExecBase64];
-    assert_eq!(sandbox.transports(&fixture.path("f")), ways);
-    assert_eq!(sandbox.probe().await.unwrap().transports, ways);
+    let transports = [Transport::Files, Transport::ExecRaw, Transport::ExecBase64];
+    assert_eq!(sandbox.transports(&fixture.path("f")), transports);
+    assert_eq!(sandbox.probe().await.unwrap().transports, transports);
     assert!(!sandbox.resumes(Transport::Files));
     assert!(sandbox.resumes(Transport::ExecRaw));
 }
@@ -133,8 +133,8 @@ async fn without_a_shell_the_file_tool_performs_the_operations() {
         .map(|entry| entry.path.name())
         .collect();
     assert_eq!(names, [b"a".as_slice(), b"b", b"new.txt"]);
-    let unasked = sandbox.remove(&fixture.path("a"), false).await;
-    assert_eq!(unasked.unwrap_err().kind(), ErrorKind::IsDirectory);
+    let refused = sandbox.remove(&fixture.path("a"), false).await;
+    assert_eq!(refused.unwrap_err().kind(), ErrorKind::IsDirectory);
     sandbox.remove(&fixture.path("a"), true).await.unwrap();
     sandbox.remove(&path, false).await.unwrap();
     let gone = sandbox.stat(&path, Follow::No).await.unwrap_err();

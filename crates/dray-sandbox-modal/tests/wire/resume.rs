@@ -96,7 +96,7 @@ async fn r_10_a_write_continues_where_its_stream_was_cut() {
 }
 
 #[tokio::test]
-async fn r_10_a_lost_response_to_a_complete_input_is_no_failure() {
+async fn r_10_a_lost_response_to_a_complete_input_does_not_fail_the_command() {
     let fixture = ModalFixture::new().await;
     fixture.server.arm(InjectedFault::LoseInputAnswer);
     write(&fixture, Transport::Files, b"hello").await.unwrap();
@@ -104,7 +104,7 @@ async fn r_10_a_lost_response_to_a_complete_input_is_no_failure() {
 }
 
 #[tokio::test]
-async fn r_10_an_input_that_was_closed_before_the_exit_is_known_is_no_failure() {
+async fn r_10_an_input_that_was_closed_before_the_exit_is_known_does_not_fail_the_command() {
     let fixture = ModalFixture::new().await;
     fixture.server.arm(InjectedFault::ClosedInput);
     fixture.server.arm(InjectedFault::LateExit);

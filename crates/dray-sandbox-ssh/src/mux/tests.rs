@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 
 use super::*;
 
-/// What a fake master does next on its connection.
+/// The next step of a fake master on its connection.
 #[derive(Clone, Debug)]
 pub(crate) enum MasterStep {
     /// Sends these bytes.
@@ -134,7 +134,11 @@ async fn run_session(
     let unused = std::fs::File::open("/dev/null").unwrap();
     let descriptors = [unused.as_fd(), output_writer.as_fd(), unused.as_fd()];
     let session = connection
-        .open_session(RemoteProgram::Command(b"true"), descriptors)
+        .open_session(
+            RemoteProgram::Command(b"true"),
+            descriptors,
+            Duration::from_mins(1),
+        )
         .await?;
     drop(output_writer);
     let end = session.wait().await;

@@ -124,7 +124,7 @@ pub(crate) async fn list(
     }
     listing
         .entries
-        .sort_by(|one, other| one.path.cmp(&other.path));
+        .sort_by(|left, right| left.path.cmp(&right.path));
     Ok(listing)
 }
 

@@ -250,6 +250,25 @@ async fn slow_start_files_delay_commands_and_not_sftp() {
 }
 
 #[tokio::test]
+async fn start_files_that_never_end_are_given_up_after_the_configured_time() {
+    let host = SshFixture::start(&SshdOptions::default());
+    let backend = SshBackend::new(Config {
+        start_timeout: Period::millis(300),
+        ..host.config()
+    })
+    .unwrap();
+    let sandbox = open(&backend, &host.address()).await;
+    let path = host.make("file", "text");
+    let never = "until [ -e /nonexistent/file ]; do sleep 0.05; done";
+    std::fs::write(host.server.home().join(".bashrc"), never).unwrap();
+    // Base64 needs a command of its own.
+    let command = begin(&*sandbox, &path, Transport::ExecBase64);
+    // With the default of a minute, the test would end here.
+    let waited = tokio::time::timeout(Duration::from_secs(30), command).await;
+    assert_eq!(kind(waited.expect("given up")), ErrorKind::Timeout);
+}
+
+#[tokio::test]
 async fn an_existing_file_is_never_overwritten() {
     let host = SshFixture::start(&SshdOptions::default());
     let sandbox = host.open().await;

@@ -145,7 +145,7 @@ impl DirectSandbox {
             ))
         };
         // Removed on drop, so that a copy that fails leaves nothing in the spool directory.
-        let directory = tempfile::tempdir_in(&self.config.spool_folder).map_err(failed)?;
+        let directory = tempfile::tempdir_in(&self.config.spool_directory).map_err(failed)?;
         let file = directory.path().join("content");
         let mut sink = FileSink::create(&file).map_err(failed)?;
         let received: Received = self.get(path, 0, &mut sink, &(), cancel).await?;

@@ -71,7 +71,8 @@ fn variables(
         .add_variables(&program, &mut body, &mut audit)
         .unwrap();
     let variables = body.environment.into_iter();
-    let variables = variables.map(|it| (it.name, String::from_utf8(it.value).unwrap()));
+    let variables =
+        variables.map(|variable| (variable.name, String::from_utf8(variable.value).unwrap()));
     (variables.collect(), audit.environment_names)
 }
 
@@ -149,7 +150,7 @@ fn the_first_rule_that_fits_names_the_proxy() {
 }
 
 #[test]
-fn a_variable_of_the_request_stays_in_whatever_case_of_letters() {
+fn a_variable_of_the_request_stays_in_any_case_of_letters() {
     let mut body = by_address();
     for name in ["https_proxy", "No_Proxy"] {
         body.environment.push(v1::EnvironmentVariable {

@@ -90,8 +90,9 @@ impl CommandRecord {
                 audit.set_state(reply.state());
                 audit.exit_code = reply.exit_code;
                 audit.signal = reply.signal;
-                let size =
-                    |output: &Option<v1::CommandOutput>| output.as_ref().map_or(0, |it| it.size);
+                let size = |output: &Option<v1::CommandOutput>| {
+                    output.as_ref().map_or(0, |output| output.size)
+                };
                 audit.stdout_size = size(&reply.stdout);
                 audit.stderr_size = size(&reply.stderr);
             }

@@ -229,7 +229,11 @@ impl SandboxTransfer {
                 body: Body::from_bytes(body.input.clone()),
             },
             Some(_) if !body.input.is_empty() => {
-                return Err(InvalidMessage::field("input", "there is `input_claim` too").into());
+                return Err(InvalidMessage::field(
+                    "input",
+                    "must be empty when `input_claim` is set",
+                )
+                .into());
             }
             Some(claim) => {
                 let claim = Claim::try_from(claim)?;
@@ -258,7 +262,9 @@ impl SandboxTransfer {
         CommandRequest {
             argv: body.argv,
             directory: allowed.directory.clone(),
-            environment: variables.map(|it| (it.name, it.value)).collect(),
+            environment: variables
+                .map(|variable| (variable.name, variable.value))
+                .collect(),
             input,
             max_stderr_bytes: usize::try_from(max_stderr).unwrap_or(usize::MAX),
             lifetime_seconds: allowed.time.as_secs() + LIFETIME_MARGIN_SECONDS,
@@ -406,7 +412,10 @@ fn set_end(reply: &mut v1::ExecSandboxReply, ended: &ProgramEnd) {
 /// The audit event of a request, without the fields that are known only later.
 fn audit_event(meta: &Meta, body: &v1::ExecSandboxRequest) -> v1::SandboxCommandAudit {
     let (argv, argv_truncated) = recorded_argv(&body.argv);
-    let named = body.sandbox.as_ref().and_then(|it| it.sandbox.as_ref());
+    let named = body
+        .sandbox
+        .as_ref()
+        .and_then(|named| named.sandbox.as_ref());
     v1::SandboxCommandAudit {
         operation_id: meta.operation.to_string(),
         session: match named {
@@ -415,7 +424,11 @@ fn audit_event(meta: &Meta, body: &v1::ExecSandboxRequest) -> v1::SandboxCommand
         },
         argv,
         argv_truncated,
-        environment_names: body.environment.iter().map(|it| it.name.clone()).collect(),
+        environment_names: body
+            .environment
+            .iter()
+            .map(|variable| variable.name.clone())
+            .collect(),
         ..v1::SandboxCommandAudit::default()
     }
 }
@@ -425,24 +438,30 @@ fn check_size(body: &v1::ExecSandboxRequest) -> Result<(), Error> {
         return Err(InvalidMessage::Missing("argv").into());
     }
     if body.environment.len() > MAX_VARIABLES {
-        return Err(InvalidMessage::field("environment", "there are too many").into());
+        let reason = format!("must have at most {MAX_VARIABLES} variables");
+        return Err(InvalidMessage::field("environment", reason).into());
     }
     let variables = body.environment.iter();
     let mut names = HashSet::new();
-    if !variables.clone().all(|it| names.insert(it.name.as_str())) {
-        return Err(InvalidMessage::field("environment", "a name is there twice").into());
+    if !variables
+        .clone()
+        .all(|variable| names.insert(variable.name.as_str()))
+    {
+        return Err(InvalidMessage::field("environment", "must not have a name twice").into());
     }
-    let words: usize = body.argv.iter().map(|word| word.len() + 1).sum();
-    let size = words
+    let argv_bytes: usize = body.argv.iter().map(|word| word.len() + 1).sum();
+    let size = argv_bytes
         + variables
-            .map(|it| it.name.len() + it.value.len() + 2)
+            .map(|variable| variable.name.len() + variable.value.len() + 2)
             .sum::<usize>();
     if size > MAX_COMMAND_BYTES {
         let error = SandboxError::too_large(size as u64, MAX_COMMAND_BYTES as u64);
         return Err(CommandError::NotRun(error).into());
     }
     if body.input.len() > MAX_INLINE_INPUT_BYTES {
-        return Err(InvalidMessage::field("input", "store it and name it by `input_claim`").into());
+        return Err(
+            InvalidMessage::field("input", "is too large: store it and set `input_claim`").into(),
+        );
     }
     Ok(())
 }

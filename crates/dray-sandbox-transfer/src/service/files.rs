@@ -136,8 +136,8 @@ impl SandboxTransfer {
     ) -> Result<v1::SandboxFile, Fault> {
         let work_until = request.work_until();
         let Request { meta, body } = request;
-        let got = self.try_get(&meta, work_until, body).await;
-        got.map_err(|error| report(&meta, error))
+        let result = self.try_get(&meta, work_until, body).await;
+        result.map_err(|error| report(&meta, error))
     }
 
     async fn try_get(
@@ -155,7 +155,7 @@ impl SandboxTransfer {
             policy: &opened.policy,
             max_bytes,
         };
-        let got = opened
+        let copied = opened
             .engine
             .get(&path, &options, &mut sink, &(), &CancellationToken::new())
             .await
@@ -163,18 +163,20 @@ impl SandboxTransfer {
         let claim = sink.into_claim().ok_or_else(|| {
             dray_sandbox::Error::new(dray_sandbox::ErrorKind::Protocol, "nothing was stored")
         })?;
-        let mut entry = wire::metadata(&got.metadata);
-        entry.sha256 = wire::digest(got.sha256);
+        let mut entry = wire::metadata(&copied.metadata);
+        entry.sha256 = wire::digest(copied.sha256);
         Ok(v1::SandboxFile {
             entry: Some(entry),
             claim: Some(claim.into()),
             receipt: Some(wire::receipt(
-                &got.receipt,
+                &copied.receipt,
                 "get",
                 &meta.operation,
                 opened.engine.handle(),
             )),
-            content_warning: got.warning.map_or_else(String::new, |_| "warn".to_owned()),
+            content_warning: copied
+                .warning
+                .map_or_else(String::new, |_| "warn".to_owned()),
         })
     }
 

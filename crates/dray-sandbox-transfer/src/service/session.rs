@@ -35,12 +35,12 @@ impl SandboxTransfer {
     ) -> Result<v1::Session, Error> {
         check_session(&body.session)?;
         check_chat(body.chat.as_ref())?;
-        // The session would be found for no chat, and every delivery to it would be rejected.
+        // Without an id of the chat, no chat finds the session, and every delivery to it is rejected.
         if body.chat.as_ref().is_some_and(|chat| chat.chat.is_empty()) {
             return Err(InvalidMessage::Missing("chat.chat").into());
         }
         if body.roots.len() > MAX_ROOTS {
-            return Err(InvalidMessage::field("roots", "there are too many").into());
+            return Err(InvalidMessage::field("roots", "must have at most 32 entries").into());
         }
         for (field, path) in [
             ("working_directory", &body.working_directory),
@@ -187,12 +187,12 @@ impl SandboxTransfer {
 
 fn check_session(session: &str) -> Result<(), InvalidMessage> {
     if session.is_empty() || session.len() > MAX_SESSION_BYTES {
-        return Err(InvalidMessage::field("session", "it has 1 to 128 bytes"));
+        return Err(InvalidMessage::field("session", "must have 1 to 128 bytes"));
     }
     if session.chars().any(char::is_control) {
         return Err(InvalidMessage::field(
             "session",
-            "it holds control characters",
+            "must not contain control characters",
         ));
     }
     Ok(())
@@ -208,7 +208,7 @@ fn check_chat(chat: Option<&v1::ChatTarget>) -> Result<(), InvalidMessage> {
     if !is_platform {
         return Err(InvalidMessage::field(
             "chat.platform",
-            "it is a lower-case word",
+            "must be a lower-case word",
         ));
     }
     for (field, text) in [
@@ -219,7 +219,7 @@ fn check_chat(chat: Option<&v1::ChatTarget>) -> Result<(), InvalidMessage> {
         if text.len() > 4096 || text.chars().any(char::is_control) {
             return Err(InvalidMessage::field(
                 field,
-                "it is too long or holds control characters",
+                "must have at most 4096 bytes and no control characters",
             ));
         }
     }

@@ -30,8 +30,8 @@ impl SandboxTransfer {
     ) -> Result<v1::SandboxTree, Fault> {
         let work_until = request.work_until();
         let Request { meta, body } = request;
-        let got = self.try_get_tree(&meta, work_until, body).await;
-        got.map_err(|error| report(&meta, error))
+        let result = self.try_get_tree(&meta, work_until, body).await;
+        result.map_err(|error| report(&meta, error))
     }
 
     async fn try_get_tree(
@@ -51,7 +51,7 @@ impl SandboxTransfer {
             limits: self.config.tree(body.max_bytes),
             format,
         };
-        let got = opened
+        let copied = opened
             .engine
             .get_tree(&path, &options, &mut sink, &(), &CancellationToken::new())
             .await
@@ -61,10 +61,10 @@ impl SandboxTransfer {
             .ok_or_else(|| SandboxError::new(ErrorKind::Protocol, "nothing was stored"))?;
         Ok(v1::SandboxTree {
             claim: Some(claim.into()),
-            files: u32::try_from(got.files).unwrap_or(u32::MAX),
-            skipped: lines(&got.skipped),
+            files: u32::try_from(copied.files).unwrap_or(u32::MAX),
+            skipped: lines(&copied.skipped),
             receipt: Some(wire::receipt(
-                &got.receipt,
+                &copied.receipt,
                 "get_tree",
                 &meta.operation,
                 opened.engine.handle(),
@@ -130,7 +130,7 @@ pub(crate) fn tree_format(format: &str) -> Result<TreeFormat, Error> {
     match format {
         "" | "zip" => Ok(TreeFormat::Zip),
         "tar" => Ok(TreeFormat::Tar),
-        _ => Err(InvalidMessage::field("format", "it is `zip` or `tar`").into()),
+        _ => Err(InvalidMessage::field("format", "must be `zip` or `tar`").into()),
     }
 }
 

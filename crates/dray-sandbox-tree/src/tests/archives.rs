@@ -63,11 +63,15 @@ async fn every_format_of_gnu_tar_is_read() {
         assert_eq!((deep.0.len(), deep.1.as_slice()), (367, b"deep".as_slice()));
         let holes = found.iter().find(|(name, _)| name == "holes").unwrap();
         assert_eq!(holes.1.len(), (1 << 20) + 3);
-        let mut whys: Vec<_> = report.skipped().into_iter().map(|one| one.why).collect();
-        whys.sort();
+        let mut reasons: Vec<_> = report
+            .skipped()
+            .into_iter()
+            .map(|entry| entry.why)
+            .collect();
+        reasons.sort();
         // One of the two hard links is written as a file.
         assert_eq!(
-            whys,
+            reasons,
             [SkipReason::Link, SkipReason::Link, SkipReason::Special]
         );
         assert_eq!(*expected.get_or_insert_with(|| found.clone()), found);

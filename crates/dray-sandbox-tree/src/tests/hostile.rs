@@ -192,12 +192,12 @@ async fn files_with_holes_are_skipped_with_their_maps() {
         .file("good", b"x")
         .ended();
     assert_eq!(names(&tar).await, ["good"]);
-    let whys: Vec<_> = skipped(&tar)
+    let reasons: Vec<_> = skipped(&tar)
         .await
         .into_iter()
         .map(|(_, why)| why)
         .collect();
-    assert_eq!(whys, [SkipReason::Sparse; 2]);
+    assert_eq!(reasons, [SkipReason::Sparse; 2]);
 }
 
 #[tokio::test]
@@ -271,12 +271,12 @@ async fn what_follows_the_end_is_reported_and_not_read() {
     assert_eq!(skipped(&tar).await, []);
     tar.extend(ScriptedTar::default().file("second", b"y").ended());
     assert_eq!(names(&tar).await, ["a"]);
-    let whys: Vec<_> = skipped(&tar)
+    let reasons: Vec<_> = skipped(&tar)
         .await
         .into_iter()
         .map(|(_, why)| why)
         .collect();
-    assert_eq!(whys, [SkipReason::AfterEnd]);
+    assert_eq!(reasons, [SkipReason::AfterEnd]);
 }
 
 #[tokio::test]

@@ -73,8 +73,8 @@ fn archive() -> impl Strategy<Value = Vec<u8>> {
     prop::collection::vec(member, 0..12).prop_map(|members| {
         let tar = members
             .into_iter()
-            .fold(ScriptedTar::default(), |tar, one| {
-                let (flag, name, content) = one;
+            .fold(ScriptedTar::default(), |tar, member| {
+                let (flag, name, content) = member;
                 match flag {
                     b'x' => {
                         let size = content.len().to_string();

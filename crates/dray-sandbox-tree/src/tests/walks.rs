@@ -74,13 +74,13 @@ async fn a_walk_gives_what_a_tar_would() {
     ];
     let expected = expected.map(|(name, text)| (name.to_owned(), text.as_bytes().to_vec()));
     assert_eq!(found, expected);
-    let whys: Vec<_> = walk
+    let reasons: Vec<_> = walk
         .report()
         .skipped()
         .into_iter()
-        .map(|one| one.why)
+        .map(|entry| entry.why)
         .collect();
-    assert_eq!(whys, [SkipReason::Link, SkipReason::Special]);
+    assert_eq!(reasons, [SkipReason::Link, SkipReason::Special]);
 }
 
 #[tokio::test]
@@ -103,13 +103,13 @@ async fn a_walk_has_the_limits_of_a_tar() {
     let found = all(&mut walk).await.unwrap();
     let names: Vec<_> = found.iter().map(|(name, _)| name.as_str()).collect();
     assert_eq!(names, ["a", "b", "d/", "d/c", "d/e/"]);
-    let whys: Vec<_> = walk
+    let reasons: Vec<_> = walk
         .report()
         .skipped()
         .into_iter()
-        .map(|one| one.why)
+        .map(|entry| entry.why)
         .collect();
-    assert_eq!(whys, [SkipReason::TooDeep, SkipReason::TooLarge]);
+    assert_eq!(reasons, [SkipReason::TooDeep, SkipReason::TooLarge]);
 
     let fewer = Limits {
         entries: 6,
@@ -144,11 +144,11 @@ async fn files_that_vanish_before_their_turn_are_reported() {
     walk.next().await.unwrap().unwrap();
     std::fs::remove_file(root.join("b")).unwrap();
     assert_eq!(all(&mut walk).await.unwrap(), []);
-    let whys: Vec<_> = walk
+    let reasons: Vec<_> = walk
         .report()
         .skipped()
         .into_iter()
-        .map(|one| one.why)
+        .map(|entry| entry.why)
         .collect();
-    assert_eq!(whys, [SkipReason::Unreadable, SkipReason::Denied]);
+    assert_eq!(reasons, [SkipReason::Unreadable, SkipReason::Denied]);
 }

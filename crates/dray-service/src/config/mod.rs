@@ -52,7 +52,7 @@ pub trait Section:
         &[]
     }
 
-    /// Fields at the top of the section that had another name before. The old name still works, with a warning.
+    /// Fields that had another name before. The former name still works, with a warning.
     fn former_names() -> &'static [FormerName] {
         &[]
     }

@@ -137,7 +137,7 @@ pub(super) enum ValueKind {
 }
 
 impl ValueKind {
-    /// What a user should write, as the rest of a sentence.
+    /// The accepted form of the value, as the rest of a sentence.
     pub(super) fn expectation(self) -> &'static str {
         match self {
             Self::Bool => "must be `true` or `false`",

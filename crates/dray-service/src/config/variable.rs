@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::check::{FindingCollector, VariableClaim, lookup_field, unknown_name_message};
-use super::former::current_name;
+use super::former::rename_path;
 use super::layer::ConfigLayer;
 use super::schema::{SchemaNode, SectionSpec};
 use super::secrets_dir::SECRETS_DIR_VARIABLE;
@@ -92,7 +92,7 @@ fn is_service_link(variable: &str) -> bool {
         rest.is_empty()
             || rest
                 .strip_prefix('_')
-                .is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
+                .is_some_and(|rest| rest.starts_with(|character: char| character.is_ascii_digit()))
     });
     has_port || variable.contains("_SERVICE_HOST") || variable.contains("_SERVICE_PORT")
 }
@@ -150,7 +150,9 @@ fn own_layer(
     let fields = fields.to_ascii_lowercase();
     let fields: Vec<&str> = fields.split("__").collect();
     let layer = text_layer(collector, section, source, &fields, text)?;
-    let field = fields.join(".");
+    let mut current = fields;
+    rename_path(section.former_names, &mut current);
+    let field = current.join(".");
     if let Some(alias) = section.aliases.iter().find(|alias| alias.field == field) {
         collector.contenders.push(VariableClaim {
             section: section.name,
@@ -195,9 +197,7 @@ fn text_layer(
         .collect();
     // The layer keeps the name that the operator wrote, for the warning; its text is parsed as the current field.
     let mut fields = fields.to_vec();
-    if let Some(first) = fields.first_mut() {
-        *first = current_name(section.former_names, first);
-    }
+    rename_path(section.former_names, &mut fields);
     // The check of the layer's tree reports an unknown key, so its value is not parsed.
     let value = match lookup_field(section, &fields.join(".")) {
         Some(node) => match read_text(node, text) {

@@ -12,7 +12,7 @@ use super::status::status_with_code;
 /// Metadata that names a tenant.
 const TENANT_METADATA: HeaderName = HeaderName::from_static("dray-tenant");
 
-/// Why a request was refused before its method ran.
+/// The reason why a request was refused before its method ran.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum AuthRefusal {
     /// The request has neither a token nor a certificate.

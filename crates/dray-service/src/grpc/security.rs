@@ -26,7 +26,7 @@ const MAX_SETTLE_INTERVAL: Duration = Duration::from_secs(1);
 pub struct SecurityFileError {
     field: &'static str,
     path: String,
-    /// What is wrong, without any of the content.
+    /// The problem, without any of the content.
     problem: String,
 }
 

@@ -285,7 +285,7 @@ async fn embedded_store(
         directory: directory.display().to_string(),
         source,
     };
-    let state = sections.state.folder.as_path();
+    let state = sections.state.directory.as_path();
     embedded::prepare_parent(state, &[STORE_DIRECTORY, TICKET_DIRECTORY])
         .map_err(|error| unusable(state, error))?;
     let directory = state.join(STORE_DIRECTORY);

@@ -117,7 +117,7 @@ impl RunningHost {
     fn check_readiness(&mut self, sections: &CommonSections) {
         let bus = self.context.bus.clone();
         let store = self.context.store.clone();
-        let directory = sections.state.folder.clone();
+        let directory = sections.state.directory.clone();
         let (percent, enough) = (
             sections.limits.free_disk_percent,
             sections.limits.free_disk_enough,

@@ -8,7 +8,7 @@ use dray_types::{ByteSize, Period};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::config::{ConfigProblem, Section};
+use crate::config::{ConfigProblem, FormerName, Section};
 
 /// How long start-up waits for a server that cannot be reached, unless configured.
 const WAIT_FOR_SERVER: Period = Period::secs(120);
@@ -291,7 +291,7 @@ pub struct StateSection {
     /// Directory for everything this process keeps on disk, such as the files of the embedded store. Created at start.
     /// Where nothing sets it, `dray` uses `drayage` in `$XDG_STATE_HOME` or in `~/.local/state`; the default is for a
     /// process without `HOME`.
-    pub folder: PathBuf,
+    pub directory: PathBuf,
     /// Name of this process or replica, unique among those that share a bus. Unset: a new one per start.
     pub instance: Option<String>,
 }
@@ -299,13 +299,18 @@ pub struct StateSection {
 impl Default for StateSection {
     fn default() -> Self {
         Self {
-            folder: PathBuf::from("drayage-state"),
+            directory: PathBuf::from("drayage-state"),
             instance: None,
         }
     }
 }
 
 impl Section for StateSection {
+    fn former_names() -> &'static [FormerName] {
+        const FORMER_NAMES: [FormerName; 1] = [FormerName::new("folder", "directory")];
+        &FORMER_NAMES
+    }
+
     fn validate(&self) -> Vec<ConfigProblem> {
         match &self.instance {
             // The name becomes part of subjects, keys and staging paths.

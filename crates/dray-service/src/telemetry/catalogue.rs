@@ -25,7 +25,7 @@ pub struct Instrument {
     pub name: String,
     /// `counter`, `gauge`, `up/down counter` or `histogram`.
     pub kind: &'static str,
-    /// What it measures, with its unit and labels.
+    /// The measured quantity, with its unit and labels.
     pub description: String,
 }
 

@@ -231,7 +231,7 @@ async fn a_failing_start_leaves_nothing_running() {
     let again = host_at(&directory, port)
         .start()
         .await
-        .expect("folder and port are free again");
+        .expect("directory and port are free again");
     again.stop().await;
 }
 

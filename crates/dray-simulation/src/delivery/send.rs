@@ -45,14 +45,14 @@ impl DeliveryRun<'_> {
         let wait = self
             .simulation()
             .with_replica(self.context.replica, |state| {
-                let held = state.buckets.held(account, &chat, now_ms);
-                if held > MAX_INLINE_WAIT {
-                    return held;
+                let held_for = state.buckets.held(account, &chat, now_ms);
+                if held_for > MAX_INLINE_WAIT {
+                    return held_for;
                 }
                 let own = state
                     .buckets
                     .reserve(account, &chat, CHAT_RATES, now, now_ms);
-                held.max(own)
+                held_for.max(own)
             })
             .unwrap_or_default();
         if wait > MAX_INLINE_WAIT {

@@ -101,7 +101,7 @@ fn directory_entries(directory: &Path, before: &str) -> io::Result<Vec<(String, 
         entries.push((name, format!("{before}{component}{slash}"), is_object));
     }
     // By key and not by file name: encoding changes the order.
-    entries.sort_unstable_by(|one, other| one.1.cmp(&other.1));
+    entries.sort_unstable_by(|left, right| left.1.cmp(&right.1));
     Ok(entries)
 }
 

@@ -168,7 +168,7 @@ impl ServedDirectory {
                 started,
             });
         }
-        uploads.sort_by(|one, other| (&one.key, one.id).cmp(&(&other.key, other.id)));
+        uploads.sort_by(|left, right| (&left.key, left.id).cmp(&(&right.key, right.id)));
         Ok(uploads)
     }
 
@@ -201,7 +201,7 @@ fn check_parts(upload: &Path, named: &[NamedPart]) -> Result<Vec<StoredPart>, Di
     if named.is_empty() {
         return Err(DirectoryError::InvalidPart);
     }
-    if !named.is_sorted_by(|one, next| one.number < next.number) {
+    if !named.is_sorted_by(|earlier, later| earlier.number < later.number) {
         return Err(DirectoryError::InvalidPartOrder);
     }
     let mut parts = Vec::with_capacity(named.len());

@@ -11,13 +11,13 @@ mod listing;
 mod multipart;
 mod options;
 mod origin;
+mod outages;
 mod permissions;
 mod presigned;
 mod race;
 mod restart;
 mod segments;
 mod stored;
-mod trouble;
 
 use std::time::Duration;
 

@@ -165,7 +165,7 @@ async fn the_same_request_gets_the_same_bytes_and_is_recorded() {
     assert_eq!(post(&model, "/v1/chat/completions", &body).await, first);
     let requests = model.received_requests();
     assert_eq!((requests.len(), &requests[1].body), (2, &body));
-    model.follow(Script::saying("new"));
+    model.set_script(Script::saying("new"));
     assert_eq!(
         plain(&model, &ask("sum")).await.1["choices"][0]["message"]["content"],
         "new"

@@ -136,8 +136,8 @@ async fn a_form_that_ends_early_is_not_an_upload() {
     let fixture = TestEndpoint::new().await;
     let url = fixture.issue(TicketRequest::upload(4_000)).await;
     let body = form("a.txt", "text/plain", b"some text");
-    let cut = &body[..body.len() - 20];
-    let response = send_form(&fixture, &url, cut).await;
+    let truncated = &body[..body.len() - 20];
+    let response = send_form(&fixture, &url, truncated).await;
     assert_eq!(response.status, 400, "{response:?}");
     assert!(!fixture.is_stored(b"some text").await);
     // The ticket still works, from the beginning.

@@ -139,7 +139,7 @@ async fn a_part_of_a_file_is_not_stored_as_the_whole() {
 }
 
 #[tokio::test]
-async fn a_post_without_a_body_is_no_empty_file() {
+async fn a_post_without_a_body_does_not_make_an_empty_file() {
     let fixture = TestEndpoint::new().await;
     let url = fixture.issue(TicketRequest::upload(100)).await;
     for length in ["", "\r\ncontent-length: 0"] {
@@ -154,7 +154,7 @@ async fn a_post_without_a_body_is_no_empty_file() {
 }
 
 #[tokio::test]
-async fn a_put_without_a_length_is_no_empty_file() {
+async fn a_put_without_a_length_does_not_make_an_empty_file() {
     let fixture = TestEndpoint::new().await;
     let url = fixture.issue(TicketRequest::upload(100)).await;
     // Programs of HTTP/1.0 end a body by the end of the connection, which HTTP/1.1 does not read.

@@ -74,11 +74,11 @@ fn file_name(url: &str) -> String {
     let decoded = percent_decode_str(last).decode_utf8_lossy();
     let name: String = decoded
         .chars()
-        .map(|c| {
-            if c == '/' || c == '\\' || c.is_control() {
+        .map(|character| {
+            if character == '/' || character == '\\' || character.is_control() {
                 '_'
             } else {
-                c
+                character
             }
         })
         .collect();

@@ -27,13 +27,13 @@ async fn answer(
         "/openai/deployments/d" => json_reply(200, &json!({ "id": "d", "display_name": "D" })),
         "/openai/deployments/d/chat/completions" => {
             let body = request.json().await?;
-            let said = body["messages"][0]["content"].clone();
-            if said == "refuse" {
+            let content = body["messages"][0]["content"].clone();
+            if content == "refuse" {
                 return Ok(bytes_reply(409, "text/plain", "".into()));
             }
-            let chunk = json!({ "choices": [{ "index": 0, "delta": { "content": said }, "finish_reason": "stop" }] });
+            let chunk = json!({ "choices": [{ "index": 0, "delta": { "content": content }, "finish_reason": "stop" }] });
             let error = json!({ "error": { "message": "too many", "code": "429" } });
-            let chunk = if said == "fail" { error } else { chunk };
+            let chunk = if content == "fail" { error } else { chunk };
             let events = format!("data: {chunk}\n\ndata: [DONE]\n\n");
             bytes_reply(200, "text/event-stream", events.into())
         }

@@ -165,14 +165,14 @@ async fn text_goes_to_the_stage_as_it_comes_and_stages_within_do_not() {
         .await
         .unwrap();
     drop(sink);
-    let mut seen = String::new();
+    let mut streamed = String::new();
     while let Some(event) = events.recv().await {
         if let Event::StageContent { content, .. } = event {
-            seen.push_str(&content);
+            streamed.push_str(&content);
         }
     }
     assert_eq!(
-        (seen.as_str(), output.content.as_str()),
+        (streamed.as_str(), output.content.as_str()),
         ("one two", "one two")
     );
     assert!(output.streamed);

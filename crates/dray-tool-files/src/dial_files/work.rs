@@ -208,7 +208,7 @@ impl<'a> DialFileCall<'a> {
             }
         }
         // The walk uses a stack and goes depth first, so its own order would look random to the model.
-        found.sort_by(|one, other| one.url.cmp(&other.url));
+        found.sort_by(|left, right| left.url.cmp(&right.url));
         Ok((found, is_complete))
     }
 

@@ -91,7 +91,7 @@ async fn a_foreign_name_and_a_bare_digest_look_like_a_missing_file_to_the_model(
     let foreign = keep(&turn(&fixture.services, "c-1")).await;
     let digest = foreign.rsplit_once('/').unwrap().0.to_owned();
     let files = turn(&fixture.services, "c-2");
-    let mut told = Vec::new();
+    let mut messages = Vec::new();
     for path in [foreign, digest, "artifact/nothing".to_owned()] {
         let failure = call(&files, "read_attachment", json!({"file_path": path}))
             .await
@@ -100,10 +100,10 @@ async fn a_foreign_name_and_a_bare_digest_look_like_a_missing_file_to_the_model(
             matches!(failure, ToolFailure::Parameter { .. }),
             "{failure}"
         );
-        told.push(failure.to_string());
+        messages.push(failure.to_string());
     }
-    assert_eq!(told[0], told[1]);
-    assert_eq!(told[0], told[2]);
+    assert_eq!(messages[0], messages[1]);
+    assert_eq!(messages[0], messages[2]);
 }
 
 /// Records the conversations of requests and returns an empty context.

@@ -59,11 +59,11 @@ async fn without_a_chat_the_answer_gets_the_file_with_its_digest() {
     let output = call(&files, "send_file", json!({"path": "/w/a.pdf"}))
         .await
         .unwrap();
-    let told: Value = serde_json::from_str(&output.content).unwrap();
-    assert_eq!(told["success"], true);
-    assert_eq!(told["files"][0]["state"], "delivered");
+    let result: Value = serde_json::from_str(&output.content).unwrap();
+    assert_eq!(result["success"], true);
+    assert_eq!(result["files"][0]["state"], "delivered");
     assert_eq!(
-        told["files"][0]["sha256"],
+        result["files"][0]["sha256"],
         Sha256Digest::of(PDF_BYTES).to_hex()
     );
     assert_eq!(
@@ -90,9 +90,9 @@ async fn a_copy_with_a_wrong_receipt_is_not_reported_as_delivered() {
     let failure = call(&fixture.turn(), "send_file", json!({"path": "/w/a.pdf"}))
         .await
         .unwrap_err();
-    let told: Value = serde_json::from_str(&failure.to_string()).unwrap();
-    assert_eq!(told["success"], false);
-    assert_eq!(told["files"][0]["state"], "failed");
+    let result: Value = serde_json::from_str(&failure.to_string()).unwrap();
+    assert_eq!(result["success"], false);
+    assert_eq!(result["files"][0]["state"], "failed");
 }
 
 #[tokio::test]
@@ -104,13 +104,13 @@ async fn one_missing_file_stops_no_other() {
         .await;
     let arguments = json!({"paths": ["/w/none", "/w/a.pdf"]});
     let output = call(&fixture.turn(), "send_file", arguments).await.unwrap();
-    let told: Value = serde_json::from_str(&output.content).unwrap();
-    assert_eq!(told["success"], false);
+    let result: Value = serde_json::from_str(&output.content).unwrap();
+    assert_eq!(result["success"], false);
     assert_eq!(
-        told["files"][0]["error"]["message"],
+        result["files"][0]["error"]["message"],
         "The file does not exist."
     );
-    assert_eq!(told["files"][1]["state"], "delivered_as_link");
+    assert_eq!(result["files"][1]["state"], "delivered_as_link");
     assert!(
         !output.content.contains("http"),
         "no link in the text: {}",

@@ -34,8 +34,8 @@ async fn contexts(
                            "type": "file", "turn": "current"})
                 })
                 .collect();
-            let told = json!({"obj": "Human", "value": [{"text": {"content": "reminder"}}]});
-            let built = json!({"rewrittenHistories": [], "currentUserMessage": told, "catalog": catalog});
+            let reminder = json!({"obj": "Human", "value": [{"text": {"content": "reminder"}}]});
+            let built = json!({"rewrittenHistories": [], "currentUserMessage": reminder, "catalog": catalog});
             Ok(v1::BuildContextReply {
                 built: Some(inline(built.to_string())),
             })
@@ -109,9 +109,9 @@ async fn signing_contexts(
                 Value::Bool(true) => "<id>a1-0</id>".to_owned(),
                 _ => link,
             };
-            let told = json!({"obj": "Human", "value": [{"text": {"content": text}}]});
+            let reminder = json!({"obj": "Human", "value": [{"text": {"content": text}}]});
             let built =
-                json!({"rewrittenHistories": [], "currentUserMessage": told, "catalog": catalog});
+                json!({"rewrittenHistories": [], "currentUserMessage": reminder, "catalog": catalog});
             Ok(v1::BuildContextReply {
                 built: Some(inline(built.to_string())),
             })

@@ -35,7 +35,7 @@ async fn takes(
 }
 
 #[tokio::test]
-async fn tools_of_sandboxes_are_offered_where_there_is_one() {
+async fn tools_of_sandboxes_are_offered_only_with_a_sandbox() {
     let mut fixture = FilesFixture::new().await;
     fixture.bind(false).await;
     let offered = tools::offered_tools(&fixture.turn(), false).await;

@@ -65,7 +65,10 @@ pub(super) async fn list_files(
         ));
     }
     if reply.truncated {
-        lines.push("There is more; list a directory below it, or less deep.".to_owned());
+        lines.push(
+            "The listing is incomplete; list a directory below this one, or fewer levels."
+                .to_owned(),
+        );
     }
     Ok(ToolOutput::text(lines.join("\n"), "text/plain"))
 }

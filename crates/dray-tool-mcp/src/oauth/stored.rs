@@ -100,7 +100,7 @@ impl fmt::Debug for PendingSignIn {
     }
 }
 
-/// Why a browser that came back does not continue a sign-in.
+/// The reason why a browser that came back does not continue a sign-in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum CallbackRefusal {
     /// The state is another one, or the address has neither a code nor an error.

@@ -113,5 +113,8 @@ async fn client_credentials_are_changed_for_a_token() {
         ("client_id", "me"),
         ("client_secret", "hush"),
     ];
-    assert_eq!(form, expected.map(|(a, b)| (a.to_owned(), b.to_owned())));
+    assert_eq!(
+        form,
+        expected.map(|(name, value)| (name.to_owned(), value.to_owned()))
+    );
 }

@@ -342,7 +342,7 @@ async fn r_2_a_foreign_server_gets_listed_headers_and_no_credentials_of_the_call
         api_key: Some(Secret::new("no")),
         authorization: Some(Secret::new("Bearer no")),
         forwarded: forwarded
-            .map(|(a, b)| (a.to_owned(), b.to_owned()))
+            .map(|(name, value)| (name.to_owned(), value.to_owned()))
             .to_vec(),
         ..Caller::default()
     };

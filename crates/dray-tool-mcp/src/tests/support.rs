@@ -115,7 +115,7 @@ pub(super) async fn call(
     call_as(tool, arguments, Caller::default(), &Arc::default()).await
 }
 
-/// What the fake server does when a tool is called.
+/// Behaviour of the fake server when a tool is called.
 #[derive(Clone, Debug, Default)]
 pub(super) enum FakeAction {
     #[default]
@@ -320,8 +320,8 @@ fn page(state: &FakeMcpServer, cursor: &Value) -> Value {
 
 /// Requests of the server before the response, in one stream.
 fn requests_reply(id: &Value, count: usize) -> Reply {
-    let pings =
-        (0..count).map(|n| json!({"jsonrpc": "2.0", "id": format!("p{n}"), "method": "ping"}));
+    let pings = (0..count)
+        .map(|number| json!({"jsonrpc": "2.0", "id": format!("p{number}"), "method": "ping"}));
     let result = json!({"content": [{"type": "text", "text": "after the requests"}]});
     let response = json!({"jsonrpc": "2.0", "id": id, "result": result});
     let mut events = String::new();

@@ -26,7 +26,7 @@ fn at(fixture: &RestFixture, name: &str) -> Value {
 /// The set with one tool alone.
 fn only(mut set: Value, tool: &str) -> Value {
     let tools = set["tools"].as_array_mut().unwrap();
-    tools.retain(|one| one["open_ai_tool"]["function"]["name"] == tool);
+    tools.retain(|declared| declared["open_ai_tool"]["function"]["name"] == tool);
     assert_eq!(tools.len(), 1, "{tool}");
     set
 }

@@ -12,7 +12,7 @@ const REFERENCE_FORMS: [&str; 4] = ["base64::", "url::", "text::", "data::"];
 ///
 /// # Errors
 ///
-/// What is wrong, for the model.
+/// The problem, in a sentence for the model.
 pub fn parse_arguments(text: &str) -> Result<Map<String, Value>, String> {
     if text.trim().is_empty() {
         // Some models send an empty text for a call without arguments (quickapps 18.2).

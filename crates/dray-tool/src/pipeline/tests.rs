@@ -404,7 +404,7 @@ async fn arguments_that_take_references_never_take_content() {
 }
 
 #[tokio::test]
-async fn a_panic_is_a_failure_like_any_other() {
+async fn a_panic_is_reported_as_a_failure() {
     let tool = FakeTool::named("look").rules(rules(json!({}))).panics();
     let result = call(&tool, "{}").await;
     assert_eq!(

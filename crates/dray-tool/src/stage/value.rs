@@ -145,12 +145,15 @@ fn without_secrets(text: &str) -> String {
     // An address extends from the scheme before `://` to the next space or quote.
     while let Some(mark) = rest.find("://") {
         let (before, _) = rest.split_at(mark);
-        let scheme = before
-            .trim_end_matches(|c: char| c.is_ascii_alphanumeric() || matches!(c, '+' | '-' | '.'));
+        let scheme = before.trim_end_matches(|character: char| {
+            character.is_ascii_alphanumeric() || matches!(character, '+' | '-' | '.')
+        });
         let begin = scheme.len();
         let address = rest.get(begin..).unwrap_or_default();
         let end = address
-            .find(|c: char| c.is_whitespace() || matches!(c, '"' | '\'' | '<' | '>' | '`'))
+            .find(|character: char| {
+                character.is_whitespace() || matches!(character, '"' | '\'' | '<' | '>' | '`')
+            })
             .unwrap_or(address.len());
         let (address, after) = address.split_at(end);
         safe.push_str(scheme);

@@ -86,7 +86,7 @@ async fn an_aborted_or_dropped_file_leaves_nothing() {
 }
 
 #[tokio::test]
-async fn a_full_disk_of_this_host_is_no_space() {
+async fn a_full_disk_of_this_host_is_reported_as_no_space() {
     let file = metadata().await;
     let mut sink = FileSink::create(std::env::temp_dir().join("unused")).unwrap();
     // Every write to this device fails as on a full disk (full(4)).

@@ -19,7 +19,7 @@ impl GetOperation<'_> {
     /// copy; else the best transport starts from the beginning.
     pub(super) fn transport(&mut self, file: &Metadata) -> Result<Transport, TransferError> {
         let interrupted = self.partial.as_ref().is_some_and(|partial| {
-            partial.seen.settled && partial.seen.bytes > 0 && prove::same(&partial.file, file)
+            partial.copied.settled && partial.copied.bytes > 0 && prove::same(&partial.file, file)
         });
         if interrupted && let Some(transport) = self.engine.resuming(file) {
             return Ok(transport);
@@ -50,10 +50,9 @@ impl GetOperation<'_> {
         mut partial: UnprovenCopy,
         transport: Transport,
     ) -> Result<UnprovenCopy, TransferError> {
-        let UnprovenCopy {
-            file, before, seen, ..
-        } = &mut partial;
-        let offset = seen.bytes;
+        let (file, before) = (&partial.file, &mut partial.before);
+        let copied = &mut partial.copied;
+        let offset = copied.bytes;
         self.receipt.attempts += 1;
         self.progress
             .began(self.receipt.attempts, transport, offset);
@@ -74,34 +73,34 @@ impl GetOperation<'_> {
         };
         let with_digest = before.wants_digest() && engine.sandbox.reads_with_digest(&read);
         let mut digest = None;
-        let copied = async {
+        let outcome = async {
             let (body, receiver) = engine.open(read, with_digest).await?;
             digest = receiver;
-            copy(body, seen, self.sink, engine.limits(&read), self.progress).await
+            copy(body, copied, self.sink, engine.limits(&read), self.progress).await
         };
-        let copied = if before.wants_digest() && !with_digest {
-            let (fingerprint, copied) =
-                join(engine.fingerprint(&file.real_path, file.size), copied).await;
+        let outcome = if before.wants_digest() && !with_digest {
+            let (fingerprint, outcome) =
+                join(engine.fingerprint(&file.real_path, file.size), outcome).await;
             // If this digest fails, the copy continues: the digest that is computed afterwards decides.
             before.set_digest(fingerprint.unwrap_or_default());
-            copied
+            outcome
         } else {
-            copied.await
+            outcome.await
         };
         if let Some(digest) = digest
-            && copied.is_ok()
+            && outcome.is_ok()
         {
             let computed = timeout(Engine::total_timeout(file.size), digest).await;
             before.set_digest(computed.ok().and_then(Result::ok));
         }
         // A failed sink is not flushed, so that its first error is reported.
-        if !matches!(&copied, Err(failure) if failure.stage == Stage::Host) {
+        if !matches!(&outcome, Err(failure) if failure.stage == Stage::Host) {
             self.sink.flush().await.map_err(TransferError::host)?;
         }
         // The digest of the sink includes all bytes only after the flush.
-        seen.take_digest_of(&*self.sink);
-        self.receipt.bytes = seen.bytes;
-        match copied {
+        copied.take_digest_of(&*self.sink);
+        self.receipt.bytes = copied.bytes;
+        match outcome {
             Ok(()) => Ok(partial),
             Err(failure) if is_pseudo_file(&partial.file, &failure) => {
                 Err(Error::new(ErrorKind::NotRegular, "a file of size 0 returned bytes").into())

@@ -22,7 +22,7 @@ pub enum Finding {
     Token(&'static str),
 }
 
-/// What to do with a scanned file.
+/// Decision about a scanned file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// The file passes.

@@ -22,12 +22,12 @@ pub struct PolicyOptions {
     pub allow: Vec<String>,
     /// Paths to refuse in addition, written as in `allow`. Default none.
     pub deny: Vec<String>,
-    /// What to do with text of up to 1 MiB that holds a private key or a known form of token: `ignore`, `warn` or
+    /// Action for text of up to 1 MiB that holds a private key or a known form of token: `ignore`, `warn` or
     /// `block`. Default `warn`.
     pub content: ContentAction,
 }
 
-/// What to do with content that looks like a secret.
+/// Action for content that looks like a secret.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ContentAction {

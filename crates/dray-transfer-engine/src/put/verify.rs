@@ -32,8 +32,8 @@ impl PutOperation<'_> {
         // Removed first: the file is of no use, whether the source or the transport caused it.
         self.try_discard(path).await;
         // Read again only to find the cause: a source that changed would fail over every transport.
-        let seen = self.reread_source().await?;
-        if seen.bytes != size || seen.sha256() != self.source_sha256().await? {
+        let reread = self.reread_source().await?;
+        if reread.bytes != size || reread.sha256() != self.source_sha256().await? {
             let error = "the source returned other bytes than its size and digest announce";
             return Err(TransferError::host(Error::new(ErrorKind::Corrupted, error)));
         }
@@ -82,8 +82,8 @@ impl PutOperation<'_> {
             }
             // The source knows its SHA-256, but the CRC has to be computed from its bytes.
             Some(weak @ Fingerprint::Cksum(..)) => {
-                let seen = self.reread_source().await?;
-                Ok(seen.agrees(&weak).then_some(Integrity::Weak))
+                let reread = self.reread_source().await?;
+                Ok(reread.agrees(&weak).then_some(Integrity::Weak))
             }
             None => {
                 let metadata = if let Some(metadata) = metadata {
@@ -96,8 +96,8 @@ impl PutOperation<'_> {
                 if metadata.kind != FileKind::File || metadata.size != size {
                     return Ok(None);
                 }
-                let seen = self.read_back(&metadata).await?;
-                Ok((seen.sha256() == source_sha256).then_some(Integrity::Sha256After))
+                let reread = self.read_back(&metadata).await?;
+                Ok((reread.sha256() == source_sha256).then_some(Integrity::Sha256After))
             }
         }
     }
@@ -105,11 +105,11 @@ impl PutOperation<'_> {
     /// Reads the source again, which is needed only in doubt.
     pub(super) async fn reread_source(&self) -> Result<CopiedBytes, TransferError> {
         let mut body = self.source.open(0).await.map_err(TransferError::host)?;
-        let mut seen = CopiedBytes::new(self.source.size());
+        let mut copied = CopiedBytes::new(self.source.size());
         while let Some(chunk) = body.next().await {
-            seen.update(&chunk.map_err(TransferError::host)?);
+            copied.update(&chunk.map_err(TransferError::host)?);
         }
-        Ok(seen)
+        Ok(copied)
     }
 
     /// Reads a file of the sandbox back, where no program there can compute a digest.
@@ -136,15 +136,15 @@ impl PutOperation<'_> {
         let body = engine
             .with_response_timeout(engine.sandbox.read(read))
             .await?;
-        let mut seen = CopiedBytes::new(file.size);
+        let mut copied = CopiedBytes::new(file.size);
         let limits = Limits {
             size: Some(file.size),
             idle: engine.options.idle,
             deadline: Instant::now() + Engine::total_timeout(file.size),
             spool: None,
         };
-        copy(body, &mut seen, &mut DiscardSink, limits, &()).await?;
-        Ok(seen)
+        copy(body, &mut copied, &mut DiscardSink, limits, &()).await?;
+        Ok(copied)
     }
 }
 

@@ -59,7 +59,8 @@ async fn a_file_that_changes_while_it_is_read_is_read_again() {
 #[tokio::test(start_paused = true)] // paused clock
 async fn a_file_that_never_holds_still_is_given_up_after_three_attempts() {
     let fixture = fixture();
-    let changes = (0..9).map(|n| Fault::Meanwhile(1024, Change::Rewrite(vec![n; 5000].into())));
+    let changes =
+        (0..9).map(|byte| Fault::Meanwhile(1024, Change::Rewrite(vec![byte; 5000].into())));
     fixture.fake.script(Call::Read, changes);
     let (kind, receipt) = fixture.refused("/work/a").await;
     assert_eq!((kind, receipt.attempts), (CHANGED_FILE, 3));
@@ -381,9 +382,9 @@ async fn r_7_what_must_be_drained_is_read_to_its_end_however_slow_the_sink_is() 
         fake,
         bytes: Vec::new(),
     };
-    let got = fixture.get_into("/work/big", &mut sink).await.unwrap();
+    let result = fixture.get_into("/work/big", &mut sink).await.unwrap();
     assert!(sink.bytes == content);
-    assert_eq!(got.receipt.integrity, Some(Integrity::Sha256));
+    assert_eq!(result.receipt.integrity, Some(Integrity::Sha256));
 }
 
 /// A sink whose second write never returns, once.
@@ -423,8 +424,8 @@ async fn a_sink_that_was_stopped_within_a_write_gets_the_file_from_its_beginning
         recorder: RecordingSink::default(),
         writes: 0,
     };
-    let got = fixture.get_into("/work/a", &mut sink).await.unwrap();
-    assert_eq!((sink.recorder.begun, got.receipt.resumed), (2, false));
+    let result = fixture.get_into("/work/a", &mut sink).await.unwrap();
+    assert_eq!((sink.recorder.begun, result.receipt.resumed), (2, false));
     assert_eq!(
         Some(Bytes::from(sink.recorder.bytes)),
         fixture.fake.content("/work/a")

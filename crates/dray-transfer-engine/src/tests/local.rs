@@ -54,11 +54,11 @@ impl LocalFixture {
         };
         let (mut sink, cancel) = (VecSink::default(), CancellationToken::new());
         let path = self.path(name);
-        let got = self
+        let result = self
             .engine
             .get(&path, &options, &mut sink, &(), &cancel)
             .await?;
-        Ok((got, sink.into_bytes().unwrap()))
+        Ok((result, sink.into_bytes().unwrap()))
     }
 
     async fn put(&self, name: &str, content: Vec<u8>) -> Result<PutResult, TransferFailure> {
@@ -133,12 +133,12 @@ async fn a_directory_goes_out_and_in_again() {
     };
     let (mut sink, cancel) = (VecSink::default(), CancellationToken::new());
     let from = real.path("from");
-    let got = real
+    let result = real
         .engine
         .get_tree(&from, &options, &mut sink, &(), &cancel)
         .await
         .unwrap();
-    assert_eq!(got.files, 2);
+    assert_eq!(result.files, 2);
     let options = PutTreeOptions {
         policy: &real.policy,
         limits: tree::Limits::default(),

@@ -36,8 +36,8 @@ fn fault() -> impl Strategy<Value = Fault> {
 
 /// Faults of a `stat`, except a false "not found". Where the sandbox cannot rename, a file is written under its own
 /// name once `stat` says that the name is free, and afterwards it is unknown which process wrote it.
-fn honest_look() -> impl Strategy<Value = Fault> {
-    fault().prop_filter("a lie about what is there", |fault| {
+fn stat_fault() -> impl Strategy<Value = Fault> {
+    fault().prop_filter("a false report that a file does not exist", |fault| {
         *fault != Fault::Fail(ErrorKind::NotFound)
     })
 }
@@ -73,7 +73,7 @@ struct RandomSandbox {
     while_reading: bool,
 }
 
-fn made() -> impl Strategy<Value = RandomSandbox> {
+fn random_sandbox() -> impl Strategy<Value = RandomSandbox> {
     let transports = prop_oneof![
         Just(vec![Transport::Files]),
         Just(vec![Transport::Archive, Transport::Files]),
@@ -148,7 +148,7 @@ proptest! {
 
     #[test]
     fn r_8_a_get_gives_a_true_file_or_an_error(
-        made in made(),
+        sandbox in random_sandbox(),
         length in 0_usize..6000,
         reads in vec(read_fault(), 0..6),
         stats in vec(read_fault(), 0..4),
@@ -157,9 +157,9 @@ proptest! {
         let first = pattern(length);
         let scripts = [(Call::Read, reads), (Call::Stat, stats), (Call::Fingerprint, prints)];
         let all: Vec<Fault> = scripts.iter().flat_map(|(_, faults)| faults.clone()).collect();
-        let honest = versions(&first, &all);
-        let (got, sink) = block_on(async {
-            let fixture = made.fixture();
+        let versions = versions(&first, &all);
+        let (result, sink) = block_on(async {
+            let fixture = sandbox.fixture();
             fixture.fake.file("/tmp/secret", "never");
             fixture.fake.file("/work/a", first);
             for (call, faults) in scripts {
@@ -167,30 +167,30 @@ proptest! {
             }
             fixture.get("/work/a").await
         });
-        if got.is_ok() {
-            prop_assert!(honest.contains(&sink.bytes), "bytes that the file never held");
+        if result.is_ok() {
+            prop_assert!(versions.contains(&sink.bytes), "bytes that the file never held");
         }
     }
 
     #[test]
     fn r_13_a_put_is_in_its_place_or_leaves_nothing(
-        made in made(),
+        sandbox in random_sandbox(),
         length in 0_usize..6000,
         taken in prop::option::of(0_usize..6000),
         collision in prop::sample::select(vec![Collision::Rename, Collision::Fail, Collision::Overwrite]),
         writes in vec(fault(), 0..6),
-        stats in vec(honest_look(), 0..4),
+        stats in vec(stat_fault(), 0..4),
         prints in vec(fault(), 0..4),
         renames in vec(fault(), 0..5),
     ) {
         let content = pattern(length);
         let other = taken.map(|length| vec![b'#'; length]);
         // After a lost response and a wrong digest, one more copy is unavoidable.
-        let most = 2 + usize::from(prints.contains(&Fault::WrongDigest));
+        let max_copies = 2 + usize::from(prints.contains(&Fault::WrongDigest));
         let lost = renames.iter().any(|fault| matches!(fault, Fault::Lost(_)))
             || other.as_ref() == Some(&content);
         let (put, fixture) = block_on(async {
-            let mut fixture = made.fixture();
+            let mut fixture = sandbox.fixture();
             fixture.collision = collision;
             if let Some(other) = &other {
                 fixture.fake.file("/work/a", other.clone());
@@ -207,19 +207,19 @@ proptest! {
             Ok(put) => {
                 prop_assert_eq!(fixture.fake.content(put.path.to_text().unwrap()).unwrap(), content);
                 prop_assert!(put.left.is_empty());
-                prop_assert!(files.len() <= most, "more than one copy: {:?}", files);
+                prop_assert!(files.len() <= max_copies, "more than one copy: {:?}", files);
             }
             Err(failed) => {
                 prop_assert!(failed.left.is_empty());
                 prop_assert!(failed.receipt.sha256.is_none());
                 // The response of the rename was lost and the path cannot be checked: the file may exist, but only
                 // complete.
-                let whole = |name: &String| {
+                let is_complete = |name: &String| {
                     fixture.fake.content(&format!("/work/{name}")).unwrap() == content
                 };
-                let ours = files.iter().filter(|name| whole(name)).count();
-                let strangers = files.len() - ours;
-                prop_assert!(strangers <= usize::from(other.is_some()), "{:?}", files);
+                let ours = files.iter().filter(|name| is_complete(name)).count();
+                let foreign = files.len() - ours;
+                prop_assert!(foreign <= usize::from(other.is_some()), "{:?}", files);
                 prop_assert!(ours == 0 || lost, "{:?}", files);
             }
         }

@@ -43,7 +43,7 @@ async fn r_2_only_regular_files_are_opened() {
 }
 
 #[tokio::test(start_paused = true)] // paused clock
-async fn an_empty_file_that_gives_bytes_is_no_regular_file() {
+async fn a_file_of_size_zero_that_returns_bytes_is_not_a_regular_file() {
     let fixture = fixture();
     fixture.fake.file("/work/pseudo", "");
     fixture.fake.script(Call::Read, [Fault::Endless(100)]);

@@ -78,14 +78,14 @@ async fn a_later_get_reads_only_the_bytes_that_an_interrupted_get_did_not_read()
     let target = directory.path().join("a");
     interrupted_get(&fixture, &target).await;
     let mut sink = FileSink::resumable(&target, "origin");
-    let got = fixture.get_into("/work/a", &mut sink).await.unwrap();
-    assert!(got.receipt.resumed);
+    let result = fixture.get_into("/work/a", &mut sink).await.unwrap();
+    assert!(result.receipt.resumed);
     assert_eq!(
-        got.receipt.transport,
+        result.receipt.transport,
         Some(Transport::Files),
         "a transport that can begin at an offset is preferred"
     );
-    assert!(got.receipt.integrity >= Some(Integrity::Sha256Beside));
+    assert!(result.receipt.integrity >= Some(Integrity::Sha256Beside));
     assert_eq!(sink.restarted(), None);
     assert_eq!(std::fs::read(&target).unwrap(), pattern(5000));
     assert_eq!(entries(directory.path()), [target]);
@@ -104,8 +104,8 @@ async fn a_damaged_partial_file_is_noticed_and_copied_again() {
     content[100] ^= 1;
     std::fs::write(&partial, content).unwrap();
     let mut sink = FileSink::resumable(&target, "origin");
-    let got = fixture.get_into("/work/a", &mut sink).await.unwrap();
-    assert!(!got.receipt.resumed);
+    let result = fixture.get_into("/work/a", &mut sink).await.unwrap();
+    assert!(!result.receipt.resumed);
     assert!(sink.restarted().is_some());
     assert_eq!(std::fs::read(&target).unwrap(), pattern(5000));
 }
@@ -119,8 +119,8 @@ async fn without_a_transport_that_can_begin_at_an_offset_a_get_starts_from_zero(
     interrupted_get(&fixture, &target).await;
     fixture.fake.transports(&[Transport::Archive]);
     let mut sink = FileSink::resumable(&target, "origin");
-    let got = fixture.get_into("/work/a", &mut sink).await.unwrap();
-    assert!(!got.receipt.resumed);
+    let result = fixture.get_into("/work/a", &mut sink).await.unwrap();
+    assert!(!result.receipt.resumed);
     assert!(sink.restarted().is_some());
     assert_eq!(std::fs::read(&target).unwrap(), pattern(5000));
 }

@@ -29,16 +29,16 @@ async fn get(
         format,
     };
     let cancel = CancellationToken::new();
-    let got = fixture
+    let result = fixture
         .engine
         .get_tree(&path(directory), &options, &mut sink, &(), &cancel)
         .await;
     assert_eq!(fixture.fake.streams(), 0, "a stream stays open");
     assert_eq!(
-        (got.is_ok(), got.is_err()),
+        (result.is_ok(), result.is_err()),
         (sink.finished.is_some(), sink.aborted)
     );
-    (got, sink)
+    (result, sink)
 }
 
 /// The names and contents of the files in a tar.
@@ -71,12 +71,12 @@ async fn a_directory_is_exported_with_and_without_a_tar_of_the_sandbox() {
     for tars in [true, false] {
         let fixture = fixture();
         fixture.fake.tars(tars);
-        let (got, sink) = get(&fixture, "/work/out", TreeFormat::Tar).await;
-        let got = got.unwrap();
-        assert_eq!(got.sha256, Sha256Digest::of(&sink.bytes));
-        assert_eq!((got.files, got.size), (3, sink.bytes.len() as u64));
-        assert_eq!(got.receipt.integrity, Some(Integrity::SizeMtime));
-        assert_eq!((got.skipped.count(), got.receipt.attempts), (0, 1));
+        let (report, sink) = get(&fixture, "/work/out", TreeFormat::Tar).await;
+        let report = report.unwrap();
+        assert_eq!(report.sha256, Sha256Digest::of(&sink.bytes));
+        assert_eq!((report.files, report.size), (3, sink.bytes.len() as u64));
+        assert_eq!(report.receipt.integrity, Some(Integrity::SizeMtime));
+        assert_eq!((report.skipped.count(), report.receipt.attempts), (0, 1));
         assert_eq!(files(sink.bytes).await, expected());
     }
 }
@@ -107,22 +107,25 @@ async fn files_that_policy_refuses_are_left_out_and_reported() {
             .file("/work/out/notes.txt", "AKIAABCDEFGHIJ234567");
         fixture.fake.link("/work/out/link", "/etc/shadow");
         fixture.fake.special("/work/out/pipe", FileKind::Fifo);
-        let (got, sink) = get(&fixture, "/work/out", TreeFormat::Tar).await;
-        let got = got.unwrap();
-        assert_eq!((got.files, got.warning), (4, Some(Finding::Token("AWS"))));
-        let whys = |got: &GotTree| -> Vec<(String, SkipReason)> {
-            let skipped = got.skipped.skipped().into_iter();
-            let mut whys: Vec<_> = skipped.map(|skipped| (skipped.name, skipped.why)).collect();
-            whys.sort();
-            whys
+        let (report, sink) = get(&fixture, "/work/out", TreeFormat::Tar).await;
+        let report = report.unwrap();
+        assert_eq!(
+            (report.files, report.warning),
+            (4, Some(Finding::Token("AWS")))
+        );
+        let reasons = |report: &GotTree| -> Vec<(String, SkipReason)> {
+            let skipped = report.skipped.skipped().into_iter();
+            let mut reasons: Vec<_> = skipped.map(|skipped| (skipped.name, skipped.why)).collect();
+            reasons.sort();
+            reasons
         };
-        assert!(whys(&got).contains(&(".env".to_owned(), SkipReason::Denied)));
-        assert!(whys(&got).contains(&("server.pem".to_owned(), SkipReason::Denied)));
+        assert!(reasons(&report).contains(&(".env".to_owned(), SkipReason::Denied)));
+        assert!(reasons(&report).contains(&("server.pem".to_owned(), SkipReason::Denied)));
         let text = String::from_utf8_lossy(&sink.bytes).into_owned();
         assert!(!text.contains("KEY=1") && !text.contains("PRIVATE"));
         fixture.policy = fixture.policy.with_content(ContentAction::Block);
-        let got = get(&fixture, "/work/out", TreeFormat::Tar).await.0.unwrap();
-        assert!(whys(&got).contains(&("notes.txt".to_owned(), SkipReason::Denied)));
+        let report = get(&fixture, "/work/out", TreeFormat::Tar).await.0.unwrap();
+        assert!(reasons(&report).contains(&("notes.txt".to_owned(), SkipReason::Denied)));
     }
 }
 
@@ -180,11 +183,11 @@ async fn a_tree_above_the_total_limit_is_refused() {
         format: TreeFormat::Zip,
     };
     let (mut sink, cancel) = (RecordingSink::default(), CancellationToken::new());
-    let got = fixture
+    let result = fixture
         .engine
         .get_tree(&path("/work/out"), &options, &mut sink, &(), &cancel)
         .await;
-    assert_eq!(got.unwrap_err().error.kind(), ErrorKind::TooLarge);
+    assert_eq!(result.unwrap_err().error.kind(), ErrorKind::TooLarge);
     assert!(sink.aborted);
 }
 
@@ -307,17 +310,17 @@ async fn only_the_file_above_the_total_limit_is_left_out() {
         format: TreeFormat::Tar,
     };
     let (mut sink, cancel) = (RecordingSink::default(), CancellationToken::new());
-    let got = fixture
+    let result = fixture
         .engine
         .get_tree(&path("/work/out"), &options, &mut sink, &(), &cancel)
         .await
         .unwrap();
-    assert_eq!(got.files, 3);
-    let whys: Vec<_> = got
+    assert_eq!(result.files, 3);
+    let reasons: Vec<_> = result
         .skipped
         .skipped()
         .into_iter()
         .map(|left| (left.name, left.why))
         .collect();
-    assert_eq!(whys, [("sparse.img".to_owned(), SkipReason::TooLarge)]);
+    assert_eq!(reasons, [("sparse.img".to_owned(), SkipReason::TooLarge)]);
 }

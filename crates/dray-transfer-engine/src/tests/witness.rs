@@ -65,7 +65,7 @@ async fn an_unchanged_large_file_is_digested_once_during_the_copy() {
 }
 
 #[tokio::test(start_paused = true)] // paused clock
-async fn r_8_damage_on_the_way_shows_in_the_digest_beside_the_copy() {
+async fn r_8_damage_in_transit_is_found_by_the_digest_beside_the_copy() {
     let fixture = watched();
     fixture.fake.script(Call::Read, [Fault::Flip(4500)]);
     let (got, sink) = fixture.got("/work/a").await;
@@ -218,8 +218,8 @@ async fn a_sandbox_that_can_say_nothing_afterwards_has_proved_nothing() {
 async fn r_10_a_continued_copy_is_compared_with_the_state_before_its_first_byte() {
     let fixture = settled(Transport::Sftp);
     fixture.fake.resuming(Transport::Sftp);
-    let cut = Fault::Break(3000, ErrorKind::Unavailable);
-    fixture.fake.script(Call::Read, [cut]);
+    let fault = Fault::Break(3000, ErrorKind::Unavailable);
+    fixture.fake.script(Call::Read, [fault]);
     let (got, sink) = fixture.got("/work/a").await;
     assert!(got.receipt.resumed);
     assert_eq!((got.receipt.attempts, sink.begun), (2, 1));
@@ -259,8 +259,8 @@ async fn r_8_a_written_file_of_another_size_is_digested_and_not_published() {
 async fn r_10_a_written_file_that_went_on_is_digested() {
     let fixture = settled(Transport::Sftp);
     fixture.fake.resuming(Transport::Sftp);
-    let cut = Fault::Break(3000, ErrorKind::Unavailable);
-    fixture.fake.script(Call::Write, [cut]);
+    let fault = Fault::Break(3000, ErrorKind::Unavailable);
+    fixture.fake.script(Call::Write, [fault]);
     let put = fixture.put("b", pattern(5000)).await.unwrap();
     assert!(put.receipt.resumed);
     assert_eq!(put.receipt.integrity, Some(Integrity::Sha256After));

@@ -59,7 +59,7 @@ pub(crate) struct ConsoleLinkArgs {
     /// URL of the running console.
     #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:7300")]
     pub(crate) console: String,
-    /// What the login may do: `look` or `act`.
+    /// Role of the login: `look` or `act`.
     #[arg(long, value_name = "ROLE", default_value = "look")]
     pub(crate) role: ConsoleRole,
 }

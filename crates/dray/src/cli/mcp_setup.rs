@@ -6,7 +6,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand};
 use dray_mcp::install::{Client, DEFAULT_NAME, InstallScope, OperatingSystem};
 
-/// What is prepared for clients of the Model Context Protocol.
+/// Setup of clients of the Model Context Protocol.
 #[derive(Debug, Subcommand)]
 pub(crate) enum McpSetupCommand {
     /// Write this server into the configuration of a client.

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand, ValueEnum};
 use dray_types::{AppId, Period, SessionId};
 
-/// What is known of a URL before anything is fetched.
+/// Check policies without a fetch.
 #[derive(Debug, Subcommand)]
 pub(crate) enum PolicyCommand {
     /// Explain whether a URL may be fetched, step by step. Nothing is fetched.
@@ -18,7 +18,8 @@ pub(crate) enum PolicyCommand {
     Explain(PolicyExplainArgs),
     /// Check policy files against a table of expectations. Connects to nothing.
     ///
-    /// The table is TOML: `[[expect]]` with `url` and `outcome` (allow, report, ask, deny), and where wanted `tenant`, `session`,
+    /// The table is TOML: `[[expect]]` with `url` and `outcome` (allow, report, ask, deny), and where wanted `tenant`,
+    /// `session`,
     /// `app`, `via` (fetch, request, tunnel), `method` and `rule`. Each request is judged by the configuration and the
     /// policy, without DNS. The exit code is 0 when all are met and 1 otherwise.
     ///
@@ -108,7 +109,7 @@ pub(crate) struct PolicyExplainArgs {
     /// allows every host.
     #[arg(long, value_name = "HOST")]
     pub(crate) allow: Vec<String>,
-    /// What the app allows: a file with `{"enabled": null|bool, "host_allowlist": null|[…]}`.
+    /// Policy of the app: a file with `{"enabled": null|bool, "host_allowlist": null|[…]}`.
     #[arg(long, value_name = "FILE", conflicts_with = "allow")]
     pub(crate) app_policy: Option<PathBuf>,
     /// Look the host up and judge its addresses. Counts as a fetch for the limits, and is audited.

@@ -9,22 +9,22 @@ use dray_types::{ByteSize, SessionId, Sha256Digest};
 /// `dray ticket`
 #[derive(Debug, Subcommand)]
 pub(crate) enum TicketCommand {
-    /// Make a URL through which one file comes in, once.
+    /// Create a URL for the upload of one file, valid once.
     Upload(TicketUpload),
-    /// Make a URL through which one file goes out, once.
+    /// Create a URL for the download of one file, valid once.
     Download(TicketDownload),
-    /// List the tickets of a session: what is open, and what moved bytes within a day. Never a URL.
+    /// List the tickets of a session: open ones, and those that moved bytes within a day. URLs are never shown.
     #[command(after_help = "Examples:\n  \
         dray ticket list\n  \
         dray ticket list --session chat-7 --json")]
     List(TicketList),
     /// Show one ticket: its state, limits and receipt.
     Show(TicketName),
-    /// End a ticket and remove its received bytes. Its URL then answers that it was revoked.
+    /// End a ticket and remove its received bytes. Its URL then responds that the ticket was revoked.
     #[command(after_help = "Examples:\n  \
         dray ticket list\n  \
         dray ticket revoke ID\n\n\
-        A ticket that was used cannot be revoked: its content is where it went.")]
+        A used ticket cannot be revoked: the file has been stored or downloaded already.")]
     Revoke(TicketName),
     /// Serve the URLs of tickets over a running system (`--nats`, `--s3`), with an identity of their own.
     Serve(TicketServe),

@@ -199,7 +199,7 @@ pub(crate) struct SandboxPut {
     /// Name there, for one file; its own by default.
     #[arg(long)]
     pub(crate) name: Option<String>,
-    /// What to do when a file's name is taken by another file: rename the new one, fail, or overwrite. Directories of
+    /// Action when another file has the name: rename the new file, fail, or overwrite. Directories of
     /// the same name are merged.
     #[arg(long, default_value = "rename", value_parser = ["rename", "fail", "overwrite"])]
     pub(crate) collision: String,
@@ -213,7 +213,7 @@ pub(crate) struct SandboxCp {
     /// Files to copy, and last the destination.
     #[arg(required = true, num_args = 2.., value_name = "PATH")]
     pub(crate) operands: Vec<PathBuf>,
-    /// What to do when a file's name is taken by another file: overwrite it, fail, or rename the new one.
+    /// Action when another file has the name: overwrite it, fail, or rename the new file.
     #[arg(long, default_value = "overwrite", value_parser = ["overwrite", "fail", "rename"])]
     pub(crate) collision: String,
     #[command(flatten)]

@@ -291,8 +291,8 @@ fn undelivered_remarks(report: &v1::DeliveryReport) -> Vec<String> {
     }
     // The first line of the notice is about the files, which the count above already shows; the others are about the
     // text.
-    let words = report.notice.lines().skip(usize::from(shown < count));
-    lines.extend(words.map(|line| name::shown_text(line, 500)));
+    let remarks = report.notice.lines().skip(usize::from(shown < count));
+    lines.extend(remarks.map(|line| name::shown_text(line, 500)));
     lines
 }
 
@@ -302,7 +302,7 @@ fn unreachable_end() -> Result<v1::DeliveryReport, CommandFailure> {
 }
 
 fn interrupted_failure(delivery_id: &str) -> CommandFailure {
-    Fault::new(FaultCode::Timeout, "Interrupted; the delivery goes on where services run.")
+    Fault::new(FaultCode::Timeout, "Interrupted; the delivery continues where services run.")
         .detail("interrupted")
         .advice(format!("Look at `dray receipts {delivery_id}`, or repeat the command with --delivery-id {delivery_id}."))
         .into()
@@ -331,7 +331,7 @@ async fn poll_until_ended(
                 Fault::new(FaultCode::Timeout, "The delivery has not ended yet.")
                     .detail("still_running")
                     .advice(format!(
-                        "It goes on where services run; look at `dray receipts {delivery_id}`."
+                        "It continues where services run; see `dray receipts {delivery_id}`."
                     ))
                     .into(),
             );

@@ -226,7 +226,7 @@ async fn redrive(
     }
 }
 
-/// What `dlq redrive` did with one letter.
+/// Result of `dlq redrive` for one letter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum RestartResult {
     Started,

@@ -4,6 +4,7 @@
 //! services that do not exist.
 
 mod accounts;
+mod directories;
 mod finding;
 mod machine;
 mod names;
@@ -60,7 +61,11 @@ async fn examine(
     let state: StateSection = context::config_section(&loaded, "state")?;
     let limits: LimitsSection = context::config_section(&loaded, "limits")?;
     let egress: dray_egress_fetcher::Config = context::config_section(&loaded, "egress-fetcher")?;
+    let resolver: dray_file_resolver::Config = context::config_section(&loaded, "file-resolver")?;
+    let transfer: dray_sandbox_transfer::Config =
+        context::config_section(&loaded, "sandbox-transfer")?;
     findings.extend(machine::check_state(&state, &limits));
+    findings.extend(directories::check_directories(&resolver, &transfer));
     findings.push(machine::check_reading(limit).await);
     findings.extend(names::check_name_servers(&egress, limit).await);
     findings.extend(system::check_bus(&loaded, &tenant, doctor).await?);

@@ -29,13 +29,13 @@ pub(crate) async fn run(
     }
     };
     let mut stream = system.bus.events(filter).await.map_err(unreadable)?;
-    let mut seen = 0;
-    while count.is_none_or(|count| seen < count) {
+    let mut shown = 0;
+    while count.is_none_or(|count| shown < count) {
         tokio::select! {
             event = stream.next() => print_event(global, &event.map_err(unreadable)?),
             _ = tokio::signal::ctrl_c() => break,
         }
-        seen += 1;
+        shown += 1;
     }
     system.close().await;
     Ok(())

@@ -80,13 +80,13 @@ fn server_launch(args: &McpInstallArgs) -> Result<ServerLaunch, CommandFailure> 
 /// The arguments of the program that start the server. Options that `dray mcp` would refuse are refused here, because a
 /// client shows at most that its server ended.
 fn server_args(options: &[String]) -> Result<Vec<String>, CommandFailure> {
-    let words = std::iter::once("mcp".to_owned());
-    let words: Vec<_> = words.chain(options.iter().cloned()).collect();
+    let arguments = std::iter::once("mcp".to_owned());
+    let arguments: Vec<_> = arguments.chain(options.iter().cloned()).collect();
     let program = std::iter::once("dray".to_owned());
     let refused = |problem: &str| {
         CommandFailure::Usage(format!("the options of the server, behind `--`: {problem}"))
     };
-    match Cli::try_parse_from(program.chain(words.iter().cloned())) {
+    match Cli::try_parse_from(program.chain(arguments.iter().cloned())) {
         // Help and the version.
         Err(error) if !error.use_stderr() => {
             Err(refused("with them the server would print text and end"))
@@ -101,7 +101,7 @@ fn server_args(options: &[String]) -> Result<Vec<String>, CommandFailure> {
                 "with `--http` the server does not use standard input and output; start it separately, and name its \
                  address with `--url`",
             )),
-            None => Ok(words),
+            None => Ok(arguments),
         },
         Ok(_) => Err(refused("they name another command")),
     }

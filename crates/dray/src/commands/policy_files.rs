@@ -90,10 +90,10 @@ fn print_results(global: &GlobalOptions, name: &str, digest: &str, results: &[Ex
     if global.json {
         let rows: Vec<Value> = results
             .iter()
-            .map(|one| {
+            .map(|result| {
                 json!({
-                    "line": one.line, "url": one.url, "expected": one.expected, "found": one.found,
-                    "met": one.is_met,
+                    "line": result.line, "url": result.url, "expected": result.expected, "found": result.found,
+                    "met": result.is_met,
                 })
             })
             .collect();

@@ -118,8 +118,8 @@ mod tests {
             assert!(check_address(sandbox).is_ok(), "{sandbox}");
         }
         for sandbox in ["", "web", "docker:", ":web", "Docker:web", "/srv/box"] {
-            let said = check_address(sandbox).unwrap_err().to_string();
-            assert!(said.contains("write KIND:NAME"), "{said}");
+            let message = check_address(sandbox).unwrap_err().to_string();
+            assert!(message.contains("write KIND:NAME"), "{message}");
         }
     }
 

@@ -424,8 +424,8 @@ mod tests {
     fn errors_of_a_typed_sandbox_contain_its_name() {
         for detail in ["sandbox_gone", "no_backend", "unavailable"] {
             let fault = Fault::new(FaultCode::Unavailable, "m").detail(detail);
-            let said = explain_failure(fault.into(), "docker:w\u{1b}eb", false).to_string();
-            assert!(said.contains(" docker:w?eb "), "{said}");
+            let message = explain_failure(fault.into(), "docker:w\u{1b}eb", false).to_string();
+            assert!(message.contains(" docker:w?eb "), "{message}");
         }
     }
 
@@ -453,11 +453,11 @@ mod tests {
             FaultCode::NotFound,
             "The file does not exist in the sandbox.",
         );
-        let said = explain_failure(
+        let message = explain_failure(
             fault.clone().detail("not_found").into(),
             "docker:web",
             false,
         );
-        assert_eq!(said.to_string(), fault.message);
+        assert_eq!(message.to_string(), fault.message);
     }
 }

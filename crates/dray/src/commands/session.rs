@@ -43,8 +43,10 @@ fn check_binding(command: &SessionCommand) -> Result<(), CommandFailure> {
         return Ok(());
     };
     let directories = [working_directory, uploads_directory];
-    let names_directory =
-        !roots.is_empty() || directories.iter().any(|it| !it.as_os_str().is_empty());
+    let names_directory = !roots.is_empty()
+        || directories
+            .iter()
+            .any(|directory| !directory.as_os_str().is_empty());
     if sandbox.is_empty() && chat.is_none() && !names_directory {
         return Err(CommandFailure::Usage(
             "name what to bind: --sandbox SANDBOX, --chat TARGET, or both".to_owned(),

@@ -89,7 +89,7 @@ fn record_directory(loaded: &LoadedConfig) -> Result<Option<PathBuf>, CommandFai
         return Ok(None);
     }
     let state: StateSection = context::config_section(loaded, "state")?;
-    Ok(Some(state.folder.join(TICKET_DIRECTORY)))
+    Ok(Some(state.directory.join(TICKET_DIRECTORY)))
 }
 
 /// Serves tickets for as long as the host runs; `None` if the records cannot be opened.

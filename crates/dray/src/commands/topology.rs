@@ -63,7 +63,7 @@ fn lacks_jetstream(error: &str) -> bool {
 
 const JETSTREAM_ADVICE: &str = "Check that the server runs with JetStream (`nats-server -js`), and that this identity may use it.";
 
-/// What to do about a stream or consumer that could not be read or changed.
+/// Advice for a stream or consumer that could not be read or changed.
 fn failure_advice(error: &TransportError) -> &'static str {
     match error {
         TransportError::Other(source)

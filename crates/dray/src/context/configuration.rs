@@ -21,7 +21,7 @@ pub(crate) fn config_sources(global: &GlobalOptions) -> Result<ConfigSources, Co
             .set_by("--s3", "store.s3.endpoint", url);
     }
     if let Some(directory) = &global.state {
-        sources = sources.set_by("--state", "state.folder", directory.to_string_lossy());
+        sources = sources.set_by("--state", "state.directory", directory.to_string_lossy());
     }
     // After the options above: `--set` is the more exact wish.
     for text in &global.overrides {

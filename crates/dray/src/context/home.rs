@@ -9,7 +9,7 @@ use crate::outcome::CommandFailure;
 
 /// Whether no source sets the state directory.
 pub(super) fn is_default_state(sources: &ConfigSources) -> Result<bool, CommandFailure> {
-    Ok(load_config(sources)?.is_default("state.folder"))
+    Ok(load_config(sources)?.is_default("state.directory"))
 }
 
 /// The home directory of the user, from `HOME`; `None` if it is not set.
@@ -33,7 +33,7 @@ pub(crate) fn with_home(sources: ConfigSources) -> Result<ConfigSources, Command
         // Only the default moves: a directory that was set anywhere stays as it is.
         Some(home) if is_default_state(&sources)? => {
             let directory = home.join("drayage");
-            Ok(sources.set("state.folder", directory.to_string_lossy()))
+            Ok(sources.set("state.directory", directory.to_string_lossy()))
         }
         _ => Ok(sources),
     }

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::demo::StepReporter;
 use crate::demo::reading::PRICES_XLSX;
-use crate::demo::story::{check_claim, untrue_claim_failure};
+use crate::demo::scenario::{check_claim, untrue_claim_failure};
 use crate::demo::system::{DemoSystem, late_event_failure};
 use crate::outcome::CommandFailure;
 

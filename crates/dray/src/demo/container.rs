@@ -16,7 +16,7 @@ use tokio::net::UnixStream;
 use crate::commands::sandbox;
 use crate::demo::StepReporter;
 use crate::demo::files::tar_of_directories;
-use crate::demo::story::{check_claim, untrue_claim_failure};
+use crate::demo::scenario::{check_claim, untrue_claim_failure};
 use crate::demo::system::DemoSystem;
 use crate::outcome::CommandFailure;
 
@@ -81,14 +81,14 @@ async fn round_trip(
         path: placed.path,
         max_bytes: 0,
     };
-    let got = system.ask(&get).await?;
-    let artifact = got.claim.and_then(|claim| claim.artifact);
+    let answer = system.ask(&get).await?;
+    let artifact = answer.claim.and_then(|claim| claim.artifact);
     let artifact = artifact.ok_or_else(|| untrue_claim_failure("the file came back"))?;
     check_claim(
         artifact.sha256 == file.sha256 && artifact.size == file.size,
         "the bytes that came back are those that went in",
     )?;
-    let receipt = got.receipt.unwrap_or_default();
+    let receipt = answer.receipt.unwrap_or_default();
     teller.line(
         "get",
         &format!(

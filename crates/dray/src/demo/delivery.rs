@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::commands::receipts;
 use crate::demo::StepReporter;
 use crate::demo::files::{PIXEL_PNG, one_line_pdf};
-use crate::demo::story::{check_claim, untrue_claim_failure};
+use crate::demo::scenario::{check_claim, untrue_claim_failure};
 use crate::demo::system::{DemoSystem, late_event_failure, next_event};
 use crate::outcome::CommandFailure;
 
@@ -113,25 +113,27 @@ async fn send_files(
 
 /// Checks the chat of the person: the two unchanged files, and the reasons for the missing ones.
 fn show_chat(system: &DemoSystem, teller: &StepReporter, chat: i64) -> Result<(), CommandFailure> {
-    let seen = system.telegram.visible_messages(chat);
-    for shown in &seen {
+    let messages = system.telegram.visible_messages(chat);
+    for shown in &messages {
         teller.line("in chat", &in_chat(shown));
     }
     for name in ["report.pdf", "data.csv"] {
         check_claim(
-            digests_by_name(&seen, name) == [on_disk(&system.sandbox.join(name))?],
+            digests_by_name(&messages, name) == [on_disk(&system.sandbox.join(name))?],
             "the chat has the very bytes of the sandbox, once",
         )?;
     }
     // By content and not by name: it could have been sent under another.
     let secret = Sha256Digest::of(SECRET_PATH);
-    let leaked = seen
+    let leaked = messages
         .iter()
         .filter_map(|shown| shown.file.as_ref())
         .any(|file| file.sha256 == secret);
     check_claim(!leaked, "the secret stays")?;
     check_claim(
-        seen.iter().any(|shown| shown.text.contains("missing.txt")),
+        messages
+            .iter()
+            .any(|shown| shown.text.contains("missing.txt")),
         "the user gets a report of the missing files",
     )?;
     teller.line(
@@ -243,13 +245,14 @@ async fn send_tagged_text(
     for line in receipts::report_lines(&report) {
         teller.line("receipt", &line);
     }
-    let seen = system.telegram.visible_messages(chat);
+    let messages = system.telegram.visible_messages(chat);
     check_claim(
-        digests_by_name(&seen, "report.pdf").len() == 1,
+        digests_by_name(&messages, "report.pdf").len() == 1,
         "what the tool sent is not sent again",
     )?;
     check_claim(
-        seen.iter()
+        messages
+            .iter()
             .filter_map(|shown| shown.file.as_ref())
             .any(|file| file.sha256 == Sha256Digest::of(PIXEL_PNG)),
         "the chart is in the chat",

@@ -8,7 +8,7 @@ use dray_types::{ByteSize, Claim, Fault, OperationId};
 use serde_json::{Value, json};
 
 use crate::demo::StepReporter;
-use crate::demo::story::{check_claim, untrue_claim_failure};
+use crate::demo::scenario::{check_claim, untrue_claim_failure};
 use crate::demo::system::DemoSystem;
 use crate::outcome::CommandFailure;
 
@@ -188,13 +188,13 @@ async fn later_turn(
 fn print_files(teller: &StepReporter, files: &Value) {
     for file in files.as_array().into_iter().flatten() {
         let of = |key: &str| json_part(file, &format!("/{key}"));
-        let words = of("content");
+        let content = of("content");
         teller.line(
             &of("id"),
             &format!(
                 "{}: {}",
                 of("status"),
-                words.lines().next().unwrap_or_default()
+                content.lines().next().unwrap_or_default()
             ),
         );
     }

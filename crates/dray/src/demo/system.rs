@@ -22,7 +22,7 @@ use dray_types::{Deadline, Fault, TenantId};
 
 use crate::context;
 use crate::demo::agent;
-use crate::demo::outside::FakeInternet;
+use crate::demo::public_hosts::FakeInternet;
 use crate::outcome::CommandFailure;
 
 /// The key of the demo's user at the fake DIAL Core.
@@ -204,7 +204,7 @@ pub(crate) fn late_event_failure(what: &str) -> CommandFailure {
 /// Settings without the environment and without a file: the demo is the same everywhere.
 fn demo_settings(directory: &Path, dial: &DialCore) -> ConfigSources {
     ConfigSources::new(Environment::default())
-        .set("state.folder", directory.to_string_lossy())
+        .set("state.directory", directory.to_string_lossy())
         .set("http.listen", "127.0.0.1:0")
         .set("grpc.listen", "127.0.0.1:0")
         // A full disk must not keep the demo from starting.

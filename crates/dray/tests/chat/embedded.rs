@@ -31,8 +31,8 @@ async fn a_model_is_enough_to_talk() {
     let asked = model.received_requests();
     assert_eq!(asked.len(), 2);
     assert_eq!(asked[1].body["model"], "m-1");
-    let kept = file(&home.path().join("talk.json"));
-    assert_eq!(kept["messages"].as_array().unwrap().len(), 4);
+    let conversation = file(&home.path().join("talk.json"));
+    assert_eq!(conversation["messages"].as_array().unwrap().len(), 4);
 }
 
 #[tokio::test]

@@ -23,9 +23,12 @@ async fn a_server_that_goes_in_the_middle_leaves_the_message_for_another_try() {
     assert!(err(&broken).contains("/retry"), "{broken:?}");
     let ended = run(home.path(), &[&["/retry"][..], &to].concat(), b"").await;
     check(&ended, 1, "hal\n");
-    let kept = file(&home.path().join("talk.json"));
-    assert_eq!(kept["messages"], json!([]));
-    assert_eq!(kept["unanswered"], json!({"role": "user", "content": "hi"}));
+    let conversation = file(&home.path().join("talk.json"));
+    assert_eq!(conversation["messages"], json!([]));
+    assert_eq!(
+        conversation["unanswered"],
+        json!({"role": "user", "content": "hi"})
+    );
     let again = run(home.path(), &[&["/retry"][..], &to].concat(), b"").await;
     check(&again, 0, "whole\n");
     let asked = agent.asked();
@@ -55,12 +58,12 @@ async fn an_error_event_is_reported_in_the_words_meant_for_people() {
     let url = agent.url();
     let output = run(home.path(), &["hi", "--url", &url], b"").await;
     check(&output, 1, "so far\n");
-    let said = err(&output);
+    let message = err(&output);
     assert!(
-        said.contains("The model is tired.?[2J (status 500)"),
-        "{said}"
+        message.contains("The model is tired.?[2J (status 500)"),
+        "{message}"
     );
-    assert!(said.contains("do:   The message is kept"), "{said}");
+    assert!(message.contains("do:   The message is kept"), "{message}");
     let output = run(home.path(), &["hi", "--url", &url, "--json"], b"").await;
     let events = events(&output);
     assert_eq!(events.len(), 2, "{events:?}");

@@ -121,6 +121,6 @@ async fn one_message_alone_is_stopped_with_its_connection() {
     interrupt(&child);
     assert_eq!(soon(child.wait()).await.unwrap().code(), Some(1));
     left(&agent, 1).await;
-    let kept = file(&home.path().join("talk.json"));
-    assert_eq!(kept["unanswered"]["content"], "hi");
+    let conversation = file(&home.path().join("talk.json"));
+    assert_eq!(conversation["unanswered"]["content"], "hi");
 }

@@ -129,16 +129,20 @@ async fn a_conversation_continues_through_a_pipe_and_in_the_next_process() {
     let agent = FakeAgent::start(scripts).await;
     let home = tempfile::tempdir().unwrap();
     let url = agent.url();
-    let kept = home.path().join("talk.json");
+    let conversation = home.path().join("talk.json");
     let arguments = ["--url", &url, "--conversation", "talk.json"];
     let lines = b"first\n\n//etc is what?\r\n/save copy.json\n/quit\nnever\n";
     let piped = run(home.path(), &arguments, lines).await;
     check(&piped, 0, "one\ntwo\n");
     assert_eq!(
-        std::fs::metadata(&kept).unwrap().permissions().mode() & 0o777,
+        std::fs::metadata(&conversation)
+            .unwrap()
+            .permissions()
+            .mode()
+            & 0o777,
         0o600
     );
-    assert_eq!(file(&kept), file(&home.path().join("copy.json")));
+    assert_eq!(file(&conversation), file(&home.path().join("copy.json")));
     check(
         &run(home.path(), &[&["third"][..], &arguments].concat(), b"").await,
         0,
@@ -154,10 +158,10 @@ async fn a_conversation_continues_through_a_pipe_and_in_the_next_process() {
     let asked = agent.asked();
     assert_eq!(asked[2].body["messages"], messages);
     assert_eq!(
-        file(&kept)["messages"][5],
+        file(&conversation)["messages"][5],
         json!({"role": "assistant", "content": "three"})
     );
-    assert_eq!(file(&kept)["version"], 1);
+    assert_eq!(file(&conversation)["version"], 1);
 }
 
 #[tokio::test]
@@ -227,7 +231,7 @@ async fn files_are_sent_and_saved_and_only_links_of_the_agent_are_fetched() {
     let output = run(home.path(), &arguments, lines).await;
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     assert_eq!(out(&output), "here\nok\n");
-    let said = err(&output);
+    let message = err(&output);
     for line in [
         "saved to out/p.png",
         "file: a.txt (6 B) saved to out/a.txt",
@@ -236,7 +240,7 @@ async fn files_are_sent_and_saved_and_only_links_of_the_agent_are_fetched() {
         "to be sent: in.bin (application/pdf)",
         "cannot read none",
     ] {
-        assert!(said.contains(line), "{line} is not in\n{said}");
+        assert!(message.contains(line), "{line} is not in\n{message}");
     }
     let saved = |name: &str| std::fs::read(home.path().join("out").join(name)).unwrap();
     assert_eq!(

@@ -345,7 +345,7 @@ async fn a_logout_links_to_the_logout_of_the_provider_if_it_has_one() {
 }
 
 #[tokio::test]
-async fn a_registered_way_back_is_part_of_the_logout_and_leads_to_a_page_without_a_login() {
+async fn a_registered_return_address_is_part_of_the_logout_and_leads_to_a_page_without_a_login() {
     let fixture = OidcFixture::with(|settings| {
         settings.oidc.as_mut().unwrap().logout_return = true;
     })

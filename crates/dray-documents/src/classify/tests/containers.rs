@@ -2,7 +2,7 @@
 
 use super::super::Kind::{Archive, Binary, Document};
 use super::super::{mime, office};
-use super::made::{
+use super::samples::{
     STRICT_RELATIONSHIP, TRANSITIONAL_RELATIONSHIP, compound, package, rels, types, zip,
 };
 use super::{class, named};
@@ -290,7 +290,7 @@ fn what_is_embedded_does_not_name_the_file() {
 
 #[test]
 fn a_directory_of_many_sectors_is_followed() {
-    let mut names: Vec<String> = (0..400).map(|n| format!("/stream {n}")).collect();
+    let mut names: Vec<String> = (0..400).map(|number| format!("/stream {number}")).collect();
     names.push("/Workbook".to_owned());
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     assert_eq!(named(&compound(&names), "x"), (Document, mime::XLS));

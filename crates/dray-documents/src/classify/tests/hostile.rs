@@ -8,7 +8,7 @@ use proptest::prelude::*;
 
 use super::super::Kind::{Archive, Binary, Document};
 use super::super::{classify, mime};
-use super::made::{TRANSITIONAL_RELATIONSHIP, compound, package, zip};
+use super::samples::{TRANSITIONAL_RELATIONSHIP, compound, package, zip};
 use super::{class, named};
 
 /// Counts the bytes that are read.
@@ -61,7 +61,7 @@ fn only_the_start_of_a_large_file_is_read() {
 #[test]
 fn of_a_large_container_the_directory_is_read_and_not_the_parts() {
     let noise: Vec<u8> = (0..4_000_000u32)
-        .map(|n| n.wrapping_mul(2_654_435_761).to_le_bytes()[2])
+        .map(|number| number.wrapping_mul(2_654_435_761).to_le_bytes()[2])
         .collect();
     let bytes = zip(&[("a.bin", &noise)], &["a.bin"]);
     assert!(bytes_read(bytes) < 200_000);
@@ -70,8 +70,8 @@ fn of_a_large_container_the_directory_is_read_and_not_the_parts() {
 #[test]
 fn a_container_cut_short_is_known_by_its_start_and_says_so() {
     let whole = docx();
-    let cut = &whole[..whole.len() - 60];
-    let class = class(cut, "x.zip");
+    let truncated = &whole[..whole.len() - 60];
+    let class = class(truncated, "x.zip");
     assert_eq!((class.kind, class.mime), (Document, mime::DOCX));
     assert!(
         class

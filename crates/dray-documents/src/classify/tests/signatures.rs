@@ -184,7 +184,7 @@ fn a_program_that_looks_for_pdf_files_is_text() {
 
 #[test]
 fn of_a_polyglot_the_first_match_wins() {
-    let zip = super::made::zip(&[("a.txt", b"a")], &[]);
+    let zip = super::samples::zip(&[("a.txt", b"a")], &[]);
     let both = [b"%PDF-1.4\n1 0 obj\n".as_slice(), &zip].concat();
     assert_eq!(named(&both, "x.zip"), (Document, mime::PDF));
     let both = [b"GIF89a".as_slice(), &zip].concat();

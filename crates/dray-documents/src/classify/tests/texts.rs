@@ -15,7 +15,7 @@ fn an_empty_file_is_plain_text() {
 fn a_text_with_the_name_of_a_document_is_text() {
     assert_eq!(named(b"not a document", "report.docx"), (Text, mime::PLAIN));
     let noise: Vec<u8> = (0..4096u32)
-        .map(|n| n.wrapping_mul(2_654_435_761).to_le_bytes()[2])
+        .map(|number| number.wrapping_mul(2_654_435_761).to_le_bytes()[2])
         .collect();
     assert_eq!(named(&noise, "x.pdf"), (Binary, mime::OCTET_STREAM));
 }

@@ -86,16 +86,16 @@ fn is_encrypted(bytes: &[u8], budget: &Rc<Budget>) -> Result<bool, Failure> {
     let mut obfuscated = false;
     loop {
         match xml.next()? {
-            Event::Open(e) if e.name() == "EncryptedData" => obfuscated = false,
-            Event::Open(e) if e.name() == "EncryptionMethod" => {
+            Event::Open(element) if element.name() == "EncryptedData" => obfuscated = false,
+            Event::Open(element) if element.name() == "EncryptionMethod" => {
                 obfuscated = matches!(
                     // Two methods of obfuscating fonts against copying; neither hides the text.
-                    e.attr("Algorithm").unwrap_or_default().as_str(),
+                    element.attr("Algorithm").unwrap_or_default().as_str(),
                     "http://www.idpf.org/2008/embedding" | "http://ns.adobe.com/pdf/enc#RC"
                 );
             }
-            Event::Open(e) if e.name() == "CipherReference" => {
-                let name = e.attr("URI").unwrap_or_default().to_ascii_lowercase();
+            Event::Open(element) if element.name() == "CipherReference" => {
+                let name = element.attr("URI").unwrap_or_default().to_ascii_lowercase();
                 let is_font = [".ttf", ".otf", ".woff", ".woff2", ".ttc", ".eot"]
                     .iter()
                     .any(|end| name.ends_with(end));
@@ -116,9 +116,9 @@ fn package_name(container: &mut Container<'_>, budget: &Rc<Budget>) -> Result<St
         let mut xml = Xml::new(&text, budget);
         loop {
             match xml.next() {
-                Ok(Event::Open(e)) if e.name() == "rootfile" => {
+                Ok(Event::Open(element)) if element.name() == "rootfile" => {
                     // Resolved inside the archive: `../../etc/passwd` matches no part (path traversal).
-                    let path = resolve_part("", &e.attr("full-path").unwrap_or_default());
+                    let path = resolve_part("", &element.attr("full-path").unwrap_or_default());
                     if container.has(&path) {
                         return Ok(path);
                     }
@@ -144,24 +144,27 @@ impl Book {
         let mut book = Self::default();
         loop {
             match xml.next()? {
-                Event::Open(e) => match e.name() {
+                Event::Open(element) => match element.name() {
                     "item" => {
-                        let (Some(id), Some(href)) = (e.attr("id"), e.attr("href")) else {
+                        let (Some(id), Some(href)) = (element.attr("id"), element.attr("href"))
+                        else {
                             continue;
                         };
-                        let nav = e
-                            .attr("properties")
-                            .is_some_and(|p| p.split_whitespace().any(|p| p == "nav"));
+                        let nav = element.attr("properties").is_some_and(|properties| {
+                            properties
+                                .split_whitespace()
+                                .any(|property| property == "nav")
+                        });
                         book.items.entry(id).or_insert(Item {
                             part: resolve_part(directory, &href),
-                            mime: e.attr("media-type").unwrap_or_default(),
+                            mime: element.attr("media-type").unwrap_or_default(),
                             nav,
                         });
                     }
-                    "spine" => book.toc = e.attr("toc"),
+                    "spine" => book.toc = element.attr("toc"),
                     "itemref" => {
                         budget.element()?;
-                        book.spine.extend(e.attr("idref"));
+                        book.spine.extend(element.attr("idref"));
                     }
                     _ => {}
                 },
@@ -210,16 +213,16 @@ fn read_titles(
     let mut label = String::new();
     loop {
         match xml.next()? {
-            Event::Open(e) => match e.name() {
+            Event::Open(element) => match element.name() {
                 "a" => {
-                    if let Some(href) = e.attr("href") {
+                    if let Some(href) = element.attr("href") {
                         let title = xml.text()?;
                         note_title(titles, resolve_part(directory, &href), &title);
                     }
                 }
                 "navLabel" => label = xml.text()?,
                 "content" => {
-                    if let Some(href) = e.attr("src") {
+                    if let Some(href) = element.attr("src") {
                         note_title(titles, resolve_part(directory, &href), &label);
                     }
                 }

@@ -93,7 +93,10 @@ pub(super) fn decode_utf7(text: &[u8]) -> String {
             out.push_str(&String::from_utf8_lossy(encoded));
         }
         let units = pairs.iter().map(|pair| u16::from_be_bytes(*pair));
-        out.extend(char::decode_utf16(units).map(|c| c.unwrap_or(char::REPLACEMENT_CHARACTER)));
+        out.extend(
+            char::decode_utf16(units)
+                .map(|character| character.unwrap_or(char::REPLACEMENT_CHARACTER)),
+        );
         // A hyphen after the encoded part is not text.
         rest = remaining.strip_prefix(b"-").unwrap_or(remaining);
     }

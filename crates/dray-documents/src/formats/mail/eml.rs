@@ -261,7 +261,7 @@ fn rfc3339_date(date: &str) -> Option<String> {
         .split_whitespace()
         .next_back()
         .is_some_and(|zone| {
-            !zone.starts_with(|c: char| c.is_ascii_alphabetic())
+            !zone.starts_with(|character: char| character.is_ascii_alphabetic())
                 || NAMED_ZONES
                     .iter()
                     .any(|name| zone.eq_ignore_ascii_case(name))

@@ -67,8 +67,8 @@ impl Chart {
             .series
             .iter()
             // Series may have gaps at their ends, so the longest one counts.
-            .map(|s| s.values.len().max(s.categories.len()));
-        let Some(height) = height.max().filter(|h| *h > 0) else {
+            .map(|series| series.values.len().max(series.categories.len()));
+        let Some(height) = height.max().filter(|height| *height > 0) else {
             return Vec::new();
         };
         let cell = |text: &str| GridCell {
@@ -78,14 +78,16 @@ impl Chart {
         };
         let mut rows = vec![
             std::iter::once(cell(""))
-                .chain(self.series.iter().map(|s| cell(&s.name)))
+                .chain(self.series.iter().map(|series| cell(&series.name)))
                 .collect::<Vec<_>>(),
         ];
         for point_index in 0..height {
-            let category = self
-                .series
-                .iter()
-                .find_map(|s| s.categories.get(point_index).filter(|c| !c.is_empty()));
+            let category = self.series.iter().find_map(|series| {
+                series
+                    .categories
+                    .get(point_index)
+                    .filter(|category| !category.is_empty())
+            });
             let mut row = vec![cell(category.map_or("", String::as_str))];
             for series in &self.series {
                 row.push(cell(
@@ -119,8 +121,8 @@ pub(in crate::formats) fn read_chart(bytes: &[u8], budget: &Rc<Budget>) -> Resul
     let mut in_plot_area = false;
     loop {
         match xml.next()? {
-            Event::Open(e) => {
-                let next = match e.name() {
+            Event::Open(element) => {
+                let next = match element.name() {
                     // Axes have titles, too; the chart's own title comes before the plot area.
                     "title" if !in_plot_area => ChartPosition::Title,
                     "plotArea" => {
@@ -135,7 +137,7 @@ pub(in crate::formats) fn read_chart(bytes: &[u8], budget: &Rc<Budget>) -> Resul
                     "cat" | "xVal" => ChartPosition::Category,
                     "val" | "yVal" => ChartPosition::Value,
                     "pt" => {
-                        point_index = e.number("idx").unwrap_or(0);
+                        point_index = element.number("idx").unwrap_or(0);
                         ChartPosition::Point
                     }
                     "f" | "formatCode" | "extLst" | "dLbls" | "trendline" => {
@@ -150,10 +152,9 @@ pub(in crate::formats) fn read_chart(bytes: &[u8], budget: &Rc<Budget>) -> Resul
                 open_elements.pop();
             }
             Event::Text(text) if !text.trim().is_empty() => {
-                let role = open_elements
-                    .iter()
-                    .rev()
-                    .find(|w| !matches!(w, ChartPosition::Other | ChartPosition::Point));
+                let role = open_elements.iter().rev().find(|position| {
+                    !matches!(position, ChartPosition::Other | ChartPosition::Point)
+                });
                 chart.put(role.copied(), point_index, text.trim());
             }
             Event::Text(_) => {}
@@ -217,11 +218,11 @@ pub(in crate::formats) fn read_diagram(
     let mut stack: Vec<bool> = Vec::new();
     loop {
         match xml.next()? {
-            Event::Open(e) => {
-                if e.name() == "p" && !line.is_empty() && !line.ends_with(' ') {
+            Event::Open(element) => {
+                if element.name() == "p" && !line.is_empty() && !line.ends_with(' ') {
                     line.push(' ');
                 }
-                stack.push(e.name() == "pt");
+                stack.push(element.name() == "pt");
             }
             Event::Close => {
                 if stack.pop() == Some(true) && !line.trim().is_empty() {

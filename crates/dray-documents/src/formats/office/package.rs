@@ -44,7 +44,7 @@ impl Relations {
         self.order
             .iter()
             .filter_map(|id| self.by_id.get(id))
-            .filter(move |r| r.kind == kind && !r.external)
+            .filter(move |relation| relation.kind == kind && !relation.external)
     }
 
     /// The target of the first relationship of a kind that stays in the package.
@@ -52,8 +52,8 @@ impl Relations {
         self.order
             .iter()
             .filter_map(|id| self.by_id.get(id))
-            .find(|r| r.kind == kind && !r.external)
-            .map(|r| r.target.as_str())
+            .find(|relation| relation.kind == kind && !relation.external)
+            .map(|relation| relation.target.as_str())
     }
 }
 
@@ -94,7 +94,7 @@ impl<'a> Package<'a> {
         let named = self
             .relations("")
             .ok()
-            .and_then(|r| r.part("officeDocument").map(str::to_owned));
+            .and_then(|relations| relations.part("officeDocument").map(str::to_owned));
         if let Some(named) = named
             && self.container.has(&named)
         {
@@ -102,8 +102,8 @@ impl<'a> Package<'a> {
         }
         guesses
             .iter()
-            .find(|g| self.container.has(g))
-            .map(|g| (*g).to_owned())
+            .find(|guess| self.container.has(guess))
+            .map(|guess| (*guess).to_owned())
             .ok_or(Failure::Corrupt(Damage::MissingPart))
     }
 

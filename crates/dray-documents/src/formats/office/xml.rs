@@ -137,10 +137,14 @@ impl Element<'_> {
             .with_checks(false)
             .flatten()
             // `xmlns:val="…"` declares a prefix and is not an attribute `val`.
-            .find(|a| {
-                a.key.local_name().as_ref() == name && a.key.prefix().is_none_or(|p| !p.is_xmlns())
+            .find(|attribute| {
+                attribute.key.local_name().as_ref() == name
+                    && attribute
+                        .key
+                        .prefix()
+                        .is_none_or(|prefix| !prefix.is_xmlns())
             })
-            .map(|a| unescape_attribute(&a.value))
+            .map(|attribute| unescape_attribute(&attribute.value))
     }
 
     /// An attribute with a numeric value.
@@ -151,7 +155,7 @@ impl Element<'_> {
     /// An on-off attribute or element: true by default.
     pub(in crate::formats) fn on(&self, name: &str) -> bool {
         self.attr(name)
-            .is_none_or(|v| !matches!(v.as_str(), "0" | "false" | "off" | "none"))
+            .is_none_or(|value| !matches!(value.as_str(), "0" | "false" | "off" | "none"))
     }
 }
 
@@ -292,12 +296,12 @@ impl<'x> Xml<'x> {
             .attributes()
             .with_checks(false)
             .flatten()
-            .find(|a| {
-                a.key.local_name().as_ref() == name
-                    && a.key.prefix().is_some()
-                    && Ns::of(&self.reader.resolver().resolve_attribute(a.key).0) == Ns::Rel
+            .find(|attribute| {
+                attribute.key.local_name().as_ref() == name
+                    && attribute.key.prefix().is_some()
+                    && Ns::of(&self.reader.resolver().resolve_attribute(attribute.key).0) == Ns::Rel
             })
-            .map(|a| unescape_attribute(&a.value))
+            .map(|attribute| unescape_attribute(&attribute.value))
     }
 
     /// The number of open elements.
@@ -364,19 +368,22 @@ pub(in crate::formats) fn decode_part(bytes: &[u8]) -> Cow<'_, str> {
 /// The encoding that an XML declaration names.
 fn declared_encoding(bytes: &[u8]) -> Option<&str> {
     let head = bytes.get(..bytes.len().min(200))?;
-    let end = head.windows(2).position(|w| w == b"?>")?;
+    let end = head.windows(2).position(|window| window == b"?>")?;
     let head = std::str::from_utf8(head.get(..end)?).ok()?;
     let value = head.strip_prefix("<?xml")?.split_once("encoding")?.1;
     let value = value.trim_start().strip_prefix('=')?.trim_start();
-    let quote = value.chars().next().filter(|c| matches!(c, '"' | '\''))?;
+    let quote = value
+        .chars()
+        .next()
+        .filter(|character| matches!(character, '"' | '\''))?;
     value.get(1..)?.split(quote).next()
 }
 
 /// The text of a reference; an unknown one is kept unchanged.
 fn reference_text(name: &quick_xml::events::BytesRef<'_>) -> String {
-    if let Ok(Some(c)) = name.resolve_char_ref() {
+    if let Ok(Some(character)) = name.resolve_char_ref() {
         // A carriage return written as a reference is a line end like any other.
-        return if c == '\r' { '\n' } else { c }.to_string();
+        return if character == '\r' { '\n' } else { character }.to_string();
     }
     match quick_xml::escape::resolve_xml_entity(name) {
         Some(text) => text.to_owned(),

@@ -30,7 +30,7 @@ pub(super) struct Annotations {
     areas: Vec<(Rect, usize)>,
     /// Widgets of form fields.
     pub(super) widgets: Vec<Widget>,
-    /// What people typed on the page and commented.
+    /// Text that people typed on the page, and their comments.
     pub(super) markup: PageMarkup,
 }
 
@@ -48,7 +48,10 @@ impl Annotations {
     /// `show_hidden`.
     pub(super) fn read(page: &Page, source: &MeteredDocument<'_>, show_hidden: bool) -> Self {
         let mut found = Self::default();
-        let list = page.dict().get("Annots").and_then(|it| source.fetch(it));
+        let list = page
+            .dict()
+            .get("Annots")
+            .and_then(|object| source.fetch(object));
         let Some(Object::Array(items)) = list else {
             return found;
         };
@@ -56,13 +59,13 @@ impl Annotations {
             let Some(Object::Dict(annotation)) = source.fetch(item) else {
                 continue;
             };
-            let entry = |name: &str| annotation.get(name).and_then(|it| source.fetch(it));
+            let entry = |name: &str| annotation.get(name).and_then(|object| source.fetch(object));
             let subtype = entry("Subtype");
             let Some([x0, y0, x1, y1]) = numbers::<4>(annotation.get("Rect"), source) else {
                 continue;
             };
             let area = Rect::new(x0, y0, x1, y1).normalize();
-            let flags = entry("F").and_then(|it| it.as_int()).unwrap_or(0);
+            let flags = entry("F").and_then(|object| object.as_int()).unwrap_or(0);
             let flags = AnnotationFlags(u32::try_from(flags).unwrap_or(0));
             let is_hidden =
                 flags.hidden() || flags.no_view() || area.intersect(page.crop_box).is_none();
@@ -217,7 +220,7 @@ fn nearest(edges: &[usize], position: f32) -> usize {
     let distance = |edge: &usize| (*edge as f32 - position).abs();
     edges
         .iter()
-        .min_by(|a, b| distance(a).total_cmp(&distance(b)))
+        .min_by(|left, right| distance(left).total_cmp(&distance(right)))
         .copied()
         .unwrap_or_default()
 }

@@ -98,7 +98,11 @@ impl Reader<'_> {
 
     /// The formats of a text that are an emphasis in this document. Signs and single letters have none.
     fn style(self, inline: &boss::Inline, text: &str) -> Style {
-        let letters = text.chars().filter(|c| c.is_alphabetic()).take(2).count();
+        let letters = text
+            .chars()
+            .filter(|character| character.is_alphabetic())
+            .take(2)
+            .count();
         let shows = !inline.code && letters > 1;
         Style {
             bold: inline.bold && shows && self.emphasis.shows_bold(),
@@ -204,8 +208,10 @@ fn to_heading(level: u8, lines: Vec<Line>) -> Block {
     let text = join::one_line(&lines);
     let labelled = text.split_once(": ").is_some_and(|(label, value)| {
         let value = value.trim();
-        !label.contains(|c: char| c.is_ascii_digit())
-            && value.starts_with(|c: char| c.is_ascii_digit() || "$€£¥+-".contains(c))
+        !label.contains(|character: char| character.is_ascii_digit())
+            && value.starts_with(|character: char| {
+                character.is_ascii_digit() || "$€£¥+-".contains(character)
+            })
     });
     if labelled {
         return Block::Paragraph {

@@ -58,7 +58,7 @@ const LAM_ALEF_FIRST: u32 = 0xfef5;
 /// Text with ligatures and presentation forms as letters, every kind of space as a space, and control characters
 /// removed.
 pub(super) fn clean_text(text: &str) -> Cow<'_, str> {
-    if text.bytes().all(|b| (b' '..0x7f).contains(&b)) {
+    if text.bytes().all(|byte| (b' '..0x7f).contains(&byte)) {
         return text.into();
     }
     let mut out = String::with_capacity(text.len());
@@ -113,7 +113,10 @@ fn is_unknown(character: char) -> bool {
 /// Whether so much of the text is unknown that it is not readable.
 pub(super) fn is_unreadable<'a>(texts: impl Iterator<Item = &'a str>) -> bool {
     let (mut all, mut strange) = (0_usize, 0_usize);
-    for character in texts.flat_map(str::chars).filter(|c| !c.is_whitespace()) {
+    for character in texts
+        .flat_map(str::chars)
+        .filter(|character| !character.is_whitespace())
+    {
         all += 1;
         strange += usize::from(is_unknown(character));
     }

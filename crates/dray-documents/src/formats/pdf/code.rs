@@ -29,13 +29,13 @@ pub(super) fn text(lines: &[Line]) -> String {
     let step = lines
         .windows(2)
         .filter_map(|pair| match pair {
-            [a, b] if a.y > b.y => Some(a.y - b.y),
+            [upper, lower] if upper.y > lower.y => Some(upper.y - lower.y),
             _ => None,
         })
         .fold(f32::MAX, f32::min);
     let longest = lines
         .iter()
-        .max_by(|a, b| (a.end - a.x).total_cmp(&(b.end - b.x)));
+        .max_by(|left, right| (left.end - left.x).total_cmp(&(right.end - right.x)));
     let width = longest.map_or(0.0, letter_width);
     let mut text = String::new();
     let mut above: Option<&Line> = None;

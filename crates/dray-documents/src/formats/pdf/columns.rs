@@ -125,7 +125,7 @@ fn column_index(span: Option<&TextSpan>, gutters: &[Range]) -> usize {
 fn rows(spans: &[TextSpan]) -> Vec<Row> {
     let mut order: Vec<usize> = (0..spans.len()).collect();
     let y = |index: &usize| spans.get(*index).map_or(0.0, |span| span.y);
-    order.sort_by(|a, b| y(b).total_cmp(&y(a)));
+    order.sort_by(|left, right| y(right).total_cmp(&y(left)));
     let mut rows: Vec<Row> = Vec::new();
     for index in order {
         let Some(span) = spans.get(index).filter(|span| span.rotate == 0) else {
@@ -154,7 +154,7 @@ fn rows(spans: &[TextSpan]) -> Vec<Row> {
             .filter(|span| !span.text.trim().is_empty())
             .map(|span| (span.x.min(span.end_x), span.x.max(span.end_x)))
             .collect();
-        ink.sort_by(|a, b| a.0.total_cmp(&b.0));
+        ink.sort_by(|left, right| left.0.total_cmp(&right.0));
         for (start, end) in ink {
             match row.ink.last_mut() {
                 Some(last) if start - last.1 < gutter => last.1 = last.1.max(end),
@@ -247,7 +247,7 @@ fn gutters(
     };
     // A gap inside a column makes all gaps fail, so the widest gap is tried alone afterwards.
     let mut widest = gaps_in_common.to_vec();
-    widest.sort_by(|a, b| (b.1 - b.0).total_cmp(&(a.1 - a.0)));
+    widest.sort_by(|left, right| (right.1 - right.0).total_cmp(&(left.1 - left.0)));
     widest.truncate(1);
     [gaps_in_common.to_vec(), widest]
         .into_iter()
@@ -274,7 +274,7 @@ fn are_prose(spans: &[TextSpan], rows: &[Row], gutters: &[Range]) -> bool {
             }
         }
         for (column, part) in columns.iter_mut().zip(&mut parts) {
-            part.sort_by(|a, b| a.x.total_cmp(&b.x));
+            part.sort_by(|left, right| left.x.total_cmp(&right.x));
             let text: Vec<&str> = part.iter().map(|span| span.text.trim()).collect();
             let text = text.join(" ").trim().to_owned();
             if let (false, Some(first), Some(last)) = (text.is_empty(), part.first(), part.last()) {
@@ -296,16 +296,27 @@ fn is_prose(lines: &[Line]) -> bool {
         return false;
     }
     let all: Vec<char> = lines.iter().flat_map(|line| line.text.chars()).collect();
-    let visible_characters = all.iter().filter(|c| !c.is_whitespace()).count();
-    let letters = all.iter().filter(|c| c.is_alphabetic()).count();
-    let unspaced =
-        all.iter().filter(|c| characters::is_unspaced(**c)).count() * 2 > visible_characters;
+    let visible_characters = all
+        .iter()
+        .filter(|character| !character.is_whitespace())
+        .count();
+    let letters = all
+        .iter()
+        .filter(|character| character.is_alphabetic())
+        .count();
+    let unspaced = all
+        .iter()
+        .filter(|character| characters::is_unspaced(**character))
+        .count()
+        * 2
+        > visible_characters;
     let left = lines.iter().map(|line| line.start).fold(f32::MAX, f32::min);
     let right = lines.iter().map(|line| line.end).fold(f32::MIN, f32::max);
     let is_full = |line: &&Line| line.end - left >= FULL_LINE * (right - left);
     let continues_sentence = |line: &&Line| {
         let first = line.text.chars().next();
-        first.is_some_and(|c| c.is_lowercase() || characters::is_unspaced(c))
+        first
+            .is_some_and(|character| character.is_lowercase() || characters::is_unspaced(character))
     };
     let min_characters = if unspaced {
         MIN_CHARACTERS / 2

@@ -35,7 +35,11 @@ impl Emphasis {
     pub(super) fn count(&mut self, spans: &[TextSpan]) {
         let mut fonts = Fonts::default();
         for span in spans {
-            let characters = span.text.chars().filter(|c| !c.is_whitespace()).count();
+            let characters = span
+                .text
+                .chars()
+                .filter(|character| !character.is_whitespace())
+                .count();
             self.all += characters;
             self.bold += if span.bold { characters } else { 0 };
             self.italic += if span.italic { characters } else { 0 };
@@ -107,6 +111,7 @@ impl Fonts {
                 has_fixed_name
             }
         };
-        (span.monospace || has_fixed_name) && span.text.chars().all(|c| c < '\u{1100}')
+        (span.monospace || has_fixed_name)
+            && span.text.chars().all(|character| character < '\u{1100}')
     }
 }

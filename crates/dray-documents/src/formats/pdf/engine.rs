@@ -52,7 +52,7 @@ pub(super) struct Page {
     pub(super) is_picture: bool,
     /// Watermarks that no earlier page has.
     pub(super) watermarks: Vec<String>,
-    /// What people said about places of the page.
+    /// Comments of people about places of the page.
     pub(super) comments: Vec<PageComment>,
 }
 

@@ -197,7 +197,7 @@ fn label_of(area: Rect, is_box: bool, spans: &[TextSpan]) -> Option<usize> {
     };
     let near = spans.iter().enumerate();
     near.filter_map(|(index, span)| Some((index, distance(span)?)))
-        .min_by(|a, b| a.1.total_cmp(&b.1))
+        .min_by(|left, right| left.1.total_cmp(&right.1))
         .map(|(index, _)| index)
 }
 

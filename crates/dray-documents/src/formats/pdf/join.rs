@@ -230,7 +230,9 @@ impl Shape {
         let mut steps: Vec<f32> = lines
             .windows(2)
             .filter_map(|pair| match pair {
-                [a, b] if a.y - b.y > a.size.min(b.size) * 0.5 => Some(a.y - b.y),
+                [upper, lower] if upper.y - lower.y > upper.size.min(lower.size) * 0.5 => {
+                    Some(upper.y - lower.y)
+                }
                 _ => None,
             })
             .collect();
@@ -256,14 +258,16 @@ impl Shape {
         // Lines that end a sentence may be the last ones of paragraphs, when those before them are full and continue.
         let (mut ended, mut ended_in_sentence, mut full, mut continued) = (0, 0, 0, 0);
         for pair in lines.windows(2) {
-            let [a, b] = pair else { continue };
-            if shape.was_ended(a, b) {
+            let [upper, lower] = pair else { continue };
+            if shape.was_ended(upper, lower) {
                 ended += 1;
-                ended_in_sentence += usize::from(!are_sentences(a, b));
+                ended_in_sentence += usize::from(!are_sentences(upper, lower));
             } else {
                 full += 1;
-                let continues = |c: char| c.is_lowercase() || characters::is_unspaced(c);
-                continued += usize::from(first_character(b).is_some_and(continues));
+                let continues = |character: char| {
+                    character.is_lowercase() || characters::is_unspaced(character)
+                };
+                continued += usize::from(first_character(lower).is_some_and(continues));
             }
         }
         let is_prose = full > 0 && continued * 3 >= full;
@@ -272,33 +276,33 @@ impl Shape {
         shape
     }
 
-    fn between(&self, a: &Line, b: &Line) -> LineJoin {
-        if a.is_entry || b.is_entry {
+    fn between(&self, upper: &Line, lower: &Line) -> LineJoin {
+        if upper.is_entry || lower.is_entry {
             return LineJoin::Paragraph;
         }
         // Checked first: a divided word continues on the next line, even over a wide gap.
-        if is_hyphenated(&a.runs, b) || is_compound(&a.runs, b) {
+        if is_hyphenated(&upper.runs, lower) || is_compound(&upper.runs, lower) {
             return LineJoin::Nothing;
         }
-        let step = a.y - b.y;
+        let step = upper.y - lower.y;
         let wide = |times: f32| self.step > 0.0 && step > self.step * times;
-        if wide(PARAGRAPH_GAP) || step > FAR_STEP * a.size.max(b.size) {
+        if wide(PARAGRAPH_GAP) || step > FAR_STEP * upper.size.max(lower.size) {
             return LineJoin::Paragraph;
         }
-        let short = self.loose || self.was_ended(a, b);
+        let short = self.loose || self.was_ended(upper, lower);
         let begins = if self.hanging {
-            is_indented(a, self.column.left) && !is_indented(b, self.column.left)
+            is_indented(upper, self.column.left) && !is_indented(lower, self.column.left)
         } else {
-            is_indented(b, self.column.left) && !is_indented(a, self.column.left)
+            is_indented(lower, self.column.left) && !is_indented(upper, self.column.left)
         };
         let width = self.column.right - self.column.left;
-        let sentences =
-            are_sentences(a, b) && self.room(a, b, self.column.room) > width * LAST_LINE;
+        let sentences = are_sentences(upper, lower)
+            && self.room(upper, lower, self.column.room) > width * LAST_LINE;
         let ends = begins || sentences || wide(GAP_AFTER_SHORT);
-        if short && ends || begins && ends_sentence(&a.runs) {
+        if short && ends || begins && ends_sentence(&upper.runs) {
             return LineJoin::Paragraph;
         }
-        if sentences && self.is_edge_unknown && self.has_room(a, b, self.column.room) {
+        if sentences && self.is_edge_unknown && self.has_room(upper, lower, self.column.room) {
             return LineJoin::Paragraph;
         }
         if short {
@@ -308,13 +312,13 @@ impl Shape {
     }
 
     /// Whether a line was ended on purpose, because the first word of the next line would have fitted.
-    fn was_ended(&self, a: &Line, b: &Line) -> bool {
-        self.has_room(a, b, self.column.right)
+    fn was_ended(&self, upper: &Line, lower: &Line) -> bool {
+        self.has_room(upper, lower, self.column.right)
     }
 
     /// Whether the first word of the next line would have fitted on this line, if lines end there.
-    fn has_room(&self, a: &Line, b: &Line, right: f32) -> bool {
-        let text: String = b.runs.iter().map(|run| run.text.as_str()).collect();
+    fn has_room(&self, upper: &Line, lower: &Line, right: f32) -> bool {
+        let text: String = lower.runs.iter().map(|run| run.text.as_str()).collect();
         let text = text.trim();
         let total = text.chars().count();
         let word = text.split_whitespace().next().unwrap_or_default();
@@ -323,32 +327,32 @@ impl Shape {
         if total == 0 {
             return false;
         }
-        if has_leader_dots(a) {
+        if has_leader_dots(upper) {
             return true;
         }
         let unspaced = text.chars().next().is_some_and(characters::is_unspaced);
-        if !unspaced && shown_length(a) < NARROW_CHARACTERS {
+        if !unspaced && shown_length(upper) < NARROW_CHARACTERS {
             return true;
         }
         let word = if unspaced { 1 } else { word };
-        let width = (b.end - b.x).max(0.0) * fraction_of(word, total);
-        self.room(a, b, right) > width + LINE_SLACK * a.size.max(b.size)
+        let width = (lower.end - lower.x).max(0.0) * fraction_of(word, total);
+        self.room(upper, lower, right) > width + LINE_SLACK * upper.size.max(lower.size)
     }
 
     /// The free width of a line before the next one, if lines end there.
-    fn room(&self, a: &Line, b: &Line, right: f32) -> f32 {
+    fn room(&self, upper: &Line, lower: &Line, right: f32) -> f32 {
         // Lines of Arabic and Hebrew fill up from the right.
-        if is_right_to_left(b) {
-            a.x - self.column.left
+        if is_right_to_left(lower) {
+            upper.x - self.column.left
         } else {
-            right - a.end
+            right - upper.end
         }
     }
 }
 
 /// A share of a whole, both small.
 fn fraction_of(part: usize, whole: usize) -> f32 {
-    let small = |n: usize| f32::from(u16::try_from(n).unwrap_or(u16::MAX));
+    let small = |count: usize| f32::from(u16::try_from(count).unwrap_or(u16::MAX));
     small(part) / small(whole).max(1.0)
 }
 
@@ -361,7 +365,7 @@ fn is_indented(line: &Line, left: f32) -> bool {
 fn has_leader_dots(line: &Line) -> bool {
     let text: String = line.runs.iter().map(|run| run.text.as_str()).collect();
     let text = text.trim_end();
-    let numbered = text.ends_with(|c: char| c.is_alphanumeric());
+    let numbered = text.ends_with(|character: char| character.is_alphanumeric());
     numbered && (text.contains(". . . .") || text.contains("....."))
 }
 
@@ -376,29 +380,33 @@ fn ends_sentence(runs: &[Run]) -> bool {
     runs.iter()
         .rev()
         .find_map(|run| run.text.trim_end().chars().last())
-        .is_some_and(|c| matches!(c, '.' | '!' | '?' | ':' | '…' | '"' | '”' | '。'))
+        .is_some_and(|character| {
+            matches!(character, '.' | '!' | '?' | ':' | '…' | '"' | '”' | '。')
+        })
 }
 
 /// Whether a sentence ends with one line and another one begins with the next.
-fn are_sentences(a: &Line, b: &Line) -> bool {
-    let text = a.runs.iter().rev().map(|run| run.text.trim_end());
-    let last = text.flat_map(|text| text.chars().rev()).find(|c| {
+fn are_sentences(upper: &Line, lower: &Line) -> bool {
+    let text = upper.runs.iter().rev().map(|run| run.text.trim_end());
+    let last = text.flat_map(|text| text.chars().rev()).find(|character| {
         !matches!(
-            c,
+            character,
             '"' | '”' | '“' | '’' | '\'' | ')' | ']' | '»' | '」' | '』'
         )
     });
-    let ends = last.is_some_and(|c| matches!(c, '.' | '!' | '?' | '…' | '。' | '！' | '？'));
-    let begins =
-        first_character(b).is_some_and(|c| !c.is_lowercase() && !matches!(c, '-' | '–' | ','));
-    ends && begins && shown_length(a) >= MIN_SENTENCE
+    let ends = last
+        .is_some_and(|character| matches!(character, '.' | '!' | '?' | '…' | '。' | '！' | '？'));
+    let begins = first_character(lower).is_some_and(|character| {
+        !character.is_lowercase() && !matches!(character, '-' | '–' | ',')
+    });
+    ends && begins && shown_length(upper) >= MIN_SENTENCE
 }
 
 /// Whether a line runs from right to left, by its first letter.
 fn is_right_to_left(line: &Line) -> bool {
     let mut letters = line.runs.iter().flat_map(|run| run.text.chars());
     letters
-        .find(|c| c.is_alphabetic())
+        .find(|letter| letter.is_alphabetic())
         .is_some_and(spans::is_right_to_left)
 }
 

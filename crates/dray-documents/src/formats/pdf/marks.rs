@@ -90,7 +90,9 @@ fn list_marker(text: &str) -> usize {
         _ => return 0,
     };
     let after_marker = rest.chars().skip(sign);
-    let space = after_marker.take_while(|c| c.is_whitespace()).count();
+    let space = after_marker
+        .take_while(|character| character.is_whitespace())
+        .count();
     if space == 0 && rest.chars().count() > sign {
         return 0;
     }

@@ -24,7 +24,7 @@ struct TypedText {
     text: String,
 }
 
-/// What a person said about a place of the page.
+/// The comment of a person about a place of the page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct PageComment {
     /// Name of the person; empty if the file has none.

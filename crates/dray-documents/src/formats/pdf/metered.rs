@@ -187,20 +187,20 @@ fn is_content(stream: &Stream) -> bool {
 }
 
 impl AsyncObjectSource for MeteredDocument<'_> {
-    fn get(&self, r: ObjRef) -> BoxFuture<'_, Result<Object>> {
-        let object = self.object().and_then(|()| self.document.get(r));
+    fn get(&self, reference: ObjRef) -> BoxFuture<'_, Result<Object>> {
+        let object = self.object().and_then(|()| self.document.get(reference));
         Box::pin(ready(object))
     }
 
-    fn stream_data<'a>(&'a self, s: &'a Stream) -> BoxFuture<'a, Result<Vec<u8>>> {
-        Box::pin(ready(self.unpack(s)))
+    fn stream_data<'a>(&'a self, stream: &'a Stream) -> BoxFuture<'a, Result<Vec<u8>>> {
+        Box::pin(ready(self.unpack(stream)))
     }
 
-    fn resolve<'a>(&'a self, o: &'a Object) -> BoxFuture<'a, Result<Object>> {
-        let object = match o {
-            Object::Ref(_) => self.object().and_then(|()| self.document.resolve(o)),
+    fn resolve<'a>(&'a self, object: &'a Object) -> BoxFuture<'a, Result<Object>> {
+        let resolved = match object {
+            Object::Ref(_) => self.object().and_then(|()| self.document.resolve(object)),
             other => Ok(other.clone()),
         };
-        Box::pin(ready(object))
+        Box::pin(ready(resolved))
     }
 }

@@ -276,7 +276,7 @@ fn write_block(block: Block, column: join::Column, out: &mut Markdown) -> Result
 /// Joined runs as inline text. A link whose text equals its target becomes plain text.
 fn to_inline(runs: &[Run]) -> Inline {
     let mut inline = Inline::new();
-    for linked in runs.chunk_by(|a, b| a.link == b.link) {
+    for linked in runs.chunk_by(|left, right| left.link == right.link) {
         let text: String = linked.iter().map(|run| run.text.as_str()).collect();
         let link = linked.first().and_then(|run| run.link.as_deref());
         let link = link.filter(|url| !text.trim().is_empty() && !is_address(&text, url));

@@ -41,23 +41,24 @@ fn samples_to_png(dict: &Dict, data: &[u8], source: &MeteredDocument<'_>) -> Opt
     if width == 0 || height == 0 || width > MAX_PIXELS || height > MAX_PIXELS {
         return None;
     }
-    let is_mask = get("ImageMask", "IM").and_then(|it| source.fetch(it)?.as_bool()) == Some(true);
+    let is_mask =
+        get("ImageMask", "IM").and_then(|object| source.fetch(object)?.as_bool()) == Some(true);
     let (space, bits) = if is_mask {
         (Space::Gray, 1)
     } else {
         let space =
             // An unknown colour space is read as gray, which has the fewest samples per pixel.
-            get("ColorSpace", "CS").and_then(|it| read_color_space(&source.fetch(it)?, source, 0));
+            get("ColorSpace", "CS").and_then(|object| read_color_space(&source.fetch(object)?, source, 0));
         let bits = size("BitsPerComponent", "BPC").unwrap_or(1);
         (space.unwrap_or(Space::Gray), bits)
     };
     let bits = u8::try_from(bits)
         .ok()
         .filter(|bits| matches!(bits, 1 | 2 | 4 | 8))?;
-    let decode = get("Decode", "D").and_then(|it| source.fetch(it));
+    let decode = get("Decode", "D").and_then(|object| source.fetch(object));
     let first = decode
         .as_ref()
-        .and_then(|it| it.as_array()?.first()?.as_f64());
+        .and_then(|object| object.as_array()?.first()?.as_f64());
     // `[1 0]`: black and white are exchanged.
     let is_inverted = first.is_some_and(|first| first > 0.5) && !matches!(space, Space::Indexed(_));
     let row = (width * space.components() * usize::from(bits)).div_ceil(8);

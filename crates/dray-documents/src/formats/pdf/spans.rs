@@ -22,7 +22,10 @@ pub(super) fn repair_spans(spans: &mut [TextSpan]) {
 /// A single unknown character, or one that is a sign of a symbol font, is a bullet: fonts of the standard encoding show
 /// one for every unassigned code (ISO 32000-1, D.2).
 fn repair_bullet(span: &mut TextSpan) {
-    let mut visible = span.text.chars().filter(|c| !c.is_whitespace());
+    let mut visible = span
+        .text
+        .chars()
+        .filter(|character| !character.is_whitespace());
     let (Some(only), None) = (visible.next(), visible.next()) else {
         return;
     };
@@ -46,11 +49,16 @@ fn repair_ligatures(span: &mut TextSpan) {
     let mut changed = false;
     let mut from = 0;
     // Only letters of one glyph begin at exactly the same place.
-    for glyph in span.glyph_x.chunk_by(|a, b| a.to_bits() == b.to_bits()) {
+    for glyph in span
+        .glyph_x
+        .chunk_by(|left, right| left.to_bits() == right.to_bits())
+    {
         let to = from + glyph.len();
         if let Some(ligature) = letters.get_mut(from..to)
             && ligature.len() > 1
-            && ligature.iter().all(|c| is_right_to_left(*c))
+            && ligature
+                .iter()
+                .all(|character| is_right_to_left(*character))
         {
             ligature.reverse();
             changed = true;

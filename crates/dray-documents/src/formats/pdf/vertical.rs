@@ -48,7 +48,12 @@ pub(super) fn turn(spans: &mut Vec<TextSpan>) -> Option<Vec<TextSpan>> {
 
 fn visible<'a>(spans: impl Iterator<Item = &'a TextSpan>) -> usize {
     spans
-        .map(|span| span.text.chars().filter(|c| !c.is_whitespace()).count())
+        .map(|span| {
+            span.text
+                .chars()
+                .filter(|character| !character.is_whitespace())
+                .count()
+        })
         .sum()
 }
 
@@ -61,7 +66,7 @@ fn is_stacked(spans: &[TextSpan]) -> bool {
             other += usize::from(
                 a.text
                     .chars()
-                    .filter(|c| characters::is_unspaced(*c))
+                    .filter(|character| characters::is_unspaced(*character))
                     .count()
                     > 1,
             );
@@ -81,7 +86,10 @@ fn is_stacked(spans: &[TextSpan]) -> bool {
 }
 
 fn is_single(span: &TextSpan) -> bool {
-    let mut visible = span.text.chars().filter(|c| !c.is_whitespace());
+    let mut visible = span
+        .text
+        .chars()
+        .filter(|character| !character.is_whitespace());
     span.rotate == 0
         && visible.next().is_some_and(characters::is_unspaced)
         && visible.next().is_none()
@@ -107,7 +115,7 @@ impl Lines {
                 _ => positions.push((middle, bbox)),
             }
         }
-        positions.sort_by(|a, b| a.0.total_cmp(&b.0));
+        positions.sort_by(|left, right| left.0.total_cmp(&right.0));
         Self(positions)
     }
 
@@ -167,7 +175,7 @@ mod tests {
 
     fn read(spans: &[TextSpan]) -> String {
         let mut spans: Vec<_> = spans.iter().collect();
-        spans.sort_by(|a, b| b.y.total_cmp(&a.y).then(a.x.total_cmp(&b.x)));
+        spans.sort_by(|left, right| right.y.total_cmp(&left.y).then(left.x.total_cmp(&right.x)));
         spans.iter().map(|span| span.text.as_str()).collect()
     }
 

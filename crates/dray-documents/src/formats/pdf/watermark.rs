@@ -56,7 +56,7 @@ pub(super) fn take(spans: &mut Vec<TextSpan>, painted: &PaintedPage) -> Vec<Cand
         }
     }
     candidates.retain(|candidate| candidate.text.chars().count() <= MAX_CHARACTERS);
-    let candidate_spans = candidates.iter().flat_map(|it| &it.spans);
+    let candidate_spans = candidates.iter().flat_map(|candidate| &candidate.spans);
     let watermark_spans: BTreeSet<usize> = candidate_spans.map(|(index, _)| *index).collect();
     let mut next = 0;
     spans.retain(|_| {
@@ -114,7 +114,10 @@ fn usual_size(spans: &[TextSpan]) -> f32 {
 
 /// Whether the file declares the text as a watermark (ISO 32000-1, 14.8.2.2).
 fn is_declared(span: &TextSpan) -> bool {
-    let subtype = span.artifact.as_ref().and_then(|it| it.subtype.as_deref());
+    let subtype = span
+        .artifact
+        .as_ref()
+        .and_then(|artifact| artifact.subtype.as_deref());
     subtype == Some("Watermark")
 }
 

@@ -49,7 +49,7 @@ fn characters_by_code_page_name_and_number() {
 }
 
 #[test]
-fn groups_that_are_no_text_are_dropped() {
+fn groups_without_text_are_dropped() {
     assert_eq!(
         body(
             "{\\info{\\title T}}{\\*\\generator G;}{\\colortbl;\\red0;}{\\header H}{\\footerf F}{\\*\\themedata 00}\
@@ -253,7 +253,7 @@ fn damaged_files() {
 }
 
 #[test]
-fn the_body_of_a_mail_goes_the_same_way() {
+fn the_body_of_a_mail_is_decoded_in_the_same_way() {
     use std::rc::Rc;
 
     use crate::limits::Budget;

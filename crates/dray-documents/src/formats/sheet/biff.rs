@@ -4,7 +4,7 @@
 use std::collections::{HashMap, HashSet};
 
 use super::biff_style::StyleRecords;
-use super::far::{MAX_RECTANGLE, MovedCells};
+use super::distant_cells::{MAX_RECTANGLE, MovedCells};
 use super::style::Style;
 use crate::compound::u16_at;
 use crate::limits::{Damage, Failure, Limit};
@@ -97,7 +97,7 @@ impl RecordFormats {
         for claim in &self.claims {
             // The stream is spread over sectors of the file, so a record is searched by its bytes. One that is divided
             // between two sectors is not found, and then the file is refused.
-            let start = file.windows(claim.len()).position(|w| w == claim);
+            let start = file.windows(claim.len()).position(|window| window == claim);
             let kind = start.and_then(|start| file.get_mut(start..start + 2));
             kind.ok_or(Limit::Memory)?.copy_from_slice(&UNKNOWN_RECORD);
         }
@@ -145,7 +145,7 @@ pub(super) fn scan_stream(stream: &mut [u8]) -> Result<RecordFormats, Failure> {
             0x85 => {
                 let sheet_offset = data
                     .get(..4)
-                    .and_then(|b| b.try_into().ok())
+                    .and_then(|bytes| bytes.try_into().ok())
                     .map(u32::from_le_bytes)
                     .and_then(|sheet_offset| usize::try_from(sheet_offset).ok())
                     .filter(|sheet_offset| *sheet_offset < stream.len());
@@ -233,7 +233,9 @@ fn scan_sheet(
 /// The number of cells that a record of dimensions claims. Row numbers have four bytes, in old files two.
 fn claimed_cells(data: &[u8]) -> u64 {
     let long = |offset: usize| {
-        let bytes = data.get(offset..offset + 4).and_then(|b| b.try_into().ok());
+        let bytes = data
+            .get(offset..offset + 4)
+            .and_then(|bytes| bytes.try_into().ok());
         bytes.map_or(0, u32::from_le_bytes)
     };
     let (rows, columns) = if data.len() >= 14 {

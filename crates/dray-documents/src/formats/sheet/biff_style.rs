@@ -118,10 +118,13 @@ fn format_code(data: &[u8]) -> Option<(u16, String)> {
     let wide = data.get(4)? & 1 == 1;
     let rest = data.get(5..)?;
     let code = if wide {
-        let units: Vec<u16> = rest.chunks_exact(2).filter_map(|c| u16_at(c, 0)).collect();
+        let units: Vec<u16> = rest
+            .chunks_exact(2)
+            .filter_map(|unit| u16_at(unit, 0))
+            .collect();
         String::from_utf16_lossy(&units)
     } else {
-        rest.iter().map(|b| char::from(*b)).collect()
+        rest.iter().map(|byte| char::from(*byte)).collect()
     };
     Some((id, code))
 }

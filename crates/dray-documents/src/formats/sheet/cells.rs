@@ -59,35 +59,38 @@ pub(super) fn read_cells(
     let mut links = Links::new();
     loop {
         match xml.next()? {
-            Event::Open(e) => match e.name() {
+            Event::Open(element) => match element.name() {
                 "row" => {
                     // The number is optional; without it a row follows the row before (ECMA-376-1, 18.3.1.73).
-                    if let Some(number) = e.number::<u64>("r").and_then(row_index) {
+                    if let Some(number) = element.number::<u64>("r").and_then(row_index) {
                         row = number;
                     }
-                    if e.attr("hidden").is_some() && e.on("hidden") {
+                    if element.attr("hidden").is_some() && element.on("hidden") {
                         used.hide_row(row);
                     }
                     read_row(xml, context, used, out, &mut row)?;
                     row += 1;
                 }
-                "col" if e.attr("hidden").is_some() && e.on("hidden") => {
+                "col" if element.attr("hidden").is_some() && element.on("hidden") => {
                     if let (Some(first), Some(last)) =
-                        (e.number::<u32>("min"), e.number::<u32>("max"))
+                        (element.number::<u32>("min"), element.number::<u32>("max"))
                         && first > 0
                     {
                         used.hide_columns(first - 1, last.saturating_sub(1));
                     }
                 }
                 "mergeCell" => {
-                    if let Some(area) = e.attr("ref").and_then(|r| parse_area(&r)) {
+                    if let Some(area) = element
+                        .attr("ref")
+                        .and_then(|reference| parse_area(&reference))
+                    {
                         used.merge(area);
                     }
                 }
                 "hyperlink" if links.len() < MAX_LINKS => {
-                    let cell = e.attr("ref").unwrap_or_default();
+                    let cell = element.attr("ref").unwrap_or_default();
                     let first = cell.split(':').next().and_then(parse_reference);
-                    if let (Some(first), Some(id)) = (first, xml.relation(&e, "id")) {
+                    if let (Some(first), Some(id)) = (first, xml.relation(&element, "id")) {
                         links.push((first, id));
                     }
                 }
@@ -116,14 +119,15 @@ fn read_row(
     let mut column = 0;
     loop {
         match xml.next()? {
-            Event::Open(e) if e.name() == "c" => {
+            Event::Open(element) if element.name() == "c" => {
                 // The reference of a cell is optional as well, and may name another row than the one around it.
-                if let Some((named_row, named_column)) =
-                    e.attr("r").and_then(|r| parse_reference(&r))
+                if let Some((named_row, named_column)) = element
+                    .attr("r")
+                    .and_then(|reference| parse_reference(&reference))
                 {
                     (*row, column) = (named_row, named_column);
                 }
-                let open = read_cell(&e, xml, context, (*row, column))?;
+                let open = read_cell(&element, xml, context, (*row, column))?;
                 column = column.saturating_add(1);
                 let (row, column) = (open.row, open.column);
                 if let Some(url) = open.formula.as_deref().and_then(url_of_formula) {
@@ -140,7 +144,7 @@ fn read_row(
 }
 
 fn read_cell(
-    e: &Element<'_>,
+    element: &Element<'_>,
     xml: &mut Xml<'_>,
     context: &Context<'_>,
     (row, column): (u64, u32),
@@ -148,14 +152,14 @@ fn read_cell(
     let mut open = OpenCell {
         row,
         column,
-        kind: e.attr("t"),
-        style: context.style(e.number("s"), (row, column)),
+        kind: element.attr("t"),
+        style: context.style(element.number("s"), (row, column)),
         ..OpenCell::default()
     };
     let depth = xml.depth();
     loop {
         match xml.next()? {
-            Event::Open(e) => match e.name() {
+            Event::Open(element) => match element.name() {
                 "v" => open.value = Some(xml.text()?),
                 "f" => open.formula = Some(xml.text()?),
                 "is" => {

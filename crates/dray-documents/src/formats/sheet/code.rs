@@ -66,11 +66,11 @@ impl Code {
         }
         let mut sections = vec![Section::default()];
         let mut chars = code.chars().peekable();
-        while let Some(c) = chars.next() {
-            if c == ';' {
+        while let Some(character) = chars.next() {
+            if character == ';' {
                 sections.push(Section::default());
             } else if let Some(section) = sections.last_mut() {
-                section.read(c, &mut chars);
+                section.read(character, &mut chars);
             }
         }
         sections.truncate(MAX_SECTIONS);
@@ -152,10 +152,13 @@ impl Section {
     }
 
     /// Parses the element that begins with this character.
-    fn read(&mut self, c: char, chars: &mut Chars<'_>) {
-        match c {
+    fn read(&mut self, first: char, chars: &mut Chars<'_>) {
+        match first {
             '"' => {
-                let text: String = chars.by_ref().take_while(|c| *c != '"').collect();
+                let text: String = chars
+                    .by_ref()
+                    .take_while(|character| *character != '"')
+                    .collect();
                 self.push_literal(&text);
             }
             '\\' => {
@@ -170,10 +173,13 @@ impl Section {
                 chars.next();
             }
             '[' => {
-                let inner: String = chars.by_ref().take_while(|c| *c != ']').collect();
+                let inner: String = chars
+                    .by_ref()
+                    .take_while(|character| *character != ']')
+                    .collect();
                 self.read_bracket(&inner);
             }
-            '0' | '#' | '?' => self.read_digit(c),
+            '0' | '#' | '?' => self.read_digit(first),
             '.' => {
                 if self.decimals == (0, 0) && !self.tokens.contains(&FormatToken::Decimals) {
                     self.tokens.push(FormatToken::Decimals);
@@ -210,21 +216,21 @@ impl Section {
         }
     }
 
-    fn read_digit(&mut self, c: char) {
+    fn read_digit(&mut self, character: char) {
         if self.tokens.contains(&FormatToken::Decimals) {
             self.decimals.0 = (self.decimals.0 + 1).min(MAX_DECIMALS);
-            if c == '0' {
+            if character == '0' {
                 self.decimals.1 = self.decimals.0;
             }
         } else {
-            self.whole += usize::from(c == '0' || self.whole > 0);
-            self.tokens.push(FormatToken::Digit(c == '0'));
+            self.whole += usize::from(character == '0' || self.whole > 0);
+            self.tokens.push(FormatToken::Digit(character == '0'));
         }
     }
 
     /// A comma between digits groups them; after the last digit it divides.
     fn read_comma(&mut self, chars: &Chars<'_>) {
-        let next = chars.clone().find(|c| *c != ',');
+        let next = chars.clone().find(|character| *character != ',');
         let has_digit = self
             .tokens
             .iter()

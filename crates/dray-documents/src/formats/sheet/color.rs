@@ -54,7 +54,7 @@ impl Rgb {
     /// Whether a person cannot distinguish the two colours.
     pub(super) fn looks_like(self, other: Self) -> bool {
         let mut pairs = self.0.iter().zip(other.0);
-        pairs.all(|(a, b)| a.abs_diff(b) <= MAX_CHANNEL_DIFFERENCE)
+        pairs.all(|(left, right)| left.abs_diff(right) <= MAX_CHANNEL_DIFFERENCE)
     }
 
     /// The colour made lighter by a share from 0 to 1, or darker by a negative share (ECMA-376-1, 18.8.19).
@@ -91,14 +91,14 @@ impl Colors {
         let mut inside = None;
         loop {
             match xml.next()? {
-                Event::Open(e) => match e.name() {
+                Event::Open(element) => match element.name() {
                     "clrScheme" => inside = Some(xml.depth()),
                     "srgbClr" if inside.is_some() => {
-                        scheme.push(e.attr("val").and_then(|hex| Rgb::of_hex(&hex)));
+                        scheme.push(element.attr("val").and_then(|hex| Rgb::of_hex(&hex)));
                     }
                     // The colour that the system had when the file was saved.
                     "sysClr" if inside.is_some() => {
-                        scheme.push(e.attr("lastClr").and_then(|hex| Rgb::of_hex(&hex)));
+                        scheme.push(element.attr("lastClr").and_then(|hex| Rgb::of_hex(&hex)));
                     }
                     "fontScheme" | "fmtScheme" => xml.skip()?,
                     _ => {}
@@ -134,14 +134,14 @@ impl Colors {
     }
 
     /// A `color`, `fgColor` or `bgColor`; `None` for an automatic or system colour.
-    pub(super) fn read(&self, e: &Element<'_>) -> Option<Rgb> {
-        let tint = e.number::<f64>("tint").unwrap_or(0.0);
-        let color = if let Some(hex) = e.attr("rgb") {
+    pub(super) fn read(&self, element: &Element<'_>) -> Option<Rgb> {
+        let tint = element.number::<f64>("tint").unwrap_or(0.0);
+        let color = if let Some(hex) = element.attr("rgb") {
             Rgb::of_hex(&hex)
-        } else if let Some(theme) = e.number::<usize>("theme") {
+        } else if let Some(theme) = element.number::<usize>("theme") {
             self.of_theme_number(theme)
         } else {
-            let index = e.number::<u32>("indexed")?;
+            let index = element.number::<u32>("indexed")?;
             self.of_index(index)
         };
         color.map(|color| color.tinted(tint))

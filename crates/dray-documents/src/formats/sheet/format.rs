@@ -37,23 +37,23 @@ impl Format {
     pub(super) fn of_code(code: &str) -> Self {
         let mut parts = FormatParts::default();
         let mut chars = code.chars().peekable();
-        while let Some(c) = chars.next() {
-            match c {
+        while let Some(character) = chars.next() {
+            match character {
                 ';' => break,
                 '"' => {
-                    chars.by_ref().find(|c| *c == '"');
+                    chars.by_ref().find(|quoted| *quoted == '"');
                 }
                 // The character after these is part of the code: text, a width, or a filling.
                 '\\' | '_' | '*' => {
                     chars.next();
                 }
                 '[' => {
-                    let inner: String = chars.by_ref().take_while(|c| *c != ']').collect();
-                    parts.bracket(&inner);
+                    let inner = chars.by_ref().take_while(|inner| *inner != ']');
+                    parts.bracket(&inner.collect::<String>());
                 }
                 // `0.00E+00` is an exponent, not the year of an era.
                 'E' | 'e' if matches!(chars.peek(), Some('+' | '-')) => {}
-                'A' | 'a' | 'P' | 'p' if chars.peek().is_some_and(|c| matches!(c, 'm' | 'M')) => {
+                'A' | 'a' | 'P' | 'p' if matches!(chars.peek(), Some('m' | 'M')) => {
                     chars.next();
                     parts.time = true;
                 }
@@ -100,7 +100,7 @@ fn rest_is(chars: &std::iter::Peekable<std::str::Chars<'_>>, word: &str) -> bool
     chars
         .clone()
         .take(word.len())
-        .map(|c| c.to_ascii_lowercase())
+        .map(|character| character.to_ascii_lowercase())
         .eq(word.chars())
 }
 
@@ -125,7 +125,7 @@ impl FormatParts {
         let inner = inner.to_ascii_lowercase();
         let mut letters = inner.chars();
         if let Some(first @ ('h' | 'm' | 's')) = letters.next()
-            && letters.all(|c| c == first)
+            && letters.all(|letter| letter == first)
         {
             self.elapsed = true;
         }

@@ -5,7 +5,7 @@ mod biff_style;
 mod cells;
 mod code;
 mod color;
-mod far;
+mod distant_cells;
 mod format;
 mod ods;
 mod ods_styles;

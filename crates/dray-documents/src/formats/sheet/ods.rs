@@ -43,15 +43,17 @@ pub(super) fn convert(
     let mut number = 0;
     loop {
         match xml.next()? {
-            Event::Open(e) if e.ns == Ns::OdfTable && e.name() == "table" => {
+            Event::Open(element) if element.ns == Ns::OdfTable && element.name() == "table" => {
                 number += 1;
-                let name = e.attr("name").unwrap_or_default();
+                let name = element.attr("name").unwrap_or_default();
                 // A sheet that was not requested is skipped without reading its cells.
                 if !out.part(Unit::Sheet, number, Some(&name))? {
                     xml.skip()?;
                     continue;
                 }
-                let is_hidden = e.attr("style-name").is_some_and(|s| styles.hides_table(&s));
+                let is_hidden = element
+                    .attr("style-name")
+                    .is_some_and(|style| styles.hides_table(&style));
                 write_heading(&name, is_hidden, out)?;
                 let mut sheet = Sheet {
                     used: SheetReader::new(out),
@@ -72,8 +74,11 @@ pub(super) fn convert(
                     }
                 }
             }
-            Event::Open(e)
-                if matches!(e.name(), "tracked-changes" | "automatic-styles" | "styles") =>
+            Event::Open(element)
+                if matches!(
+                    element.name(),
+                    "tracked-changes" | "automatic-styles" | "styles"
+                ) =>
             {
                 xml.skip()?;
             }
@@ -99,8 +104,9 @@ struct Sheet<'a> {
 }
 
 /// Whether a row or column is collapsed or filtered away.
-fn is_hidden(e: &Element<'_>) -> bool {
-    e.attr("visibility")
+fn is_hidden(element: &Element<'_>) -> bool {
+    element
+        .attr("visibility")
         .is_some_and(|visibility| matches!(visibility.as_str(), "collapse" | "filter"))
 }
 
@@ -109,32 +115,32 @@ impl Sheet<'_> {
         let depth = xml.depth();
         loop {
             match xml.next()? {
-                Event::Open(e) if e.ns == Ns::OdfTable => match e.name() {
+                Event::Open(element) if element.ns == Ns::OdfTable => match element.name() {
                     "table-row" => {
                         // Repeat counts come from the file and are unverified, so they are limited to the size of a
                         // sheet.
-                        let repeat = e.number("number-rows-repeated").unwrap_or(1);
+                        let repeat = element.number("number-rows-repeated").unwrap_or(1);
                         let repeat = repeat.clamp(1, MAX_ROWS);
-                        if is_hidden(&e) {
+                        if is_hidden(&element) {
                             self.used.hide_row(self.row);
                             self.hidden = true;
                         }
-                        self.row_style = e.attr("default-cell-style-name");
+                        self.row_style = element.attr("default-cell-style-name");
                         self.read_row(repeat, xml, out)?;
                         self.hidden = false;
                     }
                     "table-column" => {
-                        let times = e
+                        let times = element
                             .number::<u32>("number-columns-repeated")
                             .unwrap_or(1)
                             .max(1);
                         let first = self.column;
                         // Repeat counts come from the file and may overflow.
                         self.column = first.saturating_add(times);
-                        if let Some(style) = e.attr("default-cell-style-name") {
+                        if let Some(style) = element.attr("default-cell-style-name") {
                             self.column_styles.push((first, self.column - 1, style));
                         }
-                        if is_hidden(&e) {
+                        if is_hidden(&element) {
                             self.used.hide_columns(first, self.column - 1);
                         }
                     }
@@ -142,7 +148,9 @@ impl Sheet<'_> {
                     "shapes" | "table" | "table-source" | "named-expressions" => xml.skip()?,
                     _ => {}
                 },
-                Event::Open(e) if matches!(e.ns, Ns::OdfOffice | Ns::OdfDraw) => xml.skip()?,
+                Event::Open(element) if matches!(element.ns, Ns::OdfOffice | Ns::OdfDraw) => {
+                    xml.skip()?;
+                }
                 Event::Close if xml.depth() < depth => return Ok(()),
                 Event::End => return Ok(()),
                 _ => {}
@@ -157,18 +165,18 @@ impl Sheet<'_> {
         let mut filled = false;
         loop {
             match xml.next()? {
-                Event::Open(e)
-                    if e.ns == Ns::OdfTable
-                        && matches!(e.name(), "table-cell" | "covered-table-cell") =>
+                Event::Open(element)
+                    if element.ns == Ns::OdfTable
+                        && matches!(element.name(), "table-cell" | "covered-table-cell") =>
                 {
-                    let times = e
+                    let times = element
                         .number::<u32>("number-columns-repeated")
                         .unwrap_or(1)
                         .max(1);
-                    let covered = e.name() == "covered-table-cell";
-                    self.merge(&e, (row, column));
-                    let style = self.style_of(&e, column);
-                    let cell = Cell::read(&e, xml)?;
+                    let covered = element.name() == "covered-table-cell";
+                    self.merge(&element, (row, column));
+                    let style = self.style_of(&element, column);
+                    let cell = Cell::read(&element, xml)?;
                     if let Some(comment) = &cell.comment {
                         let name = format!("{}{}", column_name(column), row + 1);
                         self.used.comment(name, comment.clone());
@@ -212,7 +220,7 @@ impl Sheet<'_> {
     }
 
     /// The style of a cell: its own, otherwise the style of its row, otherwise of its column.
-    fn style_of(&self, e: &Element<'_>, column: u32) -> Option<String> {
+    fn style_of(&self, element: &Element<'_>, column: u32) -> Option<String> {
         let of_column = || {
             let found = self
                 .column_styles
@@ -220,7 +228,8 @@ impl Sheet<'_> {
                 .find(|(first, last, _)| (*first..=*last).contains(&column));
             found.map(|(_, _, style)| style.clone())
         };
-        e.attr("style-name")
+        element
+            .attr("style-name")
             .or_else(|| self.row_style.clone())
             .or_else(of_column)
     }
@@ -234,9 +243,9 @@ impl Sheet<'_> {
                 && !self.coloured.iter().any(|area| area.holds(cell_ref)))
     }
 
-    fn merge(&mut self, e: &Element<'_>, (row, column): (u64, u32)) {
-        let columns = e.number::<u32>("number-columns-spanned").unwrap_or(1);
-        let rows = e.number::<u64>("number-rows-spanned").unwrap_or(1);
+    fn merge(&mut self, element: &Element<'_>, (row, column): (u64, u32)) {
+        let columns = element.number::<u32>("number-columns-spanned").unwrap_or(1);
+        let rows = element.number::<u64>("number-rows-spanned").unwrap_or(1);
         if columns > 1 || rows > 1 {
             self.used.merge(MergedArea {
                 first: (row, column),
@@ -255,29 +264,35 @@ struct Cell {
     value: CellValue,
     comment: Option<String>,
     link: Option<String>,
-    /// Part of its text has its own style.
+    /// Whether part of its text has its own style.
     is_styled: bool,
 }
 
 impl Cell {
-    fn read(e: &Element<'_>, xml: &mut Xml<'_>) -> Result<Self, Failure> {
-        let typed = TypedValue::of(e);
-        let formula = e.attr("formula");
+    fn read(element: &Element<'_>, xml: &mut Xml<'_>) -> Result<Self, Failure> {
+        let typed = TypedValue::of(element);
+        let formula = element.attr("formula");
         let depth = xml.depth();
         let mut lines: Vec<String> = Vec::new();
-        let value = cell_value(e);
+        let value = cell_value(element);
         let mut comment = None;
         let mut parts = odf::TextParts::default();
         loop {
             match xml.next()? {
-                Event::Open(e) if e.ns == Ns::OdfOffice && e.name() == "annotation" => {
+                Event::Open(element)
+                    if element.ns == Ns::OdfOffice && element.name() == "annotation" =>
+                {
                     comment = Some(odf::read_annotation(xml)?.text);
                 }
-                Event::Open(e) if e.ns == Ns::OdfText && matches!(e.name(), "p" | "h") => {
+                Event::Open(element)
+                    if element.ns == Ns::OdfText && matches!(element.name(), "p" | "h") =>
+                {
                     lines.push(odf::parts_of_text(xml, &mut parts)?);
                 }
                 // Drawings and tables inside a cell have text that is not the value of the cell.
-                Event::Open(e) if e.ns == Ns::OdfDraw || e.name() == "table" => xml.skip()?,
+                Event::Open(element) if element.ns == Ns::OdfDraw || element.name() == "table" => {
+                    xml.skip()?;
+                }
                 Event::Close if xml.depth() < depth => break,
                 Event::End => break,
                 _ => {}
@@ -307,14 +322,14 @@ impl Cell {
 }
 
 /// The value to which the number format of a cell applies. Dates and times count as positive numbers.
-fn cell_value(e: &Element<'_>) -> CellValue {
-    match e.attr("value-type").as_deref() {
+fn cell_value(element: &Element<'_>) -> CellValue {
+    match element.attr("value-type").as_deref() {
         None | Some("string" | "void") => CellValue::Text,
         Some("boolean") => CellValue::Number(f64::from(u8::from(
-            e.attr("boolean-value").as_deref() == Some("true"),
+            element.attr("boolean-value").as_deref() == Some("true"),
         ))),
         // Dates and times have no `value`; any number that is not zero selects the same part of a format code.
-        Some(_) => CellValue::Number(e.number::<f64>("value").unwrap_or(1.0)),
+        Some(_) => CellValue::Number(element.number::<f64>("value").unwrap_or(1.0)),
     }
 }
 
@@ -326,28 +341,30 @@ enum TypedValue {
 }
 
 impl TypedValue {
-    fn of(e: &Element<'_>) -> Option<Self> {
-        let kind = e.attr("value-type")?;
-        let value = || e.number::<f64>("value");
+    fn of(element: &Element<'_>) -> Option<Self> {
+        let kind = element.attr("value-type")?;
+        let value = || element.number::<f64>("value");
         let text = match kind.as_str() {
             "float" => return Some(Self::Number(value()?, String::new(), 1.0)),
             "currency" => {
-                let currency = e.attr("currency").unwrap_or_default();
+                let currency = element.attr("currency").unwrap_or_default();
                 let currency = format!(" {currency}").trim_end().to_owned();
                 return Some(Self::Number(value()?, currency, 1.0));
             }
             "percentage" => return Some(Self::Number(value()?, "%".to_owned(), 100.0)),
-            "date" => e.attr("date-value").map(|v| {
-                if v.contains('T') {
-                    value::iso_text(&v, Format::DateTime { fraction: false })
+            "date" => element.attr("date-value").map(|date| {
+                if date.contains('T') {
+                    value::iso_text(&date, Format::DateTime { fraction: false })
                 } else {
-                    v
+                    date
                 }
             }),
-            "time" => e.attr("time-value").and_then(|v| value::iso_duration(&v)),
-            "boolean" => e
+            "time" => element
+                .attr("time-value")
+                .and_then(|duration| value::iso_duration(&duration)),
+            "boolean" => element
                 .attr("boolean-value")
-                .map(|v| if v == "true" { "TRUE" } else { "FALSE" }.to_owned()),
+                .map(|value| if value == "true" { "TRUE" } else { "FALSE" }.to_owned()),
             _ => None,
         };
         text.map(Self::Text)

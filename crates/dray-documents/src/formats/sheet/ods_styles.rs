@@ -32,7 +32,7 @@ struct CellStyle {
     text_color: Option<Color>,
     /// Colour of the fill. A cell without a fill is white.
     fill_color: Option<Color>,
-    /// Conditions may select other styles, so the colours are unknown.
+    /// Whether conditions may select other styles, so the colours are unknown.
     is_conditional: bool,
 }
 
@@ -84,29 +84,31 @@ impl OdsStyles {
         let mut xml = Xml::new(text, budget);
         loop {
             match xml.next()? {
-                Event::Open(e) if e.ns == Ns::OdfStyle && e.name() == "style" => {
-                    self.read_style(&e, &mut xml)?;
+                Event::Open(element) if element.ns == Ns::OdfStyle && element.name() == "style" => {
+                    self.read_style(&element, &mut xml)?;
                 }
-                Event::Open(e) if is_data_style(e.name()) => {
-                    let name = e.attr("name").unwrap_or_default();
-                    let format = read_format(e.name() == "text-style", &mut xml)?;
+                Event::Open(element) if is_data_style(element.name()) => {
+                    let name = element.attr("name").unwrap_or_default();
+                    let format = read_format(element.name() == "text-style", &mut xml)?;
                     self.formats.insert(name, format);
                 }
                 // Styles are before the body, which is not read twice.
-                Event::Open(e) if e.ns == Ns::OdfOffice && e.name() == "body" => return Ok(()),
+                Event::Open(element) if element.ns == Ns::OdfOffice && element.name() == "body" => {
+                    return Ok(());
+                }
                 Event::End => return Ok(()),
                 _ => {}
             }
         }
     }
 
-    fn read_style(&mut self, e: &Element<'_>, xml: &mut Xml<'_>) -> Result<(), Failure> {
-        let name = e.attr("name").unwrap_or_default();
-        match e.attr("family").as_deref() {
+    fn read_style(&mut self, element: &Element<'_>, xml: &mut Xml<'_>) -> Result<(), Failure> {
+        let name = element.attr("name").unwrap_or_default();
+        match element.attr("family").as_deref() {
             Some("table-cell") => {
                 let mut style = CellStyle {
-                    parent: e.attr("parent-style-name"),
-                    format: e.attr("data-style-name"),
+                    parent: element.attr("parent-style-name"),
+                    format: element.attr("data-style-name"),
                     ..CellStyle::default()
                 };
                 style.read(xml)?;
@@ -181,13 +183,15 @@ impl CellStyle {
         let depth = xml.depth();
         loop {
             match xml.next()? {
-                Event::Open(e) => match e.name() {
+                Event::Open(element) => match element.name() {
                     "table-cell-properties" => {
-                        self.fill_color = e.attr("background-color").map(|color| color_of(&color));
+                        self.fill_color = element
+                            .attr("background-color")
+                            .map(|color| color_of(&color));
                     }
                     "text-properties" => {
-                        self.text_color = e.attr("color").map(|color| color_of(&color));
-                        if e.attr("use-window-font-color").as_deref() == Some("true") {
+                        self.text_color = element.attr("color").map(|color| color_of(&color));
+                        if element.attr("use-window-font-color").as_deref() == Some("true") {
                             self.text_color = Some(Color::None);
                         }
                     }
@@ -263,13 +267,13 @@ fn read_format(is_text: bool, xml: &mut Xml<'_>) -> Result<DataFormat, Failure> 
     };
     loop {
         match xml.next()? {
-            Event::Open(e) => match e.name() {
+            Event::Open(element) => match element.name() {
                 "map" => {
-                    let condition = e.attr("condition");
+                    let condition = element.attr("condition");
                     let condition = condition.and_then(|text| ValueCondition::parse(&text));
                     format
                         .maps
-                        .extend(condition.zip(e.attr("apply-style-name")));
+                        .extend(condition.zip(element.attr("apply-style-name")));
                 }
                 "text" => format.shows_something |= !xml.text()?.trim().is_empty(),
                 "text-properties" | "embedded-text" => {}
@@ -288,8 +292,8 @@ fn is_table_hidden(xml: &mut Xml<'_>) -> Result<bool, Failure> {
     let mut is_hidden = false;
     loop {
         match xml.next()? {
-            Event::Open(e) if e.name() == "table-properties" => {
-                is_hidden = e.attr("display").as_deref() == Some("false");
+            Event::Open(element) if element.name() == "table-properties" => {
+                is_hidden = element.attr("display").as_deref() == Some("false");
             }
             Event::Close if xml.depth() < depth => return Ok(is_hidden),
             Event::End => return Ok(is_hidden),
@@ -313,12 +317,14 @@ pub(super) fn conditional_areas(
     let mut count = 0;
     loop {
         match xml.next()? {
-            Event::Open(e) if e.ns == Ns::OdfTable && e.name() == "table" && table.is_none() => {
-                table = Some((xml.depth(), e.attr("name").unwrap_or_default()));
+            Event::Open(element)
+                if element.ns == Ns::OdfTable && element.name() == "table" && table.is_none() =>
+            {
+                table = Some((xml.depth(), element.attr("name").unwrap_or_default()));
             }
-            Event::Open(e) if e.name() == "conditional-format" => {
+            Event::Open(element) if element.name() == "conditional-format" => {
                 let Some((_, name)) = &table else { continue };
-                let ranges = e.attr("target-range-address").unwrap_or_default();
+                let ranges = element.attr("target-range-address").unwrap_or_default();
                 for area in ranges.split_whitespace().filter_map(parse_range) {
                     count += 1;
                     if count <= MAX_CONDITIONAL_AREAS {

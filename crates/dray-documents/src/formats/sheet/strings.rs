@@ -23,7 +23,7 @@ impl Strings {
         let mut strings = Self::default();
         loop {
             match xml.next()? {
-                Event::Open(e) if e.name() == "si" => {
+                Event::Open(element) if element.name() == "si" => {
                     let (text, is_coloured) = rich_text(&mut xml)?;
                     if is_coloured {
                         strings.coloured.push(strings.ends.len());
@@ -60,7 +60,7 @@ pub(super) fn rich_text(xml: &mut Xml<'_>) -> Result<(String, bool), Failure> {
     let (mut out, mut is_coloured) = (String::new(), false);
     loop {
         match xml.next()? {
-            Event::Open(e) => match e.name() {
+            Event::Open(element) => match element.name() {
                 "t" => {
                     let text = xml.text()?;
                     out.push_str(&unescape_text(&text));

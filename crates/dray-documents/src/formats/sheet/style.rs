@@ -92,8 +92,8 @@ pub(super) fn read_styles(
     let mut xml = Xml::new(&text, budget);
     loop {
         match xml.next()? {
-            Event::Open(e) if e.name() == "rgbColor" => {
-                if let Some(color) = e.attr("rgb").and_then(|hex| Rgb::of_hex(&hex)) {
+            Event::Open(element) if element.name() == "rgbColor" => {
+                if let Some(color) = element.attr("rgb").and_then(|hex| Rgb::of_hex(&hex)) {
                     colors.add_to_palette(color);
                 }
             }
@@ -108,9 +108,11 @@ pub(super) fn read_styles(
     let mut in_cells = None;
     loop {
         match xml.next()? {
-            Event::Open(e) => match e.name() {
+            Event::Open(element) => match element.name() {
                 "numFmt" => {
-                    if let (Some(id), Some(code)) = (e.number("numFmtId"), e.attr("formatCode")) {
+                    if let (Some(id), Some(code)) =
+                        (element.number("numFmtId"), element.attr("formatCode"))
+                    {
                         codes.insert(id, Style::of_code(&code));
                     }
                 }
@@ -118,13 +120,17 @@ pub(super) fn read_styles(
                 "fill" => fills.push(read_fill(&mut xml, &colors)?),
                 "cellXfs" => in_cells = Some(xml.depth()),
                 "xf" if in_cells.is_some() => {
-                    let id = e.number("numFmtId").unwrap_or(0);
+                    let id = element.number("numFmtId").unwrap_or(0);
                     let mut style = codes
                         .get(&id)
                         .cloned()
                         .unwrap_or_else(|| Style::built_in(id));
-                    let ink = e.number::<usize>("fontId").and_then(|id| fonts.get(id));
-                    let paper = e.number::<usize>("fillId").and_then(|id| fills.get(id));
+                    let ink = element
+                        .number::<usize>("fontId")
+                        .and_then(|id| fonts.get(id));
+                    let paper = element
+                        .number::<usize>("fillId")
+                        .and_then(|id| fills.get(id));
                     let ink = ink.copied().flatten().unwrap_or(Rgb::BLACK);
                     let paper = paper.copied().unwrap_or(Some(Rgb::WHITE));
                     style.is_invisible = paper.is_some_and(|paper| paper.looks_like(ink));
@@ -148,7 +154,7 @@ fn read_font(xml: &mut Xml<'_>, colors: &Colors) -> Result<Option<Rgb>, Failure>
     let mut color = None;
     loop {
         match xml.next()? {
-            Event::Open(e) if e.name() == "color" => color = colors.read(&e),
+            Event::Open(element) if element.name() == "color" => color = colors.read(&element),
             Event::Close if xml.depth() < depth => return Ok(color),
             Event::End => return Ok(color),
             _ => {}
@@ -163,8 +169,8 @@ fn read_fill(xml: &mut Xml<'_>, colors: &Colors) -> Result<Option<Rgb>, Failure>
     let mut solid = false;
     loop {
         match xml.next()? {
-            Event::Open(e) => match e.name() {
-                "patternFill" => match e.attr("patternType").as_deref() {
+            Event::Open(element) => match element.name() {
+                "patternFill" => match element.attr("patternType").as_deref() {
                     Some("solid") => {
                         solid = true;
                         color = None;
@@ -173,7 +179,7 @@ fn read_fill(xml: &mut Xml<'_>, colors: &Colors) -> Result<Option<Rgb>, Failure>
                     Some(_) => color = None,
                 },
                 "gradientFill" => color = None,
-                "fgColor" if solid => color = colors.read(&e),
+                "fgColor" if solid => color = colors.read(&element),
                 _ => {}
             },
             Event::Close if xml.depth() < depth => return Ok(color),

@@ -219,8 +219,12 @@ fn cells_with_web_links_become_markdown_links() {
 #[test]
 fn a_range_of_rows_uses_the_row_numbers_of_the_sheet() {
     let mut rows = String::new();
-    for n in 1..=2000 {
-        write!(rows, "<row r=\"{n}\"><c r=\"A{n}\"><v>{n}</v></c></row>").unwrap();
+    for row in 1..=2000 {
+        write!(
+            rows,
+            "<row r=\"{row}\"><c r=\"A{row}\"><v>{row}</v></c></row>"
+        )
+        .unwrap();
     }
     let bytes = workbook("", &[("name=\"S\"", &sheet(&rows))], "<sst/>", &[]);
     let selection = Selection::Named {

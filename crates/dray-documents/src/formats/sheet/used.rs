@@ -165,7 +165,7 @@ impl SheetReader {
     fn begin_row(&mut self, row: u64, out: &Markdown) -> Result<(), Limit> {
         self.current_row = Some(row);
         let header = self.rows.is_empty();
-        let is_selected = header || self.window.is_none_or(|w| w.holds(row + 1));
+        let is_selected = header || self.window.is_none_or(|window| window.holds(row + 1));
         // The first row is the header, so one more than the rows of a body is kept.
         self.keeps_row = is_selected && self.rows.len() <= MAX_TABLE_ROWS;
         if is_selected {
@@ -295,7 +295,7 @@ impl SheetReader {
             table.row(number + 1, dense_row(&columns, number, cells, &self.links));
         }
         // Every counted row is in the window, so any number inside is valid.
-        let counted = self.window.map_or(1, |w| w.first);
+        let counted = self.window.map_or(1, |window| window.first);
         for _ in 0..self.rows_beyond_limit {
             table.skip(counted);
         }

@@ -148,7 +148,7 @@ pub(super) fn iso_text(text: &str, format: Format) -> String {
         return text.to_owned();
     };
     let time = match time.split_once(['.', ',']) {
-        Some((whole, rest)) if rest.bytes().all(|b| b == b'0') => whole,
+        Some((whole, rest)) if rest.bytes().all(|byte| byte == b'0') => whole,
         _ => time,
     };
     let time = if time.len() == 5 {

@@ -45,26 +45,30 @@ impl Workbook {
         let mut book = Self::default();
         loop {
             match xml.next()? {
-                Event::Open(e) if e.name() == "workbookPr" => {
-                    if let Some(set) = e.attr("date1904") {
+                Event::Open(element) if element.name() == "workbookPr" => {
+                    if let Some(set) = element.attr("date1904") {
                         book.epoch_1904 = matches!(set.as_str(), "1" | "true" | "on");
                     }
                 }
-                Event::Open(e) if e.name() == "sheet" => {
-                    let relation = xml.relation(&e, "id").and_then(|id| relations.get(&id));
-                    let kind = match relation.map(|r| r.kind.as_str()) {
+                Event::Open(element) if element.name() == "sheet" => {
+                    let relation = xml
+                        .relation(&element, "id")
+                        .and_then(|id| relations.get(&id));
+                    let kind = match relation.map(|relation| relation.kind.as_str()) {
                         Some("chartsheet") => Kind::Chart,
                         Some("dialogsheet" | "xlMacrosheet" | "xlIntlMacrosheet") => Kind::Other,
                         _ => Kind::Cells,
                     };
                     book.sheets.push(Sheet {
-                        name: e.attr("name").unwrap_or_default(),
-                        hidden: e
+                        name: element.attr("name").unwrap_or_default(),
+                        hidden: element
                             .attr("state")
                             // `hidden`, and `veryHidden`, which no menu of the program can show again.
                             .is_some_and(|state| state.to_ascii_lowercase().contains("hidden")),
                         kind,
-                        part: relation.map(|r| r.target.clone()).unwrap_or_default(),
+                        part: relation
+                            .map(|relation| relation.target.clone())
+                            .unwrap_or_default(),
                     });
                 }
                 Event::End => return Ok(book),

@@ -79,7 +79,7 @@ fn scan_workbook(bytes: &mut Vec<u8>, out: &Markdown) -> Result<RecordFormats, F
     let mut stream = Vec::new();
     file.open_stream(name)
         // A stream is never longer than its file, unless its chain of sectors has a loop.
-        .and_then(|s| s.take(length).read_to_end(&mut stream))
+        .and_then(|opened| opened.take(length).read_to_end(&mut stream))
         .map_err(|_| Failure::Corrupt(Damage::Truncated))?;
     out.budget().clock()?;
     let before = stream.clone();
@@ -87,7 +87,7 @@ fn scan_workbook(bytes: &mut Vec<u8>, out: &Markdown) -> Result<RecordFormats, F
     // Only the copy in memory is changed: the library then reads the sheets as they were moved.
     if stream != before {
         file.open_stream(name)
-            .and_then(|mut s| s.write_all(&stream))
+            .and_then(|mut opened| opened.write_all(&stream))
             .and_then(|()| file.flush())
             .map_err(|_| Failure::Corrupt(Damage::Structure))?;
     }
@@ -190,7 +190,9 @@ pub(super) fn within_limits(input: &mut dyn Input, out: &Markdown) -> Result<(),
         .filter(|name| {
             std::path::Path::new(name)
                 .extension()
-                .is_some_and(|e| e.eq_ignore_ascii_case("bin") || e.eq_ignore_ascii_case("rels"))
+                .is_some_and(|extension| {
+                    extension.eq_ignore_ascii_case("bin") || extension.eq_ignore_ascii_case("rels")
+                })
         })
         .cloned()
         .collect();

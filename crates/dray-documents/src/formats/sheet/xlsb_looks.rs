@@ -182,7 +182,7 @@ fn styles_of(bytes: &[u8], mut colors: Colors) -> Vec<Style> {
                 let fill_color = u16_at(data, 6).and_then(|id| *fills.get(usize::from(id))?);
                 style.is_invisible = text_color
                     .zip(fill_color)
-                    .is_some_and(|(a, b)| a.looks_like(b));
+                    .is_some_and(|(text, fill)| text.looks_like(fill));
                 styles.push(style);
             }
             _ => {}

@@ -37,18 +37,24 @@ pub(super) fn convert(
         .ok_or(Failure::Corrupt(Damage::MissingPart))?;
     let book = Workbook::read(&bytes, &relations, &budget)?;
     let strings = part_of(&mut package, &relations, "sharedStrings").and_then(|part| {
-        part.map_or_else(|| Ok(Strings::default()), |b| Strings::read(&b, &budget))
+        part.map_or_else(
+            || Ok(Strings::default()),
+            |bytes| Strings::read(&bytes, &budget),
+        )
     });
     // Without this part the numbers of the sheets are still readable.
     let strings = default_if_damaged(strings, out, "shared strings are")?;
     let colors = part_of(&mut package, &relations, "theme").and_then(|part| {
-        part.map_or_else(|| Ok(Colors::default()), |b| Colors::of_theme(&b, &budget))
+        part.map_or_else(
+            || Ok(Colors::default()),
+            |bytes| Colors::of_theme(&bytes, &budget),
+        )
     });
     let colors = default_if_damaged(colors, out, "colours are")?;
     let styles = part_of(&mut package, &relations, "styles").and_then(|part| {
         part.map_or_else(
             || Ok(Vec::new()),
-            |b| style::read_styles(&b, colors, &budget),
+            |bytes| style::read_styles(&bytes, colors, &budget),
         )
     });
     let styles = default_if_damaged(styles, out, "number formats are")?;
@@ -139,7 +145,8 @@ fn write_sheet(
             let links_and_comments = package.relations(&sheet.part).and_then(|relations| {
                 for (cell_ref, id) in links {
                     // Links to places of the workbook lead nowhere in Markdown.
-                    if let Some(relation) = relations.get(&id).filter(|r| r.external) {
+                    if let Some(relation) = relations.get(&id).filter(|relation| relation.external)
+                    {
                         used.link(cell_ref, &relation.target);
                     }
                 }
@@ -238,11 +245,11 @@ fn read_comments(
     let mut cell = String::new();
     loop {
         match xml.next()? {
-            Event::Open(e) if e.name() == name => {
+            Event::Open(element) if element.name() == name => {
                 budget.element()?;
-                cell = e.attr("ref").unwrap_or_default();
+                cell = element.attr("ref").unwrap_or_default();
             }
-            Event::Open(e) if e.name() == "text" => {
+            Event::Open(element) if element.name() == "text" => {
                 let text = if name == "comment" {
                     rich_text(&mut xml)?.0
                 } else {

@@ -94,7 +94,7 @@ enum Form {
     Compact,
 }
 
-/// Why a text is not printed in the form.
+/// The reason why a text is not printed in the form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum JsonError {
     Malformed,
@@ -230,7 +230,9 @@ impl<'a> Printer<'a> {
             _ => {
                 let end = self
                     .rest
-                    .find(|c: char| !(c.is_ascii_alphanumeric() || matches!(c, '+' | '-' | '.')))
+                    .find(|character: char| {
+                        !(character.is_ascii_alphanumeric() || matches!(character, '+' | '-' | '.'))
+                    })
                     .unwrap_or(self.rest.len());
                 let word = self.rest.get(..end).unwrap_or_default();
                 if !matches!(word, "true" | "false" | "null") && !is_number(word) {

@@ -175,7 +175,9 @@ fn kernel_language(notebook: &Value) -> String {
 fn fence_tag(name: &str) -> String {
     name.to_lowercase()
         .chars()
-        .filter(|c| c.is_ascii_alphanumeric() || matches!(c, '+' | '-' | '#' | '.' | '_'))
+        .filter(|character| {
+            character.is_ascii_alphanumeric() || matches!(character, '+' | '-' | '#' | '.' | '_')
+        })
         .take(MAX_LANGUAGE_BYTES)
         .collect()
 }

@@ -19,7 +19,9 @@ pub(crate) fn without_payloads(text: &str) -> Cow<'_, str> {
             .get(..url.floor_char_boundary(MAX_HEAD_BYTES))
             .unwrap_or(url);
         let head = near
-            .find(|c: char| !(c.is_ascii_alphanumeric() || "/;:=+.-_".contains(c)))
+            .find(|character: char| {
+                !(character.is_ascii_alphanumeric() || "/;:=+.-_".contains(character))
+            })
             .unwrap_or(near.len());
         let comma = url.get(head..).is_some_and(|tail| tail.starts_with(','));
         let payload = head + usize::from(comma);
@@ -32,7 +34,9 @@ pub(crate) fn without_payloads(text: &str) -> Cow<'_, str> {
         } else if encoded {
             let tail = url.get(payload..).unwrap_or_default();
             let end = tail
-                .find(|c: char| !(c.is_ascii_alphanumeric() || "+/=%-_".contains(c)))
+                .find(|character: char| {
+                    !(character.is_ascii_alphanumeric() || "+/=%-_".contains(character))
+                })
                 .unwrap_or(tail.len());
             (payload, payload + end)
         } else {

@@ -51,7 +51,9 @@ fn sequence_length(sequence: &str) -> usize {
         + match opener {
             '[' => control_length(rest),
             ']' | 'P' | 'X' | '^' | '_' => string_length(rest),
-            ' '..='/' => usize::from(rest.starts_with(|c: char| c.is_ascii_graphic())),
+            ' '..='/' => {
+                usize::from(rest.starts_with(|character: char| character.is_ascii_graphic()))
+            }
             _ => 0,
         }
 }
@@ -132,7 +134,10 @@ mod tests {
         for opener in ["\x1b]x", "\u{9d}x", "\x1b[1;"] {
             let text = opener.repeat(200_000);
             let cleaned = without_escapes(&text);
-            assert!(cleaned.chars().all(|c| c == 'x'), "{opener:?}");
+            assert!(
+                cleaned.chars().all(|character| character == 'x'),
+                "{opener:?}"
+            );
         }
     }
 }

@@ -46,8 +46,9 @@ fn value_after<'a>(text: &'a str, name: &str) -> Option<&'a str> {
         if let Some(value) = behind.trim_start().strip_prefix('=') {
             let value = value.trim_start().trim_start_matches(['"', '\'']);
             let end = value
-                .find(|c: char| {
-                    c.is_whitespace() || matches!(c, '"' | '\'' | ';' | '/' | '>' | '?')
+                .find(|character: char| {
+                    character.is_whitespace()
+                        || matches!(character, '"' | '\'' | ';' | '/' | '>' | '?')
                 })
                 .unwrap_or(value.len());
             return value.get(..end).filter(|value| !value.is_empty());

@@ -33,7 +33,7 @@ pub(super) fn write_xml(text: &str, out: &mut Markdown) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Why a document cannot be indented.
+/// The reason why a document cannot be indented.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum XmlError {
     Malformed,

@@ -130,7 +130,7 @@ fn a_full_file_is_rotated_and_the_oldest_is_removed() {
     assert_eq!(operations("audit.jsonl.1"), ["6", "7"]);
     assert_eq!(operations("audit.jsonl.2"), ["4", "5"]);
     assert!(!fixture.directory.path().join("audit.jsonl.3").exists());
-    // A restart goes on with the same file.
+    // A restart continues the same file.
     let file = fixture.open(&settings).unwrap();
     record(&file, &event("9", "allow"));
     let _ = file.flush().blocking_recv();

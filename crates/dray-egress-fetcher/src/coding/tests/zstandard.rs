@@ -5,10 +5,10 @@ use super::*;
 /// `the quick brown fox ` forty times, with a checksum.
 const TEXT: &str =
     "28b52ffd0458dd0000a074686520717569636b2062726f776e20666f78200100125e35996c7193c6";
-/// The same without a checksum.
+/// [`TEXT`] without a checksum.
 const TEXT_WITHOUT_CHECKSUM: &str =
     "28b52ffd0058dd0000a074686520717569636b2062726f776e20666f78200100125e3599";
-/// The same with `--long=27`: a window of 128 MiB.
+/// [`TEXT`] compressed with `--long=27`: a window of 128 MiB.
 const LONG_WINDOW: &str =
     "28b52ffd0488dd0000a074686520717569636b2062726f776e20666f78200100125e35996c7193c6";
 /// The empty file, with a content size and a checksum.

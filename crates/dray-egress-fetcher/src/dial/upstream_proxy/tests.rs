@@ -25,7 +25,7 @@ mod breaker;
 
 const TUNNEL_OPEN: &str = "HTTP/1.1 200 Connection established\r\n\r\n";
 
-/// What the proxy does after its response.
+/// Behaviour of the proxy after its response.
 #[derive(Clone)]
 enum FakeTarget {
     /// Keeps the connection open and sends nothing.

@@ -70,7 +70,7 @@ fn server_settings() -> Vec<u8> {
     [frame(SETTINGS, 0, &[]), frame(SETTINGS, ACK, &[])].concat()
 }
 
-/// What the server does after its bytes.
+/// Behaviour of the server after its bytes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Ending {
     Holds,

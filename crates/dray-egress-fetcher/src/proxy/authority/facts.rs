@@ -29,7 +29,7 @@ const BASIC_CONSTRAINTS: [u8; 3] = [0x55, 0x1d, 19];
 /// Bit `keyCertSign` in the first byte of `KeyUsage`.
 const CERTIFICATE_SIGN_BIT: u8 = 0x04;
 
-/// What leaf certificates repeat of the authority's.
+/// Fields of the authority's certificate that leaf certificates repeat.
 #[derive(Clone, Debug, Default)]
 pub(super) struct AuthorityFacts {
     /// The name, as issuer of leaves.

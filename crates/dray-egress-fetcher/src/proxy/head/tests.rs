@@ -93,7 +93,7 @@ fn a_body_has_a_length_or_chunks() {
 
 #[test]
 #[rustfmt::skip]
-fn every_way_to_smuggle_a_second_request_is_refused() {
+fn every_form_of_request_smuggling_is_refused() {
     for (fields, expected) in [
         (&["Content-Length: 5", "Transfer-Encoding: chunked"][..], HeadError::Framing),
         (&["Content-Length: 5", "Content-Length: 5"], HeadError::Framing),
@@ -127,7 +127,7 @@ fn every_way_to_smuggle_a_second_request_is_refused() {
 }
 
 #[test]
-fn heads_that_are_no_proxy_request_are_refused() {
+fn heads_that_are_not_proxy_requests_are_refused() {
     for (lines, expected) in [
         (&["GET / HTTP/1.1", HOST_FIELD][..], HeadError::Target),
         (

@@ -220,10 +220,10 @@ fn truncated_bodies_are_refused() {
     let list = name_list(&[(0, "files.example.org")]);
     let whole = message(&[(0, &list)]);
     for length in 4..whole.len() {
-        let mut cut = whole[..length].to_vec();
+        let mut truncated = whole[..length].to_vec();
         let size = u32::try_from(length - 4).unwrap().to_be_bytes();
-        cut[1..4].copy_from_slice(&size[1..]);
-        let read = read_client_hello(&records(&cut, MAX_FRAGMENT_BYTES));
+        truncated[1..4].copy_from_slice(&size[1..]);
+        let read = read_client_hello(&records(&truncated, MAX_FRAGMENT_BYTES));
         // Cut exactly before the extensions, it is a valid hello of a version before TLS 1.2.
         let is_old = length == 4 + 2 + 32 + 1 + 4 + 2;
         assert_eq!(read.is_ok(), is_old, "{length}");

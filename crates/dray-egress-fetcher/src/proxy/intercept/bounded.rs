@@ -8,8 +8,8 @@ use dray_guard::Code;
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::super::head::ProxyRequest;
-use super::super::kept::{KeptOutcome, KeptRequest};
 use super::super::meter::LimitReached;
+use super::super::persistent::{KeptOutcome, KeptRequest};
 use super::super::refusal::{ConnectionEnd, ProxyRefusal};
 use super::super::serve::ForwardProxy;
 use super::{InnerClient, InterceptedTunnel};

@@ -157,7 +157,7 @@ async fn a_denial_is_a_refusal_and_a_tunnel_ends_with_its_answer() {
 }
 
 #[tokio::test]
-async fn a_port_that_the_proxy_never_opens_is_no_question() {
+async fn a_port_that_the_proxy_never_opens_causes_no_question() {
     let asked = AskedProxy::start().await;
     let (_, head) = asked.proxy.tunnel(&format!("{NAME}:80")).await;
     assert_eq!(status_of(&head), 403);

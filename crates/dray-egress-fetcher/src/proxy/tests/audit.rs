@@ -48,7 +48,11 @@ async fn section_18_a_connection_has_one_event_before_its_first_byte_and_one_at_
         assert_eq!(event.policy_digest.len(), 64);
         let hop = &event.hops[0];
         assert_eq!(hop.cname_chain, ["cdn.example.net."]);
-        let answers: Vec<_> = hop.answers.iter().map(|one| one.address.as_str()).collect();
+        let answers: Vec<_> = hop
+            .answers
+            .iter()
+            .map(|answer| answer.address.as_str())
+            .collect();
         assert_eq!(answers, [PUBLIC_ADDRESS, OTHER_PUBLIC_ADDRESS]);
         assert_eq!(hop.chosen_address, format!("{PUBLIC_ADDRESS}:443"));
         assert_eq!(hop.peer_address, hop.chosen_address);

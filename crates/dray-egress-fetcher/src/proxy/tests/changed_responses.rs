@@ -5,12 +5,12 @@ use std::path::Path;
 
 use super::limits::detached;
 use super::*;
-use crate::proxy::kept::{ExchangeEnd, exchange_once};
+use crate::proxy::persistent::{ExchangeEnd, exchange_once};
 
 /// Changed responses in one run.
 const CHANGED_RESPONSES: usize = 2_000;
 const SEED: u64 = 0x5eed_2026_1127;
-/// What is inserted: parts of heads and framings that have several readings.
+/// Inserted texts: parts of heads and framings that have several readings.
 const INSERTED_TEXTS: [&str; 12] = [
     "\r\n",
     "\r\n\r\n",

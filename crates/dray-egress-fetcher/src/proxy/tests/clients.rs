@@ -164,9 +164,9 @@ async fn requests_and_httpx_of_python_work_through_the_proxy() {
         .args(["-c", PYTHON_CLIENT, &proxy_url])
         .arg(served.bundle.path())
         .kill_on_drop(true);
-    let seen = dray_testkit::python::run_json(&mut command).await;
+    let report = dray_testkit::python::run_json(&mut command).await;
     let both = serde_json::json!(["hello", "hello"]);
-    assert_eq!(seen["requests"], both);
-    assert_eq!(seen["httpx"], both);
-    assert_eq!(seen["blocked"], 403);
+    assert_eq!(report["requests"], both);
+    assert_eq!(report["httpx"], both);
+    assert_eq!(report["blocked"], 403);
 }

@@ -155,9 +155,9 @@ async fn a_request_inside_a_tunnel_is_judged_by_method_path_and_type_and_audited
     let server = fixture.serve(table());
     let response = fixture.get("/tables/a.csv?x=1").await;
     assert_eq!((status_of(&response), code_of(&response)), (200, "1;2"));
-    let seen = server.received_requests();
+    let requests = server.received_requests();
     assert_eq!(
-        seen[0].head.lines().next(),
+        requests[0].head.lines().next(),
         Some("GET /tables/a.csv?x=1 HTTP/1.1")
     );
     let (opened, closed) = fixture.events().await;
@@ -357,7 +357,7 @@ async fn a_second_request_in_the_same_tunnel_reaches_nothing() {
     let heads: Vec<String> = server
         .received_requests()
         .into_iter()
-        .map(|one| one.head)
+        .map(|request| request.head)
         .collect();
     assert_eq!(heads.len(), 2);
     for head in heads {
@@ -430,8 +430,8 @@ async fn curl_and_a_strict_python_trust_the_certificates_of_intercepted_tunnels(
         .args(["-c", STRICT_CLIENT, &proxy_url])
         .arg(&bundle)
         .kill_on_drop(true);
-    let seen = dray_testkit::python::run_json(&mut python).await;
-    assert_eq!(seen, serde_json::json!(["1;2", "1;2"]));
+    let report = dray_testkit::python::run_json(&mut python).await;
+    assert_eq!(report, serde_json::json!(["1;2", "1;2"]));
     for version in ["--http1.1", "--http1.0"] {
         let curl = Command::new("curl")
             .args(["--silent", "--show-error", "--fail", "--max-time", "60"])

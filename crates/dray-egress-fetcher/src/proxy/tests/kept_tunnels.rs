@@ -1,11 +1,11 @@
-//! What an intercepted tunnel keeps from one request to the next: its client, and the connection to its target or not.
+//! State that an intercepted tunnel keeps between requests: the client always, the connection to the target sometimes.
 
 use super::intercepted::InterceptingProxy;
 use super::persistent::{PersistentServer, ask, field, own_path, table_with};
 use super::*;
 
 #[tokio::test]
-async fn a_request_body_that_the_target_does_not_read_is_no_request() {
+async fn a_request_body_that_the_target_does_not_read_is_never_read_as_a_request() {
     let fixture = InterceptingProxy::start(&[]).await;
     let server = PersistentServer::start(&fixture, own_path);
     let mut client = fixture.client().await;

@@ -161,7 +161,7 @@ async fn requests_of_one_tunnel_are_judged_and_recorded_each_and_share_a_connect
     let mut fixture = InterceptingProxy::start(&[]).await;
     let server = PersistentServer::start(&fixture, own_path);
     let mut client = fixture.client().await;
-    let mut seen = Vec::new();
+    let mut connections = Vec::new();
     for (method, path, body) in [
         ("GET", "/tables/a", ""),
         ("POST", "/tables/b", ""),
@@ -193,7 +193,7 @@ async fn requests_of_one_tunnel_are_judged_and_recorded_each_and_share_a_connect
             (1, "TLSv1.3")
         );
         assert!(closed.up_bytes > 0 && (1..4096).contains(&closed.down_bytes));
-        seen.push((
+        connections.push((
             opened.operation_id,
             opened.url_path_hash,
             hop.peer_address.clone(),
@@ -201,10 +201,11 @@ async fn requests_of_one_tunnel_are_judged_and_recorded_each_and_share_a_connect
     }
     // Only the first one has the handshake.
     assert!(
-        seen.windows(2)
+        connections
+            .windows(2)
             .all(|two| two[0].0 != two[1].0 && two[0].1 != two[1].1)
     );
-    assert!(seen.windows(2).all(|two| two[0].2 == two[1].2));
+    assert!(connections.windows(2).all(|two| two[0].2 == two[1].2));
     let (head, body) = ask(&mut client, "GET /other", "").await;
     assert_eq!((status_of(&head), body.as_str()), (403, "policy_denied\n"));
     assert_eq!(rest_of(&mut client).await, "");
@@ -247,7 +248,7 @@ async fn nothing_is_smuggled_as_the_second_request_of_a_tunnel() {
 }
 
 #[tokio::test]
-async fn bytes_behind_a_response_are_no_response_to_the_next_request() {
+async fn bytes_behind_a_response_do_not_answer_the_next_request() {
     let fixture = InterceptingProxy::start(&[]).await;
     let server = PersistentServer::start(&fixture, |path| match path {
         "/tables/split" => format!("{}{}", own_path(path), table_with("", "stolen")),
@@ -354,7 +355,7 @@ async fn responses_without_a_body_keep_their_tunnel() {
 }
 
 #[tokio::test]
-async fn what_could_be_read_in_two_ways_is_the_last_request_of_its_tunnel() {
+async fn an_ambiguous_message_is_the_last_of_its_tunnel() {
     let fixture = InterceptingProxy::start(&[]).await;
     let server = PersistentServer::start(&fixture, own_path);
     let (get, post) = ("GET /tables/last", "POST /tables/last");

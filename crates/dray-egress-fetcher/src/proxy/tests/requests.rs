@@ -69,9 +69,9 @@ async fn q_1_the_target_gets_the_request_without_the_fields_of_the_proxy() {
     for field in ["x-hop", "keep-alive"] {
         assert!(!response.to_ascii_lowercase().contains(field), "{response}");
     }
-    let seen = server.received_requests();
-    assert_eq!(seen.len(), 1);
-    let mut lines: Vec<_> = seen[0].head.trim_end().split("\r\n").collect();
+    let requests = server.received_requests();
+    assert_eq!(requests.len(), 1);
+    let mut lines: Vec<_> = requests[0].head.trim_end().split("\r\n").collect();
     assert_eq!(lines.remove(0), "GET /a?b=c HTTP/1.1");
     lines.sort_unstable();
     assert_eq!(
@@ -88,7 +88,7 @@ async fn q_1_the_target_gets_the_request_without_the_fields_of_the_proxy() {
         (opened.proxy_protocol.as_str(), opened.proxy_stage.as_str()),
         ("http", "opened")
     );
-    assert_eq!(closed.up_bytes, seen[0].head.len() as u64);
+    assert_eq!(closed.up_bytes, requests[0].head.len() as u64);
     assert_eq!(closed.http_status, 200);
 }
 

@@ -52,8 +52,8 @@ impl RuledProxy {
         let digest = dray_types::Sha256Digest::of(text.as_bytes()).to_hex();
         let line = format!("dray_egress_policy_rules_info{{digest=\"{digest}\"");
         self.wait_for(|metrics| {
-            let mut lines = metrics.lines().filter(|one| one.starts_with(&line));
-            lines.any(|one| one.ends_with(" 1"))
+            let mut lines = metrics.lines().filter(|metric| metric.starts_with(&line));
+            lines.any(|metric| metric.ends_with(" 1"))
         })
         .await;
     }

@@ -23,7 +23,7 @@ fn assert_quota(response: &str, context: &str) {
 }
 
 #[tokio::test]
-async fn a_quota_that_ends_a_request_before_its_response_is_a_response_to_the_client() {
+async fn a_quota_that_ends_a_request_before_its_response_gives_the_client_429() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("policy.toml");
     std::fs::write(&path, format!("{POLICY_TEXT}{LIMITS_TEXT}")).unwrap();
@@ -49,7 +49,7 @@ async fn a_quota_that_ends_a_request_before_its_response_is_a_response_to_the_cl
 }
 
 #[tokio::test]
-async fn a_quota_that_ends_a_plain_request_before_its_response_is_a_response_to_the_client() {
+async fn a_quota_that_ends_a_plain_request_before_its_response_gives_the_client_429() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("policy.toml");
     let text = format!("default = \"allow\"\n[[role]]\nname = \"a\"\n{LIMITS_TEXT}");
@@ -72,7 +72,7 @@ async fn a_quota_that_ends_a_plain_request_before_its_response_is_a_response_to_
 }
 
 #[tokio::test]
-async fn a_target_that_stays_silent_is_a_gateway_timeout_for_the_client() {
+async fn a_silent_target_gives_the_client_504() {
     let set = [("idle_timeout", "1s")];
     let mut fixture = InterceptingProxy::start(&set).await;
     let mut ends = fixture.proxy.be_server(PUBLIC_ADDRESS, 443);

@@ -227,7 +227,11 @@ fn r_5_an_unknown_id_names_those_that_exist_and_spoils_nothing() {
         (&json!("ok"), &json!("text of h-0"))
     );
     assert_eq!(read[2]["code"], "expired");
-    let many = FileCatalog::new((0..80).map(|n| document(&format!("d{n}-0"))).collect());
+    let many = FileCatalog::new(
+        (0..80)
+            .map(|number| document(&format!("d{number}-0")))
+            .collect(),
+    );
     let arguments = ReadArguments::read(READ_TOOL, &json!({"ids": ["x"]})).unwrap();
     let listed = ReadPlan::new(&arguments, &many, 1000)
         .run(|_| Ok(ReadText::default()))

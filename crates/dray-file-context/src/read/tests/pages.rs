@@ -64,11 +64,11 @@ fn r_6_left_out_pages_are_reported_and_their_range_is_returned() {
 #[test]
 fn the_middle_is_left_out_where_a_text_is_too_long() {
     let text = format!("{}{}", "a".repeat(500), "z".repeat(500));
-    let cut = truncate_middle(&text, 168);
+    let shortened = truncate_middle(&text, 168);
     let room = 168 - OMISSION_MARKER.len();
     let head = room * 3 / 5;
     assert_eq!(
-        cut,
+        shortened,
         format!(
             "{}{OMISSION_MARKER}{}",
             "a".repeat(head),

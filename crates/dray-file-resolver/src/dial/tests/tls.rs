@@ -7,8 +7,8 @@ use super::*;
 
 #[test]
 fn authorities_come_from_a_pem_file_when_one_is_given() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("ca.pem");
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("ca.pem");
     // Missing, not a certificate, and no certificate in it: a wrong file stops the start.
     for pem in [
         None,
@@ -39,8 +39,8 @@ async fn tls_trusts_the_given_authorities_and_no_others() {
         .await
         .unwrap();
     let url = format!("https://localhost:{}", server.address().port());
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("ca.pem");
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("ca.pem");
     std::fs::write(&path, authority.pem()).unwrap();
     let open = |dial_ca_file| {
         let config = Config {

@@ -174,7 +174,7 @@ async fn a_file_is_uploaded_named_by_its_uri_and_downloaded() {
 }
 
 #[tokio::test]
-async fn an_upload_that_is_not_what_was_announced_is_no_file() {
+async fn an_upload_that_differs_from_its_announcement_makes_no_file() {
     let fixture = Box::pin(TransferFixture::new(None)).await;
     let announced = json!({"digest": digest(b"other")});
     let prepared = fixture

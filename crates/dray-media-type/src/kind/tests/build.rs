@@ -77,13 +77,13 @@ pub(super) fn zip(entries: &[(&str, &[u8])]) -> Vec<u8> {
 /// One entry; with bit 3 set, its size is after its content.
 pub(super) fn entry(name: &str, content: &[u8], flags: u16) -> Vec<u8> {
     let size = u32::try_from(content.len()).unwrap();
-    let told = if flags & 8 == 0 { size } else { 0 };
+    let declared_size = if flags & 8 == 0 { size } else { 0 };
     let name_length = u16::try_from(name.len()).unwrap();
     let mut bytes = b"PK\x03\x04\x14\0".to_vec();
     bytes.extend(flags.to_le_bytes());
     bytes.extend([0; 10]);
-    bytes.extend(told.to_le_bytes());
-    bytes.extend(told.to_le_bytes());
+    bytes.extend(declared_size.to_le_bytes());
+    bytes.extend(declared_size.to_le_bytes());
     bytes.extend(name_length.to_le_bytes());
     bytes.extend([0; 2]);
     bytes.extend(name.as_bytes());

@@ -67,7 +67,7 @@ fn a_document_inside_an_archive_does_not_make_it_one() {
 }
 
 #[test]
-fn open_documents_and_books_say_what_they_are_first() {
+fn open_documents_and_books_are_recognised_by_their_first_member() {
     for (media_type, document) in [
         ("application/epub+zip", DocumentKind::Epub),
         ("application/vnd.oasis.opendocument.text", DocumentKind::Odt),

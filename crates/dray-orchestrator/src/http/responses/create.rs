@@ -181,7 +181,7 @@ pub(super) fn chat_request(
     }
     for document in &history.documents {
         let earlier = read_items(document.input.clone())?;
-        messages.extend(earlier.messages.into_iter().map(|one| one.message));
+        messages.extend(earlier.messages.into_iter().map(|input| input.message));
         messages.extend(document.answer.clone());
     }
     places.resize(messages.len(), None);
@@ -212,9 +212,9 @@ pub(super) fn chat_request(
 struct BeginningResponse {
     id: String,
     principal: String,
-    /// What another replica needs to finish it.
+    /// The stored request, with which another replica can finish the response.
     stored: Option<StoredRequest>,
-    /// What another replica needs to find it.
+    /// The record by which another replica finds the response.
     background: Option<BackgroundRun>,
     history: History,
     places: Vec<Option<usize>>,

@@ -68,7 +68,7 @@ pub(super) struct ResponseDriver {
     pub(super) stop: CancellationToken,
 }
 
-/// Why a response ends.
+/// The reason why a response ends.
 enum Outcome {
     /// The turn has ended.
     Ended(Result<AnswerEnd, RequestFailure>),

@@ -21,7 +21,7 @@ use crate::http::routes::HttpSurface;
 use crate::http::unsupported_failure;
 use crate::responses::{RunState, TAKEOVER_GAP, sequence_of};
 
-/// Time between two looks at the events of a response that runs.
+/// Time between two reads of the events of a response that runs.
 const LOOK_INTERVAL: Duration = Duration::from_millis(250);
 /// Looks after the end of a response at which its last events may still be missing: its process records them after the end.
 const LOOKS_AFTER_END: u32 = 12;
@@ -80,7 +80,7 @@ struct EventReader {
     _permit: OwnedSemaphorePermit,
 }
 
-/// The result of a look at the recorded events.
+/// The result of a read of the recorded events.
 enum LookResult {
     Events(Vec<u8>),
     Last(Vec<u8>),

@@ -1,5 +1,5 @@
-//! `POST /v1/responses/input_tokens`: an estimate of the tokens of a request of `/v1/responses`, which it does not run. No model
-//! is asked and no tool set is connected, so the agent's own tools, skills and contexts do not count.
+//! `POST /v1/responses/input_tokens`: an estimate of the tokens of a request of `/v1/responses`, which it does not run.
+//! No model is asked and no tool set is connected, so the agent's own tools, skills and contexts do not count.
 
 use std::sync::Arc;
 
@@ -35,7 +35,7 @@ async fn count(surface: &HttpSurface, request: Request) -> Result<Value, Request
     prompt::merge_system_messages(&mut messages, configured, false);
     let declared = chat.tools.iter().chain(&chat.response_format);
     let declared: u64 = declared
-        .map(|one| estimated_text_tokens(&one.to_string()))
+        .map(|declaration| estimated_text_tokens(&declaration.to_string()))
         .sum();
     let tokens = estimated_tokens(&messages).saturating_add(declared);
     Ok(json!({"object": "response.input_tokens", "input_tokens": tokens}))

@@ -149,12 +149,12 @@ impl InputItems {
             let of = message.get("tool_call_id").and_then(Value::as_str);
             of.is_some() && of == id
         };
-        self.messages.retain(|one| !is_result(&one.message));
+        self.messages.retain(|input| !is_result(&input.message));
     }
 
     fn remove_call(&mut self, id: Option<&str>) {
-        self.messages.retain_mut(|one| {
-            let Some(list) = one
+        self.messages.retain_mut(|input| {
+            let Some(list) = input
                 .message
                 .get_mut("tool_calls")
                 .and_then(Value::as_array_mut)
@@ -165,7 +165,7 @@ impl InputItems {
             if !list.is_empty() {
                 return true;
             }
-            let members = one.message.as_object_mut();
+            let members = input.message.as_object_mut();
             let content = members.and_then(|members| {
                 members.shift_remove("tool_calls");
                 members.get("content")
@@ -199,8 +199,8 @@ impl InputItems {
     /// Puts a result directly after the message with its call. A result whose call is in an earlier response comes
     /// first.
     fn add_result(&mut self, item: usize, message: Value, id: &str) {
-        let calls_it = |one: &InputMessage| {
-            let calls = one.message.get("tool_calls").and_then(Value::as_array);
+        let calls_it = |input: &InputMessage| {
+            let calls = input.message.get("tool_calls").and_then(Value::as_array);
             calls.is_some_and(|calls| {
                 calls
                     .iter()
@@ -208,7 +208,7 @@ impl InputItems {
             })
         };
         let is_result =
-            |one: &&InputMessage| one.message.get("role").is_some_and(|role| role == "tool");
+            |input: &&InputMessage| input.message.get("role").is_some_and(|role| role == "tool");
         let from = self
             .messages
             .iter()
@@ -288,7 +288,10 @@ mod tests {
 
     fn messages(items: Value) -> Vec<Value> {
         let read = read_input(items).unwrap();
-        read.messages.into_iter().map(|one| one.message).collect()
+        read.messages
+            .into_iter()
+            .map(|input| input.message)
+            .collect()
     }
 
     #[test]

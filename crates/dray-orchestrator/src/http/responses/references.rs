@@ -27,7 +27,7 @@ pub(super) fn item_id(prefix: &str, response_id: &str, number: usize) -> String 
 /// The id of the response of an item; `None` for items of requests, whose ids hold none.
 fn response_of(item_id: &str) -> Option<String> {
     let (_, rest) = item_id.split_once('_')?;
-    let digits = rest.split('_').next().filter(|one| is_place(one))?;
+    let digits = rest.split('_').next().filter(|digits| is_place(digits))?;
     let response = digits.get(..RESPONSE_DIGITS)?;
     Some(format!("{RESPONSE_PREFIX}{response}"))
 }

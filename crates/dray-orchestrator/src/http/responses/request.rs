@@ -181,7 +181,7 @@ pub(super) fn at_place(mut failure: RequestFailure, items: &[Option<usize>]) -> 
     failure
 }
 
-/// What is wrong with calls and their results, in the words of this API, which has items instead of messages.
+/// Rewords a problem of calls and their results for this API, which has items instead of messages.
 fn order_message(param: &str, message: String) -> String {
     if param.ends_with(RESULT_ID) {
         return "No call is known for this output: neither the input nor what the request continues has one that waits."

@@ -38,7 +38,7 @@ pub(super) struct ResponseWriter {
     usage: Option<TokenUsage>,
 }
 
-/// What the next turn of the conversation needs of the answer.
+/// The text of the answer that the next turn of the conversation gets.
 #[derive(Debug, Default)]
 struct AnswerText {
     content: String,

@@ -50,9 +50,9 @@ fn numbers(events: &[Value]) -> Vec<u64> {
 
 async fn other_replica(fixture: &TestSurface) -> TestSurface {
     let change = |options: &mut crate::http::SurfaceOptions| options.clients = keys(&["one"]);
-    let folder = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir().unwrap();
     let shared = Arc::clone(&fixture.shared);
-    TestSurface::replica(Vec::new(), change, shared, folder).await
+    TestSurface::replica(Vec::new(), change, shared, directory).await
 }
 
 #[tokio::test]

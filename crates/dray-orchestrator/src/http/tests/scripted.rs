@@ -181,7 +181,7 @@ pub(super) fn options() -> SurfaceOptions {
     }
 }
 
-/// What surfaces keep for clients: two surfaces with one of these are replicas.
+/// State that surfaces keep for clients. Two surfaces that share it are replicas.
 pub(super) struct SharedState {
     pub(super) clock: Clock,
     pub(super) bus: Bus,
@@ -338,7 +338,7 @@ pub(super) async fn read(answer: dray_http::HttpResponse) -> (u16, Value) {
     )
 }
 
-/// What was sent as events; the last must be the end of the stream.
+/// The data of the sent events; the last one must be the end of the stream.
 pub(super) async fn events(answer: dray_http::HttpResponse) -> Vec<Value> {
     let text = answer.text().await.unwrap();
     let mut events: Vec<_> = text.split("\n\n").collect();

@@ -73,7 +73,7 @@ fn only_enabled_hooks_with_a_tool_are_called_and_hidden_tools_are_tools() {
     let (planned, missing) = plan_hooks(&hooks, &tools);
     let names: Vec<_> = planned
         .iter()
-        .map(|one| one.tool.declaration().name.as_str())
+        .map(|call| call.tool.declaration().name.as_str())
         .collect();
     assert_eq!(names, ["t", "secret"]);
     assert_eq!(

@@ -125,7 +125,8 @@ impl RoundAnswers {
     ) -> Result<(), RequestFailure> {
         let id = &paused.approval.id;
         let question = paused.waiting.question.as_ref();
-        let cancelled = question.map(|one| one.asked.answered(&UserAnswer::Cancelled).answers);
+        let cancelled =
+            question.map(|question| question.asked.answered(&UserAnswer::Cancelled).answers);
         let (record, decision, answers) = match approvals.chat_state(principal, id).await? {
             ChatState::Waiting(_) if answer.waits => {
                 self.results.push(Message::new(Role::Tool, ""));

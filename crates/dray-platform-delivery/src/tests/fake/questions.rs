@@ -87,7 +87,9 @@ impl FakePlatform {
     fn edit(&self, message_id: &str, outcome: &str) {
         let mut state = self.lock();
         let mut questions = state.questions.iter_mut();
-        let question = questions.find(|one| one.id == message_id).unwrap();
+        let question = questions
+            .find(|question| question.id == message_id)
+            .unwrap();
         outcome.clone_into(&mut question.outcome);
         question.buttons.clear();
         question.edits += 1;

@@ -29,17 +29,20 @@ async fn a_call_is_shown_again_after_its_process_died_and_a_press_on_either_mess
     for _ in 0..2 {
         asked.reconcile(&[&asked.fixture.replica, &second]).await;
     }
-    let seen = asked.fixture.fake.seen_questions();
-    let [first, again] = seen.as_slice() else {
-        panic!("{seen:?}");
+    let questions = asked.fixture.fake.seen_questions();
+    let [first, again] = questions.as_slice() else {
+        panic!("{questions:?}");
     };
     assert_eq!((&first.buttons, &first.text), (&again.buttons, &again.text));
     asked.deciders.lock().unwrap().call_outcome = "Approved.".to_owned();
     // The press is under the first message, whose id no process knows.
     let press_reply = asked.press("43", APPROVER_ID, &first.buttons[0]).await;
     assert_eq!(press_reply, "");
-    let seen = asked.fixture.fake.seen_questions();
-    assert_eq!((seen[0].outcome.as_str(), seen[0].edits), ("Approved.", 1));
+    let questions = asked.fixture.fake.seen_questions();
+    assert_eq!(
+        (questions[0].outcome.as_str(), questions[0].edits),
+        ("Approved.", 1)
+    );
     asked.pass_deadline();
     asked.reconcile(&[&asked.fixture.replica, &second]).await;
     assert_eq!(asked.fixture.fake.seen_questions().len(), 2);
@@ -72,7 +75,7 @@ async fn options_are_shown_again_as_they_were() {
     asking.await.unwrap_err();
     asked.pass_deadline();
     asked.reconcile_one().await;
-    let seen = asked.fixture.fake.seen_questions();
-    assert_eq!(seen.len(), 2);
-    assert_eq!(seen[0].buttons, seen[1].buttons);
+    let questions = asked.fixture.fake.seen_questions();
+    assert_eq!(questions.len(), 2);
+    assert_eq!(questions[0].buttons, questions[1].buttons);
 }

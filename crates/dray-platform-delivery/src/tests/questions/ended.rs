@@ -73,8 +73,11 @@ async fn a_chat_that_waits_for_the_orchestrator_does_not_delay_the_other_chats()
     asked.deciders.lock().unwrap().unanswered = Some(Vec::new());
     let replying = async {
         eventually("a question about a host", async || {
-            let seen = asked.fixture.fake.seen_questions();
-            seen.iter().any(|one| one.chat == OPS_CHAT).then_some(())
+            let questions = asked.fixture.fake.seen_questions();
+            questions
+                .iter()
+                .any(|question| question.chat == OPS_CHAT)
+                .then_some(())
         })
         .await;
         let held = asked.deciders.lock().unwrap().unanswered.take();
@@ -87,7 +90,10 @@ async fn a_chat_that_waits_for_the_orchestrator_does_not_delay_the_other_chats()
     asked.deciders.lock().unwrap().call_outcome = "Taken back.".to_owned();
     asked.advance(10_000);
     asked.reconcile_one().await;
-    let seen = asked.fixture.fake.seen_questions();
-    let call = seen.iter().find(|one| one.text == "May it?").unwrap();
-    assert_eq!(call.outcome, "Taken back.", "{seen:?}");
+    let questions = asked.fixture.fake.seen_questions();
+    let call = questions
+        .iter()
+        .find(|question| question.text == "May it?")
+        .unwrap();
+    assert_eq!(call.outcome, "Taken back.", "{questions:?}");
 }

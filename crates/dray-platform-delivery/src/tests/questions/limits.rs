@@ -38,7 +38,10 @@ async fn a_round_ends_before_its_claim_and_gives_back_what_it_did_not_begin() {
     assert!(requested_ids().iter().all(|id| id == CALL_ID));
     let questions = &asked.fixture.replica.inbound.questions;
     let record = questions.open.read("calls").await.unwrap();
-    let second = record.questions.iter().find(|one| one.id == "apr_2");
+    let second = record
+        .questions
+        .iter()
+        .find(|question| question.id == "apr_2");
     let second = second.unwrap();
     assert_eq!((second.due_ms, second.attempts), (0, 0));
     asked.reconcile_one().await;

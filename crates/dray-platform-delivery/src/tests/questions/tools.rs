@@ -1,4 +1,4 @@
-//! What tools ask during calls: options as buttons, and chats that do not take such questions.
+//! Questions of tools during calls: options as buttons, and chats that do not take such questions.
 
 use super::*;
 

@@ -146,7 +146,7 @@ fn bare_paths_and_pictures_accept_any_text() {
 #[test]
 fn tags_above_the_limit_are_not_changed() {
     let tags: Vec<String> = (0..MAX_TAGS + 2)
-        .map(|n| format!("MEDIA:/{n}.png"))
+        .map(|number| format!("MEDIA:/{number}.png"))
         .collect();
     let text = tags.join("\n");
     let found = extract_media(&text, |_| true);

@@ -114,10 +114,8 @@ impl Section for TestSection {
     }
 
     fn former_names() -> &'static [FormerName] {
-        &[FormerName {
-            former: "patience",
-            field: "connect_timeout",
-        }]
+        const FORMER_NAMES: [FormerName; 1] = [FormerName::new("patience", "connect_timeout")];
+        &FORMER_NAMES
     }
 
     fn strict_prefixes() -> &'static [&'static str] {

@@ -57,7 +57,7 @@ async fn a_link_downloads_the_bytes_as_an_attachment_that_no_browser_runs() {
 }
 
 #[tokio::test]
-async fn a_link_opens_nothing_but_its_method_host_key_and_words() {
+async fn a_link_is_valid_only_for_its_method_host_key_and_query() {
     let fixture = TestStore::new().await;
     let to = fixture.endpoint.address();
     let claim = put(&fixture, "text/html", "a.html").await;

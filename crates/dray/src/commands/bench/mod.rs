@@ -41,7 +41,7 @@ struct BenchRow {
 struct CopyPeer {
     name: &'static str,
     words: &'static [&'static str],
-    /// What comes before a path in the sandbox: its name and a colon.
+    /// Prefix of a path in the sandbox: its name and a colon.
     prefix: String,
 }
 

@@ -58,7 +58,7 @@ fn display_message(error: &ChatError) -> String {
     name::shown_text(lines.join("; "), MAX_SHOWN_CHARACTERS)
 }
 
-/// What to say when the orchestrator answers 401 or 403.
+/// The failure of the command when the orchestrator answers 401 or 403.
 pub(super) fn refused_key_failure(status: u16, message: Option<&str>) -> CommandFailure {
     chat_failure(
         FaultCode::Denied,

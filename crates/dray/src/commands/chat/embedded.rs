@@ -156,7 +156,7 @@ fn store_origin(system: &SystemConnection) -> Option<DialOrigin> {
         StoreMode::Embedded => {
             let state: StateSection = config.section("state").ok()?;
             // The embedded store chooses its port, and notes it in its directory.
-            let directory: &Path = &state.folder.join("store");
+            let directory: &Path = &state.directory.join("store");
             dray_store::embedded::serving_options(directory)
                 .ok()?
                 .endpoint

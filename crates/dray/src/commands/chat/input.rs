@@ -11,7 +11,7 @@ use crate::standard_input::read_standard_input;
 /// Longest message, in bytes.
 const MAX_MESSAGE_BYTES: u64 = 4 << 20;
 
-/// What the user typed at the prompt.
+/// A line that the user typed at the prompt.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum InputLine {
     /// Its text, without its end.

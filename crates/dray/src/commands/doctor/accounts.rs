@@ -9,7 +9,7 @@ use dray_types::{Clock, Deadline, TenantId};
 
 use super::finding::Finding;
 
-/// Why nothing was checked without a bus.
+/// The reason why nothing was checked without a bus.
 pub(super) fn without_a_system() -> Finding {
     Finding::skipped(
         "accounts",
@@ -17,7 +17,7 @@ pub(super) fn without_a_system() -> Finding {
     )
 }
 
-/// What the services say about the accounts of the tenant, and about the backends.
+/// Checks the accounts of the tenant and the backends, as the services report them.
 pub(super) async fn check_accounts(bus: &Bus, tenant: &TenantId, limit: Duration) -> Vec<Finding> {
     let meta = || {
         let deadline = Deadline::after(Clock::system().now_ms(), limit);

@@ -116,7 +116,7 @@ fn judge_memory(available: Option<u64>, limit: Option<u64>) -> Finding {
 
 /// Whether the state directory is accessible only to this user and has space.
 pub(super) fn check_state(state: &StateSection, limits: &LimitsSection) -> Vec<Finding> {
-    let directory = state.folder.as_path();
+    let directory = state.directory.as_path();
     let metadata = match directory.symlink_metadata() {
         Ok(metadata) => metadata,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
@@ -254,7 +254,7 @@ mod tests {
 
     fn state_of(directory: &Path) -> Vec<Finding> {
         let state = StateSection {
-            folder: directory.to_path_buf(),
+            directory: directory.to_path_buf(),
             ..StateSection::default()
         };
         let limits = LimitsSection {

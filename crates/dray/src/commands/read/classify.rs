@@ -30,14 +30,14 @@ pub(crate) async fn classify_files(
     }
     let mut refused = false;
     for file in &classify.files {
-        let folder = (!global.json)
+        let directory = (!global.json)
             .then(|| targets::parent_directory(file))
             .flatten();
         // A reader for each file, because each file may add its own directory.
         let reader = document_reader(
             &classify.place,
             &classify.limits,
-            folder.into_iter().collect(),
+            directory.into_iter().collect(),
         )?;
         let name = file.to_string_lossy().into_owned();
         let found = if name == STANDARD_INPUT {

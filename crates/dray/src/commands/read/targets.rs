@@ -137,7 +137,7 @@ fn list_directory(
             entries.push((entry.file_name(), kind));
         }
     }
-    entries.sort_by(|a, b| a.0.cmp(&b.0));
+    entries.sort_by(|left, right| left.0.cmp(&right.0));
     for (name, kind) in entries {
         // One above the limit is enough for the caller to refuse.
         if files.len() > MAX_FILES {

@@ -1,4 +1,4 @@
-//! What users of this command see of records and refusals, whose sentences are written for the tool of agents.
+//! Rewords records and refusals for users of this command; their sentences are written for the tool of agents.
 
 use dray_reading::message::escape_path;
 use dray_reading::record::{Code, Record};

@@ -356,13 +356,13 @@ impl<'a> SandboxCopy<'a> {
         if self.collision != "overwrite" {
             sink = sink.exclusive();
         }
-        let got = sandbox
+        let copied = sandbox
             .get(&job.from, 0, &mut sink, progress, &self.cancel)
             .await;
         if let Some(why) = sink.restarted() {
             self.bar.suspend(|| direct::note_restart(&job.from, why));
         }
-        let received = got?;
+        let received = copied?;
         Ok(FileReport {
             from: job.from.clone(),
             to: super::path_bytes(&output),

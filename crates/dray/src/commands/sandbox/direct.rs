@@ -56,9 +56,9 @@ pub(super) async fn get_direct(
     cancel: &CancellationToken,
 ) -> Result<FetchedFile, CommandFailure> {
     let bar = TransferBar(progress::byte_progress_bar(Some(0), global.json));
-    let got = fetch_to_target(sandbox, path, get, &bar, cancel).await;
+    let copied = fetch_to_target(sandbox, path, get, &bar, cancel).await;
     bar.0.finish_and_clear();
-    got
+    copied
 }
 
 async fn fetch_to_target(
@@ -78,14 +78,14 @@ async fn fetch_to_target(
     let output = get.output.as_deref();
     // The name is requested only where the output does not have one.
     let mut target = DownloadTarget::new(output, origin, || sandbox.file_name(&path))?;
-    let got = sandbox
+    let copied = sandbox
         .get(&path, most, &mut target.sink, bar, cancel)
         .await;
     if let Some(why) = target.sink.restarted() {
         // Not an error: the earlier part does not belong to this content.
         note_restart(&path, why);
     }
-    let received = match got {
+    let received = match copied {
         // Found out by the attempt, which saves a request for the common case of a file.
         Err(fault) if fault.detail == "is_directory" => {
             let format = if get.tar { "tar" } else { "zip" };
@@ -93,7 +93,7 @@ async fn fetch_to_target(
             let sink = &mut target.sink;
             sandbox.get_tree(&path, format, most, sink, cancel).await?
         }
-        got => got?,
+        copied => copied?,
     };
     let output = target.deliver().await?;
     Ok(FetchedFile { output, received })
@@ -157,34 +157,39 @@ pub(super) async fn open_sandbox(
 /// for as long as nothing writes to the file.
 pub(super) async fn file_source(file: &Path) -> Result<(FileSource, u32, String), CommandFailure> {
     if file == Path::new("-") {
-        let held = hold_input(read_standard_input()?).await;
-        let (held, size) = held.map_err(CommandFailure::local("cannot read standard input"))?;
-        return Ok((FileSource::new(held, size), 0, String::new()));
+        let spooled = hold_input(read_standard_input()?).await;
+        let (spooled, size) =
+            spooled.map_err(CommandFailure::local("cannot read standard input"))?;
+        return Ok((FileSource::new(spooled, size), 0, String::new()));
     }
     let (opened, size) = upload::open_regular_file(file).await?;
     let opened = opened.into_std().await;
     let failed = CommandFailure::local(format!("cannot read {}", file.display()));
     // From the open file: its path could lead to another one by now.
-    let seen = opened.metadata().map_err(failed)?;
+    let metadata = opened.metadata().map_err(failed)?;
     // Device, inode, size and time: reading a large file only to compare it would take as long as sending it.
     let state = format!(
         "{} {} {size} {} {}",
-        seen.dev(),
-        seen.ino(),
-        seen.mtime(),
-        seen.mtime_nsec()
+        metadata.dev(),
+        metadata.ino(),
+        metadata.mtime(),
+        metadata.mtime_nsec()
     );
     let mut content = Sha256Digest::of(state.as_bytes()).to_hex();
     content.truncate(CONTENT_DIGITS);
-    Ok((FileSource::new(opened, size), seen.mode() & 0o111, content))
+    Ok((
+        FileSource::new(opened, size),
+        metadata.mode() & 0o111,
+        content,
+    ))
 }
 
 /// Copies the input into a file without a name, because a put may have to read it again. Returns it with its length.
 async fn hold_input(mut input: impl AsyncRead + Unpin) -> std::io::Result<(std::fs::File, u64)> {
-    let mut held = tokio::fs::File::from_std(tempfile::tempfile()?);
-    let size = tokio::io::copy(&mut input, &mut held).await?;
-    held.flush().await?;
-    Ok((held.into_std().await, size))
+    let mut spool = tokio::fs::File::from_std(tempfile::tempfile()?);
+    let size = tokio::io::copy(&mut input, &mut spool).await?;
+    spool.flush().await?;
+    Ok((spool.into_std().await, size))
 }
 
 /// Waits for the work until it ends, until its time is over, or until a signal. In the last two cases partial

@@ -34,7 +34,7 @@ pub(super) enum CopyEndpoint<'a> {
     Served(&'a SystemConnection, &'a str),
 }
 
-/// What a path names before the copy begins.
+/// Kind of a path before the copy begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PathKind {
     Nothing,

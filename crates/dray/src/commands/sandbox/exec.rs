@@ -60,7 +60,7 @@ async fn try_run(
         environment: exec
             .environment
             .iter()
-            .map(|it| variable(it))
+            .map(|assignment| variable(assignment))
             .collect::<Result<_, _>>()?,
         timeout_ms: whole_millis(time),
         max_output_bytes: exec.output_limit.map_or(0, ByteSize::as_u64),
@@ -103,7 +103,7 @@ pub(super) fn allow_commands(global: &GlobalOptions, sandboxes: &[String]) -> Gl
     if !sandboxes.is_empty() {
         let named: Vec<_> = sandboxes
             .iter()
-            .map(|it| reach::absolute_address(it))
+            .map(|sandbox| reach::absolute_address(sandbox))
             .collect();
         let rules = json!([{ "tenants": [global.tenant], "sandboxes": named }]);
         let rule = format!("sandbox-transfer.commands.allow={rules}");

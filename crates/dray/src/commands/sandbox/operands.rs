@@ -33,7 +33,7 @@ impl SandboxPut {
             [sandbox] => (sandbox, Path::new(".")),
             [sandbox, directory] => (sandbox, directory.as_path()),
             _ => {
-                let text = "one directory at most follows the sandbox; files stand before it";
+                let text = "write at most one directory after the sandbox, and the files before it";
                 return Err(CommandFailure::Usage(text.to_owned()));
             }
         };
@@ -68,8 +68,10 @@ impl SandboxPut {
                 usage("standard input cannot be continued: leave out --resume")
             }
             [_] => Ok(()),
-            _ if has_input => usage("standard input goes alone; a file of that name is ./-"),
-            _ if self.name.is_some() => usage("--name is for one file"),
+            _ if has_input => usage(
+                "standard input cannot be combined with files; write ./- for a file that is named -",
+            ),
+            _ if self.name.is_some() => usage("--name can be used with one file only"),
             _ => Ok(()),
         }
     }
@@ -135,14 +137,16 @@ impl SandboxCp {
             .map(|path| CopyOperand::parse(path))
             .collect();
         let usage = |text: &str| CommandFailure::Usage(text.to_owned());
-        let to = operands.pop().ok_or_else(|| usage("name where to copy"))?;
+        let to = operands
+            .pop()
+            .ok_or_else(|| usage("name the target of the copy"))?;
         if operands
             .iter()
             .chain([&to])
             .any(|operand| operand.path == b"-")
         {
             return Err(usage(
-                "cp copies no standard input or output: use put and get; a file of that name is ./-",
+                "cp cannot copy standard input or output: use put and get; write ./- for a file that is named -",
             ));
         }
         // Use the system's `cp` for a copy within this machine.
@@ -156,7 +160,7 @@ impl SandboxCp {
             .any(|from| from.sandbox != operands.first().and_then(|first| first.sandbox.clone()))
         {
             return Err(usage(
-                "all that is copied must come from one sandbox or this machine",
+                "all sources must be in the same sandbox or on this machine",
             ));
         }
         Ok((operands, to))
@@ -246,17 +250,17 @@ mod tests {
     }
 
     #[test]
-    fn a_put_that_makes_no_sense_is_refused_with_what_would() {
+    fn an_invalid_put_is_refused_with_a_remedy() {
         for (operands, expected) in [
             (&["a", "web"][..], "write KIND:NAME"),
             (&["a", "docker:web", "x", "y"], "one directory"),
             (&["-", "docker:web"], "--name"),
-            (&["a", "-", "docker:web"], "alone"),
+            (&["a", "-", "docker:web"], "combined"),
             (&["a", "b", "docker:web", "--name", "c"], "one file"),
             (&["-", "docker:web", "--name", "c", "--resume"], "--resume"),
         ] {
-            let said = put(operands).parse().unwrap_err().to_string();
-            assert!(said.contains(expected), "{operands:?}: {said}");
+            let message = put(operands).parse().unwrap_err().to_string();
+            assert!(message.contains(expected), "{operands:?}: {message}");
         }
     }
 

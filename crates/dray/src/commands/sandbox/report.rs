@@ -130,7 +130,7 @@ impl CopyReport {
         stopped: Option<CommandFailure>,
     ) -> Result<(), CommandFailure> {
         // Files end in any order; a document should not differ from run to run.
-        self.files.sort_by(|one, other| one.from.cmp(&other.from));
+        self.files.sort_by(|left, right| left.from.cmp(&right.from));
         if global.json {
             print_line(&self.to_json(stopped.as_ref()).to_string());
         } else {

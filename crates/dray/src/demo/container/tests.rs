@@ -77,8 +77,8 @@ async fn an_engine_that_refuses_does_not_fail_the_demo() {
             let read = stream.read(&mut head).await.unwrap_or_default();
             let ping = head[..read].starts_with(b"GET /_ping");
             let status = if ping { "200 OK" } else { "403 Forbidden" };
-            let answer = format!("HTTP/1.0 {status}\r\n\r\n");
-            let _ = stream.write_all(answer.as_bytes()).await;
+            let response = format!("HTTP/1.0 {status}\r\n\r\n");
+            let _ = stream.write_all(response.as_bytes()).await;
             let _ = stream.shutdown().await;
             let _ = tokio::io::copy(&mut stream, &mut tokio::io::sink()).await;
         }

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use super::made::{gzip, pax, tar_entry, tar_header, tar_of, xz_sample, zip_of, zstandard};
+use super::samples::{gzip, pax, tar_entry, tar_header, tar_of, xz_sample, zip_of, zstandard};
 use super::{listed, member_of, read_within};
 use crate::limits::{Damage, Failure, Limit, Limits};
 
@@ -60,7 +60,7 @@ fn sizes_and_numbers_of_entries_are_bounded() {
         size
     );
     let entries: Vec<Vec<u8>> = (0..50)
-        .map(|n| tar_entry(&n.to_string(), b'0', "", b""))
+        .map(|number| tar_entry(&number.to_string(), b'0', "", b""))
         .collect();
     let few = Limits {
         max_elements: 20,
@@ -113,9 +113,9 @@ fn truncated_streams_are_reported() {
         ("a.tar.xz", xz_sample()),
         ("a.tar.zst", zstandard(&tar)),
     ] {
-        let cut = listed(name, &packed[..packed.len() * 2 / 3]);
+        let truncated = listed(name, &packed[..packed.len() * 2 / 3]);
         assert_eq!(
-            cut.failure,
+            truncated.failure,
             Some(Failure::Corrupt(Damage::Truncated)),
             "{name}"
         );

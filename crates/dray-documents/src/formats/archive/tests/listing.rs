@@ -1,6 +1,6 @@
 //! Tests of listings.
 
-use super::made::{
+use super::samples::{
     encrypted, gzip, pax, sign, tar_entry, tar_header, tar_of, xz_sample, zip_of, zstandard,
 };
 use super::{listed, member_of};
@@ -102,9 +102,9 @@ fn encrypted_entries_are_named_so() {
 #[test]
 fn a_zip_that_is_cut_short_is_named_so() {
     let whole = zip_of(&[("a.txt", b"four")]);
-    let cut = listed("a.zip", &whole[..whole.len() / 2]);
-    assert_eq!(cut.failure, Some(Failure::Corrupt(Damage::Truncated)));
-    assert_eq!(cut.markdown, "");
+    let truncated = listed("a.zip", &whole[..whole.len() / 2]);
+    assert_eq!(truncated.failure, Some(Failure::Corrupt(Damage::Truncated)));
+    assert_eq!(truncated.markdown, "");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Tests of reading one file of an archive.
 
-use super::made::{encrypted, gzip, tar_entry, tar_of, xz_sample, zip_of, zstandard};
+use super::samples::{encrypted, gzip, tar_entry, tar_of, xz_sample, zip_of, zstandard};
 use super::{listed, member_of};
 use crate::classify::Kind;
 use crate::limits::Failure;

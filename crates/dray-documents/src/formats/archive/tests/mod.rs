@@ -2,8 +2,8 @@
 
 mod hostile;
 mod listing;
-mod made;
 mod member;
+mod samples;
 
 use std::io::Cursor;
 

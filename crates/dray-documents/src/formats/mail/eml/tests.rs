@@ -52,7 +52,7 @@ fn plain_text_wins_over_html_and_attachments_are_listed() {
 }
 
 #[test]
-fn html_is_shown_where_there_is_no_plain_text() {
+fn html_is_shown_without_a_plain_text_part() {
     let text = eml(
         "Subject: s\nContent-Type: multipart/related; boundary=b\n\n--b\nContent-Type: text/html; charset=utf-8\n\
          Content-Transfer-Encoding: base64\n\nPGgxPkg8L2gxPjxwIGhpZGRlbj54PC9wPjxwPsOpPC9wPg==\n--b\nContent-Type: image/png; name=i.png\n\

@@ -130,7 +130,7 @@ pub(super) struct TextPiece {
     pub(super) end: usize,
     /// Offset of the first character in the main stream, in bytes.
     pub(super) offset: usize,
-    /// One byte for each character, of windows-1252; otherwise two bytes, of UTF-16.
+    /// Whether a character takes one byte, of windows-1252, instead of two bytes, of UTF-16.
     pub(super) narrow: bool,
 }
 

@@ -27,7 +27,7 @@ pub(super) struct Run<F> {
 pub(super) struct CharacterFormat {
     pub(super) style: Style,
     pub(super) hidden: bool,
-    /// The text has a tracked deletion.
+    /// Whether the text has a tracked deletion.
     pub(super) deleted: bool,
 }
 

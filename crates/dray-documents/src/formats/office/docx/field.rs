@@ -25,18 +25,18 @@ impl Field {
 
 /// The target of a `HYPERLINK` instruction; `None` for other fields and for positions within the document.
 pub(in crate::formats::office) fn hyperlink_target(instruction: &str) -> Option<String> {
-    let mut words = FieldTokens(instruction);
-    if !words.next()?.0.eq_ignore_ascii_case("hyperlink") {
+    let mut tokens = FieldTokens(instruction);
+    if !tokens.next()?.0.eq_ignore_ascii_case("hyperlink") {
         return None;
     }
     let mut target = None;
     let mut anchor = None;
-    while let Some((word, quoted)) = words.next() {
+    while let Some((word, quoted)) = tokens.next() {
         match word.as_str() {
-            "\\l" if !quoted => anchor = words.next().map(|(word, _)| word),
+            "\\l" if !quoted => anchor = tokens.next().map(|(word, _)| word),
             // These two switches have an argument: a tooltip and the name of a frame.
             "\\o" | "\\t" if !quoted => {
-                words.next();
+                tokens.next();
             }
             _ if !quoted && word.starts_with('\\') => {}
             _ => {
@@ -44,7 +44,7 @@ pub(in crate::formats::office) fn hyperlink_target(instruction: &str) -> Option<
             }
         }
     }
-    let target = target.filter(|t| !t.is_empty())?;
+    let target = target.filter(|url| !url.is_empty())?;
     Some(match anchor {
         Some(anchor) => format!("{target}#{anchor}"),
         None => target,
@@ -66,7 +66,7 @@ impl FieldTokens<'_> {
                         self.0 = quoted.get(at + 1..).unwrap_or_default();
                         return Some((word, true));
                     }
-                    '\\' => word.extend(chars.next().map(|(_, c)| c)),
+                    '\\' => word.extend(chars.next().map(|(_, character)| character)),
                     _ => word.push(c),
                 }
             }

@@ -50,7 +50,7 @@ pub(super) fn level_label(
         let level_index = signs
             .peek()
             .filter(|_| sign == '%')
-            .and_then(|c| c.to_digit(10))
+            .and_then(|character| character.to_digit(10))
             .and_then(|digit| usize::try_from(digit).ok()?.checked_sub(1));
         match level_index {
             Some(level_index) => {

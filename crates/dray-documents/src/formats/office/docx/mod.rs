@@ -31,13 +31,17 @@ pub(super) fn convert(
     let mut package = Package::open(input, &budget)?;
     let main = package.main(&["word/document.xml"])?;
     let relations = default_if_damaged(package.relations(&main), out, "relationships are")?;
-    let styles = optional_part(&mut package, &relations, "styles")
-        .and_then(|part| part.map_or_else(|| Ok(Styles::default()), |b| Styles::read(&b, &budget)));
+    let styles = optional_part(&mut package, &relations, "styles").and_then(|part| {
+        part.map_or_else(
+            || Ok(Styles::default()),
+            |bytes| Styles::read(&bytes, &budget),
+        )
+    });
     let styles = default_if_damaged(styles, out, "styles are")?;
     let numbering = optional_part(&mut package, &relations, "numbering").and_then(|part| {
         part.map_or_else(
             || Ok(Numbering::default()),
-            |b| Numbering::read(&b, &budget),
+            |bytes| Numbering::read(&bytes, &budget),
         )
     });
     let numbering = default_if_damaged(numbering, out, "lists are")?;

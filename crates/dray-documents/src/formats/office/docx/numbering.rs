@@ -29,7 +29,7 @@ struct Level {
     /// The pattern of the label, with `%1` for the number of the first level, and the number format of this level.
     pattern: String,
     spelling: NumberSpelling,
-    /// All numbers are shown in digits.
+    /// Whether all numbers are shown in digits.
     legal: bool,
     /// The number restarts only after a paragraph of a level up to this one (from 1); 0 means never.
     restart: Option<usize>,
@@ -112,12 +112,14 @@ impl Numbering {
         let mut numbering = Self::default();
         loop {
             match xml.next()? {
-                Event::Open(e) if e.ns == Ns::Word && e.name() == "abstractNum" => {
-                    let id = e.attr("abstractNumId").unwrap_or_default();
+                Event::Open(element)
+                    if element.ns == Ns::Word && element.name() == "abstractNum" =>
+                {
+                    let id = element.attr("abstractNumId").unwrap_or_default();
                     numbering.read_abstract(id, &mut xml)?;
                 }
-                Event::Open(e) if e.ns == Ns::Word && e.name() == "num" => {
-                    let id = e.attr("numId").unwrap_or_default();
+                Event::Open(element) if element.ns == Ns::Word && element.name() == "num" => {
+                    let id = element.attr("numId").unwrap_or_default();
                     let definition = read_definition(&mut xml)?;
                     numbering.definitions.insert(id, definition);
                 }
@@ -132,9 +134,11 @@ impl Numbering {
         let mut found = AbstractNumbering::default();
         loop {
             match xml.next()? {
-                Event::Open(e) if e.ns == Ns::Word => match e.name() {
+                Event::Open(element) if element.ns == Ns::Word => match element.name() {
                     "lvl" => {
-                        let level_index = e.number::<usize>("ilvl").unwrap_or(found.levels.len());
+                        let level_index = element
+                            .number::<usize>("ilvl")
+                            .unwrap_or(found.levels.len());
                         let level = read_level(xml)?;
                         if level_index < LIST_LEVELS {
                             if found.levels.len() <= level_index {
@@ -146,11 +150,11 @@ impl Numbering {
                         }
                     }
                     "styleLink" => {
-                        if let Some(style) = e.attr("val") {
+                        if let Some(style) = element.attr("val") {
                             self.styles.insert(style, id.clone());
                         }
                     }
-                    "numStyleLink" => found.link = e.attr("val"),
+                    "numStyleLink" => found.link = element.attr("val"),
                     _ => {}
                 },
                 Event::Close if xml.depth() < depth => break,
@@ -164,7 +168,11 @@ impl Numbering {
 
     /// The abstract definition of a list; follows one link through a style.
     fn resolve_abstract(&self, id: &str) -> String {
-        match self.abstracts.get(id).and_then(|a| a.link.as_ref()) {
+        match self
+            .abstracts
+            .get(id)
+            .and_then(|definition| definition.link.as_ref())
+        {
             Some(style) => self
                 .styles
                 .get(style)
@@ -183,8 +191,9 @@ impl Numbering {
     ) -> Option<NumberedLabel> {
         // `0` removes a paragraph from the list of its style (ECMA-376-1, 17.9.18).
         let id = listed.definition.as_deref().filter(|id| *id != "0")?;
-        let abstract_id = self.definitions.get(id).map(|d| d.abstract_id.as_str());
-        let Some(abstract_id) = abstract_id.map(|id| self.resolve_abstract(id)) else {
+        let definition = self.definitions.get(id);
+        let Some(abstract_id) = definition.map(|found| self.resolve_abstract(&found.abstract_id))
+        else {
             // A list without a definition is still shown as a list.
             return Some(NumberedLabel {
                 depth: listed.level.unwrap_or(0).min(LIST_LEVELS - 1),
@@ -192,14 +201,14 @@ impl Numbering {
                 label: String::new(),
             });
         };
-        let levels = self.abstracts.get(&abstract_id);
-        let levels = levels.map(|a| a.levels.as_slice()).unwrap_or_default();
+        let list = self.abstracts.get(&abstract_id);
+        let levels = list.map_or(&[][..], |list| list.levels.as_slice());
         let level_index = listed
             .level
             .or_else(|| {
                 levels
                     .iter()
-                    .position(|l| l.style.is_some() && l.style.as_deref() == style)
+                    .position(|level| level.style.is_some() && level.style.as_deref() == style)
             })
             .unwrap_or(0)
             .min(LIST_LEVELS - 1);
@@ -222,7 +231,7 @@ impl Numbering {
         *count = Some(number);
         // Deeper levels restart, unless they require that only a higher level resets them.
         for (deeper, count) in counts.iter_mut().enumerate().skip(level_index + 1) {
-            let restart = levels.get(deeper).and_then(|l| l.restart);
+            let restart = levels.get(deeper).and_then(|level| level.restart);
             if restart.is_none_or(|after| level_index < after) {
                 *count = None;
             }
@@ -273,16 +282,18 @@ fn read_level(xml: &mut Xml<'_>) -> Result<Level, Failure> {
     let mut level = Level::default();
     loop {
         match xml.next()? {
-            Event::Open(e) if e.ns == Ns::Word => match e.name() {
-                "start" => level.start = number_value(&e).unwrap_or(1),
+            Event::Open(element) if element.ns == Ns::Word => match element.name() {
+                "start" => level.start = number_value(&element).unwrap_or(1),
                 "lvlText" => {
-                    level.pattern = e.attr("val").unwrap_or_default();
+                    level.pattern = element.attr("val").unwrap_or_default();
                     let end = level.pattern.floor_char_boundary(MAX_PATTERN_BYTES);
                     level.pattern.truncate(end);
                 }
-                "isLgl" => level.legal = !matches!(e.attr("val").as_deref(), Some("0" | "false")),
+                "isLgl" => {
+                    level.legal = !matches!(element.attr("val").as_deref(), Some("0" | "false"));
+                }
                 "numFmt" => {
-                    let format = e.attr("val");
+                    let format = element.attr("val");
                     level.spelling = NumberSpelling::of(format.as_deref().unwrap_or_default());
                     level.kind = match format.as_deref() {
                         Some("bullet") => Kind::Bullet,
@@ -290,8 +301,8 @@ fn read_level(xml: &mut Xml<'_>) -> Result<Level, Failure> {
                         _ => Kind::Number,
                     };
                 }
-                "lvlRestart" => level.restart = e.number("val"),
-                "pStyle" => level.style = e.attr("val"),
+                "lvlRestart" => level.restart = element.number("val"),
+                "pStyle" => level.style = element.attr("val"),
                 _ => {}
             },
             Event::Close if xml.depth() < depth => return Ok(level),
@@ -307,13 +318,13 @@ fn read_definition(xml: &mut Xml<'_>) -> Result<Definition, Failure> {
     let mut level = 0;
     loop {
         match xml.next()? {
-            Event::Open(e) if e.ns == Ns::Word => match e.name() {
-                "abstractNumId" => definition.abstract_id = e.attr("val").unwrap_or_default(),
-                "lvlOverride" => level = e.number("ilvl").unwrap_or(0),
+            Event::Open(element) if element.ns == Ns::Word => match element.name() {
+                "abstractNumId" => definition.abstract_id = element.attr("val").unwrap_or_default(),
+                "lvlOverride" => level = element.number("ilvl").unwrap_or(0),
                 "startOverride" => {
                     definition
                         .starts
-                        .insert(level, number_value(&e).unwrap_or(1));
+                        .insert(level, number_value(&element).unwrap_or(1));
                 }
                 "lvl" => {
                     let read = read_level(xml)?;

@@ -39,26 +39,26 @@ impl Walker {
     /// Handles the start of an element. Returns whether its content is read; otherwise the caller skips the content.
     pub(super) fn open(
         &mut self,
-        e: &Element<'_>,
+        element: &Element<'_>,
         xml: &Xml<'_>,
         package: &mut Package<'_>,
         out: &mut Markdown,
     ) -> Result<bool, Failure> {
-        let tag = match e.ns {
-            Ns::Word if e.name() == "altChunk" => {
-                self.alt_chunk(e, xml, package, out)?;
+        let tag = match element.ns {
+            Ns::Word if element.name() == "altChunk" => {
+                self.alt_chunk(element, xml, package, out)?;
                 None
             }
-            Ns::Word => match self.structure(e, xml, out) {
+            Ns::Word => match self.structure(element, xml, out) {
                 Some(tag) => Some(tag),
                 None => return Ok(false),
             },
-            Ns::Drawing => self.drawing(e, xml, package, out)?,
+            Ns::Drawing => self.drawing(element, xml, package, out)?,
             Ns::Vml => {
-                self.vml(e, xml);
+                self.vml(element, xml);
                 Some(Tag::Plain)
             }
-            Ns::Math if e.name() == "t" => Some(Tag::Text),
+            Ns::Math if element.name() == "t" => Some(Tag::Text),
             _ => Some(Tag::Plain),
         };
         match tag {
@@ -71,8 +71,8 @@ impl Walker {
     }
 
     /// Handles paragraphs, tables and notes, and otherwise content of a paragraph.
-    fn structure(&mut self, e: &Element<'_>, xml: &Xml<'_>, out: &Markdown) -> Option<Tag> {
-        Some(match e.name() {
+    fn structure(&mut self, element: &Element<'_>, xml: &Xml<'_>, out: &Markdown) -> Option<Tag> {
+        Some(match element.name() {
             "p" => {
                 let text = self.carried.take().unwrap_or_default();
                 self.paras.push(Para {
@@ -119,24 +119,27 @@ impl Walker {
             }
             "footnote" | "endnote" | "comment" => {
                 // Separators between text and notes are stored as notes of separate types.
-                if e.attr("type").is_some_and(|t| t != "normal") {
+                if element
+                    .attr("type")
+                    .is_some_and(|note_type| note_type != "normal")
+                {
                     return None;
                 }
                 self.sink.begin();
                 Tag::Note {
-                    id: e.attr("id").unwrap_or_default(),
-                    author: e.attr("author").unwrap_or_default(),
+                    id: element.attr("id").unwrap_or_default(),
+                    author: element.attr("author").unwrap_or_default(),
                 }
             }
             name if SKIPPED_ELEMENTS.contains(&name) => return None,
-            _ => return self.properties(e, xml),
+            _ => return self.properties(element, xml),
         })
     }
 
     /// Handles properties, which have a meaning only within their own parents.
-    fn properties(&mut self, e: &Element<'_>, xml: &Xml<'_>) -> Option<Tag> {
+    fn properties(&mut self, element: &Element<'_>, xml: &Xml<'_>) -> Option<Tag> {
         let parent = self.tags.last();
-        match (parent, e.name()) {
+        match (parent, element.name()) {
             (Some(Tag::ParaProps), "rPr") => return Some(Tag::MarkProps),
             (Some(Tag::MarkProps), name) => {
                 if matches!(name, "del" | "moveFrom")
@@ -149,7 +152,7 @@ impl Walker {
             (Some(Tag::Run(_)), "rPr") => return Some(Tag::RunProps),
             (_, "rPr") => return None,
             (Some(Tag::RunProps), _) => {
-                self.run_property(e);
+                self.run_property(element);
                 return None;
             }
             (Some(Tag::RowProps), "del") => {
@@ -160,59 +163,61 @@ impl Walker {
             }
             (_, "del") => return None,
             (_, "gridBefore" | "gridAfter" | "gridSpan" | "vMerge") => {
-                self.cell_property(e);
+                self.cell_property(element);
                 return None;
             }
             (_, "pStyle" | "ilvl" | "numId" | "outlineLvl") => {
-                self.para_property(e);
+                self.para_property(element);
                 return None;
             }
             _ => {}
         }
-        Some(self.content(e, xml))
+        Some(self.content(element, xml))
     }
 
-    fn para_property(&mut self, e: &Element<'_>) {
+    fn para_property(&mut self, element: &Element<'_>) {
         let Some(para) = self.paras.last_mut() else {
             return;
         };
-        match e.name() {
-            "pStyle" => para.style = e.attr("val"),
-            "ilvl" => para.listed.level = e.number("val"),
-            "numId" => para.listed.definition = e.attr("val"),
-            _ => para.outline = e.number("val"),
+        match element.name() {
+            "pStyle" => para.style = element.attr("val"),
+            "ilvl" => para.listed.level = element.number("val"),
+            "numId" => para.listed.definition = element.attr("val"),
+            _ => para.outline = element.number("val"),
         }
     }
 
-    fn run_property(&mut self, e: &Element<'_>) {
-        match e.name() {
+    fn run_property(&mut self, element: &Element<'_>) {
+        match element.name() {
             "rStyle" => {
                 let format = self
                     .styles
-                    .character_style(&e.attr("val").unwrap_or_default());
+                    .character_style(&element.attr("val").unwrap_or_default());
                 let style = &mut self.run.style;
                 style.bold = format.bold.unwrap_or(style.bold);
                 style.italic = format.italic.unwrap_or(style.italic);
                 style.strike = format.strike.unwrap_or(style.strike);
                 self.run.hidden = format.hidden.unwrap_or(self.run.hidden);
             }
-            "b" => self.run.style.bold = e.on("val"),
-            "i" => self.run.style.italic = e.on("val"),
-            "strike" | "dstrike" => self.run.style.strike = e.on("val"),
-            "vanish" => self.run.hidden = e.on("val"),
+            "b" => self.run.style.bold = element.on("val"),
+            "i" => self.run.style.italic = element.on("val"),
+            "strike" | "dstrike" => self.run.style.strike = element.on("val"),
+            "vanish" => self.run.hidden = element.on("val"),
             _ => {}
         }
     }
 
-    fn cell_property(&mut self, e: &Element<'_>) {
+    fn cell_property(&mut self, element: &Element<'_>) {
         let Some(table) = self.tables.last_mut() else {
             return;
         };
-        let number = e.number("val").unwrap_or(1);
-        match e.name() {
+        let number = element.number("val").unwrap_or(1);
+        match element.name() {
             "gridSpan" => table.span = number,
             // Without a value the cell continues the one above (ECMA-376-1, 17.4.84).
-            "vMerge" => table.continues = e.attr("val").is_none_or(|v| v != "restart"),
+            "vMerge" => {
+                table.continues = element.attr("val").is_none_or(|merge| merge != "restart");
+            }
             "gridBefore" if number > 0 => table.cells.push(GridCell {
                 columns: number,
                 ..GridCell::default()
@@ -223,9 +228,9 @@ impl Walker {
     }
 
     /// Handles content of a paragraph.
-    fn content(&mut self, e: &Element<'_>, xml: &Xml<'_>) -> Tag {
+    fn content(&mut self, element: &Element<'_>, xml: &Xml<'_>) -> Tag {
         let in_run = matches!(self.tags.last(), Some(Tag::Run(_)));
-        match e.name() {
+        match element.name() {
             "r" => {
                 let outer_run = std::mem::take(&mut self.run);
                 Tag::Run(outer_run)
@@ -245,33 +250,33 @@ impl Walker {
                 Tag::Plain
             }
             "sym" if in_run => {
-                self.symbol(e);
+                self.symbol(element);
                 Tag::Plain
             }
             "fldChar" => {
-                self.field_mark(&e.attr("fldCharType").unwrap_or_default());
+                self.field_mark(&element.attr("fldCharType").unwrap_or_default());
                 Tag::Plain
             }
             "fldSimple" => {
-                let link = field::hyperlink_target(&e.attr("instr").unwrap_or_default());
+                let link = field::hyperlink_target(&element.attr("instr").unwrap_or_default());
                 Tag::Link(self.begin_link(link))
             }
             "hyperlink" => {
                 let link = xml
-                    .relation(e, "id")
+                    .relation(element, "id")
                     .and_then(|id| self.relations.get(&id))
                     // Links to places in the document lead nowhere in Markdown, so only their text stays.
-                    .filter(|r| r.external)
-                    .map(|r| match e.attr("anchor") {
-                        Some(anchor) if !r.target.contains('#') => {
-                            format!("{}#{anchor}", r.target)
+                    .filter(|relation| relation.external)
+                    .map(|relation| match element.attr("anchor") {
+                        Some(anchor) if !relation.target.contains('#') => {
+                            format!("{}#{anchor}", relation.target)
                         }
-                        _ => r.target.clone(),
+                        _ => relation.target.clone(),
                     });
                 Tag::Link(self.begin_link(link))
             }
             "footnoteReference" | "endnoteReference" => {
-                self.reference(e);
+                self.reference(element);
                 Tag::Plain
             }
             "object" => Tag::Object,
@@ -280,14 +285,14 @@ impl Walker {
     }
 
     /// The mark of a note in the text: `[^1]`, or `[^e1]` for an endnote.
-    fn reference(&mut self, e: &Element<'_>) {
-        let Some(id) = e.attr("id") else {
+    fn reference(&mut self, element: &Element<'_>) {
+        let Some(id) = element.attr("id") else {
             return;
         };
         if self.omits_text() || self.in_note() {
             return;
         }
-        let mark = if e.name() == "footnoteReference" {
+        let mark = if element.name() == "footnoteReference" {
             format!("[^{}]", self.notes.footnotes.number(&id))
         } else {
             format!("[^e{}]", self.notes.endnotes.number(&id))
@@ -297,12 +302,12 @@ impl Walker {
         }
     }
 
-    fn symbol(&mut self, e: &Element<'_>) {
-        let code = e
+    fn symbol(&mut self, element: &Element<'_>) {
+        let code = element
             .attr("char")
-            .and_then(|c| crate::hex::parse_hex(c.trim()))
+            .and_then(|digits| crate::hex::parse_hex(digits.trim()))
             .unwrap_or_default();
-        let font = e.attr("font").unwrap_or_default().to_lowercase();
+        let font = element.attr("font").unwrap_or_default().to_lowercase();
         let symbol = match code & 0xFF {
             0xFC if font.contains("wingdings") => Some('✓'),
             0xFB if font.contains("wingdings") => Some('✗'),
@@ -313,7 +318,7 @@ impl Walker {
             0xDF if font.contains("wingdings") => Some('←'),
             0xB7 if code >= 0xF000 => Some('•'),
             _ if (0xF000..0xF100).contains(&code) => None,
-            _ => char::from_u32(code).filter(|c| !c.is_control()),
+            _ => char::from_u32(code).filter(|character| !character.is_control()),
         };
         if let Some(symbol) = symbol {
             self.show(symbol.encode_utf8(&mut [0; 4]));
@@ -369,35 +374,44 @@ impl Walker {
     /// Pictures become images, charts and diagrams become lists after the paragraph.
     fn drawing(
         &mut self,
-        e: &Element<'_>,
+        element: &Element<'_>,
         xml: &Xml<'_>,
         package: &mut Package<'_>,
         out: &mut Markdown,
     ) -> Result<Option<Tag>, Failure> {
-        match e.name() {
+        match element.name() {
             "docPr" | "cNvPr" => {
-                let alt = e.attr("descr").filter(|a| !a.trim().is_empty());
-                let alt = alt.or_else(|| e.attr("title")).unwrap_or_default();
+                let alt = element.attr("descr").filter(|text| !text.trim().is_empty());
+                let alt = alt.or_else(|| element.attr("title")).unwrap_or_default();
                 // Shapes inside a drawing often have no description; they must not clear the description of the
                 // drawing.
-                if e.name() == "docPr" || !alt.is_empty() {
+                if element.name() == "docPr" || !alt.is_empty() {
                     self.alt = alt;
                 }
             }
             "blip" => {
-                let id = xml.relation(e, "embed").or_else(|| xml.relation(e, "link"));
+                let id = xml
+                    .relation(element, "embed")
+                    .or_else(|| xml.relation(element, "link"));
                 self.picture(id.as_deref());
             }
             "chart" | "relIds" => {
-                let id = xml.relation(e, if e.name() == "chart" { "id" } else { "dm" });
+                let id = xml.relation(
+                    element,
+                    if element.name() == "chart" {
+                        "id"
+                    } else {
+                        "dm"
+                    },
+                );
                 let part = id
                     .and_then(|id| self.relations.get(&id))
-                    .filter(|r| !r.external)
-                    .map(|r| r.target.clone());
+                    .filter(|relation| !relation.external)
+                    .map(|relation| relation.target.clone());
                 if let Some(part) = part {
-                    let lines = figure::figure_lines(&part, e.name() == "chart", package);
+                    let lines = figure::figure_lines(&part, element.name() == "chart", package);
                     let lines = default_if_damaged(lines, out, "a figure is")?;
-                    let blocks = lines.iter().map(|l| Block::bullet(l)).collect();
+                    let blocks = lines.iter().map(|line| Block::bullet(line)).collect();
                     self.anchor(blocks, out)?;
                 }
             }
@@ -409,7 +423,7 @@ impl Walker {
     fn picture(&mut self, id: Option<&str>) {
         let name = id
             .and_then(|id| self.relations.get(id))
-            .map(|r| figure::part_name(&r.target).to_owned())
+            .map(|relation| figure::part_name(&relation.target).to_owned())
             .unwrap_or_default();
         let alt = std::mem::take(&mut self.alt);
         // The picture of an embedded object is only its preview.
@@ -422,20 +436,20 @@ impl Walker {
         }
     }
 
-    fn vml(&mut self, e: &Element<'_>, xml: &Xml<'_>) {
-        match e.name() {
+    fn vml(&mut self, element: &Element<'_>, xml: &Xml<'_>) {
+        match element.name() {
             "imagedata" => {
-                self.alt = e.attr("title").unwrap_or_default();
-                let id = xml.relation(e, "id");
+                self.alt = element.attr("title").unwrap_or_default();
+                let id = xml.relation(element, "id");
                 self.picture(id.as_deref());
             }
             "OLEObject" => {
                 let name = xml
-                    .relation(e, "id")
+                    .relation(element, "id")
                     .and_then(|id| self.relations.get(&id).cloned())
-                    .map(|r| figure::part_name(&r.target).to_owned())
+                    .map(|relation| figure::part_name(&relation.target).to_owned())
                     .filter(|name| !name.is_empty())
-                    .or_else(|| e.attr("ProgID"))
+                    .or_else(|| element.attr("ProgID"))
                     .unwrap_or_default();
                 let note = figure::embedded_note(&name);
                 if !self.omits_text()

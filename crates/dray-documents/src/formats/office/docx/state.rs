@@ -58,7 +58,7 @@ pub(super) struct Para {
     pub(super) style: Option<String>,
     pub(super) listed: ListMembership,
     pub(super) outline: Option<u8>,
-    /// Its mark is deleted, so the next paragraph continues this one.
+    /// Whether its mark is deleted, so the next paragraph continues this one.
     pub(super) merges: bool,
     /// Blocks that are anchored in it and follow it.
     pub(super) after: Vec<Block>,

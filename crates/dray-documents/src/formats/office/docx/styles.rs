@@ -49,12 +49,16 @@ impl Styles {
         let mut styles = Self::default();
         loop {
             match xml.next()? {
-                Event::Open(e) if e.ns == Ns::Word && e.name() == "style" => {
-                    let id = e.attr("styleId").unwrap_or_default();
+                Event::Open(element) if element.ns == Ns::Word && element.name() == "style" => {
+                    let id = element.attr("styleId").unwrap_or_default();
                     let style = read_style(&mut xml)?;
                     styles.by_id.insert(id, style);
                 }
-                Event::Open(e) if e.ns == Ns::Word && e.name() == "docDefaults" => xml.skip()?,
+                Event::Open(element)
+                    if element.ns == Ns::Word && element.name() == "docDefaults" =>
+                {
+                    xml.skip()?;
+                }
                 Event::End => return Ok(styles),
                 _ => {}
             }
@@ -128,16 +132,16 @@ fn read_style(xml: &mut Xml<'_>) -> Result<Style, Failure> {
     let depth = xml.depth();
     loop {
         match xml.next()? {
-            Event::Open(e) if e.ns == Ns::Word => match e.name() {
-                "name" => style.name = e.attr("val").unwrap_or_default(),
-                "basedOn" => style.based_on = e.attr("val"),
-                "outlineLvl" => style.outline = e.number("val"),
-                "numId" => style.listed.definition = e.attr("val"),
-                "ilvl" => style.listed.level = e.number("val"),
-                "b" => style.format.bold = Some(e.on("val")),
-                "i" => style.format.italic = Some(e.on("val")),
-                "strike" | "dstrike" => style.format.strike = Some(e.on("val")),
-                "vanish" => style.format.hidden = Some(e.on("val")),
+            Event::Open(element) if element.ns == Ns::Word => match element.name() {
+                "name" => style.name = element.attr("val").unwrap_or_default(),
+                "basedOn" => style.based_on = element.attr("val"),
+                "outlineLvl" => style.outline = element.number("val"),
+                "numId" => style.listed.definition = element.attr("val"),
+                "ilvl" => style.listed.level = element.number("val"),
+                "b" => style.format.bold = Some(element.on("val")),
+                "i" => style.format.italic = Some(element.on("val")),
+                "strike" | "dstrike" => style.format.strike = Some(element.on("val")),
+                "vanish" => style.format.hidden = Some(element.on("val")),
                 // These elements contain formats of table parts, and formats from before a tracked change.
                 "tblStylePr" | "tblPr" | "tcPr" | "trPr" | "pPrChange" | "rPrChange" => {
                     xml.skip()?;

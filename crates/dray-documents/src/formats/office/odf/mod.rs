@@ -106,15 +106,19 @@ pub(in crate::formats) fn read_annotation(xml: &mut Xml<'_>) -> Result<Annotatio
     let mut found = Annotation::default();
     loop {
         match xml.next()? {
-            Event::Open(e) if e.name() == "creator" => found.author = xml.text()?,
-            Event::Open(e) if e.ns == Ns::OdfText && matches!(e.name(), "p" | "h") => {
+            Event::Open(element) if element.name() == "creator" => found.author = xml.text()?,
+            Event::Open(element)
+                if element.ns == Ns::OdfText && matches!(element.name(), "p" | "h") =>
+            {
                 let text = plain_text(xml)?;
                 if !found.text.is_empty() {
                     found.text.push('\n');
                 }
                 found.text.push_str(&text);
             }
-            Event::Open(e) if matches!(e.name(), "date" | "date-string" | "creator-initials") => {
+            Event::Open(element)
+                if matches!(element.name(), "date" | "date-string" | "creator-initials") =>
+            {
                 xml.skip()?;
             }
             Event::Close if xml.depth() < depth => return Ok(found),
@@ -148,20 +152,24 @@ pub(in crate::formats) fn parts_of_text(
     loop {
         match xml.next()? {
             Event::Text(text) => collapse_white_space(&text, &mut out),
-            Event::Open(e) if e.ns == Ns::OdfText => match e.name() {
+            Event::Open(element) if element.ns == Ns::OdfText => match element.name() {
                 "s" => {
                     // A count in the file must not decide how much is allocated.
-                    let count = e.number::<usize>("c").unwrap_or(1).min(64);
+                    let count = element.number::<usize>("c").unwrap_or(1).min(64);
                     out.push_str(&" ".repeat(count));
                 }
                 "tab" => out.push(' '),
                 "line-break" => out.push('\n'),
-                "a" if parts.link.is_none() => parts.link = e.attr("href"),
+                "a" if parts.link.is_none() => parts.link = element.attr("href"),
                 "span" => parts.is_styled = true,
                 "note" | "ruby-text" => xml.skip()?,
                 _ => {}
             },
-            Event::Open(e) if e.ns == Ns::OdfOffice && e.name() == "annotation" => xml.skip()?,
+            Event::Open(element)
+                if element.ns == Ns::OdfOffice && element.name() == "annotation" =>
+            {
+                xml.skip()?;
+            }
             Event::Close if xml.depth() < depth => return Ok(out),
             Event::End => return Ok(out),
             _ => {}
@@ -171,13 +179,13 @@ pub(in crate::formats) fn parts_of_text(
 
 /// Appends text with each run of white space as one space, and none at the beginning of a line.
 pub(super) fn collapse_white_space(text: &str, out: &mut String) {
-    for c in text.chars() {
-        if matches!(c, ' ' | '\t' | '\n' | '\r') {
+    for character in text.chars() {
+        if matches!(character, ' ' | '\t' | '\n' | '\r') {
             if !out.is_empty() && !out.ends_with([' ', '\n']) {
                 out.push(' ');
             }
-        } else if c != '\u{AD}' {
-            out.push(c);
+        } else if character != '\u{AD}' {
+            out.push(character);
         }
     }
 }

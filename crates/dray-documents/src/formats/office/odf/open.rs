@@ -13,15 +13,15 @@ const MAX_REPEATED_ROWS: u64 = 1024;
 
 impl Walker {
     /// Handles the start of an element. Returns whether its content is read; otherwise the caller skips the content.
-    pub(super) fn open(&mut self, e: &Element<'_>, out: &Markdown) -> bool {
-        let tag = match e.ns {
-            Ns::OdfText => self.text(e),
-            Ns::OdfTable => self.table(e, out),
-            Ns::OdfDraw => self.draw(e),
-            Ns::OdfOffice => self.office(e),
-            Ns::OdfPresentation => self.presentation(e),
+    pub(super) fn open(&mut self, element: &Element<'_>, out: &Markdown) -> bool {
+        let tag = match element.ns {
+            Ns::OdfText => self.text(element),
+            Ns::OdfTable => self.table(element, out),
+            Ns::OdfDraw => self.draw(element),
+            Ns::OdfOffice => self.office(element),
+            Ns::OdfPresentation => self.presentation(element),
             Ns::OdfStyle => None,
-            _ => self.other(e),
+            _ => self.other(element),
         };
         match tag {
             Some(tag) => {
@@ -32,13 +32,13 @@ impl Walker {
         }
     }
 
-    fn text(&mut self, e: &Element<'_>) -> Option<Tag> {
-        Some(match e.name() {
+    fn text(&mut self, element: &Element<'_>) -> Option<Tag> {
+        Some(match element.name() {
             name @ ("p" | "h") => {
                 self.paras.push(Para {
-                    style: e.attr("style-name"),
+                    style: element.attr("style-name"),
                     level: (name == "h")
-                        .then(|| e.number::<u8>("outline-level").unwrap_or(1).max(1)),
+                        .then(|| element.number::<u8>("outline-level").unwrap_or(1).max(1)),
                     blank: true,
                     ..Para::default()
                 });
@@ -46,14 +46,14 @@ impl Walker {
             }
             "span" => {
                 let around = Tag::Span(self.look, self.hide);
-                if let Some(style) = e.attr("style-name") {
+                if let Some(style) = element.attr("style-name") {
                     self.look = self.styles.span_style(&style, self.look);
                     self.hide |= self.styles.hidden("text", &style);
                 }
                 around
             }
             "a" => {
-                if let (Some(para), Some(target)) = (self.paras.last_mut(), e.attr("href"))
+                if let (Some(para), Some(target)) = (self.paras.last_mut(), element.attr("href"))
                     // A link to a place in the document has no target in Markdown.
                     && !target.starts_with('#')
                 {
@@ -62,7 +62,10 @@ impl Walker {
                 Tag::Link
             }
             "s" => {
-                let count = e.number::<usize>("c").unwrap_or(1).min(MAX_REPEATED_CELLS);
+                let count = element
+                    .number::<usize>("c")
+                    .unwrap_or(1)
+                    .min(MAX_REPEATED_CELLS);
                 self.space(&" ".repeat(count));
                 Tag::Plain
             }
@@ -74,24 +77,26 @@ impl Walker {
                 self.space("\n");
                 Tag::Plain
             }
-            _ => return self.structure(e),
+            _ => return self.structure(element),
         })
     }
 
     /// Handles lists and notes, and elements that are never shown.
-    fn structure(&mut self, e: &Element<'_>) -> Option<Tag> {
-        Some(match e.name() {
-            "list" => self.list(e),
+    fn structure(&mut self, element: &Element<'_>) -> Option<Tag> {
+        Some(match element.name() {
+            "list" => self.list(element),
             name @ ("list-item" | "list-header") => {
                 if let Some(list) = self.lists.last_mut() {
                     list.marked = false;
                     list.header = name == "list-header";
-                    list.start = e.number("start-value");
+                    list.start = element.number("start-value");
                 }
                 Tag::Item
             }
             "note" => {
-                let is_endnote = e.attr("note-class").is_some_and(|c| c == "endnote");
+                let is_endnote = element
+                    .attr("note-class")
+                    .is_some_and(|note_class| note_class == "endnote");
                 let (mark, count) = if is_endnote {
                     ("e", self.notes.endnotes.len())
                 } else {
@@ -122,13 +127,13 @@ impl Walker {
         })
     }
 
-    fn list(&mut self, e: &Element<'_>) -> Tag {
+    fn list(&mut self, element: &Element<'_>) -> Tag {
         let level = self.lists.len();
-        let style = e
+        let style = element
             .attr("style-name")
             .or_else(|| self.lists.last().and_then(|list| list.style.clone()));
-        let continues = e.attr("continue-numbering").as_deref() == Some("true")
-            || e.attr("continue-list").is_some();
+        let continues = element.attr("continue-numbering").as_deref() == Some("true")
+            || element.attr("continue-list").is_some();
         let last = style
             .as_ref()
             .filter(|_| continues)
@@ -143,8 +148,8 @@ impl Walker {
         Tag::List
     }
 
-    fn table(&mut self, e: &Element<'_>, out: &Markdown) -> Option<Tag> {
-        Some(match e.name() {
+    fn table(&mut self, element: &Element<'_>, out: &Markdown) -> Option<Tag> {
+        Some(match element.name() {
             "table" => {
                 let nested = !self.tables.is_empty() || self.in_note();
                 let lists = std::mem::take(&mut self.lists);
@@ -159,16 +164,16 @@ impl Walker {
                 if let Some(table) = self.tables.last_mut() {
                     table.cells.clear();
                 }
-                let repeat = e.number("number-rows-repeated").unwrap_or(1);
+                let repeat = element.number("number-rows-repeated").unwrap_or(1);
                 Tag::Row(u64::clamp(repeat, 1, MAX_REPEATED_ROWS))
             }
             "table-cell" => {
                 self.sink.begin();
-                let repeat = e.number("number-columns-repeated").unwrap_or(1);
+                let repeat = element.number("number-columns-repeated").unwrap_or(1);
                 Tag::Cell(usize::clamp(repeat, 1, MAX_REPEATED_CELLS))
             }
             "covered-table-cell" => {
-                let repeat = e.number("number-columns-repeated").unwrap_or(1);
+                let repeat = element.number("number-columns-repeated").unwrap_or(1);
                 if let Some(table) = self.tables.last_mut() {
                     for _ in 0..usize::clamp(repeat, 1, MAX_REPEATED_CELLS) {
                         table.cells.push(GridCell::default());
@@ -181,13 +186,13 @@ impl Walker {
         })
     }
 
-    fn draw(&mut self, e: &Element<'_>) -> Option<Tag> {
-        Some(match e.name() {
+    fn draw(&mut self, element: &Element<'_>) -> Option<Tag> {
+        Some(match element.name() {
             "page" => {
                 self.slides += 1;
-                let hidden = e
+                let hidden = element
                     .attr("style-name")
-                    .is_some_and(|s| self.styles.hidden("drawing-page", &s));
+                    .is_some_and(|style| self.styles.hidden("drawing-page", &style));
                 self.slide = Some(Slide {
                     number: self.slides,
                     hidden,
@@ -203,45 +208,45 @@ impl Walker {
                 if let Some(frame) = self.frames.last_mut() {
                     frame
                         .image
-                        .get_or_insert(e.attr("href").unwrap_or_default());
+                        .get_or_insert(element.attr("href").unwrap_or_default());
                 }
                 // The text of an image in a flat file is its bytes.
                 return None;
             }
             "object" | "object-ole" => {
                 if let Some(frame) = self.frames.last_mut() {
-                    frame.object = Some(e.attr("href").unwrap_or_default());
+                    frame.object = Some(element.attr("href").unwrap_or_default());
                 }
                 return None;
             }
             "g" | "a" | "layer-set" => Tag::Plain,
-            "frame" => self.frame(e),
-            _ if self.slide.is_some() || !self.paras.is_empty() => self.frame(e),
+            "frame" => self.frame(element),
+            _ if self.slide.is_some() || !self.paras.is_empty() => self.frame(element),
             _ => Tag::Plain,
         })
     }
 
     /// A frame, or on a slide and in a drawing another shape that may hold text.
-    fn frame(&mut self, e: &Element<'_>) -> Tag {
-        let class = e.attr("class").unwrap_or_default();
+    fn frame(&mut self, element: &Element<'_>) -> Tag {
+        let class = element.attr("class").unwrap_or_default();
         let shape = self.slide.is_some()
             && self.frames.is_empty()
             && self.tables.is_empty()
             && !self.in_note();
         // What begins here ends with `Tag::Frame` for a shape, and with `Tag::TextBox` for the others.
-        if shape || e.name() != "frame" {
+        if shape || element.name() != "frame" {
             self.begin_aside();
         }
         self.frames.push(Frame {
             title: class == "title",
-            position: e
+            position: element
                 .attr("y")
-                .zip(e.attr("x"))
+                .zip(element.attr("x"))
                 .map(|(y, x)| (parse_length(&y), parse_length(&x))),
             shape,
             ..Frame::default()
         });
-        if shape || e.name() == "frame" {
+        if shape || element.name() == "frame" {
             Tag::Frame
         } else {
             self.frames.pop();
@@ -249,8 +254,8 @@ impl Walker {
         }
     }
 
-    fn office(&mut self, e: &Element<'_>) -> Option<Tag> {
-        Some(match e.name() {
+    fn office(&mut self, element: &Element<'_>) -> Option<Tag> {
+        Some(match element.name() {
             "annotation" => {
                 self.begin_aside();
                 self.author.clear();
@@ -262,8 +267,8 @@ impl Walker {
         })
     }
 
-    fn presentation(&mut self, e: &Element<'_>) -> Option<Tag> {
-        match e.name() {
+    fn presentation(&mut self, element: &Element<'_>) -> Option<Tag> {
+        match element.name() {
             "notes" => {
                 self.begin_aside();
                 Some(Tag::Speaker)
@@ -272,9 +277,9 @@ impl Walker {
         }
     }
 
-    fn other(&mut self, e: &Element<'_>) -> Option<Tag> {
+    fn other(&mut self, element: &Element<'_>) -> Option<Tag> {
         let in_frame = matches!(self.tags.last(), Some(Tag::Frame));
-        Some(match e.name() {
+        Some(match element.name() {
             "creator" if matches!(self.tags.last(), Some(Tag::Annotation)) => Tag::Creator,
             "title" | "desc" if in_frame => {
                 if let Some(frame) = self.frames.last_mut()
@@ -295,7 +300,7 @@ impl Walker {
 fn parse_length(text: &str) -> i64 {
     let text = text.trim();
     let end = text
-        .find(|c: char| c.is_ascii_alphabetic())
+        .find(|character: char| character.is_ascii_alphabetic())
         .unwrap_or(text.len());
     let (number, unit) = text.split_at(end);
     let number: f64 = number.parse().unwrap_or(0.0);

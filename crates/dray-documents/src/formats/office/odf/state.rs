@@ -42,7 +42,7 @@ pub(super) struct Para {
     /// Level of a heading element.
     pub(super) level: Option<u8>,
     pub(super) after: Vec<Block>,
-    /// The last character was white space, so further white space is ignored.
+    /// Whether the last character was white space, so further white space is ignored.
     pub(super) blank: bool,
 }
 
@@ -54,7 +54,7 @@ pub(super) struct List {
     pub(super) last: Option<u64>,
     /// Whether the open item has shown its marker.
     pub(super) marked: bool,
-    /// Items of this list have no marker, such as its header.
+    /// Whether items of this list have no marker, such as its header.
     pub(super) header: bool,
     pub(super) start: Option<u64>,
 }
@@ -193,15 +193,15 @@ impl Walker {
             return;
         };
         let mut out = String::new();
-        for c in text.chars() {
-            if matches!(c, ' ' | '\t' | '\n' | '\r') {
+        for character in text.chars() {
+            if matches!(character, ' ' | '\t' | '\n' | '\r') {
                 if !para.blank {
                     out.push(' ');
                 }
                 para.blank = true;
-            } else if c != '\u{AD}' {
+            } else if character != '\u{AD}' {
                 // A soft hyphen shows only where a line breaks.
-                out.push(c);
+                out.push(character);
                 para.blank = false;
             }
         }

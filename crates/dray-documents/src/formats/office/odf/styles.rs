@@ -46,31 +46,38 @@ impl Styles {
         let mut xml = Xml::new(text, budget);
         loop {
             match xml.next()? {
-                Event::Open(e) if e.ns == Ns::OdfStyle && e.name() == "style" => {
+                Event::Open(element) if element.ns == Ns::OdfStyle && element.name() == "style" => {
                     let key = (
-                        e.attr("family").unwrap_or_default(),
-                        e.attr("name").unwrap_or_default(),
+                        element.attr("family").unwrap_or_default(),
+                        element.attr("name").unwrap_or_default(),
                     );
                     let mut style = Style {
-                        parent: e.attr("parent-style-name"),
-                        list: e.attr("list-style-name"),
+                        parent: element.attr("parent-style-name"),
+                        list: element.attr("list-style-name"),
                         ..Style::default()
                     };
                     read_style(&mut style, &mut xml)?;
                     self.styles.insert(key, style);
                 }
-                Event::Open(e) if e.ns == Ns::OdfText && e.name() == "list-style" => {
-                    let name = e.attr("name").unwrap_or_default();
+                Event::Open(element)
+                    if element.ns == Ns::OdfText && element.name() == "list-style" =>
+                {
+                    let name = element.attr("name").unwrap_or_default();
                     let levels = read_list(&mut xml)?;
                     self.lists.insert(name, levels);
                 }
-                Event::Open(e)
-                    if e.ns == Ns::OdfOffice
-                        && matches!(e.name(), "master-styles" | "font-face-decls" | "meta") =>
+                Event::Open(element)
+                    if element.ns == Ns::OdfOffice
+                        && matches!(
+                            element.name(),
+                            "master-styles" | "font-face-decls" | "meta"
+                        ) =>
                 {
                     xml.skip()?;
                 }
-                Event::Open(e) if e.ns == Ns::OdfOffice && e.name() == "body" => return Ok(()),
+                Event::Open(element) if element.ns == Ns::OdfOffice && element.name() == "body" => {
+                    return Ok(());
+                }
                 Event::End => return Ok(()),
                 _ => {}
             }
@@ -95,16 +102,16 @@ impl Styles {
     pub(super) fn span_style(&self, name: &str, around: Look) -> Look {
         let mut look = around;
         let first = |pick: fn(&Style) -> Option<bool>| self.chain("text", name).find_map(pick);
-        look.bold = first(|s| s.bold).unwrap_or(look.bold);
-        look.italic = first(|s| s.italic).unwrap_or(look.italic);
-        look.strike = first(|s| s.strike).unwrap_or(look.strike);
+        look.bold = first(|style| style.bold).unwrap_or(look.bold);
+        look.italic = first(|style| style.italic).unwrap_or(look.italic);
+        look.strike = first(|style| style.strike).unwrap_or(look.strike);
         look
     }
 
     /// Whether a span or a slide is hidden.
     pub(super) fn hidden(&self, family: &str, name: &str) -> bool {
         self.chain(family, name)
-            .find_map(|s| s.hidden)
+            .find_map(|style| style.hidden)
             .unwrap_or(false)
     }
 
@@ -118,14 +125,14 @@ impl Styles {
         };
         of(name).or_else(|| {
             self.chain("paragraph", name)
-                .find_map(|s| s.parent.as_deref().and_then(of))
+                .find_map(|style| style.parent.as_deref().and_then(of))
         })
     }
 
     /// The list style that a paragraph style names.
     pub(super) fn list_of(&self, name: &str) -> Option<&str> {
         self.chain("paragraph", name)
-            .find_map(|s| s.list.as_deref())
+            .find_map(|style| style.list.as_deref())
     }
 
     /// A level of a list style, from 0; an unknown level has bullets.
@@ -142,22 +149,26 @@ fn read_style(style: &mut Style, xml: &mut Xml<'_>) -> Result<(), Failure> {
     let depth = xml.depth();
     loop {
         match xml.next()? {
-            Event::Open(e) if e.name() == "text-properties" => {
-                let set = |name: &str, off: &str| e.attr(name).map(|value| value != off);
-                style.bold = e
+            Event::Open(element) if element.name() == "text-properties" => {
+                let set = |name: &str, off: &str| element.attr(name).map(|value| value != off);
+                style.bold = element
                     .attr("font-weight")
                     // Weights as in CSS: bold begins at 600 for fonts that have no 700.
-                    .map(|w| w == "bold" || w.parse::<u32>().is_ok_and(|weight| weight >= 600));
-                style.italic = e
+                    .map(|weight| {
+                        weight == "bold" || weight.parse::<u32>().is_ok_and(|number| number >= 600)
+                    });
+                style.italic = element
                     .attr("font-style")
-                    .map(|s| s == "italic" || s == "oblique");
+                    .map(|font_style| font_style == "italic" || font_style == "oblique");
                 style.strike = set("text-line-through-style", "none");
-                if e.attr("display").as_deref() == Some("none") {
+                if element.attr("display").as_deref() == Some("none") {
                     style.hidden = Some(true);
                 }
             }
-            Event::Open(e) if e.name() == "drawing-page-properties" => {
-                style.hidden = e.attr("visibility").map(|v| v == "hidden");
+            Event::Open(element) if element.name() == "drawing-page-properties" => {
+                style.hidden = element
+                    .attr("visibility")
+                    .map(|visibility| visibility == "hidden");
             }
             Event::Close if xml.depth() < depth => return Ok(()),
             Event::End => return Ok(()),
@@ -171,10 +182,15 @@ fn read_list(xml: &mut Xml<'_>) -> Result<Vec<Level>, Failure> {
     let mut levels = vec![Level::Bullet; MAX_LIST_LEVELS];
     loop {
         match xml.next()? {
-            Event::Open(e) if e.ns == Ns::OdfText && e.name().starts_with("list-level-style") => {
-                let at = e.number::<usize>("level").unwrap_or(1).saturating_sub(1);
+            Event::Open(element)
+                if element.ns == Ns::OdfText && element.name().starts_with("list-level-style") =>
+            {
+                let at = element
+                    .number::<usize>("level")
+                    .unwrap_or(1)
+                    .saturating_sub(1);
                 if let Some(level) = levels.get_mut(at) {
-                    *level = level_of(&e);
+                    *level = level_of(&element);
                 }
             }
             Event::Close if xml.depth() < depth => return Ok(levels),
@@ -184,13 +200,16 @@ fn read_list(xml: &mut Xml<'_>) -> Result<Vec<Level>, Failure> {
     }
 }
 
-fn level_of(e: &Element<'_>) -> Level {
-    if e.name() != "list-level-style-number" {
+fn level_of(element: &Element<'_>) -> Level {
+    if element.name() != "list-level-style-number" {
         return Level::Bullet;
     }
     // A level of numbers without a format shows no number.
-    if e.attr("num-format").is_none_or(|f| f.is_empty()) {
+    if element
+        .attr("num-format")
+        .is_none_or(|format| format.is_empty())
+    {
         return Level::None;
     }
-    Level::Number(e.number("start-value").unwrap_or(1))
+    Level::Number(element.number("start-value").unwrap_or(1))
 }

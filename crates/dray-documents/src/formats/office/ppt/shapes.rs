@@ -82,8 +82,8 @@ pub(super) fn text_blocks(text: &Text) -> Vec<Block> {
                 }
                 let visible_text: String = part
                     .chars()
-                    .map(|c| if c == '\t' { ' ' } else { c })
-                    .filter(|c| !c.is_control())
+                    .map(|character| if character == '\t' { ' ' } else { character })
+                    .filter(|character| !character.is_control())
                     .collect();
                 line.text(&visible_text, Style::default());
             }

@@ -44,7 +44,7 @@ fn narrow(text: &str) -> Vec<u8> {
 fn shape(top: i16, text: &[u8]) -> Vec<u8> {
     let place: Vec<u8> = [top, 0, 9, 9]
         .iter()
-        .flat_map(|n| n.to_le_bytes())
+        .flat_map(|number| number.to_le_bytes())
         .collect();
     let parts = [record(0xF010, 0, &place), record(0xF00D, 0, text)].concat();
     record(0xF004, 0, &parts)

@@ -1,4 +1,5 @@
-//! What slides inherit from layouts and masters: positions of placeholders, and bullets of their text levels.
+//! Properties that slides inherit from layouts and masters: positions of placeholders, and bullets of their text
+//! levels.
 
 use std::rc::Rc;
 
@@ -23,11 +24,11 @@ pub(super) struct Role {
 
 impl Role {
     /// Reads a `ph` element.
-    pub(super) fn of(e: &Element<'_>) -> Self {
+    pub(super) fn of(element: &Element<'_>) -> Self {
         // `obj` is the default of the attribute (ECMA-376-1, 19.3.1.36).
         Self {
-            kind: e.attr("type").unwrap_or_else(|| "obj".to_owned()),
-            index: e.number("idx"),
+            kind: element.attr("type").unwrap_or_else(|| "obj".to_owned()),
+            index: element.number("idx"),
         }
     }
 
@@ -67,14 +68,14 @@ impl Layout {
         let mut in_body = None;
         loop {
             match xml.next()? {
-                Event::Open(e) => match (e.ns, e.name()) {
+                Event::Open(element) => match (element.ns, element.name()) {
                     (Ns::Slides, "sp") => {
                         self.add_placeholder(placeholder.take());
                         level = None;
                     }
                     (Ns::Slides, "ph") => {
                         placeholder = Some(Placeholder {
-                            role: Role::of(&e),
+                            role: Role::of(&element),
                             ..Placeholder::default()
                         });
                     }
@@ -84,7 +85,7 @@ impl Layout {
                         if let Some(placeholder) = &mut placeholder
                             && placeholder.position.is_none()
                         {
-                            placeholder.position = e.number("y").zip(e.number("x"));
+                            placeholder.position = element.number("y").zip(element.number("x"));
                         }
                     }
                     (Ns::Drawing, "p") => level = None,

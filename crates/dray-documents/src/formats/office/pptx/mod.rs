@@ -75,11 +75,11 @@ fn slide_order(
     let mut order = Vec::new();
     loop {
         match xml.next()? {
-            Event::Open(e) if e.ns == Ns::Slides && e.name() == "sldId" => {
+            Event::Open(element) if element.ns == Ns::Slides && element.name() == "sldId" => {
                 let part = xml
-                    .relation(&e, "id")
+                    .relation(&element, "id")
                     .and_then(|id| relations.get(&id))
-                    .map(|r| r.target.clone());
+                    .map(|relation| relation.target.clone());
                 // An id without its part keeps its position: later slides keep their numbers, and this one is reported
                 // as damaged.
                 order.push(part.unwrap_or_default());
@@ -107,9 +107,9 @@ fn comment_authors(
         let mut xml = Xml::new(&text, package.budget());
         loop {
             match xml.next()? {
-                Event::Open(e) if matches!(e.name(), "cmAuthor" | "author") => {
-                    let id = e.attr("id").unwrap_or_default();
-                    authors.insert(id, e.attr("name").unwrap_or_default());
+                Event::Open(element) if matches!(element.name(), "cmAuthor" | "author") => {
+                    let id = element.attr("id").unwrap_or_default();
+                    authors.insert(id, element.attr("name").unwrap_or_default());
                 }
                 Event::End => break,
                 _ => {}
@@ -248,7 +248,7 @@ fn slide_comments(
     let mut comments = Vec::new();
     let parts: Vec<String> = relations
         .of_kind("comments")
-        .map(|r| r.target.clone())
+        .map(|relation| relation.target.clone())
         .collect();
     for part in parts {
         let Some(bytes) = package.part(&part)? else {
@@ -259,11 +259,11 @@ fn slide_comments(
         let mut author = String::new();
         loop {
             match xml.next()? {
-                Event::Open(e) if matches!(e.name(), "cm" | "reply") => {
-                    let id = e.attr("authorId").unwrap_or_default();
+                Event::Open(element) if matches!(element.name(), "cm" | "reply") => {
+                    let id = element.attr("authorId").unwrap_or_default();
                     author = authors.get(&id).cloned().unwrap_or_default();
                 }
-                Event::Open(e) if matches!(e.name(), "text" | "txBody") => {
+                Event::Open(element) if matches!(element.name(), "text" | "txBody") => {
                     package.budget().element()?;
                     comments.push((author.clone(), xml.text()?));
                 }

@@ -13,15 +13,15 @@ impl Walker {
     /// Handles the start of an element. Returns whether its content is read; otherwise the caller skips the content.
     pub(super) fn open(
         &mut self,
-        e: &Element<'_>,
+        element: &Element<'_>,
         xml: &Xml<'_>,
         package: &mut Package<'_>,
         out: &mut Markdown,
     ) -> Result<bool, Failure> {
-        let tag = match e.ns {
-            Ns::Slides => self.slides(e, xml),
-            Ns::Drawing => self.drawing(e, xml, package, out)?,
-            Ns::Math if e.name() == "t" => Some(Tag::Text),
+        let tag = match element.ns {
+            Ns::Slides => self.slides(element, xml),
+            Ns::Drawing => self.drawing(element, xml, package, out)?,
+            Ns::Math if element.name() == "t" => Some(Tag::Text),
             _ => Some(Tag::Plain),
         };
         match tag {
@@ -33,10 +33,10 @@ impl Walker {
         }
     }
 
-    fn slides(&mut self, e: &Element<'_>, xml: &Xml<'_>) -> Option<Tag> {
-        Some(match e.name() {
+    fn slides(&mut self, element: &Element<'_>, xml: &Xml<'_>) -> Option<Tag> {
+        Some(match element.name() {
             "sld" => {
-                self.hidden = e.attr("show").is_some() && !e.on("show");
+                self.hidden = element.attr("show").is_some() && !element.on("show");
                 Tag::Plain
             }
             "sp" | "graphicFrame" | "cxnSp" => {
@@ -55,25 +55,25 @@ impl Walker {
             "grpSpPr" if !self.groups.is_empty() => Tag::GroupProps,
             "ph" => {
                 if let Some(shape) = &mut self.shape {
-                    shape.role = Some(Role::of(e));
+                    shape.role = Some(Role::of(element));
                 }
                 Tag::Plain
             }
             "cNvPr" => {
                 if let Some(shape) = &mut self.shape {
-                    let alt = e.attr("descr").filter(|a| !a.trim().is_empty());
-                    shape.alt = alt.or_else(|| e.attr("title")).unwrap_or_default();
+                    let alt = element.attr("descr").filter(|text| !text.trim().is_empty());
+                    shape.alt = alt.or_else(|| element.attr("title")).unwrap_or_default();
                 }
                 Tag::Plain
             }
             "oleObj" => {
                 let part = xml
-                    .relation(e, "id")
+                    .relation(element, "id")
                     .and_then(|id| self.relations.get(&id))
-                    .map(|r| figure::part_name(&r.target).to_owned());
+                    .map(|relation| figure::part_name(&relation.target).to_owned());
                 let name = part
                     .filter(|name| !name.is_empty())
-                    .or_else(|| e.attr("progId"))
+                    .or_else(|| element.attr("progId"))
                     .unwrap_or_default();
                 self.keep(Block::Paragraph(figure::embedded_note(&name)));
                 return None;
@@ -85,25 +85,27 @@ impl Walker {
 
     fn drawing(
         &mut self,
-        e: &Element<'_>,
+        element: &Element<'_>,
         xml: &Xml<'_>,
         package: &mut Package<'_>,
         out: &mut Markdown,
     ) -> Result<Option<Tag>, Failure> {
-        Ok(Some(match e.name() {
+        Ok(Some(match element.name() {
             "off" | "ext" | "chOff" | "chExt" => {
-                self.transform(e);
+                self.transform(element);
                 Tag::Plain
             }
             "blip" => {
                 // Pictures inside effects and fills are not the picture of the shape.
                 if matches!(self.tags.last(), Some(Tag::Plain))
-                    && self.tags.iter().any(|t| matches!(t, Tag::Picture))
+                    && self.tags.iter().any(|tag| matches!(tag, Tag::Picture))
                 {
-                    let id = xml.relation(e, "embed").or_else(|| xml.relation(e, "link"));
+                    let id = xml
+                        .relation(element, "embed")
+                        .or_else(|| xml.relation(element, "link"));
                     let name = id
                         .and_then(|id| self.relations.get(&id))
-                        .map(|r| figure::part_name(&r.target).to_owned());
+                        .map(|relation| figure::part_name(&relation.target).to_owned());
                     if let Some(shape) = &mut self.shape {
                         shape.image = name.unwrap_or_default();
                     }
@@ -111,8 +113,15 @@ impl Walker {
                 Tag::Plain
             }
             "chart" | "relIds" => {
-                let id = xml.relation(e, if e.name() == "chart" { "id" } else { "dm" });
-                self.figure(e.name(), id, package, out)?;
+                let id = xml.relation(
+                    element,
+                    if element.name() == "chart" {
+                        "id"
+                    } else {
+                        "dm"
+                    },
+                );
+                self.figure(element.name(), id, package, out)?;
                 Tag::Plain
             }
             "tbl" => {
@@ -126,7 +135,7 @@ impl Walker {
             "tr" => Tag::Row,
             "tc" => {
                 self.sink.begin();
-                let on = |name| e.attr(name).is_some() && e.on(name);
+                let on = |name| element.attr(name).is_some() && element.on(name);
                 Tag::Cell(on("hMerge") || on("vMerge"))
             }
             "p" if self.shape.is_some() => {
@@ -134,13 +143,13 @@ impl Walker {
                 Tag::Para
             }
             "tblPr" | "tblGrid" | "tcPr" | "extLst" => return Ok(None),
-            _ => return Ok(self.text(e, xml)),
+            _ => return Ok(self.text(element, xml)),
         }))
     }
 
     /// Handles paragraphs and their content.
-    fn text(&mut self, e: &Element<'_>, xml: &Xml<'_>) -> Option<Tag> {
-        let name = e.name();
+    fn text(&mut self, element: &Element<'_>, xml: &Xml<'_>) -> Option<Tag> {
+        let name = element.name();
         if let Some(level) = level_of(name)
             && let Some(shape) = &mut self.shape
         {
@@ -148,29 +157,31 @@ impl Walker {
             return Some(Tag::Plain);
         }
         if let Some(bullet) = bullet_of(name) {
-            self.bullet(e, bullet);
+            self.bullet(element, bullet);
             return Some(Tag::Plain);
         }
         Some(match name {
             "pPr" if self.para.is_some() => {
                 if let Some(para) = &mut self.para {
-                    para.level = e.number("lvl").unwrap_or(0);
+                    para.level = element.number("lvl").unwrap_or(0);
                 }
                 Tag::ParaProps
             }
             "r" | "fld" => Tag::Run,
             "rPr" if matches!(self.tags.last(), Some(Tag::Run)) => {
-                self.style.bold = e.attr("b").is_some() && e.on("b");
-                self.style.italic = e.attr("i").is_some() && e.on("i");
-                self.style.strike = e.attr("strike").is_some_and(|s| s != "noStrike");
+                self.style.bold = element.attr("b").is_some() && element.on("b");
+                self.style.italic = element.attr("i").is_some() && element.on("i");
+                self.style.strike = element
+                    .attr("strike")
+                    .is_some_and(|strike| strike != "noStrike");
                 Tag::RunProps
             }
             "hlinkClick" if matches!(self.tags.last(), Some(Tag::RunProps)) => {
                 let target = xml
-                    .relation(e, "id")
+                    .relation(element, "id")
                     .and_then(|id| self.relations.get(&id))
-                    .filter(|r| r.external)
-                    .map(|r| r.target.clone());
+                    .filter(|relation| relation.external)
+                    .map(|relation| relation.target.clone());
                 if let (Some(para), Some(target)) = (&mut self.para, target) {
                     para.text.begin_link(&target);
                     para.linked = true;
@@ -190,12 +201,12 @@ impl Walker {
     }
 
     /// A bullet of a paragraph, or of a level of the shape's own list style.
-    fn bullet(&mut self, e: &Element<'_>, bullet: bool) {
+    fn bullet(&mut self, element: &Element<'_>, bullet: bool) {
         if let Some(para) = &mut self.para {
             if matches!(self.tags.last(), Some(Tag::ParaProps)) {
-                para.mark = Some(match e.name() {
+                para.mark = Some(match element.name() {
                     "buNone" => Mark::None,
-                    "buAutoNum" => Mark::Number(e.number("startAt").unwrap_or(1)),
+                    "buAutoNum" => Mark::Number(element.number("startAt").unwrap_or(1)),
                     _ => Mark::Bullet,
                 });
             }
@@ -208,25 +219,25 @@ impl Walker {
     }
 
     /// Handles the position of a shape or of the children of a group.
-    fn transform(&mut self, e: &Element<'_>) {
+    fn transform(&mut self, element: &Element<'_>) {
         // The element is in a transform, whose parent is the element that it positions.
         let transform_parent = self.tags.iter().rev().nth(1);
         if matches!(transform_parent, Some(Tag::GroupProps)) {
-            let pair = |y, x| Some((e.number::<i64>(y)?, e.number::<i64>(x)?));
+            let pair = |y, x| Some((element.number::<i64>(y)?, element.number::<i64>(x)?));
             let Some(group) = self.groups.last_mut() else {
                 return;
             };
-            match e.name() {
+            match element.name() {
                 "off" => group.offset = pair("y", "x").unwrap_or_default(),
                 "ext" => group.extent = pair("cy", "cx").unwrap_or((1, 1)),
                 "chOff" => group.child_offset = pair("y", "x").unwrap_or_default(),
                 _ => group.child_extent = pair("cy", "cx").unwrap_or((1, 1)),
             }
-        } else if e.name() == "off"
+        } else if element.name() == "off"
             && let Some(shape) = &mut self.shape
             && shape.position.is_none()
         {
-            shape.position = e.number("y").zip(e.number("x"));
+            shape.position = element.number("y").zip(element.number("x"));
         }
     }
 
@@ -239,8 +250,8 @@ impl Walker {
     ) -> Result<(), Failure> {
         let part = id
             .and_then(|id| self.relations.get(&id))
-            .filter(|r| !r.external)
-            .map(|r| r.target.clone());
+            .filter(|relation| !relation.external)
+            .map(|relation| relation.target.clone());
         let Some(part) = part else {
             return Ok(());
         };

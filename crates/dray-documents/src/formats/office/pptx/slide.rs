@@ -244,8 +244,8 @@ impl Walker {
         let blocks = self.sink.end();
         let role = shape.role.as_ref();
         // The heading of the slide already contains its number.
-        if role.is_some_and(|r| r.kind == "sldNum")
-            || (self.body_only && role.is_none_or(|r| r.kind != "body"))
+        if role.is_some_and(|role| role.kind == "sldNum")
+            || (self.body_only && role.is_none_or(|role| role.kind != "body"))
         {
             return;
         }

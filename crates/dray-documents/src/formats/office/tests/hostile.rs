@@ -127,7 +127,10 @@ fn an_encrypted_package_asks_for_its_password() {
 fn an_encrypted_entry_asks_for_its_password() {
     let mut bytes = zipped(&[("word/document.xml", "<w:document/>")]);
     // The flag of encryption, in the local header and in the directory.
-    let directory = bytes.windows(4).position(|w| w == b"PK\x01\x02").unwrap();
+    let directory = bytes
+        .windows(4)
+        .position(|window| window == b"PK\x01\x02")
+        .unwrap();
     bytes[6] |= 1;
     bytes[directory + 8] |= 1;
     assert_eq!(converted(DOCX, &bytes).failure, Some(Failure::Encrypted));
@@ -166,7 +169,7 @@ fn fields_without_end_take_linear_time() {
 
 #[test]
 fn more_entries_than_are_looked_at_are_refused() {
-    let names: Vec<String> = (0..21).map(|n| format!("x/{n}")).collect();
+    let names: Vec<String> = (0..21).map(|number| format!("x/{number}")).collect();
     let parts: Vec<(&str, &str)> = names.iter().map(|name| (name.as_str(), "")).collect();
     let limits = Limits {
         max_entries: 20,

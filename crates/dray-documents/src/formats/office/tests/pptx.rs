@@ -271,8 +271,8 @@ fn notes_and_comments_follow_the_slide() {
 #[test]
 fn a_range_of_slides_reads_only_those() {
     let slides: Vec<(String, Own<'_>)> = (1..=3)
-        .map(|n| {
-            let text = paragraph("", &format!("text {n}"));
+        .map(|number| {
+            let text = paragraph("", &format!("text {number}"));
             (slide("", &shape("", 0, 0, &text)), NO_PARTS)
         })
         .collect();

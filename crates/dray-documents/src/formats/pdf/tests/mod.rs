@@ -1,8 +1,8 @@
 //! Tests of failing pages, blocks, ranges and limits. `tests/corpus.rs` tests complete files.
 
 mod join;
-pub(super) mod made;
 mod pages;
+pub(super) mod samples;
 
 use std::io::Cursor;
 use std::rc::Rc;
@@ -99,7 +99,7 @@ fn pages_that_all_fail_are_damage_and_not_a_scan() {
 }
 
 #[test]
-fn pages_without_a_word_are_no_text() {
+fn pages_without_a_word_count_as_no_text() {
     let (result, ..) = written(vec![Ok(Page::default()), Ok(Page::default())]);
     assert_eq!(result, Err(Failure::NoText));
 }
@@ -161,13 +161,13 @@ fn blocks_become_headings_lists_quotes_and_tables() {
 #[test]
 fn a_table_shows_a_thousand_rows_and_counts_the_rest() {
     let rows = (0..1500)
-        .map(|n| {
+        .map(|number| {
             let text = |text: &str| Cell {
                 runs: vec![Run::plain(text)],
                 columns: 1,
                 rows: 1,
             };
-            vec![text(&n.to_string()), text("x")]
+            vec![text(&number.to_string()), text("x")]
         })
         .collect();
     let page = Page {
@@ -197,7 +197,7 @@ fn three_pages() -> Vec<u8> {
             content.len()
         ));
     }
-    made::pdf_of_objects(&objects)
+    samples::pdf_of_objects(&objects)
 }
 
 fn pdf() -> ConversionHint {
@@ -233,7 +233,7 @@ fn a_range_gives_its_pages_and_counts_all() {
 
 #[test]
 fn pages_are_found_without_a_table_of_objects() {
-    let conversion = made::convert_pdf(three_pages(), false);
+    let conversion = samples::convert_pdf(three_pages(), false);
     assert_eq!(
         conversion.markdown,
         "This is the first page.\n\nThis is the second page.\n\nThis is the third page.\n"

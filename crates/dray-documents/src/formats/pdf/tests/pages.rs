@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::made::{convert_pdf, pdf_of_objects};
+use super::samples::{convert_pdf, pdf_of_objects};
 
 /// Fonts: upright, bold, italic, of fixed width, and Japanese that runs down.
 const FONT_RESOURCES: &str = "/F << /Type /Font /Subtype /Type1 /BaseFont /Helvetica >> \
@@ -180,7 +180,7 @@ fn what_was_filled_into_a_form_stands_beside_its_labels() {
 }
 
 #[test]
-fn a_watermark_is_named_once_and_is_no_heading() {
+fn a_watermark_is_named_once_and_does_not_become_a_heading() {
     let draft = "q 0.8 g BT /B 72 Tf 0.7 0.7 -0.7 0.7 150 250 Tm (DRAFT) Tj ET Q ";
     let page = format!("{draft}{}", lines(&PROSE_LINES, 72, 400));
     let text = read(&[(&page, ""), (&page, "")]);
@@ -198,7 +198,7 @@ fn a_watermark_is_named_once_and_is_no_heading() {
 }
 
 #[test]
-fn large_words_that_are_no_watermark_stay() {
+fn large_words_that_are_not_a_watermark_stay() {
     for title in [
         // A pale title above the text of the only page, and a black one on each page.
         ("0.8 g BT /B 40 Tf 72 740 Td (Newsletter) Tj ET 0 g ", 1),
@@ -250,7 +250,7 @@ fn short_columns_of_prose_are_read_one_after_the_other() {
 }
 
 #[test]
-fn three_short_columns_of_prose_are_no_table() {
+fn three_short_columns_of_prose_do_not_become_a_table() {
     let third = [
         "A third one, of no interest at all",
         "to anybody, fills what is left of",

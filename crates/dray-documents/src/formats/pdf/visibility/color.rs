@@ -38,7 +38,7 @@ impl Ink {
             (Self::Color(a), Self::Color(b)) => a
                 .iter()
                 .zip(b)
-                .all(|(a, b)| (a - b).abs() <= MAX_CHANNEL_DIFFERENCE),
+                .all(|(left, right)| (left - right).abs() <= MAX_CHANNEL_DIFFERENCE),
             _ => false,
         }
     }
@@ -195,7 +195,7 @@ fn lab(lightness: f32, green_red: f32, blue_yellow: f32) -> Ink {
 
 /// The colour of one (gray), three (RGB) or four (CMYK) components.
 pub(super) fn device(components: &[f32]) -> Ink {
-    let cut = |value: f32| {
+    let clamped = |value: f32| {
         if value.is_finite() {
             value.clamp(0.0, 1.0)
         } else {
@@ -203,11 +203,11 @@ pub(super) fn device(components: &[f32]) -> Ink {
         }
     };
     match *components {
-        [gray] => Ink::Color([cut(gray); 3]),
-        [red, green, blue] => Ink::Color([cut(red), cut(green), cut(blue)]),
-        [cyan, magenta, yellow, black] => {
-            Ink::Color([cyan, magenta, yellow].map(|ink| (1.0 - cut(ink)) * (1.0 - cut(black))))
-        }
+        [gray] => Ink::Color([clamped(gray); 3]),
+        [red, green, blue] => Ink::Color([clamped(red), clamped(green), clamped(blue)]),
+        [cyan, magenta, yellow, black] => Ink::Color(
+            [cyan, magenta, yellow].map(|ink| (1.0 - clamped(ink)) * (1.0 - clamped(black))),
+        ),
         _ => Ink::Unknown,
     }
 }

@@ -40,9 +40,11 @@ pub(super) struct SoftMask {
 impl MaskKind {
     /// Reads the dictionary of a mask; `None` if it has properties that are not computed here.
     pub(super) fn of(dict: &Dict, source: &MeteredDocument<'_>) -> Option<Self> {
-        let transfer = dict.get("TR").and_then(|it| source.fetch(it));
+        let transfer = dict.get("TR").and_then(|object| source.fetch(object));
         // A transfer function may make dark parts visible.
-        if transfer.is_some_and(|it| it.as_name().is_none_or(|name| name.0 != "Identity")) {
+        if transfer
+            .is_some_and(|function| function.as_name().is_none_or(|name| name.0 != "Identity"))
+        {
             return None;
         }
         match dict.get_name("S")?.0.as_str() {
@@ -55,7 +57,7 @@ impl MaskKind {
 
 /// The colour under the group: black unless the mask names another one.
 fn backdrop(dict: &Dict, source: &MeteredDocument<'_>) -> Ink {
-    let Some(color) = dict.get("BC").and_then(|it| source.fetch(it)) else {
+    let Some(color) = dict.get("BC").and_then(|object| source.fetch(object)) else {
         return Ink::BLACK;
     };
     let parts = color.as_array().unwrap_or_default().iter();

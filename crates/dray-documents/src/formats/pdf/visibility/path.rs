@@ -50,7 +50,7 @@ impl Region {
 
 /// Whether a matrix maps upright rectangles to upright rectangles.
 fn is_upright(matrix: Matrix) -> bool {
-    let small = |a: f32, b: f32| a.abs() < 1e-3 * (b.abs() + 1e-6);
+    let small = |value: f32, reference: f32| value.abs() < 1e-3 * (reference.abs() + 1e-6);
     (small(matrix.b, matrix.a) && small(matrix.c, matrix.d))
         || (small(matrix.a, matrix.b) && small(matrix.d, matrix.c))
 }
@@ -140,7 +140,7 @@ impl Path {
 
 /// Whether the corners are those of an upright rectangle.
 fn is_rectangle(corners: &[Point]) -> bool {
-    let near = |a: f32, b: f32| (a - b).abs() <= COORDINATE_TOLERANCE;
+    let near = |left: f32, right: f32| (left - right).abs() <= COORDINATE_TOLERANCE;
     let [first, second, third, fourth, closing @ ..] = corners else {
         return false;
     };

@@ -51,10 +51,10 @@ impl PaintedPage {
         if characters > 0 && covered_share < SCAN_SHARE {
             return Vec::new();
         }
-        parts.sort_by(|(a, _), (b, _)| share(*b).total_cmp(&share(*a)));
+        parts.sort_by(|(left, _), (right, _)| share(*right).total_cmp(&share(*left)));
         // The largest are kept, then they are put in the order of reading.
         parts.truncate(MAX_PARTS);
-        parts.sort_by(|(a, _), (b, _)| b.y1.total_cmp(&a.y1));
+        parts.sort_by(|(left, _), (right, _)| right.y1.total_cmp(&left.y1));
         parts.into_iter().map(|(_, reference)| reference).collect()
     }
 }

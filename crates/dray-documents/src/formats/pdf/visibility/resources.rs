@@ -27,8 +27,10 @@ impl Resources {
         if let Some(known) = self.categories.borrow().get(name) {
             return known.clone();
         }
-        let found = self.dict.get(name).and_then(|it| source.fetch(it));
-        let found = found.and_then(|it| it.as_dict().cloned()).map(Rc::new);
+        let found = self.dict.get(name).and_then(|object| source.fetch(object));
+        let found = found
+            .and_then(|object| object.as_dict().cloned())
+            .map(Rc::new);
         self.categories.borrow_mut().insert(name, found.clone());
         found
     }

@@ -77,7 +77,10 @@ impl State {
             Op::Concat(matrix) => {
                 let m = matrix;
                 // A matrix that is not finite would make every later position unknown.
-                if [m.a, m.b, m.c, m.d, m.e, m.f].iter().all(|v| v.is_finite()) {
+                if [m.a, m.b, m.c, m.d, m.e, m.f]
+                    .iter()
+                    .all(|value| value.is_finite())
+                {
                     self.matrix = matrix.concat(self.matrix);
                 }
             }

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use crate::formats::pdf::tests::made::{convert_pdf, pdf_of_objects};
+use crate::formats::pdf::tests::samples::{convert_pdf, pdf_of_objects};
 
 /// A picture of 100 by 100 pixels, a form that draws white text, and other objects to which pages refer.
 const PAGE_RESOURCES: &str = "/Font << /F 4 0 R /T3 7 0 R >> /XObject << /Pic 5 0 R /Form 6 0 R /Tiny 8 0 R \

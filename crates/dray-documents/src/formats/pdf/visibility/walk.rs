@@ -286,7 +286,8 @@ impl Walker<'_> {
         let scale = || {
             let font = self.find(frame, "Font", name)?;
             let dict = font.as_dict()?;
-            dict.get_name("Subtype").filter(|it| it.0 == "Type3")?;
+            dict.get_name("Subtype")
+                .filter(|subtype| subtype.0 == "Type3")?;
             let [a, _, _, d, ..] = numbers::<6>(dict.get("FontMatrix"), self.source)?;
             Some(a.abs().max(d.abs()) * 1000.0)
         };
@@ -322,7 +323,7 @@ impl Walker<'_> {
         let subtype = stream
             .dict
             .get("Subtype")
-            .and_then(|it| self.source.fetch(it));
+            .and_then(|object| self.source.fetch(object));
         let subtype = subtype.as_ref().and_then(Object::as_name);
         if let (Some(layers), Some(layer)) = (self.layers, stream.dict.get("OC"))
             && !block_on(layers.visible_with(&self.source, layer))

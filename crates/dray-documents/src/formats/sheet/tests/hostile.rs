@@ -34,7 +34,9 @@ fn one_long_string_in_many_cells_stops_at_the_size_limit() {
 #[test]
 fn nine_thousand_sheets_are_read() {
     let content = sheet("<row><c><v>1</v></c></row>");
-    let names: Vec<String> = (0..9_000).map(|n| format!("name=\"S{n}\"")).collect();
+    let names: Vec<String> = (0..9_000)
+        .map(|number| format!("name=\"S{number}\""))
+        .collect();
     let sheets: Vec<(&str, &str)> = names
         .iter()
         .map(|name| (name.as_str(), content.as_str()))

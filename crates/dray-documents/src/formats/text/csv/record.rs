@@ -47,10 +47,9 @@ impl<'a> Records<'a> {
                 return Ok(None);
             }
             // Tabs are delimiters; a row of only those is a row.
-            if !line
-                .chars()
-                .all(|c| c.is_whitespace() && c != char::from(self.delimiter))
-            {
+            if !line.chars().all(|character| {
+                character.is_whitespace() && character != char::from(self.delimiter)
+            }) {
                 break;
             }
             self.rest = self.rest.get(line_end + 1..).unwrap_or_default();

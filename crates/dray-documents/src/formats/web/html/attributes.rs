@@ -55,16 +55,16 @@ pub(super) fn is_hidden(tag: &Tag) -> bool {
     })
 }
 
-/// What keeps text from being read. Both are inherited, and an inner element may show its own text again.
+/// Styles that hide text. Both are inherited, and an inner element may show its own text again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct TextStyle {
     /// `visibility` is `hidden` or `collapse`.
     is_invisible: bool,
-    /// The size is below one point.
+    /// Whether the size is below one point.
     is_too_small: bool,
 }
 
-/// What an element declares of its [`TextStyle`]; the rest is inherited.
+/// The properties of [`TextStyle`] that an element declares; it inherits the others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct DeclaredTextStyle {
     is_invisible: Option<bool>,
@@ -133,7 +133,7 @@ impl FontSize {
     /// Reads a length or a percentage. `None` for keywords, functions, angles, and negative sizes, which browsers ignore.
     fn parse(text: &str) -> Option<Self> {
         let unit_start = text
-            .find(|c: char| c.is_ascii_alphabetic() || c == '%')
+            .find(|character: char| character.is_ascii_alphabetic() || character == '%')
             .unwrap_or(text.len());
         let (number, unit) = text.split_at(unit_start);
         let number: f64 = number.parse().ok().filter(|number| *number >= 0.0)?;
@@ -162,7 +162,8 @@ fn declared_size(size: FontSize) -> Option<bool> {
     }
 }
 
-/// The same for a size that is not a length: keywords such as `medium` and functions such as `calc()` can be read.
+/// As [`declared_size`], for a size that is not a length: keywords such as `medium` and functions such as `calc()` can
+/// be read.
 fn keyword_size(word: &str) -> Option<bool> {
     let is_relative =
         matches!(word, "" | "inherit" | "unset" | "smaller" | "larger") || word.starts_with('-');
@@ -173,7 +174,7 @@ fn keyword_size(word: &str) -> Option<bool> {
 fn declarations(style: &str) -> impl Iterator<Item = (String, impl Iterator<Item = String>)> {
     style.split(';').filter_map(|rule| {
         let (property, value) = rule.split_once(':')?;
-        let words = value.split(|c: char| c.is_whitespace() || c == '!');
+        let words = value.split(|character: char| character.is_whitespace() || character == '!');
         let words = words.filter(|word| !word.is_empty());
         let words = words.map(str::to_ascii_lowercase);
         Some((property.trim().to_ascii_lowercase(), words))
@@ -191,7 +192,9 @@ pub(super) fn code_language(tag: &Tag) -> String {
     named
         .unwrap_or_default()
         .chars()
-        .filter(|c| c.is_ascii_alphanumeric() || matches!(c, '+' | '-' | '#' | '.' | '_'))
+        .filter(|character| {
+            character.is_ascii_alphanumeric() || matches!(character, '+' | '-' | '#' | '.' | '_')
+        })
         .take(MAX_LANGUAGE_BYTES)
         .collect()
 }

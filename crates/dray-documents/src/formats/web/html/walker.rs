@@ -13,7 +13,7 @@ const MAX_TITLE_BYTES: usize = 1000;
 pub(super) struct OpenElement {
     pub(super) name: Vec<u8>,
     pub(super) kind: Kind,
-    /// Neither the element nor its content is shown.
+    /// Whether the element and its content are hidden.
     pub(super) hidden: bool,
     /// Whether its author hid it; elements such as scripts are never shown.
     pub(super) concealed: bool,
@@ -65,7 +65,7 @@ pub(super) struct Link {
     shown: bool,
     /// The number of elements that were open when it began.
     depth: usize,
-    /// What its style declares about its text.
+    /// The text properties that its style declares.
     text_style: DeclaredTextStyle,
 }
 

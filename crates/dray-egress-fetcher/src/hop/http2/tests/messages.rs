@@ -73,8 +73,8 @@ async fn b_3_a_body_ends_with_the_frame_that_says_so() {
         assert_eq!(exchange(&[head.clone(), padded], ending).await, ok(b"ab"));
     }
     let part = [head, frame(DATA, 0, b"abc")];
-    let cut = exchange(&part, Ending::Closes).await;
-    assert_eq!(cut, Err(Code::Truncated));
+    let truncated = exchange(&part, Ending::Closes).await;
+    assert_eq!(truncated, Err(Code::Truncated));
     let silent = exchange(&part, Ending::Holds).await;
     assert_eq!(silent, Err(Code::Timeout), "the caller sets the deadline");
 }

@@ -46,7 +46,7 @@ impl Walker<'_> {
         if let Some(Object::Dict(own)) = stream
             .dict
             .get("Resources")
-            .and_then(|it| self.source.fetch(it))
+            .and_then(|object| self.source.fetch(object))
         {
             chain.push(Resources::new(own));
         }

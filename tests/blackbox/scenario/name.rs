@@ -4,11 +4,11 @@ use std::net::IpAddr;
 
 use serde_json::{Map, Value, json};
 
-use crate::cable::{PUBLIC_ADDRESS, PUBLIC_ADDRESS_6};
 use crate::expect::FetchExpectation;
 use crate::fetch::FetchCommand;
 use crate::range;
-use crate::story_network::{self, StorySetup};
+use crate::scenario_network::{self, ScenarioSetup};
+use crate::veth::{PUBLIC_ADDRESS, PUBLIC_ADDRESS_6};
 
 /// An answer with these addresses, each under its own type.
 fn answer(addresses: &[IpAddr]) -> Value {
@@ -46,22 +46,22 @@ fn no_blocked_address_is_reached_by_a_name() {
         .map(|(number, address)| (format!("n{number}.example.com"), answer(&[*address])))
         .collect();
     let (zone, cases) = refused(&names);
-    story_network::run(
+    scenario_network::run(
         "name",
-        &StorySetup {
+        &ScenarioSetup {
             zone,
-            ..StorySetup::default()
+            ..ScenarioSetup::default()
         },
-        |story_network| {
-            story_network.check(&cases);
-            story_network.demand(story_network.attempts() == 0, || {
-                format!("{} connection attempts", story_network.attempts())
+        |scenario_network| {
+            scenario_network.check(&cases);
+            scenario_network.demand(scenario_network.attempts() == 0, || {
+                format!("{} connection attempts", scenario_network.attempts())
             });
             for (name, _) in &names {
-                story_network.demand(question_count(story_network, name) == 2, || {
+                scenario_network.demand(question_count(scenario_network, name) == 2, || {
                     format!(
                         "{} questions about {name}, not 2",
-                        question_count(story_network, name)
+                        question_count(scenario_network, name)
                     )
                 });
             }
@@ -69,8 +69,8 @@ fn no_blocked_address_is_reached_by_a_name() {
     );
 }
 
-fn question_count(story_network: &story_network::StoryNetwork, name: &str) -> usize {
-    story_network
+fn question_count(scenario_network: &scenario_network::ScenarioNetwork, name: &str) -> usize {
+    scenario_network
         .internet
         .questions()
         .iter()
@@ -103,21 +103,21 @@ fn one_blocked_address_among_public_ones_refuses_the_whole_answer() {
     many_addresses.push(IpAddr::from([10, 0, 0, 1]));
     names.push(("crowd.example.com".to_owned(), answer(&many_addresses)));
     let (zone, cases) = refused(&names);
-    story_network::run(
+    scenario_network::run(
         "mixed",
-        &StorySetup {
+        &ScenarioSetup {
             zone,
-            ..StorySetup::default()
+            ..ScenarioSetup::default()
         },
-        |story_network| {
-            story_network.check(&cases);
-            story_network.demand(story_network.attempts() == 0, || {
-                format!("{} connection attempts", story_network.attempts())
+        |scenario_network| {
+            scenario_network.check(&cases);
+            scenario_network.demand(scenario_network.attempts() == 0, || {
+                format!("{} connection attempts", scenario_network.attempts())
             });
             // D-3: AAAA is judged although it would not be used.
             let unused = FetchCommand::new("http://m17.example.com/")
                 .set("EXTERNAL_URL_FETCH_IPV6", "false");
-            story_network.check_one(&unused, &FetchExpectation::Denied("ssrf_blocked"));
+            scenario_network.check_one(&unused, &FetchExpectation::Denied("ssrf_blocked"));
         },
     );
 }
@@ -170,23 +170,23 @@ fn an_alias_to_a_blocked_address_or_name_is_refused() {
         FetchCommand::new("http://round.example.com/"),
         FetchExpectation::Refused,
     ));
-    story_network::run(
+    scenario_network::run(
         "alias",
-        &StorySetup {
+        &ScenarioSetup {
             zone: zone.into(),
-            ..StorySetup::default()
+            ..ScenarioSetup::default()
         },
-        |story_network| {
-            story_network.check(&cases);
-            story_network.demand(story_network.attempts() == 1, || {
-                format!("{} connection attempts, not 1", story_network.attempts())
+        |scenario_network| {
+            scenario_network.check(&cases);
+            scenario_network.demand(scenario_network.attempts() == 1, || {
+                format!("{} connection attempts, not 1", scenario_network.attempts())
             });
-            let questions = story_network.internet.questions();
+            let questions = scenario_network.internet.questions();
             let inner = questions
                 .iter()
                 .filter(|question| INNER_NAMES.contains(&question.name.as_str()))
                 .count();
-            story_network.demand(inner == 0, || {
+            scenario_network.demand(inner == 0, || {
                 format!("{inner} questions about names that are never fetched")
             });
         },
@@ -228,13 +228,13 @@ fn names_that_are_never_fetched_are_refused_without_a_query() {
         .iter()
         .map(|name| ((*name).to_owned(), json!([{"A": [PUBLIC_ADDRESS]}])))
         .collect();
-    story_network::run(
+    scenario_network::run(
         "inner",
-        &StorySetup {
+        &ScenarioSetup {
             zone: zone.into(),
-            ..StorySetup::default()
+            ..ScenarioSetup::default()
         },
-        |story_network| {
+        |scenario_network| {
             let mut cases: Vec<_> = INNER_NAMES
                 .iter()
                 .map(|name| {
@@ -253,9 +253,9 @@ fn names_that_are_never_fetched_are_refused_without_a_query() {
                 "*.company.example",
             );
             cases.push((extra, FetchExpectation::Denied("blocked_host")));
-            story_network.check(&cases);
-            let questions = story_network.internet.questions();
-            story_network.demand(questions.is_empty(), || format!("questions: {questions:?}"));
+            scenario_network.check(&cases);
+            let questions = scenario_network.internet.questions();
+            scenario_network.demand(questions.is_empty(), || format!("questions: {questions:?}"));
         },
     );
 }

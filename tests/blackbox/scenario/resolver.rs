@@ -2,10 +2,10 @@
 
 use serde_json::json;
 
-use crate::cable::{NAME_SERVER, NAME_SERVER_6, PUBLIC_ADDRESS, SYSTEM_NAME_SERVER};
 use crate::expect::FetchExpectation;
 use crate::fetch::FetchCommand;
-use crate::story_network::{self, StorySetup};
+use crate::scenario_network::{self, ScenarioSetup};
+use crate::veth::{NAME_SERVER, NAME_SERVER_6, PUBLIC_ADDRESS, SYSTEM_NAME_SERVER};
 
 const DNS_SERVERS_VARIABLE: &str = "EXTERNAL_URL_FETCH_DNS_SERVERS";
 
@@ -17,15 +17,15 @@ fn names_are_queried_fully_qualified_and_only_at_the_configured_server() {
         "gone.example.com.svc.cluster.example": [{"A": [PUBLIC_ADDRESS]}],
         "listed.example.com": [{"code": "NXDOMAIN"}],
     });
-    story_network::run(
+    scenario_network::run(
         "resolver",
-        &StorySetup {
+        &ScenarioSetup {
             zone,
-            ..StorySetup::default()
+            ..ScenarioSetup::default()
         },
-        |story_network| {
+        |scenario_network| {
             let files = || FetchCommand::new("http://files.example.com/");
-            story_network.check(&[
+            scenario_network.check(&[
                 (files(), FetchExpectation::Reached(PUBLIC_ADDRESS)),
                 // The search list of the system file would complete this one (D-1).
                 (
@@ -38,7 +38,7 @@ fn names_are_queried_fully_qualified_and_only_at_the_configured_server() {
                     FetchExpectation::Denied("dns_not_found"),
                 ),
             ]);
-            let mut names: Vec<_> = story_network
+            let mut names: Vec<_> = scenario_network
                 .internet
                 .questions()
                 .into_iter()
@@ -46,7 +46,7 @@ fn names_are_queried_fully_qualified_and_only_at_the_configured_server() {
                 .collect();
             names.sort();
             names.dedup();
-            story_network.demand(
+            scenario_network.demand(
                 names
                     == [
                         "files.example.com",
@@ -55,25 +55,25 @@ fn names_are_queried_fully_qualified_and_only_at_the_configured_server() {
                     ],
                 || format!("questions about {names:?}"),
             );
-            check_server(story_network, &files(), NAME_SERVER);
+            check_server(scenario_network, &files(), NAME_SERVER);
             check_server(
-                story_network,
+                scenario_network,
                 &files().set(DNS_SERVERS_VARIABLE, "9.9.9.9:53"),
                 NAME_SERVER,
             );
             check_server(
-                story_network,
+                scenario_network,
                 &files().set(DNS_SERVERS_VARIABLE, "2620:fe::fe"),
                 NAME_SERVER_6,
             );
             check_server(
-                story_network,
+                scenario_network,
                 &files().set(DNS_SERVERS_VARIABLE, "[2620:fe::fe]:53"),
                 NAME_SERVER_6,
             );
             // D-2: without the variable, the name servers of the system file, and nothing else from it.
             check_server(
-                story_network,
+                scenario_network,
                 &files().unset(DNS_SERVERS_VARIABLE),
                 SYSTEM_NAME_SERVER,
             );
@@ -82,15 +82,19 @@ fn names_are_queried_fully_qualified_and_only_at_the_configured_server() {
 }
 
 /// Checks that both questions of this fetch go to this name server.
-fn check_server(story_network: &story_network::StoryNetwork, fetch: &FetchCommand, server: &str) {
-    story_network.internet.forget();
-    story_network.check_one(fetch, &FetchExpectation::Reached(PUBLIC_ADDRESS));
-    let questions = story_network.internet.questions();
+fn check_server(
+    scenario_network: &scenario_network::ScenarioNetwork,
+    fetch: &FetchCommand,
+    server: &str,
+) {
+    scenario_network.internet.forget();
+    scenario_network.check_one(fetch, &FetchExpectation::Reached(PUBLIC_ADDRESS));
+    let questions = scenario_network.internet.questions();
     let (queries, is_right_server) = (
         questions.len(),
         questions.iter().all(|question| question.server == server),
     );
-    story_network.demand(queries == 2 && is_right_server, || {
+    scenario_network.demand(queries == 2 && is_right_server, || {
         format!("asked, instead of {server} twice: {questions:?}")
     });
 }
@@ -104,20 +108,20 @@ fn invalid_responses_of_the_name_server_are_failures_with_the_right_code() {
         "silent.example.com": [{"code": "SILENT"}],
         "long.example.com": [{"A": [PUBLIC_ADDRESS], "tcp_only": true}],
     });
-    story_network::run(
+    scenario_network::run(
         "answer",
-        &StorySetup {
+        &ScenarioSetup {
             zone,
-            ..StorySetup::default()
+            ..ScenarioSetup::default()
         },
-        |story_network| {
+        |scenario_network| {
             let denied = |name: &str, code| {
                 (
                     FetchCommand::new(format!("http://{name}.example.com/")),
                     FetchExpectation::Denied(code),
                 )
             };
-            story_network.check(&[
+            scenario_network.check(&[
                 denied("absent", "dns_not_found"),
                 denied("empty", "dns_not_found"),
                 denied("servfail", "dns_failure"),
@@ -128,16 +132,16 @@ fn invalid_responses_of_the_name_server_are_failures_with_the_right_code() {
                     FetchExpectation::Reached(PUBLIC_ADDRESS),
                 ),
             ]);
-            let over_tcp = story_network
+            let over_tcp = scenario_network
                 .internet
                 .questions()
                 .into_iter()
                 .any(|question| question.tcp);
-            story_network.demand(over_tcp, || {
+            scenario_network.demand(over_tcp, || {
                 "a truncated answer was not requested again over TCP".to_owned()
             });
-            story_network.demand(story_network.attempts() == 1, || {
-                format!("{} connection attempts, not 1", story_network.attempts())
+            scenario_network.demand(scenario_network.attempts() == 1, || {
+                format!("{} connection attempts, not 1", scenario_network.attempts())
             });
         },
     );

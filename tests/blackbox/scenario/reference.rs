@@ -6,11 +6,11 @@ use std::net::IpAddr;
 use serde_json::{Map, Value, json};
 
 use super::{public, to};
-use crate::cable::PUBLIC_ADDRESS;
 use crate::expect::FetchExpectation;
 use crate::fetch::FetchCommand;
 use crate::range;
-use crate::story_network::{self, StorySetup};
+use crate::scenario_network::{self, ScenarioSetup};
+use crate::veth::PUBLIC_ADDRESS;
 
 #[test]
 fn a_reference_reaches_only_what_a_fetch_reaches() {
@@ -69,17 +69,17 @@ fn a_reference_reaches_only_what_a_fetch_reaches() {
         listed("http://files.example.com/"),
         FetchExpectation::Resolved("reached 93.184.216.34\n"),
     ));
-    let plan = StorySetup {
+    let plan = ScenarioSetup {
         zone: zone.into(),
-        ..StorySetup::default()
+        ..ScenarioSetup::default()
     };
-    story_network::run("reference", &plan, |story_network| {
-        story_network.check(&cases);
-        let questions = story_network.internet.questions();
+    scenario_network::run("reference", &plan, |scenario_network| {
+        scenario_network.check(&cases);
+        let questions = scenario_network.internet.questions();
         let has_queried = questions
             .iter()
             .any(|question| question.name == "unlisted.example.org");
-        story_network.demand(!has_queried, || {
+        scenario_network.demand(!has_queried, || {
             "a host outside the app's list was looked up".to_owned()
         });
     });

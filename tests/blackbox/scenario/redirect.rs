@@ -3,11 +3,11 @@
 use serde_json::{Map, json};
 
 use super::{REDIRECT_STATUSES, public, to};
-use crate::cable::PUBLIC_ADDRESS;
 use crate::expect::FetchExpectation;
 use crate::fetch::FetchCommand;
 use crate::range;
-use crate::story_network::{self, StorySetup};
+use crate::scenario_network::{self, ScenarioSetup};
+use crate::veth::PUBLIC_ADDRESS;
 
 #[test]
 fn no_blocked_address_is_reached_by_a_redirect() {
@@ -27,16 +27,16 @@ fn no_blocked_address_is_reached_by_a_redirect() {
         cases.push(refused(*status, &location));
         cases.push(refused(*status, &format!("http://{name}/")));
     }
-    story_network::run(
+    scenario_network::run(
         "redirect",
-        &StorySetup {
+        &ScenarioSetup {
             zone: zone.into(),
-            ..StorySetup::default()
+            ..ScenarioSetup::default()
         },
-        |story_network| {
-            story_network.check(&cases);
-            let (arrived, sent) = (story_network.internet.requests().len(), cases.len());
-            story_network.demand(arrived == sent, || {
+        |scenario_network| {
+            scenario_network.check(&cases);
+            let (arrived, sent) = (scenario_network.internet.requests().len(), cases.len());
+            scenario_network.demand(arrived == sent, || {
                 format!("{arrived} requests arrived for {sent} fetches")
             });
         },
@@ -79,13 +79,13 @@ fn every_rule_is_applied_again_to_a_redirect() {
         "two.example.com": [{"A": [PUBLIC_ADDRESS]}],
         "three.example.org": [{"A": [PUBLIC_ADDRESS]}],
     });
-    story_network::run(
+    scenario_network::run(
         "again",
-        &StorySetup {
+        &ScenarioSetup {
             zone,
-            ..StorySetup::default()
+            ..ScenarioSetup::default()
         },
-        |story_network| {
+        |scenario_network| {
             let mut cases: Vec<_> = REFUSED_LOCATIONS
                 .iter()
                 .map(|(location, code)| {
@@ -98,7 +98,7 @@ fn every_rule_is_applied_again_to_a_redirect() {
             // The sentence then speaks of the redirect target; only the refusal matters here.
             let nowhere = public(&to(302, "http://nowhere.example.com/"));
             cases.push((FetchCommand::new(nowhere), FetchExpectation::Refused));
-            story_network.check(&cases);
+            scenario_network.check(&cases);
             let listed = |list: &str| {
                 let start = format!(
                     "http://one.example.com{}",
@@ -107,7 +107,7 @@ fn every_rule_is_applied_again_to_a_redirect() {
                 FetchCommand::new(start).set("EXTERNAL_URL_FETCH_HOST_ALLOWLIST", list)
             };
             let app = json!({"enabled": null, "host_allowlist": ["*.example.com"]});
-            story_network.check(&[
+            scenario_network.check(&[
                 (
                     listed("*.example.com"),
                     FetchExpectation::Denied("host_not_in_admin_allowlist"),
@@ -117,14 +117,14 @@ fn every_rule_is_applied_again_to_a_redirect() {
                     FetchExpectation::Denied("host_not_in_app_allowlist"),
                 ),
             ]);
-            let questions = story_network.internet.questions();
+            let questions = scenario_network.internet.questions();
             let has_queried = questions
                 .iter()
                 .any(|question| question.name == "three.example.org");
-            story_network.demand(!has_queried, || {
+            scenario_network.demand(!has_queried, || {
                 "a host outside the allowlist was looked up after a redirect".to_owned()
             });
-            story_network.check_one(
+            scenario_network.check_one(
                 &listed("*.example.com,*.example.org"),
                 &FetchExpectation::Reached(PUBLIC_ADDRESS),
             );

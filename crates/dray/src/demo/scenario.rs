@@ -10,7 +10,7 @@ use prost::Message as _;
 use serde_json::{Value, json};
 
 use crate::demo::files::PIXEL_PNG;
-use crate::demo::outside::{LARGE_FILE_BYTES, REBINDING_HOST};
+use crate::demo::public_hosts::{LARGE_FILE_BYTES, REBINDING_HOST};
 use crate::demo::system::{DemoSystem, next_event};
 use crate::demo::{StepReporter, agent, container, delivery, reading, tickets};
 use crate::outcome::CommandFailure;

@@ -2,10 +2,10 @@
 
 use serde_json::json;
 
-use crate::cable::PUBLIC_ADDRESS;
 use crate::expect::FetchExpectation;
 use crate::fetch::FetchCommand;
-use crate::story_network::{self, StorySetup};
+use crate::scenario_network::{self, ScenarioSetup};
+use crate::veth::PUBLIC_ADDRESS;
 
 /// Other ways to write an address, private or public (U-6, U-8).
 const AMBIGUOUS_ADDRESSES: [&str; 21] = [
@@ -92,13 +92,13 @@ const OTHER_SCHEMES: [&str; 7] = [
 #[test]
 fn unusual_spellings_are_refused_before_any_query_or_connection() {
     let zone = json!({"good.example.com": [{"A": [PUBLIC_ADDRESS]}]});
-    story_network::run(
+    scenario_network::run(
         "spelling",
-        &StorySetup {
+        &ScenarioSetup {
             zone,
-            ..StorySetup::default()
+            ..ScenarioSetup::default()
         },
-        |story_network| {
+        |scenario_network| {
             let coded = |url: &str, code| (FetchCommand::new(url), FetchExpectation::Coded(code));
             let mut cases = Vec::new();
             cases.extend(AMBIGUOUS_ADDRESSES.iter().map(|url| {
@@ -125,11 +125,11 @@ fn unusual_spellings_are_refused_before_any_query_or_connection() {
                     FetchExpectation::Denied("port_not_allowed"),
                 ));
             }
-            story_network.check(&cases);
-            let questions = story_network.internet.questions();
-            story_network.demand(questions.is_empty(), || format!("questions: {questions:?}"));
-            story_network.demand(story_network.attempts() == 0, || {
-                format!("{} connection attempts", story_network.attempts())
+            scenario_network.check(&cases);
+            let questions = scenario_network.internet.questions();
+            scenario_network.demand(questions.is_empty(), || format!("questions: {questions:?}"));
+            scenario_network.demand(scenario_network.attempts() == 0, || {
+                format!("{} connection attempts", scenario_network.attempts())
             });
         },
     );
@@ -137,17 +137,17 @@ fn unusual_spellings_are_refused_before_any_query_or_connection() {
 
 #[test]
 fn the_port_list_is_the_operators() {
-    let mut plan = StorySetup {
+    let mut plan = ScenarioSetup {
         zone: json!({"good.example.com": [{"A": [PUBLIC_ADDRESS]}]}),
-        ..StorySetup::default()
+        ..ScenarioSetup::default()
     };
     plan.openings.ports.push(8081);
-    story_network::run("port", &plan, |story_network| {
+    scenario_network::run("port", &plan, |scenario_network| {
         let ports = |url: &str, list: &str| {
             FetchCommand::new(url).set("EXTERNAL_URL_FETCH_ALLOWED_PORTS", list)
         };
         let other = "http://good.example.com:8081/";
-        story_network.check(&[
+        scenario_network.check(&[
             (
                 FetchCommand::new(other),
                 FetchExpectation::Denied("port_not_allowed"),

@@ -1,14 +1,14 @@
 //! Section 20: a configuration that could silently disable a restriction does not start, and sends nothing.
 
 use super::public;
-use crate::cable::PUBLIC_ADDRESS;
 use crate::expect::FetchExpectation;
 use crate::fetch::FetchCommand;
-use crate::story_network::{self, StorySetup};
+use crate::scenario_network::{self, ScenarioSetup};
+use crate::veth::PUBLIC_ADDRESS;
 
 #[test]
 fn an_ambiguous_configuration_does_not_start() {
-    story_network::run("start", &StorySetup::default(), |story_network| {
+    scenario_network::run("start", &ScenarioSetup::default(), |scenario_network| {
         let cases: Vec<_> = [
             ("EXTERNAL_URL_FETCH_ENABLED", "yes"),
             ("EXTERNAL_URL_FETCH_ENABLED", "1"),
@@ -45,13 +45,13 @@ fn an_ambiguous_configuration_does_not_start() {
             )
         })
         .collect();
-        story_network.check(&cases);
-        story_network.demand(story_network.attempts() == 0, || {
-            format!("{} connection attempts", story_network.attempts())
+        scenario_network.check(&cases);
+        scenario_network.demand(scenario_network.attempts() == 0, || {
+            format!("{} connection attempts", scenario_network.attempts())
         });
-        let questions = story_network.internet.questions();
-        story_network.demand(questions.is_empty(), || format!("questions: {questions:?}"));
-        story_network.check_one(
+        let questions = scenario_network.internet.questions();
+        scenario_network.demand(questions.is_empty(), || format!("questions: {questions:?}"));
+        scenario_network.check_one(
             &FetchCommand::new(public("/")),
             &FetchExpectation::Reached(PUBLIC_ADDRESS),
         );

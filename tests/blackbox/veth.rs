@@ -1,19 +1,19 @@
-//! The cable between the two namespaces, and the addresses at its far end, all of which respond.
+//! The veth pair between the two namespaces, and the addresses at its far end, all of which respond.
 
 use crate::machine;
 use crate::namespace::NetworkNamespace;
 
-/// The address of the web server that most stories use.
+/// The address of the web server that most scenarios use.
 pub(crate) const PUBLIC_ADDRESS: &str = "93.184.216.34";
-/// The same over IPv6.
+/// The same host over IPv6.
 pub(crate) const PUBLIC_ADDRESS_6: &str = "2606:2800:220:1::1";
 /// The name server that the binary is configured to use.
 pub(crate) const NAME_SERVER: &str = "9.9.9.9";
-/// The same over IPv6.
+/// The same name server over IPv6.
 pub(crate) const NAME_SERVER_6: &str = "2620:fe::fe";
 /// The name server that the system's resolver configuration names.
 pub(crate) const SYSTEM_NAME_SERVER: &str = "149.112.112.112";
-/// A name server inside a range that a story opens.
+/// A name server inside a range that a scenario opens.
 pub(crate) const INNER_NAME_SERVER: &str = "10.77.0.53";
 
 /// Hardware address of the end in the binary's namespace.
@@ -21,7 +21,7 @@ const NEAR_DEVICE: &str = "02:00:00:00:00:01";
 /// Hardware address of the end in the namespace of the scripted servers.
 const FAR_DEVICE: &str = "02:00:00:00:00:02";
 
-/// A cable between the two namespaces, with a far side on which every address responds.
+/// A pair of virtual Ethernet devices (veth(4)) between the two namespaces, with a far side on which every address responds.
 pub(crate) fn connect(near: &NetworkNamespace, far: &NetworkNamespace) {
     far.ip(&format!(
         "link add far address {FAR_DEVICE} type veth peer name near address {NEAR_DEVICE} netns {}",

@@ -2,10 +2,10 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::cable::PUBLIC_ADDRESS;
 use crate::expect::FetchExpectation;
 use crate::fetch::FetchCommand;
-use crate::story_network::{self, StorySetup};
+use crate::scenario_network::{self, ScenarioSetup};
+use crate::veth::PUBLIC_ADDRESS;
 
 const ENABLED_VARIABLE: &str = "EXTERNAL_URL_FETCH_ENABLED";
 const ALLOWLIST_VARIABLE: &str = "EXTERNAL_URL_FETCH_HOST_ALLOWLIST";
@@ -83,11 +83,11 @@ fn every_row_of_the_truth_tables_holds_and_refusals_send_no_query() {
     let zone: Map<String, Value> = (0..POLICY_ROWS.len())
         .map(|number| (name(number), json!([{"A": [PUBLIC_ADDRESS]}])))
         .collect();
-    let plan = StorySetup {
+    let plan = ScenarioSetup {
         zone: zone.into(),
-        ..StorySetup::default()
+        ..ScenarioSetup::default()
     };
-    story_network::run("policy", &plan, |story_network| {
+    scenario_network::run("policy", &plan, |scenario_network| {
         let cases: Vec<_> = POLICY_ROWS
             .iter()
             .enumerate()
@@ -99,13 +99,13 @@ fn every_row_of_the_truth_tables_holds_and_refusals_send_no_query() {
                 (fetch(&format!("http://{}/", name(number)), row), expect)
             })
             .collect();
-        story_network.check(&cases);
-        let questions = story_network.internet.questions();
+        scenario_network.check(&cases);
+        let questions = scenario_network.internet.questions();
         for (number, PolicyRow { code, .. }) in POLICY_ROWS.iter().enumerate() {
             let has_queried = questions
                 .iter()
                 .any(|question| question.name == name(number));
-            story_network.demand(has_queried == code.is_none(), || {
+            scenario_network.demand(has_queried == code.is_none(), || {
                 format!("row {number}: queried is {has_queried}, the code is {code:?}")
             });
         }
@@ -134,17 +134,17 @@ fn an_allowlist_exempts_no_address_and_no_near_miss() {
         "notexample.com": [{"A": [PUBLIC_ADDRESS]}],
         "www.example.com.evil.net": [{"A": [PUBLIC_ADDRESS]}],
     });
-    story_network::run(
+    scenario_network::run(
         "list",
-        &StorySetup {
+        &ScenarioSetup {
             zone,
-            ..StorySetup::default()
+            ..ScenarioSetup::default()
         },
-        |story_network| {
+        |scenario_network| {
             let listed =
                 |url: &str| FetchCommand::new(url).set(ALLOWLIST_VARIABLE, "*.example.com");
             let outside = FetchExpectation::Denied("host_not_in_admin_allowlist");
-            story_network.check(&[
+            scenario_network.check(&[
                 (
                     listed("http://inside.example.com/"),
                     FetchExpectation::Denied("ssrf_blocked"),
@@ -157,14 +157,14 @@ fn an_allowlist_exempts_no_address_and_no_near_miss() {
                 (listed("http://127.0.0.1/"), outside.clone()),
                 (listed("http://localhost/"), outside),
             ]);
-            let queried: Vec<String> = story_network
+            let queried: Vec<String> = scenario_network
                 .internet
                 .questions()
                 .into_iter()
                 .map(|question| question.name)
                 .collect();
             let is_only_inside = queried.iter().all(|name| name == "inside.example.com");
-            story_network.demand(is_only_inside, || format!("questions about {queried:?}"));
+            scenario_network.demand(is_only_inside, || format!("questions about {queried:?}"));
         },
     );
 }

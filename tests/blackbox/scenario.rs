@@ -1,8 +1,8 @@
-//! The stories, one module for each part of the envelope.
+//! The scenarios, one module for each part of the envelope.
 
 use dray_types::hex::hex_digits;
 
-use crate::cable::PUBLIC_ADDRESS;
+use crate::veth::PUBLIC_ADDRESS;
 
 mod address;
 mod body;

@@ -4,11 +4,11 @@
 use crate::expect::FetchExpectation;
 use crate::fetch::FetchCommand;
 use crate::range;
-use crate::story_network::{self, StorySetup};
+use crate::scenario_network::{self, ScenarioSetup};
 
 #[test]
 fn no_blocked_address_is_reached_as_a_literal() {
-    story_network::run("literal", &StorySetup::default(), |story_network| {
+    scenario_network::run("literal", &ScenarioSetup::default(), |scenario_network| {
         let mut cases: Vec<_> = range::samples()
             .into_iter()
             .map(|address| {
@@ -33,20 +33,20 @@ fn no_blocked_address_is_reached_as_a_literal() {
                 FetchExpectation::Denied("ssrf_blocked"),
             ));
         }
-        story_network.check(&cases);
-        let questions = story_network.internet.questions();
-        story_network.demand(questions.is_empty(), || {
+        scenario_network.check(&cases);
+        let questions = scenario_network.internet.questions();
+        scenario_network.demand(questions.is_empty(), || {
             format!("a literal address caused DNS queries: {questions:?}")
         });
-        story_network.demand(story_network.attempts() == 0, || {
-            format!("{} connection attempts", story_network.attempts())
+        scenario_network.demand(scenario_network.attempts() == 0, || {
+            format!("{} connection attempts", scenario_network.attempts())
         });
     });
 }
 
 #[test]
 fn own_platform_and_listed_addresses_are_blocked_too() {
-    story_network::run("ours", &StorySetup::default(), |story_network| {
+    scenario_network::run("ours", &ScenarioSetup::default(), |scenario_network| {
         let blocked = |url: &str| {
             (
                 FetchCommand::new(url),
@@ -62,7 +62,7 @@ fn own_platform_and_listed_addresses_are_blocked_too() {
         };
         let platform = FetchCommand::new("http://34.118.224.1/")
             .set("KUBERNETES_SERVICE_HOST", "34.118.224.1");
-        story_network.check(&[
+        scenario_network.check(&[
             blocked("http://151.101.1.2/"),
             blocked("http://[2a04:4e42:1::2]/"),
             blocked("http://[::ffff:151.101.1.2]/"),
@@ -74,20 +74,20 @@ fn own_platform_and_listed_addresses_are_blocked_too() {
         ]);
         let beside = FetchCommand::new("http://20.34.0.0/")
             .set("EXTERNAL_URL_FETCH_EXTRA_BLOCKED_CIDRS", "20.33.0.0/16");
-        story_network.check_one(&beside, &FetchExpectation::Reached("20.34.0.0"));
+        scenario_network.check_one(&beside, &FetchExpectation::Reached("20.34.0.0"));
     });
 }
 
 #[test]
 fn a_configured_nat64_prefix_is_judged_by_the_address_inside() {
-    let mut plan = StorySetup::default();
+    let mut plan = ScenarioSetup::default();
     plan.openings.networks.push("64:ff9b::808:808/128");
-    story_network::run("nat64", &plan, |story_network| {
+    scenario_network::run("nat64", &plan, |scenario_network| {
         let prefix = |url: &str| {
             FetchCommand::new(url).set("EXTERNAL_URL_FETCH_NAT64_PREFIXES", "64:ff9b::/96")
         };
         let blocked = |url: &str| (prefix(url), FetchExpectation::Denied("ssrf_blocked"));
-        story_network.check(&[
+        scenario_network.check(&[
             (
                 prefix("http://[64:ff9b::8.8.8.8]/"),
                 FetchExpectation::Reached("64:ff9b::808:808"),
@@ -101,8 +101,8 @@ fn a_configured_nat64_prefix_is_judged_by_the_address_inside() {
             blocked("http://[64:ff9b::10.0.0.1]/"),
             blocked("http://[64:ff9b:1::8.8.8.8]/"),
         ]);
-        story_network.demand(story_network.opened() == 1, || {
-            format!("{} packets to the prefix, not 1", story_network.opened())
+        scenario_network.demand(scenario_network.opened() == 1, || {
+            format!("{} packets to the prefix, not 1", scenario_network.opened())
         });
     });
 }

@@ -3,17 +3,17 @@
 use serde_json::json;
 
 use super::{public, to};
-use crate::cable::PUBLIC_ADDRESS;
 use crate::expect::FetchExpectation;
 use crate::fetch::FetchCommand;
-use crate::story_network::{self, StorySetup};
+use crate::scenario_network::{self, ScenarioSetup};
+use crate::veth::PUBLIC_ADDRESS;
 
 const PRIVATE_CIDRS_VARIABLE: &str = "EXTERNAL_URL_FETCH_PRIVATE_CIDRS";
 const OPENED_CIDRS: &str = "10.77.0.0/24,fd12:3456:789a::/48";
 
-/// The addresses in the opened ranges that the stories reach. The other addresses there stay forbidden and are counted.
-fn plan() -> StorySetup {
-    let mut plan = StorySetup {
+/// The addresses in the opened ranges that the scenarios reach. The other addresses there stay forbidden and are counted.
+fn plan() -> ScenarioSetup {
+    let mut plan = ScenarioSetup {
         zone: json!({
             "files.example.com": [{"A": ["10.77.0.5"]}],
             "six.example.com": [{"AAAA": ["fd12:3456:789a::5"]}],
@@ -22,7 +22,7 @@ fn plan() -> StorySetup {
             "beside.example.com": [{"A": ["10.77.0.5", "10.78.0.5"]}],
             "portal.example.org": [{"A": [PUBLIC_ADDRESS]}],
         }),
-        ..StorySetup::default()
+        ..ScenarioSetup::default()
     };
     plan.openings
         .networks
@@ -36,10 +36,10 @@ fn opened(url: impl Into<String>) -> FetchCommand {
 
 #[test]
 fn exactly_the_opened_range_is_reached() {
-    story_network::run("opened", &plan(), |story_network| {
-        story_network.add_own_address("10.77.0.9/32");
+    scenario_network::run("opened", &plan(), |scenario_network| {
+        scenario_network.add_own_address("10.77.0.9/32");
         let blocked = |url: &str| (opened(url), FetchExpectation::Denied("ssrf_blocked"));
-        story_network.check(&[
+        scenario_network.check(&[
             (
                 opened("http://10.77.0.5/"),
                 FetchExpectation::Reached("10.77.0.5"),
@@ -93,17 +93,17 @@ fn exactly_the_opened_range_is_reached() {
         let platform = opened("http://10.77.0.8/").set("KUBERNETES_SERVICE_HOST", "10.77.0.8");
         let provider =
             FetchCommand::new("http://[fd00:ec2::254]/").set(PRIVATE_CIDRS_VARIABLE, "fd00::/16");
-        story_network.check(&[
+        scenario_network.check(&[
             (port, FetchExpectation::Denied("port_not_allowed")),
             (addition, FetchExpectation::Denied("ssrf_blocked")),
             (servers, FetchExpectation::Denied("ssrf_blocked")),
             (platform, FetchExpectation::Denied("ssrf_blocked")),
             (provider, FetchExpectation::Denied("ssrf_blocked")),
         ]);
-        story_network.demand(story_network.opened() == 5, || {
+        scenario_network.demand(scenario_network.opened() == 5, || {
             format!(
                 "{} connections into opened ranges, not 5",
-                story_network.opened()
+                scenario_network.opened()
             )
         });
     });
@@ -111,7 +111,7 @@ fn exactly_the_opened_range_is_reached() {
 
 #[test]
 fn a_public_page_leads_into_opened_ranges_only() {
-    story_network::run("pivot", &plan(), |story_network| {
+    scenario_network::run("pivot", &plan(), |scenario_network| {
         let portal =
             |location: &str| opened(format!("http://portal.example.org{}", to(302, location)));
         let list =
@@ -121,7 +121,7 @@ fn a_public_page_leads_into_opened_ranges_only() {
         let named = "http://files.example.com/";
         let policy =
             json!({"enabled": true, "host_allowlist": ["portal.example.org", "files.example.com"]});
-        story_network.check(&[
+        scenario_network.check(&[
             (
                 portal("http://10.77.0.5/"),
                 FetchExpectation::Denied("ssrf_blocked"),
@@ -152,10 +152,10 @@ fn a_public_page_leads_into_opened_ranges_only() {
                 FetchExpectation::Denied("ssrf_blocked"),
             ),
         ]);
-        story_network.demand(story_network.opened() == 5, || {
+        scenario_network.demand(scenario_network.opened() == 5, || {
             format!(
                 "{} connections into opened ranges, not 5",
-                story_network.opened()
+                scenario_network.opened()
             )
         });
     });
@@ -163,36 +163,40 @@ fn a_public_page_leads_into_opened_ranges_only() {
 
 #[test]
 fn only_exact_private_networks_can_be_opened() {
-    story_network::run("unopenable", &StorySetup::default(), |story_network| {
-        let cases: Vec<_> = [
-            "8.8.8.0/24",
-            "127.0.0.0/8",
-            "127.0.0.1/32",
-            "169.254.0.0/16",
-            "169.254.169.254/32",
-            "100.64.0.0/10",
-            "0.0.0.0/0",
-            "::/0",
-            "10.0.0.1/8",
-            "10.0.0.0",
-            "10.0.0.0/7",
-            "::ffff:10.0.0.0/104",
-            "fe80::/10",
-            "::1/128",
-            "files.example.com",
-            "10.0.0.0/8,nonsense",
-        ]
-        .into_iter()
-        .map(|range| {
-            (
-                FetchCommand::new("http://10.77.0.5/").set(PRIVATE_CIDRS_VARIABLE, range),
-                FetchExpectation::NoStart,
-            )
-        })
-        .collect();
-        story_network.check(&cases);
-        story_network.demand(story_network.attempts() == 0, || {
-            format!("{} connection attempts", story_network.attempts())
-        });
-    });
+    scenario_network::run(
+        "unopenable",
+        &ScenarioSetup::default(),
+        |scenario_network| {
+            let cases: Vec<_> = [
+                "8.8.8.0/24",
+                "127.0.0.0/8",
+                "127.0.0.1/32",
+                "169.254.0.0/16",
+                "169.254.169.254/32",
+                "100.64.0.0/10",
+                "0.0.0.0/0",
+                "::/0",
+                "10.0.0.1/8",
+                "10.0.0.0",
+                "10.0.0.0/7",
+                "::ffff:10.0.0.0/104",
+                "fe80::/10",
+                "::1/128",
+                "files.example.com",
+                "10.0.0.0/8,nonsense",
+            ]
+            .into_iter()
+            .map(|range| {
+                (
+                    FetchCommand::new("http://10.77.0.5/").set(PRIVATE_CIDRS_VARIABLE, range),
+                    FetchExpectation::NoStart,
+                )
+            })
+            .collect();
+            scenario_network.check(&cases);
+            scenario_network.demand(scenario_network.attempts() == 0, || {
+                format!("{} connection attempts", scenario_network.attempts())
+            });
+        },
+    );
 }

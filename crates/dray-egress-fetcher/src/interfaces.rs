@@ -22,7 +22,7 @@ const MAX_ADDRESS_AGE: Duration = Duration::from_secs(1);
 /// `RTMGRP_LINK`, `RTMGRP_IPV4_IFADDR`, `RTMGRP_IPV4_ROUTE`, `RTMGRP_IPV6_IFADDR` and `RTMGRP_IPV6_ROUTE`. A notice of an
 /// address comes before its route exists, so the routes are needed too.
 const CHANGE_GROUPS: u32 = 0x1 | 0x10 | 0x40 | 0x100 | 0x400;
-/// Most notices that are taken before the tables are read.
+/// Most notices that are received before the tables are read.
 const MAX_NOTICES: usize = 64;
 
 /// The addresses of this machine's interfaces, read again after each change.
@@ -69,7 +69,7 @@ impl InterfaceWatch {
         {
             return Ok(known.addresses.clone());
         }
-        // Forgotten first, so that a read that fails is repeated.
+        // Cleared first, so that the next call reads again when this read fails.
         *known = None;
         let since = Instant::now();
         let addresses = interface_addresses(&self.proc_net)?;
@@ -80,7 +80,7 @@ impl InterfaceWatch {
         Ok(addresses)
     }
 
-    /// Takes the notices that wait; whether there was any.
+    /// Receives all queued notices. Returns whether there was any.
     fn take_notices(&self) -> bool {
         let Some(notices) = &self.notices else {
             return true;
@@ -90,7 +90,7 @@ impl InterfaceWatch {
             match rustix::net::recv(notices, &mut buffer, RecvFlags::DONTWAIT) {
                 Ok(_) => {}
                 Err(Errno::AGAIN) => return count > 0,
-                // Notices that were lost, for one (`ENOBUFS`).
+                // Such as `ENOBUFS`, which means lost notices.
                 Err(_) => return true,
             }
         }

@@ -1,6 +1,6 @@
 /** The installed client against the real services, over TLS with a token.
  *
- * The variable DRAYAGE_STORY is JSON: target, ca (PEM file), token and other_token of another tenant, narrow_token with
+ * The variable DRAYAGE_SCENARIO is JSON: target, ca (PEM file), token and other_token of another tenant, narrow_token with
  * the scope `dray.v1.Files`, box (a directory that is a local sandbox) and inbox (a directory for deliveries).
  */
 
@@ -25,8 +25,8 @@ import {
 } from "@drayage/client";
 import * as v1 from "@drayage/client/v1";
 
-const STORY = JSON.parse(process.env.DRAYAGE_STORY ?? "{}") as Record<string, string>;
-const { target = "", ca = "", token = "", other_token = "", narrow_token = "", box = "", inbox = "" } = STORY;
+const SCENARIO = JSON.parse(process.env.DRAYAGE_SCENARIO ?? "{}") as Record<string, string>;
+const { target = "", ca = "", token = "", other_token = "", narrow_token = "", box = "", inbox = "" } = SCENARIO;
 const ADDRESS = `local:${box}`;
 // Larger than a message, and not a multiple of any chunk.
 const LARGE = randomBytes(5 * 1024 * 1024 + 17);

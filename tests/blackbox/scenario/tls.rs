@@ -3,10 +3,10 @@
 use serde_json::json;
 
 use super::to;
-use crate::cable::{PUBLIC_ADDRESS, PUBLIC_ADDRESS_6};
 use crate::expect::FetchExpectation;
 use crate::fetch::FetchCommand;
-use crate::story_network::{self, StorySetup};
+use crate::scenario_network::{self, ScenarioSetup};
+use crate::veth::{PUBLIC_ADDRESS, PUBLIC_ADDRESS_6};
 
 #[test]
 fn only_a_valid_certificate_for_the_name_is_accepted() {
@@ -15,18 +15,19 @@ fn only_a_valid_certificate_for_the_name_is_accepted() {
         "secure.example.com": server, "misnamed.example.com": server, "expired.example.com": server,
         "stranger.example.com": server, "secure.example.net": server,
     });
-    story_network::run(
+    scenario_network::run(
         "tls",
-        &StorySetup {
+        &ScenarioSetup {
             zone,
-            ..StorySetup::default()
+            ..ScenarioSetup::default()
         },
-        |story_network| {
+        |scenario_network| {
             let trusting = |url: &str| {
-                FetchCommand::new(url).set("EXTERNAL_URL_FETCH_CA_BUNDLE", story_network.bundle())
+                FetchCommand::new(url)
+                    .set("EXTERNAL_URL_FETCH_CA_BUNDLE", scenario_network.bundle())
             };
             let refused = FetchExpectation::Denied("tls_error");
-            story_network.check(&[
+            scenario_network.check(&[
                 (
                     trusting("https://secure.example.com/"),
                     FetchExpectation::Reached(PUBLIC_ADDRESS),
@@ -55,8 +56,8 @@ fn only_a_valid_certificate_for_the_name_is_accepted() {
                 // A server that speaks no TLS.
                 (trusting("https://secure.example.com:8080/"), refused),
             ]);
-            let arrived = story_network.internet.requests().len();
-            story_network.demand(arrived == 4, || {
+            let arrived = scenario_network.internet.requests().len();
+            scenario_network.demand(arrived == 4, || {
                 format!("{arrived} requests were written, not 4")
             });
         },
@@ -66,16 +67,16 @@ fn only_a_valid_certificate_for_the_name_is_accepted() {
 #[test]
 fn https_does_not_turn_into_http() {
     let zone = json!({"secure.example.com": [{"A": [PUBLIC_ADDRESS]}]});
-    story_network::run(
+    scenario_network::run(
         "downgrade",
-        &StorySetup {
+        &ScenarioSetup {
             zone,
-            ..StorySetup::default()
+            ..ScenarioSetup::default()
         },
-        |story_network| {
+        |scenario_network| {
             let start = |location: &str| {
                 FetchCommand::new(format!("https://secure.example.com{}", to(302, location)))
-                    .set("EXTERNAL_URL_FETCH_CA_BUNDLE", story_network.bundle())
+                    .set("EXTERNAL_URL_FETCH_CA_BUNDLE", scenario_network.bundle())
             };
             let allowed = start("http://secure.example.com/")
                 .set("EXTERNAL_URL_FETCH_ALLOW_DOWNGRADE", "true");
@@ -83,10 +84,10 @@ fn https_does_not_turn_into_http() {
                 "http://secure.example.com{}",
                 to(301, "https://secure.example.com/")
             ))
-            .set("EXTERNAL_URL_FETCH_CA_BUNDLE", story_network.bundle());
+            .set("EXTERNAL_URL_FETCH_CA_BUNDLE", scenario_network.bundle());
             let https_only = FetchCommand::new("http://secure.example.com/")
                 .set("EXTERNAL_URL_FETCH_HTTPS_ONLY", "true");
-            story_network.check(&[
+            scenario_network.check(&[
                 (
                     start("http://secure.example.com/"),
                     FetchExpectation::Denied("redirect_downgrade"),

@@ -7,7 +7,7 @@ use dray_types::Sha256Digest;
 use serde_json::{Value, json};
 
 use super::fixture::{AgentSetup, user};
-use super::shop::{FakeEndpoint, LONG_TEXT_END};
+use super::rest_endpoint::{FakeEndpoint, LONG_TEXT_END};
 
 const WORKBOOK_BYTES: &[u8] = include_bytes!("../../crates/dray/assets/prices.xlsx");
 const XLSX_MEDIA_TYPE: &str = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet";
@@ -145,7 +145,7 @@ async fn a_long_result_is_offloaded_and_its_end_is_read_back() {
         .set("orchestrator.files.offload", "true")
         .start()
         .await;
-    fixture.model.follow(read_back_script(None));
+    fixture.model.set_script(read_back_script(None));
     let answer = fixture.chat("Look.").await;
     assert_eq!(answer.error(), Value::Null);
     let notice = fixture.result();
@@ -158,7 +158,7 @@ async fn a_long_result_is_offloaded_and_its_end_is_read_back() {
         .nth(1)
         .and_then(|rest| rest.split(';').next())
         .unwrap();
-    fixture.model.follow(read_back_script(Some(name)));
+    fixture.model.set_script(read_back_script(Some(name)));
     let second = fixture
         .ask(json!([
             user("Look."),

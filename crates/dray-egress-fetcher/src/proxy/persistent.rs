@@ -185,7 +185,7 @@ impl KeptTarget {
         })
     }
 
-    /// What the caller may still send and receive on this connection.
+    /// Bytes that the caller may still send and receive on this connection.
     pub(super) const fn wire_quota(&self) -> &StreamQuota {
         &self.wire.0
     }

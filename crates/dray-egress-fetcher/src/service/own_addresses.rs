@@ -13,7 +13,7 @@ use ipnet::IpNet;
 use tokio_util::sync::CancellationToken;
 
 use crate::fetch::Fetcher;
-use crate::own;
+use crate::interfaces;
 
 /// Time between two reads of interfaces and names.
 const REFRESH_INTERVAL: Duration = Duration::from_mins(1);
@@ -55,8 +55,8 @@ impl OwnAddresses {
     pub(super) async fn build_judge(&mut self) -> Result<Judge, StartError> {
         let mut config = self.base.clone();
         // Without loopback: it is blocked as loopback, and the audit event should name that class.
-        config.own_addresses =
-            own::interface_addresses(Path::new(own::PROC_NET)).map_err(|error| {
+        config.own_addresses = interfaces::interface_addresses(Path::new(interfaces::PROC_NET))
+            .map_err(|error| {
                 StartError::with_source("could not read the addresses of this machine", error)
             })?;
         for host in &self.hosts {

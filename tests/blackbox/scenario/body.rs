@@ -3,13 +3,13 @@
 use super::{pattern, public, raw};
 use crate::expect::FetchExpectation;
 use crate::fetch::FetchCommand;
-use crate::story_network::{self, StorySetup};
+use crate::scenario_network::{self, ScenarioSetup};
 
 const OK_STATUS_LINE: &str = "HTTP/1.1 200 OK\r\n";
 
 #[test]
 fn broken_and_inconsistent_responses_are_failures_without_a_file() {
-    story_network::run("response", &StorySetup::default(), |story_network| {
+    scenario_network::run("response", &ScenarioSetup::default(), |scenario_network| {
         let response = |text: &str, code| {
             (
                 FetchCommand::new(public(&raw(text))),
@@ -17,7 +17,7 @@ fn broken_and_inconsistent_responses_are_failures_without_a_file() {
             )
         };
         let status = |code: &str| FetchCommand::new(public(&format!("/status/{code}")));
-        story_network.check(&[
+        scenario_network.check(&[
             response("", "connection_closed"),
             response("garbage\r\n\r\n", "malformed_response"),
             response("ICY 200 OK\r\n\r\nx", "malformed_response"),
@@ -44,11 +44,11 @@ fn broken_and_inconsistent_responses_are_failures_without_a_file() {
         for code in [
             "300", "304", "401", "403", "404", "407", "429", "500", "503",
         ] {
-            let line = story_network.check_one(&status(code), &FetchExpectation::Refused);
+            let line = scenario_network.check_one(&status(code), &FetchExpectation::Refused);
             let names_status = line["message"]
                 .as_str()
                 .is_some_and(|text| text.ends_with(&format!("HTTP status {code}.")));
-            story_network.demand(line["code"] == "http_status" && names_status, || {
+            scenario_network.demand(line["code"] == "http_status" && names_status, || {
                 format!("status {code}: {line}")
             });
         }
@@ -57,10 +57,10 @@ fn broken_and_inconsistent_responses_are_failures_without_a_file() {
 
 #[test]
 fn limits_apply_to_the_bytes_that_arrive_and_to_the_decoded_file() {
-    story_network::run("limit", &StorySetup::default(), |story_network| {
+    scenario_network::run("limit", &ScenarioSetup::default(), |scenario_network| {
         let limited = |path: &str, limit| FetchCommand::new(public(path)).limit(limit);
         let large = FetchExpectation::Denied("too_large");
-        story_network.check(&[
+        scenario_network.check(&[
             (
                 limited("/bytes/50000", 50_000),
                 FetchExpectation::Content(pattern(50_000)),
@@ -87,12 +87,12 @@ fn limits_apply_to_the_bytes_that_arrive_and_to_the_decoded_file() {
 
 #[test]
 fn requests_to_servers_that_do_not_respond_time_out() {
-    story_network::run("slow", &StorySetup::default(), |story_network| {
+    scenario_network::run("slow", &ScenarioSetup::default(), |scenario_network| {
         let timed_out = FetchExpectation::Denied("timeout");
         let total = |path: &str| {
             FetchCommand::new(public(path)).set("EXTERNAL_URL_FETCH_TOTAL_TIMEOUT_SECONDS", "2")
         };
-        story_network.check(&[
+        scenario_network.check(&[
             (total("/silent"), timed_out.clone()),
             (total("/drip"), timed_out.clone()),
             (

@@ -3,11 +3,11 @@
 use serde_json::{Map, Value, json};
 
 use super::to;
-use crate::cable::PUBLIC_ADDRESS;
 use crate::expect::FetchExpectation;
 use crate::fetch::FetchCommand;
 use crate::range;
-use crate::story_network::{self, StoryNetwork, StorySetup};
+use crate::scenario_network::{self, ScenarioNetwork, ScenarioSetup};
+use crate::veth::PUBLIC_ADDRESS;
 
 #[test]
 fn a_name_that_rebinds_to_an_internal_address_is_never_followed() {
@@ -32,35 +32,35 @@ fn a_name_that_rebinds_to_an_internal_address_is_never_followed() {
         ));
     }
     let name_count = hops.len();
-    story_network::run(
+    scenario_network::run(
         "rebinding",
-        &StorySetup {
+        &ScenarioSetup {
             zone: zone.into(),
-            ..StorySetup::default()
+            ..ScenarioSetup::default()
         },
-        |story_network| {
-            story_network.check(&first);
+        |scenario_network| {
+            scenario_network.check(&first);
             for number in 0..name_count {
-                expect_lookups(story_network, &format!("d{number}.example.com"), 1);
+                expect_lookups(scenario_network, &format!("d{number}.example.com"), 1);
             }
-            story_network.check(&second);
-            story_network.check(&hops);
+            scenario_network.check(&second);
+            scenario_network.check(&hops);
             for number in 0..name_count {
-                expect_lookups(story_network, &format!("h{number}.example.com"), 2);
+                expect_lookups(scenario_network, &format!("h{number}.example.com"), 2);
             }
         },
     );
 }
 
 /// Checks how often a name was looked up; each lookup sends one question for each address family.
-fn expect_lookups(story_network: &StoryNetwork, name: &str, lookups: usize) {
-    let questions = story_network.internet.questions();
+fn expect_lookups(scenario_network: &ScenarioNetwork, name: &str, lookups: usize) {
+    let questions = scenario_network.internet.questions();
     for kind in ["A", "AAAA"] {
         let count = questions
             .iter()
             .filter(|question| question.name == name && question.kind == kind)
             .count();
-        story_network.demand(count == lookups, || {
+        scenario_network.demand(count == lookups, || {
             format!("{count} questions for {kind} of {name}, not {lookups}")
         });
     }
@@ -72,27 +72,27 @@ fn a_connection_that_fails_does_not_use_another_answer() {
     // judged again, and no connection is tried without its own DNS response (D-6).
     let rebinding_answers = json!([{"A": [PUBLIC_ADDRESS]}, {"A": ["127.0.0.1"]}]);
     let zone = json!({"turning.example.com": rebinding_answers, "closed.example.com": [{"A": [PUBLIC_ADDRESS]}]});
-    let plan = StorySetup {
+    let plan = ScenarioSetup {
         zone,
-        ..StorySetup::default()
+        ..ScenarioSetup::default()
     };
-    story_network::run("refusing", &plan, |story_network| {
+    scenario_network::run("refusing", &plan, |scenario_network| {
         let fetch = FetchCommand::new("http://closed.example.com:8000/");
-        story_network.check_one(&fetch, &FetchExpectation::Denied("connect_failed"));
-        let attempts = usize::try_from(story_network.attempts()).unwrap();
-        story_network.demand((1..=3).contains(&attempts), || {
+        scenario_network.check_one(&fetch, &FetchExpectation::Denied("connect_failed"));
+        let attempts = usize::try_from(scenario_network.attempts()).unwrap();
+        scenario_network.demand((1..=3).contains(&attempts), || {
             format!("{attempts} connection attempts")
         });
-        expect_lookups(story_network, "closed.example.com", attempts);
-        let line = story_network.check_one(
+        expect_lookups(scenario_network, "closed.example.com", attempts);
+        let line = scenario_network.check_one(
             &FetchCommand::new("http://turning.example.com:8000/"),
             &FetchExpectation::Refused,
         );
         let code = line["code"].as_str().unwrap_or_default();
-        story_network.demand(["connect_failed", "ssrf_blocked"].contains(&code), || {
+        scenario_network.demand(["connect_failed", "ssrf_blocked"].contains(&code), || {
             format!("the code is {code}")
         });
-        let more = usize::try_from(story_network.attempts()).unwrap() - attempts;
-        story_network.demand(more == 1, || format!("{more} connection attempts, not 1"));
+        let more = usize::try_from(scenario_network.attempts()).unwrap() - attempts;
+        scenario_network.demand(more == 1, || format!("{more} connection attempts, not 1"));
     });
 }

@@ -12,13 +12,15 @@ const TIME_TOOL: &str = "internal_timeawareness_current_timestamp";
 /// Results of a tool's calls in one request to the model.
 fn results(body: &Value, tool: &str) -> Vec<String> {
     let messages = body["messages"].as_array().unwrap();
-    let calls = messages.iter().map(|one| &one["tool_calls"][0]);
+    let calls = messages.iter().map(|message| &message["tool_calls"][0]);
     let calls = calls.filter(|call| call["function"]["name"] == tool);
     let ids: Vec<_> = calls.map(|call| call["id"].clone()).collect();
     messages
         .iter()
-        .filter(|one| one["tool_call_id"].is_string() && ids.contains(&one["tool_call_id"]))
-        .map(|one| one["content"].as_str().unwrap().to_owned())
+        .filter(|message| {
+            message["tool_call_id"].is_string() && ids.contains(&message["tool_call_id"])
+        })
+        .map(|message| message["content"].as_str().unwrap().to_owned())
         .collect()
 }
 

@@ -1,9 +1,9 @@
 //! T-3: proxy variables of the environment are never read.
 
-use crate::cable::PUBLIC_ADDRESS;
 use crate::expect::FetchExpectation;
 use crate::fetch::FetchCommand;
-use crate::story_network::{self, StorySetup};
+use crate::scenario_network::{self, ScenarioSetup};
+use crate::veth::PUBLIC_ADDRESS;
 
 use super::public;
 
@@ -17,7 +17,7 @@ const PROXY_URLS: [&str; 4] = [
 
 #[test]
 fn proxies_of_the_environment_see_no_packet() {
-    story_network::run("proxy", &StorySetup::default(), |story_network| {
+    scenario_network::run("proxy", &ScenarioSetup::default(), |scenario_network| {
         let mut cases = Vec::new();
         for proxy in PROXY_URLS {
             let through = |url: String| {
@@ -43,15 +43,15 @@ fn proxies_of_the_environment_see_no_packet() {
                 FetchExpectation::Denied("ssrf_blocked"),
             ));
             let secure = through(format!("https://{PUBLIC_ADDRESS}/"))
-                .set("EXTERNAL_URL_FETCH_CA_BUNDLE", story_network.bundle());
+                .set("EXTERNAL_URL_FETCH_CA_BUNDLE", scenario_network.bundle());
             cases.push((secure, FetchExpectation::Reached(PUBLIC_ADDRESS)));
         }
-        story_network.check(&cases);
-        let is_direct = story_network
+        scenario_network.check(&cases);
+        let is_direct = scenario_network
             .internet
             .requests()
             .iter()
             .all(|request| request.head.starts_with("GET / HTTP/1.1\r\n"));
-        story_network.demand(is_direct, || "a request was written for a proxy".to_owned());
+        scenario_network.demand(is_direct, || "a request was written for a proxy".to_owned());
     });
 }

@@ -1,12 +1,12 @@
-//! Tests of fetches that must work: an envelope that refuses everything would pass every other story.
+//! Tests of fetches that must work: an envelope that refuses everything would pass every other scenario.
 
 use serde_json::json;
 
 use super::{pattern, public, to};
-use crate::cable::{PUBLIC_ADDRESS, PUBLIC_ADDRESS_6};
 use crate::expect::FetchExpectation;
 use crate::fetch::FetchCommand;
-use crate::story_network::{self, StorySetup};
+use crate::scenario_network::{self, ScenarioSetup};
+use crate::veth::{PUBLIC_ADDRESS, PUBLIC_ADDRESS_6};
 
 #[test]
 fn public_servers_are_reached_over_both_families() {
@@ -19,24 +19,24 @@ fn public_servers_are_reached_over_both_families() {
         "xn--bcher-kva.example.com": [{"A": [PUBLIC_ADDRESS]}],
         "many.example.com": [{"A": [PUBLIC_ADDRESS, "93.184.216.35", "93.184.216.36"], "AAAA": [PUBLIC_ADDRESS_6]}],
     });
-    story_network::run(
+    scenario_network::run(
         "reach",
-        &StorySetup {
+        &ScenarioSetup {
             zone,
-            ..StorySetup::default()
+            ..ScenarioSetup::default()
         },
-        |story_network| {
+        |scenario_network| {
             let cases: Vec<_> = REACHED_URLS
                 .iter()
                 .map(|(url, address)| (FetchCommand::new(*url), FetchExpectation::Reached(address)))
                 .collect();
-            story_network.check(&cases);
-            let (arrived, expected) = (story_network.internet.requests().len(), cases.len());
-            story_network.demand(arrived == expected, || {
+            scenario_network.check(&cases);
+            let (arrived, expected) = (scenario_network.internet.requests().len(), cases.len());
+            scenario_network.demand(arrived == expected, || {
                 format!("{arrived} requests for {expected} fetches")
             });
-            let attempts = usize::try_from(story_network.attempts()).unwrap();
-            story_network.demand(attempts >= expected, || {
+            let attempts = usize::try_from(scenario_network.attempts()).unwrap();
+            scenario_network.demand(attempts >= expected, || {
                 format!("the counters saw {attempts} connection attempts")
             });
         },
@@ -75,14 +75,14 @@ const REACHED_URLS: [(&str, &str); 23] = [
 
 #[test]
 fn files_arrive_whole_with_size_digest_and_labels() {
-    story_network::run("files", &StorySetup::default(), |story_network| {
+    scenario_network::run("files", &ScenarioSetup::default(), |scenario_network| {
         let content = |path: &str, size| {
             (
                 FetchCommand::new(public(path)),
                 FetchExpectation::Content(pattern(size)),
             )
         };
-        story_network.check(&[
+        scenario_network.check(&[
             content("/bytes/0", 0),
             content("/bytes/1", 1),
             content("/bytes/70000", 70_000),
@@ -91,19 +91,20 @@ fn files_arrive_whole_with_size_digest_and_labels() {
             content("/gzip/100000", 100_000),
         ]);
         let named = FetchCommand::new(public("/named/7265706f72742e637376"));
-        let line = story_network.check_one(&named, &FetchExpectation::Content(b"a,b\n".to_vec()));
-        story_network.demand(line["name"] == "report.csv", || {
+        let line =
+            scenario_network.check_one(&named, &FetchExpectation::Content(b"a,b\n".to_vec()));
+        scenario_network.demand(line["name"] == "report.csv", || {
             format!("the name is {}", line["name"])
         });
-        story_network.demand(line["media_type"] == "text/csv", || {
+        scenario_network.demand(line["media_type"] == "text/csv", || {
             format!("the media type is {}", line["media_type"])
         });
         // "../../etc/passwd"
         let escaping = FetchCommand::new(public("/named/2e2e2f2e2e2f6574632f706173737764"));
         let line =
-            story_network.check_one(&escaping, &FetchExpectation::Content(b"a,b\n".to_vec()));
+            scenario_network.check_one(&escaping, &FetchExpectation::Content(b"a,b\n".to_vec()));
         let name = line["name"].as_str().unwrap_or_default();
-        story_network.demand(!name.contains('/') && !name.starts_with('.'), || {
+        scenario_network.demand(!name.contains('/') && !name.starts_with('.'), || {
             format!("the name is {name}")
         });
     });
@@ -115,13 +116,13 @@ fn five_redirects_are_followed_and_a_sixth_is_not() {
         "start.example.com": [{"A": [PUBLIC_ADDRESS]}],
         "end.example.com": [{"A": ["93.184.216.40"]}],
     });
-    story_network::run(
+    scenario_network::run(
         "chain",
-        &StorySetup {
+        &ScenarioSetup {
             zone,
-            ..StorySetup::default()
+            ..ScenarioSetup::default()
         },
-        |story_network| {
+        |scenario_network| {
             let end = FetchExpectation::Content(b"end of the chain\n".to_vec());
             let chain = |length: u8| FetchCommand::new(public(&format!("/chain/{length}")));
             let hops = |limit: &str| chain(1).set("EXTERNAL_URL_FETCH_MAX_REDIRECTS", limit);
@@ -149,20 +150,20 @@ fn five_redirects_are_followed_and_a_sixth_is_not() {
                     FetchExpectation::Reached("93.184.216.40"),
                 ));
             }
-            story_network.check(&cases);
+            scenario_network.check(&cases);
             // "5" means six requests.
             let request_count = |path: &str| {
-                story_network
+                scenario_network
                     .internet
                     .requests()
                     .iter()
                     .filter(|request| request.head.contains(path))
                     .count()
             };
-            story_network.demand(request_count("GET /chain/55 ") == 1, || {
+            scenario_network.demand(request_count("GET /chain/55 ") == 1, || {
                 "the sixth request of a long chain is missing".to_owned()
             });
-            story_network.demand(request_count("GET /chain/54 ") == 0, || {
+            scenario_network.demand(request_count("GET /chain/54 ") == 0, || {
                 "a seventh request was sent".to_owned()
             });
         },

@@ -1,5 +1,5 @@
-//! A separate network for each story: two namespaces and a cable, servers on both ends, counters that are proved to
-//! count, and the verdict at the end of the story.
+//! A separate network for each scenario: two namespaces and a veth pair, servers on both ends, counters that are proved to
+//! count, and the verdict at the end of the scenario.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,9 +12,6 @@ use std::thread;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::cable::{
-    self, INNER_NAME_SERVER, NAME_SERVER, NAME_SERVER_6, PUBLIC_ADDRESS, SYSTEM_NAME_SERVER,
-};
 use crate::certificate::CertificateFiles;
 use crate::counter::{self, AllowedTraffic, CableSide};
 use crate::expect::{self, FetchExpectation};
@@ -23,26 +20,29 @@ use crate::internet::FakeInternet;
 use crate::machine;
 use crate::namespace::{self, NetworkNamespace};
 use crate::range::{BLOCKED_RANGES, ON_THIS_HOST, UNANSWERED_RANGES};
+use crate::veth::{
+    self, INNER_NAME_SERVER, NAME_SERVER, NAME_SERVER_6, PUBLIC_ADDRESS, SYSTEM_NAME_SERVER,
+};
 
 /// Number of concurrent runs; each is a process with its own store.
 const CONCURRENT_RUNS: usize = 4;
 
 const PROBE_SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/blackbox/probe.py");
 
-/// Settings of the network of a story.
+/// Settings of the network of a scenario.
 #[derive(Debug, Default)]
-pub(crate) struct StorySetup {
+pub(crate) struct ScenarioSetup {
     /// Names that the name servers resolve; see `internet.py`.
     pub(crate) zone: Value,
     /// Ranges that the counters do not watch.
     pub(crate) openings: AllowedTraffic,
 }
 
-/// The network of a story while it runs.
+/// The network of a scenario while it runs.
 #[derive(Debug)]
-pub(crate) struct StoryNetwork {
+pub(crate) struct ScenarioNetwork {
     binary: PathBuf,
-    /// The scripted servers on the far side of the cable.
+    /// The scripted servers on the far side of the veth pair.
     pub(crate) internet: FakeInternet,
     /// Servers on the binary's own host, to which it must not connect.
     decoy: FakeInternet,
@@ -54,9 +54,9 @@ pub(crate) struct StoryNetwork {
     directory: TempDir,
 }
 
-/// Creates a network, proves that its counters work, runs the story, and fails if anything forbidden was sent.
-pub(crate) fn run(name: &str, plan: &StorySetup, story: impl FnOnce(&StoryNetwork)) {
-    let findings = collect_findings(name, plan, story);
+/// Creates a network, proves that its counters work, runs the scenario, and fails if anything forbidden was sent.
+pub(crate) fn run(name: &str, plan: &ScenarioSetup, scenario: impl FnOnce(&ScenarioNetwork)) {
+    let findings = collect_findings(name, plan, scenario);
     assert!(
         findings.is_empty(),
         "{} findings:\n\n{}\n",
@@ -65,30 +65,30 @@ pub(crate) fn run(name: &str, plan: &StorySetup, story: impl FnOnce(&StoryNetwor
     );
 }
 
-/// Like [`run`], for a story that expects findings.
+/// Like [`run`], for a scenario that expects findings.
 pub(crate) fn collect_findings(
     name: &str,
-    plan: &StorySetup,
-    story: impl FnOnce(&StoryNetwork),
+    plan: &ScenarioSetup,
+    scenario: impl FnOnce(&ScenarioNetwork),
 ) -> Vec<String> {
     let binary = machine::require();
     namespace::sweep();
-    let story_network = StoryNetwork::new(binary, name, plan);
-    story_network.prove();
-    story(&story_network);
-    story_network.demand_silence();
-    let findings = story_network.findings.lock().unwrap().clone();
-    drop(story_network);
+    let scenario_network = ScenarioNetwork::new(binary, name, plan);
+    scenario_network.prove();
+    scenario(&scenario_network);
+    scenario_network.demand_silence();
+    let findings = scenario_network.findings.lock().unwrap().clone();
+    drop(scenario_network);
     findings
 }
 
-impl StoryNetwork {
-    fn new(binary: PathBuf, name: &str, plan: &StorySetup) -> Self {
+impl ScenarioNetwork {
+    fn new(binary: PathBuf, name: &str, plan: &ScenarioSetup) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let certificates = CertificateFiles::new(directory.path());
         let near = NetworkNamespace::new(&format!("{name}-near"));
         let far = NetworkNamespace::new(&format!("{name}-far"));
-        cable::connect(&near, &far);
+        veth::connect(&near, &far);
         near.overlay(
             "resolv.conf",
             &format!("search corp.example svc.cluster.example\noptions ndots:5\nnameserver {SYSTEM_NAME_SERVER}\n"),
@@ -105,7 +105,7 @@ impl StoryNetwork {
         ];
         let internet = json!({
             "dns": servers, "zone": plan.zone, "plain": [80, 8080, 8081, 3128], "tls": [443, 8443],
-            "tls_folder": certificates.served,
+            "tls_directory": certificates.served,
         });
         let internet = FakeInternet::start(&far, directory.path(), "internet", &internet);
         let decoy = FakeInternet::start(
@@ -240,7 +240,7 @@ impl StoryNetwork {
         self.decoy.forget();
     }
 
-    /// I-1: after the story every counter is zero on both sides, and no decoy server got a request.
+    /// I-1: after the scenario every counter is zero on both sides, and no decoy server got a request.
     fn demand_silence(&self) {
         for (side, namespace) in [("sent", &self.near), ("arrived", &self.far)] {
             for (name, packets) in counter::read(namespace) {
@@ -254,7 +254,7 @@ impl StoryNetwork {
         });
     }
 
-    /// The number of packets that the binary sent to the networks that the story opened.
+    /// The number of packets that the binary sent to the networks that the scenario opened.
     pub(crate) fn opened(&self) -> u64 {
         counter::read(&self.near)["opened"]
     }
