@@ -77,6 +77,16 @@ fn bounded(shown_names: &Mutex<BTreeSet<String>>, name: &str) -> String {
     name.to_owned()
 }
 
+fn unreadable_runs(meter: &Meter) -> Counter<u64> {
+    meter
+        .u64_counter("dray_chat_unreadable_runs_total")
+        .with_description(
+            "Records of responses in the background that this version could not read when it looked for those without a \
+             process; they are left as they are.",
+        )
+        .build()
+}
+
 impl OrchestratorMetrics {
     /// Registers the instruments `dray_chat_*` with the meter.
     pub fn new(meter: &Meter) -> Self {
@@ -134,13 +144,7 @@ impl OrchestratorMetrics {
                      add nothing.",
                 )
                 .build(),
-            unreadable_runs: meter
-                .u64_counter("dray_chat_unreadable_runs_total")
-                .with_description(
-                    "Records of responses in the background that this version could not read when it looked for those without \
-                     a process; they are left as they are.",
-                )
-                .build(),
+            unreadable_runs: unreadable_runs(meter),
             names: Arc::default(),
         }
     }

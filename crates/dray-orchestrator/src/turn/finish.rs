@@ -191,7 +191,7 @@ impl OpenTurn {
         let (max_rounds, approval_wait) = (self.max_rounds(), self.approval_wait());
         let client_parameters = std::mem::take(&mut self.response.client_parameters);
         let client_tools = client_parameters.tools.clone();
-        let mut models = self.called_models(client_parameters)?.into_iter();
+        let mut models = self.called_models(&client_parameters)?.into_iter();
         let model = models.next();
         let model = model.ok_or_else(|| LoopError::Failed(RequestFailure::unexpected()))?;
         // Moved out, because the loop borrows other fields of `self`.
@@ -284,7 +284,7 @@ impl OpenTurn {
     /// The models that the turn may call, each with the common parts of its calls.
     fn called_models(
         &self,
-        client_parameters: ClientParameters,
+        client_parameters: &ClientParameters,
     ) -> Result<Vec<CalledModel>, LoopError> {
         let deferred = &self.response.outgoing.deferred;
         let declared = self.tools.offered.iter();

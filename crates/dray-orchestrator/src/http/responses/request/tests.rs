@@ -49,18 +49,6 @@ fn what_cannot_be_honoured_is_refused_by_its_name() {
         (json!({"prompt": {"id": "p"}}), "prompt"),
         (json!({"tools": [{"type": "web_search"}]}), "tools.0.type"),
         (json!({"tools": {}}), "tools"),
-        (
-            json!({"tool_choice": {"type": "function"}}),
-            "tool_choice.name",
-        ),
-        (
-            json!({"tool_choice": {"type": "allowed_tools", "tools": "f"}}),
-            "tool_choice.tools",
-        ),
-        (
-            json!({"tool_choice": {"type": "allowed_tools", "tools": [{"name": 1}]}}),
-            "tool_choice.tools.0.name",
-        ),
         (json!({"include": ["message.unknown"]}), "include.0"),
         (json!({"reasoning": {"mode": "x"}}), "reasoning.mode"),
         (
@@ -90,6 +78,26 @@ fn what_cannot_be_honoured_is_refused_by_its_name() {
         (
             json!({"stream_options": {"include_obfuscation": true}}),
             "stream_options.include_obfuscation",
+        ),
+    ] {
+        assert_eq!(read(&more).unwrap_err(), param, "{more}");
+    }
+}
+
+#[test]
+fn members_of_other_apis_and_names_that_are_no_strings_are_refused_by_their_name() {
+    for (more, param) in [
+        (
+            json!({"tool_choice": {"type": "function"}}),
+            "tool_choice.name",
+        ),
+        (
+            json!({"tool_choice": {"type": "allowed_tools", "tools": "f"}}),
+            "tool_choice.tools",
+        ),
+        (
+            json!({"tool_choice": {"type": "allowed_tools", "tools": [{"name": 1}]}}),
+            "tool_choice.tools.0.name",
         ),
         (
             json!({"stream_options": {"include_obfuscation": "no"}}),
