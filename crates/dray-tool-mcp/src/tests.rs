@@ -2,6 +2,7 @@
 
 mod asking;
 mod credentials;
+mod declarations;
 mod faults;
 mod floods;
 mod hidden;
