@@ -228,7 +228,7 @@ fn run_benchmarks(root: &Path, names: &[String]) -> anyhow::Result<()> {
         .run()
 }
 
-/// The simulation is a separate binary: it links the bus, which this one does not.
+/// The simulation is a separate binary: it links the bus, and `xtask` does not.
 fn run_simulation(root: &Path, help: bool, switches: &[String]) -> anyhow::Result<()> {
     step::cargo_step(root)
         .args(["run", "--release", "--package", "dray-simulation", "--"])

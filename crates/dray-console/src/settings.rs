@@ -106,7 +106,7 @@ impl fmt::Debug for ConsoleSystem {
 pub struct AgentEndpoint {
     /// Base of its URLs, such as `http://127.0.0.1:5000`.
     pub url: String,
-    /// Key of one of its clients (`orchestrator.clients`); `None` for one on loopback that asks for none.
+    /// Key of one of its clients (`orchestrator.clients`); `None` for an orchestrator on loopback that requires no key.
     pub key: Option<Secret>,
 }
 

@@ -41,7 +41,7 @@ pub struct ResponseTimes {
     pub delay: Duration,
 }
 
-/// The terms of a response to a `GET` without credentials; `None` for one that must not be stored.
+/// The terms of a response to a `GET` without credentials; `None` for a response that must not be stored.
 pub fn reuse_terms(
     status: StatusCode,
     headers: &HeaderMap,

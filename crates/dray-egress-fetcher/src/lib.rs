@@ -26,7 +26,7 @@
 //! Rule ids in comments and test names are those of the egress security specification. Tests and the demo inject
 //! resolver and dialer in code ([`fetch::NetworkAccess`]); loopback cannot be reached otherwise.
 //!
-//! Feature `service` (on by default) is the service around the pipeline; without it [`fetch`] and what it needs
+//! Feature `service` (on by default) is the service around the pipeline; without it, [`fetch`] and its modules
 //! remain.
 //!
 //! [`Fetcher`] runs one fetch: a [`fetch::FetchJob`] in, a [`fetch::FetchedFile`] or a [`fetch::FetchFailure`] out. It

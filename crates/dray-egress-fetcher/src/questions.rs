@@ -206,7 +206,7 @@ pub(crate) struct GivenAnswer {
 }
 
 impl GivenAnswer {
-    /// Checks the answer in a request: one that is neither allow nor deny is refused.
+    /// Checks the answer in a request: only allow and deny are accepted.
     pub(crate) fn of_request(
         body: &v1::AnswerEgressQuestionRequest,
     ) -> Result<Self, QuestionError> {

@@ -28,7 +28,7 @@ pub(crate) use events::{EventLog, EventLogError, MAX_BATCHES, TAKEOVER_GAP, sequ
 pub(crate) use history::History;
 pub(crate) use running::RunningResponse;
 pub(crate) use runs::{BackgroundRun, RunState};
-pub(crate) use takeover::TakenResponse;
+pub(crate) use takeover::{TakenResponse, is_over};
 
 /// Most bytes of what is kept of one response: its request, its items and the state of its turn.
 pub(crate) const MAX_DOCUMENT_BYTES: ByteSize = ByteSize::mib(32);
@@ -116,7 +116,7 @@ pub(crate) struct StoredRequest {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct HistoryEntry {
     content: ContentRef,
-    /// Unix milliseconds at which it got its lifetime.
+    /// Start of its lifetime, in Unix milliseconds.
     stored_ms: u64,
     /// The conversation from which its items can be deleted, in the history of a response.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -345,11 +345,11 @@ impl ResponseStore {
         Ok((response, document))
     }
 
-    /// Ends a response that runs in the background. One that has ended stays as it is.
+    /// Ends a response that runs in the background. A response that has ended is not changed.
     ///
     /// # Errors
     ///
-    /// As [`ResponseStore::get`]; 400 for one that runs with its client.
+    /// As [`ResponseStore::get`]; 400 for a response in the foreground, which runs as long as its client is connected.
     pub(crate) async fn cancel(&self, principal: &str, id: &str) -> Result<Value, RequestFailure> {
         for _ in 0..MAX_ATTEMPTS {
             let mut record = self.record(principal, id).await?;
@@ -390,7 +390,14 @@ impl ResponseStore {
                 .delete(RecordKind::Response, principal, id, record.revision);
             match deleted.await {
                 Err(RecordError::Stale) => {}
-                other => return other.map_err(RequestFailure::from),
+                Err(error) => return Err(error.into()),
+                Ok(()) => {
+                    // Here, because replicas look at a response that has ended only when its events are due.
+                    if record.value.has_events && self.forget_events(principal, id).await {
+                        self.forget_run(id).await;
+                    }
+                    return Ok(());
+                }
             }
         }
         Err(RecordError::Stale.into())

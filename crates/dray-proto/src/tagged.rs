@@ -23,7 +23,7 @@ pub fn lookup_request(sandbox: v1::SandboxRef, path: &str) -> v1::StatSandboxReq
     }
 }
 
-/// The real path to send for `path`, with links resolved. `None` if it is neither a file nor a directory.
+/// The real path to send for `path`, with links resolved. `None` for an entry that is neither a file nor a directory.
 pub fn real_path(path: &str, entry: v1::SandboxEntry) -> Option<String> {
     let kind = entry.entry_kind();
     if !matches!(kind, SandboxEntryKind::File | SandboxEntryKind::Directory) {

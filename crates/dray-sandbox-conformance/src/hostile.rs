@@ -87,7 +87,7 @@ pub(super) async fn devices_and_pseudo_files_are_not_read(
 ) -> Result<(), CaseEnd> {
     for path in ["/dev/zero", "/dev/null"] {
         let path = SandboxPath::new(path)?;
-        // A backend may not see them at all; those that it sees must not count as files.
+        // A backend may hide devices; a visible device must not count as a file.
         let Ok(stat) = context.sandbox.stat(&path, Follow::Yes).await else {
             continue;
         };

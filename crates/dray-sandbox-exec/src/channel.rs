@@ -87,7 +87,7 @@ pub trait Exec: Debug + Send + Sync {
     /// end. For [`Arguments::Shell`] channels the implementation quotes `argv` with [`super::quote`].
     async fn run(&self, argv: Vec<Vec<u8>>, stdin: Option<Body>) -> Result<RunningCommand, Error>;
 
-    /// Starts a shell that reads commands from `input`: `sh`, or what starts it best on this channel.
+    /// Starts a shell that reads commands from `input`: `sh`, or the command that starts it best on this channel.
     ///
     /// # Errors
     ///

@@ -59,7 +59,7 @@ impl<E: Exec + 'static> ExecFiles<E> {
     }
 
     /// See [`dray_sandbox::Sandbox::write_with_digest`]. The digest is computed by the command that writes, where it
-    /// has `dd` or `tee` and a program for SHA-256; a write that continues an earlier one returns none.
+    /// has `dd` or `tee` and a program for SHA-256; a continued write returns no digest.
     pub async fn write_with_digest(
         &self,
         write: Write<'_>,

@@ -19,7 +19,7 @@ const HELPER_COMMAND: &str = "trap 'exit 0' TERM; while :; do sleep 3600 & wait 
 /// Settings of the container that decide whether its helper may access the files of its processes.
 const COPIED_SETTINGS: [&str; 3] = ["runAsUser", "runAsGroup", "runAsNonRoot"];
 
-/// Name of an ephemeral container that runs beside `container`: one that is there already, or a new one.
+/// Name of an ephemeral container that runs beside `container`: an existing container, or a new one.
 ///
 /// # Errors
 ///

@@ -50,7 +50,7 @@ impl Shell {
         Self { link, kills: true }
     }
 
-    /// The same host, for commands that kill others. Where such a command hangs, one that kills it would hang too.
+    /// The same host, for commands that kill others. Where a kill command hangs, a second kill command would hang too.
     fn without_kills(&self) -> Self {
         Self {
             link: Arc::clone(&self.link),

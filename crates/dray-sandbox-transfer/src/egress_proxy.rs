@@ -53,7 +53,7 @@ pub struct EgressProxyConfig {
     pub rules: Vec<EgressProxyRule>,
 }
 
-/// One rule of which programs get which proxy.
+/// A rule that chooses the proxy for programs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct EgressProxyRule {

@@ -101,7 +101,7 @@ impl Reader {
         self.count_entry()?;
         let (name, size) = (&entry.name, entry.size);
         if size > self.limits.file && self.total.saturating_add(size) > self.limits.total {
-            // A caller that can read files one by one skips this one without its bytes.
+            // A caller that can read files one by one does not read the bytes of a skipped file.
             self.report.skip(name, SkipReason::TooLarge);
         }
         // Skipped content counts as well: its bytes are read and dropped, and that work must be bounded too.

@@ -28,7 +28,7 @@ pub trait Service: Sized + Send + Sync + 'static {
     /// also for documents.
     fn routes(router: Router<Self>) -> Router<Self>;
 
-    /// Declares what the service does on the bus beyond its routes: the calls that it makes, what it publishes, the
+    /// Declares what the service does on the bus beyond its routes: its calls, the subjects to which it publishes, the
     /// keys that it uses. The permissions of a deployment and the part of the topology that is verified at start
     /// follow from it.
     fn permissions(permissions: Permissions) -> Permissions {

@@ -227,7 +227,7 @@ impl Store {
     }
 }
 
-/// Reads an object by its key; `None` for objects that this crate did not write.
+/// Reads an object by its key; `None` for a key in another form.
 fn read_key(key: &str, bytes: u64) -> Option<CachedObject> {
     let (digits, rest) = key.strip_prefix(CACHE_PREFIX)?.split_once('/')?;
     let slot = parse_slot(digits)?;

@@ -70,7 +70,7 @@ pub(crate) fn check_codings(headers: &HeaderMap) -> Result<(), TicketProblem> {
     Ok(())
 }
 
-/// Whether the request says that it has a body, or that it has none.
+/// Whether the request declares the length or the framing of its body, which may be empty.
 pub(crate) fn announces_body(headers: &HeaderMap) -> bool {
     headers.contains_key(header::CONTENT_LENGTH) || headers.contains_key(header::TRANSFER_ENCODING)
 }

@@ -25,7 +25,7 @@ const DEFAULT_SETUP_TIMEOUT: Duration = Duration::from_secs(30);
 const DEFAULT_LOGIN_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// Longest wait for the versions of a program by default. Most programs that do not know the request refuse it
-/// immediately; those that ignore it cause this wait at each start.
+/// immediately; programs that ignore the request cause this wait at each start.
 const DISCOVERY_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Time that a program runs without a call by default.

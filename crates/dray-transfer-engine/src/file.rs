@@ -84,7 +84,7 @@ pub struct FileSink {
     /// `None` before the first byte of a resumable file, and once it has its final name or was removed.
     temporary: Option<TemporaryName>,
     file: Option<Arc<File>>,
-    /// Identity of the content of a resumable file; `None` for one that is removed on drop.
+    /// Identity of the content of a resumable file; `None` for a file that is removed on drop.
     origin: Option<Vec<u8>>,
     /// The reason why the partial file of an earlier transfer was discarded.
     restarted: Option<&'static str>,

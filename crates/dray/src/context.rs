@@ -196,7 +196,7 @@ impl SystemConnection {
                 Err(OpenError::Served(directory)) => directory,
                 Err(OpenError::Failed(failure)) => return Err(failure),
             };
-            // Another command may use the directory for a moment; servers, which mark it, use it for longer.
+            // Another command may use the directory for a moment; servers use it for longer, and mark it as long-lived.
             let is_last = Instant::now() >= end;
             if only_keys || is_last || dray_store::embedded::is_long_lived(&busy) {
                 let opened = Self::beside(sources.clone(), &busy, tenant_of(global)?).await;

@@ -116,7 +116,7 @@ fn install_suite(root: &Path) -> anyhow::Result<InstalledSuite> {
     })
 }
 
-/// The server under test. It ends when its standard input is closed, which dropping it does.
+/// The server under test. A drop closes its standard input, which ends the process.
 struct ServerProcess {
     process: Child,
     url: String,

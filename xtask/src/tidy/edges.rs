@@ -322,7 +322,7 @@ const ALL_CRATES: &[&str] = &[
 /// Crates that may depend on every extension.
 const EXTENSION_USERS: &[&str] = &["dray", "dray-tests", "dray-bench", "dray-fuzz-check"];
 
-/// Every crate may use this one in its tests.
+/// The crate that every crate may use in its tests.
 const TESTKIT_CRATE: &str = "dray-testkit";
 
 /// The allowed development dependencies of all sandbox crates. The conformance suite is in a higher layer than the

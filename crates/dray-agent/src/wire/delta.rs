@@ -47,7 +47,7 @@ impl<'a> PlainDelta<'a> {
         }
     }
 
-    /// The delta of an event; `None` for one whose chunks need the tree.
+    /// The delta of an event; `None` for an event whose chunks need a JSON tree.
     pub(super) fn of(event: &'a Event) -> Option<Self> {
         let stage = |index: &u32| StageDelta {
             index: *index,

@@ -322,8 +322,8 @@ impl Conversation {
         Ok(())
     }
 
-    /// Ends the newest turn. A complete answer becomes part of the conversation. An incomplete one is only shown: the
-    /// next request repeats neither it nor its question.
+    /// Ends the newest turn. A complete answer becomes part of the conversation. An incomplete answer is only shown:
+    /// the next request has neither the answer nor its question.
     pub(super) fn end_turn(&self, ending: TurnEnding, answer: ChatAnswer) {
         let mut content = self.lock();
         let size = answer.size();

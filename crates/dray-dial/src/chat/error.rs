@@ -93,7 +93,7 @@ impl ChatError {
     }
 }
 
-/// The HTTP status that `OpenAI`'s and Anthropic's APIs have for a `type` of errors. In a stream it is all that there is.
+/// The HTTP status that `OpenAI`'s and Anthropic's APIs have for a `type` of errors. An error in a stream has no other status.
 fn status_of_kind(error: &Value) -> Option<u16> {
     match error.get("type")?.as_str()? {
         "invalid_request_error" => Some(400),

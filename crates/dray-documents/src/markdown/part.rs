@@ -35,7 +35,7 @@ pub struct Part {
     pub unit: Unit,
     /// Its number, from 1.
     pub number: u32,
-    /// Its title or name, when it has one.
+    /// Title or name of the part, if it has one.
     pub title: Option<String>,
     /// Byte offset of its first character in the Markdown.
     pub start: usize,

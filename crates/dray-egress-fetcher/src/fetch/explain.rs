@@ -14,7 +14,7 @@ use crate::record::{FetchEnd, FetchRecord};
 pub struct PolicyExplanation {
     /// The steps that were judged, in order.
     pub steps: StepLog,
-    /// The failure that a fetch would have; `None` when nothing that was judged refuses it.
+    /// The failure that a fetch would have; `None` when no judged step refuses the URL.
     pub refusal: Option<FetchFailure>,
     /// Whether every step was judged. `false` if the host is a name that was not looked up, or if a fetch would request
     /// its robots.txt.

@@ -44,7 +44,7 @@ pub struct ReminderLine {
 pub struct SandboxSkill {
     /// Name of the skill for the model.
     pub name: String,
-    /// Its purpose, by which a model chooses it.
+    /// Purpose of the skill, by which a model chooses it.
     #[serde(default)]
     pub description: String,
     /// Directory to which its relative paths are relative.

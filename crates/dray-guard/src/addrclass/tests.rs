@@ -52,7 +52,7 @@ fn known_metadata_and_service_addresses_are_blocked() {
     }
 }
 
-/// 8.3: one address, one verdict, however it is written.
+/// 8.3: all forms of an address get the same verdict.
 #[test]
 fn mapped_addresses_have_the_class_of_their_ipv4_address() {
     let check = |address: &str, expected: &str| assert_eq!(class(address), expected, "{address}");

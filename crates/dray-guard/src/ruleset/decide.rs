@@ -370,7 +370,7 @@ fn is_met<C, T>(
         (None, _) => Some(true),
         (Some(condition), ObservedPart::Seen(part)) => Some(is_match(condition, part)),
         (Some(_), ObservedPart::Hidden) => Some(denies),
-        // Each request inside is judged later; now it is enough that one could pass.
+        // Each request inside is judged later; here it suffices that a request could pass.
         (Some(_), ObservedPart::Deferred) => Some(!denies),
         (Some(_), ObservedPart::Unrecorded) => None,
     }

@@ -32,7 +32,7 @@ pub(crate) struct TransferRecord {
     pub(crate) changed_at_ms: u64,
     /// Unix milliseconds until which its server counts as alive.
     lease_until_ms: u64,
-    /// Servers that ran it, with the present one.
+    /// Number of servers that ran the transfer, including the present one.
     pub(super) servers: u32,
     /// The current step of the transfer, for people.
     pub(crate) step: String,

@@ -1,5 +1,5 @@
-//! Single items of conversations. Deleting one rewrites the document that holds it. A response is its own object and keeps its
-//! document; what continues it gets the rewritten one ([`super::deletions`]).
+//! Single items of conversations. Deleting an item rewrites its document. A response is its own object and keeps its
+//! document; responses that continue it get the rewritten document ([`super::deletions`]).
 
 use dray_agent::failure::RequestFailure;
 use dray_agent::state;

@@ -59,7 +59,7 @@ struct AgentsState {
     path: AgentPath,
     /// Whether the conversation was ever handed over, so that its state has to say who answers.
     is_noted: bool,
-    /// Agents that cannot get the turn: those that had it, those that failed to take it, and the callers of a called
+    /// Agents that cannot get the turn: its earlier agents, agents that failed to take it, and the callers of a called
     /// agent.
     excluded: BTreeSet<String>,
     handoffs: usize,

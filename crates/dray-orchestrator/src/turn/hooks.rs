@@ -162,7 +162,7 @@ pub(super) struct TurnPart {
     pub(super) prefill: Option<Message>,
     /// Calls of an earlier request that waited for the client.
     pub(super) resumed: ResumedCalls,
-    /// Whether another agent began the turn. This one takes it over, with its own hooks.
+    /// Whether another agent began the turn, and this agent continues it with its own hooks.
     pub(super) takes_over: bool,
 }
 

@@ -135,7 +135,7 @@ async fn caller_facts(
     let permissions = parts.config.permissions.of(identity);
     if permissions.user_header.is_some() || permissions.groups_header.is_some() {
         let header = |name: &Option<String>| caller.only_header(name.as_deref()?);
-        // A header that is sent twice is ignored: it is unknown which one the gateway wrote.
+        // A header that is sent twice is ignored: the gateway may have written only one of them.
         facts.user = header(&permissions.user_header).map(str::to_owned);
         let groups =
             header(&permissions.groups_header).filter(|groups| groups.len() <= MAX_GROUPS_BYTES);

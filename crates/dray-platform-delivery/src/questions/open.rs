@@ -176,7 +176,7 @@ impl OpenQuestionStore {
         .await
     }
 
-    /// Keeps a press of a question that is open. The first one stays, since it is the one that decides. Returns whether
+    /// Keeps a press of a question that is open. The first press is kept, because it decides. Returns whether
     /// the question is open.
     pub(crate) async fn keep_press(
         &self,
@@ -270,7 +270,7 @@ impl OpenQuestionStore {
         Ok(entry.and_then(|entry| serde_json::from_slice(&entry.value).ok()))
     }
 
-    /// Keeps what the message of a question shows. The first text stays: it is the one that may be visible.
+    /// Keeps what the message of a question shows. The first text is kept, because it may be visible already.
     pub(crate) async fn keep_text(
         &self,
         chat: &str,

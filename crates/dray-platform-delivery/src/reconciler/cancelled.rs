@@ -21,7 +21,7 @@ const MAX_CANCEL_ATTEMPTS: u32 = 20;
 const CANCELLED_MESSAGE: &str = "The delivery was cancelled.";
 
 impl Reconciler {
-    /// Ends a delivery of the session; one that is over stays as it is.
+    /// Ends a delivery of the session; a finished delivery is not changed.
     ///
     /// # Errors
     /// It is unknown in this session, or the bus failed.

@@ -260,7 +260,7 @@ fn log_settings(loaded: &LoadedConfig, names: &[&str]) {
     }
 }
 
-/// Starts services one after the other. When one fails, those before it are stopped again.
+/// Starts services one after the other. When a service fails, the services that were started before it are stopped.
 async fn start_services(
     plans: Vec<Box<dyn PlannedStart>>,
     common: SharedResources,

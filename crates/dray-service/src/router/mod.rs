@@ -159,7 +159,7 @@ impl<S: Send + Sync + 'static> Router<S> {
         self
     }
 
-    /// Answers a call with a stream of replies: those that the handler sends, then the one that it returns. Over the bus
+    /// Answers a call with a stream of replies: first the replies that the handler sends, then its result. Over the bus
     /// and over gRPC.
     ///
     /// As [`Router::answer`], except that equal requests are not joined: each runs the handler.
@@ -290,7 +290,7 @@ where
 {
     let handler = Arc::new(handler);
     Arc::new(move |service, meta, payload, _chunks| {
-        // One clone for each request, which outlives this call.
+        // A clone for each request, because a request outlives this call.
         let handler = Arc::clone(&handler);
         Box::pin(async move {
             // The error of the decoder may quote the message, so it is not passed on.

@@ -78,7 +78,7 @@ where
 {
     let handler = Arc::new(handler);
     Arc::new(move |service, meta, payload, chunks| {
-        // One clone for each request, which outlives this call.
+        // A clone for each request, because a request outlives this call.
         let handler = Arc::clone(&handler);
         Box::pin(async move {
             // Both transports give a sender to such a call.

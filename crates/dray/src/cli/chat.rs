@@ -44,7 +44,7 @@ pub(crate) struct ChatArgs {
     /// The agent: name of a manifest of the orchestrator. Not needed where there is only one.
     #[arg(long, value_name = "NAME")]
     pub(crate) manifest: Option<String>,
-    /// With --url, what the request names as its model. Without it, the model of manifests that name none.
+    /// With --url, the model that requests name. Without --url, the model for manifests without a model.
     #[arg(long, value_name = "NAME")]
     pub(crate) model: Option<String>,
     /// Send requests to this deployment as DIAL clients do, with the key as `Api-Key`.

@@ -240,7 +240,7 @@ pub(crate) struct SandboxExec {
     /// Variable of its environment, as NAME=VALUE. Can be given several times.
     #[arg(short, long = "env", value_name = "NAME=VALUE")]
     pub(crate) environment: Vec<String>,
-    /// File that is its standard input, `-` for that of this command. Empty by default.
+    /// File for the standard input of the program; `-` passes on the input of this command. Empty by default.
     #[arg(short, long, value_name = "FILE")]
     pub(crate) input: Option<PathBuf>,
     /// Most bytes of standard output to keep.

@@ -168,7 +168,7 @@ async fn later_turn(
     let request = v1::ReadFilesRequest {
         catalog: Some(ContentSource::Inline(json_part(&built, "/catalog").into()).into()),
         tool: "read_files".to_owned(),
-        // One id that exists and one that does not.
+        // The id of the file, and an unknown id.
         arguments: json!({ "ids": [id, "no-such-file"] }).to_string(),
         ..v1::ReadFilesRequest::default()
     };

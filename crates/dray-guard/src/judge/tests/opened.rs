@@ -116,7 +116,7 @@ fn wide_entries_are_warned_about() {
 }
 
 #[test]
-fn additions_override_opened_ranges() {
+fn own_protected_and_extra_blocked_addresses_stay_closed_in_an_opened_range() {
     let config = JudgeConfig {
         own_addresses: addresses(&["10.20.0.5"]),
         protected: networks("10.20.0.6, 10.20.96.0/20"),
@@ -173,9 +173,8 @@ fn network_and_broadcast_addresses_of_an_entry_stay_closed() {
     check("fd12::/48", "fd12::", "opened:fd12::/48");
 }
 
-// D-4
 #[test]
-fn d_4_an_answer_mixes_no_private_and_public_addresses() {
+fn d_4_a_response_with_private_and_public_addresses_is_refused() {
     let config = || opened("10.20.0.0/16,192.168.7.0/24");
     check(
         config(),

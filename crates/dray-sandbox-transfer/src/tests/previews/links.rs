@@ -331,7 +331,7 @@ async fn the_preview_of_a_delivery_shows_its_file_alone_and_keeps_what_happened_
         (untouched[0].opened_count, untouched[0].scanned_count),
         (0, 0)
     );
-    // The platform looks first, and the person later; the page and what it loads are one opening.
+    // The platform looks first, and the person later; the page and the files that it loads count as one opening.
     let page = link.send("GET", "v", "report.html", &LINK_PREVIEW).await;
     assert_eq!(page.status, 200);
     link.send("GET", "v", "report.html", &LINK_PREVIEW).await;

@@ -50,7 +50,7 @@ struct Placeholder {
     bullets: Bullets,
 }
 
-/// A layout. After [`Self::inherit_from`] it includes what its master states.
+/// A layout. After [`Self::inherit_from`] it includes the properties of its master.
 #[derive(Debug, Default)]
 pub(super) struct Layout {
     placeholders: Vec<Placeholder>,
