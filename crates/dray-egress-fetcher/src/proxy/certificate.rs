@@ -29,20 +29,21 @@ impl ClientCertificate {
     /// Reads a certificate; `None` for one whose parts cannot be read.
     pub fn read(certificate: &CertificateDer<'_>) -> Option<Self> {
         let parts = CertificateParts::read(certificate)?;
+        let names = parts
+            .extensions
+            .map_or(Some(Vec::new()), alternative_names)?;
         Some(Self {
-            name: match parts.extensions {
-                Some(extensions) => read_name(extensions)?,
-                None => None,
-            },
+            name: first_name(&names),
             expires_s: read_expiry(parts.validity)?,
         })
     }
 }
 
-/// The name in `extensions`. `None` for bytes that cannot be read.
-fn read_name(extensions: &[u8]) -> Option<Option<String>> {
+/// The tags and contents of `subjectAltName` in `extensions`, in order; empty without one. `None` for bytes that cannot be
+/// read.
+fn alternative_names(extensions: &[u8]) -> Option<Vec<(u8, &[u8])>> {
     let mut extensions = DerReader(extensions);
-    let (mut uri, mut dns_name) = (None, None);
+    let mut found = Vec::new();
     while !extensions.0.is_empty() {
         let (kind, value) = extensions.next_extension()?;
         if kind != SUBJECT_ALTERNATIVE_NAME {
@@ -50,17 +51,17 @@ fn read_name(extensions: &[u8]) -> Option<Option<String>> {
         }
         let mut names = DerReader(DerReader(value).expect(SEQUENCE_TAG)?);
         while !names.0.is_empty() {
-            let (tag, name) = names.next_value()?;
-            let first = match tag {
-                URI_TAG => &mut uri,
-                DNS_NAME_TAG => &mut dns_name,
-                _ => continue,
-            };
-            // A later name does not replace a first one that is not readable.
-            first.get_or_insert_with(|| readable(name));
+            found.push(names.next_value()?);
         }
     }
-    Some(uri.or(dns_name).flatten())
+    Some(found)
+}
+
+/// The first URI, or without one the first DNS name. A later name does not replace a first one that is not readable.
+fn first_name(names: &[(u8, &[u8])]) -> Option<String> {
+    let first = |tag| names.iter().find(|(found, _)| *found == tag);
+    let (_, name) = first(URI_TAG).or_else(|| first(DNS_NAME_TAG))?;
+    readable(name)
 }
 
 fn readable(name: &[u8]) -> Option<String> {
