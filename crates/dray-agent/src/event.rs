@@ -34,7 +34,7 @@ pub enum Event {
     StageOpened {
         /// Number of the new stage; the other events name it.
         stage: u32,
-        /// Its name, if it has one already.
+        /// Name of the stage, if it is known already.
         name: Option<String>,
     },
     /// More of a stage's name.
