@@ -24,17 +24,17 @@ const WATCH_BATCH: usize = 5_000;
 /// The indexed fields of one delivery.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IndexEntry {
-    /// Key of its record.
+    /// Key of the delivery's record.
     pub key: String,
     /// Revision of the record from which the entry was made.
     pub revision: u64,
-    /// Its id.
+    /// Id of the delivery.
     pub delivery: String,
     /// Session of the agent that requested it.
     pub session: String,
-    /// Its platform, account and chat, as requested.
+    /// Platform, account and chat, as requested.
     pub target: v1::ChatTarget,
-    /// When it was requested.
+    /// Unix milliseconds of the request.
     pub begun_at_ms: u64,
     /// Whether the delivery is over.
     pub finished: bool,
@@ -54,7 +54,7 @@ pub struct WaitingDelivery {
     /// Unix milliseconds at which that delivery continues.
     pub due_ms: u64,
     /// The reason for the wait.
-    pub why: WaitingReason,
+    pub reason: WaitingReason,
 }
 
 /// The index of one process.
@@ -149,7 +149,7 @@ impl DeliveryIndex {
         earlier.sort_by_key(|entry| entry.order());
         earlier.first().map(|entry| WaitingDelivery {
             due_ms: entry.due_at_ms,
-            why: entry.waiting.unwrap_or(WaitingReason::Queue),
+            reason: entry.waiting.unwrap_or(WaitingReason::Queue),
         })
     }
 
