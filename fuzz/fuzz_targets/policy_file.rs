@@ -27,6 +27,7 @@ fuzz_target!(|bytes: &[u8]| {
         tenant: "acme".to_owned(),
         session: "chat-1".to_owned(),
         app: "reporter".to_owned(),
+        certificate: String::new(),
     };
     for text in [
         "https://files.example.org/a/b.csv",

@@ -7,7 +7,7 @@ use dray_egress_fetcher::proxy::socks::{read_greeting, read_password, read_reque
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {
-    if let Ok(Some(((), length))) = read_greeting(bytes) {
+    if let Ok(Some((_, length))) = read_greeting(bytes, false) {
         assert!(length <= bytes.len());
     }
     if let Ok(Some((password, length))) = read_password(bytes) {

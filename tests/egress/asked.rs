@@ -193,6 +193,7 @@ fn token(session: &str) -> String {
         app: None,
         expires_s: Clock::system().now_ms() / 1000 + 3600,
         allow: None,
+        certificate: None,
     };
     keys.mint(&identity).unwrap()
 }

@@ -178,6 +178,7 @@ impl KillFixture {
             app: None,
             expires_s: now_s + 24 * 3600,
             allow: None,
+            certificate: None,
         };
         keys.mint(&identity).unwrap()
     }

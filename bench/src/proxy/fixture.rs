@@ -182,6 +182,7 @@ fn mint_token() -> anyhow::Result<String> {
         app: None,
         expires_s: Clock::system().now_ms() / 1000 + 24 * 3600,
         allow: None,
+        certificate: None,
     })?)
 }
 

@@ -8,6 +8,7 @@ mod aliases;
 mod audit_file;
 mod audit_syslog;
 mod cache;
+mod client_tls;
 mod compile;
 mod credential;
 mod interception;
@@ -19,6 +20,9 @@ mod upstream_proxy;
 pub use audit_file::{AuditFileConfig, AuditFileSettings, AuditFormat};
 pub use audit_syslog::{AuditSyslogConfig, AuditSyslogSettings, SyslogAddress};
 pub use cache::{CacheConfig, CacheSettings};
+pub use client_tls::{
+    CertificateClient, CertificateClientConfig, ClientTlsConfig, ClientTlsSettings,
+};
 pub use compile::CompiledConfig;
 pub use credential::CredentialConfig;
 pub use interception::{InterceptionConfig, InterceptionSettings};

@@ -134,11 +134,13 @@ impl CacheDirectives {
         let mut directives = Self::default();
         let (mut shared_max_age, mut max_age) = (None, None);
         for value in headers.get_all(CACHE_CONTROL) {
-            for item in split_list(value.to_str().ok()?) {
+            for item in split_list(value.to_str().ok()?)? {
                 let (name, argument) = item
                     .split_once('=')
                     .map_or((item, None), |(name, argument)| (name, Some(argument)));
-                match name.trim().to_ascii_lowercase().as_str() {
+                // A name with other characters may hide `no-store`, as `no-store; max-age=60` does.
+                let name = HeaderName::from_bytes(name.trim().as_bytes()).ok()?;
+                match name.as_str() {
                     "no-store" | "private" => directives.forbids_storing = true,
                     "no-cache" => directives.needs_revalidation = true,
                     // Of several, the shortest counts (section 4.2.1).
@@ -173,17 +175,26 @@ fn shorter_age(earlier: Option<u64>, argument: Option<&str>) -> u64 {
     earlier.map_or(seconds, |earlier| earlier.min(seconds))
 }
 
-/// The items of a list; a comma in a quoted string is part of its item.
-fn split_list(text: &str) -> impl Iterator<Item = &str> {
-    let mut is_quoted = false;
-    text.split(move |character| {
-        if character == '"' {
+/// The items of a list; a comma in a quoted string is part of its item, and so is a quotation mark behind `\\` (RFC 9110,
+/// section 5.6.4). `None` where a quoted string has no end, since any item may be inside of it.
+fn split_list(text: &str) -> Option<Vec<&str>> {
+    let (mut is_quoted, mut is_escaped) = (false, false);
+    let items = text.split(|character| {
+        if is_quoted && !is_escaped && character == '\\' {
+            is_escaped = true;
+            return false;
+        }
+        if character == '"' && !is_escaped {
             is_quoted = !is_quoted;
         }
+        is_escaped = false;
         character == ',' && !is_quoted
-    })
-    .map(str::trim)
-    .filter(|item| !item.is_empty())
+    });
+    let items: Vec<_> = items
+        .map(str::trim)
+        .filter(|item| !item.is_empty())
+        .collect();
+    (!is_quoted).then_some(items)
 }
 
 /// Freshness lifetime less current age (sections 4.2.1 and 4.2.3).

@@ -1,6 +1,6 @@
 //! The forward proxy: programs inside a sandbox reach the outside through the same guard as a fetch.
 //!
-//! A client shows a token, names a target with `CONNECT`, a URL in absolute form or SOCKS5, and gets a connection to an
+//! A client shows a token or a certificate, names a target with `CONNECT`, a URL in absolute form or SOCKS5, and gets a connection to an
 //! address that was judged for it: parsed, allowed, resolved once, every address judged, the judged one dialled, the peer
 //! compared. In the order in which a connection goes through:
 //!
@@ -8,7 +8,8 @@
 //! |---|---|
 //! | [`listener`] | accepts clients, bounds those that are not identified, drains at the end |
 //! | [`head`], [`socks`] | read what a client wants, strictly; pure |
-//! | [`dray_guard::proxy_token`] | says who the client is |
+//! | `client_tls`, [`certificate`] | TLS with the client, and the name of its certificate |
+//! | `identify`, [`dray_guard::proxy_token`] | say who the client is |
 //! | [`serve`] | one client from its first byte to its end |
 //! | `open` | as what a connection is judged, and who asked for it |
 //! | [`hello`] | reads the server name of the TLS handshake in a tunnel; pure |
@@ -29,6 +30,8 @@
 //! It looks into TLS only where the policy files say so. It speaks no HTTP/2 and follows no redirect.
 
 mod body;
+#[cfg(feature = "service")]
+pub mod certificate;
 pub mod client;
 pub mod head;
 pub mod hello;
@@ -44,9 +47,15 @@ pub mod socks;
 #[cfg(feature = "service")]
 pub mod authority;
 #[cfg(feature = "service")]
+pub mod client_tls;
+#[cfg(feature = "service")]
+mod der;
+#[cfg(feature = "service")]
 mod form;
 #[cfg(feature = "service")]
 mod forward;
+#[cfg(feature = "service")]
+mod identify;
 #[cfg(feature = "service")]
 mod intercept;
 #[cfg(feature = "service")]

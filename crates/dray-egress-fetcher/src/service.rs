@@ -14,7 +14,8 @@ use opentelemetry::metrics::Meter;
 
 use crate::audit::{AuditQueue, AuditedFetch, Auditor, PUBLISH_TIMEOUT};
 use crate::config::{
-    CacheSettings, CompiledConfig, Config, CredentialConfig, InterceptionSettings, ProxySettings,
+    CacheSettings, ClientTlsSettings, CompiledConfig, Config, CredentialConfig,
+    InterceptionSettings, ProxySettings,
 };
 use crate::credential::CredentialStore;
 use crate::dial::TcpDialer;
@@ -24,6 +25,7 @@ use crate::limits::FetchAdmission;
 use crate::metrics::{EgressMetrics, ProxyMetrics};
 use crate::policy_files::PolicyWatcher;
 use crate::proxy::authority::InterceptionAuthority;
+use crate::proxy::client_tls::ClientTls;
 use crate::proxy::{ForwardProxy, RunningProxy};
 use crate::questions::{QUESTION_BUCKET, QuestionStore};
 use crate::resolve::NoResolver;
@@ -375,6 +377,10 @@ async fn start_proxy(
         Some(interception) => Some(open_authority(interception, cx.clock.now_ms() / 1000).await?),
         None => None,
     };
+    let client_tls = match &settings.tls {
+        Some(tls) => Some(open_client_tls(tls).await?),
+        None => None,
+    };
     let proxy = ForwardProxy::new(
         settings,
         Arc::clone(fetcher),
@@ -383,7 +389,8 @@ async fn start_proxy(
         cx.clock.clone(),
         audit_required,
     )
-    .with_authority(authority);
+    .with_authority(authority)
+    .with_client_tls(client_tls);
     ProxyMetrics::observe(&cx.meter, proxy.admission());
     let running = RunningProxy::start(proxy).map_err(|error| {
         StartError::with_source(format!("the proxy could not listen on {listen}"), error)
@@ -392,6 +399,13 @@ async fn start_proxy(
     cx.listen_addresses
         .open(PROXY_ADDRESS_NAME, running.address());
     Ok(running)
+}
+
+/// Reads the files for TLS with clients of the proxy.
+async fn open_client_tls(settings: &ClientTlsSettings) -> Result<ClientTls, StartError> {
+    let opened = ClientTls::open(settings).await;
+    opened
+        .map_err(|error| StartError::with_source("egress-fetcher.proxy.tls cannot be used", error))
 }
 
 /// Reads the authority for intercepted tunnels.

@@ -24,7 +24,7 @@ pub const MAX_SOCKS_TOKEN_BYTES: usize = 255;
 /// Longest token in bytes. A token with too many hosts is refused when it is made.
 pub const MAX_TOKEN_BYTES: usize = 4096;
 
-/// The client whose connections a token identifies.
+/// A client of the proxy, identified by a token, a client certificate or both.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProxyIdentity {
     /// The tenant, whose limits and audit stream are used.
@@ -37,6 +37,8 @@ pub struct ProxyIdentity {
     pub expires_s: u64,
     /// Hosts that the session may reach, as in an app's policy; `None` adds no limit (P-1).
     pub allow: Option<Vec<String>>,
+    /// Name of its client certificate; `None` without one. A token does not contain it.
+    pub certificate: Option<String>,
 }
 
 impl ProxyIdentity {
@@ -58,6 +60,7 @@ impl ProxyIdentity {
                 .as_ref()
                 .map(ToString::to_string)
                 .unwrap_or_default(),
+            certificate: self.certificate.clone().unwrap_or_default(),
         }
     }
 }
@@ -91,6 +94,9 @@ pub enum IdentityError {
     /// The token has expired.
     #[error("the token has expired")]
     Expired,
+    /// Token and client certificate belong to different tenants.
+    #[error("the token is of another tenant than the client certificate")]
+    OtherTenant,
 }
 
 /// A token that cannot be made.
@@ -190,6 +196,7 @@ impl TokenKeys {
             app: claims.app.map(AppId::new).transpose().ok()?,
             expires_s: claims.expires_s,
             allow: claims.allow,
+            certificate: None,
         })
     }
 }

@@ -55,6 +55,7 @@ pub mod source;
 pub use compile::{PolicyFileProblem, RoleLimits};
 pub use decide::{Caller, ObservedPart, RequestView, RuleDecision, UnrecordedPart};
 pub use path::ReadablePath;
+pub use pattern::matches_name;
 pub use source::{MAX_POLICY_BYTES, PolicyText};
 
 use compile::{CompiledRole, CompiledRule, InterceptRule};

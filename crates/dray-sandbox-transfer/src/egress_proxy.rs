@@ -63,6 +63,10 @@ pub struct EgressProxyRule {
     pub sandboxes: Vec<String>,
     /// Host and port of the proxy, as the sandbox reaches it: `egress-proxy:3128`.
     pub address: String,
+    /// Whether the proxy speaks TLS with its clients (`egress-fetcher.proxy.tls`): the address then begins with `https://`.
+    /// Programs must trust its certificate. Default false.
+    #[serde(default)]
+    pub tls: bool,
     /// Hosts that programs reach without the proxy. Default `localhost`, `127.0.0.1` and `::1`: the sandbox itself.
     #[serde(default = "own_hosts")]
     pub no_proxy: Vec<String>,
@@ -154,7 +158,8 @@ impl EgressProxyConfig {
         let token = program
             .token(key, body.sandbox.as_ref())
             .map_err(CommandError::NotRun)?;
-        let url = format!("http://{PROXY_USER}:{token}@{}", rule.address);
+        let scheme = if rule.tls { "https" } else { "http" };
+        let url = format!("{scheme}://{PROXY_USER}:{token}@{}", rule.address);
         // Without blanks: curl accepts them, Go and Python differ.
         let hosts = rule.no_proxy.join(",");
         let names = PROXY_VARIABLES.map(|name| (name, &url));
@@ -220,6 +225,7 @@ impl ProxiedProgram<'_> {
             // Claims have whole seconds; the margin covers the rounding down.
             expires_s: expires.as_secs(),
             allow: None,
+            certificate: None,
         };
         // The message has no part of key or token.
         let failed = |error: MintError| SandboxError::new(ErrorKind::TooLarge, error.to_string());

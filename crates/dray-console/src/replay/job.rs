@@ -244,6 +244,7 @@ fn record_of<'a>(audit: &'a v1::EgressAudit, tenant: &'a str) -> RequestRecord<'
             tenant: tenant.to_owned(),
             session: audit.session_id.clone(),
             app: audit.app_id.clone(),
+            certificate: audit.client_certificate.clone(),
         },
         time_ms: audit.time_ms,
         verdict: &audit.verdict,

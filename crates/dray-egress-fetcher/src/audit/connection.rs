@@ -59,6 +59,8 @@ pub struct AuditedConnection {
     pub record: FetchRecord,
     /// Server name of the `ClientHello`.
     pub server_name: String,
+    /// Name of the client's certificate; `None` without one.
+    pub client_certificate: Option<String>,
     /// Whether the proxy looks into its tunnel.
     pub is_intercepted: bool,
     /// The bytes that passed.
@@ -83,6 +85,7 @@ impl Auditor {
             protocol,
             record: FetchRecord::default(),
             server_name: String::new(),
+            client_certificate: None,
             is_intercepted: false,
             counts: ByteCounts::default(),
             started: Instant::now(),
@@ -100,6 +103,7 @@ pub struct TunnelAuditor {
     meta: Meta,
     protocol: ProxyProtocol,
     server_name: String,
+    client_certificate: Option<String>,
 }
 
 impl TunnelAuditor {
@@ -111,6 +115,9 @@ impl TunnelAuditor {
             self.auditor
                 .begin_connection(meta.with_deadline(deadline), protocol, metrics);
         audited.server_name.clone_from(&self.server_name);
+        audited
+            .client_certificate
+            .clone_from(&self.client_certificate);
         audited.is_intercepted = true;
         audited
     }
@@ -125,6 +132,7 @@ impl AuditedConnection {
             meta: self.meta.clone(),
             protocol: self.protocol,
             server_name: self.server_name.clone(),
+            client_certificate: self.client_certificate.clone(),
         }
     }
 
@@ -232,6 +240,7 @@ impl AuditedConnection {
         name.clone_into(&mut event.proxy_stage);
         self.protocol.as_str().clone_into(&mut event.proxy_protocol);
         event.server_name.clone_from(&self.server_name);
+        event.client_certificate = self.client_certificate.clone().unwrap_or_default();
         event.intercepted = self.is_intercepted;
         event.up_bytes = self.counts.up();
         event.down_bytes = self.counts.down();

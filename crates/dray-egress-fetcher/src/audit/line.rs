@@ -82,6 +82,7 @@ impl Serialize for EventFields<'_> {
             cache,
             robots,
             robots_line,
+            client_certificate,
         } = self.0;
         let mut map = serializer.serialize_map(None)?;
         map.serialize_entry("event_id", event_id)?;
@@ -137,6 +138,7 @@ impl Serialize for EventFields<'_> {
         map.serialize_entry("cache", cache)?;
         map.serialize_entry("robots", robots)?;
         map.serialize_entry("robots_line", robots_line)?;
+        map.serialize_entry("client_certificate", client_certificate)?;
         map.end()
     }
 }

@@ -31,6 +31,7 @@ pub fn replay_event(
             tenant: tenant.to_owned(),
             session: event.session_id.clone(),
             app: event.app_id.clone(),
+            certificate: event.client_certificate.clone(),
         },
         time_ms: event.time_ms,
         verdict: &event.verdict,

@@ -11,7 +11,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::compile::ProblemCollector;
-use super::{InterceptionConfig, InterceptionSettings};
+use super::{ClientTlsConfig, ClientTlsSettings, InterceptionConfig, InterceptionSettings};
 use crate::limits::AdmissionLimits;
 use crate::proxy::meter::ByteLimits;
 
@@ -24,9 +24,11 @@ const MAX_TUNNEL_TIMEOUT: Period = Period::secs(7 * 24 * 3600);
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ProxyConfig {
-    /// Address on which the proxy listens, such as `0.0.0.0:3128`; absent for no proxy. Clients need a token.
+    /// Address on which the proxy listens, such as `0.0.0.0:3128`; absent for no proxy. Clients need a token, or a
+    /// certificate.
     pub listen: Option<SocketAddr>,
-    /// Key of the tokens that identify clients, at least 32 bytes. Its holder can act as any tenant.
+    /// Key of the tokens that identify clients, at least 32 bytes. Its holder can act as any tenant. May be absent where
+    /// `tls.clients` identifies clients.
     pub token_key: Option<Secret>,
     /// The previous key, whose tokens are still accepted while the key is changed.
     pub previous_token_key: Option<Secret>,
@@ -51,7 +53,7 @@ pub struct ProxyConfig {
     pub max_queue: u32,
     /// Clients at the same time that have not sent a token yet; a quarter of them from one address.
     pub max_unidentified: u32,
-    /// Time for the head of a request or the messages of SOCKS5, token included.
+    /// Time for the head of a request or the messages of SOCKS5, token included; before it, as much for the TLS handshake.
     pub head_timeout: Period,
     /// Time from the head to the open connection: waiting for a slot, DNS and connecting.
     pub open_timeout: Period,
@@ -59,7 +61,7 @@ pub struct ProxyConfig {
     pub hello_timeout: Period,
     /// Longest time without a byte in either direction; at most a minute once one side has closed.
     pub idle_timeout: Period,
-    /// Longest time of a connection; it also ends with its token.
+    /// Longest time of a connection; it also ends with its token or certificate.
     pub tunnel_timeout: Period,
     /// Time that open connections get to end by themselves when the process stops.
     pub drain_timeout: Period,
@@ -69,6 +71,8 @@ pub struct ProxyConfig {
     pub max_down_bytes: ByteSize,
     /// The certificate authority for tunnels into which the proxy looks.
     pub interception: InterceptionConfig,
+    /// TLS between clients and the proxy, with or without certificates of clients.
+    pub tls: ClientTlsConfig,
 }
 
 impl Default for ProxyConfig {
@@ -95,6 +99,7 @@ impl Default for ProxyConfig {
             max_up_bytes: ByteSize::mib(4 * 1024),
             max_down_bytes: ByteSize::mib(16 * 1024),
             interception: InterceptionConfig::default(),
+            tls: ClientTlsConfig::default(),
         }
     }
 }
@@ -104,8 +109,8 @@ impl Default for ProxyConfig {
 pub struct ProxySettings {
     /// Address on which it listens.
     pub listen: SocketAddr,
-    /// Keys of tokens.
-    pub keys: TokenKeys,
+    /// Keys of tokens; `None` where certificates alone identify clients.
+    pub keys: Option<TokenKeys>,
     /// Ports of tunnels.
     pub connect_ports: AllowedPorts,
     /// Ports of plain HTTP requests.
@@ -134,6 +139,8 @@ pub struct ProxySettings {
     pub limits: ByteLimits,
     /// The authority for intercepted tunnels; `None` without one.
     pub interception: Option<InterceptionSettings>,
+    /// TLS with clients; `None` for plain TCP.
+    pub tls: Option<ClientTlsSettings>,
 }
 
 impl ProxySettings {
@@ -184,9 +191,10 @@ impl ProxyConfig {
         let max_unidentified = checks.count("proxy.max_unidentified", self.max_unidentified);
         let keys = self.keys(checks);
         let interception = self.interception.compile(checks);
+        let tls = self.tls.compile(checks);
         Some(ProxySettings {
             listen: self.listen?,
-            keys: keys?,
+            keys,
             connect_ports,
             http_ports,
             plain_ports,
@@ -201,6 +209,7 @@ impl ProxyConfig {
             drain_timeout,
             limits,
             interception,
+            tls,
         })
     }
 
@@ -208,7 +217,7 @@ impl ProxyConfig {
     fn keys(&self, checks: &mut ProblemCollector) -> Option<TokenKeys> {
         let Some(current) = &self.token_key else {
             // Without a key no client could be identified, and an address does not identify a client.
-            if self.listen.is_some() {
+            if self.listen.is_some() && self.tls.clients.is_empty() {
                 checks.add(
                     "proxy.token_key",
                     "must be set, or no client can be identified",

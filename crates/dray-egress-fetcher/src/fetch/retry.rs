@@ -15,6 +15,7 @@ use crate::error::{FetchError, FetchPhase};
 use crate::head::{BodyFraming, BodyPlan};
 use crate::label::ResponseLabels;
 use crate::resume::BodyResumption;
+use crate::validator::is_strong_tag;
 
 /// Most attempts after the first one.
 const MAX_RETRIES: u32 = 2;
@@ -70,8 +71,8 @@ pub(super) struct PartialBody {
     total: Option<u64>,
     /// Strong validator of the first response; `None` for a body that cannot be resumed.
     validator: Option<HeaderValue>,
-    /// Scheme, host and port of the server that sends it: no other server learns the validator.
-    origin: (bool, String, u16),
+    /// The URL that sends it. The validator says nothing about another resource, and no other server learns it.
+    url: CanonicalUrl,
 }
 
 impl PartialBody {
@@ -89,7 +90,7 @@ impl PartialBody {
                 | BodyFraming::Close => plan.whole,
             },
             validator: plan.validator.clone(),
-            origin: url_origin(url),
+            url: url.clone(),
         }
     }
 
@@ -97,18 +98,21 @@ impl PartialBody {
         self.validator.is_some()
     }
 
-    /// The data for requesting the rest, if `url` has the origin of the first response.
+    /// The data for requesting the rest, if `url` is the resource of the first response.
     pub(super) fn resume(&self, url: &CanonicalUrl, counts: &BodyCounts) -> Option<BodyResumption> {
         let validator = self.validator.clone()?;
-        (self.origin == url_origin(url)).then_some(BodyResumption {
+        // An entity tag belongs to a resource (RFC 9110, section 8.8.3): two files may have the same one, made of size and
+        // time. Signed URLs have another query after each redirect. Many files have the same date.
+        let is_same = if is_strong_tag(&validator) {
+            self.url.without_query() == url.without_query()
+        } else {
+            self.url.to_string() == url.to_string()
+        };
+        is_same.then_some(BodyResumption {
             received: counts.wire,
             total: self.total,
             coding: self.coding,
             validator,
         })
     }
-}
-
-fn url_origin(url: &CanonicalUrl) -> (bool, String, u16) {
-    (url.https(), url.host().to_string(), url.port())
 }

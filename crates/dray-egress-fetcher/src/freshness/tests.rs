@@ -48,6 +48,13 @@ fn responses_for_one_receiver_and_parts_are_not_stored() {
             ("cache-control", "max-age=60"),
             ("content-range", "bytes 0-4/9"),
         ],
+        // The comma is behind the quoted string, whose quotation mark is escaped.
+        &[("cache-control", "max-age=60, a=\"b\\\"c\", no-store")],
+        // A quoted string without an end may contain anything.
+        &[("cache-control", "max-age=60, a=\"b, no-store")],
+        // Servers also write semicolons.
+        &[("cache-control", "no-store; max-age=60")],
+        &[("cache-control", "no-store; private, max-age=60")],
     ] {
         assert_eq!(terms(fields), None, "{fields:?}");
     }
@@ -70,6 +77,7 @@ fn a_response_is_fresh_as_long_as_its_server_says_and_no_longer() {
         (&[("cache-control", "max-age=60")][..], 60),
         (&[("cache-control", "max-age=\"60\"")], 60),
         (&[("cache-control", "max-age=60, s-maxage=10")], 10),
+        (&[("cache-control", "a=\"\\\", no-store\", max-age=60")], 60),
         (
             &[
                 ("cache-control", "max-age=60"),

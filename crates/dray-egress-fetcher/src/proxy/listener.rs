@@ -163,7 +163,7 @@ impl AcceptLoop {
         self.tasks.spawn(async move {
             let _permit = permit;
             abort
-                .run_until_cancelled(proxy.serve_client(stream, Some(place)))
+                .run_until_cancelled(proxy.serve_accepted(stream, place))
                 .await;
         });
     }

@@ -69,8 +69,8 @@ pub enum ProxyRefusal {
     /// A rule requires interception of this tunnel, and no authority is configured.
     #[error("a rule requires interception of this tunnel, and no authority is configured")]
     NoAuthority,
-    /// The client did not finish the TLS handshake with the certificate of the proxy.
-    #[error("the client refused the certificate of the proxy, or broke off the TLS handshake")]
+    /// The client did not finish the TLS handshake with the proxy, or has no valid certificate where one is required.
+    #[error("the TLS handshake of the client with the proxy failed")]
     ClientTls,
     /// The client offers no HTTP/1 in a tunnel that has to be intercepted.
     #[error("the client offers no HTTP/1 in an intercepted tunnel")]
@@ -102,7 +102,7 @@ impl ProxyRefusal {
     }
 
     /// Codes of this type that are not codes of the guard, for metrics that exist from the start.
-    pub const OWN_CODES: [&'static str; 19] = [
+    pub const OWN_CODES: [&'static str; 20] = [
         "malformed_request",
         "request_too_large",
         "request_timeout",
@@ -110,6 +110,7 @@ impl ProxyRefusal {
         "unidentified",
         "token_invalid",
         "token_expired",
+        "tenant_mismatch",
         "too_many_unidentified",
         "host_mismatch",
         "not_tls",
@@ -136,6 +137,7 @@ impl ProxyRefusal {
             Self::SlowRequest => "request_timeout",
             Self::Identity(IdentityError::Invalid) => "token_invalid",
             Self::Identity(IdentityError::Expired) => "token_expired",
+            Self::Identity(IdentityError::OtherTenant) => "tenant_mismatch",
             Self::TooManyUnidentified => "too_many_unidentified",
             Self::HostMismatch => "host_mismatch",
             Self::Guard(code, _) => code.as_str(),

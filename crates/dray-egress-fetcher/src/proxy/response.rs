@@ -16,9 +16,11 @@ const MAX_RESPONSE_FIELDS: usize = 128;
 /// Buffer of each side, and most bytes of a response head.
 pub(super) const BUFFER_BYTES: usize = 64 * 1024;
 
-/// Fields for the next recipient alone (RFC 9110, section 7.6.1; `Keep-Alive` and `Proxy-Connection` by custom).
-static HOP_BY_HOP_FIELDS: [HeaderName; 9] = [
+/// Fields for the next recipient alone (RFC 9110, section 7.6.1; `HTTP2-Settings` by RFC 7540, section 3.2.1; `Keep-Alive` and
+/// `Proxy-Connection` by custom).
+static HOP_BY_HOP_FIELDS: [HeaderName; 10] = [
     CONNECTION,
+    HeaderName::from_static("http2-settings"),
     HeaderName::from_static("keep-alive"),
     HeaderName::from_static("proxy-connection"),
     PROXY_AUTHENTICATE,

@@ -6,26 +6,26 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use dray_bus::Meta;
-use dray_guard::proxy_token::{IdentityError, ProxyIdentity, token_of};
+use dray_guard::proxy_token::ProxyIdentity;
 use dray_guard::{RequestKind, RuleDecision};
 use dray_types::{Clock, Deadline};
-use http::header::PROXY_AUTHORIZATION;
-use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
-use tokio::time::{Instant, timeout_at};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::authority::InterceptionAuthority;
+use super::certificate::ClientCertificate;
 use super::client::ClientStream;
+use super::client_tls::ClientTls;
 use super::head::{
     HeadError, MAX_HEAD_BYTES, ProxyRequest, RequestRecipient, RequestTarget, head_length,
     parse_head, tunnel_url,
 };
+use super::identify::{ClientRequest, IdentifiedClient};
 use super::listener::UnidentifiedPermit;
 use super::meter::{ByteCounts, ByteLimits, LimitReached};
 use super::refusal::{ConnectionEnd, ProxyRefusal};
-use super::socks::{
-    self, NO_METHOD, PASSWORD_METHOD, PASSWORD_VERSION, SOCKS_VERSION, SocksError, SocksReply,
-};
+use super::socks::SocksReply;
 use crate::audit::{AuditedConnection, Auditor, ProxyProtocol};
 use crate::config::ProxySettings;
 use crate::fetch::{Fetcher, OpenConnection};
@@ -49,6 +49,7 @@ pub struct ForwardProxy {
     drain: CancellationToken,
     cut: CancellationToken,
     authority: Option<Arc<InterceptionAuthority>>,
+    client_tls: Option<ClientTls>,
 }
 
 /// The conditions of one tunnel.
@@ -63,22 +64,6 @@ pub(super) struct TunnelTerms<'a> {
     /// When it ends at the latest.
     pub(super) ends_at: Instant,
 }
-
-/// A client that may be served.
-#[derive(Debug)]
-struct IdentifiedClient {
-    identity: ProxyIdentity,
-    request: ClientRequest,
-}
-
-#[derive(Debug)]
-enum ClientRequest {
-    Http(Box<ProxyRequest>),
-    Socks(String),
-}
-
-/// The reason why a client was not identified: the refusal and the last bytes for it. `None` for a client that is gone.
-type IdentificationFailure = Option<(ProxyRefusal, Vec<u8>)>;
 
 impl ForwardProxy {
     /// A proxy over the pipeline of `fetcher`, whose policy holds for it too. `audit_required`: no byte passes without
@@ -102,7 +87,19 @@ impl ForwardProxy {
             drain: CancellationToken::new(),
             cut: CancellationToken::new(),
             authority: None,
+            client_tls: None,
         }
+    }
+
+    /// Speaks TLS with clients, and asks for their certificates if it has authorities for them.
+    #[must_use]
+    pub fn with_client_tls(mut self, client_tls: Option<ClientTls>) -> Self {
+        self.client_tls = client_tls;
+        self
+    }
+
+    pub(super) const fn client_tls(&self) -> Option<&ClientTls> {
+        self.client_tls.as_ref()
     }
 
     /// Looks into the tunnels that the policy files name, with certificates of this authority. Without one they are
@@ -168,13 +165,25 @@ impl ForwardProxy {
         &self.drain
     }
 
-    /// Serves a client until its connection ends. `place` is given back once it is identified.
+    /// Serves a client without a certificate until its connection ends. `permit` is given back once it is identified.
     pub async fn serve_client<S>(&self, io: S, permit: Option<UnidentifiedPermit>)
     where
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
+        self.serve_certified(io, None, permit).await;
+    }
+
+    /// Serves a client with the certificate that its TLS handshake verified.
+    pub(super) async fn serve_certified<S>(
+        &self,
+        io: S,
+        certificate: Option<ClientCertificate>,
+        permit: Option<UnidentifiedPermit>,
+    ) where
+        S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    {
         let mut client = ClientStream::new(io);
-        let identified = Box::pin(self.identify(&mut client)).await;
+        let identified = Box::pin(self.identify(&mut client, certificate)).await;
         let IdentifiedClient { identity, request } = match identified {
             Ok(identified) => identified,
             Err(None) => return,
@@ -204,89 +213,6 @@ impl ForwardProxy {
         }
     }
 
-    /// Reads up to the request, which is complete and from an identified client.
-    async fn identify<S>(
-        &self,
-        client: &mut ClientStream<S>,
-    ) -> Result<IdentifiedClient, IdentificationFailure>
-    where
-        S: AsyncRead + AsyncWrite + Send + Unpin,
-    {
-        let end = Instant::now() + self.settings.head_timeout;
-        let first = timeout_at(
-            end,
-            client.read_message(|bytes| Ok::<_, ()>(bytes.first().map(|byte| (*byte, 0)))),
-        );
-        // A client that sends nothing gets no response.
-        let Ok(Ok(first)) = first.await else {
-            return Err(None);
-        };
-        if first == SOCKS_VERSION {
-            let socks = timeout_at(end, self.identify_socks(client)).await;
-            // SOCKS5 has no message for it.
-            return socks.unwrap_or(Err(Some((ProxyRefusal::SlowRequest, Vec::new()))));
-        }
-        let refuse = |refusal: ProxyRefusal| Some((refusal, refusal.http_response()));
-        let request = match timeout_at(end, read_head(client, RequestRecipient::Proxy)).await {
-            Ok(read) => {
-                read.map_err(|error| error.and_then(|error| refuse(ProxyRefusal::Head(error))))?
-            }
-            Err(_) => return Err(refuse(ProxyRefusal::SlowRequest)),
-        };
-        let token = token_of(request.fields.get(PROXY_AUTHORIZATION));
-        let identity = token
-            .and_then(|token| self.verify(&token))
-            .map_err(|error| refuse(ProxyRefusal::Identity(error)))?;
-        Ok(IdentifiedClient {
-            identity,
-            request: ClientRequest::Http(Box::new(request)),
-        })
-    }
-
-    /// The three messages of SOCKS5, with the token as the password.
-    async fn identify_socks<S>(
-        &self,
-        client: &mut ClientStream<S>,
-    ) -> Result<IdentifiedClient, IdentificationFailure>
-    where
-        S: AsyncRead + AsyncWrite + Send + Unpin,
-    {
-        let socks_refusal = |error: Option<SocksError>, last: &[u8]| {
-            error.map(|error| (ProxyRefusal::Socks(error), last.to_vec()))
-        };
-        client
-            .read_message(socks::read_greeting)
-            .await
-            .map_err(|error| socks_refusal(error, &[SOCKS_VERSION, NO_METHOD]))?;
-        send(client, &[SOCKS_VERSION, PASSWORD_METHOD]).await?;
-        let denied = [PASSWORD_VERSION, 1];
-        let token = client
-            .read_message(socks::read_password)
-            .await
-            .map_err(|error| socks_refusal(error, &denied))?;
-        let identity = self
-            .verify(&token)
-            .map_err(|error| Some((ProxyRefusal::Identity(error), denied.to_vec())))?;
-        send(client, &[PASSWORD_VERSION, 0]).await?;
-        let target = client
-            .read_message(socks::read_request)
-            .await
-            .map_err(|error| {
-                error.map(|error| {
-                    let refusal = ProxyRefusal::Socks(error);
-                    (refusal, refusal.socks_reply().message().to_vec())
-                })
-            })?;
-        Ok(IdentifiedClient {
-            identity,
-            request: ClientRequest::Socks(target),
-        })
-    }
-
-    fn verify(&self, token: &[u8]) -> Result<ProxyIdentity, IdentityError> {
-        self.settings.keys.verify(token, self.clock.now_ms())
-    }
-
     fn begin(&self, identity: &ProxyIdentity, request: &ClientRequest) -> AuditedConnection {
         let deadline = Deadline::after(self.clock.now_ms(), self.settings.open_timeout);
         let mut meta =
@@ -301,11 +227,14 @@ impl ForwardProxy {
                 RequestTarget::Absolute(_) | RequestTarget::Origin(_) => ProxyProtocol::Http,
             },
         };
-        self.auditor
-            .begin_connection(meta, protocol, self.metrics.clone())
+        let mut audited = self
+            .auditor
+            .begin_connection(meta, protocol, self.metrics.clone());
+        audited.client_certificate.clone_from(&identity.certificate);
+        audited
     }
 
-    /// Longest time of a connection: it does not outlive its token.
+    /// Longest time of a connection: it does not outlive its token, nor its client certificate.
     fn lifetime(&self, identity: &ProxyIdentity) -> Duration {
         let left = identity
             .expires_s
@@ -450,11 +379,4 @@ where
         client.consume(head.len());
     }
     Ok(request)
-}
-
-async fn send<S>(client: &mut ClientStream<S>, bytes: &[u8]) -> Result<(), IdentificationFailure>
-where
-    S: AsyncRead + AsyncWrite + Send + Unpin,
-{
-    client.write_all(bytes).await.map_err(|_| None)
 }

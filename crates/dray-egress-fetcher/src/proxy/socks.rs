@@ -10,8 +10,10 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 pub const SOCKS_VERSION: u8 = 5;
 /// The method "username/password" (RFC 1928, section 3).
 pub const PASSWORD_METHOD: u8 = 2;
+/// The method "no authentication required".
+pub const NO_AUTHENTICATION_METHOD: u8 = 0;
 /// No method of the client is acceptable.
-pub const NO_METHOD: u8 = 0xff;
+pub const NO_ACCEPTABLE_METHOD: u8 = 0xff;
 /// Version of the negotiation of RFC 1929.
 pub const PASSWORD_VERSION: u8 = 1;
 
@@ -67,12 +69,13 @@ impl SocksReply {
     }
 }
 
-/// Reads the greeting, which must offer the method "username/password"; `None` while it is not complete.
+/// Reads the greeting and returns the method for the client: "username/password", or "no authentication required" where
+/// the client offers no password and is identified already. `None` while it is not complete.
 ///
 /// # Errors
 ///
 /// [`SocksError::Malformed`] and [`SocksError::NoPassword`].
-pub fn read_greeting(bytes: &[u8]) -> SocksMessage<()> {
+pub fn read_greeting(bytes: &[u8], is_identified: bool) -> SocksMessage<u8> {
     check_version(bytes, SOCKS_VERSION)?;
     let Some(count) = bytes.get(1).copied().map(usize::from) else {
         return Ok(None);
@@ -80,10 +83,14 @@ pub fn read_greeting(bytes: &[u8]) -> SocksMessage<()> {
     let Some(methods) = bytes.get(2..2 + count) else {
         return Ok(None);
     };
-    if !methods.contains(&PASSWORD_METHOD) {
+    let method = if methods.contains(&PASSWORD_METHOD) {
+        PASSWORD_METHOD
+    } else if is_identified && methods.contains(&NO_AUTHENTICATION_METHOD) {
+        NO_AUTHENTICATION_METHOD
+    } else {
         return Err(SocksError::NoPassword);
-    }
-    Ok(Some(((), 2 + count)))
+    };
+    Ok(Some((method, 2 + count)))
 }
 
 /// Reads user name and password and returns the password; the user name may be any. `None` while it is not complete.
@@ -192,7 +199,9 @@ mod tests {
 
     #[test]
     fn the_three_messages_are_read_with_their_lengths() {
-        assert_eq!(read_greeting(&[5, 2, 0, 2, 9]), Ok(Some(((), 4))));
+        assert_eq!(read_greeting(&[5, 2, 0, 2, 9], false), Ok(Some((2, 4))));
+        assert_eq!(read_greeting(&[5, 2, 0, 2, 9], true), Ok(Some((2, 4))));
+        assert_eq!(read_greeting(&[5, 1, 0, 9], true), Ok(Some((0, 3))));
         assert_eq!(
             read_password(b"\x01\x01u\x05tokenrest"),
             Ok(Some((b"token".to_vec(), 9)))
@@ -222,15 +231,18 @@ mod tests {
             assert_eq!(read_password(&b"\x01\x01u\x05token"[..length]), Ok(None));
         }
         for length in 0..4 {
-            assert_eq!(read_greeting(&[5, 2, 0, 2][..length]), Ok(None));
+            assert_eq!(read_greeting(&[5, 2, 0, 2][..length], false), Ok(None));
         }
     }
 
     #[test]
     fn everything_but_connect_with_a_password_is_refused() {
-        assert_eq!(read_greeting(&[5, 1, 0]), Err(SocksError::NoPassword));
-        assert_eq!(read_greeting(&[5, 0]), Err(SocksError::NoPassword));
-        assert_eq!(read_greeting(&[4, 1]), Err(SocksError::Malformed));
+        assert_eq!(
+            read_greeting(&[5, 1, 0], false),
+            Err(SocksError::NoPassword)
+        );
+        assert_eq!(read_greeting(&[5, 0], true), Err(SocksError::NoPassword));
+        assert_eq!(read_greeting(&[4, 1], false), Err(SocksError::Malformed));
         assert_eq!(read_password(&[5]), Err(SocksError::Malformed));
         for (bytes, expected) in [
             (&[4, 1, 0, 1][..], SocksError::Malformed),

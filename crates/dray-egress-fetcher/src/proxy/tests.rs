@@ -2,6 +2,7 @@
 
 mod asked;
 mod audit;
+mod certificates;
 mod changed_responses;
 mod client_handshakes;
 mod clients;
@@ -154,6 +155,7 @@ fn mint(session: &str, expires_s: u64, allow: Option<Vec<String>>) -> String {
         app: None,
         expires_s,
         allow,
+        certificate: None,
     };
     keys.mint(&identity).unwrap()
 }

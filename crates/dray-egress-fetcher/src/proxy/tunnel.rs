@@ -85,7 +85,9 @@ impl ForwardProxy {
     where
         S: AsyncRead + AsyncWrite + Send + Unpin,
     {
-        let is_granted = client.write_all(terms.grant).await.is_ok();
+        // TLS keeps what the kernel did not take.
+        let is_granted =
+            client.write_all(terms.grant).await.is_ok() && client.flush().await.is_ok();
         // A URL of plain http stands for a port whose tunnels need not carry TLS.
         if is_granted && url.https() {
             let hello = tokio::time::timeout(self.settings().hello_timeout, read_hello(client));

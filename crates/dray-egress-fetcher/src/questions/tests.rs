@@ -85,6 +85,7 @@ fn question(session: &str, host: &str, port: u16) -> HostQuestion {
             tenant: "acme".to_owned(),
             session: session.to_owned(),
             app: "reporter".to_owned(),
+            ..Caller::default()
         },
         host: host.to_owned(),
         port,

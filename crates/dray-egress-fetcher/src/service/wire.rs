@@ -43,6 +43,7 @@ pub(super) fn fetch_job(
                 .map(ToString::to_string)
                 .unwrap_or_default(),
             app: app.clone(),
+            ..Caller::default()
         },
         kind: RequestKind::Fetch,
         app,

@@ -363,6 +363,47 @@ async fn q_3_the_validator_is_sent_only_to_the_server_that_it_came_from() {
     assert_eq!(ranges(second.received_requests()), [false]);
 }
 
+/// Files of one release often have the same time, and entity tags made of it.
+#[tokio::test(start_paused = true)]
+async fn r_5_a_rest_from_another_path_of_the_same_server_is_not_appended() {
+    let tag = "ETag: \"v1\"\r\n";
+    let date =
+        "Last-Modified: Sat, 21 Nov 2026 10:00:00 GMT\r\nDate: Sun, 22 Nov 2026 10:00:00 GMT\r\n";
+    for (fields, targets, code) in [
+        (tag, ["/a.bin", "/b.bin"], "truncated"),
+        (tag, ["/a.bin?signature=1", "/a.bin?signature=2"], "ok"),
+        (date, ["/a.bin", "/b.bin"], "truncated"),
+        (date, ["/file?id=1", "/file?id=2"], "truncated"),
+        (date, ["/file?id=1", "/file?id=1"], "ok"),
+    ] {
+        let fixture = FetcherFixture::default();
+        let redirects = AtomicUsize::new(0);
+        let server = fixture
+            .fake_network
+            .serve_with(PUBLIC_ADDRESS, move |received| {
+                let is_rest = received.field("range").is_some();
+                match received.target() {
+                    "/latest" => {
+                        let count = redirects.fetch_add(1, Ordering::SeqCst);
+                        ResponseScript::redirect(302, targets[count])
+                    }
+                    _ if is_rest => rest("3-5/6", fields, b"def"),
+                    target if target == targets[0] => broken(6, fields, b"abc"),
+                    _ => ResponseScript::ok("uvwxyz"),
+                }
+            });
+        let outcome = fixture.fetch("http://files.example.org/latest").await;
+        assert_eq!(outcome.code(), code, "{targets:?}");
+        let received = server.received_requests();
+        let last = received.last().unwrap();
+        assert_eq!(
+            last.field("if-range").is_some(),
+            code == "ok",
+            "{targets:?}"
+        );
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_fetch_holds_no_slot_between_two_attempts() {
     let mut fixture = FetcherFixture::default();

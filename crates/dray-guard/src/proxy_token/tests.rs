@@ -19,6 +19,7 @@ fn identity() -> ProxyIdentity {
         app: Some(AppId::new("analyst").unwrap()),
         expires_s: NOW_MS / 1000 + 60,
         allow: Some(vec!["*.example.org".to_owned()]),
+        certificate: None,
     }
 }
 

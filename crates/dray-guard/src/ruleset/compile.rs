@@ -96,6 +96,7 @@ pub(super) struct CompiledRole {
     tenants: Option<NameList>,
     sessions: Option<NameList>,
     apps: Option<NameList>,
+    certificates: Option<NameList>,
     pub(super) rules: Vec<CompiledRule>,
     pub(super) limits: Option<RoleLimits>,
 }
@@ -108,6 +109,7 @@ impl CompiledRole {
         is_in(&self.tenants, &caller.tenant)
             && is_in(&self.sessions, &caller.session)
             && is_in(&self.apps, &caller.app)
+            && is_in(&self.certificates, &caller.certificate)
     }
 }
 
@@ -280,6 +282,7 @@ impl Compiler {
             tenants,
             sessions,
             apps,
+            certificates,
             limits,
             rule,
         } = entry.into_inner();
@@ -315,6 +318,7 @@ impl Compiler {
             tenants: self.names(file, tenants.as_ref()),
             sessions: self.names(file, sessions.as_ref()),
             apps: self.names(file, apps.as_ref()),
+            certificates: self.names(file, certificates.as_ref()),
             rules,
             limits: limits.map(|limits| self.limits(file, limits.into_inner(), is_trial)),
         };

@@ -24,6 +24,8 @@ pub struct Caller {
     pub session: String,
     /// Application on whose behalf the request is made.
     pub app: String,
+    /// Name of the client certificate with which the caller came to the forward proxy.
+    pub certificate: String,
 }
 
 /// A part of a request, as far as the rules can observe it.

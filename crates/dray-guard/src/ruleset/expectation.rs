@@ -33,6 +33,9 @@ pub struct Expectation {
     /// The app, likewise.
     #[serde(default)]
     pub app: String,
+    /// The name of the client certificate, likewise.
+    #[serde(default)]
+    pub certificate: String,
     /// `fetch` (the default), `request` or `tunnel`.
     pub via: Option<String>,
     /// Method of a request; `GET` when absent.
@@ -222,6 +225,7 @@ fn judge(
                 tenant: expectation.tenant.clone(),
                 session: expectation.session.clone(),
                 app: expectation.app.clone(),
+                certificate: expectation.certificate.clone(),
             },
             kind: seen_kind,
             grants: Vec::new(),

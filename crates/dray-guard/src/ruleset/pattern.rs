@@ -9,7 +9,7 @@ use crate::pattern::{HostPattern, PatternError};
 /// Longest pattern in bytes.
 pub(super) const MAX_PATTERN_BYTES: usize = 512;
 
-/// Names of tenants, sessions or apps: exact ones, and patterns with `*` for any text.
+/// Names of tenants, sessions, apps or certificates: exact ones, and patterns with `*` for any text.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct NameList {
     exact: HashSet<String>,
@@ -32,6 +32,11 @@ impl NameList {
                 .iter()
                 .any(|glob| matches_glob(glob.as_bytes(), name.as_bytes()))
     }
+}
+
+/// Whether a name matches a pattern, in which `*` stands for any text.
+pub fn matches_name(pattern: &str, name: &str) -> bool {
+    matches_glob(pattern.as_bytes(), name.as_bytes())
 }
 
 /// Whether `text` matches `glob`, in which `*` stands for any text.

@@ -119,6 +119,7 @@ pub(super) struct RoleEntry {
     pub(super) tenants: Option<TextList>,
     pub(super) sessions: Option<TextList>,
     pub(super) apps: Option<TextList>,
+    pub(super) certificates: Option<TextList>,
     pub(super) limits: Option<Spanned<LimitsEntry>>,
     #[serde(default)]
     pub(super) rule: Vec<Spanned<RuleEntry>>,

@@ -24,6 +24,7 @@ fn caller(tenant: &str) -> Caller {
         tenant: tenant.to_owned(),
         session: "chat-1".to_owned(),
         app: "reporter".to_owned(),
+        certificate: String::new(),
     }
 }
 

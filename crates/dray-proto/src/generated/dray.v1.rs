@@ -4024,6 +4024,10 @@ pub struct EgressAudit {
     /// Line of the robots.txt that decided, from 1; 0 where no line did: none matches, or there is no file to read.
     #[prost(uint32, tag = "53")]
     pub robots_line: u32,
+    /// Name of the certificate with which a client came to the proxy: its first URI, or without one its first DNS name.
+    /// Empty without a certificate.
+    #[prost(string, tag = "54")]
+    pub client_certificate: ::prost::alloc::string::String,
 }
 impl ::prost::Name for EgressAudit {
 const NAME: &'static str = "EgressAudit";

@@ -15,6 +15,7 @@ fn rule(tenant: &str, sandbox: &str, address: &str) -> EgressProxyRule {
         tenants: vec![tenant.to_owned()],
         sandboxes: vec![sandbox.to_owned()],
         address: address.to_owned(),
+        tls: false,
         no_proxy: own_hosts(),
         ca_file: None,
     }
@@ -127,6 +128,20 @@ fn the_proxy_is_in_both_cases_of_letters_and_the_sandbox_itself_is_left_out() {
     }
     assert_eq!(variables[7].1, "localhost,127.0.0.1,::1");
     assert!(!format!("{audited:?}").contains(&token));
+}
+
+#[test]
+fn a_proxy_that_speaks_tls_has_an_address_with_https() {
+    let mut rule = rule("acme", "docker:*", "egress-proxy:3128");
+    rule.tls = true;
+    let (variables, _) = variables(&config(vec![rule]), &meta(), "docker:web", by_address());
+    for (name, value) in &variables[..6] {
+        assert!(
+            value.starts_with("https://sandbox:dray1."),
+            "{name}: {value}"
+        );
+        assert!(value.ends_with("@egress-proxy:3128"), "{name}: {value}");
+    }
 }
 
 #[test]

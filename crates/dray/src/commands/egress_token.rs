@@ -67,5 +67,6 @@ fn identity_of(
         // Claims have whole seconds; a token never ends before the time that was requested.
         expires_s: expires_ms.div_ceil(1000),
         allow: (!token.allow.is_empty()).then(|| token.allow.clone()),
+        certificate: None,
     })
 }

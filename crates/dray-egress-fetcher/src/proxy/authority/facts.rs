@@ -6,21 +6,12 @@
 use rcgen::string::{Ia5String, PrintableString};
 use rcgen::{DistinguishedName, DnType, DnValue};
 
+use super::super::der::{
+    BIT_STRING_TAG, BOOLEAN_TAG, CertificateParts, DerReader, IA5_STRING_TAG,
+    OBJECT_IDENTIFIER_TAG, OCTET_STRING_TAG, PRINTABLE_STRING_TAG, SEQUENCE_TAG, SET_TAG,
+    UTF8_STRING_TAG,
+};
 use super::AuthorityError;
-
-const SEQUENCE_TAG: u8 = 0x30;
-const SET_TAG: u8 = 0x31;
-const BOOLEAN_TAG: u8 = 0x01;
-const BIT_STRING_TAG: u8 = 0x03;
-const OCTET_STRING_TAG: u8 = 0x04;
-const OBJECT_IDENTIFIER_TAG: u8 = 0x06;
-const UTF8_STRING_TAG: u8 = 0x0c;
-const PRINTABLE_STRING_TAG: u8 = 0x13;
-const IA5_STRING_TAG: u8 = 0x16;
-/// The explicit tag of `version`, which is absent in version 1.
-const VERSION_TAG: u8 = 0xa0;
-/// The explicit tag of `extensions`.
-const EXTENSIONS_TAG: u8 = 0xa3;
 
 /// Extensions by their object identifiers below 2.5.29 (`id-ce`).
 const SUBJECT_KEY_IDENTIFIER: [u8; 3] = [0x55, 0x1d, 14];
@@ -41,7 +32,7 @@ pub(super) struct AuthorityFacts {
 /// Reads a certificate that may sign others.
 pub(super) fn read_facts(certificate: &[u8]) -> Result<AuthorityFacts, AuthorityError> {
     let malformed = || AuthorityError::Certificate("it is not one in DER form".into());
-    let parts = certificate_parts(certificate).ok_or_else(malformed)?;
+    let parts = CertificateParts::read(certificate).ok_or_else(malformed)?;
     let name = read_name(parts.subject).ok_or(AuthorityError::Name)?;
     let extensions = parts.extensions.map(read_extensions);
     let extensions = extensions.unwrap_or(Some(AuthorityExtensions::default()));
@@ -52,36 +43,6 @@ pub(super) fn read_facts(certificate: &[u8]) -> Result<AuthorityFacts, Authority
     Ok(AuthorityFacts {
         name,
         key_id: extensions.key_id,
-    })
-}
-
-struct CertificateParts<'a> {
-    subject: &'a [u8],
-    extensions: Option<&'a [u8]>,
-}
-
-fn certificate_parts(certificate: &[u8]) -> Option<CertificateParts<'_>> {
-    let mut whole = DerReader(certificate);
-    let mut signed = DerReader(whole.expect(SEQUENCE_TAG)?);
-    let mut fields = DerReader(signed.expect(SEQUENCE_TAG)?);
-    if fields.0.first() == Some(&VERSION_TAG) {
-        fields.next_value()?;
-    }
-    // Serial number, signature algorithm, issuer and validity.
-    for _ in 0..4 {
-        fields.next_value()?;
-    }
-    let subject = fields.expect(SEQUENCE_TAG)?;
-    let mut extensions = None;
-    while let Some((tag, content)) = fields.next_value() {
-        if tag == EXTENSIONS_TAG {
-            extensions = Some(DerReader(content).expect(SEQUENCE_TAG)?);
-        }
-    }
-    // No signature covers bytes behind the certificate.
-    (fields.0.is_empty() && whole.0.is_empty()).then_some(CertificateParts {
-        subject,
-        extensions,
     })
 }
 
@@ -125,13 +86,8 @@ fn read_extensions(content: &[u8]) -> Option<AuthorityExtensions> {
     let mut found = AuthorityExtensions::default();
     let mut extensions = DerReader(content);
     while !extensions.0.is_empty() {
-        let mut extension = DerReader(extensions.expect(SEQUENCE_TAG)?);
-        let kind = extension.expect(OBJECT_IDENTIFIER_TAG)?;
-        // `critical` is left out where it is false.
-        if extension.0.first() == Some(&BOOLEAN_TAG) {
-            extension.next_value()?;
-        }
-        let mut value = DerReader(extension.expect(OCTET_STRING_TAG)?);
+        let (kind, value) = extensions.next_extension()?;
+        let mut value = DerReader(value);
         if kind == SUBJECT_KEY_IDENTIFIER {
             found.key_id = Some(value.expect(OCTET_STRING_TAG)?.to_vec());
         } else if kind == BASIC_CONSTRAINTS {
@@ -171,35 +127,4 @@ fn read_object_identifier(content: &[u8]) -> Option<Vec<u64>> {
         .last()
         .is_some_and(|byte| byte & 0x80 == 0)
         .then_some(numbers)
-}
-
-/// The bytes that are not read yet.
-struct DerReader<'a>(&'a [u8]);
-
-impl<'a> DerReader<'a> {
-    /// The tag and content of the next value; `None` at the end, and where it is not complete.
-    fn next_value(&mut self) -> Option<(u8, &'a [u8])> {
-        let (&tag, rest) = self.0.split_first()?;
-        let (&first, mut rest) = rest.split_first()?;
-        let length = match first {
-            0..=0x7f => usize::from(first),
-            // Longer certificates than 65,535 bytes are not read.
-            0x81 | 0x82 => {
-                let (digits, after) = rest.split_at_checked(usize::from(first & 0x7f))?;
-                rest = after;
-                digits
-                    .iter()
-                    .fold(0, |length, byte| (length << 8) | usize::from(*byte))
-            }
-            _ => return None,
-        };
-        let (content, rest) = rest.split_at_checked(length)?;
-        self.0 = rest;
-        Some((tag, content))
-    }
-
-    fn expect(&mut self, tag: u8) -> Option<&'a [u8]> {
-        let (found, content) = self.next_value()?;
-        (found == tag).then_some(content)
-    }
 }

@@ -45,6 +45,7 @@ fn own_codes_are_listed() {
         ProxyRefusal::Identity(IdentityError::Missing),
         ProxyRefusal::Identity(IdentityError::Invalid),
         ProxyRefusal::Identity(IdentityError::Expired),
+        ProxyRefusal::Identity(IdentityError::OtherTenant),
         ProxyRefusal::TooManyUnidentified,
         ProxyRefusal::HostMismatch,
         ProxyRefusal::Hello(HelloError::NotTls),

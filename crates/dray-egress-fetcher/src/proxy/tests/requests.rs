@@ -60,6 +60,7 @@ async fn q_1_the_target_gets_the_request_without_the_fields_of_the_proxy() {
         .exchange(format!(
             "GET http://FILES.example.org/a?b=c#d HTTP/1.1\r\nHost: files.EXAMPLE.org\r\n{auth}\
              Connection: keep-alive, X-Private\r\nX-Private: 1\r\nProxy-Connection: keep-alive\r\nTE: trailers\r\n\
+             HTTP2-Settings: AAMAAABk\r\n\
              Upgrade: websocket\r\nX-Kept: yes\r\nAuthorization: Bearer own\r\n\r\n"
         ))
         .await;

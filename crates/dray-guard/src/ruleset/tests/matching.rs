@@ -316,3 +316,25 @@ proptest! {
         prop_assert!(!fetch(&rules(&text), "https://a.example.org/").0);
     }
 }
+
+#[test]
+fn a_role_by_certificate_holds_for_its_certificates_alone() {
+    let text = "[[role]]\nname = \"agents\"\ncertificates = [\"spiffe://example.org/agents/*\", \"b.example.org\"]\n\
+                [[role.rule]]\nname = \"files\"\noutcome = \"allow\"\nhosts = [\"files.example.org\"]\n";
+    let rules = rules(text);
+    let url = url("https://files.example.org/");
+    for (certificate, is_allowed) in [
+        ("spiffe://example.org/agents/one", true),
+        ("b.example.org", true),
+        ("spiffe://example.org/others/one", false),
+        ("a.b.example.org", false),
+        ("", false),
+    ] {
+        let caller = Caller {
+            certificate: certificate.to_owned(),
+            ..caller("acme")
+        };
+        let decision = rules.decide(&caller, &RequestView::tunnel(&url));
+        assert_eq!(decision.is_allowed(), is_allowed, "{certificate}");
+    }
+}
