@@ -363,3 +363,56 @@ async fn contents_are_in_the_spans_when_they_are_requested_and_are_cut() {
     drop((agent, shop));
     fixture.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_trace_of_a_turn_leads_to_the_message_of_the_platform() {
+    let collector = SpanCollector::start().await.unwrap();
+    let rules = json!([
+        {"when": {"tool_result_of": "send_file"}, "reply": {"say": "Done."}},
+        {"reply": {"call": [{"name": "send_file", "arguments": {"paths": ["report.txt"]}}]}},
+    ]);
+    let setup = AgentSetup::new(json!([]), rules).distributed();
+    let setup = setup.without("platform-delivery").without("orchestrator");
+    let fixture = setup.start().await;
+    let export = ("telemetry.otlp_endpoint", collector.url());
+    let delivery = [
+        export.clone(),
+        (
+            "platform-delivery.accounts.port.telegram.base_url",
+            fixture.telegram.url(),
+        ),
+        (
+            "platform-delivery.accounts.port.telegram.token",
+            fixture.telegram.token().expose().to_owned(),
+        ),
+    ];
+    let delivery = fixture.process("platform-delivery", &delivery).await;
+    let agent = fixture.process("orchestrator", &[export]).await;
+    std::fs::write(fixture.sandbox.join("report.txt"), "All is well.").unwrap();
+    let chat = fixture.telegram.chat();
+    fixture.bind("traced", chat).await;
+    let body = json!({"model": "agent", "messages": [user("Send it.")], "stream": true});
+    let request = fixture
+        .post_to(&agent, "/v1/chat/completions")
+        .header("traceparent", &format!("00-{TRACE_ID}-{CLIENT_SPAN}-01"))
+        .header("x-dray-session", "traced");
+    let answer = AgentAnswer::of(request.json(&body)).await;
+    assert!(answer.text().ends_with("Done."), "{answer:?}");
+    let messages = fixture.telegram.visible_messages(chat);
+    assert_eq!(messages.len(), 1, "{messages:?}");
+    let span = eventually("the span of the delivery", async || {
+        let mut spans = collector.trace(TRACE_ID).into_iter();
+        spans.find(|span| span.attributes.contains_key("dray.platform_message_ids"))
+    })
+    .await;
+    let attribute = |name: &str| span.attributes[name].as_str();
+    assert_eq!(
+        (
+            attribute("dray.platform"),
+            attribute("dray.platform_message_ids")
+        ),
+        ("telegram", messages[0].message_id.to_string().as_str())
+    );
+    drop((delivery, agent));
+    fixture.stop().await;
+}

@@ -17,6 +17,42 @@ fn completions(server: &mut McpProcess, typed: &str) -> Value {
     server.request("completion/complete", &params)["completion"]["values"].take()
 }
 
+/// The completions of the path in a prompt.
+#[track_caller]
+fn prompt_completions(server: &mut McpProcess, typed: &str) -> Value {
+    let params = json!({
+        "ref": {"type": "ref/prompt", "name": "read_document"},
+        "argument": {"name": "path", "value": typed},
+    });
+    server.request("completion/complete", &params)["completion"]["values"].take()
+}
+
+#[test]
+fn paths_in_prompts_are_completed_from_the_root_and_from_the_sandbox() {
+    let fixture = McpFixture::new();
+    std::fs::create_dir_all(fixture.path("data/notes")).unwrap();
+    std::fs::write(fixture.path("data/notes/a.txt"), "a").unwrap();
+    std::fs::write(fixture.path("data/no\u{1b}[31m.txt"), "red").unwrap();
+    std::fs::create_dir_all(fixture.path("box/out")).unwrap();
+    std::fs::write(fixture.path("box/other.txt"), "o").unwrap();
+    let mut command = Command::new(support::dray());
+    command
+        .args(["mcp", "--root", &fixture.path("data")])
+        .args(["--sandbox", &format!("local:{}", fixture.path("box"))])
+        .env("HOME", fixture.path("home"));
+    let mut server = McpProcess::start(command);
+    for (typed, completed) in [
+        ("no", json!(["notes/", "notes.txt"])),
+        ("notes/", json!(["notes/a.txt"])),
+        ("sand", json!(["sandbox:"])),
+        ("sandbox:o", json!(["sandbox:other.txt", "sandbox:out/"])),
+        ("../", json!([])),
+        ("/etc/", json!([])),
+    ] {
+        assert_eq!(prompt_completions(&mut server, typed), completed, "{typed}");
+    }
+}
+
 #[test]
 fn paths_of_the_sandbox_are_completed_and_new_files_are_announced() {
     let fixture = McpFixture::new();

@@ -23,13 +23,14 @@ use tokio_util::sync::CancellationToken;
 use url::Url;
 
 use crate::auth::{AuthLayer, AuthOptions, Authenticator, check_request, metadata_router};
+use crate::baselines::read_http_baselines;
 use crate::sessions::{SessionLimit, limit_sessions};
 use crate::{McpServer, ServiceClient};
 
 /// URL path at which clients send their messages.
 const ENDPOINT_PATH: &str = "/mcp";
 /// Largest request: arguments refer to files and do not contain them.
-const MAX_REQUEST_BYTES: usize = 1024 * 1024;
+pub(crate) const MAX_REQUEST_BYTES: usize = 1024 * 1024;
 
 /// Words of the library about a body that is JSON, but no message.
 const OTHER_SHAPES: [&str; 4] = [
@@ -108,8 +109,8 @@ impl HttpEndpoint {
     /// is compiled here and not by the caller.
     pub fn serve(self, server: McpServer, stop: CancellationToken) -> BoxFuture<'static, ()> {
         Box::pin(async move {
-            let client = server.client().await.clone();
-            self.serve_with(move || server.for_session(), Some(client), stop)
+            let main = server.clone();
+            self.serve_with(move || server.for_session(), Some(main), stop)
                 .await;
         })
     }
@@ -127,10 +128,16 @@ impl HttpEndpoint {
     async fn serve_with<H: ServerHandler>(
         self,
         handler: impl Fn() -> H + Send + Sync + 'static,
-        client: Option<ServiceClient>,
+        server: Option<McpServer>,
         stop: CancellationToken,
     ) {
-        let protocol = router(handler, &self.options, self.address, &stop);
+        let mut protocol = router(handler, &self.options, self.address, &stop);
+        let mut client = None;
+        if let Some(server) = server {
+            client = Some(server.client().await.clone());
+            let reading = middleware::from_fn_with_state(server, read_http_baselines);
+            protocol = protocol.layer(reading);
+        }
         let router = with_auth(protocol, &self.options.auth, client.as_ref());
         // Without a drain timeout it always completes: the end of the sessions ends their calls.
         let _ = serve(self.listener, router, ConnectionLimits::default(), stop).await;

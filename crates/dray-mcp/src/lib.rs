@@ -29,6 +29,7 @@
 
 mod arguments;
 mod auth;
+mod baselines;
 mod budget;
 mod catalog;
 mod checked_lines;

@@ -116,6 +116,17 @@ impl LocalRoot {
     ///
     /// The path leads out, or is not a directory that may be read.
     pub(crate) fn list(&self, path: &str, offset: usize, limit: usize) -> Result<LocalPage, Fault> {
+        self.list_matching(path, "", offset, limit)
+    }
+
+    /// As [`Self::list`], only of entries whose name begins with `prefix`.
+    pub(crate) fn list_matching(
+        &self,
+        path: &str,
+        prefix: &str,
+        offset: usize,
+        limit: usize,
+    ) -> Result<LocalPage, Fault> {
         let beneath = self.beneath(path)?;
         let directory = self.resolve(path, &beneath, OFlags::RDONLY | OFlags::DIRECTORY)?;
         let read = Dir::read_from(&directory).map_err(|error| file_fault(path, error))?;
@@ -124,7 +135,8 @@ impl LocalRoot {
         for entry in read {
             let entry = entry.map_err(|error| file_fault(path, error))?;
             let name = entry.file_name();
-            if matches!(name.to_bytes(), b"." | b"..") {
+            let bytes = name.to_bytes();
+            if matches!(bytes, b"." | b"..") || !bytes.starts_with(prefix.as_bytes()) {
                 continue;
             }
             is_cut = names.len() == MAX_ENTRIES;

@@ -16,6 +16,7 @@ use rmcp::{ErrorData, RoleServer, ServerHandler};
 use serde_json::Value;
 
 use crate::auth::{Scope, required_scopes};
+use crate::baselines::SubscriptionBaselines;
 use crate::confirm::{self, SendQuestions};
 use crate::host_questions::{HostQuestions, run_with_questions};
 use crate::input::InputRound;
@@ -213,14 +214,10 @@ impl ServerHandler for McpServer {
         &self,
         requested: &SubscriptionFilter,
     ) -> Option<SubscriptionFilter> {
-        // Lists change only with a restart, so only resources are announced. Resources that never change and those
-        // beyond the limit are left out, which the acknowledgement shows.
-        let resources = requested.resource_subscriptions.iter().flatten();
-        let resources = resources.filter(|uri| subscriptions::is_watchable(uri));
-        let accepted = resources.take(subscriptions::MAX_RESOURCES).cloned();
+        // Lists change only with a restart, so only resources are announced. The acknowledgement shows which ones.
         Some(
             SubscriptionFilter::builder()
-                .resource_subscriptions(accepted)
+                .resource_subscriptions(subscriptions::accepted_uris(requested))
                 .build(),
         )
     }
@@ -228,19 +225,12 @@ impl ServerHandler for McpServer {
     async fn listen(&self, context: SubscriptionContext) -> Result<(), ErrorData> {
         let caller = self.caller_access(context.request_context()).await;
         let access = self.reading_access(context.request_context()).await?;
-        let uris = context.accepted().resource_subscriptions.iter().flatten();
-        let mut watching = Vec::new();
-        let mut refused = None;
-        for uri in uris {
-            match self.state.watches.watch(&access, uri).await {
-                Ok(watch) => watching.push(watch),
-                Err(fault) => refused = Some(fault),
-            }
-        }
-        // One resource that does not exist must not end the subscription to the others.
-        if let (true, Some(fault)) = (watching.is_empty(), &refused) {
-            return Err(failure::protocol_error(fault));
-        }
+        let baselines = match SubscriptionBaselines::of_request(context.request_context()) {
+            Some(baselines) => baselines,
+            // Only a server without either transport of this crate.
+            None => SubscriptionBaselines::read(self, &access, context.accepted()).await,
+        };
+        let watching = baselines.take()?;
         let sink = context.sink();
         let each = watching.into_iter().map(|mut watch| async move {
             loop {

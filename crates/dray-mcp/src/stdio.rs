@@ -5,6 +5,7 @@ use rmcp::ServiceExt as _;
 use tokio::io::AsyncRead;
 
 use crate::McpServer;
+use crate::baselines::StdioServer;
 use crate::checked_lines::CheckedTransport;
 
 /// The streams ended before a client spoke the protocol, or the server failed.
@@ -35,6 +36,7 @@ pub fn serve_stdio(
     Box::pin(async move {
         // Without blocking writes where both streams are pipes.
         let (_, writer) = rmcp::transport::stdio_pipes();
+        let server = StdioServer(server);
         let running = match server.serve(CheckedTransport::new(input, writer)).await {
             Ok(running) => running,
             Err(rmcp::service::ServerInitializeError::ConnectionClosed(_)) => return Ok(()),

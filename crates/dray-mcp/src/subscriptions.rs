@@ -11,6 +11,7 @@ use std::time::Duration;
 use dray_proto::v1;
 use dray_types::{Fault, FaultCode, Sha256Digest};
 use prost::Message as _;
+use rmcp::model::SubscriptionFilter;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::{AbortHandle, JoinSet};
 
@@ -40,8 +41,15 @@ enum WatchedResource {
     Sandbox(String),
 }
 
+/// The URIs of a request that are watched. Resources that never change and those beyond the limit are left out.
+pub(crate) fn accepted_uris(requested: &SubscriptionFilter) -> Vec<String> {
+    let uris = requested.resource_subscriptions.iter().flatten();
+    let watchable = uris.filter(|uri| is_watchable(uri));
+    watchable.take(MAX_RESOURCES).cloned().collect()
+}
+
 /// Whether a URI has the form of a resource that changes.
-pub(crate) fn is_watchable(uri: &str) -> bool {
+fn is_watchable(uri: &str) -> bool {
     let prefixes = [RECEIPT_PREFIX, SANDBOX_PREFIX, SANDBOX_PATH_PREFIX];
     prefixes.iter().any(|prefix| uri.starts_with(prefix))
 }

@@ -27,7 +27,7 @@ mod lease;
 mod outcome;
 
 pub(crate) use audit::ApprovalAudits;
-pub(crate) use chats::{AskFailure, ChatOption, ChatState, ShownCall};
+pub(crate) use chats::{AskFailure, ChatOption, ChatState, QuestionCheckpoint, ShownCall};
 
 /// Prefix of the ids of approvals.
 pub(crate) const APPROVAL_PREFIX: &str = "apr_";
@@ -122,6 +122,10 @@ pub(crate) struct ApprovalRecord {
     /// Whether it ended because that request was gone before the chat decided.
     #[serde(default)]
     is_abandoned: bool,
+    /// Id of the response in the background that makes the call, with `token` at another replica too. Once it has ended, no
+    /// request makes the call.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    response: Option<String>,
 }
 
 /// A person of a chat who decided.
@@ -153,6 +157,7 @@ impl ApprovalRecord {
             is_lapsed: false,
             lease_ms: None,
             is_abandoned: false,
+            response: None,
         }
     }
 

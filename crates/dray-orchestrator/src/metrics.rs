@@ -53,6 +53,7 @@ pub struct OrchestratorMetrics {
     call_tokens: Histogram<u64>,
     tokens: Counter<u64>,
     cost: Counter<f64>,
+    unreadable_runs: Counter<u64>,
     names: Arc<LabelNames>,
 }
 
@@ -74,6 +75,16 @@ fn bounded(shown_names: &Mutex<BTreeSet<String>>, name: &str) -> String {
         shown_names.insert(name.to_owned());
     }
     name.to_owned()
+}
+
+fn unreadable_runs(meter: &Meter) -> Counter<u64> {
+    meter
+        .u64_counter("dray_chat_unreadable_runs_total")
+        .with_description(
+            "Records of responses in the background that this version could not read when it looked for those without a \
+             process; they are left as they are.",
+        )
+        .build()
 }
 
 impl OrchestratorMetrics {
@@ -133,6 +144,7 @@ impl OrchestratorMetrics {
                      add nothing.",
                 )
                 .build(),
+            unreadable_runs: unreadable_runs(meter),
             names: Arc::default(),
         }
     }
@@ -191,6 +203,12 @@ impl OrchestratorMetrics {
             KeyValue::new("gen_ai.provider.name", provider),
             KeyValue::new("gen_ai.request.model", bounded(&self.names.models, model)),
         ]
+    }
+
+    /// Counts records of responses in the background that cannot be read.
+    pub(crate) fn unreadable_runs(&self, count: usize) {
+        self.unreadable_runs
+            .add(u64::try_from(count).unwrap_or(u64::MAX), &[]);
     }
 
     /// Counts a turn from here on.

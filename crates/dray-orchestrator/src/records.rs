@@ -4,24 +4,31 @@
 //! The key of a record contains the tenant and a digest of the principal, so a request can name only records of its own
 //! caller: an id of another caller's record gets the same response as an id that does not exist.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use dray_agent::failure::RequestFailure;
 use dray_bus::{Bus, KeyError, KeyValue};
-use dray_store::{ArtifactLabel, ArtifactReader, ReadError, Store};
-use dray_types::{Artifact, ByteSize, Claim, Clock, Deadline, OperationId, Sha256Digest, TenantId};
+use dray_store::Store;
+use dray_types::{Claim, Clock, Sha256Digest, TenantId};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use tokio::sync::Semaphore;
 
+mod documents;
 mod listing;
 
+pub(crate) use documents::put_when_free;
 pub(crate) use listing::RecordChange;
 
 /// Bucket of what clients store over the public API: responses, conversations, files, approvals and their indexes.
 pub(crate) const RECORD_BUCKET: &str = "dray_client_state";
 /// Longest time for a write to the store, and for a read from it.
 pub(crate) const STORE_TIMEOUT: Duration = Duration::from_secs(30);
+/// Most documents that are read or written concurrently, as many as the store takes by default. Others wait in their order:
+/// in the store, a request that waits for a permit for 10 s fails.
+const MAX_CONCURRENT_DOCUMENTS: usize = 16;
 /// Most bytes of one record; the bucket takes messages of 256 KiB, headers included.
 const MAX_RECORD_BYTES: usize = 200 << 10;
 /// Most characters of an id in a request.
@@ -91,6 +98,31 @@ pub(crate) struct RevisedRecord<T> {
     pub(crate) revision: u64,
 }
 
+/// The value of a record as this version reads it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum StoredValue<T> {
+    /// It was read.
+    Readable(T),
+    /// It is damaged, or was written by a later version that knows more.
+    Unreadable,
+}
+
+impl<T: DeserializeOwned> StoredValue<T> {
+    fn parse(bytes: &[u8]) -> Self {
+        serde_json::from_slice(bytes).map_or(Self::Unreadable, Self::Readable)
+    }
+}
+
+impl<T> StoredValue<T> {
+    /// The value, unless it cannot be read.
+    pub(crate) fn readable(self) -> Option<T> {
+        match self {
+            Self::Readable(value) => Some(value),
+            Self::Unreadable => None,
+        }
+    }
+}
+
 /// Content in the store, by digest and size.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ContentRef {
@@ -145,6 +177,8 @@ pub(crate) struct CallerRecords {
     store: Store,
     tenant: TenantId,
     clock: Clock,
+    /// Permits of documents that are read or written.
+    documents: Arc<Semaphore>,
 }
 
 impl CallerRecords {
@@ -155,6 +189,7 @@ impl CallerRecords {
             store,
             tenant,
             clock,
+            documents: Arc::new(Semaphore::new(MAX_CONCURRENT_DOCUMENTS)),
         }
     }
 
@@ -183,7 +218,8 @@ impl CallerRecords {
         format!("{}.{id}", self.prefix(kind, principal))
     }
 
-    /// A record of this principal; `None` also for an id that no record can have.
+    /// A record of this principal; `None` also for an id that no record can have, and for a record that this version cannot
+    /// read: one of a later version counts as missing, not as damaged.
     ///
     /// # Errors
     ///
@@ -194,18 +230,34 @@ impl CallerRecords {
         principal: &str,
         id: &str,
     ) -> Result<Option<RevisedRecord<T>>, RequestFailure> {
+        let found = self.find(kind, principal, id).await?;
+        Ok(found.and_then(|found| {
+            Some(RevisedRecord {
+                value: found.value.readable()?,
+                revision: found.revision,
+            })
+        }))
+    }
+
+    /// As [`CallerRecords::get`], for callers that must not take a record that cannot be read for a missing one.
+    ///
+    /// # Errors
+    ///
+    /// 503 while the bus fails.
+    pub(crate) async fn find<T: DeserializeOwned>(
+        &self,
+        kind: RecordKind,
+        principal: &str,
+        id: &str,
+    ) -> Result<Option<RevisedRecord<StoredValue<T>>>, RequestFailure> {
         if !is_id(id) {
             return Ok(None);
         }
         let entry = self.keys.get(&self.key(kind, principal, id)).await;
         let entry = entry.map_err(|error| bus_failure(&error))?;
-        Ok(entry.and_then(|entry| {
-            // A record of a later version that this one cannot read counts as missing, not as damage.
-            let value = serde_json::from_slice(&entry.value).ok()?;
-            Some(RevisedRecord {
-                value,
-                revision: entry.revision,
-            })
+        Ok(entry.map(|entry| RevisedRecord {
+            value: StoredValue::parse(&entry.value),
+            revision: entry.revision,
         }))
     }
 
@@ -258,125 +310,6 @@ impl CallerRecords {
     ) -> Result<(), RecordError> {
         let key = self.key(kind, principal, id);
         self.keys.delete(&key, revision).await.map_err(record_error)
-    }
-
-    /// Stores a JSON document.
-    ///
-    /// # Errors
-    ///
-    /// 413 for one above `limit`, 503 while the store fails.
-    pub(crate) async fn store_document<T: Serialize + Sync>(
-        &self,
-        document: &T,
-        limit: ByteSize,
-    ) -> Result<ContentRef, RequestFailure> {
-        let bytes = serde_json::to_vec(document).map_err(|_| RequestFailure::unexpected())?;
-        let size = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
-        if size > limit.as_u64() {
-            return Err(RequestFailure::new(
-                413,
-                format!("It is larger than {limit}, which is too large to be stored."),
-            ));
-        }
-        let label = ArtifactLabel::new("application/json", "");
-        let claim = self.store_bytes(bytes.into(), label).await?;
-        Ok(ContentRef::of(&claim))
-    }
-
-    /// Stores bytes in memory.
-    ///
-    /// # Errors
-    ///
-    /// 503 while the store fails.
-    pub(crate) async fn store_bytes(
-        &self,
-        bytes: Bytes,
-        label: ArtifactLabel,
-    ) -> Result<Claim, RequestFailure> {
-        let operation = OperationId::mint();
-        let stored = self.store.put(&self.tenant, &operation, bytes, label);
-        match tokio::time::timeout(STORE_TIMEOUT, stored).await {
-            Ok(Ok(claim)) => Ok(claim),
-            Ok(Err(error)) => Err(store_failure(&error)),
-            Err(_elapsed) => Err(unavailable_failure()),
-        }
-    }
-
-    /// Reads a document; `None` when the store has dropped it.
-    ///
-    /// # Errors
-    ///
-    /// 503 while the store fails.
-    pub(crate) async fn read_document<T: DeserializeOwned>(
-        &self,
-        content: &ContentRef,
-    ) -> Result<Option<T>, RequestFailure> {
-        let Some(reader) = self.open(content).await? else {
-            return Ok(None);
-        };
-        let limit = ByteSize::bytes(content.size);
-        match reader.read_all(limit).await {
-            Ok(bytes) => Ok(serde_json::from_slice(&bytes).ok()),
-            Err(ReadError::Missing) => Ok(None),
-            Err(error) => Err(store_failure(&error)),
-        }
-    }
-
-    /// Opens content for reading; `None` when the store has dropped it.
-    ///
-    /// # Errors
-    ///
-    /// 503 while the store fails.
-    pub(crate) async fn open(
-        &self,
-        content: &ContentRef,
-    ) -> Result<Option<ArtifactReader>, RequestFailure> {
-        let Some(claim) = self.claim(content, "", "") else {
-            return Ok(None);
-        };
-        let deadline = Deadline::after(self.clock.now_ms(), STORE_TIMEOUT);
-        match self.store.read(&self.tenant, &claim, deadline).await {
-            Ok(reader) => Ok(Some(reader)),
-            Err(ReadError::Missing) => Ok(None),
-            Err(error) => Err(store_failure(&error)),
-        }
-    }
-
-    /// A claim for content that a record names.
-    pub(crate) fn claim(
-        &self,
-        content: &ContentRef,
-        media_type: &str,
-        name: &str,
-    ) -> Option<Claim> {
-        Some(Claim {
-            artifact: Artifact {
-                tenant: self.tenant.clone(),
-                sha256: content.sha256()?,
-                size: content.size,
-                media_type: media_type.to_owned(),
-                name: name.to_owned(),
-            },
-            store: self.store.alias().to_owned(),
-            version_id: None,
-            created_at_ms: 0,
-            expires_at_ms: u64::MAX,
-        })
-    }
-
-    /// Extends the lifetime of content as if it were stored now; `false` when the store has dropped it.
-    ///
-    /// # Errors
-    ///
-    /// 503 while the store fails.
-    pub(crate) async fn renew(&self, content: &ContentRef) -> Result<bool, RequestFailure> {
-        let Some(sha256) = content.sha256() else {
-            return Ok(false);
-        };
-        let label = ArtifactLabel::new("application/json", "");
-        let claimed = self.store.claim(&self.tenant, sha256, label).await;
-        let claimed = claimed.map_err(|error| store_failure(&error))?;
-        Ok(claimed.is_some())
     }
 }
 

@@ -28,7 +28,7 @@ pub(crate) use events::{EventLog, EventLogError, MAX_BATCHES, TAKEOVER_GAP, sequ
 pub(crate) use history::History;
 pub(crate) use running::RunningResponse;
 pub(crate) use runs::{BackgroundRun, RunState};
-pub(crate) use takeover::TakenResponse;
+pub(crate) use takeover::{TakenResponse, is_over};
 
 /// Most bytes of what is kept of one response: its request, its items and the state of its turn.
 pub(crate) const MAX_DOCUMENT_BYTES: ByteSize = ByteSize::mib(32);
@@ -390,7 +390,14 @@ impl ResponseStore {
                 .delete(RecordKind::Response, principal, id, record.revision);
             match deleted.await {
                 Err(RecordError::Stale) => {}
-                other => return other.map_err(RequestFailure::from),
+                Err(error) => return Err(error.into()),
+                Ok(()) => {
+                    // Here, because replicas look at a response that has ended only when its events are due.
+                    if record.value.has_events && self.forget_events(principal, id).await {
+                        self.forget_run(id).await;
+                    }
+                    return Ok(());
+                }
             }
         }
         Err(RecordError::Stale.into())

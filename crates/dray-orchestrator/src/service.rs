@@ -209,6 +209,7 @@ fn http_surface(
         skills: skills.into(),
         plans: SetupPlans::default(),
     };
+    let metrics = OrchestratorMetrics::new(&cx.meter);
     let parts = SharedParts {
         records,
         additions,
@@ -224,7 +225,7 @@ fn http_surface(
         },
         core,
         services,
-        metrics: OrchestratorMetrics::new(&cx.meter),
+        metrics: metrics.clone(),
         config,
     };
     let engine = AgentEngine {
@@ -233,6 +234,7 @@ fn http_surface(
     let background = BackgroundTasks {
         tasks: cx.listeners.tasks.clone(),
         stop: cx.listeners.stop.clone(),
+        metrics,
     };
     let surface = HttpSurface::new(
         Arc::new(engine),

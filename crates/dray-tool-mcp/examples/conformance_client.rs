@@ -186,9 +186,14 @@ fn authorization(scenario: &str, context: &Value) -> Value {
     if scenario.starts_with(CLIENT_CREDENTIALS_PREFIX) {
         authorization.insert("grant".to_owned(), json!("client_credentials"));
     }
-    for key in ["client_id", "client_secret"] {
-        if let Some(value) = context.get(key) {
-            authorization.insert(key.to_owned(), value.clone());
+    let members = [
+        ("client_id", "client_id"),
+        ("client_secret", "client_secret"),
+        ("private_key_pem", "private_key"),
+    ];
+    for (given, member) in members {
+        if let Some(value) = context.get(given) {
+            authorization.insert(member.to_owned(), value.clone());
         }
     }
     Value::Object(authorization)

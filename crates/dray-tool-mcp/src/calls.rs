@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dray_tool::QuestionMap;
-use dray_tool::stage::value::shorten_text;
 use dray_types::TraceContext;
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CallToolResult, CancelTaskParams, CreateTaskResult,
@@ -15,7 +14,7 @@ use rmcp::model::{
 };
 use serde_json::Value;
 
-use crate::error::{MAX_MESSAGE_CHARACTERS, SessionError};
+use crate::error::{SessionError, bounded_message};
 use crate::handler::CallQuestions;
 use crate::input::{PendingCall, ResumePoint, required_questions};
 use crate::questions::{input_responses, required_pages};
@@ -241,7 +240,7 @@ fn task_failure(error: &JsonObject) -> SessionError {
         code: code
             .and_then(|code| i32::try_from(code).ok())
             .unwrap_or_default(),
-        message: shorten_text(message.unwrap_or("the task failed"), MAX_MESSAGE_CHARACTERS),
+        message: bounded_message(message.unwrap_or("the task failed")),
     }
 }
 

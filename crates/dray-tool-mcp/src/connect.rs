@@ -11,9 +11,8 @@ use dray_tool::{
     CallRules, SetupIssue, StageStyle, Tool, ToolDeclaration, ToolsetResult, naming, timeout,
 };
 use futures_util::future::join_all;
-use rmcp::model::JsonObject;
-use serde_json::Value;
 
+use crate::declaration::DeclarationBudget;
 use crate::dial_url;
 use crate::features::{FeatureTool, PROMPT_FEATURES, RESOURCE_FEATURES};
 use crate::options::McpOptions;
@@ -273,16 +272,12 @@ fn set_tools(
     result
         .tools
         .extend(feature_tools(set, label, server, &offer, options));
+    let mut budget = DeclarationBudget::new();
     for offered in offer.tools {
         if allowed.is_some_and(|allowed| !allowed.iter().any(|name| *name == offered.name)) {
             continue;
         }
-        let Some(parameters) = tool_parameters(&offered.input_schema) else {
-            let text = format!(
-                "MCP error for {label}: the arguments of the tool '{}' are not an object",
-                offered.name
-            );
-            result.issues.push(SetupIssue::of_set(label, text));
+        let Some(declared) = budget.declare(&offered) else {
             continue;
         };
         let files = dial_url::dial_url_parameters(&offered.input_schema);
@@ -302,18 +297,20 @@ fn set_tools(
         let tool = McpTool {
             declaration: ToolDeclaration {
                 name: naming::qualified_name(label, &offered.name),
-                description: offered.description.map(std::borrow::Cow::into_owned),
-                parameters,
+                description: declared.description,
+                parameters: declared.parameters,
             },
             rules,
             server: Arc::clone(server),
             name: offered.name.into_owned(),
+            shown_name: declared.shown_name,
             clock: options.clock.clone(),
             questions: options.questions.clone(),
         };
         let tool: Arc<dyn Tool> = Arc::new(tool);
         result.tools.push(tool);
     }
+    result.issues.extend(budget.issues(label));
     if offer.is_cut {
         let text = format!(
             "MCP error for {label}: the list of its tools does not end or is too long, and was cut"
@@ -321,16 +318,6 @@ fn set_tools(
         result.issues.push(SetupIssue::of_set(label, text));
     }
     result
-}
-
-/// The schema as the server gives it, with the type `object` where it names none. `None` if it has another type, which
-/// MCP does not permit: services of models refuse a whole request with such a tool.
-fn tool_parameters(schema: &JsonObject) -> Option<Value> {
-    let mut schema = schema.clone();
-    let kind = schema
-        .entry("type")
-        .or_insert_with(|| Value::String("object".to_owned()));
-    (kind == "object").then_some(Value::Object(schema))
 }
 
 /// Tools for the server's resources and prompts, if the manifest requests them.

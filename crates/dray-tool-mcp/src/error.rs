@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use dray_http::{Cause, FailureKind, RequestProgress};
 use dray_tool::stage::value::shorten_text;
+use dray_types::terminal::printable_text;
 use rmcp::model::ErrorData;
 use rmcp::service::{ClientInitializeError, ServiceError};
 use rmcp::transport::streamable_http_client::StreamableHttpError;
@@ -85,7 +86,13 @@ impl CloseReason {
 pub(crate) const REQUEST_TIMEOUT: i32 = 408;
 
 /// Most characters of a server's error message that are kept.
-pub(crate) const MAX_MESSAGE_CHARACTERS: usize = 2000;
+const MAX_MESSAGE_CHARACTERS: usize = 2000;
+
+/// An error message of a server for the model, the user and the log. The server chooses its text.
+pub(crate) fn bounded_message(message: &str) -> String {
+    // Cut first: the rest is not searched for what is removed. The note of the cut has only printable characters.
+    printable_text(&shorten_text(message, MAX_MESSAGE_CHARACTERS)).into_owned()
+}
 
 /// Code of a server's error that names pages for the user (MCP 2025-11-25, `URLElicitationRequiredError`).
 const PAGES_REQUIRED: i32 = -32042;
@@ -170,11 +177,10 @@ impl SessionError {
         matches!(self, Self::Wire(error) if error.is_unsent())
     }
 
-    /// The server chooses the length of its message, and the model reads it.
     fn refused(error: &ErrorData) -> Self {
         Self::Refused {
             code: error.code.0,
-            message: shorten_text(&error.message, MAX_MESSAGE_CHARACTERS),
+            message: bounded_message(&error.message),
         }
     }
 

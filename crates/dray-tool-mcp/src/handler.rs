@@ -9,7 +9,8 @@ use rmcp::ClientHandler;
 use rmcp::model::{
     ClientCapabilities, ClientConfig, ElicitRequestParams, ElicitResult, ElicitationAction,
     ElicitationCapability, ErrorData, ExtensionCapabilities, FormElicitationCapability,
-    Implementation, JsonObject, ProtocolVersion, TASKS_EXTENSION_ID, UrlElicitationCapability,
+    Implementation, JsonObject, ListRootsRequestMethod, ProtocolVersion, TASKS_EXTENSION_ID,
+    UrlElicitationCapability,
 };
 use rmcp::service::{NotificationContext, RequestContext, RoleClient};
 
@@ -206,6 +207,15 @@ impl ClientHandler for SessionHandler {
         };
         let answer = self.answer(&question).await;
         Ok(elicit_result(&question, answer))
+    }
+
+    #[expect(deprecated, reason = "servers of 2025-11-25 may send the request")]
+    async fn list_roots(
+        &self,
+        _: RequestContext<RoleClient>,
+    ) -> Result<rmcp::model::ListRootsResult, ErrorData> {
+        // Not declared; the default of `rmcp` is an empty list.
+        Err(ErrorData::method_not_found::<ListRootsRequestMethod>())
     }
 
     async fn on_tool_list_changed(&self, _: NotificationContext<RoleClient>) {

@@ -27,6 +27,7 @@
 mod calls;
 mod connect;
 mod credentials;
+mod declaration;
 mod dial_url;
 mod error;
 mod features;

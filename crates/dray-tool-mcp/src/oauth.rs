@@ -3,6 +3,7 @@
 //! `rmcp` implements the protocol; this module decides about connections, the trust in authorization servers and the
 //! lifetime of tokens.
 
+mod assertion;
 mod backend;
 mod renewal;
 mod sign_ins;
@@ -26,6 +27,7 @@ use tokio::sync::Mutex;
 use tokio_util::task::TaskTracker;
 use url::Url;
 
+use self::assertion::AssertionError;
 use self::backend::OAuthBackend;
 use self::renewal::RenewalGate;
 pub use self::renewal::{RENEWAL_LEASE_LIFETIME, RenewalLease};
@@ -121,6 +123,9 @@ pub(crate) enum SignInError {
     /// The server names an authorization server that neither it nor the manifest owns.
     #[error("the authorization server `{0}` is not named in the manifest")]
     Untrusted(String),
+    /// The client cannot sign in by its private key.
+    #[error(transparent)]
+    Assertion(#[from] AssertionError),
     /// The sign-in page is not an address of the web.
     #[error("the sign-in page is not a page of the web")]
     NoPage,
@@ -284,8 +289,31 @@ impl RemoteSignIn {
             let text = "the server names another authorization server than before".to_owned();
             return Err(AuthError::AuthorizationFailed(text).into());
         }
+        self.backend.set_issuer(metadata.issuer.as_deref());
         manager.set_metadata(metadata);
         Ok(manager)
+    }
+
+    /// Gets a token with the credentials of the client itself.
+    async fn exchange_credentials(
+        &self,
+        manager: &mut AuthorizationManager,
+        scopes: Vec<String>,
+    ) -> Result<(), SignInError> {
+        let config = ClientCredentialsConfig::ClientSecret {
+            client_id: self.client.client_id.clone().unwrap_or_default(),
+            client_secret: self.secret().unwrap_or_default(),
+            scopes,
+            resource: Some(self.server.clone()),
+        };
+        // The backend replaces the secret by an assertion.
+        if !self.backend.signs()? {
+            manager.validate_client_credentials_metadata(&config)?;
+        }
+        manager.configure_client_credentials(&config)?;
+        let exchanged = manager.exchange_client_credentials(&config).await;
+        self.with_untrusted_host(exchanged)?;
+        Ok(())
     }
 
     /// Signs in as the server requires. `refused` is the token that it did not accept. The user has `wait` for it.
@@ -356,16 +384,8 @@ impl RemoteSignIn {
         let scopes = self.client.scope.iter();
         let scopes = scopes.flat_map(|scope| scope.split_whitespace());
         if self.client.grant == OauthGrant::ClientCredentials {
-            let config = ClientCredentialsConfig::ClientSecret {
-                client_id: self.client.client_id.clone().unwrap_or_default(),
-                client_secret: self.secret().unwrap_or_default(),
-                scopes: scopes.map(str::to_owned).collect(),
-                resource: Some(self.server.clone()),
-            };
-            manager.validate_client_credentials_metadata(&config)?;
-            manager.configure_client_credentials(&config)?;
-            let exchanged = manager.exchange_client_credentials(&config).await;
-            self.with_untrusted_host(exchanged)?;
+            let scopes = scopes.map(str::to_owned).collect();
+            self.exchange_credentials(&mut manager, scopes).await?;
             return Ok(manager);
         }
         if prompt.port.is_none() && self.store.is_none() {

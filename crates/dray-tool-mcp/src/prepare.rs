@@ -98,11 +98,14 @@ fn remote_sign_in(
     };
     let principal = options.principal.as_deref();
     let oauth = &options.oauth;
-    Some(
-        oauth
-            .sign_ins
-            .get_or_begin(principal, url, client, &options.client, oauth),
-    )
+    Some(oauth.sign_ins.get_or_begin(
+        principal,
+        url,
+        client,
+        &options.client,
+        oauth,
+        &options.clock,
+    ))
 }
 
 fn server_address(mcp: &Mcp, options: &McpOptions) -> Result<ServerAddress, ToolsetError> {

@@ -5,8 +5,11 @@ use std::fmt;
 use async_trait::async_trait;
 use dray_agent::caller::Caller;
 use dray_tool::{AnswerMap, QuestionMap, UserAnswer, UserQuestion};
+use dray_types::terminal::printable_text;
 use rmcp::model::{ElicitRequestParams, ElicitResult, ElicitationAction, InputRequest};
 use serde_json::{Value, json};
+
+use crate::declaration::clean_schema;
 
 /// Most questions of one call that are asked in the conversation.
 pub(crate) const MAX_QUESTIONS: usize = 8;
@@ -36,10 +39,14 @@ pub(crate) fn question_of_params(params: &ElicitRequestParams) -> Option<UserQue
             message,
             requested_schema,
             ..
-        } => Some(UserQuestion::Form {
-            message: message.clone(),
-            schema: serde_json::to_value(requested_schema).ok()?,
-        }),
+        } => {
+            let mut schema = serde_json::to_value(requested_schema).ok()?;
+            clean_schema(&mut schema);
+            Some(UserQuestion::Form {
+                message: printable_text(message).into_owned(),
+                schema,
+            })
+        }
         ElicitRequestParams::UrlElicitationParams { message, url, .. } => {
             url_question(message, url)
         }
@@ -50,9 +57,16 @@ pub(crate) fn question_of_params(params: &ElicitRequestParams) -> Option<UserQue
 fn url_question(message: &str, url: &str) -> Option<UserQuestion> {
     let parsed = url::Url::parse(url).ok()?;
     // Other schemes run programs or scripts at the user's side.
-    matches!(parsed.scheme(), "http" | "https").then(|| UserQuestion::Url {
-        message: message.to_owned(),
-        url: url.to_owned(),
+    let is_web = matches!(parsed.scheme(), "http" | "https");
+    // The user judges the address by what it looks like, so other characters are shown encoded.
+    let is_plain = url.bytes().all(|byte| byte.is_ascii_graphic());
+    is_web.then(|| UserQuestion::Url {
+        message: printable_text(message).into_owned(),
+        url: if is_plain {
+            url.to_owned()
+        } else {
+            parsed.into()
+        },
     })
 }
 
@@ -148,5 +162,28 @@ mod tests {
         for url in ["javascript:alert(1)", "file:///etc/passwd", "terms"] {
             assert_eq!(of(url), None, "{url}");
         }
+    }
+
+    #[test]
+    fn a_question_has_no_characters_that_hide_or_turn_its_text() {
+        let params = json!({"mode": "url", "message": "Agree\u{202e}.\u{1b}[8m",
+            "url": "https://раураl.example/a\u{202e}b"});
+        let question = question_of_params(&serde_json::from_value(params).unwrap());
+        let expected = UserQuestion::Url {
+            message: "Agree.".to_owned(),
+            url: "https://xn--l-7sba6dbr.example/a%E2%80%AEb".to_owned(),
+        };
+        assert_eq!(question, Some(expected));
+        let params = json!({"message": "Name\u{7}?", "requestedSchema": {"type": "object", "properties": {
+            "name": {"type": "string", "description": "Your\u{200b} name"}}}});
+        let question = question_of_params(&serde_json::from_value(params).unwrap());
+        let Some(UserQuestion::Form { message, schema }) = question else {
+            panic!("{question:?}");
+        };
+        let description = &schema["properties"]["name"]["description"];
+        assert_eq!(
+            (message.as_str(), description),
+            ("Name?", &json!("Your name"))
+        );
     }
 }

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use dray_agent::manifest::call::AttachmentRules;
 use dray_agent::message::Attachment;
 use dray_tool::{FileStorage, HandledFailure, ToolFailure, ToolOutput, matching};
+use dray_types::terminal::printable_text;
 use rmcp::model::{CallToolResult, ContentBlock, Resource, ResourceContents};
 
 use crate::server::ServerTarget;
@@ -253,8 +254,9 @@ fn decode_file(media_type: String, data: &str, tool: &str) -> Result<ResultBlock
 /// A link for the model, in contrast to the backend, which drops links (quickapps 27.3).
 fn linked_text(link: &Resource) -> String {
     let name = link.title.as_ref().unwrap_or(&link.name);
-    match &link.description {
+    let text = match &link.description {
         Some(description) => format!("{name}: {} ({description})", link.uri),
         None => format!("{name}: {}", link.uri),
-    }
+    };
+    printable_text(&text).into_owned()
 }

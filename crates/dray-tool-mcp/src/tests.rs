@@ -1,7 +1,9 @@
 //! Tests with the official Python package, and with a scripted server that misbehaves.
 
 mod asking;
+mod assertions;
 mod credentials;
+mod declarations;
 mod faults;
 mod floods;
 mod hidden;

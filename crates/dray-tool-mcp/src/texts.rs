@@ -67,6 +67,7 @@ fn sign_in_text(label: &str, error: &SignInError) -> String {
             "Toolset '{label}' names the authorization server '{host}', which is not among the \
              `authorization_servers` of its manifest"
         ),
+        SignInError::Assertion(error) => format!("Sign-in failed for toolset '{label}': {error}"),
         SignInError::Refused(_)
         | SignInError::NoPage
         | SignInError::Store(_)

@@ -27,6 +27,8 @@ pub(crate) struct McpTool {
     pub(crate) server: Arc<ServerTarget>,
     /// Name of the tool at its server.
     pub(crate) name: String,
+    /// The name in messages and names of files, without characters that hide.
+    pub(crate) shown_name: String,
     pub(crate) clock: Clock,
     pub(crate) questions: Option<Arc<dyn QuestionPort>>,
 }
@@ -100,7 +102,7 @@ impl McpTool {
 
     async fn output(&self, result: CallToolResult, turn: &Turn) -> Result<ToolOutput, ToolFailure> {
         let names = FileNames {
-            tool: self.name.clone(),
+            tool: self.shown_name.clone(),
             now_ms: self.clock.now_ms(),
             count: 0,
         };
@@ -142,7 +144,7 @@ impl McpTool {
         if error.is_timeout() {
             return ToolFailure::TimedOut;
         }
-        let text = format!("Error calling MCP tool '{}': {error}", self.name);
+        let text = format!("Error calling MCP tool '{}': {error}", self.shown_name);
         let shown = format!("> ##### Exception:\nMCP: {error}\n");
         let failed = HandledFailure::new(text).shown(shown);
         match error.status() {

@@ -5,6 +5,8 @@
 mod events;
 mod legacy;
 mod limits;
+mod program_lines;
+mod program_log;
 mod response_stream;
 mod stdio;
 mod streamable;

@@ -5,7 +5,7 @@
 //! [`TenantId`] and [`OperationId`] for the owner and identity of work, [`Deadline`] and [`Clock`] for time, [`Secret`]
 //! and [`RedactedUrl`] for values that logs must not show completely, [`ByteSize`] and [`Period`] for configuration,
 //! [`whole_millis`] for durations on the wire, [`ErrorChain`] for an error with its causes in a log, [`file_lock`] for a
-//! file that several processes write.
+//! file that several processes write, [`terminal`] and [`invisible`] for text of other parties.
 //!
 //! Pure values: no async runtime, no NATS, no protobuf, and no I/O except the clock and the lock. What is checked here
 //! once is carried in the type and never checked again. Wire forms are in `dray-proto`.
@@ -37,6 +37,7 @@ pub mod redact;
 pub mod reference;
 mod schema;
 pub mod size;
+pub mod terminal;
 pub mod trace;
 
 pub use artifact::{Artifact, Claim};

@@ -11,6 +11,9 @@ use super::default_true;
 pub struct Orchestrator {
     /// The model; may be left out where the service has a default.
     pub deployment: Deployment,
+    /// Models that take its place, in this order, when a call fails before any of its answer has arrived.
+    #[serde(default)]
+    pub fallback_deployments: Vec<Deployment>,
     /// Its instructions.
     #[serde(default)]
     pub system_prompt: SystemPrompt,
@@ -56,6 +59,11 @@ pub const DEFAULT_CLIENT_PARAMETERS: [&str; 23] = [
 ];
 
 impl Orchestrator {
+    /// All models that a turn may call, in the order in which they are tried.
+    pub fn models(&self) -> impl Iterator<Item = &Deployment> {
+        std::iter::once(&self.deployment).chain(&self.fallback_deployments)
+    }
+
     /// Whether a client of the plain endpoint may set this parameter.
     pub fn allows_parameter(&self, name: &str) -> bool {
         match &self.client_parameters {

@@ -112,9 +112,15 @@ impl McpServer {
     /// The permissions of a request's caller: over HTTP with tokens those of its token, otherwise those with which the
     /// server was started.
     pub(super) async fn caller_access(&self, context: &RequestContext<RoleServer>) -> CallerAccess {
-        let own = self.state.access.wait().await;
         let parts = context.extensions.get::<http::request::Parts>();
-        let Some(caller) = parts.and_then(|parts| parts.extensions.get::<Arc<Caller>>()) else {
+        let caller = parts.and_then(|parts| parts.extensions.get::<Arc<Caller>>());
+        self.access_of(caller.map(Arc::as_ref)).await
+    }
+
+    /// The permissions of the caller that a token names; without one, those with which the server was started.
+    async fn access_of(&self, caller: Option<&Caller>) -> CallerAccess {
+        let own = self.state.access.wait().await;
+        let Some(caller) = caller else {
             return CallerAccess {
                 access: own.clone(),
                 scopes: ScopeSet::all(),
@@ -158,6 +164,18 @@ impl McpServer {
             .client_capabilities()
             .is_some_and(|capabilities| capabilities.elicitation.is_some());
         (may_ask(tool) && may_answer && can_ask).then_some(valid_for)
+    }
+
+    /// The services for a caller that may read; `None` for another one.
+    pub(crate) async fn readable_by(&self, caller: Option<&Caller>) -> Option<ContentAccess> {
+        let caller = self.access_of(caller).await;
+        let allowed = caller.require([Scope::Read].into_iter().collect());
+        allowed.is_ok().then_some(caller.access)
+    }
+
+    /// The limit on watched resources.
+    pub(crate) fn watches(&self) -> &WatchLimiter {
+        &self.state.watches
     }
 
     /// As [`Self::caller_access`], for a request that only reads.

@@ -55,6 +55,11 @@ impl FakeDelivery {
         })
         .await;
         let own = fake.clone();
+        answer(bus, tasks, move |_, ask: v1::ListReceiptsRequest| {
+            Ok(own.list(&ask.session))
+        })
+        .await;
+        let own = fake.clone();
         answer(bus, tasks, move |_, ask: v1::ShowSessionRequest| {
             Ok(v1::Session {
                 chat: own.state.lock().unwrap().chats.get(&ask.session).cloned(),
@@ -112,13 +117,23 @@ impl FakeDelivery {
         change(report);
     }
 
+    fn list(&self, session: &str) -> v1::ListReceiptsReply {
+        let state = self.state.lock().unwrap();
+        let reports = state.reports.values();
+        let reports = reports.filter(|report| report.session == session);
+        v1::ListReceiptsReply {
+            reports: reports.cloned().collect(),
+            ..v1::ListReceiptsReply::default()
+        }
+    }
+
     fn requests(&self) -> usize {
         self.state.lock().unwrap().requests.len()
     }
 }
 
 /// Handles one kind of call. The function gets the operation of the call.
-async fn answer<C: Call>(
+pub(crate) async fn answer<C: Call>(
     bus: &Bus,
     tasks: &mut JoinSet<()>,
     respond: impl Fn(String, C) -> Result<C::Reply, Fault> + Send + 'static,
@@ -194,6 +209,37 @@ fn task_capability() -> Value {
 
 fn asking_capability() -> Value {
     json!({"elicitation": {"form": {}}})
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn deliveries_of_the_session_complete_the_uri_of_a_receipt() {
+    let fixture = Box::pin(SendingFixture::new(ServerOptions::default())).await;
+    let sent = fixture.send(json!({}), json!({})).await;
+    let id = sent["result"]["structuredContent"]["delivery_id"]
+        .as_str()
+        .unwrap();
+    let complete = async |token: &str, typed: &str| {
+        let params = json!({
+            "ref": {"type": "ref/resource", "uri": "dray://receipt/{id}"},
+            "argument": {"name": "id", "value": typed},
+        });
+        let address = fixture.http.address;
+        let completed = call_with(
+            address,
+            Some(token),
+            "completion/complete",
+            params,
+            json!({}),
+        )
+        .await;
+        completed.message()["result"]["completion"]["values"].take()
+    };
+    assert_eq!(complete(&fixture.token, &id[..4]).await, json!([id]));
+    assert_eq!(complete(&fixture.token, "none").await, json!([]));
+    let mut claims = send_claims();
+    claims["session"] = json!("s8");
+    let stranger = fixture.http.issuer.token(&claims);
+    assert_eq!(complete(&stranger, "").await, json!([]));
 }
 
 #[tokio::test(flavor = "multi_thread")]

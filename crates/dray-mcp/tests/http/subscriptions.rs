@@ -2,11 +2,14 @@
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::TcpStream;
+use std::sync::{Arc, Mutex};
 
 use dray_mcp::ServerOptions;
+use dray_proto::v1;
 use serde_json::{Value, json};
+use tokio::task::JoinSet;
 
-use crate::deliveries::{SendingFixture, TEST_TIMEOUT, send_claims};
+use crate::deliveries::{SendingFixture, TEST_TIMEOUT, answer, send_claims};
 use crate::issuer::seconds_from_now;
 
 /// The events of a response that stays open.
@@ -125,6 +128,54 @@ async fn a_resource_that_does_not_exist_does_not_end_the_subscription_to_others(
         delivery.end(&id, |report| report.success = true);
         let updated = events.next().unwrap();
         assert_eq!(updated["params"]["uri"], json!(uris[1]), "{updated}");
+    })
+    .await
+    .unwrap();
+}
+
+/// A directory of a sandbox with one file, and the number of times that it was read.
+#[derive(Clone, Debug, Default)]
+struct FakeDirectory(Arc<Mutex<(&'static str, usize)>>);
+
+impl FakeDirectory {
+    fn list(&self) -> v1::ListSandboxReply {
+        let mut state = self.0.lock().unwrap();
+        state.1 += 1;
+        let entry = v1::SandboxEntry {
+            path: format!("/work/{}", state.0).into_bytes(),
+            ..v1::SandboxEntry::default()
+        };
+        v1::ListSandboxReply {
+            entries: vec![entry],
+            ..v1::ListSandboxReply::default()
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_change_right_after_the_acknowledgement_is_announced() {
+    let fixture = Box::pin(SendingFixture::new(ServerOptions::default())).await;
+    let (directory, mut tasks) = (FakeDirectory::default(), JoinSet::new());
+    let own = directory.clone();
+    answer(
+        &fixture.http.bus,
+        &mut tasks,
+        move |_, _: v1::ListSandboxRequest| Ok(own.list()),
+    )
+    .await;
+    let mut events = EventReader::open(&fixture, &fixture.token, &["sandbox:out".to_owned()]);
+    tokio::task::spawn_blocking(move || {
+        events.next().unwrap();
+        {
+            let mut state = directory.0.lock().unwrap();
+            assert_eq!(
+                state.1, 1,
+                "the directory is read before the acknowledgement"
+            );
+            state.0 = "new.txt";
+        }
+        let updated = events.next().unwrap();
+        assert_eq!(updated["params"]["uri"], "sandbox:out", "{updated}");
     })
     .await
     .unwrap();

@@ -28,9 +28,6 @@ const CHAT_OWNER: &str = "questions in chats";
 const ASK_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long the reply to a press waits for the request that uses the decision. The service of chats waits for 5 s.
 const USE_WAIT: Duration = Duration::from_secs(2);
-/// How long after a decision a request can use it. A running request reads the record every [`POLL_INTERVAL`], so its
-/// process is gone by then.
-const USE_PERIOD_MS: u64 = 30_000;
 /// Time between two reads of a record that waits for its decision.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
 /// Attempts to write a record that a person and a turn write for a moment.
@@ -38,7 +35,7 @@ const MAX_ATTEMPTS: usize = 5;
 /// Reason of the fault for a chat that does not take what tools ask.
 const NOT_TAKEN_DETAIL: &str = "no_tool_questions";
 /// Recorded for a question whose turn does not want the answer any more.
-const WITHDRAWN: &str = "The turn continued without the call.";
+pub(super) const WITHDRAWN: &str = "The turn continued without the call.";
 
 /// The owner of the question with an id.
 #[derive(Debug, Serialize, Deserialize)]
@@ -53,6 +50,15 @@ pub(crate) struct ShownCall {
     pub(crate) text: String,
     /// The arguments, or what the tool asks.
     pub(crate) detail: String,
+}
+
+/// Where another process continues a call of a response in the background.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct QuestionCheckpoint {
+    /// Name of the checkpoint with the call.
+    pub(crate) token: String,
+    /// Id of the response.
+    pub(crate) response: String,
 }
 
 /// An answer that people of a chat can give to what a tool asks.
@@ -90,12 +96,12 @@ pub(crate) enum ChatState {
 
 impl ApprovalStore {
     /// Asks the chat of an approval. After a failure the question may be visible, but no answer to it is accepted. A lost
-    /// reply is not a failure: the question waits for its answer or its expiry. `token` names the checkpoint with which
-    /// another process continues the turn; it is empty without one.
+    /// reply is not a failure: the question waits for its answer or its expiry. `checkpoint` is the one from which another
+    /// process continues the turn.
     pub(crate) async fn ask_in_chat(
         &self,
         principal: &str,
-        token: &str,
+        checkpoint: Option<&QuestionCheckpoint>,
         approval: &NewApproval,
         call: ShownCall,
     ) -> Result<(), AskFailure> {
@@ -103,7 +109,7 @@ impl ApprovalStore {
             return Err(AskFailure::Unreachable);
         };
         let stored = self
-            .keep_question(principal, token, approval, chat.expires_ms)
+            .keep_question(principal, checkpoint, approval, chat.expires_ms)
             .await;
         // Nothing was shown, so nothing has to be withdrawn.
         if let Err(failure) = stored {
@@ -173,9 +179,8 @@ impl ApprovalStore {
             if !record.value.waits_for_use() {
                 return decided_reply(&record.value, is_new);
             }
-            let (now_ms, decided_ms) = (self.records.now_ms(), record.value.decided_ms);
-            let last_use_ms = decided_ms.unwrap_or_default().saturating_add(USE_PERIOD_MS);
-            if last_use_ms <= now_ms || record.value.has_no_request(now_ms) {
+            let is_late = record.value.last_use_ms() <= self.records.now_ms();
+            if is_late || self.is_unusable(principal, &record.value).await {
                 match self.lapse(principal, id, &mut record).await {
                     // The request was faster, or another replica: the next read shows which.
                     Ok(()) | Err(RecordError::Stale) => continue,
@@ -198,13 +203,15 @@ impl ApprovalStore {
     pub(crate) async fn keep_question(
         &self,
         principal: &str,
-        token: &str,
+        checkpoint: Option<&QuestionCheckpoint>,
         approval: &NewApproval,
         expires_ms: u64,
     ) -> Result<(), RequestFailure> {
+        let token = checkpoint.map_or("", |checkpoint| &checkpoint.token);
         // First, so that an answer that finds its owner finds the record too.
         let mut record = ApprovalRecord::new(token, 1, approval, expires_ms);
-        record.lease_ms = token.is_empty().then(|| self.lease_ms());
+        record.response = checkpoint.map(|checkpoint| checkpoint.response.clone());
+        record.lease_ms = checkpoint.is_none().then(|| self.lease_ms());
         let (records, id) = (&self.records, &approval.id);
         records
             .create(RecordKind::Approval, principal, id, &record)
@@ -232,6 +239,8 @@ impl ApprovalStore {
             // A decision that is there already stays as it is.
             token.clone_into(&mut record.value.token);
             record.value.round_size = round_size;
+            // From here on a request of the client makes the call.
+            record.value.response = None;
             match self.update(principal, id, &mut record).await {
                 // A person decided in between.
                 Err(RecordError::Stale) => {}
@@ -385,7 +394,7 @@ impl ApprovalStore {
             if record.value.expires_ms <= self.records.now_ms() {
                 return Ok(expired_reply(&record.value));
             }
-            if record.value.has_no_request(self.records.now_ms()) {
+            if self.has_no_request(&principal, &record.value).await? {
                 match self.abandon(&principal, id, &mut record).await? {
                     Some(reply) => return Ok(reply),
                     None => continue,
@@ -458,14 +467,8 @@ impl ChatDecision {
 }
 
 impl ApprovalRecord {
-    /// Whether a request that still runs has to act on the decision. A paused turn, which its token names, acts on it
-    /// when its client continues, and a checkpoint when another process does.
-    fn waits_for_use(&self) -> bool {
-        self.permits() && !self.is_used && self.token.is_empty()
-    }
-
     /// Whether it was decided so that the call is made or continued.
-    fn permits(&self) -> bool {
+    pub(super) fn permits(&self) -> bool {
         self.decision
             .as_ref()
             .is_some_and(ApprovalDecision::permits)

@@ -1,15 +1,21 @@
 //! The lease of a request that waits for a chat and that no other request can continue: its process renews it. When it has
-//! ended, the process is gone, so a press is answered truthfully instead of being kept for a request that does not exist.
+//! ended, the process is gone, so a press is answered truthfully instead of being kept for a request that does not exist. A
+//! question of a response in the background ends with that response.
 
 use dray_agent::failure::RequestFailure;
 use dray_proto::v1::DecideInChatReply;
 
-use super::outcome::abandoned_reply;
+use super::chats::WITHDRAWN;
+use super::outcome::decided_reply;
 use super::{ApprovalDecision, ApprovalRecord, ApprovalStore};
 use crate::records::{RecordError, RevisedRecord};
+use crate::responses::is_over;
 
 /// Renewals of a lease per lease time, so that several may fail.
 const RENEWALS_PER_LEASE: u32 = 6;
+/// How long after a decision a request can use it. A running request reads the record every half second, so its process is
+/// gone by then.
+const USE_PERIOD_MS: u64 = 30_000;
 /// Recorded for a question whose request is gone.
 const ABANDONED_REASON: &str = "The process of the request that asked has ended.";
 
@@ -41,6 +47,28 @@ impl ApprovalStore {
         }
     }
 
+    /// Whether no request can continue the call: that of the client is gone, or the response in the background has ended.
+    ///
+    /// # Errors
+    ///
+    /// 503 while the bus fails.
+    pub(super) async fn has_no_request(
+        &self,
+        principal: &str,
+        record: &ApprovalRecord,
+    ) -> Result<bool, RequestFailure> {
+        match &record.response {
+            Some(response) => is_over(&self.records, principal, response).await,
+            None => Ok(record.has_lost_its_lease(self.records.now_ms())),
+        }
+    }
+
+    /// As [`ApprovalStore::has_no_request`]; `false` while that is not known.
+    pub(super) async fn is_unusable(&self, principal: &str, record: &ApprovalRecord) -> bool {
+        let has_no_request = self.has_no_request(principal, record).await;
+        has_no_request.unwrap_or(false)
+    }
+
     /// Ends a question whose request is gone, and returns the reply about it; `None` when the request renewed its lease after
     /// all, or another replica was faster. No request can use an answer to the question from then on.
     ///
@@ -53,9 +81,16 @@ impl ApprovalStore {
         id: &str,
         record: &mut RevisedRecord<ApprovalRecord>,
     ) -> Result<Option<DecideInChatReply>, RequestFailure> {
-        record.value.is_abandoned = true;
+        // A response has ended, for its client too; what it asked is taken back, as where its process takes it back itself.
+        let is_of_response = record.value.response.is_some();
+        record.value.is_abandoned = !is_of_response;
+        let reason = if is_of_response {
+            WITHDRAWN
+        } else {
+            ABANDONED_REASON
+        };
         let decision = ApprovalDecision::Refused {
-            reason: Some(ABANDONED_REASON.to_owned()),
+            reason: Some(reason.to_owned()),
         };
         match self.record_decision(principal, id, record, decision).await {
             Ok(()) => {}
@@ -63,7 +98,7 @@ impl ApprovalStore {
             Err(error) => return Err(error.into()),
         }
         tracing::warn!(id, "the request of a question in a chat has ended");
-        Ok(Some(abandoned_reply(&record.value)))
+        Ok(Some(decided_reply(&record.value, false)))
     }
 
     /// Ends a decision that no request has used. No request can use it from then on.
@@ -86,8 +121,26 @@ impl ApprovalStore {
 }
 
 impl ApprovalRecord {
-    /// Whether the request that asked is gone and no other request can continue the call.
-    pub(super) fn has_no_request(&self, now_ms: u64) -> bool {
+    /// Whether the process of the request that asked is gone and no other request can continue the call.
+    fn has_lost_its_lease(&self, now_ms: u64) -> bool {
         self.token.is_empty() && self.lease_ms.is_some_and(|lease_ms| lease_ms <= now_ms)
+    }
+
+    /// Whether a request that still runs, or a response in the background, has to act on the decision. A paused turn, which
+    /// its token names, acts on it when its client continues.
+    pub(super) fn waits_for_use(&self) -> bool {
+        let is_paused = !self.token.is_empty() && self.response.is_none();
+        self.permits() && !self.is_used && !is_paused
+    }
+
+    /// Unix milliseconds from which no request uses the decision any more. A response in the background may have to find
+    /// another process first.
+    pub(super) fn last_use_ms(&self) -> u64 {
+        let decided_ms = self.decided_ms.unwrap_or_default();
+        let from_ms = match &self.response {
+            Some(_) => decided_ms.max(self.expires_ms),
+            None => decided_ms,
+        };
+        from_ms.saturating_add(USE_PERIOD_MS)
     }
 }

@@ -113,7 +113,7 @@ pub(super) fn unused_reply(is_new: bool) -> DecideInChatReply {
 }
 
 /// The reply about a question whose request is gone.
-pub(super) fn abandoned_reply(record: &ApprovalRecord) -> DecideInChatReply {
+fn abandoned_reply(record: &ApprovalRecord) -> DecideInChatReply {
     let effect = abandoned_effect(record);
     DecideInChatReply {
         recorded: false,

@@ -12,6 +12,7 @@ use super::routes::HttpSurface;
 use super::{files, sign_in, uploads};
 use crate::client_files::ClientFiles;
 use crate::client_uploads::ClientUploads;
+use crate::metrics::OrchestratorMetrics;
 use crate::progress::ProgressStore;
 use crate::responses::ResponseStore;
 use crate::sign_ins::{CALLBACK_PATH, StoredSignIns};
@@ -35,6 +36,8 @@ pub struct BackgroundTasks {
     pub tasks: TaskTracker,
     /// Cancelled when the service ends.
     pub stop: CancellationToken,
+    /// Where they count what they find.
+    pub metrics: OrchestratorMetrics,
 }
 
 /// Routes for state that is stored between requests.

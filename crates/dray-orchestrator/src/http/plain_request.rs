@@ -71,6 +71,7 @@ pub(super) fn read_plain_request(
         ));
     }
     check_tools(&request.tools)?;
+    check_stream_options(rest.get("stream_options"))?;
     if take_tool(&mut request.tools, APPROVAL_TOOL) {
         request.approval_form = ApprovalForm::ClientTool;
     }
@@ -113,6 +114,26 @@ fn parameters(mut rest: Map<String, Value>) -> Result<Map<String, Value>, Reques
         }
     }
     Ok(rest)
+}
+
+/// Refuses options of streams that are not known and ask for something.
+fn check_stream_options(options: Option<&Value>) -> Result<(), RequestFailure> {
+    let options = options.and_then(Value::as_object).into_iter().flatten();
+    for (name, value) in options {
+        let asks_for_nothing = value.is_null() || *value == Value::Bool(false);
+        if name != "include_usage" && !asks_for_nothing {
+            let reason = if name == "include_obfuscation" {
+                "chunks are not obfuscated"
+            } else {
+                "it is not a known parameter"
+            };
+            return Err(unsupported_failure(
+                format!("stream_options.{name}"),
+                reason,
+            ));
+        }
+    }
+    Ok(())
 }
 
 /// Drops the older form of tools where it names none, as clients send it that know both forms.
@@ -258,6 +279,14 @@ mod tests {
                 "tools.0.function.name",
             ),
             (json!({"messages": []}), "messages"),
+            (
+                json!({"stream_options": {"include_obfuscation": true}}),
+                "stream_options.include_obfuscation",
+            ),
+            (
+                json!({"stream_options": {"chunk_size": 5}}),
+                "stream_options.chunk_size",
+            ),
         ] {
             let failure = read_plain_request(body_with(&more), false).unwrap_err();
             assert_eq!(failure.status, 400, "{more}");
@@ -268,7 +297,7 @@ mod tests {
     #[test]
     fn parameters_of_the_model_pass_and_redundant_values_are_dropped() {
         let request = read_plain_request(body_with(&json!({
-            "n": 1, "store": false, "modalities": ["text"], "functions": [], "function_call": "auto", "stream": true, "stream_options": {"include_usage": true},
+            "n": 1, "store": false, "modalities": ["text"], "functions": [], "function_call": "auto", "stream": true, "stream_options": {"include_usage": true, "include_obfuscation": false, "other": null},
             "temperature": 0.5, "stop": ["x"], "seed": 7, "user": "u", "top_k": 5, "max_tokens": null,
             "tools": [tool("a")], "tool_choice": "auto", "parallel_tool_calls": false,
             "response_format": {"type": "json_object"}, "custom_fields": {"configuration": {}},

@@ -32,6 +32,7 @@ use super::trace::trace_request;
 use super::{body, credentials, models, plain_request, reply, request, support};
 use crate::config::permissions::Permissions;
 use crate::manifests::ManifestDirectory;
+use crate::metrics::OrchestratorMetrics;
 use crate::permissions::CallerIdentity;
 
 /// Most concurrent uploads; each holds at most [`dray_store::MAX_TRANSFER_BYTES`].
@@ -86,6 +87,7 @@ pub struct HttpSurface {
     pub(super) state: ClientState,
     pub(super) running: RunningResponses,
     pub(super) stop: CancellationToken,
+    pub(super) metrics: OrchestratorMetrics,
     pub(super) manifests: Arc<ManifestDirectory>,
     pub(super) layers: Arc<LayerSet>,
     pub(super) options: SurfaceOptions,
@@ -131,6 +133,7 @@ impl HttpSurface {
             state,
             running: RunningResponses::new(background.tasks),
             stop: background.stop,
+            metrics: background.metrics,
             manifests,
             layers,
             options,

@@ -10,4 +10,5 @@ mod responses;
 mod resumed_streams;
 mod scripted;
 mod surface;
+mod sweeps;
 mod uploads;

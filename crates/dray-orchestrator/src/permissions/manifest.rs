@@ -29,12 +29,17 @@ pub(super) fn manifest_problems(
         destinations,
         problems: Vec::new(),
     };
-    let model = &manifest.orchestrator.deployment.deployment_id;
-    if default_model != Some(model) && !allows_name(&permissions.models, model) {
-        check.refuse(
-            "orchestrator.deployment.deployment_id",
-            "is not a model that this caller may use",
-        );
+    for (index, model) in manifest.orchestrator.models().enumerate() {
+        let model = &model.deployment_id;
+        if default_model != Some(model) && !allows_name(&permissions.models, model) {
+            let path = match index.checked_sub(1) {
+                None => "orchestrator.deployment.deployment_id".to_owned(),
+                Some(place) => {
+                    format!("orchestrator.fallback_deployments.{place}.deployment_id")
+                }
+            };
+            check.refuse(&path, "is not a model that this caller may use");
+        }
     }
     if manifest.features.dial_files.is_some() {
         check.check_kind("features.dial_files", ToolKind::DialFiles);

@@ -70,11 +70,13 @@ fn a_manifest_may_name_nothing_that_is_not_allowed() {
     ]);
     let mut document = manifest(&sets);
     document["orchestrator"]["deployment"]["deployment_id"] = json!("other");
+    document["orchestrator"]["fallback_deployments"] = json!([{"deployment_id": "another"}]);
     document["features"] = json!({"web_fetch": {}, "dial_files": {}});
     assert_eq!(
         refused(&closed, document),
         [
             "orchestrator.deployment.deployment_id",
+            "orchestrator.fallback_deployments.0.deployment_id",
             "features.dial_files",
             "features.web_fetch",
             "tool_sets.0",

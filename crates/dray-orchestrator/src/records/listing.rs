@@ -3,14 +3,14 @@
 use dray_agent::failure::RequestFailure;
 use serde::de::DeserializeOwned;
 
-use super::{CallerRecords, RecordKind, bus_failure};
+use super::{CallerRecords, RecordKind, StoredValue, bus_failure};
 
 /// A change of a record.
 #[derive(Clone, Debug)]
 pub(crate) struct RecordChange<T> {
     pub(crate) id: String,
-    /// `None` when the record was deleted or this version cannot read it.
-    pub(crate) value: Option<T>,
+    /// `None` when the record was deleted.
+    pub(crate) value: Option<StoredValue<T>>,
     pub(crate) revision: u64,
 }
 
@@ -49,9 +49,7 @@ impl CallerRecords {
         let change = change.map_err(|error| bus_failure(&error))?;
         Ok(change.map(|change| RecordChange {
             id: change.key.rsplit('.').next().unwrap_or_default().to_owned(),
-            value: change
-                .value
-                .and_then(|value| serde_json::from_slice(&value).ok()),
+            value: change.value.map(|value| StoredValue::parse(&value)),
             revision: change.revision,
         }))
     }

@@ -229,13 +229,15 @@ impl ResponseStore {
         }
     }
 
-    /// Deletes the log of a response. If that fails, the record stays until it expires.
-    pub(crate) async fn forget_events(&self, principal: &str, id: &str) {
+    /// Deletes the log of a response, and returns whether it has none any more. The record stays until it expires if no later
+    /// attempt succeeds.
+    pub(crate) async fn forget_events(&self, principal: &str, id: &str) -> bool {
         let deleted =
             self.records
                 .delete_newest::<EventLogRecord>(RecordKind::ResponseEvents, principal, id);
-        if let Err(failure) = deleted.await {
+        let deleted = deleted.await.inspect_err(|failure| {
             tracing::debug!(%failure, id, "the events of a response were not deleted");
-        }
+        });
+        deleted.is_ok()
     }
 }

@@ -5,7 +5,7 @@ use dray_agent::failure::RequestFailure;
 use serde::{Deserialize, Serialize};
 
 use super::{ResponseRecord, ResponseStatus, ResponseStore, missing_failure};
-use crate::records::{RecordChange, RecordKind};
+use crate::records::{RecordChange, RecordKind, StoredValue};
 
 /// Owner of the records of all runs. Ids of responses are random, so callers cannot collide.
 const RUN_OWNER: &str = "responses in the background";
@@ -27,14 +27,16 @@ pub(crate) struct BackgroundRun {
 /// The task of a replica for a response in the background.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RunState {
-    /// Nothing: its process runs.
-    Running,
+    /// Nothing before this time, in Unix milliseconds: its process runs, and has renewed its lease.
+    Running { until_ms: u64 },
     /// Finish or report it: its process is gone.
     Abandoned,
     /// Forget the run; `has_events` says whether its events are kept for a while.
     Ended { has_events: bool },
     /// Forget all of it: the response was deleted or has expired.
     Gone,
+    /// Leave it to a version that can read its record.
+    Unreadable,
 }
 
 impl ResponseStore {
@@ -95,8 +97,8 @@ impl ResponseStore {
         id: &str,
     ) -> Result<(), RequestFailure> {
         match self.run_state(principal, id, false).await? {
-            RunState::Gone => Err(missing_failure("response", id)),
-            _ => Ok(()),
+            RunState::Gone | RunState::Unreadable => Err(missing_failure("response", id)),
+            RunState::Running { .. } | RunState::Abandoned | RunState::Ended { .. } => Ok(()),
         }
     }
 
@@ -114,19 +116,25 @@ impl ResponseStore {
     ) -> Result<RunState, RequestFailure> {
         let found = self
             .records
-            .get::<ResponseRecord>(RecordKind::Response, principal, id);
+            .find::<ResponseRecord>(RecordKind::Response, principal, id);
+        let record = match found.await?.map(|found| found.value) {
+            None => return Ok(RunState::Gone),
+            Some(StoredValue::Unreadable) => return Ok(RunState::Unreadable),
+            Some(StoredValue::Readable(record)) => record,
+        };
         let now_ms = self.records.now_ms();
         let grace_ms = if waits { self.lease.as_millis() } else { 0 };
-        Ok(match found.await?.map(|found| found.value) {
-            None => RunState::Gone,
-            Some(record) if record.expires_ms <= now_ms => RunState::Gone,
-            Some(record) if record.status != ResponseStatus::InProgress => RunState::Ended {
+        let until_ms = record.lease_ms.saturating_add(grace_ms);
+        Ok(if record.expires_ms <= now_ms {
+            RunState::Gone
+        } else if record.status != ResponseStatus::InProgress {
+            RunState::Ended {
                 has_events: record.has_events,
-            },
-            Some(record) if record.lease_ms.saturating_add(grace_ms) <= now_ms => {
-                RunState::Abandoned
             }
-            Some(_) => RunState::Running,
+        } else if until_ms <= now_ms {
+            RunState::Abandoned
+        } else {
+            RunState::Running { until_ms }
         })
     }
 }

@@ -5,7 +5,7 @@ use dray_agent::failure::RequestFailure;
 use super::{
     History, ResponseDocument, ResponseRecord, ResponseStatus, ResponseStore, RunningResponse,
 };
-use crate::records::{RecordError, RecordKind, RevisedRecord};
+use crate::records::{CallerRecords, RecordError, RecordKind, RevisedRecord, StoredValue};
 
 /// Most times that a response is taken over: one of its calls may be what ends the processes.
 const MAX_TAKEOVERS: u32 = 2;
@@ -21,6 +21,29 @@ pub(crate) struct TakenResponse {
     pub(crate) created: u64,
     /// How often it was taken over, this time included.
     pub(crate) takeovers: u32,
+}
+
+/// Whether no process makes a response any more and none will: it has ended, it is gone, or it was taken over too often.
+///
+/// # Errors
+///
+/// 503 while the bus fails.
+pub(crate) async fn is_over(
+    records: &CallerRecords,
+    principal: &str,
+    id: &str,
+) -> Result<bool, RequestFailure> {
+    let found = records.find::<ResponseRecord>(RecordKind::Response, principal, id);
+    let record = match found.await?.map(|found| found.value) {
+        None => return Ok(true),
+        // A later version may make it.
+        Some(StoredValue::Unreadable) => return Ok(false),
+        Some(StoredValue::Readable(record)) => record,
+    };
+    let now_ms = records.now_ms();
+    let is_lost = record.lease_ms <= now_ms && record.takeovers >= MAX_TAKEOVERS;
+    let has_ended = record.status != ResponseStatus::InProgress || record.expires_ms <= now_ms;
+    Ok(has_ended || is_lost)
 }
 
 impl ResponseStore {

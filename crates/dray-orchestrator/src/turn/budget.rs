@@ -186,11 +186,13 @@ impl TurnBudget {
             scope.is_manifest = true;
             scopes.insert(0, scope);
         }
-        let model = &manifest.orchestrator.deployment.deployment_id;
         let limits_cost = scopes.iter().any(|scope| scope.limits.max_cost.is_some());
-        if limits_cost && !parts.config.budgets.prices.contains_key(model) {
+        let prices = &parts.config.budgets.prices;
+        let mut models = manifest.orchestrator.models().map(|one| &one.deployment_id);
+        let unpriced = models.find(|model| !prices.contains_key(*model));
+        if let Some(model) = unpriced.filter(|_| limits_cost) {
             tracing::error!(%model, "a budget limits cost, and the model has no price");
-            let text = "The agent's model has no price in the configuration, and a budget limits its cost.";
+            let text = "A model of the agent has no price in the configuration, and a budget limits its cost.";
             return Err(RequestFailure::new(500, text).display(text));
         }
         for scope in scopes.iter() {

@@ -18,7 +18,7 @@ use super::chat_calls::ChatGate;
 use super::waiting::WaitingCall;
 use crate::approvals::{
     ApprovalDecision, ApprovalRecord, ApprovalStore, AskFailure, AskedChat, ChatState, NewApproval,
-    ShownCall, used_failure,
+    QuestionCheckpoint, ShownCall, used_failure,
 };
 use crate::records::RevisedRecord;
 
@@ -39,6 +39,8 @@ pub(super) struct ChatApprovals<'a> {
     pub(super) policy: &'a ApprovalPolicy,
     /// How long the request stays open for a decision.
     pub(super) max_wait: Duration,
+    /// Id of the response in the background that asks.
+    pub(super) response: Option<&'a str>,
 }
 
 /// A call about which a chat was asked in this request. Dropped before the turn is paused, it takes the question back.
@@ -127,11 +129,14 @@ impl<'a> ChatApprovals<'a> {
         };
         // Before the question is sent: a turn that is dropped in the middle takes it back.
         let question = OpenQuestion::new(waiting, self);
-        match self
-            .store
-            .ask_in_chat(self.principal, token, &approval, shown)
-            .await
-        {
+        let response = self.response.filter(|_| !token.is_empty());
+        let checkpoint = response.map(|response| QuestionCheckpoint {
+            token: token.to_owned(),
+            response: response.to_owned(),
+        });
+        let store = self.store;
+        let asked = store.ask_in_chat(self.principal, checkpoint.as_ref(), &approval, shown);
+        match asked.await {
             Ok(()) => Ok(question),
             Err(failure) => {
                 let text = match failure {

@@ -69,7 +69,9 @@ impl<'a> ChatApprovals<'a> {
         waiting.in_chat = Some(approval.clone());
         // Before the question is sent: a turn that is dropped in the middle takes it back.
         let open = OpenQuestion::new(waiting, self);
-        let asked = self.store.ask_in_chat(self.principal, "", &approval, shown);
+        let asked = self
+            .store
+            .ask_in_chat(self.principal, None, &approval, shown);
         let Err(failure) = asked.await else {
             return Ok(open);
         };

@@ -18,7 +18,7 @@ use super::chat_approvals::ChatApprovals;
 use super::checkpoint::Checkpoints;
 use super::compactor::Compactor;
 use super::file_links::files_text;
-use super::model_caller::ModelCaller;
+use super::model_caller::{CalledModel, ModelCaller};
 use super::open::OpenTurn;
 use super::pause::Questions;
 use super::prepare::with_stable_names;
@@ -191,7 +191,9 @@ impl OpenTurn {
         let (max_rounds, approval_wait) = (self.max_rounds(), self.approval_wait());
         let client_parameters = std::mem::take(&mut self.response.client_parameters);
         let client_tools = client_parameters.tools.clone();
-        let template = self.body_template(client_parameters)?;
+        let mut models = self.called_models(&client_parameters)?.into_iter();
+        let model = models.next();
+        let model = model.ok_or_else(|| LoopError::Failed(RequestFailure::unexpected()))?;
         // Moved out, because the loop borrows other fields of `self`.
         let mut messages = std::mem::take(&mut self.messages);
         let files = &self.session.files;
@@ -201,8 +203,8 @@ impl OpenTurn {
             model: ModelCaller {
                 endpoint: &self.parts.model,
                 caller: &self.session.turn.caller,
-                deployment: &orchestrator.deployment.deployment_id,
-                template,
+                model,
+                fallbacks: models,
                 outgoing: &mut self.response.outgoing,
                 compactor: Compactor::new(files, self.response.compaction),
                 propagates_stages: orchestrator.propagate_stages,
@@ -235,6 +237,7 @@ impl OpenTurn {
                 principal: &self.principal,
                 policy: &self.tools.approvals,
                 max_wait: approval_wait,
+                response: self.background.as_ref().map(|run| run.id.as_str()),
             },
             checkpoints: self.background.as_ref().map(|run| Checkpoints {
                 records: &self.parts.records,
@@ -278,24 +281,30 @@ impl OpenTurn {
         own.unwrap_or(self.parts.config.max_iterations)
     }
 
-    /// The common parts of all calls of the model in this turn.
-    fn body_template(
+    /// The models that the turn may call, each with the common parts of its calls.
+    fn called_models(
         &self,
-        client_parameters: ClientParameters,
-    ) -> Result<BodyTemplate, LoopError> {
+        client_parameters: &ClientParameters,
+    ) -> Result<Vec<CalledModel>, LoopError> {
         let deferred = &self.response.outgoing.deferred;
         let declared = self.tools.offered.iter();
         let declared: Vec<_> = declared
             .filter(|tool| !deferred.has(&tool.declaration().name))
             .cloned()
             .collect();
-        let template = BodyTemplate::new(
-            &self.manifest.orchestrator.deployment,
-            &declared,
-            &self.tools.statics,
-            client_parameters,
-        );
-        template.map_err(|_| LoopError::Failed(RequestFailure::unexpected()))
+        let models = self.manifest.orchestrator.models().enumerate();
+        let models = models.map(|(index, deployment)| {
+            // Those are tools that the first deployment runs itself.
+            let statics: &[_] = if index == 0 { &self.tools.statics } else { &[] };
+            let parameters = client_parameters.clone();
+            let template = BodyTemplate::new(deployment, &declared, statics, parameters);
+            let template = template.map_err(|_| LoopError::Failed(RequestFailure::unexpected()))?;
+            Ok(CalledModel {
+                deployment: deployment.deployment_id.clone(),
+                template,
+            })
+        });
+        models.collect()
     }
 
     async fn prepare(&mut self, sink: &EventSink) -> Result<(), LoopError> {

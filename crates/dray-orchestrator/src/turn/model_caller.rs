@@ -21,13 +21,22 @@ use super::speech::TextRelay;
 use super::tally::TurnTally;
 use super::telemetry::{TurnTelemetry, error_type};
 
-/// Calls one model on behalf of one caller.
+/// A model that a turn may call.
+#[derive(Debug)]
+pub(super) struct CalledModel {
+    pub(super) deployment: String,
+    /// The parts of its requests that stay the same.
+    pub(super) template: BodyTemplate,
+}
+
+/// Calls one model at a time on behalf of one caller.
 #[derive(Debug)]
 pub(super) struct ModelCaller<'a> {
     pub(super) endpoint: &'a ModelEndpoint,
     pub(super) caller: &'a Caller,
-    pub(super) deployment: &'a str,
-    pub(super) template: BodyTemplate,
+    pub(super) model: CalledModel,
+    /// Models that take its place when it fails. The turn continues with the one that answered.
+    pub(super) fallbacks: std::vec::IntoIter<CalledModel>,
     pub(super) outgoing: &'a mut OutgoingMessages,
     /// Shortens prompts that have become long.
     pub(super) compactor: Compactor<'a>,
@@ -43,7 +52,7 @@ pub(super) struct ModelCaller<'a> {
 }
 
 impl ModelCaller<'_> {
-    /// Calls the model once. If it refuses the files in the request, it is called once more without them.
+    /// Calls the model, and the next one when it fails before any of its answer has arrived.
     pub(super) async fn ask(
         &mut self,
         messages: &mut [Message],
@@ -52,24 +61,55 @@ impl ModelCaller<'_> {
         sink: &EventSink,
         tally: &mut TurnTally,
     ) -> Result<ModelAnswer, LoopError> {
+        loop {
+            let answered = self.ask_model(messages, round, speech, sink, tally).await;
+            let (error, has_begun) = match answered {
+                Ok(answer) => return Ok(answer),
+                Err(CallError::Interrupted(error)) => return Err(error),
+                Err(CallError::Model { error, has_begun }) => (error, has_begun),
+            };
+            let may_fall_back = !has_begun && is_failure_of_model(&error);
+            let next = may_fall_back.then(|| self.fallbacks.next()).flatten();
+            let Some(next) = next else {
+                return Err(self.failed(&error));
+            };
+            tracing::warn!(
+                failed = self.model.deployment.as_str(),
+                kind = ?error.kind,
+                next = next.deployment.as_str(),
+                "a call of the model failed; the next model is called"
+            );
+            self.model = next;
+        }
+    }
+
+    /// Calls one model. If it refuses the files in the request, it is called once more without them.
+    async fn ask_model(
+        &mut self,
+        messages: &mut [Message],
+        round: u32,
+        speech: &mut TextRelay,
+        sink: &EventSink,
+        tally: &mut TurnTally,
+    ) -> Result<ModelAnswer, CallError> {
         let first = self.try_ask(messages, round, speech, sink, tally).await;
-        let answer = match first {
-            Err(CallError::Model(error)) if self.outgoing.recovers(&error, messages) => {
+        match first {
+            Err(CallError::Model { error, .. }) if self.outgoing.recovers(&error, messages) => {
                 self.try_ask(messages, round, speech, sink, tally).await
             }
             other => other,
-        };
+        }
+    }
+
+    fn failed(&self, error: &ChatError) -> LoopError {
         let has_own_key =
             matches!(self.endpoint, ModelEndpoint::Available(chat) if chat.has_own_key());
-        answer.map_err(|refused| match refused {
-            CallError::Interrupted(error) => error,
-            CallError::Model(error) => LoopError::Failed(super::failures::model_failure(
-                &error,
-                self.log_payloads,
-                self.is_plain,
-                has_own_key,
-            )),
-        })
+        LoopError::Failed(super::failures::model_failure(
+            error,
+            self.log_payloads,
+            self.is_plain,
+            has_own_key,
+        ))
     }
 
     async fn try_ask(
@@ -89,23 +129,23 @@ impl ModelCaller<'_> {
         };
         let outgoing = self.outgoing.view(messages);
         let outgoing = self.compactor.compact(outgoing).await;
-        let body = self.template.body(&outgoing, round);
+        let body = self.model.template.body(&outgoing, round);
         let body = body
             .map_err(|_| CallError::Interrupted(LoopError::Failed(RequestFailure::unexpected())))?;
         let started_at = tokio::time::Instant::now();
-        let parameters = self.template.parameters();
+        let parameters = self.model.template.parameters();
         let span = self
             .telemetry
-            .chat_span(self.deployment, parameters, &outgoing);
+            .chat_span(&self.model.deployment, parameters, &outgoing);
         let exchange = self.exchange(chat, body, speech, sink, tally);
         let answered = exchange.instrument(span.clone()).await;
         let elapsed = started_at.elapsed();
         let ended = answered.as_ref().map_err(CallError::kind);
         self.telemetry
-            .end_chat(&span, self.deployment, ended, elapsed);
+            .end_chat(&span, &self.model.deployment, ended, elapsed);
         let answer = answered?;
         tracing::info!(
-            model = self.deployment,
+            model = self.model.deployment.as_str(),
             milliseconds = whole_millis(elapsed),
             calls = answer.calls.len(),
             "model call completed"
@@ -122,8 +162,14 @@ impl ModelCaller<'_> {
         sink: &EventSink,
         tally: &mut TurnTally,
     ) -> Result<ModelAnswer, CallError> {
-        let charge = self.budget.begin_call(self.deployment, body.len()).await;
-        let mut stream = match chat.stream_bytes(self.caller, self.deployment, body).await {
+        let charge = self
+            .budget
+            .begin_call(&self.model.deployment, body.len())
+            .await;
+        let mut stream = match chat
+            .stream_bytes(self.caller, &self.model.deployment, body)
+            .await
+        {
             Ok(stream) => stream,
             Err(error) => {
                 // No token was read or written by the model.
@@ -149,10 +195,10 @@ impl ModelCaller<'_> {
                 Ok(None) => break,
                 Err(error) => {
                     // A failed call may have used tokens too.
-                    let bytes = relay.received_bytes();
+                    let (bytes, has_begun) = (relay.received_bytes(), relay.has_begun());
                     let usage = relay.finish_broken().await?;
                     self.settle(charge, &usage, bytes, tally).await;
-                    return Err(error.into());
+                    return Err(CallError::Model { error, has_begun });
                 }
             }
         }
@@ -172,10 +218,10 @@ impl ModelCaller<'_> {
         response_bytes: usize,
         tally: &mut TurnTally,
     ) {
-        tally.model(self.deployment, usage);
-        self.telemetry.chat_usage(self.deployment, usage);
+        tally.model(&self.model.deployment, usage);
+        self.telemetry.chat_usage(&self.model.deployment, usage);
         self.budget
-            .end_call(charge, self.deployment, usage, response_bytes)
+            .end_call(charge, &self.model.deployment, usage, response_bytes)
             .await;
     }
 }
@@ -183,7 +229,11 @@ impl ModelCaller<'_> {
 /// The reason why one call of the model returned no answer.
 enum CallError {
     Interrupted(LoopError),
-    Model(ChatError),
+    Model {
+        error: ChatError,
+        /// Whether a part of the answer had arrived.
+        has_begun: bool,
+    },
 }
 
 impl CallError {
@@ -192,7 +242,7 @@ impl CallError {
         match self {
             Self::Interrupted(LoopError::Gone) => "cancelled",
             Self::Interrupted(LoopError::Failed(_)) => "invalid_answer",
-            Self::Model(error) => error_type(error),
+            Self::Model { error, .. } => error_type(error),
         }
     }
 }
@@ -205,7 +255,19 @@ impl From<ClientGone> for CallError {
 
 impl From<ChatError> for CallError {
     fn from(error: ChatError) -> Self {
-        Self::Model(error)
+        Self::Model {
+            error,
+            has_begun: false,
+        }
+    }
+}
+
+/// Whether another model may answer the same request: the model or its service failed, and did not refuse the request or the
+/// caller.
+fn is_failure_of_model(error: &ChatError) -> bool {
+    match error.status() {
+        Some(status) => matches!(status, 404 | 408 | 409 | 425 | 429 | 500..),
+        None => true,
     }
 }
 

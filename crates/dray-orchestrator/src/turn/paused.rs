@@ -17,7 +17,7 @@ use dray_agent::failure::RequestFailure;
 use dray_agent::message::{Message, Role};
 use dray_store::{ArtifactLabel, ReadError, Store};
 use dray_types::{
-    Artifact, ByteSize, Claim, Clock, Deadline, OperationId, Sha256Digest, TenantId, whole_millis,
+    Artifact, ByteSize, Claim, Clock, Deadline, Sha256Digest, TenantId, whole_millis,
 };
 use futures_util::StreamExt as _;
 use hmac::{Hmac, Mac};
@@ -25,7 +25,7 @@ use serde_json::{Value, json};
 use sha2::Sha256;
 
 use crate::approvals::ApprovalStore;
-use crate::records::{STORE_TIMEOUT, digest_prefix};
+use crate::records::{STORE_TIMEOUT, digest_prefix, put_when_free};
 
 mod answers;
 mod deleted;
@@ -127,10 +127,8 @@ impl PausedTurns {
             return Err(RequestFailure::new(500, message.clone()).display(message));
         }
         let label = ArtifactLabel::new("application/json", "");
-        let operation = OperationId::mint();
-        let stored = self
-            .store
-            .put(&self.tenant, &operation, Bytes::from(bytes), label);
+        let bytes = Bytes::from(bytes);
+        let stored = put_when_free(&self.store, &self.tenant, &bytes, &label);
         let claim = match tokio::time::timeout(STORE_TIMEOUT, stored).await {
             Ok(Ok(claim)) => claim,
             Ok(Err(error)) => {

@@ -64,6 +64,7 @@ pub(super) struct AnswerRelay<'a> {
     calls: Vec<(u32, ToolCall)>,
     /// Bytes of text and arguments.
     bytes: usize,
+    has_begun: bool,
     answer: ModelAnswer,
 }
 
@@ -82,6 +83,7 @@ impl<'a> AnswerRelay<'a> {
             stages: BTreeMap::new(),
             calls: Vec::new(),
             bytes: 0,
+            has_begun: false,
             answer: ModelAnswer::default(),
         }
     }
@@ -91,8 +93,14 @@ impl<'a> AnswerRelay<'a> {
         self.bytes
     }
 
+    /// Whether any of the answer has arrived; what the client saw cannot be taken back.
+    pub(super) const fn has_begun(&self) -> bool {
+        self.has_begun
+    }
+
     /// Takes the next chunk.
     pub(super) async fn take(&mut self, delta: ChunkDelta) -> Result<(), InvalidAnswer> {
+        self.has_begun |= has_content(&delta);
         if self.answer.model.is_none() {
             self.answer.model = delta.model;
         }
@@ -254,6 +262,16 @@ impl<'a> AnswerRelay<'a> {
         call.function.arguments.push_str(&arguments);
         Ok(())
     }
+}
+
+/// Whether a chunk has a part of the answer. The first chunk of most services has a role alone.
+fn has_content(delta: &ChunkDelta) -> bool {
+    let texts = [&delta.content, &delta.reasoning, &delta.refusal];
+    texts.into_iter().flatten().any(|text| !text.is_empty())
+        || !delta.tool_calls.is_empty()
+        || !delta.stages.is_empty()
+        || !delta.attachments.is_empty()
+        || delta.state.is_some()
 }
 
 fn empty_call() -> ToolCall {

@@ -75,3 +75,38 @@ async fn repeated_references_and_answers_count_once_and_contradictory_answers_ar
     assert_eq!(output_text(&done), r#"Got {"own":"dear"}."#, "{done}");
     assert_eq!(endpoint.called(), ["dear"]);
 }
+
+/// Calls two functions of the client, one after the other, and says what the second one returned.
+const STEPS_SCRIPT: &str = r#"{"rules": [
+    {"when": {"tool_result_of": "second"}, "reply": {"say": "Got {result}."}},
+    {"when": {"tool_result_of": "first"}, "reply": {"call": [{"name": "second", "arguments": {}}]}},
+    {"reply": {"call": [{"name": "first", "arguments": {}}]}}]}"#;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn outputs_that_the_continued_responses_have_may_come_again_with_a_new_one() {
+    let fixture = TurnFixture::plain(&manifest(json!([])), STEPS_SCRIPT).await;
+    let function = |name: &str| json!({"type": "function", "name": name, "parameters": {}});
+    let tools = json!([function("first"), function("second")]);
+    let output = |response: &Value, text: &str| {
+        let call = &response["output"][0]["call_id"];
+        json!({"type": "function_call_output", "call_id": call, "output": text})
+    };
+    let continue_with = async |response: &Value, input: Value| {
+        let previous = &response["id"];
+        let body = json!({"input": input, "tools": tools, "previous_response_id": previous});
+        create(&fixture, &body).await
+    };
+    let (_, first) = create(&fixture, &json!({"input": "go", "tools": tools})).await;
+    let known = output(&first, "one");
+    let (status, second) = continue_with(&first, json!([known])).await;
+    assert_eq!(status, 200, "{second}");
+    assert_eq!(second["output"][0]["name"], "second", "{second}");
+    // As Semantic Kernel sends them: all outputs of the turn.
+    let (status, done) = continue_with(&second, json!([known, output(&second, "two")])).await;
+    assert_eq!(status, 200, "{done}");
+    assert_eq!(output_text(&done), "Got two.");
+    // Another output of a call that has one is not known.
+    let changed = json!([output(&first, "three"), output(&second, "two")]);
+    let (status, refused) = continue_with(&second, changed).await;
+    assert_eq!(status, 400, "{refused}");
+}

@@ -14,6 +14,7 @@ mod context;
 mod deletions;
 mod dial;
 mod duplicates;
+mod fallbacks;
 mod faults;
 mod files;
 mod fixture;

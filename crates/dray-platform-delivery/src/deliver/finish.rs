@@ -3,6 +3,8 @@
 use dray_bus::{Bus, Meta};
 use dray_platform::{ErrorKind, Route};
 use dray_presentation::notice::FileFailure;
+use opentelemetry::{Array, StringValue, Value};
+use tracing_opentelemetry::OpenTelemetrySpanExt as _;
 
 use super::WorkEnd;
 use super::run::{DeliveryRun, OpenDelivery};
@@ -72,7 +74,29 @@ impl DeliveryRun<'_> {
         self.save().await?;
         self.context.log.index.note(&self.key, &self.stored);
         self.context.metrics.finished(&platform, self.record());
+        trace_messages(&platform, self.record());
         Ok(WorkEnd::Finished(self.stored.record.clone()))
+    }
+}
+
+/// Adds the platform and its ids of the messages to the span of the work, so that the trace of a turn leads to what people
+/// see.
+fn trace_messages(platform: &str, record: &DeliveryRecord) {
+    let mut ids: Vec<StringValue> = Vec::new();
+    for file in &record.files {
+        let id = StringValue::from(file.platform_message_id.clone());
+        // Several files may share one message.
+        if !id.as_str().is_empty() && !ids.contains(&id) {
+            ids.push(id);
+        }
+    }
+    let span = tracing::Span::current();
+    span.set_attribute("dray.platform", platform.to_owned());
+    if !ids.is_empty() {
+        span.set_attribute(
+            "dray.platform_message_ids",
+            Value::Array(Array::String(ids)),
+        );
     }
 }
 

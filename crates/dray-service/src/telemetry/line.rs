@@ -4,9 +4,10 @@
 //! Here the fields of all spans are merged: the innermost value of a name counts.
 
 use std::error::Error;
-use std::fmt;
+use std::fmt::{self, Write as _};
 
 use dray_types::ErrorChain;
+use dray_types::invisible::is_unprintable;
 use serde_json::{Map, Value};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
@@ -143,7 +144,7 @@ where
                 fields.insert("level".to_owned(), metadata.level().as_str().into());
                 fields.insert("target".to_owned(), metadata.target().into());
                 fields.extend(message.map(|message| ("message".to_owned(), message)));
-                writeln!(writer, "{}", Value::Object(fields))
+                writeln!(writer, "{}", printable_json(&Value::Object(fields)))
             }
         }
     }
@@ -154,12 +155,32 @@ fn value_text(value: &Value, is_field: bool) -> String {
     let Value::String(string) = value else {
         return value.to_string();
     };
-    // Control characters would let a value from outside forge a log line (CWE-117).
+    // Such characters would let a value from outside forge a log line or hide a part of it (CWE-117).
     let is_plain =
-        |character: char| !(character.is_control() || is_field && " \"=".contains(character));
+        |character: char| !(is_unprintable(character) || is_field && " \"=".contains(character));
     if string.chars().all(is_plain) && !(is_field && string.is_empty()) {
         string.clone()
     } else {
         format!("{string:?}")
     }
+}
+
+/// A value as JSON in which characters that a terminal interprets or hides are escaped.
+fn printable_json(value: &Value) -> String {
+    let json = value.to_string();
+    if !json.chars().any(is_unprintable) {
+        return json;
+    }
+    let mut escaped = String::with_capacity(json.len());
+    for character in json.chars() {
+        if is_unprintable(character) {
+            // Outside of strings JSON has none of them here, and within strings each has this form (RFC 8259 section 7).
+            for unit in character.encode_utf16(&mut [0; 2]) {
+                let _ = write!(escaped, "\\u{unit:04x}");
+            }
+        } else {
+            escaped.push(character);
+        }
+    }
+    escaped
 }

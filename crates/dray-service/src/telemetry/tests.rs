@@ -155,6 +155,32 @@ fn a_value_cannot_begin_a_new_line_or_imitate_another_field() {
 }
 
 #[test]
+fn no_line_has_characters_that_a_terminal_interprets_or_hides() {
+    let value = "paid\u{202e}gpj\u{1b}[8m\u{9b}0m\u{e0041}";
+    for (format, escaped) in [
+        (
+            LogFormat::Text,
+            r"paid\u{202e}gpj\u{1b}[8m\u{9b}0m\u{e0041}",
+        ),
+        (
+            LogFormat::Json,
+            r"paid\u202egpj\u001b[8m\u009b0m\udb40\udc41",
+        ),
+    ] {
+        let section = TelemetrySection {
+            format,
+            ..TelemetrySection::default()
+        };
+        let text = logged(&section, || tracing::info!(value, "it came"));
+        assert!(text.contains(escaped), "{text:?}");
+        if format == LogFormat::Json {
+            let line: serde_json::Value = serde_json::from_str(&text).unwrap();
+            assert_eq!(line["value"], value);
+        }
+    }
+}
+
+#[test]
 fn the_level_decides_which_lines_are_written() {
     let section = TelemetrySection {
         level: "warn,dray_service=debug".to_owned(),

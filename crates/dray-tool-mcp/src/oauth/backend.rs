@@ -4,17 +4,21 @@
 use std::sync::{Mutex, PoisonError};
 
 use dray_http::HttpClient;
-use http::header::{CONTENT_LENGTH, CONTENT_TYPE, LOCATION, WWW_AUTHENTICATE};
+use http::header::{AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, LOCATION, WWW_AUTHENTICATE};
 use rmcp::transport::auth::{
     OAuthHttpClient, OAuthHttpClientError, OAuthHttpClientFuture, OAuthHttpRequest,
 };
 use thiserror::Error;
 use url::{Origin, Url};
 
+use super::assertion::{AssertionError, AssertionSigner};
 use super::{IssuerTrust, SignInError};
 
 /// Most bytes of one response.
 const MAX_RESPONSE_BYTES: usize = 1 << 20;
+
+/// Media type of token requests.
+const FORM_TYPE: &str = "application/x-www-form-urlencoded";
 
 /// Headers of a response that the protocol uses.
 const RESPONSE_HEADERS: [http::HeaderName; 3] = [CONTENT_TYPE, LOCATION, WWW_AUTHENTICATE];
@@ -29,6 +33,8 @@ pub(super) struct OAuthBackend {
     trust: IssuerTrust,
     /// The host that was refused last.
     untrusted: Mutex<Option<String>>,
+    /// Authenticates the client at token endpoints, if it has a private key.
+    signer: Result<Option<AssertionSigner>, AssertionError>,
 }
 
 #[derive(Debug, Error)]
@@ -41,6 +47,7 @@ impl OAuthBackend {
         server: &str,
         named: &[String],
         trust: IssuerTrust,
+        signer: Result<Option<AssertionSigner>, AssertionError>,
     ) -> Self {
         let named = named.iter().filter_map(|url| Url::parse(url).ok());
         Self {
@@ -49,6 +56,26 @@ impl OAuthBackend {
             named: named.map(|url| url.origin()).collect(),
             trust,
             untrusted: Mutex::default(),
+            signer,
+        }
+    }
+
+    /// Whether requests for tokens are signed.
+    ///
+    /// # Errors
+    ///
+    /// The private key of the client cannot be used.
+    pub(super) fn signs(&self) -> Result<bool, AssertionError> {
+        self.signer
+            .as_ref()
+            .map(Option::is_some)
+            .map_err(|error| *error)
+    }
+
+    /// Sets the authorization server, for which assertions are.
+    pub(super) fn set_issuer(&self, issuer: Option<&str>) {
+        if let Ok(Some(signer)) = &self.signer {
+            signer.set_issuer(issuer);
         }
     }
 
@@ -114,13 +141,19 @@ impl OAuthBackend {
         // The headers of the body are set together with the body.
         let body_headers = [CONTENT_LENGTH, CONTENT_TYPE];
         for (name, value) in &parts.headers {
-            if !body_headers.contains(name) {
+            // An assertion replaces a secret (RFC 6749 section 2.3: one method for a request).
+            let is_replaced = *name == AUTHORIZATION && self.signs() == Ok(true);
+            if !body_headers.contains(name) && !is_replaced {
                 sending = sending.header(name.as_str(), value.to_str()?);
             }
         }
         if !body.is_empty() {
             let kind = parts.headers.get(CONTENT_TYPE);
             let kind = kind.map_or(Ok("application/octet-stream"), |kind| kind.to_str())?;
+            let body = match &self.signer {
+                Ok(Some(signer)) if kind == FORM_TYPE => signer.authenticate(body)?,
+                _ => body,
+            };
             sending = sending.bytes(kind, body.into());
         }
         let response = sending.send(&|_| {}).await?;
@@ -150,7 +183,7 @@ mod tests {
     fn backend(server: &str, named: &[&str], trust: IssuerTrust) -> OAuthBackend {
         let client = HttpClient::new(HttpTimeouts::default(), None).unwrap();
         let named: Vec<_> = named.iter().map(|url| (*url).to_owned()).collect();
-        OAuthBackend::new(client, server, &named, trust)
+        OAuthBackend::new(client, server, &named, trust, Ok(None))
     }
 
     #[test]

@@ -5,8 +5,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use dray_agent::manifest::toolset::OauthClient;
 use dray_http::HttpClient;
+use dray_types::Clock;
 use tokio_util::task::TaskTracker;
 
+use super::assertion::AssertionSigner;
 use super::stored::CapturedStates;
 use super::{OAuthBackend, OAuthOptions, RemoteSignIn, SignInOwner};
 
@@ -30,10 +32,17 @@ impl SignIns {
         client: &OauthClient,
         http: &HttpClient,
         options: &OAuthOptions,
+        clock: &Clock,
     ) -> Arc<RemoteSignIn> {
         let begin = || {
             let named = &client.authorization_servers;
-            let backend = OAuthBackend::new(http.clone(), server, named, options.issuer_trust);
+            let backend = OAuthBackend::new(
+                http.clone(),
+                server,
+                named,
+                options.issuer_trust,
+                AssertionSigner::of_client(client, clock),
+            );
             Arc::new(RemoteSignIn {
                 server: server.to_owned(),
                 client: client.clone(),

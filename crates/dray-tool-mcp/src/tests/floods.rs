@@ -114,11 +114,30 @@ async fn a_program_that_floods_its_output_with_requests_is_ended() {
 
 #[tokio::test]
 async fn the_message_of_an_error_is_cut() {
-    let (_server, tool) = flooding(FakeAction::LongMessage(1 << 20)).await;
+    let (_server, tool) = flooding(FakeAction::Message("e".repeat(1 << 20))).await;
     let text = failure_text(&tool).await;
     assert!(
         text.starts_with("Error calling MCP tool 'echo0': eee"),
         "{text}"
     );
     assert!(text.len() < 2_100, "{}", text.len());
+}
+
+#[tokio::test]
+async fn the_message_of_an_error_has_no_characters_that_a_terminal_interprets_or_hides() {
+    let message = "\u{1b}]0;title\u{7}disk\u{1b}[31m full\u{202e},\r\ntry later\u{e0041}\0";
+    let (_server, tool) = flooding(FakeAction::Message(message.to_owned())).await;
+    let Err(ToolFailure::Failed(failed)) = call(&tool, json!({})).await else {
+        panic!("the call did not fail");
+    };
+    let message = "disk full,\ntry later";
+    assert_eq!(
+        (failed.text, failed.shown.unwrap()),
+        (
+            format!("Error calling MCP tool 'echo0': {message}"),
+            format!("> ##### Exception:\nMCP: {message}\n")
+        )
+    );
+    let source = failed.source.unwrap();
+    assert_eq!(source.to_string(), message, "for the log");
 }

@@ -26,7 +26,7 @@ const REDIRECT_URI: &str = "https://drayage.example/callback";
 
 /// A server of 2026-07-28 that takes tokens, and the place that issues them.
 #[derive(Debug, Default)]
-struct ProtectedServer {
+pub(super) struct ProtectedServer {
     /// The issuer that it names; its own URL if absent.
     issuer: Option<String>,
     /// The scope that a call needs beyond the first one.
@@ -36,7 +36,7 @@ struct ProtectedServer {
     /// Tokens that are no longer accepted.
     revoked: usize,
     /// Forms that the token endpoint got.
-    exchanges: Vec<Vec<(String, String)>>,
+    pub(super) exchanges: Vec<Vec<(String, String)>>,
     /// Scopes of the pages that were opened.
     pages: Vec<String>,
     /// The refresh token that is accepted, if there are any: each of them can be used once.
@@ -45,7 +45,7 @@ struct ProtectedServer {
     held: Option<watch::Receiver<bool>>,
 }
 
-async fn protected(state: ProtectedServer) -> FakeServer<ProtectedServer> {
+pub(super) async fn protected(state: ProtectedServer) -> FakeServer<ProtectedServer> {
     let answer = |shared: Arc<SharedState<ProtectedServer>>,
                   request: ReceivedRequest|
      -> BoxFuture<'static, Result<Reply, ConnectionClosed>> {
@@ -211,7 +211,7 @@ fn with_user(user: &Arc<FakeUser>) -> McpOptions {
     options
 }
 
-async fn connected(
+pub(super) async fn connected(
     server: &FakeServer<ProtectedServer>,
     authorization: &Value,
     options: &McpOptions,

@@ -224,3 +224,39 @@ async fn changed_tools_of_a_program_are_offered_only_in_its_conversation() {
     dray_testkit::eventually("the new tool", look).await;
     assert_eq!(built(&of("b")).await.tools.len(), 1);
 }
+
+/// A program whose response to the first call is not UTF-8, after notifications that no client asked for.
+const GARBLED_SCRIPT: &str = r#"
+while read -r line; do
+  id=$(printf '%s' "$line" | sed -n 's/.*"id":\([0-9]*\).*/\1/p')
+  case "$line" in
+    *'"initialize"'*) result='{"protocolVersion":"2025-03-26","capabilities":{"tools":{}},"serverInfo":{"name":"s","version":"1"}}';;
+    *'"tools/list"'*) result='{"tools":[{"name":"echo","inputSchema":{"type":"object"}}]}';;
+    *'"tools/call"'*)
+      printf '{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":"x"}}\n'
+      result='{"content":[{"type":"text","text":"fine"}]}'
+      if [ ! -e garbled ]; then
+        : > garbled
+        printf '{"jsonrpc":"2.0","id":%s,"result":{"content":"\377"}}\n' "$id"
+        continue
+      fi;;
+    *) continue;;
+  esac
+  printf '{"jsonrpc":"2.0","id":%s,"result":%s}\n' "$id" "$result"
+done
+"#;
+
+#[tokio::test]
+async fn a_response_that_cannot_be_read_fails_its_call_and_the_next_call_works() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut options = shell(GARBLED_SCRIPT, directory.path());
+    options.discovery_timeout = Duration::from_millis(50);
+    let built = built(&options).await;
+    let tool = named(&built, "s_echo");
+    let failure = call(&tool, json!({})).await.unwrap_err();
+    assert_eq!(
+        failure.to_string(),
+        "Error calling MCP tool 'echo': the server does not respond as an MCP server: a message of it cannot be read"
+    );
+    assert_eq!(call(&tool, json!({})).await.unwrap().content, "fine");
+}

@@ -139,8 +139,8 @@ pub(super) enum FakeAction {
     Blocks(usize),
     /// A result of this many pictures.
     Pictures(usize),
-    /// An error with a message of this many characters.
-    LongMessage(usize),
+    /// An error with this message.
+    Message(String),
 }
 
 /// A scripted server that misbehaves.
@@ -153,6 +153,8 @@ pub(super) struct FakeMcpServer {
     /// Cursors of the pages of the list; the last page has none.
     pub(super) cursors: Vec<&'static str>,
     pub(super) schema: Option<Value>,
+    /// The tools on one page, in place of those above.
+    pub(super) tools: Option<Value>,
     pub(super) started: usize,
     pub(super) calls: Vec<Value>,
     pub(super) cancelled: usize,
@@ -306,6 +308,9 @@ async fn dial(
 }
 
 fn page(state: &FakeMcpServer, cursor: &Value) -> Value {
+    if let Some(tools) = &state.tools {
+        return json!({"tools": tools});
+    }
     let index = cursor
         .as_str()
         .and_then(|cursor| state.cursors.iter().position(|known| *known == cursor))
@@ -382,8 +387,8 @@ async fn act_out(act: FakeAction, id: &Value, echo: Reply) -> Result<Reply, Conn
             let result = json!({"content": vec![picture; count]});
             json(json!({"jsonrpc": "2.0", "id": id, "result": result}))
         }
-        FakeAction::LongMessage(length) => {
-            let error = json!({"code": 1, "message": "e".repeat(length)});
+        FakeAction::Message(message) => {
+            let error = json!({"code": 1, "message": message});
             json(json!({"jsonrpc": "2.0", "id": id, "error": error}))
         }
         FakeAction::Accepted => Ok(fake_server::bytes_reply(202, "text/plain", Bytes::new())),

@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 use url::Url;
 
 use super::events::{EventDecoder, message_data};
-use super::limits::{OpenRequests, is_response};
+use super::limits::{InboundLimits, is_response};
 use super::{HttpSettings, is_type, parse_json, parse_messages, refusal};
 use crate::error::{CloseReason, WireError};
 
@@ -25,14 +25,14 @@ pub(crate) struct SseTransport {
     endpoint: Url,
     settings: HttpSettings,
     incoming: mpsc::Receiver<ServerJsonRpcMessage>,
-    open_requests: OpenRequests,
+    inbound: InboundLimits,
     _reading: JoinSet<()>,
 }
 
 /// Where the stream's messages go.
 struct MessageOutput {
     messages: mpsc::Sender<ServerJsonRpcMessage>,
-    open_requests: OpenRequests,
+    inbound: InboundLimits,
 }
 
 /// Opens the stream and waits for the endpoint. The reason why the stream ends later is stored in `close_reason`.
@@ -56,10 +56,10 @@ pub(crate) async fn open_sse(
     let (endpoint_sender, endpoint) = oneshot::channel();
     let (messages, incoming) = mpsc::channel(MAX_WAITING_MESSAGES);
     let (limit, reason) = (settings.limit, close_reason.clone());
-    let open_requests = OpenRequests::default();
+    let inbound = InboundLimits::default();
     let output = MessageOutput {
         messages,
-        open_requests: open_requests.clone(),
+        inbound: inbound.clone(),
     };
     let mut reading = JoinSet::new();
     reading.spawn(async move {
@@ -74,7 +74,7 @@ pub(crate) async fn open_sse(
         endpoint: same_origin(&base, &endpoint)?,
         settings: settings.clone(),
         incoming,
-        open_requests,
+        inbound,
         _reading: reading,
     })
 }
@@ -130,7 +130,9 @@ async fn take_event(
         }
     } else if let Some(data) = message_data(&event) {
         for message in parse_messages(parse_json(data.as_bytes())?)? {
-            output.open_requests.record_received(&message)?;
+            if !output.inbound.admit(&message)? {
+                continue;
+            }
             let sent = output.messages.send(message).await;
             sent.map_err(|_| WireError::Broken(None))?;
         }
@@ -148,10 +150,10 @@ impl Transport<RoleClient> for SseTransport {
     ) -> impl Future<Output = Result<(), WireError>> + Send + 'static {
         let request = self.settings.request(Method::POST, self.endpoint.as_str());
         let request = request.json(&item);
-        let (open_requests, is_response) = (self.open_requests.clone(), is_response(&item));
+        let (inbound, is_response) = (self.inbound.clone(), is_response(&item));
         async move {
             let response = request.send(&|_| {}).await;
-            open_requests.record_sent(is_response);
+            inbound.record_sent(is_response);
             let response = response?;
             if response.is_success() {
                 Ok(())

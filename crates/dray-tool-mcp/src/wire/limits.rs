@@ -1,9 +1,12 @@
-//! Limits for what a server may send besides bytes: values in one message, and requests without a response.
+//! Limits for what a server may send besides bytes: values in one message, requests without a response, and
+//! notifications.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
-use rmcp::model::{ClientJsonRpcMessage, JsonRpcMessage, ServerJsonRpcMessage};
+use rmcp::model::{ClientJsonRpcMessage, JsonRpcMessage, ServerJsonRpcMessage, ServerNotification};
+use tokio::time::Instant;
 
 use crate::error::WireError;
 
@@ -13,6 +16,15 @@ const MAX_MESSAGE_VALUES: usize = 250_000;
 /// Most requests of a server that have no response yet. Each one occupies a task and memory until its response is sent,
 /// and a server can send them faster than it takes responses.
 const MAX_OPEN_REQUESTS: usize = 64;
+
+/// Time for which notifications are counted together.
+const NOTIFICATION_WINDOW: Duration = Duration::from_secs(10);
+
+/// Most notifications of a server in [`NOTIFICATION_WINDOW`].
+const MAX_NOTIFICATIONS: usize = 200_000;
+
+/// Most notifications for the session in [`NOTIFICATION_WINDOW`].
+const MAX_NEEDED_NOTIFICATIONS: usize = 1_000;
 
 /// Counts the values of a JSON text without parsing it. The text may come in parts.
 #[derive(Clone, Copy, Debug, Default)]
@@ -49,25 +61,38 @@ impl ValueCounter {
     }
 }
 
-/// The number of requests of a server that have no response yet. Clones share it.
+/// The requests of a server that have no response yet, and its notifications. Clones share them.
 #[derive(Clone, Debug, Default)]
-pub(super) struct OpenRequests(Arc<AtomicUsize>);
+pub(super) struct InboundLimits {
+    open_requests: Arc<AtomicUsize>,
+    notifications: Arc<Mutex<NotificationWindow>>,
+}
 
-impl OpenRequests {
-    /// Counts a message of the server if it is a request.
+impl InboundLimits {
+    /// Counts a message of the server. Returns whether it is for the session: of notifications only those that it acts
+    /// on, because each one is a task with a copy of its message, and a server can send them faster than tasks end.
     ///
     /// # Errors
     ///
-    /// [`MAX_OPEN_REQUESTS`] requests have no response yet.
-    pub(super) fn record_received(&self, message: &ServerJsonRpcMessage) -> Result<(), WireError> {
-        if !matches!(message, JsonRpcMessage::Request(_)) {
-            return Ok(());
+    /// [`MAX_OPEN_REQUESTS`] requests have no response yet, or the notifications in [`NOTIFICATION_WINDOW`] are too many.
+    pub(super) fn admit(&self, message: &ServerJsonRpcMessage) -> Result<bool, WireError> {
+        match message {
+            JsonRpcMessage::Request(_) => {
+                if self.open_requests.fetch_add(1, Ordering::Relaxed) < MAX_OPEN_REQUESTS {
+                    return Ok(true);
+                }
+                self.release();
+                Err(WireError::Malformed("it sends too many requests at a time"))
+            }
+            JsonRpcMessage::Notification(notification) => {
+                let is_needed = is_needed(&notification.notification);
+                let window = self.notifications.lock();
+                let mut window = window.unwrap_or_else(PoisonError::into_inner);
+                window.count(is_needed, Instant::now())?;
+                Ok(is_needed)
+            }
+            _ => Ok(true),
         }
-        if self.0.fetch_add(1, Ordering::Relaxed) < MAX_OPEN_REQUESTS {
-            return Ok(());
-        }
-        self.release();
-        Err(WireError::Malformed("it sends too many requests at a time"))
     }
 
     /// Counts a message to the server, once it is sent or cannot be sent, if it is a response.
@@ -81,8 +106,46 @@ impl OpenRequests {
         // Not below zero: `rmcp` may respond to a message that is not counted here, because it cannot be parsed.
         let one_less = |count: usize| count.checked_sub(1);
         let _ = self
-            .0
+            .open_requests
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less);
+    }
+}
+
+/// Whether the session acts on a notification: changed lists end what `rmcp` caches, the others belong to subscriptions.
+const fn is_needed(notification: &ServerNotification) -> bool {
+    matches!(
+        notification,
+        ServerNotification::ToolListChangedNotification(_)
+            | ServerNotification::ResourceListChangedNotification(_)
+            | ServerNotification::PromptListChangedNotification(_)
+            | ServerNotification::SubscriptionsAcknowledgedNotification(_)
+            | ServerNotification::CancelledNotification(_)
+    )
+}
+
+/// The notifications that are counted together.
+#[derive(Debug, Default)]
+struct NotificationWindow {
+    begun_at: Option<Instant>,
+    all: usize,
+    needed: usize,
+}
+
+impl NotificationWindow {
+    fn count(&mut self, is_needed: bool, now: Instant) -> Result<(), WireError> {
+        let begun_at = *self.begun_at.get_or_insert(now);
+        if now.duration_since(begun_at) >= NOTIFICATION_WINDOW {
+            *self = Self {
+                begun_at: Some(now),
+                ..Self::default()
+            };
+        }
+        self.all += 1;
+        self.needed += usize::from(is_needed);
+        if self.all > MAX_NOTIFICATIONS || self.needed > MAX_NEEDED_NOTIFICATIONS {
+            return Err(WireError::Malformed("it sends too many notifications"));
+        }
+        Ok(())
     }
 }
 
@@ -96,6 +159,8 @@ pub(super) const fn is_response(message: &ClientJsonRpcMessage) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]
@@ -121,14 +186,36 @@ mod tests {
     fn a_server_may_send_further_requests_after_responses() {
         let ping = r#"{"jsonrpc": "2.0", "id": 1, "method": "ping"}"#;
         let ping: ServerJsonRpcMessage = serde_json::from_str(ping).unwrap();
-        let open = OpenRequests::default();
+        let open = InboundLimits::default();
         for _ in 0..MAX_OPEN_REQUESTS {
-            open.record_received(&ping).unwrap();
+            assert!(open.admit(&ping).unwrap());
         }
-        assert!(open.record_received(&ping).is_err());
+        assert!(open.admit(&ping).is_err());
         open.record_sent(false);
-        assert!(open.record_received(&ping).is_err());
+        assert!(open.admit(&ping).is_err());
         open.record_sent(true);
-        open.record_received(&ping).unwrap();
+        assert!(open.admit(&ping).unwrap());
+    }
+
+    fn notification(method: &str) -> ServerJsonRpcMessage {
+        let params = json!({"progressToken": 1, "progress": 1, "level": "info", "data": "x"});
+        let message = json!({"jsonrpc": "2.0", "method": method, "params": params});
+        serde_json::from_value(message).unwrap()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn only_notifications_that_the_session_acts_on_reach_it_and_too_many_are_refused() {
+        let limits = InboundLimits::default();
+        for method in ["progress", "message", "resources/updated", "anything"] {
+            let message = notification(&format!("notifications/{method}"));
+            assert!(!limits.admit(&message).unwrap(), "{method}");
+        }
+        let changed = notification("notifications/tools/list_changed");
+        for _ in 0..MAX_NEEDED_NOTIFICATIONS {
+            assert!(limits.admit(&changed).unwrap());
+        }
+        assert!(limits.admit(&changed).is_err());
+        tokio::time::advance(NOTIFICATION_WINDOW).await;
+        assert!(limits.admit(&changed).unwrap(), "in the next window");
     }
 }

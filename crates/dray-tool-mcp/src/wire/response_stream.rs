@@ -106,7 +106,9 @@ impl ResponseStream {
             }
             if let Some(data) = message_data(&event) {
                 for mut message in parse_messages(parse_json(data.as_bytes())?)? {
-                    self.endpoint.open_requests.record_received(&message)?;
+                    if !self.endpoint.inbound.admit(&message)? {
+                        continue;
+                    }
                     self.is_over |= address_response(&mut message, &self.id);
                     // Without the id of the event, so that the transport does not resume the stream on its own.
                     self.ready.extend(message_event(&message));

@@ -23,7 +23,7 @@ use sse_stream::Sse;
 use tokio_util::sync::CancellationToken;
 
 use super::events::{EventDecoder, message_data};
-use super::limits::{OpenRequests, ValueCounter, is_response};
+use super::limits::{InboundLimits, ValueCounter, is_response};
 use super::response_stream::ResponseStream;
 use super::{CLOSE_TIMEOUT, HttpSettings, is_type, parse_json, parse_messages, refusal};
 use crate::error::WireError;
@@ -69,7 +69,7 @@ pub(crate) fn open_streamable(
     let backend = HttpBackend {
         settings: settings.clone(),
         standing: standing.clone(),
-        open_requests: OpenRequests::default(),
+        inbound: InboundLimits::default(),
     };
     StreamableHttpClientTransport::with_client(backend, config)
 }
@@ -79,14 +79,14 @@ pub(crate) fn open_streamable(
 pub(crate) struct HttpBackend {
     settings: HttpSettings,
     standing: StandingStream,
-    open_requests: OpenRequests,
+    inbound: InboundLimits,
 }
 
 /// The address for a message, with the protocol's headers.
 #[derive(Clone, Debug)]
 pub(super) struct Endpoint {
     pub(super) settings: HttpSettings,
-    pub(super) open_requests: OpenRequests,
+    pub(super) inbound: InboundLimits,
     url: Arc<str>,
     session: Option<Arc<str>>,
     headers: HashMap<HeaderName, HeaderValue>,
@@ -201,7 +201,7 @@ impl HttpBackend {
     ) -> Endpoint {
         Endpoint {
             settings: self.settings.clone(),
-            open_requests: self.open_requests.clone(),
+            inbound: self.inbound.clone(),
             url,
             session,
             headers,
@@ -289,7 +289,7 @@ impl StreamableHttpClient for HttpBackend {
         } else {
             // Usually status 202 without a body.
             let posted = endpoint.post(&message).await;
-            self.open_requests.record_sent(is_response(&message));
+            self.inbound.record_sent(is_response(&message));
             match posted {
                 Ok(response) if response.is_success() => Ok(StreamableHttpPostResponse::Accepted),
                 Ok(response) => Err(refusal(&response)),
@@ -358,30 +358,38 @@ fn standing_events(
 ) -> BoxStream<'static, Result<Sse, SseError>> {
     let decoder = EventDecoder::new(endpoint.settings.limit);
     let chunks = stream::unfold(
-        (response, decoder, endpoint.open_requests),
-        |(mut response, mut decoder, open_requests)| async move {
+        (response, decoder, endpoint.inbound),
+        |(mut response, mut decoder, inbound)| async move {
             let chunk = response.chunk().await.ok()??;
-            let events = decoder.push(&chunk).ok()?;
-            check_events(&events, &open_requests)
+            let mut events = decoder.push(&chunk).ok()?;
+            admit_events(&mut events, &inbound)
                 .inspect_err(|error| tracing::debug!(%error, "a standing stream is closed"))
                 .ok()?;
             Some((
                 stream::iter(events.into_iter().map(Ok)),
-                (response, decoder, open_requests),
+                (response, decoder, inbound),
             ))
         },
     );
     chunks.flatten().boxed()
 }
 
-/// Checks the messages in events against the limits for values and requests.
-fn check_events(events: &[Sse], open_requests: &OpenRequests) -> Result<(), WireError> {
-    for data in events.iter().filter_map(message_data) {
+/// Checks the messages in events against the limits, and removes the data of events without a message for the session.
+fn admit_events(events: &mut [Sse], inbound: &InboundLimits) -> Result<(), WireError> {
+    for event in events {
+        let Some(data) = message_data(event) else {
+            continue;
+        };
         ValueCounter::default().add(data.as_bytes())?;
         // The transport leaves out what cannot be parsed.
         let messages = parse_json(data.as_bytes()).and_then(parse_messages);
+        let mut is_needed = false;
         for message in messages.unwrap_or_default() {
-            open_requests.record_received(&message)?;
+            is_needed |= inbound.admit(&message)?;
+        }
+        if !is_needed {
+            // The id stays, because the stream is resumed after it.
+            event.data = None;
         }
     }
     Ok(())

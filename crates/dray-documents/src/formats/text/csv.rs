@@ -4,9 +4,10 @@ mod record;
 #[cfg(test)]
 mod tests;
 
+use dray_types::terminal;
 use record::{Records, UnclosedQuote};
 
-use super::{source, terminal};
+use super::source;
 use crate::container::Input;
 use crate::formats::ConversionHint;
 use crate::limits::{Failure, Limit};

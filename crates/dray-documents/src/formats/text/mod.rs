@@ -6,7 +6,6 @@ mod notebook;
 pub(crate) mod payload;
 mod plain;
 pub(crate) mod source;
-mod terminal;
 #[cfg(test)]
 pub(crate) mod testing;
 

@@ -1,8 +1,9 @@
 //! Jupyter notebooks: cells in order, with their output (read-attachment 7.3).
 
+use dray_types::terminal;
 use serde_json::Value;
 
-use super::{json, payload, source, terminal};
+use super::{json, payload, source};
 use crate::container::Input;
 use crate::formats::{ConversionHint, web};
 use crate::limits::Failure;

@@ -1,6 +1,8 @@
 //! Plain text and code (read-attachment 7.1).
 
-use super::{payload, source, terminal};
+use dray_types::terminal;
+
+use super::{payload, source};
 use crate::container::Input;
 use crate::formats::ConversionHint;
 use crate::limits::Failure;

@@ -169,7 +169,7 @@ pub(super) fn chat_request(
     checkpoint: Option<&str>,
     has_dial: bool,
 ) -> Result<(ChatRequest, Vec<Option<usize>>), RequestFailure> {
-    request.input.leave_out_known_questions(history)?;
+    request.input.leave_out_known_items(history)?;
     let (mut messages, mut places) = (Vec::new(), Vec::new());
     let items = request.input.items.iter();
     let was_listed = items

@@ -1,5 +1,6 @@
-//! Items that a request has twice. `OpenAI`'s API refuses them ("Duplicate item found with id …"). Here equal ones count once,
-//! since some versions of clients repeat them (vercel/ai issue 18605); those that contradict each other are refused.
+//! Items that a request has twice, or that are in what it continues. `OpenAI`'s API refuses them ("Duplicate item found with id …"). Here equal ones count once,
+//! since some versions of clients repeat them (vercel/ai issue 18605), and Semantic Kernel sends all outputs of a turn with each
+//! `previous_response_id`; those that contradict each other are refused.
 
 use dray_agent::failure::RequestFailure;
 use serde_json::{Map, Value};
@@ -11,6 +12,8 @@ use crate::responses::History;
 const QUESTION_MEMBERS: [&str; 3] = ["server_label", "name", "arguments"];
 /// Members of an answer to such a question.
 const ANSWER_MEMBERS: [&str; 2] = ["approve", "reason"];
+/// Members of a call of a function.
+const CALL_MEMBERS: [&str; 2] = ["name", "arguments"];
 
 /// Whether an item repeats one of these: a reference to one, an equal question on approval, or an equal answer to one.
 ///
@@ -58,32 +61,92 @@ fn duplicate_failure(field: &str, id: Option<&Value>) -> RequestFailure {
     RequestFailure::of_parameter(field, "invalid_value", message)
 }
 
+/// The calls of functions and their outputs in what a response continues.
+struct KnownCalls<'a> {
+    history: &'a History,
+}
+
+impl<'a> KnownCalls<'a> {
+    fn calls(&self, id: &Value) -> impl Iterator<Item = &'a Value> {
+        let documents = self.history.documents.iter();
+        let output = documents.filter_map(|document| document.response.as_ref()?.get("output"));
+        let items = output.filter_map(Value::as_array).flatten();
+        of_call(items, "function_call", id.clone())
+    }
+
+    fn outputs(&self, id: &Value) -> impl Iterator<Item = &'a Value> {
+        let items = self.history.documents.iter().flat_map(|one| &one.input);
+        of_call(items, "function_call_output", id.clone())
+    }
+
+    /// Whether an item of a request is in what the response continues. The output of a call that waits is not: models may give
+    /// two calls one id.
+    fn has(&self, item: &Map<String, Value>) -> bool {
+        let Some(id) = item.get("call_id") else {
+            return false;
+        };
+        match item.get("type").and_then(Value::as_str) {
+            Some("function_call") => {
+                let mut calls = self.calls(id);
+                calls.any(|call| has_equal_members(call, item, &CALL_MEMBERS))
+            }
+            Some("function_call_output") => {
+                let waits = self.calls(id).count() > self.outputs(id).count();
+                let last = self.outputs(id).last();
+                !waits && last.is_some_and(|output| output.get("output") == item.get("output"))
+            }
+            _ => false,
+        }
+    }
+}
+
+fn of_call<'a>(
+    items: impl Iterator<Item = &'a Value>,
+    kind: &'static str,
+    id: Value,
+) -> impl Iterator<Item = &'a Value> {
+    items.filter(move |item| {
+        item.get("type").is_some_and(|known| known == kind) && item.get("call_id") == Some(&id)
+    })
+}
+
 impl InputItems {
-    /// Leaves out the questions on approval that the continued response asked itself.
+    /// Leaves out what the continued response has itself: its questions on approval, calls of functions, and outputs of calls
+    /// that have one.
     ///
     /// # Errors
     ///
     /// 400 for a question with another call.
-    pub(super) fn leave_out_known_questions(
+    pub(super) fn leave_out_known_items(
         &mut self,
         history: &History,
     ) -> Result<(), RequestFailure> {
+        if history.documents.is_empty() {
+            return Ok(());
+        }
         let last = history.documents.last();
         let output = last.and_then(|document| document.response.as_ref()?.get("output"));
-        let Some(output) = output.and_then(Value::as_array) else {
-            return Ok(());
-        };
+        let output = output.and_then(Value::as_array);
+        let known_calls = KnownCalls { history };
         let mut known = Vec::new();
         for (index, item) in self.items.iter().enumerate() {
             let Value::Object(item) = item else { continue };
             let is_question = item
                 .get("type")
                 .is_some_and(|kind| kind == "mcp_approval_request");
-            if is_question && is_repeated(&format!("input.{index}"), item, output)? {
-                known.extend(item.get("id").cloned());
+            let is_known = match output {
+                Some(output) if is_question => {
+                    is_repeated(&format!("input.{index}"), item, output)?
+                }
+                _ => known_calls.has(item),
+            };
+            if is_known {
+                known.push(Value::Object(item.clone()));
             }
         }
-        self.remove_questions(&known);
+        for item in known {
+            self.remove(&item);
+        }
         Ok(())
     }
 }
@@ -146,7 +209,7 @@ mod tests {
         let mut history = History::default();
         history.documents.push(document);
         let mut read = read_input(json!([question("{}"), answer(true)])).unwrap();
-        read.leave_out_known_questions(&history).unwrap();
+        read.leave_out_known_items(&history).unwrap();
         let roles: Vec<_> = read
             .messages
             .iter()
@@ -154,7 +217,73 @@ mod tests {
             .collect();
         assert_eq!((json!(roles), read.items.len()), (json!(["tool"]), 1));
         let mut other = read_input(json!([question("{\"a\":1}"), answer(true)])).unwrap();
-        let failure = other.leave_out_known_questions(&history).unwrap_err();
+        let failure = other.leave_out_known_items(&history).unwrap_err();
         assert_eq!(failure.param.as_deref(), Some("input.0"));
+    }
+
+    fn call(id: &str, arguments: &str) -> Value {
+        json!({"type": "function_call", "call_id": id, "name": "f", "arguments": arguments})
+    }
+
+    fn output(id: &str, text: &str) -> Value {
+        json!({"type": "function_call_output", "call_id": id, "output": text})
+    }
+
+    /// A conversation in which `a` has its output and `b` waits for it.
+    fn half_answered() -> History {
+        let document = |input: Value, output: Value| ResponseDocument {
+            response: Some(json!({ "output": output })),
+            input: input.as_array().unwrap().clone(),
+            ..ResponseDocument::default()
+        };
+        let mut history = History::default();
+        let user = json!({"role": "user", "content": "x"});
+        history
+            .documents
+            .push(document(json!([user]), json!([call("a", "{}")])));
+        history.documents.push(document(
+            json!([output("a", "1")]),
+            json!([call("b", "{}")]),
+        ));
+        history
+    }
+
+    fn left(history: &History, items: Value) -> (usize, Vec<Value>) {
+        let mut read = read_input(items).unwrap();
+        read.leave_out_known_items(history).unwrap();
+        let messages = read.messages.into_iter().map(|one| one.message);
+        (read.items.len(), messages.collect())
+    }
+
+    #[test]
+    fn outputs_and_calls_of_the_continued_responses_count_once() {
+        let history = half_answered();
+        let result = json!({"role": "tool", "tool_call_id": "b", "content": "2"});
+        for items in [
+            json!([output("a", "1"), output("b", "2")]),
+            json!([
+                call("a", "{}"),
+                output("a", "1"),
+                call("b", "{}"),
+                output("b", "2")
+            ]),
+        ] {
+            assert_eq!(
+                left(&history, items.clone()),
+                (1, vec![result.clone()]),
+                "{items}"
+            );
+        }
+        // Another output of a call that has one, and another call of the same id, stay and are refused later.
+        assert_eq!(left(&history, json!([output("a", "3")])).0, 1);
+        assert_eq!(left(&history, json!([call("b", "{\"q\":1}")])).0, 1);
+    }
+
+    #[test]
+    fn an_equal_output_of_a_second_call_with_the_same_id_is_kept() {
+        let mut history = half_answered();
+        let second = history.documents[1].response.as_mut().unwrap();
+        *second = json!({"output": [call("a", "{}")]});
+        assert_eq!(left(&history, json!([output("a", "1")])).0, 1);
     }
 }

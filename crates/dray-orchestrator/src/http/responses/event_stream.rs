@@ -177,8 +177,8 @@ impl EventReader {
             return Ok(Some(self.frame(&events)));
         }
         match responses.run_state(principal, &self.id, false).await? {
-            RunState::Gone => Ok(None),
-            RunState::Running => Ok(Some(LookResult::Nothing)),
+            RunState::Gone | RunState::Unreadable => Ok(None),
+            RunState::Running { .. } => Ok(Some(LookResult::Nothing)),
             RunState::Abandoned => {
                 let (surface, caller) = (&self.surface, self.caller.clone());
                 if finish_abandoned(surface, caller, &self.id).await? {

@@ -27,6 +27,12 @@ pub(super) fn read_part(
     part: &Value,
 ) -> Result<InputPart, RequestFailure> {
     let text = |name: &str| part.get(name).and_then(Value::as_str);
+    for name in ["detail", "filename"] {
+        let value = part.get(name).filter(|value| !value.is_null());
+        if value.is_some_and(|value| !value.is_string()) {
+            return Err(invalid(&format!("{field}.{name}"), "It must be a string."));
+        }
+    }
     let kind = text("type").unwrap_or_default();
     let required = |name: &str| {
         text(name).ok_or_else(|| invalid(&format!("{field}.{name}"), "It is required."))

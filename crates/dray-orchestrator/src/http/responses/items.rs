@@ -78,6 +78,11 @@ impl InputItems {
         index: usize,
         item: &mut Map<String, Value>,
     ) -> Result<(), RequestFailure> {
+        for name in ["type", "id"] {
+            if item.get(name).is_some_and(|value| !value.is_string()) {
+                return Err(invalid(&format!("{field}.{name}"), "It must be a string."));
+            }
+        }
         let kind = item.get("type").and_then(Value::as_str);
         match kind.unwrap_or("message").to_owned().as_str() {
             "message" => {
@@ -128,11 +133,26 @@ impl InputItems {
         Ok(())
     }
 
-    /// Removes these questions on approval, and their calls from the messages.
-    pub(super) fn remove_questions(&mut self, ids: &[Value]) {
-        let calls: Vec<_> = ids.iter().filter_map(Value::as_str).map(call_id).collect();
-        let is_removed = |item: &Value| item.get("id").is_some_and(|id| ids.contains(id));
-        self.items.retain(|item| !is_removed(item));
+    /// Removes a question on approval, a call, or an output, with its part of the messages.
+    pub(super) fn remove(&mut self, removed: &Value) {
+        self.items.retain(|item| item != removed);
+        let text = |name: &str| removed.get(name).and_then(Value::as_str);
+        match text("type") {
+            Some("function_call_output") => self.remove_result(text("call_id")),
+            Some("function_call") => self.remove_call(text("call_id")),
+            _ => self.remove_call(text("id").map(call_id).as_deref()),
+        }
+    }
+
+    fn remove_result(&mut self, id: Option<&str>) {
+        let is_result = |message: &Value| {
+            let of = message.get("tool_call_id").and_then(Value::as_str);
+            of.is_some() && of == id
+        };
+        self.messages.retain(|input| !is_result(&input.message));
+    }
+
+    fn remove_call(&mut self, id: Option<&str>) {
         self.messages.retain_mut(|input| {
             let Some(list) = input
                 .message
@@ -141,11 +161,7 @@ impl InputItems {
             else {
                 return true;
             };
-            let is_named = |call: &Value| {
-                let id = call.get("id").and_then(Value::as_str);
-                id.is_some_and(|id| calls.iter().any(|known| known == id))
-            };
-            list.retain(|call| !is_named(call));
+            list.retain(|call| call.get("id").and_then(Value::as_str) != id);
             if !list.is_empty() {
                 return true;
             }
@@ -362,6 +378,22 @@ mod tests {
             ),
             (json!({"type": "computer_call"}), "input.0.type"),
             (json!({"role": "robot", "content": "x"}), "input.0.role"),
+            (
+                json!({"type": 5, "role": "user", "content": "x"}),
+                "input.0.type",
+            ),
+            (
+                json!({"id": 5, "role": "user", "content": "x"}),
+                "input.0.id",
+            ),
+            (
+                json!({"role": "user", "content": [{"type": "input_image", "image_url": "https://a.example/b", "detail": 5}]}),
+                "input.0.content.0.detail",
+            ),
+            (
+                json!({"role": "user", "content": [{"type": "input_file", "file_id": "file-1", "filename": {}}]}),
+                "input.0.content.0.filename",
+            ),
             (json!({"role": "user"}), "input.0.content"),
             (
                 json!({"role": "user", "content": [{"type": "output_text", "text": "x"}]}),

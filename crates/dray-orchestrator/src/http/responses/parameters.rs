@@ -141,23 +141,35 @@ pub(super) fn take_tools(
         let kind = choice.get("type").and_then(Value::as_str);
         let chat_choice = match (choice.as_str(), kind) {
             (None, Some("function")) => {
-                json!({"type": "function", "function": {"name": choice.get("name")}})
+                let name = choice.get("name").and_then(Value::as_str);
+                let name =
+                    name.ok_or_else(|| invalid("tool_choice.name", "It must be a string."))?;
+                json!({"type": "function", "function": {"name": name}})
             }
-            (None, Some("allowed_tools")) => {
-                let mut allowed = choice.as_object().cloned().unwrap_or_default();
-                allowed.shift_remove("type");
-                let tools = allowed.get_mut("tools").and_then(Value::as_array_mut);
-                for tool in tools.into_iter().flatten() {
-                    *tool = json!({"type": "function", "function": {"name": tool.get("name")}});
-                }
-                json!({"type": "allowed_tools", "allowed_tools": allowed})
-            }
+            (None, Some("allowed_tools")) => allowed_tools(&choice)?,
             _ => choice.clone(),
         };
         chat.insert("tool_choice".to_owned(), chat_choice);
         echo.insert("tool_choice".to_owned(), choice);
     }
     Ok(())
+}
+
+/// The choice among some of the functions, which both APIs have.
+fn allowed_tools(choice: &Value) -> Result<Value, RequestFailure> {
+    let mut allowed = choice.as_object().cloned().unwrap_or_default();
+    allowed.shift_remove("type");
+    let Some(Value::Array(tools)) = allowed.get_mut("tools") else {
+        return Err(invalid("tool_choice.tools", "It must be a list."));
+    };
+    for (index, tool) in tools.iter_mut().enumerate() {
+        let Some(name) = tool.get("name").and_then(Value::as_str) else {
+            let field = format!("tool_choice.tools.{index}.name");
+            return Err(invalid(&field, "It must be a string."));
+        };
+        *tool = json!({"type": "function", "function": {"name": name}});
+    }
+    Ok(json!({"type": "allowed_tools", "allowed_tools": allowed}))
 }
 
 fn chat_tool(index: usize, tool: &Value) -> Result<Value, RequestFailure> {
@@ -209,13 +221,22 @@ pub(super) fn take_options(
     }
     match body.shift_remove("stream_options") {
         None => Ok(()),
-        Some(Value::Object(options)) => match options.get("include_obfuscation") {
-            Some(Value::Bool(true)) => Err(unsupported_failure(
-                "stream_options.include_obfuscation",
-                "events are not obfuscated",
-            )),
-            _ => Ok(()),
-        },
+        Some(Value::Object(options)) => check_stream_options(&options),
         Some(_) => Err(invalid("stream_options", "It must be an object.")),
     }
+}
+
+fn check_stream_options(options: &Map<String, Value>) -> Result<(), RequestFailure> {
+    for (name, value) in options.iter().filter(|(_, value)| !value.is_null()) {
+        let field = format!("stream_options.{name}");
+        match (name.as_str(), value) {
+            ("include_obfuscation", Value::Bool(false)) => {}
+            ("include_obfuscation", Value::Bool(true)) => {
+                return Err(unsupported_failure(field, "events are not obfuscated"));
+            }
+            ("include_obfuscation", _) => return Err(invalid(&field, "It must be true or false.")),
+            _ => return Err(unsupported_failure(field, "it is not a known parameter")),
+        }
+    }
+    Ok(())
 }

@@ -30,7 +30,8 @@ const PLACE_NAMES: [(&str, &str); 4] = [
     ("response_format", "text.format"),
 ];
 /// Members that this service does not support, with the reason.
-const UNSUPPORTED_MEMBERS: [(&str, &str); 6] = [
+const UNSUPPORTED_MEMBERS: [(&str, &str); 7] = [
+    ("messages", "name the messages in 'input'"),
     ("prompt", "the agent's manifest has the prompt"),
     (
         "max_tool_calls",

@@ -1,5 +1,9 @@
 //! Finishes responses in the background whose process is gone although no client polls them: each replica follows the records
 //! of runs, and looks at those that have not ended. One replica takes a response over, as it does for a poll.
+//!
+//! A look reads the record of a response only when something can be due for it: after the end of its lease while it runs, and
+//! once after its end, when its events are deleted. So the work of a look grows with the responses that run, not with those
+//! that have ended. A record that cannot be read is counted and left as it is, and the look continues with the others.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -7,17 +11,24 @@ use std::time::Duration;
 
 use dray_agent::caller::Caller;
 use dray_agent::failure::RequestFailure;
+use dray_types::whole_millis;
 use tokio::time::MissedTickBehavior;
 
-use super::takeover::{ResponseCaller, finish_abandoned};
+use super::takeover::{Abandonment, ResponseCaller, finish_abandoned};
 use crate::http::routes::HttpSurface;
 use crate::permissions::CallerIdentity;
+use crate::records::StoredValue;
 use crate::responses::{BackgroundRun, RunState};
 
 /// How long the events of a response are kept after its end, in milliseconds: an hour.
 const EVENTS_KEPT_MS: u64 = 3_600_000;
+/// Time until the next look at a run about which this replica can do nothing, in milliseconds: an hour. Its record is not
+/// readable, or only a request of its client can finish it.
+const IDLE_LOOK_MS: u64 = 3_600_000;
 /// Most changes of runs that are read per look, so that a look after a start does not take long.
 const MAX_CHANGES: usize = 10_000;
+/// Failures that end a look: the bus or the store fails, and each further read would wait for its timeout.
+const MAX_FAILURES: usize = 8;
 
 /// The runs that have not been forgotten.
 #[derive(Debug, Default)]
@@ -30,14 +41,36 @@ pub(in crate::http) struct KnownRuns {
 #[derive(Debug)]
 struct KnownRun {
     run: BackgroundRun,
-    /// Unix milliseconds at which its end was noticed.
-    ended_ms: Option<u64>,
+    /// Whether a look has found that its response has ended.
+    has_ended: bool,
+    /// Unix milliseconds before which nothing is due for it.
+    due_ms: u64,
+}
+
+/// What one look did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(in crate::http) struct SweepReport {
+    /// Responses whose records were read.
+    pub(in crate::http) looks: usize,
+    /// Records that this version cannot read.
+    pub(in crate::http) unreadable: usize,
+    /// Runs, or changes of runs, that failed because of the bus or the store.
+    pub(in crate::http) failed: usize,
+}
+
+/// When a run is looked at again.
+enum NextLook {
+    /// At this time, in Unix milliseconds.
+    At(u64),
+    /// Its record cannot be read.
+    Unreadable,
+    /// It is forgotten.
+    Never,
 }
 
 /// Looks for such responses until the service ends.
 pub(crate) async fn sweep_runs(surface: Arc<HttpSurface>) {
-    let lease = surface.state.responses.lease();
-    let mut due = tokio::time::interval(lease.max(Duration::from_secs(1)));
+    let mut due = tokio::time::interval(look_interval(&surface));
     due.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut runs = KnownRuns::default();
     loop {
@@ -45,36 +78,55 @@ pub(crate) async fn sweep_runs(surface: Arc<HttpSurface>) {
             () = surface.stop.cancelled() => return,
             _ = due.tick() => {}
         }
-        if let Err(failure) = runs.sweep(&surface).await {
-            tracing::debug!(%failure, "could not read the responses in the background");
-        }
+        let report = runs.sweep(&surface).await;
+        surface.metrics.unreadable_runs(report.unreadable);
+        tracing::trace!(?report, "looked for responses without a process");
     }
 }
 
+fn look_interval(surface: &HttpSurface) -> Duration {
+    surface.state.responses.lease().max(Duration::from_secs(1))
+}
+
 impl KnownRuns {
-    /// Reads what has changed, and does what has to be done about each run.
-    ///
-    /// # Errors
-    ///
-    /// 503 while the bus fails; the next call continues.
-    pub(in crate::http) async fn sweep(
-        &mut self,
-        surface: &Arc<HttpSurface>,
-    ) -> Result<(), RequestFailure> {
-        self.read_changes(surface).await?;
+    /// Reads what has changed, and does what is due for each run. What fails is left to the next looks.
+    pub(in crate::http) async fn sweep(&mut self, surface: &Arc<HttpSurface>) -> SweepReport {
+        let mut report = SweepReport::default();
+        if let Err(failure) = self.read_changes(surface, &mut report).await {
+            tracing::debug!(%failure, "new responses in the background are not known yet");
+            report.failed += 1;
+        }
+        let now_ms = surface.state.responses.now_ms();
         let mut forgotten = Vec::new();
         for (id, known) in &mut self.by_id {
-            if surface.stop.is_cancelled() {
+            if surface.stop.is_cancelled() || report.failed >= MAX_FAILURES {
                 break;
             }
-            if known.look(surface, id).await? {
-                forgotten.push(id.clone());
+            if known.due_ms > now_ms {
+                continue;
+            }
+            report.looks += 1;
+            match known.look(surface, id).await {
+                Ok(NextLook::At(due_ms)) => known.due_ms = due_ms,
+                Ok(NextLook::Unreadable) => {
+                    report.unreadable += 1;
+                    known.due_ms = now_ms.saturating_add(IDLE_LOOK_MS);
+                    tracing::warn!(response = id, "the record of a response cannot be read");
+                }
+                Ok(NextLook::Never) => forgotten.push(id.clone()),
+                Err(failure) => {
+                    report.failed += 1;
+                    // The next look is for others first: a run that always fails must not keep it from them.
+                    let pause_ms = 2 * whole_millis(look_interval(surface));
+                    known.due_ms = now_ms.saturating_add(pause_ms);
+                    tracing::warn!(%failure, response = id, "a response in the background was not looked at");
+                }
             }
         }
         for id in forgotten {
             self.by_id.remove(&id);
         }
-        Ok(())
+        report
     }
 
     /// Ids of the runs that are known, in no order.
@@ -83,19 +135,31 @@ impl KnownRuns {
         self.by_id.keys().map(String::as_str).collect()
     }
 
-    async fn read_changes(&mut self, surface: &HttpSurface) -> Result<(), RequestFailure> {
+    /// # Errors
+    ///
+    /// 503 while the bus fails; the next call continues.
+    async fn read_changes(
+        &mut self,
+        surface: &HttpSurface,
+        report: &mut SweepReport,
+    ) -> Result<(), RequestFailure> {
         for _ in 0..MAX_CHANGES {
             let Some(change) = surface.state.responses.next_run(self.from).await? else {
                 break;
             };
             self.from = change.revision + 1;
             match change.value {
-                Some(run) => {
+                Some(StoredValue::Readable(run)) => {
                     let known = KnownRun {
                         run,
-                        ended_ms: None,
+                        has_ended: false,
+                        due_ms: 0,
                     };
                     self.by_id.insert(change.id, known);
+                }
+                Some(StoredValue::Unreadable) => {
+                    report.unreadable += 1;
+                    tracing::warn!(response = change.id, "the record of a run cannot be read");
                 }
                 None => {
                     self.by_id.remove(&change.id);
@@ -107,39 +171,72 @@ impl KnownRuns {
 }
 
 impl KnownRun {
-    /// Does what has to be done about a run. Returns whether it was forgotten.
-    async fn look(&mut self, surface: &Arc<HttpSurface>, id: &str) -> Result<bool, RequestFailure> {
+    /// Does what has to be done about a run.
+    ///
+    /// # Errors
+    ///
+    /// 503 while the bus or the store fails, or this replica has no room for another turn.
+    async fn look(
+        &mut self,
+        surface: &Arc<HttpSurface>,
+        id: &str,
+    ) -> Result<NextLook, RequestFailure> {
         let responses = &surface.state.responses;
         let principal = &self.run.principal;
         match responses.run_state(principal, id, true).await? {
-            RunState::Running => return Ok(false),
-            RunState::Abandoned => {
-                self.finish(surface, id).await;
-                return Ok(false);
-            }
-            RunState::Ended { has_events: true } => {
+            RunState::Running { until_ms } => return Ok(NextLook::At(until_ms)),
+            RunState::Unreadable => return Ok(NextLook::Unreadable),
+            RunState::Abandoned => return self.finish(surface, id).await,
+            RunState::Ended { has_events: true } if !self.has_ended => {
+                self.has_ended = true;
                 let now_ms = responses.now_ms();
-                let ended_ms = *self.ended_ms.get_or_insert(now_ms);
-                if now_ms < ended_ms.saturating_add(EVENTS_KEPT_MS) {
-                    return Ok(false);
-                }
+                return Ok(NextLook::At(now_ms.saturating_add(EVENTS_KEPT_MS)));
             }
-            RunState::Ended { has_events: false } | RunState::Gone => {}
+            RunState::Ended { .. } | RunState::Gone => {}
         }
-        responses.forget_events(principal, id).await;
-        responses.forget_run(id).await;
-        Ok(true)
+        // The run stays until its events are deleted: by another replica, or after the next start.
+        if responses.forget_events(principal, id).await {
+            responses.forget_run(id).await;
+        }
+        Ok(NextLook::Never)
     }
 
-    /// Finishes a response, or reports it. A failure is left to the next sweep.
-    async fn finish(&self, surface: &Arc<HttpSurface>, id: &str) {
+    /// Finishes a response, or reports it.
+    async fn finish(
+        &self,
+        surface: &Arc<HttpSurface>,
+        id: &str,
+    ) -> Result<NextLook, RequestFailure> {
+        let responses = &surface.state.responses;
+        let principal = &self.run.principal;
+        let has_to_be_reported = match self.caller(surface) {
+            Some(caller) => finish_abandoned(surface, caller, id).await?,
+            None => match Abandonment::of(surface, principal, id).await? {
+                Abandonment::None => false,
+                Abandonment::Lost => true,
+                Abandonment::Finishable(_) => {
+                    tracing::info!(
+                        response = id,
+                        "a response waits for a request of its client"
+                    );
+                    let now_ms = responses.now_ms();
+                    return Ok(NextLook::At(now_ms.saturating_add(IDLE_LOOK_MS)));
+                }
+            },
+        };
+        if has_to_be_reported {
+            responses.poll(principal, id, true).await?;
+        }
+        Ok(NextLook::At(0))
+    }
+
+    /// For whom a replica finishes the response by itself; `None` when only a request of its client can.
+    fn caller(&self, surface: &HttpSurface) -> Option<ResponseCaller> {
         let identity = CallerIdentity::of_key(&self.run.principal);
         // The client may have lost its key meanwhile.
         let identity = identity.filter(|identity| surface.options.admits(identity));
-        let Some(identity) = identity.filter(|_| !self.run.needs_client) else {
-            return;
-        };
-        let caller = ResponseCaller {
+        let identity = identity.filter(|_| !self.run.needs_client)?;
+        Some(ResponseCaller {
             caller: Caller {
                 forwarded: self.run.headers.clone(),
                 language: self.run.language.clone(),
@@ -147,16 +244,6 @@ impl KnownRun {
             },
             identity,
             principal: self.run.principal.clone(),
-        };
-        let principal = &self.run.principal;
-        let finished = async {
-            if finish_abandoned(surface, caller, id).await? {
-                surface.state.responses.poll(principal, id, true).await?;
-            }
-            Ok::<_, RequestFailure>(())
-        };
-        if let Err(failure) = finished.await {
-            tracing::warn!(%failure, response = id, "an abandoned response was not finished");
-        }
+        })
     }
 }

@@ -9,6 +9,7 @@ use serde_json::{Map, Value};
 
 use super::create::chat_request;
 use super::driver::{Listener, ResponseDriver};
+use super::recorder::EventRecorder;
 use super::request::ResponseRequest;
 use super::writer::ResponseWriter;
 use crate::http::contract::{CheckedChatRequest, ManifestSource};
@@ -40,46 +41,67 @@ pub(super) struct ResponseCaller {
     pub(super) principal: String,
 }
 
+/// What a replica can do about a response in the background.
+pub(super) enum Abandonment {
+    /// Nothing: its process runs, or it has ended.
+    None,
+    /// Report it: it has no checkpoint, or was taken over too often.
+    Lost,
+    /// Finish it from this checkpoint.
+    Finishable(String),
+}
+
+impl Abandonment {
+    /// # Errors
+    ///
+    /// 503 while the bus fails.
+    pub(super) async fn of(
+        surface: &HttpSurface,
+        principal: &str,
+        id: &str,
+    ) -> Result<Self, RequestFailure> {
+        let state = &surface.state;
+        Ok(match state.responses.is_abandoned(principal, id).await? {
+            None => Self::None,
+            Some(false) => Self::Lost,
+            Some(true) => {
+                let checkpoint = state.progress.checkpoint(principal, id).await?;
+                checkpoint.map_or(Self::Lost, Self::Finishable)
+            }
+        })
+    }
+}
+
 /// Finishes a response whose process is gone, if it has a checkpoint. Returns whether it has to be reported instead.
 pub(super) async fn finish_abandoned(
     surface: &Arc<HttpSurface>,
     caller: ResponseCaller,
     id: &str,
 ) -> Result<bool, RequestFailure> {
-    let responses = &surface.state.responses;
     let principal = &caller.principal.clone();
-    match responses.is_abandoned(principal, id).await? {
-        None => return Ok(false),
-        Some(false) => return Ok(true),
-        Some(true) => {}
-    }
-    let checkpoint = surface.state.progress.checkpoint(principal, id).await?;
-    let Some(checkpoint) = checkpoint else {
-        return Ok(true);
+    let checkpoint = match Abandonment::of(surface, principal, id).await? {
+        Abandonment::None => return Ok(false),
+        Abandonment::Lost => return Ok(true),
+        Abandonment::Finishable(checkpoint) => checkpoint,
     };
     // Checked before the response is taken over: a replica that is busy leaves it to another one.
     let permit = surface.chat_permit().await?;
-    let Some(mut taken) = responses.take_over(principal, id).await? else {
+    let mut taken = match surface.state.responses.take_over(principal, id).await {
+        Ok(Some(taken)) => taken,
         // Another replica took it over first.
-        return Ok(false);
+        Ok(None) => return Ok(false),
+        Err(failure) if failure.status < 500 => {
+            tracing::warn!(%failure, response = id, "what a response continues is gone");
+            return Ok(true);
+        }
+        Err(failure) => return Err(failure),
     };
     tracing::info!(
         response = id,
         "a response of a process that is gone is finished here"
     );
     let mut writer = resumed_writer(id, &taken);
-    let recorder = match responses.resume_events(principal, id).await {
-        Ok(Some((log, events))) => {
-            writer.resume(&events, log.next());
-            Some(surface.running.recorder(log))
-        }
-        Ok(None) => None,
-        Err(failure) => {
-            // The stream of the response ends with its last event.
-            tracing::warn!(%failure, response = id, "events of a response cannot be continued");
-            None
-        }
-    };
+    let recorder = resumed_recorder(surface, principal, id, &mut writer).await;
     match asked_again(surface, caller, id, &mut taken, &checkpoint) {
         Ok((asked, places)) => {
             let driver = ResponseDriver {
@@ -101,6 +123,27 @@ pub(super) async fn finish_abandoned(
         }
     }
     Ok(false)
+}
+
+/// Continues the events of a response that was taken over, if it has any.
+async fn resumed_recorder(
+    surface: &HttpSurface,
+    principal: &str,
+    id: &str,
+    writer: &mut ResponseWriter,
+) -> Option<EventRecorder> {
+    match surface.state.responses.resume_events(principal, id).await {
+        Ok(resumed) => {
+            let (log, events) = resumed?;
+            writer.resume(&events, log.next());
+            Some(surface.running.recorder(log))
+        }
+        Err(failure) => {
+            // The stream of the response ends with its last event.
+            tracing::warn!(%failure, response = id, "events of a response cannot be continued");
+            None
+        }
+    }
 }
 
 fn resumed_writer(id: &str, taken: &TakenResponse) -> ResponseWriter {

@@ -12,7 +12,12 @@ use super::scripted::{ScriptedStep, TestSurface, keys, text_step};
 use crate::http::responses::KnownRuns;
 
 /// The events of a stream until it ends, or until one of this type.
-async fn events(fixture: &TestSurface, path: &str, body: Option<&Value>, last: &str) -> Vec<Value> {
+pub(super) async fn events(
+    fixture: &TestSurface,
+    path: &str,
+    body: Option<&Value>,
+    last: &str,
+) -> Vec<Value> {
     let method = if body.is_some() {
         Method::POST
     } else {
@@ -127,17 +132,17 @@ async fn events_are_forgotten_an_hour_after_the_end_and_runs_immediately() {
     let mut runs = KnownRuns::default();
     // The record of a run is deleted beside the end of its response.
     eventually("one run that is known", async || {
-        runs.sweep(&fixture.surface).await.unwrap();
+        runs.sweep(&fixture.surface).await;
         (runs.ids() == [id]).then_some(())
     })
     .await;
     let path = format!("{RESPONSES_PATH}/{id}");
     let stream = format!("{path}?stream=true");
     fixture.shared.clock.advance(Duration::from_secs(3_500));
-    runs.sweep(&fixture.surface).await.unwrap();
+    runs.sweep(&fixture.surface).await;
     assert_eq!(events(&fixture, &stream, None, "none").await, whole);
     fixture.shared.clock.advance(Duration::from_secs(101));
-    runs.sweep(&fixture.surface).await.unwrap();
+    runs.sweep(&fixture.surface).await;
     assert_eq!(runs.ids(), [""; 0]);
     let (status, gone) = get(&fixture, &stream).await;
     assert_eq!((status, &gone["error"]["param"]), (400, &json!("stream")));

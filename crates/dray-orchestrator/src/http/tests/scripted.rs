@@ -33,6 +33,7 @@ use crate::http::{
     SurfaceOptions, serve_until,
 };
 use crate::manifests::ManifestDirectory;
+use crate::metrics::OrchestratorMetrics;
 use crate::permissions::CallerIdentity;
 use crate::progress::ProgressStore;
 use crate::records::CallerRecords;
@@ -271,6 +272,7 @@ impl TestSurface {
             BackgroundTasks {
                 tasks: TaskTracker::new(),
                 stop: stop.clone(),
+                metrics: OrchestratorMetrics::new(&test_bus::noop_meter()),
             },
             Arc::new(manifests),
             Arc::new(layers),

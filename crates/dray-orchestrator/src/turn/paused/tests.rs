@@ -11,7 +11,8 @@ use tokio_util::task::TaskTracker;
 
 use super::*;
 use crate::approvals::{
-    ApprovalAudits, ApprovalDecision, AskedChat, ChatState, NewApproval, USED_CODE,
+    ApprovalAudits, ApprovalDecision, AskedChat, ChatState, NewApproval, QuestionCheckpoint,
+    USED_CODE,
 };
 use crate::http::ApprovalForm;
 use crate::records::CallerRecords;
@@ -23,12 +24,14 @@ use crate::turn::tool_sources::ToolSources;
 use crate::turn::waiting::{PausedQuestion, WaitingCall};
 
 mod leases;
+mod lost_responses;
 
 struct RecordFixture {
     turns: PausedTurns,
     now_ms: u64,
     clock: Clock,
     store: Store,
+    records: CallerRecords,
     approvals: ApprovalStore,
     _s3: EmbeddedS3,
     _directory: tempfile::TempDir,
@@ -48,6 +51,7 @@ impl RecordFixture {
         let records = CallerRecords::new(&bus, store.clone(), tenant.clone(), clock.clone());
         let audits = ApprovalAudits::new(bus, tenant, clock);
         Self {
+            records: records.clone(),
             approvals: ApprovalStore::new(
                 records,
                 audits,
@@ -317,6 +321,7 @@ async fn a_request_that_waits_for_a_chat_does_not_continue_a_call_that_the_calle
             principal: "client:a",
             policy: &policy,
             max_wait: Duration::ZERO,
+            response: None,
         };
         let gate = ChatGate::new(Duration::ZERO, false);
         let settled = chats.settle(&[&paused.waiting], &gate).await;
@@ -359,6 +364,11 @@ async fn a_call_that_a_chat_declined_or_cancelled_is_used_once() {
 
 /// Asks in a chat about a call of a request that is still running. Returns the id of the question.
 async fn ask_chat(fixture: &RecordFixture) -> String {
+    ask_chat_from(fixture, None).await
+}
+
+/// The same for a response in the background with a checkpoint.
+async fn ask_chat_from(fixture: &RecordFixture, checkpoint: Option<&QuestionCheckpoint>) -> String {
     let store = &fixture.approvals;
     let mut approval = NewApproval::new("own", &Sha256Digest::of(b"own"));
     let expires_ms = store.expires_ms();
@@ -366,7 +376,7 @@ async fn ask_chat(fixture: &RecordFixture) -> String {
         name: "ops".to_owned(),
         expires_ms,
     });
-    let kept = store.keep_question("client:a", "", &approval, expires_ms);
+    let kept = store.keep_question("client:a", checkpoint, &approval, expires_ms);
     kept.await.unwrap();
     approval.id
 }

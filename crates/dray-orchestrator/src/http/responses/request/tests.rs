@@ -85,6 +85,38 @@ fn unsupported_parameters_are_refused_by_name() {
 }
 
 #[test]
+fn members_of_other_apis_and_names_that_are_no_strings_are_refused_by_their_name() {
+    for (more, param) in [
+        (
+            json!({"tool_choice": {"type": "function"}}),
+            "tool_choice.name",
+        ),
+        (
+            json!({"tool_choice": {"type": "allowed_tools", "tools": "f"}}),
+            "tool_choice.tools",
+        ),
+        (
+            json!({"tool_choice": {"type": "allowed_tools", "tools": [{"name": 1}]}}),
+            "tool_choice.tools.0.name",
+        ),
+        (
+            json!({"stream_options": {"include_obfuscation": "no"}}),
+            "stream_options.include_obfuscation",
+        ),
+        (
+            json!({"stream_options": {"include_usage": true}}),
+            "stream_options.include_usage",
+        ),
+        (
+            json!({"messages": [{"role": "user", "content": "x"}]}),
+            "messages",
+        ),
+    ] {
+        assert_eq!(read(&more).unwrap_err(), param, "{more}");
+    }
+}
+
+#[test]
 fn failures_of_the_turn_name_the_place_in_the_request() {
     let items = [None, Some(0), Some(3)];
     for (param, place) in [

@@ -1,14 +1,38 @@
-//! Terminal escape sequences, removed completely, because a part of one would be noise (read-attachment 7.1).
+//! Text of another party as a terminal, a log or a model may get it: without escape sequences, which are removed
+//! completely, because a part of one would be noise (read-attachment 7.1), and without characters that hide.
 
 use std::borrow::Cow;
+
+use crate::invisible::is_unprintable;
 
 /// Bytes within which a control string must end; otherwise only its beginning is removed.
 const MAX_CONTROL_STRING_BYTES: usize = 8 * 1024;
 /// The kinds of sequences, by their beginning.
 const SEQUENCE_OPENERS: [char; 6] = ['\u{1b}', '\u{9b}', '\u{9d}', '\u{90}', '\u{9e}', '\u{9f}'];
 
+/// Text without escape sequences ([`without_escapes`]) and without characters that hide, break or turn the text around
+/// them ([`is_unprintable`]).
+///
+/// Line feeds and tabs stay. So do the two joiners and the two selectors of emoji, because words of some scripts and emoji
+/// need them.
+pub fn printable_text(text: &str) -> Cow<'_, str> {
+    if !text.chars().any(is_removed) {
+        return text.into();
+    }
+    let text = without_escapes(text);
+    text.chars().filter(|c| !is_removed(*c)).collect()
+}
+
+const fn is_removed(character: char) -> bool {
+    let is_kept = matches!(
+        character,
+        '\n' | '\t' | '\u{200c}'..='\u{200d}' | '\u{fe0e}'..='\u{fe0f}'
+    );
+    is_unprintable(character) && !is_kept
+}
+
 /// Text without CSI, OSC and other escape sequences.
-pub(super) fn without_escapes(text: &str) -> Cow<'_, str> {
+pub fn without_escapes(text: &str) -> Cow<'_, str> {
     if !text.contains(SEQUENCE_OPENERS) {
         return text.into();
     }
@@ -103,7 +127,7 @@ fn string_length(rest: &str) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use super::without_escapes;
+    use super::{printable_text, without_escapes};
 
     #[test]
     fn sequences_are_removed_completely() {
@@ -126,6 +150,21 @@ mod tests {
             ("\x1bé", "é"),
         ] {
             assert_eq!(without_escapes(text), shown, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn what_hides_or_turns_text_is_removed_and_what_words_need_stays() {
+        for (text, shown) in [
+            ("two\nlines,\ta tab", "two\nlines,\ta tab"),
+            ("\x1b[2Jpaid\u{202e}.exe\r\n", "paid.exe\n"),
+            ("a\u{200b}b\u{e0041}c\u{feff}\u{9b}d\0", "abc"),
+            (
+                "می\u{200c}خواهم 👩\u{200d}👧 ❤\u{fe0f}",
+                "می\u{200c}خواهم 👩\u{200d}👧 ❤\u{fe0f}",
+            ),
+        ] {
+            assert_eq!(printable_text(text), shown, "{text:?}");
         }
     }
 
