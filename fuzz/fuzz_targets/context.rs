@@ -40,16 +40,17 @@ fn messages(text: &str) -> Vec<ChatItem> {
 
 fn have_same_shape(before: &Value, after: &Value) -> bool {
     match (before, after) {
-        (Value::Array(b), Value::Array(a)) => {
-            b.len() == a.len()
-                && b.iter()
-                    .zip(a)
-                    .all(|(after, before)| have_same_shape(after, before))
+        (Value::Array(before), Value::Array(after)) => {
+            before.len() == after.len()
+                && before
+                    .iter()
+                    .zip(after)
+                    .all(|(before, after)| have_same_shape(before, after))
         }
-        (Value::Object(b), Value::Object(a)) => {
-            b.len() == a.len()
-                && b.iter().zip(a).all(|(after, before)| {
-                    after.0 == before.0 && have_same_shape(after.1, before.1)
+        (Value::Object(before), Value::Object(after)) => {
+            before.len() == after.len()
+                && before.iter().zip(after).all(|(before, after)| {
+                    before.0 == after.0 && have_same_shape(before.1, after.1)
                 })
         }
         (Value::String(_), Value::String(_)) => true,

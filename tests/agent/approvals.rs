@@ -64,7 +64,7 @@ impl OpsFixture {
         .await
     }
 
-    /// The question that follows this one.
+    /// The question after `earlier`.
     pub(super) async fn next_question(&self, earlier: &StoredMessage) -> StoredMessage {
         eventually("another question", async || {
             self.newest_message()
@@ -158,7 +158,7 @@ async fn a_press_of_a_named_person_lets_the_waiting_request_continue_and_every_o
             "{}",
             question.text
         );
-        // What a person cannot see is escaped.
+        // Invisible characters are escaped.
         assert_eq!(question.code, r#"{"doc":"a *big*\u202e one"}"#);
         let press_reply = ops.press(&question, STRANGER_ID, "Approve").await;
         assert!(

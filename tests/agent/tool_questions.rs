@@ -55,7 +55,7 @@ fn check_question(question: &StoredMessage) {
         "{}",
         question.text
     );
-    // What a person cannot see is escaped.
+    // Invisible characters are escaped.
     let detail = "> Which\\u202e account?\n\n- first\n- second\n- Decline to answer\n- Cancel the call\n\nArguments: {\"sum\":1}";
     assert_eq!(question.code, detail);
     let labels: Vec<_> = question

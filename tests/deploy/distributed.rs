@@ -261,7 +261,7 @@ pub(super) fn command(environment: &BTreeMap<String, String>) -> Command {
 pub(super) struct ServiceProcess {
     process: Child,
     health: SocketAddr,
-    /// Address for chats; `None` of a service that serves none.
+    /// Address for chats; `None` for a service without chats.
     pub(super) chat: Option<String>,
     log: PathBuf,
 }

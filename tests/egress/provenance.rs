@@ -156,7 +156,7 @@ async fn a_fetched_file_reaches_the_staff_and_no_outside_chat_when_one_process_f
     let digest = Sha256Digest::try_from(claim.artifact.as_ref().unwrap().sha256.as_slice());
     let digest = digest.unwrap();
     let mut renamed = claim.clone();
-    // What the sender says of the file does not count.
+    // The name and media type that the sender gives do not count.
     let artifact = renamed.artifact.as_mut().unwrap();
     artifact.name = "holiday.jpg".to_owned();
     artifact.media_type = "image/jpeg".to_owned();

@@ -150,7 +150,7 @@ impl MinioState {
         Ok(user_json.to_string())
     }
 
-    /// The users with the permissions of their policies; one without a policy has none.
+    /// The users with the permissions of their policies; a user without a policy has no permissions.
     pub(crate) fn access_keys(&self) -> Vec<AccessKey> {
         let empty_policy = json!({"Version": "2012-10-17", "Statement": []});
         let document = |user: &MinioUser| {

@@ -11,7 +11,7 @@ pub(crate) struct ServiceProcess {
     child: Child,
     /// Address of its health checks and metrics.
     http: String,
-    /// Address for chats; `None` of a service that serves none.
+    /// Address for chats; `None` for a service without chats.
     chat: Option<String>,
 }
 

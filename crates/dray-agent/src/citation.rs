@@ -35,7 +35,7 @@ const TITLE_MEMBERS: [&str; 2] = ["title", "name"];
 pub enum CitationSource {
     /// A page that a tool read or listed.
     Page {
-        /// Its address.
+        /// URL of the page.
         url: String,
         /// Its title, where the tool had one.
         title: Option<String>,
@@ -44,7 +44,7 @@ pub enum CitationSource {
     File {
         /// The id.
         id: String,
-        /// Its name.
+        /// Name of the file.
         name: String,
     },
 }

@@ -23,7 +23,7 @@ pub enum Event {
     Attachment(Attachment),
     /// A file of the answer that the client can read from `/v1/files`, only for clients of `/v1/responses`.
     OutputFile {
-        /// Its id there.
+        /// Id of the file in `/v1/files`.
         id: String,
         /// Its name for people.
         name: String,
@@ -34,7 +34,7 @@ pub enum Event {
     StageOpened {
         /// Number of the new stage; the other events name it.
         stage: u32,
-        /// Its name, if it has one already.
+        /// Name of the stage, if it is known already.
         name: Option<String>,
     },
     /// More of a stage's name.

@@ -197,7 +197,7 @@ mod tests {
             health.sentence(),
             "The store does not work: connection refused."
         );
-        // What reads from the bus is not said to work while the bus does not.
+        // The reader of events is not shown as working while the bus fails.
         health.bus = PartHealth::Failing("no response within 3 s".to_owned());
         let [_, _, (name, events)] = health.parts();
         assert_eq!((name, events.label()), ("reader of events", "not known"));

@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_encoded_as_it_says_is_malformed() {
+    fn a_url_with_invalid_encoding_is_malformed() {
         for url in [
             "data:",
             "data:text/plain;base64",

@@ -113,7 +113,7 @@ impl BodyTransfer {
             limit: self.limit,
             first_bytes: &mut self.first_bytes,
         };
-        // What a peer sends after a 204 or 205 is not read.
+        // Bytes after a 204 or 205 are not read.
         if plan.framing == BodyFraming::Empty {
             return Ok(());
         }

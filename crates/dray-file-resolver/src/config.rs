@@ -46,9 +46,9 @@ pub struct Config {
     /// How long a file that one tool call of a request loaded is available to the request's other tool calls, at most
     /// `1h`; `0s` loads for each call. Default `10m`.
     pub download_lifetime: Period,
-    /// Most files that are kept in this way. Default 4096.
+    /// Most files that are kept for other tool calls. Default 4096.
     pub download_entries: usize,
-    /// Reading documents.
+    /// Settings of reading documents.
     pub reading: ReadingConfig,
     /// Credentials by tenant for tool calls that come as work. Calls bring their own and never use these.
     pub tenants: BTreeMap<String, TenantCredentials>,

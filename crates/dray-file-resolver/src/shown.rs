@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_loaded_is_shown_as_it_was_written_without_user_info() {
+    fn an_unsupported_reference_is_shown_unchanged_but_without_user_info() {
         for written in [
             "mailto:a@b.example?subject=c#d",
             "ftp://h.example/a?b=c@d",

@@ -15,7 +15,7 @@ pub fn url_authority(url: &Url) -> Option<String> {
 /// The rest of a sentence about a setting that [`parse_base_url`] refuses.
 pub const BASE_URL_RULE: &str = "must be an http or https URL without user, query and fragment";
 
-/// Parses a configured URL to which paths are appended; `None` for one that breaks [`BASE_URL_RULE`].
+/// Parses a configured URL to which paths are appended; `None` for a URL that breaks [`BASE_URL_RULE`].
 pub fn parse_base_url(text: &str) -> Option<Url> {
     // The parser would remove white space at both ends and escape it elsewhere; a setting with it is a mistake.
     if text.contains(char::is_whitespace) {

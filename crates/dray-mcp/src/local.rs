@@ -66,7 +66,7 @@ pub(crate) struct LocalPage {
 }
 
 impl LocalRoot {
-    /// Opens a directory. It stays the same directory when its name is later given to another one.
+    /// Opens a directory. It stays the same directory when another directory later gets its name.
     ///
     /// # Errors
     ///

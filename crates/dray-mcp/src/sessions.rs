@@ -37,8 +37,8 @@ impl SessionLimit {
         }
     }
 
-    /// Counts a new session. One too many ends the oldest one of the same caller, whose client begins another one when it
-    /// gets 404.
+    /// Counts a new session. Above the limit, the oldest session of the same caller ends; its client begins another
+    /// session when it gets 404.
     async fn add(&self, subject: String, id: SessionId) {
         let Some(oldest) = self.count(subject, id).await else {
             return;

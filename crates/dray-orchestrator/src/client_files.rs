@@ -25,7 +25,7 @@ pub(crate) struct FileRecord {
     pub(crate) purpose: String,
     /// Media type by content and name.
     pub(crate) media_type: String,
-    /// Its bytes.
+    /// Reference to the bytes of the file.
     pub(crate) content: ContentRef,
     /// Unix milliseconds at which it was stored.
     pub(crate) created_ms: u64,

@@ -96,7 +96,7 @@ pub(crate) struct ResponseDocument {
     pub(crate) input: Vec<Value>,
     /// The answer as a message of chat completions, with the state of the turn.
     pub(crate) answer: Option<Value>,
-    /// Of a response that runs in the background: what another replica needs to finish it.
+    /// Of a response that runs in the background: the data with which another replica can finish it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) request: Option<StoredRequest>,
 }

@@ -102,7 +102,7 @@ impl ChatPositions {
             );
         }
         // The next delivery of the chat may wait on this replica.
-        if self.index.is_waited_in(chat) {
+        if self.index.has_waiting_in(chat) {
             self.wake_reconciler.notify_one();
         }
     }

@@ -261,7 +261,7 @@ impl Gatherer {
             .map_err(|error| RecordError::Unreachable(error).into())
     }
 
-    /// Writes the first record of the delivery. If another attempt wrote it already, returns that one.
+    /// Writes the first record of the delivery. Returns the record of an earlier attempt, if there is one.
     async fn record(
         &self,
         meta: &Meta,

@@ -24,17 +24,17 @@ const WATCH_BATCH: usize = 5_000;
 /// The indexed fields of one delivery.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IndexEntry {
-    /// Key of its record.
+    /// Key of the delivery's record.
     pub key: String,
     /// Revision of the record from which the entry was made.
     pub revision: u64,
-    /// Its id.
+    /// Id of the delivery.
     pub delivery: String,
     /// Session of the agent that requested it.
     pub session: String,
-    /// Its platform, account and chat, as requested.
+    /// Platform, account and chat, as requested.
     pub target: v1::ChatTarget,
-    /// When it was requested.
+    /// Unix milliseconds of the request.
     pub begun_at_ms: u64,
     /// Whether the delivery is over.
     pub finished: bool,
@@ -54,7 +54,7 @@ pub struct WaitingDelivery {
     /// Unix milliseconds at which that delivery continues.
     pub due_ms: u64,
     /// The reason for the wait.
-    pub why: WaitingReason,
+    pub reason: WaitingReason,
 }
 
 /// The index of one process.
@@ -149,20 +149,20 @@ impl DeliveryIndex {
         earlier.sort_by_key(|entry| entry.order());
         earlier.first().map(|entry| WaitingDelivery {
             due_ms: entry.due_at_ms,
-            why: entry.waiting.unwrap_or(WaitingReason::Queue),
+            reason: entry.waiting.unwrap_or(WaitingReason::Queue),
         })
     }
 
     /// Whether a delivery of the chat that was requested before `order` is neither finished nor waiting, so that a
     /// worker has it.
-    pub fn is_in_hand_before(&self, chat: &str, owner: Option<&TenantId>, order: &Order) -> bool {
+    pub fn has_active_before(&self, chat: &str, owner: Option<&TenantId>, order: &Order) -> bool {
         let state = self.lock();
         let mut entries = state.entries.values();
         entries.any(|entry| entry.due_at_ms == 0 && entry.is_before(chat, owner, order))
     }
 
     /// Whether a delivery of the chat waits in its record. It may be one of another account of the platform.
-    pub fn is_waited_in(&self, chat: &str) -> bool {
+    pub fn has_waiting_in(&self, chat: &str) -> bool {
         let state = self.lock();
         let mut entries = state.entries.values();
         entries.any(|entry| !entry.finished && entry.due_at_ms != 0 && entry.is_in(chat, None))
@@ -337,12 +337,12 @@ mod tests {
         assert_eq!(before("1", 11).map(|waiting| waiting.due_ms), Some(99));
         assert_eq!(before("1", 9), None, "was requested later");
         assert_eq!(before("2", 99), None, "does not wait");
-        let in_hand = |chat: &str, at: u64| {
+        let has_active = |chat: &str, at: u64| {
             let chat = format!("fake/one\0{chat}");
-            index.is_in_hand_before(&chat, None, &(at, "x".to_owned()))
+            index.has_active_before(&chat, None, &(at, "x".to_owned()))
         };
-        assert!(in_hand("2", 21) && !in_hand("2", 19) && !in_hand("3", 99));
-        assert!(!in_hand("1", 4), "nothing that early");
+        assert!(has_active("2", 21) && !has_active("2", 19) && !has_active("3", 99));
+        assert!(!has_active("1", 4), "nothing that early");
         let ids = |entries: Vec<IndexEntry>| -> Vec<String> {
             entries.into_iter().map(|entry| entry.delivery).collect()
         };

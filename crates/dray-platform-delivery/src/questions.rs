@@ -68,7 +68,7 @@ pub(crate) struct QuestionService {
     /// Shared with deliveries.
     pub(crate) limiter: Arc<RateLimiter>,
     pub(crate) open: OpenQuestionStore,
-    /// Which of them this replica asks about.
+    /// Questions about hosts that this replica asks.
     pub(crate) watch: OutcomeWatch,
 }
 
@@ -278,7 +278,7 @@ impl QuestionService {
         let replied = replied.unwrap_or_else(|_elapsed| Err(silent_platform()));
         let chat = self.chat_of(account, &press.target).map(|(name, _)| name);
         if let Err(error) = &replied {
-            // What was decided holds; the reconciler shows it, and the next press.
+            // The decision holds; the reconciler or the next press shows its outcome.
             tracing::warn!(
                 question = id,
                 error = error as &dyn std::error::Error,

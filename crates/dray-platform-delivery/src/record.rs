@@ -159,7 +159,7 @@ pub struct FileRecord {
     pub media_type: String,
     /// SHA-256, 32 bytes; empty if the file was not copied into the store.
     pub sha256: Vec<u8>,
-    /// Its state.
+    /// State of the delivery of the file.
     pub state: FileState,
     /// Route on which it was sent; `None` before.
     pub route: Option<Route>,

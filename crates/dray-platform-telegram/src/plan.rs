@@ -69,7 +69,7 @@ fn join_album(
     index: usize,
     route: Route,
 ) -> bool {
-    // What `sendMediaGroup` accepts: documents and audio only with their own kind, photos mixed with videos;
+    // `sendMediaGroup` accepts documents and audio only with their own kind, photos mixed with videos;
     // never animations or voice messages.
     let album = match (last.route(), route) {
         (DOCUMENT_ROUTE, DOCUMENT_ROUTE) => DOCUMENT_ROUTE,

@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_with_the_chat_is_not_blamed_on_the_file() {
+    fn faults_of_the_chat_are_not_reported_as_faults_of_the_file() {
         check(
             &[("a", FailureReason::NoAccount)],
             Some("⚠️ Couldn't deliver: a. Reason: no account is set up for this chat."),
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn r_13_what_may_have_arrived_is_not_called_lost() {
+    fn r_13_an_ambiguous_delivery_is_not_reported_as_lost() {
         check(
             &[
                 ("a", FailureReason::Ambiguous),

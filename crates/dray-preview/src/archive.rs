@@ -94,7 +94,7 @@ async fn archive_body(
         made
     });
     let mut chunks = Box::pin(chunk_stream(received, archive_task));
-    // What changed since the check of the limits is known before the first chunk or breaks the archive off.
+    // A directory that grew since the check of the limits fails before the first chunk, or breaks the archive off.
     let first_chunk = match chunks.next().await.transpose() {
         Ok(first_chunk) => first_chunk,
         Err(error) if error.kind() == ErrorKind::TooLarge => {

@@ -30,7 +30,7 @@ impl PreviewKey {
         Self::of_parts(tenant, "session", session)
     }
 
-    /// The record of a reference; `None` for one that names nothing.
+    /// The record of a reference; `None` for a reference without a sandbox or a session.
     pub(crate) fn of_reference(tenant: &TenantId, sandbox: &v1::SandboxRef) -> Option<Self> {
         Some(match sandbox.sandbox.as_ref()? {
             Sandbox::Session(session) => Self::of_session(tenant, session),

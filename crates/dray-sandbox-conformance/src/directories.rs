@@ -123,9 +123,17 @@ pub(super) async fn a_listing_stops_at_its_limit(context: &CaseContext<'_>) -> R
         context.put(format!("file-{index:02}"), b"x").await?;
     }
     let some = context.sandbox.list(&context.directory, 1, 5).await?;
-    expect_equal("cut", (some.entries.len(), some.truncated), (5, true))?;
+    expect_equal(
+        "a truncated listing",
+        (some.entries.len(), some.truncated),
+        (5, true),
+    )?;
     let all = context.sandbox.list(&context.directory, 1, 12).await?;
-    expect_equal("whole", (all.entries.len(), all.truncated), (12, false))
+    expect_equal(
+        "a complete listing",
+        (all.entries.len(), all.truncated),
+        (12, false),
+    )
 }
 
 pub(super) async fn only_directories_are_listed(context: &CaseContext<'_>) -> Result<(), CaseEnd> {

@@ -55,7 +55,7 @@ async fn list(client: &Client, container: &str, path: &str) -> Result<String, Er
         Some(header) if header.kind == EntryKind::File => {
             while let Some(chunk) = reader.next_chunk().await? {
                 text.extend_from_slice(&chunk);
-                // What was read so far is enough for most users; a longer list is not worth the memory.
+                // The part that was read so far is enough for most users; a longer list is not worth the memory.
                 if text.len() > MAX_LIST_BYTES {
                     break;
                 }

@@ -52,7 +52,7 @@ pub(crate) async fn write(
     let mut tail = vec![0; usize::try_from(padding(write.size)).unwrap_or_default()];
     tail.extend_from_slice(&END_BLOCKS);
     let chunks = stream::iter([Ok(Bytes::from(head))])
-        // The head has promised this size; another one would shift the blocks after it.
+        // The head has promised this size; another size would shift the following blocks.
         .chain(body.exactly(write.size))
         .chain(stream::iter([Ok(Bytes::from(tail))]));
     let parent = write.path.parent();

@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_was_looked_at_is_still_part_of_the_body() {
+    async fn the_sample_is_still_part_of_the_body() {
         let chunks = [b"abc".as_slice(), b"de", b"f"].map(Bytes::from_static);
         for (most, seen) in [(4, b"abcd".as_slice()), (9, b"abcdef")] {
             let body = Body::new(stream::iter(chunks.clone().map(Ok))).exactly(6);

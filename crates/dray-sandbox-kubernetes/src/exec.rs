@@ -35,7 +35,7 @@ pub(crate) struct PodContainer {
     pub(crate) target: Target,
     /// The container of the sandbox.
     pub(crate) container: String,
-    /// Its identity.
+    /// Identity of this start of the container; a restart changes it.
     pub(crate) incarnation: String,
 }
 

@@ -138,7 +138,7 @@ impl Client {
 
     /// Adds the host, after which only a command may follow.
     pub(crate) fn add_host(&self, command: &mut Command) {
-        // What follows `--` is never read as an option.
+        // Arguments after `--` are never read as options.
         command.arg("--").arg(&self.target.host);
     }
 

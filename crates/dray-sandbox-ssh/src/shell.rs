@@ -196,7 +196,7 @@ impl StartedCommand {
             }
             Ok(Ok(None)) => {
                 let has_client = session.has_client();
-                // What runs in a session that does not end is killed.
+                // A session that does not end is killed.
                 let (status, text) = session.wait().await.map_err(Refusal::Final)?;
                 let refusal = classify_start_failure(status, &text, has_client);
                 // With an exit status or a message, the script never ran. A shell that got no commands has done

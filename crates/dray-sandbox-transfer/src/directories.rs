@@ -159,7 +159,7 @@ fn placement(
     PlaceState::Free
 }
 
-/// The directories that hold none of the others; their parents are made with them.
+/// The directories that contain no other directory of the list; their parents are made with them.
 fn without_parents(paths: &[SandboxPath]) -> Vec<SandboxPath> {
     let mut sorted = paths.to_vec();
     // With a slash at the end, so that everything beneath a directory follows it directly.

@@ -41,7 +41,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_over_is_forgotten() {
+    async fn released_locks_are_removed() {
         let locks = KeyedLocks::default();
         for number in 0..100 {
             drop(locks.lock(number.to_string()).await);

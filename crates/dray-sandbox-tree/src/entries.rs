@@ -93,7 +93,7 @@ impl TarEntries {
         }
     }
 
-    /// Bytes of the current entry; `None` after exactly its size of them.
+    /// Bytes of the current entry; `None` after the last byte of the entry.
     ///
     /// # Errors
     ///

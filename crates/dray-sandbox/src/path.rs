@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_file_can_be_called_is_refused() {
+    fn names_that_no_file_can_have_are_refused() {
         let long = format!("/{}", "x".repeat(256));
         for given in ["", "a", "~/a", "/a\0b", long.as_str(), &"/x".repeat(2100)] {
             assert_eq!(

@@ -128,7 +128,7 @@ impl Store {
     }
 }
 
-/// Reads one record; `None` for one of another form.
+/// Reads one record; `None` for a record in another form.
 async fn read_record(
     inner: &StoreInner,
     key: &str,

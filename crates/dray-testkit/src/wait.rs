@@ -17,7 +17,7 @@ const LONG_PAUSE: Duration = Duration::from_millis(200);
 /// Repeats `check` until it returns a value, at most for 30 seconds.
 ///
 /// # Panics
-/// When no value is available in time; `what` describes it.
+/// When no value is available in time; the message says that it waited for `what`.
 #[track_caller]
 pub fn eventually<T>(what: &str, check: impl AsyncFnMut() -> Option<T>) -> impl Future<Output = T> {
     wait_for(Location::caller(), what, WAIT_TIMEOUT, POLL_INTERVAL, check)
@@ -27,7 +27,7 @@ pub fn eventually<T>(what: &str, check: impl AsyncFnMut() -> Option<T>) -> impl 
 /// fewer checks.
 ///
 /// # Panics
-/// When no value is available in time; `what` describes it.
+/// When no value is available in time; the message says that it waited for `what`.
 #[track_caller]
 pub fn eventually_within<T>(
     limit: Duration,

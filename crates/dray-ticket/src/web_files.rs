@@ -42,7 +42,7 @@ pub enum WebFileOutcome {
     Allow,
     /// As `Allow`; a line of the log names the host.
     Report,
-    /// It is neither made nor used.
+    /// The ticket is not created, and an existing ticket is not used.
     Deny,
 }
 

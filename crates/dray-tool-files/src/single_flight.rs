@@ -43,18 +43,18 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn what_several_want_concurrently_is_done_once() {
-        let (once, done) = (OnceMap::default(), AtomicU32::new(0));
-        let want = async || {
+    async fn concurrent_work_of_one_name_is_done_once() {
+        let (map, runs) = (OnceMap::default(), AtomicU32::new(0));
+        let get = async || {
             let work = async {
                 tokio::task::yield_now().await;
-                Ok::<_, ()>(done.fetch_add(1, Ordering::SeqCst))
+                Ok::<_, ()>(runs.fetch_add(1, Ordering::SeqCst))
             };
-            once.get("a".to_owned(), work).await
+            map.get("a".to_owned(), work).await
         };
-        let (one, two, three) = tokio::join!(want(), want(), want());
-        assert_eq!((one, two, three), (Ok(0), Ok(0), Ok(0)));
-        assert_eq!(done.load(Ordering::SeqCst), 1);
+        let results = tokio::join!(get(), get(), get());
+        assert_eq!(results, (Ok(0), Ok(0), Ok(0)));
+        assert_eq!(runs.load(Ordering::SeqCst), 1);
     }
 
     #[tokio::test]

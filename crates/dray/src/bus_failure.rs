@@ -103,7 +103,7 @@ fn service_of_call(subject: &str) -> Option<String> {
     })
 }
 
-/// The fault of [`CallError::NoResponder`] for people who run the services: it names the one that is missing. A service
+/// The fault of [`CallError::NoResponder`] for people who run the services: it names the missing service. A service
 /// that runs may be older than the call: the server reports both in the same way.
 fn no_service(subject: &str, service: &str) -> Fault {
     let mut fault = Fault::from(CallError::NoResponder(subject.to_owned()));

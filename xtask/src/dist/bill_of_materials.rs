@@ -19,7 +19,7 @@ const RELEASED_PACKAGE: &str = "dray";
 /// The packages of a program and their dependencies.
 #[derive(Debug)]
 pub(super) struct BillOfMaterials {
-    /// Packages by the id that cargo gives them; only those that the program needs.
+    /// Packages by the id that cargo gives them; only dependencies of the program.
     packages: BTreeMap<String, BilledPackage>,
     /// Id of the package of the program.
     root: String,

@@ -120,7 +120,7 @@ fn a_program_goes_by_its_name_and_by_its_protocol_alone() {
 }
 
 #[test]
-fn what_is_left_out_has_its_default() {
+fn missing_fields_have_their_defaults() {
     let manifest = read(least("/features", json!({})));
     let orchestrator = &manifest.orchestrator;
     assert_eq!(orchestrator.system_prompt, SystemPrompt::default());

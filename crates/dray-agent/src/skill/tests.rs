@@ -116,7 +116,7 @@ fn skills_of_layers_are_held_to_the_rules() {
 }
 
 #[test]
-fn what_cannot_be_read_is_refused_in_known_words() {
+fn an_unreadable_skill_is_refused_with_the_compatible_message() {
     for text in ["", "plain", "---\nname: a", "--- x\nname: a\n---\n"] {
         assert_eq!(
             parse_lenient(text).unwrap_err(),

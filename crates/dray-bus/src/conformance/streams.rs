@@ -324,7 +324,7 @@ async fn events_are_cloud_events_and_other_messages_are_not(fixture: BusFixture)
     assert_eq!(attribute("ce-type"), Some("dray.v1.ToolCallResolved"));
     let id = attribute(crate::headers::MESSAGE_ID).unwrap();
     assert_eq!(attribute("ce-id"), Some(id.replace('%', "%25").as_str()));
-    // What readers knew before is as it was.
+    // Headers and metadata that earlier readers use are unchanged.
     assert_eq!(attribute("Content-Type"), Some("application/x-protobuf"));
     assert_eq!(Meta::from_headers(&event.headers), Ok(meta));
     let work = work.next().await.unwrap();

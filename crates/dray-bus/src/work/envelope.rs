@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_trusted_is_poison() {
+    fn a_message_that_breaks_the_rules_of_work_messages_is_poison() {
         let check = |message: StoredMessage, expected: PoisonMessage| {
             assert_eq!(WorkEnvelope::read(&message).unwrap_err(), expected);
         };

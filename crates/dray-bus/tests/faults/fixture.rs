@@ -113,7 +113,7 @@ pub(crate) async fn connect(server: &NatsServer, name: &str) -> Bus {
         .unwrap()
 }
 
-/// A handler with idempotent effects. It records the operations that have one.
+/// A handler with idempotent effects. It records the operations that had an effect.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct IdempotentSink {
     effects: Arc<Mutex<BTreeSet<String>>>,

@@ -22,7 +22,7 @@ impl EventSource {
 /// The state of an operation after an event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum RowOutcome {
-    /// It continues, and another event ends it.
+    /// The operation continues; a later event ends it.
     Working,
     /// It had its effect, and there is proof.
     Done,

@@ -182,7 +182,7 @@ async fn an_operation_has_the_proof_of_each_step_and_no_step_without_a_record() 
 }
 
 #[tokio::test]
-async fn what_does_not_exist_has_the_status_of_its_fault() {
+async fn a_missing_object_has_the_status_of_its_fault() {
     let mut console = ConsoleFixture::new().await;
     let login = console.log_in(ConsoleRole::Act).await;
     // Without a service nothing is known, which differs from what does not exist.

@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_json_stays_an_error() {
+    fn invalid_json_stays_an_error() {
         for event in [&b"{"[..], br#"{"a": \ud83d}"#, &[0xff]] {
             assert!(SplitPairs::default().read(event).is_err(), "{event:?}");
         }

@@ -294,7 +294,7 @@ impl WriteBatch {
                 return false;
             };
             self.add(first);
-            // What came while the last batch was written is the next batch.
+            // Tasks that arrived while the last batch was written form the next batch.
             for task in tasks.try_iter().take(MAX_BATCH_TASKS - 1) {
                 self.add(task);
             }

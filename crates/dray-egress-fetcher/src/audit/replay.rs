@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_guard_refused_stays_refused() {
+    fn denials_of_the_guard_stay_denials() {
         let refused = |code: &str, phase: &str| v1::EgressAudit {
             verdict: "deny".to_owned(),
             code: code.to_owned(),

@@ -207,7 +207,7 @@ impl UpstreamProxyDialer {
             sending.await.map_err(UpstreamProxyError::Broken)?;
             read_status(&mut io).await
         };
-        // What is left of the time for the connection is more than this.
+        // A third of the timeout leaves time for the connection itself.
         match tokio::time::timeout(self.response_timeout / 3, probing).await {
             Ok(Ok(_)) => true,
             Ok(Err(error)) => !error.is_counted(),

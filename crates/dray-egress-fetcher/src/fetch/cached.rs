@@ -165,7 +165,7 @@ impl Fetcher {
         Ok(())
     }
 
-    /// The terms under which the body of a response is stored; `None` for one that is not.
+    /// The terms under which the body of a response is stored; `None` for a response that is not stored.
     pub(super) fn storing_terms(
         &self,
         url: &CanonicalUrl,

@@ -25,7 +25,7 @@ fn terms(fields: &[(&str, &str)]) -> Option<ReuseTerms> {
     reuse_terms(StatusCode::OK, &headers(fields), times(Duration::ZERO))
 }
 
-/// Seconds for which a response with these fields is fresh; `None` for one that is not stored.
+/// Seconds for which a response with these fields is fresh; `None` for a response that is not stored.
 fn fresh_seconds(fields: &[(&str, &str)]) -> Option<u64> {
     terms(fields).map(|terms| terms.fresh_for.as_secs())
 }

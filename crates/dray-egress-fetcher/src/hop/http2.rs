@@ -176,7 +176,7 @@ fn to_hop_error(error: h2::Error, failure: &ReadFailure, part: ExchangePart) -> 
             _ => cut_off(error.into()),
         };
     }
-    // What h2 itself refuses: frames, fields and lengths that break the protocol, and floods.
+    // Refusals of h2 itself: frames, fields and lengths that break the protocol, and floods.
     if error.is_library() {
         return HopError::Malformed(error.into());
     }

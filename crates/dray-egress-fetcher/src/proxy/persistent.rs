@@ -314,7 +314,7 @@ impl KeptExchange<'_> {
     }
 }
 
-/// Whether the effect of a request is that of one, however often it is sent. One that names another method counts as that
+/// Whether a request has the same effect however often it is sent. A request that names another method counts as that
 /// method, which may be any.
 fn is_idempotent(head: &http::request::Parts) -> bool {
     let query = head.uri.query().unwrap_or_default();
@@ -340,7 +340,7 @@ async fn next_frame<S: AsyncRead + AsyncWrite + Unpin>(
     client: &mut ClientStream<S>,
     body: &mut LimitedBody,
 ) -> io::Result<Option<Frame<Bytes>>> {
-    // What a client sends that has every byte is its next request, which is not read here.
+    // After the last byte of the body, the client sends its next request, which is not read here.
     let frame = if body.is_end_stream() || !client.ahead().is_empty() {
         body.frame().await
     } else {

@@ -238,7 +238,7 @@ mod tests {
             let mut writing = Box::pin(client.write(&[7; 512]));
             sent += poll_once(&mut writing).await.map_or(0, Result::unwrap);
         }
-        // What the two streams in memory hold, and one chunk.
+        // The capacity of the two streams in memory, and one chunk.
         assert!(sent >= 2 * 1024, "{sent}");
         assert!(sent <= CHUNK_BYTES + 2 * 1024, "{sent}");
         drop(target);
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_was_kept_is_given_back_when_it_is_gone() {
+    async fn the_buffer_is_released_after_its_bytes_were_sent() {
         let (mut client, mut near) = duplex(CHUNK_BYTES);
         let (mut far, mut target) = duplex(16);
         let mut direction = Direction::default();

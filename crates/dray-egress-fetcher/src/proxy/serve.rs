@@ -322,7 +322,7 @@ impl ForwardProxy {
                 Box::pin(self.forward(client, request, opened, audited, ends_at)).await;
             }
             Ok((opened, _)) => {
-                // What the request needed is not kept for the life of the tunnel.
+                // The memory of the request is released before the tunnel, which may live long.
                 drop(request);
                 Box::pin(self.run_tunnel(client, opened, audited, terms)).await;
             }

@@ -131,7 +131,7 @@ fn list_bytes(questions: &[v1::EgressQuestion]) -> usize {
     sizes.sum()
 }
 
-/// The questions in a record; none in one that cannot be read.
+/// The questions in a record; empty for a record that cannot be read.
 fn questions_of(value: &[u8]) -> SessionQuestions {
     serde_json::from_slice(value).unwrap_or_else(|error| {
         tracing::error!(%error, "a record of questions cannot be read");

@@ -126,7 +126,7 @@ impl EncryptedServer {
             }
             self.forget(&connection).await;
         }
-        // A concurrent query may have connected already; its connection serves as well as another one.
+        // A concurrent query may have connected already; its connection can be used.
         let connection = if is_new {
             connection
         } else {

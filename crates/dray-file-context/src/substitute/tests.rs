@@ -54,7 +54,7 @@ fn falsy_values_are_returned_unchanged() {
 }
 
 #[test]
-fn what_was_put_in_is_not_replaced_again() {
+fn substituted_text_is_not_replaced_again() {
     check(
         &json!(["current-0", "https://x/a"]),
         &json!(["https://x/a", "https://loop"]),

@@ -56,7 +56,7 @@ pub struct ReadingConfig {
     pub download_entries: usize,
     /// Concurrent conversions; 0 means one for each processor. Default 0.
     pub workers: usize,
-    /// Executable that converts; without it this one starts itself again.
+    /// Program of the conversion; without it, the program of this process is started again.
     pub worker: Option<PathBuf>,
     /// The text of scans and pictures.
     pub ocr: OcrConfig,

@@ -24,7 +24,7 @@ pub(super) enum StoredKey {
 }
 
 impl StoredKey {
-    /// Reads a key; `None` for text that is not one.
+    /// Reads a key; `None` for other text.
     pub(super) fn parse(key: &str) -> Option<Self> {
         if let Some(stored) = key.strip_prefix("artifact/") {
             let (digest, size) = stored.split_once('/').unwrap_or((stored, "0"));

@@ -215,7 +215,7 @@ async fn claims_of_other_tenants_are_rejected() {
 }
 
 #[tokio::test]
-async fn what_may_pass_is_tried_again_until_it_has_passed() {
+async fn a_transient_fault_is_retried_until_the_work_succeeds() {
     let fixture = ResolverFixture::with(TENANT_KEYS).await;
     fixture.core.put("b/a", "text", "text/plain");
     fixture

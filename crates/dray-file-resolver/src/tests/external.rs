@@ -168,7 +168,7 @@ async fn policy_refusals_carry_the_advice_of_section_34() {
 }
 
 #[tokio::test]
-async fn what_the_other_server_did_passes_through_word_for_word() {
+async fn failures_of_the_other_server_are_reported_in_exact_sentences() {
     let fixture = ResolverFixture::new().await;
     for (code, detail, sentence) in [
         (

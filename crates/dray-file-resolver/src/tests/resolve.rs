@@ -180,7 +180,7 @@ async fn a_missing_prefix_is_an_invalid_parameter() {
 }
 
 #[tokio::test]
-async fn what_names_no_file_is_an_invalid_parameter_that_names_it() {
+async fn a_reference_without_a_file_is_an_invalid_parameter_with_its_text() {
     let fixture = ResolverFixture::new().await;
     for (named, message) in [
         (
@@ -247,7 +247,7 @@ async fn the_first_failure_ends_the_call() {
 }
 
 #[tokio::test]
-async fn what_the_model_cannot_correct_is_a_fault() {
+async fn failures_that_the_model_cannot_correct_are_faults() {
     let fixture = ResolverFixture::new().await;
     fixture.core.put("b/a", "text", "text/plain");
     let arguments = r#"{"f":"file:text::files/b/a"}"#;

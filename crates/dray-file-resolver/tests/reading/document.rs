@@ -190,7 +190,7 @@ async fn files_of_dial_and_of_the_web_are_read_by_url() {
 }
 
 #[tokio::test]
-async fn what_is_too_large_is_refused_before_it_is_read() {
+async fn a_file_above_the_limit_is_refused_before_it_is_read() {
     let fixture = ReadingFixture::with(&[("file-resolver.reading.max_file_size", "1KiB")]).await;
     let claim = fixture.put("big.txt", vec![b'x'; 2048]).await;
     let (reply, text) = output(&fixture, &of(Source::Claim(claim.into()), "")).await;

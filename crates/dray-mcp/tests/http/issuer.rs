@@ -11,7 +11,7 @@ use dray_types::{Fault, FaultCode};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
-/// Its identifier.
+/// The issuer identifier.
 pub(crate) const ISSUER_URL: &str = "https://login.example.org/";
 /// The audience of its tokens for the server under test.
 pub(crate) const RESOURCE_URL: &str = "https://files.example.org/mcp";

@@ -479,7 +479,7 @@ impl ApprovalRecord {
         self.decided_by.is_some()
     }
 
-    /// The answer of a chat to what the tool asks; `None` while it has given none.
+    /// The answer of a chat to the questions of the tool; `None` before the answer.
     pub(crate) fn chat_answers(&self) -> Option<AnswerMap> {
         let answer = self.answer.as_ref()?;
         let keys = self.questions.as_ref()?.keys();

@@ -53,7 +53,7 @@ fn answer_outcome(record: &ApprovalRecord, by: Option<&str>, time: &str) -> Stri
         (Some(ApprovalDecision::Answered), Some(option)) => {
             format!("Answered by {by}, {time}: {option}.")
         }
-        // What the caller answered may be meant for the tool alone.
+        // The content of the answer is not shown: it may be meant for the tool alone.
         (Some(ApprovalDecision::Answered), None) => format!("Answered by {by}, {time}."),
         (Some(ApprovalDecision::Declined), _) => format!("Declined by {by}, {time}."),
         (Some(ApprovalDecision::Cancelled), _) if is_expired(record) => expired_text(record),

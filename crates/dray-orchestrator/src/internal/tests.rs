@@ -321,7 +321,7 @@ async fn other_files_are_looked_up_and_those_of_the_web_are_copied_first() {
 }
 
 #[tokio::test]
-async fn what_is_not_given_is_refused_in_known_words() {
+async fn a_missing_argument_is_refused_with_the_compatible_message() {
     let fixture = InternalFixture::lazy();
     for arguments in [
         json!({}),

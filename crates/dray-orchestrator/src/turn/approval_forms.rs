@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_person_cannot_see_is_escaped() {
+    fn invisible_characters_are_escaped() {
         assert_eq!(
             visible_text("a\u{202e}b\u{e0041}ü€"),
             "a\\u202eb\\udb40\\udc41ü€"

@@ -281,7 +281,7 @@ mod tests {
             (description.as_deref(), url.as_str()),
             (Some("its own"), files[1])
         );
-        // What the conversation knows stays under the directory's one spelling.
+        // Files that the conversation knows stay listed, under the same spelling of the directory.
         let notice = json!({"entries": [
             {"title": "a.txt", "url": "files/C/my%20dir/a.txt", "type": "text/plain"}]});
         let messages: Vec<Message> = serde_json::from_value(json!([
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_left_out_is_said_and_what_was_known_stays() {
+    async fn left_out_files_are_mentioned_and_known_files_stay() {
         let names: Vec<_> = (0..=MAX_FOLDER_FILES)
             .map(|number| format!("B/dir/{number}.txt"))
             .collect();

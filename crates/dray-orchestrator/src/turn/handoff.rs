@@ -219,7 +219,7 @@ pub(super) async fn answering_agent(
 ) -> Result<(LoadedManifest, AgentPath), RequestFailure> {
     let root = requested_agent(parts, &asked.manifest);
     let path = AgentPath::of_messages(&asked.request.messages);
-    // A client that names another agent means that one.
+    // The agent that the client names takes precedence.
     let Some(path) = path.filter(|path| path.from == root) else {
         return Ok((loaded, AgentPath::new(root)));
     };

@@ -141,7 +141,7 @@ async fn an_agent_is_called_only_for_callers_that_may_use_it_and_to_a_depth() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_called_agent_uses_counts_above_and_no_one_approves_for_it() {
+async fn usage_of_a_called_agent_counts_for_its_caller_and_its_calls_cannot_be_approved() {
     let endpoint = CountingEndpoint::start().await;
     let fixture = fixture(&helper(&endpoint), |config| {
         config.budgets.turn.limits.max_tokens = Some(90);

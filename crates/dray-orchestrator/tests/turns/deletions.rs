@@ -86,7 +86,7 @@ async fn each_copy_of_a_deleted_message_is_deleted() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_continues_a_response_of_a_conversation_has_no_text_that_was_deleted_there() {
+async fn a_continued_response_does_not_contain_text_that_was_deleted_from_its_conversation() {
     let fixture = TurnFixture::plain(&manifest(json!([])), TALKING_SCRIPT).await;
     let id = conversation(&fixture, "", Some(json!({}))).await["id"].clone();
     let (_, first) = create(&fixture, &json!({"input": "say it", "conversation": id})).await;

@@ -78,7 +78,7 @@ async fn parameters_of_the_client_reach_the_model_and_its_limit_is_never_raised(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_the_manifest_does_not_allow_or_no_one_knows_is_refused_by_name() {
+async fn parameters_that_are_unknown_or_not_allowed_are_refused_by_name() {
     let mut manifest = manifest(json!([]));
     let allowed = json!(["stop", "top_k"]);
     manifest["orchestrator"]["client_parameters"] = allowed;

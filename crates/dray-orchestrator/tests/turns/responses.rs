@@ -319,7 +319,7 @@ async fn a_response_that_is_not_stored_leaves_nothing_and_its_items_continue_it(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_the_agent_does_not_allow_is_refused_at_its_place_in_the_request() {
+async fn parameters_that_the_agent_does_not_allow_are_refused_by_path() {
     let mut manifest = manifest(json!([]));
     manifest["orchestrator"]["client_parameters"] = json!(["tools", "max_completion_tokens"]);
     let fixture = TurnFixture::plain(&manifest, RESPONSE_SCRIPT).await;

@@ -189,10 +189,10 @@ impl Sender {
     ) -> Result<WorkEnd, DeliveryError> {
         let cancel = run.cancel.clone();
         let order = (run.record().begun_at_ms, run.record().delivery_id.clone());
-        if let Some(WaitingDelivery { due_ms, why }) =
+        if let Some(WaitingDelivery { due_ms, reason }) =
             self.turns.waiting_before(&account, &chat, &order).await?
         {
-            return run.park(due_ms, why).await;
+            return run.park(due_ms, reason).await;
         }
         let renewed = self.turns.places.order.hold(&chat, &run.key, order.0).await;
         renewed.map_err(RecordError::Unreachable)?;
@@ -202,10 +202,10 @@ impl Sender {
                 .await;
         }
         // Checked again: a delivery that held a place just now may wait in its record by now.
-        if let Some(WaitingDelivery { due_ms, why }) =
+        if let Some(WaitingDelivery { due_ms, reason }) =
             self.turns.waiting_before(&account, &chat, &order).await?
         {
-            return run.park(due_ms, why).await;
+            return run.park(due_ms, reason).await;
         }
         let turn = tokio::select! {
             turn = self.turns.queue.enter(&chat, order.clone()) => turn,

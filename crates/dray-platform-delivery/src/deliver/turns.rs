@@ -91,7 +91,7 @@ impl ChatTurns {
         let mut delay = PollDelay::new();
         loop {
             let waited = started.elapsed();
-            if waited >= EARLIER_GRACE || !self.index.is_in_hand_before(chat, owner, order) {
+            if waited >= EARLIER_GRACE || !self.index.has_active_before(chat, owner, order) {
                 let lease = self.leases.take(&name, CHAT_LEASE).await;
                 let lease = lease.map_err(RecordError::Unreachable)?;
                 if lease.is_some() || waited >= MAX_WAIT {

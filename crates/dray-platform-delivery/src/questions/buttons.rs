@@ -41,7 +41,7 @@ pub(super) fn check_question(request: &v1::AskInChatRequest) -> Result<(), Fault
     if request.text.is_empty() || request.detail.is_empty() {
         return Err(invalid("`text` and `detail` must not be empty."));
     }
-    // Each platform has a lower limit; this one bounds the work before it.
+    // Each platform has a lower limit; this limit bounds the work before the platform's check.
     if request.text.len() + request.detail.len() > MAX_QUESTION_BYTES {
         return Err(too_long());
     }

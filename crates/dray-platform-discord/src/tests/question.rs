@@ -31,7 +31,7 @@ fn question(detail: &str) -> ChatQuestion {
     }
 }
 
-/// Keeps presses; the first one is not over until it is released.
+/// Records presses. With `holds_first`, handling of the first press waits for `release`.
 #[derive(Debug)]
 struct PressSink {
     presses: UnboundedSender<ButtonPress>,
@@ -71,7 +71,7 @@ async fn next(presses: &mut UnboundedReceiver<ButtonPress>) -> ButtonPress {
     next.await.expect("a press comes").unwrap()
 }
 
-/// Receives from the gateway while `test` looks.
+/// Receives from the gateway while `test` runs.
 async fn receive<T>(bot: &DiscordPlatform, sink: &PressSink, test: impl Future<Output = T>) -> T {
     let stop = CancellationToken::new();
     let polling = bot.poll(sink, stop.clone());
@@ -303,7 +303,7 @@ async fn discord_py_understands_the_buttons_and_interactions_of_the_fake() {
         shown
     };
     let (output, shown) = tokio::join!(running, pressing);
-    // What the library sends for a button is what this crate sends.
+    // The library sends the same custom id for a button as this crate.
     assert_eq!(
         shown.payload["components"][0]["components"][0]["custom_id"],
         "dray:1:y"
@@ -334,10 +334,10 @@ async fn a_question_with_many_choices_shows_all_buttons_in_their_order() {
     };
     discord.ask(&target(&channel), &asked).await.unwrap();
     let shown = fake.visible_messages(&channel).remove(0);
-    let seen: Vec<_> = shown
+    let shown_labels: Vec<_> = shown
         .buttons()
         .into_iter()
         .map(|button| button.text)
         .collect();
-    assert_eq!(seen, labels);
+    assert_eq!(shown_labels, labels);
 }

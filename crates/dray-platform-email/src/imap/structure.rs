@@ -10,7 +10,7 @@ const MAX_DEPTH: usize = 20;
 /// A part with content: a leaf of the structure.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct BodyPart {
-    /// Its section, with which it is fetched: `1.2`.
+    /// Section number of the part, with which it is fetched: `1.2`.
     pub(crate) section: String,
     /// `text/plain`, in lower case.
     pub(crate) media_type: String,

@@ -22,7 +22,7 @@ async fn an_account_check_names_the_user_and_the_limit_of_the_homeserver() {
 }
 
 #[tokio::test]
-async fn an_account_check_reports_a_homeserver_that_takes_no_uploads() {
+async fn an_account_check_reports_a_homeserver_that_accepts_no_uploads() {
     let fake = FakeHomeserver::start(0).await.unwrap();
     let check = user(options(&fake)).check_account().await.unwrap();
     assert!(

@@ -21,7 +21,7 @@ fn a_code_is_read_before_its_name_and_a_name_where_there_is_no_code() {
 }
 
 #[test]
-fn what_a_newer_peer_writes_is_unknown_and_never_a_success() {
+fn codes_of_a_newer_peer_are_unknown_and_never_a_success() {
     let file = v1::DeliveredFile {
         state_code: 99,
         state: "delivered".to_owned(),

@@ -15,7 +15,7 @@ async fn with_memory(at: &str) -> ContainerFixture {
 }
 
 #[tokio::test]
-async fn r_6_what_is_put_into_memory_is_seen_by_processes() {
+async fn r_6_files_written_to_a_memory_mount_are_visible_to_processes() {
     let fixture = with_memory("/memory").await;
     let at = path("/memory/file");
     let transports = fixture.sandbox.transports(&at);

@@ -59,7 +59,7 @@ async fn r_2_a_socket_is_not_read_as_a_file() {
 }
 
 #[tokio::test]
-async fn r_2_what_is_opened_is_what_was_looked_at() {
+async fn r_2_only_the_examined_file_is_opened() {
     let fixture = ContainerFixture::agent().await;
     fixture
         .container
@@ -126,7 +126,7 @@ async fn r_7_dropping_a_read_frees_the_container() {
 }
 
 #[tokio::test]
-async fn what_every_container_has_of_its_own_is_left_to_commands() {
+async fn paths_of_kernel_file_systems_are_read_by_commands_only() {
     let fixture = ContainerFixture::agent().await;
     for at in ["/proc/self/status", "/dev/null", "/sys/kernel"] {
         let transports = fixture.sandbox.transports(&path(at));

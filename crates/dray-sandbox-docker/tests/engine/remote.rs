@@ -149,7 +149,7 @@ async fn an_engine_behind_ssh_is_reached_through_dial_stdio() {
     container.sh("printf hello > /tmp/a");
     let directory = tempfile::tempdir().unwrap();
     let program = directory.path().join("ssh");
-    // What the host would run, with the arguments that `ssh` was given.
+    // Runs the command that the host would run, and records the arguments of `ssh`.
     let script = format!(
         "#!/bin/sh\necho \"$*\" >>'{}'\nwhile [ \"$1\" != docker ]; do shift; done\nshift\nexec docker -H 'unix://{}' \"$@\"\n",
         directory.path().join("arguments").display(),

@@ -144,7 +144,7 @@ async fn r_6_memory_is_reached_by_commands() {
 }
 
 #[tokio::test]
-async fn r_9_what_cannot_run_commands_says_so_in_its_receipts() {
+async fn r_9_receipts_say_that_a_container_cannot_run_commands() {
     let stopped = ContainerFixture::agent().await;
     stopped.container.stop();
     let paused = ContainerFixture::agent().await;

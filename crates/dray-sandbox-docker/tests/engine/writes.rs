@@ -46,7 +46,7 @@ async fn nothing_is_written_that_others_may_change_or_that_changes_its_user() {
 }
 
 #[tokio::test]
-async fn what_is_there_is_never_replaced() {
+async fn existing_objects_are_never_replaced() {
     let fixture = ContainerFixture::agent().await;
     fixture
         .container

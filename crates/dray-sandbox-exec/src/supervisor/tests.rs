@@ -101,7 +101,7 @@ async fn a_sandbox_without_a_shell_is_tried_once() {
 }
 
 #[tokio::test]
-async fn what_has_ended_or_is_disarmed_is_not_killed() {
+async fn a_command_that_ended_or_is_disarmed_is_not_killed() {
     let control = FakeControl::new(&[0], &[Unreported]);
     let supervisor = Supervisor::new(TaskTracker::new());
     let command = supervisor.watch("7e57", control);

@@ -81,7 +81,7 @@ async fn put(fixture: &ExecFixture, heard: KeptOutput, transport: Transport) -> 
 }
 
 #[tokio::test]
-async fn r_15_what_was_said_before_the_channel_broke_is_the_reason() {
+async fn r_15_output_before_the_channel_broke_is_the_reason() {
     for transport in [RAW_TRANSPORT, TEXT_TRANSPORT] {
         let fixture = full(DISK_FULL_CAT, 4096);
         let error = put(&fixture, KeptOutput::All, transport).await.unwrap_err();

@@ -67,7 +67,7 @@ async fn r_1_a_container_that_was_started_again_is_another_one() {
 }
 
 #[tokio::test]
-async fn what_does_not_run_is_stopped() {
+async fn a_pod_that_does_not_run_is_stopped() {
     let fixture = PodFixture::new().await;
     let sandbox = fixture.open().await.unwrap();
     fixture
@@ -134,7 +134,7 @@ async fn a_missing_right_is_named() {
 }
 
 #[tokio::test]
-async fn what_may_pass_is_unavailable() {
+async fn a_transient_fault_is_unavailable() {
     let fixture = PodFixture::new().await;
     let sandbox = fixture.open().await.unwrap();
     for fault in [

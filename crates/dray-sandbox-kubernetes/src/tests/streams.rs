@@ -77,7 +77,7 @@ async fn a_server_that_falls_silent_is_given_up() {
 }
 
 #[tokio::test]
-async fn what_no_server_says_is_refused() {
+async fn responses_outside_the_protocol_are_refused() {
     for fault in [
         InjectedFault::Text,
         InjectedFault::Huge(2 << 20),

@@ -53,7 +53,7 @@ impl Attributes {
         Ok(attributes)
     }
 
-    /// Kind by the type bits; without them it is [`FileKind::Other`], which is never read.
+    /// Kind by the type bits; [`FileKind::Other`], which is never read, without type bits.
     pub(super) fn kind(&self) -> FileKind {
         FileKind::from_st_mode(self.permissions.unwrap_or(0))
     }

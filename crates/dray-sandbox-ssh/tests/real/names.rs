@@ -119,7 +119,7 @@ async fn r_16_every_name_is_kept_and_none_is_run() {
 }
 
 #[tokio::test]
-async fn what_no_file_can_be_called_is_refused_by_the_host_too() {
+async fn names_that_no_file_can_have_are_refused_by_the_host_too() {
     let host = SshFixture::start(&SshdOptions::default());
     let sandbox = host.open().await;
     // Each name is short enough, but the whole path is too long for the host.

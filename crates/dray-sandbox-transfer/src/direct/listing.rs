@@ -23,7 +23,7 @@ const MAX_SHOWN_CHARACTERS: usize = 4096;
 pub struct Tree {
     /// The directory, with its links resolved.
     pub path: Vec<u8>,
-    /// Directories beneath it, by their names relative to it; each after the one that holds it.
+    /// Directories beneath it, by their names relative to it; each after its parent.
     pub directories: Vec<Vec<u8>>,
     /// Regular files beneath it, in the order of the listing.
     pub files: Vec<ListedFile>,

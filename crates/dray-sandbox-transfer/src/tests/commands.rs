@@ -239,7 +239,7 @@ async fn an_operation_runs_its_program_once() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_run_has_a_fault_of_its_own() {
+async fn a_program_that_cannot_run_has_its_own_fault() {
     let fixture = TransferFixture::with(&[ALLOW_ACME]).await;
     let (path, sandbox) = fixture.sandbox("open");
     std::fs::write(path.join("plain"), "echo no").unwrap();

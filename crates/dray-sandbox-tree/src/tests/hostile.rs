@@ -265,7 +265,7 @@ async fn r_5_an_archive_that_ends_early_is_truncated_wherever_it_is_cut() {
 }
 
 #[tokio::test]
-async fn what_follows_the_end_is_reported_and_not_read() {
+async fn bytes_after_the_end_are_reported_and_not_read() {
     let mut tar = ScriptedTar::default().file("a", b"x").ended();
     tar.resize(tar.len() + 8192, 0);
     assert_eq!(skipped(&tar).await, []);

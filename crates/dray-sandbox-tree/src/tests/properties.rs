@@ -112,7 +112,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_written_is_read_again(
+    fn written_members_are_read_back(
         contents in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..2000), 1..8),
         length in 1_usize..250,
     ) {

@@ -107,7 +107,7 @@ async fn an_empty_tree_is_an_empty_zip() {
 }
 
 #[tokio::test]
-async fn what_is_skipped_is_listed_in_a_file_of_a_free_name() {
+async fn skipped_entries_are_listed_in_a_file_with_a_free_name() {
     let tar = ScriptedTar::default()
         .file("a", b"x")
         .member(b'2', b"link", b"")

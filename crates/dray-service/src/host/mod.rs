@@ -262,7 +262,7 @@ pub enum HostError {
     /// The state directory cannot be used.
     #[error("could not use the state directory {directory}")]
     State {
-        /// Its path.
+        /// Path of the directory.
         directory: String,
         /// Error of the operating system.
         #[source]

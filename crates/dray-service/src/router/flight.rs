@@ -129,7 +129,7 @@ impl Drop for FlightLeader {
     }
 }
 
-/// Waits for the outcome of the request that runs; `None` when it ended without one.
+/// Waits for the outcome of the request that runs; `None` when the request ended without an outcome.
 pub(crate) async fn follow_leader(
     mut outcome: watch::Receiver<Option<CallOutcome>>,
 ) -> Option<CallOutcome> {

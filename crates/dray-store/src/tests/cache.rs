@@ -54,7 +54,7 @@ async fn r_16_the_key_of_cached_content_has_its_five_minutes_its_tenant_and_its_
     assert_eq!(claim.expires_at_ms, SLOT_START + 65 * MINUTE_MS);
     assert_eq!(read(&store, &clock, &claim).await.unwrap(), "abc");
 
-    // It is visible neither as finished content nor to other tenants.
+    // The object is not visible as finished content, and not visible to other tenants.
     assert_eq!(
         store.find(&acme, claim.artifact.sha256).await.unwrap(),
         None

@@ -33,7 +33,7 @@ async fn every_chain_of_hosts_has_one_record_and_the_newest_fetch_is_first() {
     let found = store.origins(&acme, digest, None).await.unwrap();
     assert_eq!(found.fetches, [origin(direct, 3), origin(moved, 2)]);
     assert!(!found.is_cut);
-    // Neither another tenant's nor another content's.
+    // The origins of other tenants and of other content do not count.
     for (tenant, digest) in [(tenant("acm"), digest), (acme, Sha256Digest::of(b"1;3"))] {
         let found = store.origins(&tenant, digest, None).await.unwrap();
         assert_eq!(found, crate::ContentOrigins::default());

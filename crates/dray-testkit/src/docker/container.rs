@@ -47,9 +47,9 @@ pub struct Container {
 pub struct Output {
     /// Exit status; 137 for a command that was killed.
     pub status: i64,
-    /// Its standard output.
+    /// Standard output of the command.
     pub stdout: Vec<u8>,
-    /// Its standard error.
+    /// Standard error of the command.
     pub stderr: Vec<u8>,
 }
 

@@ -225,7 +225,7 @@ async fn half_a_tag_never_shows_and_its_file_is_attached_however_the_answer_is_c
 }
 
 #[tokio::test]
-async fn what_the_tool_sent_in_this_turn_is_not_sent_by_a_tag_again() {
+async fn a_file_that_the_tool_sent_in_this_turn_is_not_sent_again_by_a_tag() {
     let mut fixture = FilesFixture::new().await;
     fixture.bind(false).await;
     fixture

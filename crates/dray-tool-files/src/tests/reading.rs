@@ -288,7 +288,7 @@ async fn content_in_a_message_obeys_the_limit_of_the_read() {
 }
 
 #[tokio::test]
-async fn what_the_reader_refuses_fails_the_call_in_its_words() {
+async fn a_refusal_of_the_reader_fails_the_call_with_its_message() {
     let mut fixture = FilesFixture::with(Config {
         always_read: true,
         ..Config::default()

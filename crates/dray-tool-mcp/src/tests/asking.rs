@@ -35,7 +35,7 @@ struct AskingServer {
 }
 
 impl AskingServer {
-    /// Its questions, and its state for them.
+    /// The questions of the server, and its state for them.
     fn asked(&self) -> (Value, String) {
         let usual = || (account_form(), "sealed".to_owned());
         self.excess.clone().unwrap_or_else(usual)

@@ -206,7 +206,7 @@ impl tracing::field::Visit for EventFields {
 }
 
 #[tokio::test]
-async fn what_a_program_writes_to_its_standard_error_is_in_the_log_with_its_name() {
+async fn standard_error_of_a_program_is_logged_with_the_server_name() {
     let recorder = EventRecorder::default();
     let _default = tracing::subscriber::set_default(recorder.clone());
     let directory = tempfile::tempdir().unwrap();

@@ -372,7 +372,7 @@ impl Sink for LateSink {
 }
 
 #[tokio::test]
-async fn r_7_what_must_be_drained_is_read_to_its_end_however_slow_the_sink_is() {
+async fn r_7_a_drained_transport_is_read_to_its_end_however_slow_the_sink_is() {
     let fake = Fake::new();
     let content = pattern(6 << 20);
     fake.file("/work/big", content.clone());

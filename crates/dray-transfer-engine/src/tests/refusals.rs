@@ -9,7 +9,7 @@ use super::*;
 use crate::policy::Finding;
 
 #[tokio::test(start_paused = true)] // paused clock
-async fn what_is_too_large_is_not_opened() {
+async fn a_file_above_the_limit_is_not_opened() {
     let mut fixture = fixture();
     fixture.max_bytes = 4999;
     let failed = fixture.get("/work/a").await.0.unwrap_err();
@@ -83,7 +83,7 @@ async fn a_link_is_followed_only_to_where_its_target_may_be_read() {
 }
 
 #[tokio::test(start_paused = true)] // paused clock
-async fn r_2_what_was_checked_is_what_is_read() {
+async fn r_2_only_the_checked_file_is_read() {
     let fixture = fixture();
     fixture.fake.directory("/etc");
     fixture.fake.file("/etc/shadow", "root");

@@ -186,7 +186,7 @@ async fn r_2_another_file_between_the_look_and_the_state_gets_digests() {
 }
 
 #[tokio::test(start_paused = true)] // paused clock
-async fn what_the_user_of_the_sandbox_may_not_read_is_not_read() {
+async fn a_file_that_the_user_of_the_sandbox_may_not_read_is_not_read() {
     let fixture = settled(Transport::Archive);
     let denied = Fault::Fail(ErrorKind::PermissionDenied);
     fixture.fake.script(Call::State, [denied]);
@@ -308,7 +308,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(300) })]
 
     #[test]
-    fn r_8_what_comes_out_by_times_alone_was_the_file(
+    fn r_8_a_read_that_is_checked_by_times_alone_returns_a_content_that_the_file_had(
         sftp in any::<bool>(),
         resumes in any::<bool>(),
         reads in vec(read_fault(), 0..6),

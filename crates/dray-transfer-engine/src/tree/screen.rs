@@ -31,7 +31,7 @@ impl ScreenTally {
 
 /// Whether policy lets a file of a directory pass.
 enum MemberVerdict {
-    /// It passes, with the finding of which to warn.
+    /// It passes, with a finding that causes a warning, if there is one.
     Passes(Option<Finding>),
     /// It is left out.
     Refused,
@@ -68,9 +68,9 @@ impl ScreenedMembers {
     /// Reads the part of a file that has to be examined, and judges it.
     async fn screen_member(&mut self, member: &Member) -> Result<MemberVerdict, Error> {
         let path = self.screen.path(&member.name)?;
-        let scanned = member.size <= MAX_SCANNED_BYTES;
+        let is_scanned = member.size <= MAX_SCANNED_BYTES;
         // A larger file is only checked for a key at its beginning, so that memory stays limited.
-        let max_screened_bytes = if scanned {
+        let max_screened_bytes = if is_scanned {
             usize::MAX
         } else {
             Policy::KEY_FILE_HEAD_BYTES
@@ -83,17 +83,17 @@ impl ScreenedMembers {
             screened_bytes += chunk.len();
             let missing = Policy::KEY_FILE_HEAD_BYTES.saturating_sub(head.len());
             head.extend(chunk.iter().take(missing));
-            if scanned {
+            if is_scanned {
                 scanner.push(&chunk);
             }
             self.held.push_back(chunk);
         }
         let policy = &self.screen.policy;
         if let Err(refusal) = policy.check_key_file(&path, &head, scanner.has_private_key()) {
-            tracing::info!(%refusal, "left out of a directory");
+            tracing::info!(%refusal, "left a file out of a directory: the policy refuses it");
             return Ok(MemberVerdict::Refused);
         }
-        let finding = scanned.then(|| scanner.finish()).flatten();
+        let finding = is_scanned.then(|| scanner.finish()).flatten();
         Ok(match self.screen.policy.judge(&path, finding) {
             Verdict::Pass => MemberVerdict::Passes(None),
             Verdict::Warn(finding) => MemberVerdict::Passes(Some(finding)),

@@ -400,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn r_21_what_did_not_arrive_is_counted() {
+    fn r_21_files_that_did_not_arrive_are_counted() {
         let files = [
             FileState::Delivered,
             FileState::Copied,

@@ -29,7 +29,7 @@ struct ProblemDocument {
     advice: String,
 }
 
-/// Makes a ticket, or acts on those that exist.
+/// Creates, lists, shows, revokes or serves tickets.
 pub(crate) async fn run(
     global: &GlobalOptions,
     ticket: &TicketCommand,
@@ -68,7 +68,7 @@ async fn order_ticket(
     let client = EndpointClient::open(global, &options.endpoint).await?;
     let request = client.http.post(&format!("{}/tickets", client.base));
     let receipt: TicketReceipt = client
-        .send(request.json(order), "No ticket was made")
+        .send(request.json(order), "No ticket was created")
         .await?;
     if global.json {
         let line = serde_json::to_string(&receipt).unwrap_or_default();
@@ -165,7 +165,7 @@ async fn list_tickets(global: &GlobalOptions, list: &TicketList) -> Result<(), C
     Ok(())
 }
 
-/// A line for scripts; for people one with the id, then the details.
+/// Prints one line of JSON for scripts; for people, a line with the id and the state, then a line with the details.
 fn print_ticket(global: &GlobalOptions, ticket: &TicketStatus) {
     if global.json {
         print_line(&serde_json::to_string(ticket).unwrap_or_default());
@@ -196,7 +196,7 @@ fn ticket_lines(ticket: &TicketStatus) -> [String; 2] {
     [format!("{}  {}", ticket.id, ticket.state), line]
 }
 
-/// A running endpoint, and the key that lets this user make and revoke tickets there.
+/// A running endpoint, and the key that lets this user create and revoke its tickets.
 struct EndpointClient {
     http: HttpClient,
     /// Without a slash at its end.

@@ -186,7 +186,7 @@ fn stream(shared: Arc<SharedState<AgentState>>, steps: Vec<AnswerStep>) -> Reply
     };
     let state = (watch, VecDeque::from(steps));
     let body = futures_util::stream::unfold(state, |(mut watch, mut steps)| async move {
-        // What was given is written out before the next step.
+        // The events so far are written out before the next step.
         tokio::task::yield_now().await;
         let Some(step) = steps.pop_front() else {
             watch.end();

@@ -114,7 +114,7 @@ fn r_11_a_failed_template_is_skipped_with_name_and_reasons_and_its_siblings_surv
 }
 
 #[test]
-fn what_is_disabled_is_dropped_and_disabled_templates_are_not_looked_for() {
+fn disabled_entries_are_dropped_and_disabled_templates_are_not_read() {
     let layers = layers(&[("tool/search.json", tool("search"))]);
     let resolved = resolve(
         &layers,

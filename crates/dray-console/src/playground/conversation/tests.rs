@@ -103,7 +103,7 @@ fn a_turn_that_failed_is_shown_and_not_repeated() {
 }
 
 #[test]
-fn what_an_agent_sends_is_bounded() {
+fn the_stored_answer_of_an_agent_is_bounded() {
     let store = ConversationStore::default();
     let conversation = conversation(&store, "a");
     send_message(&conversation, "one");

@@ -102,7 +102,7 @@ impl FakeProvider {
         Self(server.await.unwrap())
     }
 
-    /// Its identifier.
+    /// The issuer identifier, a URL.
     pub(super) fn issuer(&self) -> String {
         format!("{}/team", self.0.shared().url())
     }

@@ -281,7 +281,7 @@ fn compound_files_are_named_by_their_streams() {
 }
 
 #[test]
-fn what_is_embedded_does_not_name_the_file() {
+fn embedded_objects_do_not_determine_the_type() {
     let bytes = compound(&["/ObjectPool/_1/WordDocument", "/Workbook"]);
     assert_eq!(named(&bytes, "x"), (Document, mime::XLS));
     let bytes = compound(&["/storage/Workbook"]);

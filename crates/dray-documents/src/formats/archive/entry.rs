@@ -105,7 +105,7 @@ impl Entry {
         notes.join(", ")
     }
 
-    /// How well the name matches the caller's `wanted`; `None` if this is another file.
+    /// How well the name matches the caller's `wanted`; `None` if they name different files.
     pub(super) fn matches(&self, wanted: &str) -> Option<NameMatch> {
         if !matches!(self.kind, EntryKind::File) {
             return None;

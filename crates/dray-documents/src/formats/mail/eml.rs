@@ -66,7 +66,7 @@ pub(in crate::formats) fn write_bodies(bytes: &[u8], out: &mut Markdown) -> Resu
     let part = Part::of(bytes);
     let mut page = MailMessage::default();
     let walked = page.read_parts(&part, out);
-    // What accompanies a page are its pictures and styles.
+    // The other parts of a page are its pictures and styles; they are not listed.
     page.attachments.clear();
     page.write(out)?;
     Ok(walked?)

@@ -46,18 +46,11 @@ impl ColumnEdges {
     /// Finds the columns from all blocks of a page of this width.
     pub(super) fn of(blocks: &[Block], width: f32) -> Self {
         let own: Vec<Option<(f32, f32)>> = blocks.iter().map(own_edges).collect();
-        let left = own
-            .iter()
-            .flatten()
-            .map(|edges| edges.0)
-            .fold(f32::MAX, f32::min);
-        let reach = own
-            .iter()
-            .flatten()
-            .map(|edges| edges.1)
-            .fold(0.0, f32::max);
+        let known = || own.iter().flatten();
+        let left = known().map(|edges| edges.0).fold(f32::MAX, f32::min);
+        let reach = known().map(|edges| edges.1).fold(0.0, f32::max);
         // A block in the right half means columns, and then the margins do not show where lines could end.
-        let is_one_column = own.iter().flatten().all(|edges| edges.0 < width / 2.0);
+        let is_one_column = known().all(|edges| edges.0 < width / 2.0);
         let room = if is_one_column { width - left } else { reach };
         let edges = blocks.iter().enumerate().map(|(index, block)| {
             let Some((left, mut right)) = own.get(index).copied().flatten() else {
@@ -75,10 +68,7 @@ impl ColumnEdges {
             }
             // A line that ends at a position without other line ends may have been ended on purpose, so it does not
             // define the edge.
-            let others = own
-                .iter()
-                .flatten()
-                .filter(|edges| edges.1 > right - LINE_SLACK * 10.0);
+            let others = known().filter(|edges| edges.1 > right - LINE_SLACK * 10.0);
             let room = if others.count() > 1 {
                 right
             } else {

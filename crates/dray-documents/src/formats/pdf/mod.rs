@@ -246,7 +246,7 @@ fn write_watermarks(texts: &[String], out: &mut Markdown) -> Result<(), Limit> {
     })
 }
 
-/// A block that no other one continues.
+/// Writes a block that no later block continues.
 fn write_block(block: Block, column: join::Column, out: &mut Markdown) -> Result<(), Limit> {
     match block {
         Block::Heading { level, lines } => {

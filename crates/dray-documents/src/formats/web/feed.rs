@@ -83,7 +83,7 @@ pub(super) fn read_feed(text: &str, budget: &Budget) -> Result<Option<Feed>, Lim
     Ok(is_known.then_some(feed))
 }
 
-/// Whether an element is one of those that are shown.
+/// Whether the text of an element is shown.
 fn is_field(name: &str) -> bool {
     matches!(
         name,

@@ -25,7 +25,7 @@ const CERTIFICATE_SIGN_BIT: u8 = 0x04;
 pub(super) struct AuthorityFacts {
     /// The name, as issuer of leaves.
     pub(super) name: DistinguishedName,
-    /// The identifier of its key; `None` where its certificate has none.
+    /// The identifier of its key; `None` where the certificate has no key identifier.
     pub(super) key_id: Option<Vec<u8>>,
 }
 

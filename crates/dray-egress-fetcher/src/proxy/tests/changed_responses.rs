@@ -83,7 +83,7 @@ enum ResponseEnd {
 
 /// Checks what must hold of everything that a client gets.
 fn check(received: &[u8], sent: &[u8]) -> ResponseEnd {
-    // What breaks off before its head was sent ends the connection without a byte.
+    // A response that breaks off before its head was sent ends the connection without a byte.
     if received.is_empty() {
         return ResponseEnd::Absent;
     }

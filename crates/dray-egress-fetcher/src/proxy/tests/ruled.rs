@@ -241,7 +241,7 @@ async fn new_rules_hold_for_new_connections_and_end_none_that_is_open() {
 }
 
 #[tokio::test]
-async fn what_is_only_tried_passes_and_is_counted_and_audited() {
+async fn with_report_only_a_denied_request_passes_and_is_counted_and_audited() {
     let RuledProxy { mut proxy, .. } =
         RuledProxy::start(&format!("report_only = true\n{POLICY_TEXT}")).await;
     let response = proxy.get(&format!("http://{NAME}/other")).await;

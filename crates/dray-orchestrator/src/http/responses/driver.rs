@@ -262,7 +262,7 @@ impl ResponseDriver {
 
     fn take(&mut self, event: Event) {
         self.writer.event(event);
-        // What is ready goes along, so that many small events need few writes.
+        // Further events that are ready are written together, so that many small events need few writes.
         for _ in 1..MAX_EVENTS_PER_WRITE {
             let Some(event) = self.run.ready() else { break };
             self.writer.event(event);

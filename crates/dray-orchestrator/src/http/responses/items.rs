@@ -119,7 +119,7 @@ impl InputItems {
             }
             // Chat completions have no field for it.
             "reasoning" => set_id(item, "rs_"),
-            // What the agent's own tools did comes back with the state.
+            // Calls of the agent's own tools come back with the state.
             "mcp_call" | "mcp_list_tools" => set_id(item, "mcp_"),
             "item_reference" => {
                 let reason = "only the 'input' of a response names items of stored responses";

@@ -24,7 +24,7 @@ const MAX_ATTEMPTS: u32 = 5;
 /// Delay before the next attempt.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
 
-/// Takes the events of one response. Dropped, it records what it has.
+/// Collects the events of one response. A drop records the events so far.
 #[derive(Debug)]
 pub(super) struct EventRecorder {
     /// `None` once recording has ended early.

@@ -83,7 +83,7 @@ pub(super) async fn resolve_references(
                     format!("The references lead to more than {MAX_RESPONSES} responses.");
                 return Err(invalid(&field, message));
             }
-            // What was deleted from the conversation of the response is not there any more.
+            // Items that were deleted from the conversation of the response are missing here.
             let output = responses.remaining_output(principal, &response).await;
             let output = output.map_err(|failure| match failure.status {
                 404 => missing_item(&field, &id),

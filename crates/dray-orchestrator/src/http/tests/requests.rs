@@ -27,7 +27,7 @@ fn check(more: &Value, path: &str) {
 }
 
 #[test]
-fn what_is_wrong_is_named_by_its_path() {
+fn invalid_fields_are_reported_by_path() {
     for (more, path) in [
         (json!({"messages": null}), "messages"),
         (json!({"messages": [7]}), "messages.0"),

@@ -80,8 +80,8 @@ async fn a_response_and_a_conversation_are_their_caller_s_alone() {
     let conversation = conversation["id"].as_str().unwrap();
     let path = format!("{RESPONSES_PATH}/{id}");
     let items = format!("{path}/input_items");
-    let of_conversation = format!("/v1/conversations/{conversation}");
-    let its_items = format!("{of_conversation}/items");
+    let conversation_path = format!("/v1/conversations/{conversation}");
+    let conversation_items = format!("{conversation_path}/items");
     let cancel = format!("{path}/cancel");
     let item = json!({"items": [{"role": "user", "content": "x"}]});
     for (method, path, body) in [
@@ -89,18 +89,18 @@ async fn a_response_and_a_conversation_are_their_caller_s_alone() {
         (Method::GET, &items, None),
         (Method::POST, &cancel, None),
         (Method::DELETE, &path, None),
-        (Method::GET, &of_conversation, None),
+        (Method::GET, &conversation_path, None),
         (
             Method::POST,
-            &of_conversation,
+            &conversation_path,
             Some(json!({"metadata": {}})),
         ),
-        (Method::GET, &its_items, None),
-        (Method::POST, &its_items, Some(item)),
-        (Method::DELETE, &of_conversation, None),
+        (Method::GET, &conversation_items, None),
+        (Method::POST, &conversation_items, Some(item)),
+        (Method::DELETE, &conversation_path, None),
     ] {
-        let (status, body_seen) = ask(&fixture, "two", method.clone(), path, body.as_ref()).await;
-        assert_eq!(status, 404, "{method} {path}: {body_seen}");
+        let (status, failure) = ask(&fixture, "two", method.clone(), path, body.as_ref()).await;
+        assert_eq!(status, 404, "{method} {path}: {failure}");
         let (status, _) = ask(&fixture, "none", method.clone(), path, body.as_ref()).await;
         assert_eq!(status, 401, "{method} {path}");
     }
@@ -117,20 +117,20 @@ async fn a_response_and_a_conversation_are_their_caller_s_alone() {
 async fn a_response_expires_and_a_conversation_lives_from_its_last_change() {
     let fixture = start(vec![text_step("Hello.")]).await;
     let (_, conversation) = post(&fixture, "/v1/conversations", &json!({})).await;
-    let of_conversation = format!("/v1/conversations/{}", conversation["id"].as_str().unwrap());
-    let in_it = request(&json!({"conversation": conversation["id"]}));
-    let (_, first) = post(&fixture, RESPONSES_PATH, &in_it).await;
+    let conversation_path = format!("/v1/conversations/{}", conversation["id"].as_str().unwrap());
+    let in_conversation = request(&json!({"conversation": conversation["id"]}));
+    let (_, first) = post(&fixture, RESPONSES_PATH, &in_conversation).await;
     let path = format!("{RESPONSES_PATH}/{}", first["id"].as_str().unwrap());
     let day = Duration::from_hours(24);
     fixture.shared.clock.advance(day * 13);
-    let (status, second) = post(&fixture, RESPONSES_PATH, &in_it).await;
+    let (status, second) = post(&fixture, RESPONSES_PATH, &in_conversation).await;
     assert_eq!(status, 200, "{second}");
     fixture.shared.clock.advance(day);
     assert_eq!(get(&fixture, &path).await.0, 404);
-    let (_, items) = get(&fixture, &format!("{of_conversation}/items")).await;
+    let (_, items) = get(&fixture, &format!("{conversation_path}/items")).await;
     assert_eq!(items["data"].as_array().unwrap().len(), 4);
     fixture.shared.clock.advance(day * 13);
-    assert_eq!(get(&fixture, &of_conversation).await.0, 404);
+    assert_eq!(get(&fixture, &conversation_path).await.0, 404);
 }
 
 #[tokio::test]

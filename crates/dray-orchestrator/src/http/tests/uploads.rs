@@ -108,7 +108,7 @@ async fn parts_become_one_file_in_the_order_of_the_request_and_completing_again_
     );
     assert_eq!(content(&fixture, file).await, "x,y\n1,2\n");
     assert_eq!(upload.complete(body).await, (200, done.clone()));
-    // What is over takes nothing more, and one file exists.
+    // A completed upload accepts no further request, and one file exists.
     let other = upload
         .refused(json!({"part_ids": [parts[2], parts[0]]}))
         .await;
@@ -142,7 +142,7 @@ async fn parts_that_are_not_the_announced_file_create_no_file_and_the_upload_sta
     ] {
         assert_eq!(upload.refused(body).await, (400, json!(param)));
     }
-    // A part of another upload is none of this one.
+    // A part of another upload does not belong to this upload.
     let other = ClientUpload::create(&fixture, 4).await;
     let strange = other.part(b"1,2\n").await;
     let mixed = json!({"part_ids": [first, strange]});

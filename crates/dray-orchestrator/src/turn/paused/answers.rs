@@ -106,16 +106,16 @@ impl<'a> AnsweredQuestions<'a> {
 #[derive(Debug, Default)]
 pub(super) struct RoundAnswers {
     pub(super) decided: Vec<DecidedCall>,
-    /// The result of each call, in the order of the questions; empty for a place.
+    /// The result of each call, in the order of the questions; an empty text while the decision is not recorded.
     pub(super) results: Vec<Message>,
     /// Calls about which a chat has not decided.
     pub(super) waiting: Vec<WaitingCall>,
 }
 
 impl RoundAnswers {
-    /// Handles a call about which a chat is asked. The caller cannot approve it: the decision of the chat applies. What a
-    /// tool asks the caller may answer too, unless the chat has. Without a decision the caller either continues to wait
-    /// or withdraws the question.
+    /// Handles a call about which a chat is asked. The caller cannot approve it: the decision of the chat applies. The
+    /// caller may answer a question of a tool, unless the chat has answered it already. Without a decision the caller
+    /// either continues to wait or withdraws the question.
     async fn take_chat(
         &mut self,
         principal: &str,
@@ -256,16 +256,16 @@ fn is_same(echo: &ToolCall, paused: &PausedApproval) -> bool {
         return true;
     };
     let digest = &paused.approval.digest;
-    let has_digest = echoed
+    let is_digest_equal = echoed
         .get("digest")
         .is_none_or(|given| given == digest.as_str());
     let tool = echoed.get("tool").and_then(Value::as_str);
     let arguments = echoed.get("arguments").and_then(Value::as_object);
-    let has_call = match (tool, arguments) {
+    let is_call_equal = match (tool, arguments) {
         (Some(tool), Some(arguments)) => call_digest(tool, arguments).to_hex() == *digest,
         _ => true,
     };
-    has_digest && has_call
+    is_digest_equal && is_call_equal
 }
 
 /// The results of calls whose approval was decided in earlier requests.

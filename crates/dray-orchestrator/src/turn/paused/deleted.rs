@@ -28,7 +28,7 @@ pub(super) fn remove_deleted_texts(
         if !done.insert(token.clone()) {
             continue;
         }
-        // The same round, after which the client was asked again.
+        // Later records of the same round: the client was asked again.
         let later = records
             .iter()
             .filter(|(_, (record, _))| record.replaces.as_ref() == Some(&token));

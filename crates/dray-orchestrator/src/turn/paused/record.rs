@@ -32,7 +32,7 @@ pub(in crate::turn) struct PausedTurn {
     /// Of a checkpoint: calls that ran when the process ended, and that may be made again.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(in crate::turn) repeated: Vec<ToolCall>,
-    /// The record of the same round that this one replaces: the client was asked again.
+    /// The earlier record of the same round, which this record replaces: the client was asked again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(in crate::turn) replaces: Option<String>,
 }

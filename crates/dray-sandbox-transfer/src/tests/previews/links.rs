@@ -200,7 +200,7 @@ async fn links_of_deliveries_have_a_quota_of_their_own() {
 }
 
 #[tokio::test]
-async fn what_policy_refuses_is_not_previewed_either() {
+async fn files_that_the_policy_refuses_are_not_previewed() {
     let fixture = TransferFixture::with_previews().await;
     let (root, sandbox) = fixture.sandbox("policy");
     std::fs::write(root.join("server.pem"), "-----BEGIN PRIVATE KEY-----\nx\n").unwrap();

@@ -137,7 +137,7 @@ fn tokens_and_keys_are_found_in_text() {
 }
 
 #[test]
-fn what_only_resembles_a_secret_passes() {
+fn text_that_only_resembles_a_secret_passes() {
     for text in [
         "task-list sk-short ghp_short AKIAshort",
         "xghp_0123456789012345678901234567890123456789",

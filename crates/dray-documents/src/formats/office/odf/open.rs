@@ -233,7 +233,7 @@ impl Walker {
             && self.frames.is_empty()
             && self.tables.is_empty()
             && !self.in_note();
-        // What begins here ends with `Tag::Frame` for a shape, and with `Tag::TextBox` for the others.
+        // An aside that begins here ends with `Tag::Frame` for a shape, and with `Tag::TextBox` for the others.
         if shape || element.name() != "frame" {
             self.begin_aside();
         }

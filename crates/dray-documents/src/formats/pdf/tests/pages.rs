@@ -140,7 +140,7 @@ fn form(content: &str, fields: &[(&str, &str)]) -> Vec<u8> {
 }
 
 #[test]
-fn what_was_filled_into_a_form_stands_beside_its_labels() {
+fn values_of_form_fields_stand_beside_their_labels() {
     let content = "BT /F 10 Tf 72 700 Td (Application) Tj ET BT /F 10 Tf 72 660 Td (Vessel:) Tj ET \
         BT /F 10 Tf 72 640 Td (Length:) Tj ET BT /F 10 Tf 90 620 Td (insured) Tj 80 0 Td (not insured) Tj ET \
         BT /F 10 Tf 72 580 Td (Signed on behalf of the owner.) Tj ET";

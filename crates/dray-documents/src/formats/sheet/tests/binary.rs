@@ -142,7 +142,7 @@ fn font(index: u8) -> Vec<u8> {
 }
 
 #[test]
-fn what_a_person_does_not_see_of_a_binary_workbook_is_left_out() {
+fn hidden_parts_of_a_binary_workbook_are_left_out() {
     let styled = |column: u32, style: u8, value: &[u8]| {
         [&column.to_le_bytes()[..], &[style, 0, 0, 0], value].concat()
     };

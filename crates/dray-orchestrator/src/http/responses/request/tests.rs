@@ -41,7 +41,7 @@ fn parameters_have_their_names_of_chat_completions() {
 }
 
 #[test]
-fn what_cannot_be_honoured_is_refused_by_its_name() {
+fn unsupported_parameters_are_refused_by_name() {
     for (more, param) in [
         (json!({"truncation": "auto"}), "truncation"),
         (json!({"truncation": 1}), "truncation"),
