@@ -35,10 +35,13 @@ const LISTEN_METHOD: &str = "subscriptions/listen";
 /// Most resources of one subscription that are read concurrently.
 const MAX_CONCURRENT_LOOKS: usize = 8;
 
+/// The watched resources of one subscription, or why none of those that it names can be watched.
+type LookOutcome = Result<Vec<ResourceWatch>, Fault>;
+
 /// The watched resources of one subscription, read before its acknowledgement. The first caller of [`Self::take`] gets
 /// them, and clones share them.
 #[derive(Clone, Debug)]
-pub(crate) struct SubscriptionBaselines(Arc<Mutex<Option<Result<Vec<ResourceWatch>, Fault>>>>);
+pub(crate) struct SubscriptionBaselines(Arc<Mutex<Option<LookOutcome>>>);
 
 impl SubscriptionBaselines {
     /// Reads all resources. One that does not exist does not end the subscription to the others.
