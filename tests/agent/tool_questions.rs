@@ -55,8 +55,8 @@ fn check_question(question: &StoredMessage) {
         "{}",
         question.text
     );
-    // Invisible characters are escaped.
-    let detail = "> Which\\u202e account?\n\n- first\n- second\n- Decline to answer\n- Cancel the call\n\nArguments: {\"sum\":1}";
+    // Characters that hide or turn text are left out.
+    let detail = "> Which account?\n\n- first\n- second\n- Decline to answer\n- Cancel the call\n\nArguments: {\"sum\":1}";
     assert_eq!(question.code, detail);
     let labels: Vec<_> = question
         .buttons
