@@ -213,7 +213,7 @@ async fn a_directory_is_listed_in_lines() {
     assert!(
         output
             .content
-            .starts_with("/w/a.txt (2.0 KB)\n/w/d/\n/w/l (symlink)\nLeft out, because policy refuses them: 2.\nThere is more"),
+            .starts_with("/w/a.txt (2.0 KB)\n/w/d/\n/w/l (symlink)\nLeft out, because policy refuses them: 2.\nThe listing is incomplete"),
         "{}",
         output.content
     );
