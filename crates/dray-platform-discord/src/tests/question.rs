@@ -98,12 +98,8 @@ async fn a_question_shows_its_detail_as_code_and_a_press_ends_it_with_the_outcom
         "The agent wants to call \\<\\@1\\> \\*now\\* \\@everyone\\:\n```json\n{\"q\":\"\\u0060\\u0060\\u0060<@1>\"}\n```"
     );
     assert_eq!(shown.payload["allowed_mentions"], json!({ "parse": [] }));
-    let labels: Vec<_> = shown
-        .buttons()
-        .into_iter()
-        .map(|button| button.text)
-        .collect();
-    assert_eq!(labels, ["Approve", "Refuse"]);
+    let labels = shown.buttons().into_iter().map(|button| button.text);
+    assert!(labels.eq(["Approve", "Refuse"]), "{shown:?}");
     let (sink, mut presses) = PressSink::new(false);
     let press = receive(&discord, &sink, async {
         begun(&fake, 1).await;

@@ -32,12 +32,8 @@ async fn a_question_has_its_detail_as_code_and_a_press_ends_it_with_the_outcome(
         .unwrap();
     let shown = fake.visible_messages(&channel).remove(0);
     assert_eq!((&shown.ts, shown.code.as_str()), (&id, detail));
-    let labels: Vec<_> = shown
-        .buttons
-        .iter()
-        .map(|button| button.text.as_str())
-        .collect();
-    assert_eq!(labels, ["Approve", "Refuse"]);
+    let labels = shown.buttons.iter().map(|button| button.text.as_str());
+    assert!(labels.eq(["Approve", "Refuse"]), "{shown:?}");
     let body = fake.press(&channel, &id, "U77", &shown.buttons[0].value);
     let mut request = signed(&body, NOW_SECONDS, SIGNING_SECRET);
     let form = "application/x-www-form-urlencoded".to_owned();
