@@ -42,7 +42,7 @@ pub(crate) struct ModelDeclaration {
 
 /// Why a tool is left out or changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Remark {
+enum DeclarationIssue {
     NoObject,
     LongName,
     LongDescription,
@@ -50,7 +50,7 @@ enum Remark {
     TooMuch,
 }
 
-impl Remark {
+impl DeclarationIssue {
     const ALL: [Self; 5] = [
         Self::NoObject,
         Self::LongName,
@@ -95,7 +95,7 @@ pub(crate) struct DeclarationBudget {
     tools_left: usize,
     bytes_left: usize,
     /// The names of the first tools of each remark, and the number of all.
-    remarks: Vec<(Remark, Vec<String>, usize)>,
+    remarks: Vec<(DeclarationIssue, Vec<String>, usize)>,
 }
 
 impl DeclarationBudget {
@@ -127,14 +127,14 @@ impl DeclarationBudget {
         &mut self,
         tool: &Tool,
         shown_name: &str,
-    ) -> Result<(Option<String>, Value), Remark> {
+    ) -> Result<(Option<String>, Value), DeclarationIssue> {
         if tool.name.chars().nth(MAX_NAME_CHARACTERS).is_some() {
-            return Err(Remark::LongName);
+            return Err(DeclarationIssue::LongName);
         }
-        let parameters = tool_parameters(&tool.input_schema).ok_or(Remark::NoObject)?;
+        let parameters = tool_parameters(&tool.input_schema).ok_or(DeclarationIssue::NoObject)?;
         let schema_bytes = parameters.to_string().len();
         if schema_bytes > MAX_SCHEMA_BYTES {
-            return Err(Remark::LongSchema);
+            return Err(DeclarationIssue::LongSchema);
         }
         let full = tool.description.as_deref().map(printable_text);
         let description = full
@@ -146,16 +146,16 @@ impl DeclarationBudget {
             .checked_sub(schema_bytes + description_bytes);
         let (Some(bytes_left), Some(tools_left)) = (bytes_left, self.tools_left.checked_sub(1))
         else {
-            return Err(Remark::TooMuch);
+            return Err(DeclarationIssue::TooMuch);
         };
         if full.as_deref() != description.as_deref() {
-            self.note(Remark::LongDescription, shown_name.to_owned());
+            self.note(DeclarationIssue::LongDescription, shown_name.to_owned());
         }
         (self.bytes_left, self.tools_left) = (bytes_left, tools_left);
         Ok((description, parameters))
     }
 
-    fn note(&mut self, remark: Remark, tool: String) {
+    fn note(&mut self, remark: DeclarationIssue, tool: String) {
         let known = self.remarks.iter_mut().find(|(known, ..)| *known == remark);
         match known {
             Some((_, names, count)) => {
@@ -170,7 +170,7 @@ impl DeclarationBudget {
 
     /// An issue for each bound that was reached, also in the log.
     pub(crate) fn issues(&self, label: &str) -> Vec<SetupIssue> {
-        let in_order = Remark::ALL.into_iter().filter_map(|remark| {
+        let in_order = DeclarationIssue::ALL.into_iter().filter_map(|remark| {
             let mut remarks = self.remarks.iter();
             remarks.find(|(known, ..)| *known == remark)
         });

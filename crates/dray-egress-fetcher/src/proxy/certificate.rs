@@ -1,5 +1,6 @@
 //! The certificate of a client of the proxy: its name, and when it expires. The TLS handshake has verified it.
 
+use jiff::civil::{DateTime, date};
 use rustls_pki_types::CertificateDer;
 
 use super::der::{CertificateParts, DerReader, SEQUENCE_TAG};
@@ -12,9 +13,8 @@ const DNS_NAME_TAG: u8 = 0x82;
 const URI_TAG: u8 = 0x86;
 const UTC_TIME_TAG: u8 = 0x17;
 const GENERALIZED_TIME_TAG: u8 = 0x18;
-/// Longest name in bytes; a longer one, or one with other characters than printable ASCII, is no name.
+/// Longest name in bytes. A longer name, and one with characters other than printable ASCII, identifies no client.
 const MAX_NAME_BYTES: usize = 512;
-const SECONDS_PER_DAY: u64 = 24 * 3600;
 
 /// A certificate that the TLS handshake has verified.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -76,36 +76,17 @@ fn read_expiry(validity: &[u8]) -> Option<u64> {
     times.next_value()?;
     let (tag, time) = times.next_value()?;
     let digits = std::str::from_utf8(time).ok()?.strip_suffix('Z')?;
-    let (year, rest) = match tag {
-        // Two digits stand for 1950 to 2049 (RFC 5280, section 4.1.2.5.1).
-        UTC_TIME_TAG => {
-            let (year, rest) = digits.split_at_checked(2)?;
-            let year: u64 = year.parse().ok()?;
-            (if year < 50 { 2000 + year } else { 1900 + year }, rest)
-        }
-        GENERALIZED_TIME_TAG => {
-            let (year, rest) = digits.split_at_checked(4)?;
-            (year.parse().ok()?, rest)
-        }
+    let digits = match tag {
+        // Two digits of a year stand for 1950 to 2049 (RFC 5280, section 4.1.2.5.1).
+        UTC_TIME_TAG if digits < "50" => format!("20{digits}"),
+        UTC_TIME_TAG => format!("19{digits}"),
+        GENERALIZED_TIME_TAG => digits.to_owned(),
         _ => return None,
     };
-    let number = |from: usize| rest.get(from..from + 2)?.parse::<u64>().ok();
-    let (month, day) = (number(0)?, number(2)?);
-    let seconds = number(4)? * 3600 + number(6)? * 60 + number(8)?;
-    Some(days_since_epoch(year, month, day)? * SECONDS_PER_DAY + seconds)
-}
-
-/// Days from 1 January 1970 to a date of the Gregorian calendar; `None` before it.
-fn days_since_epoch(year: u64, month: u64, day: u64) -> Option<u64> {
-    /// Days before each month of a year that is no leap year.
-    const DAYS_BEFORE: [u64; 12] = [0, 31, 59, 90, 120, 151, 181, 212, 243, 273, 304, 334];
-    let past_years = year.checked_sub(1970)?;
-    let leap_days_before = |year: u64| year / 4 - year / 100 + year / 400;
-    let leap_days = leap_days_before(year.checked_sub(1)?) - leap_days_before(1969);
-    let is_leap = year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400));
-    let before = DAYS_BEFORE.get(usize::try_from(month.checked_sub(1)?).ok()?)?;
-    let leap_day = u64::from(is_leap && month > 2);
-    Some(past_years * 365 + leap_days + before + leap_day + day.checked_sub(1)?)
+    let expiry = DateTime::strptime("%Y%m%d%H%M%S", digits).ok()?;
+    // Not a timestamp: those of the library end before the last day of the year 9999, which stands for "never".
+    let since_epoch = expiry.duration_since(date(1970, 1, 1).at(0, 0, 0, 0));
+    u64::try_from(since_epoch.as_secs()).ok()
 }
 
 #[cfg(test)]
@@ -161,6 +142,7 @@ mod tests {
             // From 2050 on, the year has four digits.
             ((2050, 1, 1), 2_524_608_000),
             ((2100, 3, 1), 4_107_542_400),
+            ((9999, 12, 31), 253_402_214_400),
         ] {
             assert_eq!(certificate(&[], until).expires_s, seconds, "{until:?}");
         }

@@ -35,7 +35,7 @@ const MAX_ATTEMPTS: usize = 5;
 /// Reason of the fault for a chat that does not take what tools ask.
 const NOT_TAKEN_DETAIL: &str = "no_tool_questions";
 /// Recorded for a question whose turn does not want the answer any more.
-pub(super) const WITHDRAWN: &str = "The turn continued without the call.";
+pub(super) const WITHDRAWAL_REASON: &str = "The turn continued without the call.";
 
 /// The owner of the question with an id.
 #[derive(Debug, Serialize, Deserialize)]
@@ -331,7 +331,7 @@ impl ApprovalStore {
             match self.chat_state(principal, id).await? {
                 ChatState::Waiting(mut record) => {
                     let decision = ApprovalDecision::Refused {
-                        reason: Some(WITHDRAWN.to_owned()),
+                        reason: Some(WITHDRAWAL_REASON.to_owned()),
                     };
                     self.decide(principal, id, &mut record, decision).await
                 }

@@ -5,7 +5,7 @@
 use dray_agent::failure::RequestFailure;
 use dray_proto::v1::DecideInChatReply;
 
-use super::chats::WITHDRAWN;
+use super::chats::WITHDRAWAL_REASON;
 use super::outcome::decided_reply;
 use super::{ApprovalDecision, ApprovalRecord, ApprovalStore};
 use crate::records::{RecordError, RevisedRecord};
@@ -85,7 +85,7 @@ impl ApprovalStore {
         let is_of_response = record.value.response.is_some();
         record.value.is_abandoned = !is_of_response;
         let reason = if is_of_response {
-            WITHDRAWN
+            WITHDRAWAL_REASON
         } else {
             ABANDONED_REASON
         };

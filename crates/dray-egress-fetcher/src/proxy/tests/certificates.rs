@@ -201,7 +201,7 @@ async fn a_token_names_the_session_of_a_certificate_of_the_same_tenant_alone() {
         (status_of(&response), code_of(&response)),
         (407, "tenant_mismatch")
     );
-    // A name of which the configuration says nothing is no identity.
+    // A name that no entry of `clients` matches identifies no client.
     let certificate = client_certificate(&certified.clients, OTHER_NAME);
     assert_eq!(
         code_of(&certified.get(Some(certificate), "").await),

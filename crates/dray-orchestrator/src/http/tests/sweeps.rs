@@ -122,14 +122,14 @@ async fn a_record_that_cannot_be_read_is_left_and_the_others_are_looked_at() {
 
 #[tokio::test]
 async fn a_look_reads_no_response_that_has_ended_before_its_events_are_due() {
-    const ENDED: usize = 12;
+    const ENDED_RUNS: usize = 12;
     let fixture = start(vec![text_step("Hello.")]).await;
     let streamed = request(&json!({"background": true, "stream": true}));
-    for _ in 0..ENDED {
+    for _ in 0..ENDED_RUNS {
         events(&fixture, RESPONSES_PATH, Some(&streamed), "none").await;
     }
     let mut runs = KnownRuns::default();
-    assert_eq!(runs.sweep(&fixture.surface).await.looks, ENDED);
+    assert_eq!(runs.sweep(&fixture.surface).await.looks, ENDED_RUNS);
     assert_eq!(runs.sweep(&fixture.surface).await.looks, 0);
     let other = replica_that_hangs(&fixture).await;
     let running = in_background(&other).await;
@@ -141,7 +141,7 @@ async fn a_look_reads_no_response_that_has_ended_before_its_events_are_due() {
     until(&fixture, &running, "cancelled").await;
     fixture.shared.clock.advance(Duration::from_hours(1));
     // With the one that was cancelled.
-    assert_eq!(runs.sweep(&fixture.surface).await.looks, ENDED + 1);
+    assert_eq!(runs.sweep(&fixture.surface).await.looks, ENDED_RUNS + 1);
     assert_eq!(records(&fixture, "response-events").await.len(), 0);
     assert_eq!(runs.sweep(&fixture.surface).await.looks, 0);
 }

@@ -9,7 +9,7 @@ use super::finding::Finding;
 
 /// Directories of one setting, and what its service does in them.
 #[derive(Clone, Copy, Debug)]
-struct Directories<'a> {
+struct ConfiguredDirectories<'a> {
     /// The subject of the findings.
     subject: &'static str,
     /// The full key of the setting.
@@ -29,7 +29,7 @@ pub(super) fn check_directories(
 ) -> Vec<Finding> {
     let mut findings = Vec::new();
     if transfer.kinds.iter().any(|kind| kind == "local") {
-        findings.extend(check(Directories {
+        findings.extend(check(ConfiguredDirectories {
             subject: "local sandboxes",
             key: "sandbox-transfer.local.roots",
             paths: &transfer.local.roots,
@@ -38,7 +38,7 @@ pub(super) fn check_directories(
         }));
     }
     if resolver.reading.enabled {
-        findings.extend(check(Directories {
+        findings.extend(check(ConfiguredDirectories {
             subject: "documents",
             key: "file-resolver.reading.roots",
             paths: &resolver.reading.roots,
@@ -46,7 +46,7 @@ pub(super) fn check_directories(
             access_text: "read",
         }));
     }
-    findings.extend(check(Directories {
+    findings.extend(check(ConfiguredDirectories {
         subject: "spool directory",
         key: "sandbox-transfer.spool_directory",
         paths: std::slice::from_ref(&transfer.spool_directory),
@@ -56,7 +56,7 @@ pub(super) fn check_directories(
     findings
 }
 
-fn check(directories: Directories<'_>) -> Vec<Finding> {
+fn check(directories: ConfiguredDirectories<'_>) -> Vec<Finding> {
     if directories.paths.is_empty() {
         let text = format!("no directory is allowed (`{}`)", directories.key);
         return vec![Finding::skipped(directories.subject, text)];
@@ -65,8 +65,8 @@ fn check(directories: Directories<'_>) -> Vec<Finding> {
     directories.paths.iter().map(judge).collect()
 }
 
-fn judge_directory(directories: &Directories<'_>, path: &Path) -> Finding {
-    let Directories { subject, key, .. } = *directories;
+fn judge_directory(directories: &ConfiguredDirectories<'_>, path: &Path) -> Finding {
+    let ConfiguredDirectories { subject, key, .. } = *directories;
     let shown = path.display();
     if !path.is_absolute() {
         return Finding::problem(
