@@ -9,6 +9,7 @@ use serde::Deserialize;
 pub mod call;
 mod check;
 pub mod feature;
+pub mod guardrail;
 pub mod hook;
 pub mod orchestrator;
 mod prepare;
@@ -26,6 +27,7 @@ pub use read::{InvalidManifest, ManifestReader, ManifestSettings, ReadManifest};
 use crate::approval::ApprovalRule;
 use crate::budget::TurnLimits;
 use feature::{ConversationStarters, Features};
+use guardrail::Guardrail;
 use hook::Hook;
 use orchestrator::Orchestrator;
 use toolset::{AgentRef, ToolSet};
@@ -49,6 +51,8 @@ pub struct Manifest {
     /// Tools that the runtime itself calls.
     #[schemars(extend("x-preview" = true))]
     pub hooks: Option<Vec<Hook>>,
+    /// Tools that judge what the model and tools get and give.
+    pub guardrails: Option<Vec<Guardrail>>,
     /// Switches of single abilities.
     #[serde(default)]
     pub features: Features,

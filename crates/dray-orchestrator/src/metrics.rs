@@ -49,6 +49,7 @@ pub struct OrchestratorMetrics {
     duration: Histogram<f64>,
     models: Counter<u64>,
     tools: Counter<u64>,
+    guardrails: Counter<u64>,
     call_duration: Histogram<f64>,
     call_tokens: Histogram<u64>,
     tokens: Counter<u64>,
@@ -75,6 +76,16 @@ fn bounded(shown_names: &Mutex<BTreeSet<String>>, name: &str) -> String {
         shown_names.insert(name.to_owned());
     }
     name.to_owned()
+}
+
+fn guardrails(meter: &Meter) -> Counter<u64> {
+    meter
+        .u64_counter("dray_chat_guardrail_verdicts_total")
+        .with_description(
+            "Verdicts of guardrails, by event (before_model, after_model, before_tool, after_tool) and verdict (allow, \
+             block, replace, failure: none was given).",
+        )
+        .build()
 }
 
 fn unreadable_runs(meter: &Meter) -> Counter<u64> {
@@ -114,6 +125,7 @@ impl OrchestratorMetrics {
                 .u64_counter("dray_chat_tool_calls_total")
                 .with_description("Calls of tools, by outcome (ok, failed).")
                 .build(),
+            guardrails: guardrails(meter),
             call_duration: meter
                 .f64_histogram("dray_gen_ai_client_operation_duration_seconds")
                 .with_description(
@@ -230,6 +242,15 @@ impl OrchestratorMetrics {
     /// Counts a call of a tool.
     pub(crate) fn tool(&self, is_ok: bool) {
         self.tools.add(1, &[outcome_label(is_ok)]);
+    }
+
+    /// Counts a verdict of a guardrail.
+    pub(crate) fn guardrail(&self, event: &'static str, verdict: &'static str) {
+        let labels = [
+            KeyValue::new("event", event),
+            KeyValue::new("verdict", verdict),
+        ];
+        self.guardrails.add(1, &labels);
     }
 }
 

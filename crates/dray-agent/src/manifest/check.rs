@@ -165,6 +165,8 @@ impl ManifestSchema {
         for (key, value) in object {
             let path = join_member_path(path, key);
             match member_schema(chain, key) {
+                // Closed objects, in which a key that is ignored would be dangerous.
+                Some(Value::Bool(false)) => report.problem(&path, "is not a known key"),
                 Some(schema) => self.check(schema, value, &path, report),
                 // A warning and not a problem: manifests are used with several releases.
                 None if is_described => report.unknown.push(path),
@@ -361,6 +363,16 @@ fn broken_rule(rule: &str, value: &Value) -> Option<(&'static str, &'static str)
                 ("tools", "must name tools, or tool_sets must be given")
             };
             (is_empty("tools") && is_empty("tool_sets")).then_some(problem)
+        }
+        "guardrail" => {
+            let tools = value.get("tools").and_then(Value::as_array)?;
+            let event = text("event").unwrap_or_default();
+            if event.ends_with("_model") {
+                Some(("tools", "is only for before_tool and after_tool"))
+            } else {
+                let problem = ("tools", "must name tools, or be left out for all tools");
+                tools.is_empty().then_some(problem)
+            }
         }
         "mcp-server" => {
             let name = text("url").and_then(|url| url.strip_prefix("stdio:"));

@@ -112,7 +112,7 @@ impl PlannedCall {
 
 /// A tool whose failures are always reported to the model, regardless of its own strategies.
 #[derive(Debug)]
-struct ReportingTool {
+pub(super) struct ReportingTool {
     tool: Arc<dyn Tool>,
     rules: CallRules,
 }
@@ -126,6 +126,13 @@ impl ReportingTool {
             tool: Arc::clone(tool),
             rules,
         }
+    }
+
+    /// The tool of a guardrail, which gets texts that only look like references unchanged.
+    pub(super) fn judging(tool: &Arc<dyn Tool>) -> Self {
+        let mut judging = Self::new(tool);
+        judging.rules.by_reference.clear();
+        judging
     }
 }
 
@@ -286,6 +293,7 @@ async fn call_hook(
         failed = ran.failed,
         "a hook was called"
     );
+    let ran = runner.judge_result((name, arguments.as_str()), ran).await?;
     Ok(runner.offloaded(name, ran).await)
 }
 

@@ -15,6 +15,7 @@ use dray_tool::{SetupIssue, Tool, naming};
 
 use super::additions::turn_skills;
 use super::agent_tool::AgentCalls;
+use super::guardrails::{PlannedGuardrail, plan_guardrails};
 use super::manifest::LoadedManifest;
 use super::model_info::{ModelInfo, model_info};
 use super::named_files::attach_named_files;
@@ -92,15 +93,19 @@ pub(super) async fn turn_inputs(
     })
 }
 
-/// Adds the tools of this service, and takes out those that only hooks may call. Returns the planned calls of the
-/// hooks.
+/// Adds the tools of this service, and takes out those that only hooks and guardrails may call. Returns the planned
+/// calls of the hooks, and the guardrails.
+///
+/// # Errors
+///
+/// The tool of a guardrail does not exist.
 pub(super) async fn offer_tools(
     parts: &SharedParts,
     manifest: &Manifest,
     inputs: &mut TurnInputs,
     outgoing: &OutgoingMessages,
     files: &Arc<TurnFiles>,
-) -> Vec<hooks::PlannedCall> {
+) -> Result<(Vec<hooks::PlannedCall>, Vec<PlannedGuardrail>), RequestFailure> {
     let offer = internal::ToolOffer {
         manifest,
         messages: &inputs.messages,
@@ -112,7 +117,10 @@ pub(super) async fn offer_tools(
     add_own_tools(tools, &mut inputs.issues, &offer, files, keeps_texts).await;
     // Before hooks are planned, which may not call them either.
     inputs.access.retain(tools, &inputs.sources);
-    hooks::split_hook_tools(manifest, &mut inputs.tools, &mut inputs.issues)
+    // Before the hidden tools are removed, which guardrails may call as well.
+    let guardrails = plan_guardrails(manifest, &inputs.tools, &inputs.issues)?;
+    let hooks = hooks::split_hook_tools(manifest, &mut inputs.tools, &mut inputs.issues);
+    Ok((hooks, guardrails))
 }
 
 /// Adds the tools of this service to those of the manifest; tools whose names are taken become issues.

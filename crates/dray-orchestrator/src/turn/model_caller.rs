@@ -41,6 +41,8 @@ pub(super) struct ModelCaller<'a> {
     /// Shortens prompts that have become long.
     pub(super) compactor: Compactor<'a>,
     pub(super) propagates_stages: bool,
+    /// Whether answers are held back until guardrails have judged them.
+    pub(super) holds_answers: bool,
     /// Whether the client speaks `OpenAI`'s API and not DIAL's.
     pub(super) is_plain: bool,
     /// Most characters of a content in the log; `None` if contents are not logged.
@@ -177,7 +179,8 @@ impl ModelCaller<'_> {
                 return Err(error.into());
             }
         };
-        let mut relay = AnswerRelay::new(sink, speech, self.propagates_stages, self.is_plain);
+        let mut relay = AnswerRelay::new(sink, speech, self.propagates_stages, self.is_plain)
+            .holding(self.holds_answers);
         loop {
             match stream.next().await {
                 Ok(Some(delta)) => match relay.take(delta).await {

@@ -8,6 +8,7 @@ use dray_agent::choice;
 use dray_agent::citation::CitationSource;
 use dray_agent::failure::RequestFailure;
 use dray_agent::issues::IssueLog;
+use dray_agent::manifest::guardrail::GuardrailEvent;
 use dray_agent::manifest::{Manifest, feature};
 use dray_agent::message::Message;
 use dray_tool::pipeline::PipelineSettings;
@@ -23,6 +24,7 @@ use super::body::ClientParameters;
 use super::budget::TurnBudget;
 use super::client_tools::check_parameters;
 use super::folder_contexts::expand_folders;
+use super::guardrails::{PlannedGuardrail, has_guardrail};
 use super::handoff::{HandoffContext, InheritedTurn, TurnAgents};
 use super::inputs::{TurnInputs, offer_tools, tool_audience, turn_inputs};
 use super::manifest::LoadedManifest;
@@ -109,11 +111,19 @@ pub(super) struct TurnTools {
     /// The tools that the model sees.
     pub(super) offered: Vec<Arc<dyn Tool>>,
     pub(super) hooks: Vec<hooks::PlannedCall>,
+    pub(super) guardrails: Vec<PlannedGuardrail>,
     /// Tools that the model's own deployment runs.
     pub(super) statics: Vec<Value>,
     pub(super) settings: PipelineSettings,
     /// Selects the calls that a person must approve.
     pub(super) approvals: ApprovalPolicy,
+}
+
+impl TurnTools {
+    /// Whether answers of the model are held back until they are judged.
+    pub(super) fn holds_answers(&self) -> bool {
+        has_guardrail(&self.guardrails, GuardrailEvent::AfterModel, None)
+    }
 }
 
 /// The conversation and its files, as tools get them.
@@ -229,7 +239,7 @@ pub(super) async fn open_agent(
     insert_file_skill(takes_files, &inputs.skills, &outgoing, &mut inputs.messages);
     let compaction = compaction_threshold(parts, &manifest);
     inputs.keeps_texts = compaction.is_some() || (has_tools && files.offloads_results());
-    let hooks = offer_tools(parts, &manifest, &mut inputs, &outgoing, &files).await;
+    let (hooks, guardrails) = offer_tools(parts, &manifest, &mut inputs, &outgoing, &files).await?;
     let (tools, sources) = (&mut inputs.tools, &mut inputs.sources);
     let handoffs =
         handoff::add_handoffs(manifest.handoff_agents(), &calls, &agents, tools, sources);
@@ -267,6 +277,7 @@ pub(super) async fn open_agent(
         tools: TurnTools {
             offered: inputs.tools,
             hooks,
+            guardrails,
             statics: inputs.model.statics,
             settings,
             approvals,

@@ -17,6 +17,9 @@ const MAX_CALLS: usize = 128;
 /// Most bytes of text and arguments of one answer.
 const MAX_ANSWER_BYTES: usize = 16 << 20;
 
+/// Most bytes of log probabilities of an answer that is held back.
+const MAX_HELD_LOGPROBS: usize = 64 << 20;
+
 /// An answer that is not usable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum InvalidAnswer {
@@ -49,6 +52,8 @@ pub(super) struct ModelAnswer {
     pub(super) model: Option<String>,
     /// Its tokens, by model.
     pub(super) usage: Vec<ModelUsage>,
+    /// The events of an answer that is held back, in order of arrival.
+    pub(super) held: Vec<Event>,
 }
 
 /// Forwards an answer while it arrives, and collects it.
@@ -65,6 +70,10 @@ pub(super) struct AnswerRelay<'a> {
     /// Bytes of text and arguments.
     bytes: usize,
     has_begun: bool,
+    /// Whether nothing is sent, and [`ModelAnswer::held`] has the events instead.
+    holds: bool,
+    /// Bytes of log probabilities that are held back.
+    held_logprobs: usize,
     answer: ModelAnswer,
 }
 
@@ -84,8 +93,18 @@ impl<'a> AnswerRelay<'a> {
             calls: Vec::new(),
             bytes: 0,
             has_begun: false,
+            holds: false,
+            held_logprobs: 0,
             answer: ModelAnswer::default(),
         }
+    }
+
+    /// Sets whether the answer is held back. Stages of the model's deployment are left out then.
+    #[must_use]
+    pub(super) const fn holding(mut self, holds: bool) -> Self {
+        self.holds = holds;
+        self.propagates &= !holds;
+        self
     }
 
     /// Bytes of text and arguments so far.
@@ -100,7 +119,9 @@ impl<'a> AnswerRelay<'a> {
 
     /// Takes the next chunk.
     pub(super) async fn take(&mut self, delta: ChunkDelta) -> Result<(), InvalidAnswer> {
-        self.has_begun |= has_content(&delta);
+        if has_content(&delta) && !std::mem::replace(&mut self.has_begun, true) {
+            self.begin().await?;
+        }
         if self.answer.model.is_none() {
             self.answer.model = delta.model;
         }
@@ -119,16 +140,14 @@ impl<'a> AnswerRelay<'a> {
             self.close_stages(StageStatus::Completed).await?;
             self.count_bytes(content.len())?;
             self.answer.content.push_str(&content);
-            self.speech.send_text(self.sink, &content).await?;
+            self.emit(Event::Content(content)).await?;
         }
         if let Some(logprobs) = delta.logprobs.filter(|_| self.is_plain) {
-            self.sink.send(Event::Logprobs(logprobs)).await?;
+            self.emit(Event::Logprobs(logprobs)).await?;
         }
         for attachment in delta.attachments {
             let attachment = with_address(attachment);
-            self.sink
-                .send(Event::Attachment(attachment.clone()))
-                .await?;
+            self.emit(Event::Attachment(attachment.clone())).await?;
             self.answer.attachments.push(attachment);
         }
         if !delta.tool_calls.is_empty() {
@@ -182,7 +201,34 @@ impl<'a> AnswerRelay<'a> {
             }
             self.count_bytes(text.len())?;
         }
-        self.sink.send(event).await?;
+        self.emit(event).await
+    }
+
+    /// Lets the stream of a plain client begin when it would begin with an answer that is not held back, so that
+    /// heartbeats keep it open.
+    async fn begin(&mut self) -> Result<(), ClientGone> {
+        if self.holds && self.is_plain {
+            self.sink.send(Event::ToolsStarted).await?;
+        }
+        Ok(())
+    }
+
+    /// Sends an event, or holds it back.
+    async fn emit(&mut self, event: Event) -> Result<(), InvalidAnswer> {
+        if self.holds {
+            if let Event::Logprobs(logprobs) = &event {
+                self.held_logprobs += logprobs.to_string().len();
+                if self.held_logprobs > MAX_HELD_LOGPROBS {
+                    return Err(InvalidAnswer::TooMuch);
+                }
+            }
+            self.answer.held.push(event);
+            return Ok(());
+        }
+        match event {
+            Event::Content(text) => self.speech.send_text(self.sink, &text).await?,
+            event => self.sink.send(event).await?,
+        }
         Ok(())
     }
 

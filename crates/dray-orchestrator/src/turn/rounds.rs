@@ -124,6 +124,7 @@ impl<'a> ToolLoop<'a> {
         speech: &mut TextRelay,
         tally: &mut TurnTally,
     ) -> Result<LoopEnd, LoopError> {
+        let mut judged = None;
         for round in 1.. {
             if let Some(handoff) = self.agents.take_request() {
                 tally.note_files(&speech.finish(self.sink).await?);
@@ -143,16 +144,14 @@ impl<'a> ToolLoop<'a> {
                 return Ok(stop_with(&text, self.sink, speech, tally).await?);
             }
             speech.next();
-            let answer = self
-                .model
-                .ask(messages, round, speech, self.sink, tally)
-                .await;
-            // Before `?`, so that failed calls are counted as well.
-            self.metrics.model(answer.is_ok());
-            let mut answer = answer?;
-            self.model.outgoing.deferred.resolve(&mut answer.calls);
+            let rounds = (round, &mut judged);
+            let mut answer = match self.ask_judged(messages, rounds, speech, tally).await? {
+                Ok(answer) => answer,
+                Err(text) => return self.end_blocked(&text, speech, tally).await,
+            };
             tally.note_files(&answer.attachments);
-            let calls = answer.calls.clone();
+            let refused = self.judge_calls(&mut answer.calls, tally).await?;
+            let mut calls = answer.calls.clone();
             let reason = answer.reason.unwrap_or_default();
             messages.push(answer_message(answer));
             if calls.is_empty() {
@@ -166,6 +165,13 @@ impl<'a> ToolLoop<'a> {
                     handoff: None,
                 });
             }
+            calls.retain(|call| {
+                let id = Some(call.id.as_str());
+                !refused
+                    .iter()
+                    .any(|result| result.tool_call_id.as_deref() == id)
+            });
+            messages.extend(refused);
             let mut end = self.call_round(calls, messages, tally).await?;
             if end.waits() {
                 tally.note_files(&speech.finish(self.sink).await?);

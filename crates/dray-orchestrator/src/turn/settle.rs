@@ -404,7 +404,11 @@ impl DueCall {
             .all(|answer| *answer == UserAnswer::Cancelled);
         if question.asked.is_over && is_cancelled {
             // The server got this answer already.
-            return Ok(ended_call(call, question));
+            let function = &call.function;
+            let judged = (function.name.as_str(), function.arguments.as_str());
+            return runner
+                .judge_result(judged, ended_call(call, question))
+                .await;
         }
         let answered = AnsweredQuestion {
             resume: question.asked.resume.clone(),

@@ -4,15 +4,20 @@ use std::sync::Arc;
 
 use dray_agent::citation::{argument_sources, page_sources};
 use dray_agent::event::Event;
+use dray_agent::manifest::feature::StageLevel;
+use dray_agent::manifest::guardrail::GuardrailEvent;
 use dray_agent::message::{Content, Message, Role, ToolCall};
 use dray_tool::pipeline::{self, CompletedCall, PipelineSettings, RequestEnd, ToolRequest};
-use dray_tool::{AnsweredQuestion, ClientGone, EventSink, Tool, Turn, UserAnswer};
+use dray_tool::{
+    AnsweredQuestion, ArgumentResolver, ClientGone, EventSink, Tool, Turn, UserAnswer,
+};
 use futures_util::future::join_all;
 use tracing::Instrument as _;
 
 use super::approval_policy::ApprovalPolicy;
 use super::budget::TurnBudget;
 use super::client_tools::ClientTools;
+use super::guardrails::{NoReferences, PlannedGuardrail, has_guardrail};
 use super::mcp_report::McpReport;
 use super::rounds::LoopError;
 use super::telemetry::TurnTelemetry;
@@ -30,6 +35,10 @@ pub(super) struct ToolRunner<'a> {
     pub(super) client_tools: &'a ClientTools,
     /// Selects the calls that need approval.
     pub(super) approvals: &'a ApprovalPolicy,
+    /// Judge calls and results.
+    pub(super) guardrails: &'a [PlannedGuardrail],
+    /// Whether it runs the tool of a guardrail, whose arguments are texts without references.
+    pub(super) is_judging: bool,
     /// The limits and the use of the turn.
     pub(super) budget: &'a TurnBudget,
     /// Resolves references in arguments, and takes results that are too large.
@@ -116,6 +125,8 @@ impl ToolRunner<'_> {
             failed = ran.failed,
             "tool call completed"
         );
+        let judged = (name, call.function.arguments.as_str());
+        let ran = self.judge_result(judged, ran).await?;
         self.report_sources(call, &ran).await?;
         let ran = self.offloaded(name, ran).await;
         if is_reported {
@@ -204,19 +215,26 @@ impl ToolRunner<'_> {
         tool: &dyn Tool,
         request: ToolRequest<'_>,
     ) -> Result<CompletedCall, RequestEnd> {
-        let resolver = self.files.resolver();
+        let references = self.files.resolver();
+        let resolver: &dyn ArgumentResolver = if self.is_judging {
+            &NoReferences
+        } else {
+            &references
+        };
         let name = &tool.declaration().name;
+        let mut settings = self.settings;
+        if has_guardrail(
+            self.guardrails,
+            GuardrailEvent::AfterTool,
+            Some(name.as_str()),
+        ) {
+            // A stage shows the result before it is judged.
+            settings.level = StageLevel::None;
+        }
         let span = self.telemetry.tool_span(name, &request);
-        let ran = pipeline::run_call(
-            tool,
-            request,
-            self.turn,
-            &resolver,
-            &self.settings,
-            self.sink,
-        )
-        .instrument(span.clone())
-        .await;
+        let ran = pipeline::run_call(tool, request, self.turn, resolver, &settings, self.sink)
+            .instrument(span.clone())
+            .await;
         self.telemetry.end_tool(&span, &ran);
         let ran = ran?;
         // A called agent counts what it uses itself.

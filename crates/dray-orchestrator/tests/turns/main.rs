@@ -18,6 +18,7 @@ mod fallbacks;
 mod faults;
 mod files;
 mod fixture;
+mod guardrails;
 mod handoffs;
 mod hooks;
 mod known_files;

@@ -175,7 +175,7 @@ async fn the_openai_package_uses_responses_files_and_conversations() {
 }
 
 /// A model that reasons, answers, refuses, and reaches its limit.
-async fn thinking_model() -> FakeServer<()> {
+pub(crate) async fn thinking_model() -> FakeServer<()> {
     let chunks = [
         r#"{"index":0,"delta":{"reasoning_content":"Let me "}}"#,
         r#"{"index":0,"delta":{"reasoning_content":"think."}}"#,
