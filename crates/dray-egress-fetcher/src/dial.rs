@@ -140,10 +140,11 @@ where
 {
     let mut waiting = attempts.into_iter();
     let mut running: FuturesUnordered<A> = FuturesUnordered::new();
+    // Not by the timer below: one that has expired already still costs up to a millisecond, the resolution of timers.
+    running.extend(waiting.next());
     let mut failure = io::Error::from(io::ErrorKind::AddrNotAvailable);
-    let mut next_at = Instant::now();
+    let mut next_at = Instant::now() + CONNECTION_ATTEMPT_DELAY;
     loop {
-        let next_attempt = sleep_until(next_at);
         tokio::select! {
             biased;
             // Polled first (`biased`): an established connection wins before another SYN is sent.
@@ -155,10 +156,11 @@ where
                     if failure.kind() != io::ErrorKind::ResourceBusy {
                         failure = error;
                     }
-                    next_at = Instant::now();
+                    running.extend(waiting.next());
+                    next_at = Instant::now() + CONNECTION_ATTEMPT_DELAY;
                 }
             },
-            () = next_attempt, if waiting.len() > 0 => {
+            () = sleep_until(next_at), if waiting.len() > 0 => {
                 running.extend(waiting.next());
                 next_at = Instant::now() + CONNECTION_ATTEMPT_DELAY;
             }

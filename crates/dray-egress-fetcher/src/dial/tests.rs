@@ -3,6 +3,7 @@
 
 use std::net::Ipv4Addr;
 
+use futures_util::FutureExt as _;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 
@@ -69,6 +70,17 @@ async fn an_address_that_does_not_answer_holds_up_neither_the_next_one_nor_its_f
     let none = Vec::<std::future::Ready<io::Result<()>>>::new();
     let failure = race_attempts(none).await.unwrap_err();
     assert_eq!(failure.kind(), io::ErrorKind::AddrNotAvailable);
+}
+
+#[tokio::test]
+async fn t_1_neither_the_first_attempt_nor_the_one_after_a_failure_waits_for_a_timer() {
+    let failed = || Err(io::Error::from(io::ErrorKind::ConnectionRefused));
+    for outcomes in [vec![Ok("connected")], vec![failed(), Ok("connected")]] {
+        let attempts = outcomes.into_iter().map(std::future::ready).collect();
+        let winner = race_attempts(attempts).now_or_never();
+        let winner = winner.expect("a connection in the first poll");
+        assert_eq!(winner.unwrap(), "connected");
+    }
 }
 
 #[test]
