@@ -320,6 +320,20 @@ class Options(unittest.TestCase):
                     call()
                 self.assertEqual(str(raised.exception), message)
 
+    def test_a_value_that_no_message_can_hold_is_named(self):
+        with Dray("127.0.0.1:1", tenant="a", plaintext=True) as dray:
+            for call, message in [
+                (lambda: dray.receipts(limit=-1), "`limit` of `Dray.receipts` must not be negative"),
+                (lambda: dray.fetch("http://a/", size_limit_bytes=-1), "`size_limit_bytes` of `Dray.fetch` must not be"),
+                (lambda: dray.upload_ticket("s", size=-1), "`size` of `Dray.upload_ticket` must not be negative"),
+                (lambda: dray.resolve({"a": b"x"}), "`arguments` cannot be written as JSON: .*bytes"),
+                (lambda: dray.resolve({"a": float("nan")}), "`arguments` cannot be written as JSON: "),
+                (lambda: dray.resolve({"a": "\ud800"}), "`arguments` cannot be written as JSON: "),
+                (lambda: dray.publish_tool_call("t", {"a": {1, 2}}), "`arguments` cannot be written as JSON: .*set"),
+            ]:
+                with self.assertRaisesRegex((TypeError, ValueError), f"^{message}"):
+                    call()
+
     def test_a_closed_client_refuses_requests(self):
         with FakeEndpoint(lambda *_: v1.FetchReply()) as fake:
             dray = Dray(fake.target, tenant="a", plaintext=True)

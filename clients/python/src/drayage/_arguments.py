@@ -1,6 +1,7 @@
 """Checks the types of arguments against the annotations of public methods.
 
-A wrong argument is reported by its name, before anything is sent. Values are not checked here; the services check them.
+A wrong argument is reported by its name, before anything is sent. Of values only negative whole numbers are refused, since the
+messages cannot hold them; the services check all others.
 """
 
 from __future__ import annotations
@@ -64,6 +65,9 @@ def _check(method: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[st
             owner = method.__qualname__.removesuffix(".__init__")
             advice = _ADVICE.get(name, "")
             raise TypeError(f"`{name}` of `{owner}` must be {_describe(hint)}, not {_describe_value(value, hint)}{advice}")
+        if int in (hint, *typing.get_args(hint)) and isinstance(value, int) and value < 0:
+            owner = method.__qualname__.removesuffix(".__init__")
+            raise ValueError(f"`{name}` of `{owner}` must not be negative")
 
 
 @functools.cache

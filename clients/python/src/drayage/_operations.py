@@ -99,8 +99,15 @@ def path_bytes(path: str | bytes) -> bytes:
 
 
 def arguments_text(arguments: Mapping[str, object] | str) -> bytes:
-    """Arguments as JSON text. A string is used without changes."""
-    return arguments.encode() if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False).encode()
+    """Arguments as JSON text. A string is used without changes. Refuses values that JSON does not have."""
+    if isinstance(arguments, str):
+        return arguments.encode()
+    try:
+        return json.dumps(arguments, ensure_ascii=False, allow_nan=False).encode()
+    except TypeError as error:
+        raise TypeError(f"`arguments` cannot be written as JSON: {error}") from error
+    except ValueError as error:
+        raise ValueError(f"`arguments` cannot be written as JSON: {error}") from error
 
 
 def resolve(
