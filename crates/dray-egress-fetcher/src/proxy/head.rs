@@ -122,6 +122,12 @@ pub enum HeadError {
     Credentials,
 }
 
+/// Whether a request head can begin with this byte: that of a token, the method (RFC 9110, section 5.6.2).
+pub const fn may_begin_head(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric()
+        || matches!(byte, b'!' | b'#'..=b'\'' | b'*' | b'+' | b'-' | b'.' | b'^'..=b'`' | b'|' | b'~')
+}
+
 /// Returns the length of the head with its empty line, once it is complete.
 ///
 /// `searched` is the length that an earlier call has looked at, so that no byte of a head that arrives slowly is

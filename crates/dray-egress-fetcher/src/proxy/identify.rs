@@ -8,7 +8,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::certificate::ClientCertificate;
 use super::client::ClientStream;
-use super::head::{ProxyRequest, RequestRecipient};
+use super::head::{HeadError, ProxyRequest, RequestRecipient, may_begin_head};
 use super::refusal::ProxyRefusal;
 use super::serve::{ForwardProxy, read_head};
 use super::socks::{
@@ -57,6 +57,10 @@ impl ForwardProxy {
             return socks.unwrap_or(Err(Some((ProxyRefusal::SlowRequest, Vec::new()))));
         }
         let refuse = |refusal: ProxyRefusal| Some((refusal, refusal.http_response()));
+        // TLS to a listener without it, or SOCKS4: their senders wait for a response, and would wait until the head is late.
+        if !may_begin_head(first) {
+            return Err(refuse(ProxyRefusal::Head(HeadError::Syntax)));
+        }
         let request = match timeout_at(end, read_head(client, RequestRecipient::Proxy)).await {
             Ok(read) => {
                 read.map_err(|error| error.and_then(|error| refuse(ProxyRefusal::Head(error))))?

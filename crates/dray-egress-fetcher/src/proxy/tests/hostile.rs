@@ -206,3 +206,26 @@ async fn requests_that_are_not_for_a_proxy_are_refused() {
     );
     assert_eq!(proxy.fake_network.queried_names(), Vec::<String>::new());
 }
+
+#[tokio::test]
+async fn other_protocols_are_refused_with_their_first_byte() {
+    let proxy = ProxyFixture::start(&[("head_timeout", "5m")]).await;
+    // TLS, SOCKS4, an empty line, and bytes of no protocol. Each is too short for a message of its protocol.
+    for first in [
+        &b"\x16\x03\x01"[..],
+        b"\x04\x01\x01\xbb",
+        b"\r",
+        b" ",
+        b"\0",
+        b"\xff",
+    ] {
+        let mut client = proxy.connect().await;
+        client.write_all(first).await.unwrap();
+        let response = read_all(&mut client).await;
+        assert_eq!(
+            (status_of(&response), code_of(&response)),
+            (400, "malformed_request"),
+            "{first:?}"
+        );
+    }
+}
