@@ -21,7 +21,7 @@ pub use audit_file::{AuditFileConfig, AuditFileSettings, AuditFormat};
 pub use audit_syslog::{AuditSyslogConfig, AuditSyslogSettings, SyslogAddress};
 pub use cache::{CacheConfig, CacheSettings};
 pub use client_tls::{
-    CertificateClient, CertificateClientConfig, ClientTlsConfig, ClientTlsSettings,
+    CertificateClient, CertificateClientConfig, ClientTlsConfig, ClientTlsSettings, KeySource,
 };
 pub use compile::CompiledConfig;
 pub use credential::CredentialConfig;

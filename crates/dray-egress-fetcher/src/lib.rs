@@ -71,6 +71,8 @@ pub mod proxy;
 #[cfg(feature = "service")]
 pub mod questions;
 pub mod record;
+#[cfg(feature = "service")]
+mod reload;
 pub mod resolve;
 #[cfg(feature = "service")]
 pub mod response_cache;

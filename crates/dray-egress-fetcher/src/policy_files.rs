@@ -1,8 +1,7 @@
 //! Reads the policy files of the operator, at start and again whenever they change.
 //!
 //! The files are read every [`POLL_INTERVAL`] and compared by content, so that replaced symbolic links and modification
-//! times make no difference. A change counts once two reads in a row give the same bytes, so that a file that is being
-//! written, or a directory whose links are being replaced, does not count. Files that cannot be read or are invalid
+//! times make no difference; [`crate::reload`] decides when a change counts. Files that cannot be read or are invalid
 //! change nothing: the rules in force stay, the log has the reason, and the metric `dray_egress_policy_stale` is 1.
 
 use std::fs;
@@ -18,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::fetch::Fetcher;
 use crate::metrics::EgressMetrics;
+use crate::reload::{ReloadState, ReloadStep};
 
 /// Time between two reads.
 pub const POLL_INTERVAL: Duration = Duration::from_secs(1);
@@ -170,20 +170,13 @@ fn read_file(path: &Path, limit: usize) -> Result<Vec<u8>, PolicyReadError> {
     Ok(bytes)
 }
 
-/// A state of the files: the digest of their content, or the reason why it cannot be read.
-type ReadState = Result<Sha256Digest, String>;
-
 /// Updates the rules of a [`Fetcher`] when the files change.
 #[derive(Debug)]
 pub struct PolicyWatcher {
     path: PathBuf,
     metrics: EgressMetrics,
-    in_force: Sha256Digest,
+    state: ReloadState,
     digest: String,
-    /// The last state that was read and is not the one in force.
-    last: Option<ReadState>,
-    /// Whether `last` was found invalid, which is reported once.
-    is_rejected: bool,
 }
 
 impl PolicyWatcher {
@@ -202,10 +195,8 @@ impl PolicyWatcher {
         let watcher = Self {
             path,
             metrics,
-            in_force: files.fingerprint(),
+            state: ReloadState::new(files.fingerprint()),
             digest: rules.digest().to_owned(),
-            last: None,
-            is_rejected: false,
         };
         watcher.metrics.rules_in_force(&watcher.digest, true);
         watcher.metrics.rules_stale(false);
@@ -235,26 +226,20 @@ impl PolicyWatcher {
             Ok(files) => Ok(files.fingerprint()),
             Err(error) => Err(error_text(error)),
         };
-        if state.as_ref() == Ok(&self.in_force) {
-            if self.is_rejected {
-                tracing::info!("the egress policy files equal those in force again");
+        match self.state.note(state) {
+            ReloadStep::InForce { was_rejected } => {
+                if was_rejected {
+                    tracing::info!("the egress policy files equal those in force again");
+                }
+                return self.metrics.rules_stale(false);
             }
-            self.metrics.rules_stale(false);
-            (self.last, self.is_rejected) = (None, false);
-            return;
-        }
-        let is_stable = self.last.as_ref() == Some(&state);
-        if !is_stable {
-            (self.last, self.is_rejected) = (Some(state), false);
-            return;
-        }
-        if self.is_rejected {
-            return;
+            ReloadStep::Wait => return,
+            ReloadStep::Apply => {}
         }
         match read.and_then(|files| Ok((files.rules()?, files.fingerprint()))) {
             Ok((rules, fingerprint)) => self.apply(fetcher, rules, fingerprint),
             Err(error) => {
-                self.is_rejected = true;
+                self.state.rejected();
                 self.metrics.rules_reloaded(false);
                 self.metrics.rules_stale(true);
                 tracing::error!(
@@ -269,7 +254,7 @@ impl PolicyWatcher {
     fn apply(&mut self, fetcher: &Fetcher, rules: RuleSet, fingerprint: Sha256Digest) {
         self.metrics.rules_in_force(&self.digest, false);
         let before = std::mem::replace(&mut self.digest, rules.digest().to_owned());
-        (self.in_force, self.last, self.is_rejected) = (fingerprint, None, false);
+        self.state.applied(fingerprint);
         self.metrics.rules_in_force(&self.digest, true);
         self.metrics.rules_reloaded(true);
         self.metrics.rules_stale(false);

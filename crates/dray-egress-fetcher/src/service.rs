@@ -25,7 +25,7 @@ use crate::limits::FetchAdmission;
 use crate::metrics::{EgressMetrics, ProxyMetrics};
 use crate::policy_files::PolicyWatcher;
 use crate::proxy::authority::InterceptionAuthority;
-use crate::proxy::client_tls::ClientTls;
+use crate::proxy::client_tls::{ClientTls, ClientTlsWatcher};
 use crate::proxy::{ForwardProxy, RunningProxy};
 use crate::questions::{QUESTION_BUCKET, QuestionStore};
 use crate::resolve::NoResolver;
@@ -378,7 +378,7 @@ async fn start_proxy(
         None => None,
     };
     let client_tls = match &settings.tls {
-        Some(tls) => Some(open_client_tls(tls).await?),
+        Some(tls) => Some(open_client_tls(tls, &metrics, cx).await?),
         None => None,
     };
     let proxy = ForwardProxy::new(
@@ -401,11 +401,19 @@ async fn start_proxy(
     Ok(running)
 }
 
-/// Reads the files for TLS with clients of the proxy.
-async fn open_client_tls(settings: &ClientTlsSettings) -> Result<ClientTls, StartError> {
-    let opened = ClientTls::open(settings).await;
-    opened
-        .map_err(|error| StartError::with_source("egress-fetcher.proxy.tls cannot be used", error))
+/// Reads the files for TLS with clients of the proxy and begins to watch them.
+async fn open_client_tls(
+    settings: &ClientTlsSettings,
+    metrics: &ProxyMetrics,
+    cx: &ServiceContext,
+) -> Result<ClientTls, StartError> {
+    let watcher = ClientTlsWatcher::open(settings.clone(), metrics.clone()).await;
+    let watcher = watcher.map_err(|error| {
+        StartError::with_source("egress-fetcher.proxy.tls cannot be used", error)
+    })?;
+    let tls = watcher.tls().clone();
+    cx.tasks.spawn(watcher.watch(cx.stop.clone()));
+    Ok(tls)
 }
 
 /// Reads the authority for intercepted tunnels.

@@ -8,16 +8,25 @@ use serde::{Deserialize, Serialize};
 
 use super::compile::ProblemCollector;
 
-/// TLS between clients and the proxy. Off until `certificate` is set; then the listener accepts nothing else.
+/// TLS between clients and the proxy. Off until `certificate` is set; then the listener accepts nothing else. The files are
+/// read again every second; a change counts for the next connection, and a file that cannot be used leaves the earlier
+/// ones in force.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ClientTlsConfig {
-    /// File with the certificate of the proxy in PEM form, followed by the certificates up to its root. Read at the start.
+    /// File with the certificate of the proxy in PEM form, followed by the certificates up to its root.
     pub certificate: Option<PathBuf>,
-    /// Private key of the certificate, in PEM form.
+    /// Private key of the certificate, in PEM form. It is read at the start, also from `key_file`; a later certificate must
+    /// have the same key.
     pub key: Option<Secret>,
+    /// File with the private key in PEM form, in place of `key`. It is read again with the certificate.
+    pub key_path: Option<PathBuf>,
     /// File with the authorities of client certificates in PEM form. Absent: clients are asked for no certificate.
     pub client_authorities: Option<PathBuf>,
+    /// File with certificate revocation lists (CRLs) in PEM form, a current one of each issuer of clients. A client is
+    /// refused when an issuer in its chain has no list there, or one whose `nextUpdate` has passed. Absent: nothing is
+    /// revoked. At most 16 MiB, as each of the files.
+    pub revocation_lists: Option<PathBuf>,
     /// Refuses the TLS handshake of clients without a certificate. Otherwise they need a token.
     pub require_certificate: bool,
     /// Who the clients with certificates are. The first entry that matches counts.
@@ -44,14 +53,25 @@ pub struct CertificateClientConfig {
 pub struct ClientTlsSettings {
     /// The file with the certificate of the proxy and its chain.
     pub certificate: PathBuf,
-    /// The private key as PEM text.
-    pub key: Secret,
+    /// Where the private key is.
+    pub key: KeySource,
     /// The file with the authorities of client certificates; `None` to ask for none.
     pub client_authorities: Option<PathBuf>,
+    /// The file with revocation lists; `None` to revoke nothing.
+    pub revocation_lists: Option<PathBuf>,
     /// Whether every client needs a certificate.
     pub requires_certificate: bool,
     /// Who the clients are, in the order of the configuration.
     pub clients: Vec<CertificateClient>,
+}
+
+/// Where a private key is.
+#[derive(Clone, Debug)]
+pub enum KeySource {
+    /// The key as PEM text.
+    Text(Secret),
+    /// A file with the key, which may change.
+    File(PathBuf),
 }
 
 /// Identity of the clients whose certificates have one of these names.
@@ -82,18 +102,33 @@ impl ClientTlsConfig {
                 "must be set, or no client can have a certificate",
             );
         }
-        match (&self.certificate, &self.key) {
+        if self.revocation_lists.is_some() && self.client_authorities.is_none() {
+            problem(
+                "revocation_lists",
+                "must be absent without `client_authorities`",
+            );
+        }
+        let key = match (&self.key, &self.key_path) {
+            (Some(_), Some(_)) => {
+                problem("key_path", "must be absent with `key`");
+                return None;
+            }
+            (Some(key), None) => Some(KeySource::Text(key.clone())),
+            (None, path) => path.clone().map(KeySource::File),
+        };
+        match (&self.certificate, key) {
             (Some(certificate), Some(key)) => {
                 return Some(ClientTlsSettings {
                     certificate: certificate.clone(),
-                    key: key.clone(),
+                    key,
                     client_authorities: self.client_authorities.clone(),
+                    revocation_lists: self.revocation_lists.clone(),
                     requires_certificate: self.require_certificate,
                     clients,
                 });
             }
-            (Some(_), None) => problem("key", "must be set with `certificate`"),
-            (None, Some(_)) => problem("certificate", "must be set with `key`"),
+            (Some(_), None) => problem("key", "or `key_path` must be set with `certificate`"),
+            (None, Some(_)) => problem("certificate", "must be set with `key` or `key_path`"),
             (None, None) if self.client_authorities.is_some() || needs_authorities => {
                 problem(
                     "certificate",
@@ -167,6 +202,23 @@ mod tests {
             refused(|tls| tls.client_authorities = None),
             ["proxy.tls.client_authorities"]
         );
+    }
+
+    #[test]
+    fn the_key_is_a_text_or_a_file_and_lists_need_authorities() {
+        let as_file = |tls: &mut ClientTlsConfig| {
+            (tls.key, tls.key_path) = (None, Some("/run/proxy.key".into()));
+        };
+        assert_eq!(refused(as_file), [""; 0]);
+        let both = |tls: &mut ClientTlsConfig| tls.key_path = Some("/run/proxy.key".into());
+        assert_eq!(refused(both), ["proxy.tls.key_path"]);
+        let lists = |tls: &mut ClientTlsConfig| tls.revocation_lists = Some("/run/crl.pem".into());
+        assert_eq!(refused(lists), [""; 0]);
+        let lists_alone = |tls: &mut ClientTlsConfig| {
+            tls.revocation_lists = Some("/run/crl.pem".into());
+            (tls.client_authorities, tls.clients) = (None, Vec::new());
+        };
+        assert_eq!(refused(lists_alone), ["proxy.tls.revocation_lists"]);
     }
 
     #[test]

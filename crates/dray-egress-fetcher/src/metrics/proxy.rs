@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use dray_guard::Code;
 use opentelemetry::KeyValue;
-use opentelemetry::metrics::{Counter, Histogram, Meter, UpDownCounter};
+use opentelemetry::metrics::{Counter, Gauge, Histogram, Meter, UpDownCounter};
 
 use crate::audit::ProxyProtocol;
 use crate::limits::FetchAdmission;
@@ -22,6 +22,7 @@ pub struct ProxyMetrics {
     tunnels: UpDownCounter<i64>,
     open_seconds: Histogram<f64>,
     seconds: Histogram<f64>,
+    tls_stale: Gauge<u64>,
 }
 
 impl ProxyMetrics {
@@ -63,6 +64,13 @@ impl ProxyMetrics {
                 "Seconds of a connection of the proxy from the request to its end.",
                 &[0.1, 1.0, 10.0, 60.0, 300.0, 1800.0, 3600.0, 14400.0, 43200.0],
             ),
+            tls_stale: meter
+                .u64_gauge("dray_egress_proxy_tls_stale")
+                .with_description(
+                    "1 while the files for TLS with clients of the proxy cannot be used and the earlier ones stay in \
+                     force, otherwise 0. Absent without TLS.",
+                )
+                .build(),
         }
     }
 
@@ -92,6 +100,11 @@ impl ProxyMetrics {
             .with_description("Connections of the proxy that wait for a place.")
             .with_callback(move |observer| observer.observe(admission.waiting() as u64, &[]))
             .build();
+    }
+
+    /// Records whether the files for TLS with clients are wrong and earlier ones are in force.
+    pub fn tls_stale(&self, is_stale: bool) {
+        self.tls_stale.record(u64::from(is_stale), &[]);
     }
 
     /// Counts a connection to a target that has just been opened, after `time`.

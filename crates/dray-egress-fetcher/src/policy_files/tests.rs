@@ -81,15 +81,15 @@ async fn a_broken_missing_or_large_file_keeps_the_rules_until_it_is_valid_again(
     ] {
         policy.write("policy.toml", broken);
         policy.reload_until_stable().await;
-        assert!(policy.watcher.is_rejected);
+        assert!(policy.watcher.state.is_rejected());
         assert_eq!(policy.digest(), digest_of(DENY_ALL));
     }
     fs::remove_file(policy.directory.path().join("policy.toml")).unwrap();
     policy.reload_until_stable().await;
-    assert!(policy.watcher.is_rejected);
+    assert!(policy.watcher.state.is_rejected());
     policy.write("policy.toml", DENY_ALL);
     policy.reload_until_stable().await;
-    assert!(!policy.watcher.is_rejected);
+    assert!(!policy.watcher.state.is_rejected());
     policy.write("policy.toml", ALLOW_ALL);
     policy.reload_until_stable().await;
     assert_eq!(policy.digest(), digest_of(ALLOW_ALL));
@@ -115,7 +115,7 @@ async fn a_replaced_link_is_followed_as_mounted_volumes_replace_theirs() {
     symlink("gone", directory.join("..new")).unwrap();
     fs::rename(directory.join("..new"), directory.join("..data")).unwrap();
     policy.reload_until_stable().await;
-    assert!(policy.watcher.is_rejected);
+    assert!(policy.watcher.state.is_rejected());
     assert_eq!(policy.digest(), digest_of(ALLOW_ALL));
 }
 
@@ -136,7 +136,7 @@ async fn one_broken_file_of_a_directory_keeps_the_rules_of_all() {
     policy.write("10-base.toml", ALLOW_ALL);
     policy.reload_until_stable().await;
     assert_eq!(policy.digest(), after);
-    assert!(policy.watcher.is_rejected);
+    assert!(policy.watcher.state.is_rejected());
 }
 
 #[tokio::test]

@@ -2,6 +2,7 @@
 
 mod asked;
 mod audit;
+mod certificate_files;
 mod certificates;
 mod changed_responses;
 mod client_handshakes;

@@ -163,6 +163,7 @@ fn section_19_every_instrument_exists_under_its_name() {
         "dray_egress_proxy_open_connections",
         "dray_egress_proxy_open_seconds",
         "dray_egress_proxy_queue_depth",
+        "dray_egress_proxy_tls_stale",
         "dray_egress_questions_total",
         "dray_egress_queue_depth",
         "dray_egress_retries_total",

@@ -12,26 +12,31 @@ use tokio_rustls::client::TlsStream;
 
 use super::*;
 
-const PROXY_NAME: &str = "proxy.example.org";
-const AGENT_NAME: &str = "spiffe://example.org/agents/one";
+pub(super) const PROXY_NAME: &str = "proxy.example.org";
+pub(super) const AGENT_NAME: &str = "spiffe://example.org/agents/one";
 const OTHER_NAME: &str = "spiffe://example.org/others/two";
 const POLICY_TEXT: &str = "default = \"deny\"\n[[role]]\nname = \"agents\"\n\
     certificates = [\"spiffe://example.org/agents/*\"]\n[[role.rule]]\nname = \"files\"\n\
     outcome = \"allow\"\nhosts = [\"files.example.org\"]\n";
 
-type Issuer = CertifiedIssuer<'static, KeyPair>;
+pub(super) type Issuer = CertifiedIssuer<'static, KeyPair>;
 
 /// A certificate with its key.
-type Pair = (CertificateDer<'static>, KeyPair);
+pub(super) type Pair = (CertificateDer<'static>, KeyPair);
 
-fn new_issuer() -> Issuer {
+pub(super) fn new_issuer() -> Issuer {
     let mut params = CertificateParams::default();
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
+    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
     CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap()
 }
 
-fn issue(issuer: &Issuer, name: SanType, usage: ExtendedKeyUsagePurpose, until_year: i32) -> Pair {
+pub(super) fn issue(
+    issuer: &Issuer,
+    name: SanType,
+    usage: ExtendedKeyUsagePurpose,
+    until_year: i32,
+) -> Pair {
     let mut params = CertificateParams::default();
     params.subject_alt_names = vec![name];
     params.extended_key_usages = vec![usage];
@@ -40,31 +45,36 @@ fn issue(issuer: &Issuer, name: SanType, usage: ExtendedKeyUsagePurpose, until_y
     (params.signed_by(&key, issuer).unwrap().der().clone(), key)
 }
 
-fn client_certificate(issuer: &Issuer, uri: &str) -> Pair {
+pub(super) fn client_certificate(issuer: &Issuer, uri: &str) -> Pair {
     let name = SanType::URI(uri.try_into().unwrap());
     issue(issuer, name, ExtendedKeyUsagePurpose::ClientAuth, 2100)
 }
 
 /// A proxy whose listener speaks TLS, and the authority of its clients.
-struct CertifiedProxy {
-    proxy: ProxyFixture,
+pub(super) struct CertifiedProxy {
+    pub(super) proxy: ProxyFixture,
     /// Signs the certificate of the proxy.
-    anchor: CertificateDer<'static>,
+    pub(super) anchor: CertificateDer<'static>,
     /// Signs those of clients.
-    clients: Issuer,
+    pub(super) clients: Issuer,
     _directory: tempfile::TempDir,
 }
 
 impl CertifiedProxy {
     /// Certificates below `agents` belong to tenant `acme`. `set` are further fields.
-    async fn start(set: &[(&str, &str)]) -> Self {
+    pub(super) async fn start(set: &[(&str, &str)]) -> Self {
+        Self::start_for(new_issuer(), set).await
+    }
+
+    /// The same, with this authority of clients.
+    pub(super) async fn start_for(clients: Issuer, set: &[(&str, &str)]) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let write = |name: &str, text: &str| {
             let path = directory.path().join(name);
             fs::write(&path, text).unwrap();
             path.to_str().unwrap().to_owned()
         };
-        let (own, clients) = (new_issuer(), new_issuer());
+        let own = new_issuer();
         let name = SanType::DnsName(PROXY_NAME.try_into().unwrap());
         let (certificate, key) = issue(&own, name, ExtendedKeyUsagePurpose::ServerAuth, 2100);
         let certificate = pem_of(&certificate);
@@ -78,13 +88,15 @@ impl CertifiedProxy {
             "names": ["spiffe://example.org/agents/*"], "tenant": "acme", "app": "analyst",
         }]);
         let entries = entries.to_string();
-        let fields = [
+        let mut fields = vec![
             ("/policy_path", policy.as_str()),
             ("tls.certificate", certificate.as_str()),
-            ("tls.key_file", key.as_str()),
             ("tls.client_authorities", authorities.as_str()),
             ("tls.clients", entries.as_str()),
         ];
+        if set.iter().all(|(field, _)| *field != "tls.key_path") {
+            fields.push(("tls.key_file", key.as_str()));
+        }
         Self {
             proxy: ProxyFixture::start(&[&fields[..], set].concat()).await,
             anchor: own.der().clone(),
@@ -94,7 +106,10 @@ impl CertifiedProxy {
     }
 
     /// A client with this certificate, after its handshake.
-    async fn connect(&self, certificate: Option<Pair>) -> std::io::Result<TlsStream<TcpStream>> {
+    pub(super) async fn connect(
+        &self,
+        certificate: Option<Pair>,
+    ) -> std::io::Result<TlsStream<TcpStream>> {
         let mut roots = rustls::RootCertStore::empty();
         roots.add(self.anchor.clone()).unwrap();
         let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -129,14 +144,14 @@ impl CertifiedProxy {
         received
     }
 
-    async fn get(&self, certificate: Option<Pair>, auth: &str) -> String {
+    pub(super) async fn get(&self, certificate: Option<Pair>, auth: &str) -> String {
         let request = format!("GET http://{NAME}/ HTTP/1.1\r\nHost: {NAME}\r\n{auth}\r\n");
         let received = self.exchange(certificate, request.as_bytes()).await;
         String::from_utf8(received).unwrap()
     }
 }
 
-fn pem_of(certificate: &CertificateDer<'_>) -> String {
+pub(super) fn pem_of(certificate: &CertificateDer<'_>) -> String {
     use base64::Engine as _;
     let text = base64::engine::general_purpose::STANDARD.encode(certificate);
     format!("-----BEGIN CERTIFICATE-----\n{text}\n-----END CERTIFICATE-----\n")
