@@ -5,6 +5,7 @@
 
 mod accounts;
 mod directories;
+mod egress_files;
 mod finding;
 mod machine;
 mod names;
@@ -67,6 +68,7 @@ async fn examine(
     findings.extend(machine::check_state(&state, &limits));
     findings.extend(directories::check_directories(&resolver, &transfer));
     findings.push(machine::check_reading(limit).await);
+    findings.extend(egress_files::check_egress_files(&egress).await);
     findings.extend(names::check_name_servers(&egress, limit).await);
     findings.extend(system::check_bus(&loaded, &tenant, doctor).await?);
     findings.push(system::check_store(&loaded, limit).await?);

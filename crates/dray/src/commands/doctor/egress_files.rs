@@ -40,7 +40,10 @@ fn check_policy(path: &Path) -> Finding {
     match rules {
         Ok(rules) => {
             let count = rules.rule_count();
-            Finding::good("egress policy", format!("{} has {count} rules", path.display()))
+            Finding::good(
+                "egress policy",
+                format!("{} has {count} rules", path.display()),
+            )
         }
         Err(error) => Finding::problem(
             "egress policy",
@@ -59,7 +62,10 @@ fn check_authority(certificate: &Path, key: &str) -> Finding {
         Ok(_) => Finding::good("proxy authority", "certificates can be made with it"),
         Err(error) => Finding::problem(
             "proxy authority",
-            format!("`egress-fetcher.proxy.interception`: {}", ErrorChain(&error)),
+            format!(
+                "`egress-fetcher.proxy.interception`: {}",
+                ErrorChain(&error)
+            ),
             "Name the certificate of an authority and its key; docs/egress-proxy.md shows how to make them.",
         ),
     }
@@ -89,7 +95,11 @@ mod tests {
         let path = directory.path().join("policy.toml");
         for (text, level, part) in [
             ("default = \"deny\"\n", FindingLevel::Good, "0 rules"),
-            ("default = \"alow\"\n", FindingLevel::Problem, "policy.toml:1"),
+            (
+                "default = \"alow\"\n",
+                FindingLevel::Problem,
+                "policy.toml:1",
+            ),
         ] {
             std::fs::write(&path, text).unwrap();
             let path = Some(path.clone());
@@ -114,7 +124,10 @@ mod tests {
             config.proxy.interception.key = key();
         });
         let findings = findings.await;
-        let subjects: Vec<_> = findings.iter().map(|(_, subject, _)| subject.as_str()).collect();
+        let subjects: Vec<_> = findings
+            .iter()
+            .map(|(_, subject, _)| subject.as_str())
+            .collect();
         assert_eq!(subjects, ["proxy TLS", "proxy authority"]);
         for (level, _, text) in &findings {
             assert_eq!(*level, FindingLevel::Problem, "{text}");

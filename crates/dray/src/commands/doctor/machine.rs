@@ -1,7 +1,7 @@
 //! Checks of this machine: versions, limits, the state directory, and the worker that reads documents.
 
 use std::os::unix::fs::MetadataExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -120,7 +120,7 @@ pub(super) fn check_state(state: &StateSection, limits: &LimitsSection) -> Vec<F
     let metadata = match directory.symlink_metadata() {
         Ok(metadata) => metadata,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            return vec![missing_state(directory)];
+            return missing_state(directory, limits);
         }
         Err(error) => {
             return vec![Finding::problem(
@@ -143,26 +143,27 @@ pub(super) fn check_state(state: &StateSection, limits: &LimitsSection) -> Vec<F
     ]
 }
 
-/// A directory that will be made at the first start, if its parent allows it.
-fn missing_state(directory: &Path) -> Finding {
-    let existing = directory.ancestors().skip(1).find(|parent| parent.exists());
-    let writable = existing
-        .is_some_and(|parent| rustix::fs::access(parent, rustix::fs::Access::WRITE_OK).is_ok());
-    if writable {
-        Finding::good(
+/// A directory that will be made at the first start, if its nearest existing parent allows it and has space.
+fn missing_state(directory: &Path, limits: &LimitsSection) -> Vec<Finding> {
+    let shown = directory.display();
+    // A relative path may have no parent of its own.
+    let whole = std::path::absolute(directory).unwrap_or_else(|_| directory.to_owned());
+    let existing = whole.ancestors().skip(1).find(|parent| parent.exists());
+    let writable = existing.filter(|parent| {
+        let needed = rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK;
+        rustix::fs::access(*parent, needed).is_ok()
+    });
+    let Some(parent) = writable else {
+        return vec![Finding::problem(
             "state",
-            format!("{} is made at the first start", directory.display()),
-        )
-    } else {
-        Finding::problem(
-            "state",
-            format!(
-                "{} does not exist and cannot be made by this user",
-                directory.display()
-            ),
+            format!("{shown} does not exist and cannot be made by this user"),
             "Make it for this user with mode 0700, or name another directory with --state.",
-        )
-    }
+        )];
+    };
+    vec![
+        Finding::good("state", format!("{shown} is made at the first start")),
+        check_space(parent, limits),
+    ]
 }
 
 fn judge_owner(directory: &Path, metadata: &std::fs::Metadata) -> Finding {
@@ -207,7 +208,15 @@ fn check_space(directory: &Path, limits: &LimitsSection) -> Finding {
 pub(super) async fn check_reading(limit: Duration) -> Finding {
     match tokio::time::timeout(limit, read_sample()).await {
         Ok(Ok(())) => Finding::good("reading", "a document was converted in a confined process"),
-        Ok(Err(reason)) => failed_reading(&reason),
+        Ok(Err(SampleError::Temporary(error))) => Finding::problem(
+            "reading",
+            format!(
+                "no file can be written in {}: {error}",
+                std::env::temp_dir().display()
+            ),
+            "Free space there, correct its mode, or name another directory in TMPDIR.",
+        ),
+        Ok(Err(SampleError::Reading(reason))) => failed_reading(&reason),
         Err(_) => failed_reading(&format!("no end within {} s", limit.as_secs())),
     }
 }
@@ -220,12 +229,27 @@ fn failed_reading(reason: &str) -> Finding {
     )
 }
 
+/// Why the sample was not read.
+#[derive(Debug)]
+enum SampleError {
+    /// The temporary directory cannot be used.
+    Temporary(std::io::Error),
+    /// The conversion failed, for this reason.
+    Reading(String),
+}
+
+/// Writes the sample to `directory`.
+fn write_sample(directory: &Path) -> Result<PathBuf, SampleError> {
+    let file = directory.join("sample.html");
+    std::fs::write(&file, SAMPLE_PAGE).map_err(SampleError::Temporary)?;
+    Ok(file)
+}
+
 /// Runs `dray read` on a page of HTML, as a user would.
-async fn read_sample() -> Result<(), String> {
-    let shown = |error: std::io::Error| error.to_string();
-    let directory = tempfile::tempdir().map_err(shown)?;
-    let file = directory.path().join("sample.html");
-    std::fs::write(&file, SAMPLE_PAGE).map_err(shown)?;
+async fn read_sample() -> Result<(), SampleError> {
+    let shown = |error: std::io::Error| SampleError::Reading(error.to_string());
+    let directory = tempfile::tempdir().map_err(SampleError::Temporary)?;
+    let file = write_sample(directory.path())?;
     let output = tokio::process::Command::new(std::env::current_exe().map_err(shown)?)
         .arg("read")
         .arg(&file)
@@ -242,7 +266,8 @@ async fn read_sample() -> Result<(), String> {
     }
     let stderr = String::from_utf8_lossy(&output.stderr);
     let first = stderr.lines().next().unwrap_or("it printed no reason");
-    Err(first.trim_start_matches("error: ").to_owned())
+    let reason = first.trim_start_matches("error: ").to_owned();
+    Err(SampleError::Reading(reason))
 }
 
 #[cfg(test)]
@@ -313,10 +338,33 @@ mod tests {
     }
 
     #[test]
+    fn a_missing_state_directory_on_a_full_disk_is_a_problem() {
+        let directory = tempfile::tempdir().unwrap();
+        let state = StateSection {
+            directory: directory.path().join("not/yet"),
+            ..StateSection::default()
+        };
+        let limits = LimitsSection {
+            // More than any disk has.
+            free_disk_percent: 100,
+            free_disk_enough: ByteSize::bytes(u64::MAX),
+            ..LimitsSection::default()
+        };
+        let findings = check_state(&state, &limits);
+        let disk = findings.iter().find(|finding| finding.subject == "disk");
+        let disk = disk.expect("a finding about the disk");
+        assert_eq!(disk.level, FindingLevel::Problem, "{findings:?}");
+        assert!(disk.advice.contains("Free space"), "{disk:?}");
+    }
+
+    #[test]
     fn a_missing_state_directory_is_made_later_and_a_file_in_its_place_is_a_problem() {
         let directory = tempfile::tempdir().unwrap();
         let missing = directory.path().join("not/yet");
         assert_eq!(state_of(&missing)[0].level, FindingLevel::Good);
+        // One component: its parent is the working directory.
+        let relative = state_of(Path::new("a-state-that-does-not-exist"));
+        assert_eq!(relative[0].level, FindingLevel::Good, "{relative:?}");
         let file = directory.path().join("file");
         std::fs::write(&file, "").unwrap();
         let findings = state_of(&file);
