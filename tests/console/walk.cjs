@@ -410,7 +410,8 @@ async function main() {
     ],
   });
   try {
-    const page = await browser.newPage({ acceptDownloads: true });
+    const context = await browser.newContext({ acceptDownloads: true });
+    const page = await context.newPage();
     page.setDefaultTimeout(WAIT_MS);
     // The page's Content Security Policy does not apply to an init script, so the policy stays in force for the test.
     await page.addInitScript(axeSource);
