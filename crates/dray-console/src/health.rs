@@ -62,11 +62,15 @@ impl SystemHealth {
     /// The parts by name.
     pub(crate) fn parts(&self) -> [(&'static str, &PartHealth); 3] {
         // Pages show both streams as one, which works only while both are read.
-        let readers = match (&self.events, &self.audit) {
-            (PartHealth::Working, audit) => audit,
-            (events @ PartHealth::Failing(_), _) => events,
-            (_, audit @ PartHealth::Failing(_)) => audit,
-            (events, _) => events,
+        let is_audit_shown = match self.events {
+            PartHealth::Working => true,
+            PartHealth::Failing(_) => false,
+            PartHealth::Unknown | PartHealth::Absent => self.audit.reason().is_some(),
+        };
+        let readers = if is_audit_shown {
+            &self.audit
+        } else {
+            &self.events
         };
         // A reader waits for events, and does not notice a bus that sends nothing.
         let events = match (&self.bus, readers) {
