@@ -92,6 +92,11 @@ fn check_playground(report: &Value) {
         "{curl}"
     );
     assert_eq!(chat["cancelled"], "cancelled", "{chat}");
+    let holder = chat["holder"].as_str().unwrap();
+    assert!(
+        holder.contains("note.txt") && holder.contains("until"),
+        "{holder}"
+    );
 }
 
 /// Checks that the last entries of long lists were reached, and that a printed page is white.

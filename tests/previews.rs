@@ -1,6 +1,7 @@
 //! Tests of previews as people use them: links to real backends, and pages in Chromium.
 
 mod archives;
+mod backends;
 mod browser;
 mod documents;
 mod escapes;
@@ -46,9 +47,18 @@ struct CurlResponse {
 impl PreviewProcess {
     /// Starts a preview of this directory of a sandbox and waits for its link.
     fn start(directory: &str, settings: &[&str]) -> Self {
+        let options: Vec<&str> = settings
+            .iter()
+            .flat_map(|setting| ["--set", setting])
+            .collect();
+        Self::start_with(directory, &options)
+    }
+
+    /// As [`PreviewProcess::start`], with any options.
+    fn start_with(directory: &str, options: &[&str]) -> Self {
         let mut process = Command::new(support::dray())
             .args(["--json", "preview", directory])
-            .args(settings.iter().flat_map(|setting| ["--set", setting]))
+            .args(options)
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();

@@ -34,6 +34,7 @@ pub(crate) async fn judge_pages(count: usize, categories: &[&str]) {
         "/questions".to_owned(),
         "/files".to_owned(),
         format!("/sandboxes?session={SESSION_ID}"),
+        format!("/sandboxes?session={SESSION_ID}&path=many"),
         "/setup".to_owned(),
     ];
     pages.truncate(count);

@@ -6,6 +6,7 @@
 // screenshots, if any. The walk requests actions of the test on standard error (`stop-bus`, `start-bus`, `publish`,
 // `flood`); the test writes a line to standard input when an action is done.
 "use strict";
+const crypto = require("node:crypto");
 const fs = require("node:fs");
 const path = require("node:path");
 const readline = require("node:readline");
@@ -264,6 +265,29 @@ async function watchLive(page, base) {
   check(ids.every((id, index) => index === 0 || id < ids[index - 1]), "rows are out of order");
 }
 
+/// Many live pages in one browser: hidden ones keep no connection, of which a browser has six, and continue when they are shown.
+async function openManyTabs(page, base) {
+  const showAs = (tab, state) => tab.evaluate((value) => {
+    Object.defineProperty(document, "visibilityState", { value, configurable: true });
+    document.dispatchEvent(new Event("visibilitychange"));
+  }, state);
+  const tabs = [];
+  for (let count = 0; count < 8; count += 1) {
+    const tab = await page.context().newPage();
+    tab.setDefaultTimeout(WAIT_MS);
+    tabs.push(tab);
+    await tab.goto(`${base}/live?service=file-resolver`);
+    await tab.waitForSelector("#live-status:has-text('Live.')");
+    await showAs(tab, "hidden");
+  }
+  const [first] = tabs;
+  const before = await rowCount(first);
+  await ask("publish");
+  await showAs(first, "visible");
+  await first.waitForFunction((count) => document.querySelectorAll("#live tbody tr").length > count, before, { timeout: WAIT_MS });
+  for (const tab of tabs) await tab.close();
+}
+
 /// A chat with the keyboard alone: an agent lists the sandbox and sends a file, and a second answer is cancelled.
 async function chat(page, base) {
   const chatReport = {};
@@ -296,6 +320,11 @@ async function chat(page, base) {
   chatReport.cancelled = await page.getAttribute("[data-ending]", "data-ending");
   await page.getByRole("button", { name: "End the conversation" }).press("Enter");
   await page.waitForURL(`${base}/playground`);
+  // The file that was sent is one of `/v1/files`: its page says who keeps it.
+  await page.goto(`${base}/files/${crypto.createHash("sha256").update("a note").digest("hex")}`);
+  chatReport.holder = await page.textContent("#holders");
+  await checkAccessibility(page, "file of a client");
+  await validate(page, "file of a client", page.url());
   report.chat = chatReport;
 }
 
@@ -381,7 +410,8 @@ async function main() {
     ],
   });
   try {
-    const page = await browser.newPage({ acceptDownloads: true });
+    const context = await browser.newContext({ acceptDownloads: true });
+    const page = await context.newPage();
     page.setDefaultTimeout(WAIT_MS);
     // The page's Content Security Policy does not apply to an init script, so the policy stays in force for the test.
     await page.addInitScript(axeSource);
@@ -412,6 +442,7 @@ async function main() {
     await chat(page, base);
     await replayPolicy(page, base);
     await watchLive(page, base);
+    await openManyTabs(page, base);
     await flood(page, base);
     await surviveRestart(page, base);
     await page.getByRole("button", { name: "Log out" }).click();

@@ -1,6 +1,7 @@
 //! Tests a preview from the console's button to a page in Chromium, and that the page cannot attack the console.
 
 use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::UdpSocket;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -8,6 +9,7 @@ use dray_testkit::docker::{Container, ContainerOptions, DockerEngine};
 use dray_testkit::sshd::{Sshd, SshdOptions};
 use serde_json::{Value, json};
 
+use super::backends::BackendSandbox;
 use super::ssh_settings;
 use crate::support::{self, node, up::UpServer};
 
@@ -29,6 +31,12 @@ await attempt("console", async () => (await fetch(CONSOLE + "/deliveries", { cre
 await attempt("outside", async () => (await fetch("http://127.0.0.1:9/", { mode: "no-cors" })).type);
 await attempt("window", () => { const opened = window.open("about:blank"); if (!opened) throw new Error(); return "opened"; });
 await attempt("worker", async () => { await navigator.serviceWorker.register("js/plain.js"); return "registered"; });
+await attempt("webrtc", async () => {
+  const peer = new RTCPeerConnection({ iceServers: [{ urls: STUN }] });
+  peer.createDataChannel("x");
+  await peer.setLocalDescription(await peer.createOffer());
+  return "begun";
+});
 const frame = document.createElement("iframe");
 frame.src = CONSOLE + "/deliveries";
 document.body.append(frame);
@@ -65,9 +73,31 @@ fn silent_wav() -> Vec<u8> {
     wav
 }
 
-/// The files of the site by name.
-fn site_files(console: &str) -> Vec<(&'static str, Vec<u8>)> {
-    let module = format!("const CONSOLE = \"{console}\";\n{SITE_MODULE}");
+/// A server for WebRTC, to which a page without a network would carry text out.
+struct StunServer(UdpSocket);
+
+impl StunServer {
+    fn start() -> Self {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        socket.set_nonblocking(true).unwrap();
+        Self(socket)
+    }
+
+    fn url(&self) -> String {
+        format!("stun:{}", self.0.local_addr().unwrap())
+    }
+
+    /// Checks that nothing arrived until now.
+    fn check_silence(&self) {
+        let received = self.0.recv_from(&mut [0; 1500]);
+        assert!(received.is_err(), "a page sent {received:?} outside");
+    }
+}
+
+/// The files of the site by name. Its page names this console, and this server for WebRTC.
+fn site_files(console: &str, stun: &StunServer) -> Vec<(&'static str, Vec<u8>)> {
+    let stun = stun.url();
+    let module = format!("const CONSOLE = \"{console}\";\nconst STUN = \"{stun}\";\n{SITE_MODULE}");
     let picture = "<svg xmlns='http://www.w3.org/2000/svg' width='7' height='7'></svg>";
     let texts = [
         ("index.html", SITE_PAGE),
@@ -188,8 +218,16 @@ fn check_report(browser_report: &Value) {
 
 /// Starts `dray up` with a console and these settings.
 fn start_console(home: &Path, settings: &[String]) -> (UpServer, String) {
-    let mut options = vec!["--console", "127.0.0.1:0"];
-    options.extend(settings.iter().flat_map(|setting| ["--set", setting]));
+    let options: Vec<&str> = settings
+        .iter()
+        .flat_map(|setting| ["--set", setting])
+        .collect();
+    start_console_with(home, &options)
+}
+
+/// As [`start_console`], with any options.
+fn start_console_with(home: &Path, options: &[&str]) -> (UpServer, String) {
+    let options = [&["--console", "127.0.0.1:0"], options].concat();
     let server = UpServer::start(home, &options, "console: ");
     let origin = server.url.split("/login").next().unwrap().to_owned();
     (server, origin)
@@ -201,8 +239,9 @@ fn a_previewed_page_works_and_reaches_nothing_of_the_console() {
     let site = directory.path().join("site");
     let roots = format!("sandbox-transfer.local.roots=[\"{}\"]", site.display());
     std::fs::create_dir_all(&site).unwrap();
+    let stun = StunServer::start();
     let (server, origin) = start_console(directory.path(), &[roots]);
-    write_site(&site, &site_files(&origin));
+    write_site(&site, &site_files(&origin, &stun));
     let settings = json!({
         "login": server.url,
         "sandbox": format!("local:{}", site.display()),
@@ -210,6 +249,7 @@ fn a_previewed_page_works_and_reaches_nothing_of_the_console() {
     check_report(&walk(directory.path(), &settings, || {
         std::fs::write(site.join("index.html"), changed_page()).unwrap();
     }));
+    stun.check_silence();
 }
 
 #[test]
@@ -221,8 +261,9 @@ fn a_page_of_a_container_works_and_reaches_nothing_of_the_console() {
         "sandbox-transfer.docker.endpoint=unix://{}",
         engine.socket().display()
     );
+    let stun = StunServer::start();
     let (server, origin) = start_console(directory.path(), &[endpoint]);
-    for (name, content) in site_files(&origin) {
+    for (name, content) in site_files(&origin, &stun) {
         write_in_container(&container, name, &content);
     }
     let settings = json!({
@@ -233,6 +274,7 @@ fn a_page_of_a_container_works_and_reaches_nothing_of_the_console() {
     check_report(&walk(directory.path(), &settings, || {
         write_in_container(&container, "index.html", changed_page().as_bytes());
     }));
+    stun.check_silence();
 }
 
 #[test]
@@ -243,8 +285,9 @@ fn a_page_over_ssh_works_and_reaches_nothing_of_the_console() {
     let control = tempfile::tempdir_in("/tmp").unwrap();
     let site = directory.path().canonicalize().unwrap().join("site");
     std::fs::create_dir_all(&site).unwrap();
+    let stun = StunServer::start();
     let (server, origin) = start_console(directory.path(), &ssh_settings(&host, control.path()));
-    write_site(&site, &site_files(&origin));
+    write_site(&site, &site_files(&origin, &stun));
     let settings = json!({
         "login": server.url,
         "sandbox": format!("ssh:{}@127.0.0.1:{}{}", host.user(), host.port(), site.display()),
@@ -252,4 +295,54 @@ fn a_page_over_ssh_works_and_reaches_nothing_of_the_console() {
     check_report(&walk(directory.path(), &settings, || {
         std::fs::write(site.join("index.html"), changed_page()).unwrap();
     }));
+    stun.check_silence();
+}
+
+/// Checks the page of a site in this sandbox.
+fn check_site(sandbox: &BackendSandbox) {
+    let home = tempfile::tempdir().unwrap();
+    let config = sandbox.config.display().to_string();
+    let stun = StunServer::start();
+    let (server, origin) = start_console_with(home.path(), &["--config", &config]);
+    let site = sandbox.root.join("site");
+    write_site(&site, &site_files(&origin, &stun));
+    let settings = json!({
+        "login": server.url,
+        "sandbox": sandbox.address,
+        "path": site,
+    });
+    check_report(&walk(home.path(), &settings, || {
+        std::fs::write(site.join("index.html"), changed_page()).unwrap();
+    }));
+    stun.check_silence();
+}
+
+#[test]
+fn a_page_behind_a_command_works_and_reaches_nothing_of_the_console() {
+    check_site(&BackendSandbox::exec());
+}
+
+#[test]
+fn a_page_of_an_apptainer_instance_works_and_reaches_nothing_of_the_console() {
+    check_site(&BackendSandbox::apptainer());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_page_of_a_kubernetes_pod_works_and_reaches_nothing_of_the_console() {
+    check_site(&BackendSandbox::kubernetes().await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_page_of_a_modal_sandbox_works_and_reaches_nothing_of_the_console() {
+    check_site(&BackendSandbox::modal().await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_page_of_an_e2b_sandbox_works_and_reaches_nothing_of_the_console() {
+    check_site(&BackendSandbox::e2b().await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_page_of_a_daytona_sandbox_works_and_reaches_nothing_of_the_console() {
+    check_site(&BackendSandbox::daytona().await);
 }

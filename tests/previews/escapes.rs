@@ -3,6 +3,7 @@
 use dray_testkit::docker::{ContainerOptions, DockerEngine};
 use dray_testkit::sshd::{Sshd, SshdOptions};
 
+use super::backends::BackendSandbox;
 use super::{PreviewProcess, ssh_settings};
 
 /// Creates the files and links in an empty working directory, with programs of `BusyBox`.
@@ -127,4 +128,48 @@ fn files_outside_the_directory_are_not_shown_over_ssh() {
     );
     let preview = PreviewProcess::start(&directory, &settings);
     check_escapes(&preview, "ssh", run);
+}
+
+/// Checks that no path leads out of a directory of this sandbox.
+fn check_sandbox(sandbox: &BackendSandbox) {
+    sandbox.sh(TRAP_SCRIPT);
+    let config = sandbox.config.display().to_string();
+    let directory = format!("{}:{}", sandbox.address, sandbox.root.join("www").display());
+    let preview = PreviewProcess::start_with(&directory, &["--config", &config]);
+    check_escapes(&preview, &sandbox.address, |script| sandbox.sh(script));
+}
+
+#[test]
+fn files_outside_the_directory_are_not_shown_of_a_local_sandbox() {
+    check_sandbox(&BackendSandbox::local());
+}
+
+#[test]
+fn files_outside_the_directory_are_not_shown_behind_a_command() {
+    check_sandbox(&BackendSandbox::exec());
+}
+
+#[test]
+fn files_outside_the_directory_are_not_shown_of_an_apptainer_instance() {
+    check_sandbox(&BackendSandbox::apptainer());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn files_outside_the_directory_are_not_shown_of_a_kubernetes_pod() {
+    check_sandbox(&BackendSandbox::kubernetes().await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn files_outside_the_directory_are_not_shown_of_a_modal_sandbox() {
+    check_sandbox(&BackendSandbox::modal().await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn files_outside_the_directory_are_not_shown_of_an_e2b_sandbox() {
+    check_sandbox(&BackendSandbox::e2b().await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn files_outside_the_directory_are_not_shown_of_a_daytona_sandbox() {
+    check_sandbox(&BackendSandbox::daytona().await);
 }

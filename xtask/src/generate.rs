@@ -15,9 +15,10 @@ use crate::{
 };
 
 /// The area of the bus for each protobuf service.
-pub(crate) const SERVICE_AREAS: [(&str, &str); 12] = [
+pub(crate) const SERVICE_AREAS: [(&str, &str); 13] = [
     ("Approvals", "approval"),
     ("Artifacts", "artifact"),
+    ("ClientFiles", "clientfile"),
     ("Deliveries", "delivery"),
     ("Egress", "egress"),
     ("EgressQuestions", "question"),

@@ -64,7 +64,9 @@
       link.href = url.href;
       older.hidden = false;
     };
+    const isPaused = () => pause.getAttribute("aria-pressed") === "true";
     const connect = () => {
+      source?.close();
       source = new EventSource(`${place.dataset.source}&after=${last}`);
       source.addEventListener("open", () => { status.textContent = "Live."; });
       source.addEventListener("rows", (event) => {
@@ -91,16 +93,22 @@
     };
     pause.hidden = false;
     pause.addEventListener("click", () => {
-      const pauses = pause.getAttribute("aria-pressed") === "false";
+      const pauses = !isPaused();
       pause.setAttribute("aria-pressed", String(pauses));
       if (pauses) {
-        source.close();
+        source?.close();
         status.textContent = "Paused. The console keeps what happens meanwhile.";
       } else {
         connect();
       }
     });
-    connect();
+    // A browser has six connections to a server of HTTP/1.1, so the streams of hidden pages would leave none for another page.
+    document.addEventListener("visibilitychange", () => {
+      if (isPaused()) return;
+      if (document.visibilityState === "hidden") source?.close();
+      else connect();
+    });
+    if (document.visibilityState !== "hidden") connect();
   }
 
   function watchCharts(place) {

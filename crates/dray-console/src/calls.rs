@@ -71,6 +71,7 @@ fn call_fault(error: CallError) -> Fault {
 fn service_of(subject: &str) -> Option<&'static str> {
     match subject.split('.').nth(1)? {
         "artifact" | "file" => Some("file-resolver"),
+        "clientfile" => Some("orchestrator"),
         "delivery" => Some("platform-delivery"),
         "egress" | "question" => Some("egress-fetcher"),
         "preview" | "sandbox" | "session" => Some("sandbox-transfer"),

@@ -1,7 +1,9 @@
 //! Stored files of the tenant by digest: what the store has, and which deliveries and events name each file.
 //!
-//! The store knows digests, sizes and times. Names and media types are labels of deliveries, so a file without a
-//! delivery has none.
+//! The store knows digests, sizes and times. Names and media types are labels of deliveries and of files that clients of
+//! agents keep, so other files have none.
+
+mod holders;
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -67,6 +69,8 @@ pub(crate) async fn list_page(
         ..v1::ListReceiptsRequest::default()
     };
     let (listed, receipts) = tokio::join!(state.read(&request), state.read(&newest));
+    let stored = listed.as_ref().map_or(&[][..], |reply| &reply.artifacts);
+    let kept = holders::find_labels(&state, stored).await;
     let content = html! {
         form.filters method="get" action="/files" {
             label.wide { "SHA-256 " input name="digest" maxlength="80" value=(digest_text) spellcheck="false"; }
@@ -78,11 +82,14 @@ pub(crate) async fn list_page(
         @match &listed {
             Err(fault) => (fault_notice("Stored files cannot be listed.", fault)),
             Ok(reply) => {
-                (file_table(&state, reply, &labels(receipts.as_ref().ok())))
+                (file_table(&state, reply, &labels(kept.as_ref().ok(), receipts.as_ref().ok())))
                 (ListPager::of_query(RECORD_PAGES, &query).links("/files", "", &next_position(reply)))
             },
         }
         @if let Err(fault) = &receipts { (fault_notice("Names and media types are not known.", fault)) }
+        @if let Some(fault) = kept.as_ref().err().filter(|fault| !holders::is_without_agents(fault)) {
+            (fault_notice("Names of files that clients of agents keep are not known.", fault))
+        }
     };
     let status = if is_valid {
         StatusCode::OK
@@ -111,17 +118,23 @@ fn frame<'a>(
     }
 }
 
-/// Name and media type by digest, from deliveries.
-fn labels(receipts: Option<&v1::ListReceiptsReply>) -> HashMap<&[u8], (&str, &str)> {
+/// Name and media type by digest: of a file that a client keeps, or else of a delivery, which is known of more files.
+fn labels<'a>(
+    kept: Option<&'a v1::ListFileHoldersReply>,
+    receipts: Option<&'a v1::ListReceiptsReply>,
+) -> HashMap<&'a [u8], (&'a str, &'a str)> {
     let reports = receipts.into_iter().flat_map(|reply| &reply.reports);
     let files = reports.flat_map(|report| &report.files);
-    files
-        .filter(|file| !file.sha256.is_empty())
-        .map(|file| {
-            let label = (file.name.as_str(), file.media_type.as_str());
-            (file.sha256.as_slice(), label)
-        })
-        .collect()
+    let delivered = files.filter(|file| !file.sha256.is_empty()).map(|file| {
+        let label = (file.name.as_str(), file.media_type.as_str());
+        (file.sha256.as_slice(), label)
+    });
+    let holders = kept.into_iter().flat_map(|reply| &reply.holders);
+    let kept = holders.map(|holder| {
+        let label = (holder.name.as_str(), holder.media_type.as_str());
+        (holder.sha256.as_slice(), label)
+    });
+    delivered.chain(kept).collect()
 }
 
 fn file_table(
@@ -164,7 +177,7 @@ fn file_row(
             td data-label="Name and type" {
                 @match labels.get(artifact.sha256.as_slice()) {
                     Some((name, media_type)) => { (shown(name)) " " span.muted { (shown(media_type)) } },
-                    None => span.muted { "no recent delivery names it" },
+                    None => span.muted { "no recent delivery or client names it" },
                 }
             }
             td data-label="Age" { (duration_text(age)) }
@@ -195,9 +208,10 @@ pub(crate) async fn file_page(
         after: query.get("after").to_owned(),
         ..v1::ListReceiptsRequest::default()
     };
-    let (stored, receipts, origins) = tokio::join!(
+    let (stored, receipts, kept, origins) = tokio::join!(
         find_stored(&state, digest),
         state.read(&deliveries),
+        holders::find_holders(&state, digest),
         find_origins(&state, digest)
     );
     let digits = digest.to_hex();
@@ -210,6 +224,7 @@ pub(crate) async fn file_page(
         .as_ref()
         .is_ok_and(|reply| !reply.reports.is_empty())
         || !events.rows.is_empty()
+        || kept.as_ref().is_ok_and(|reply| !reply.holders.is_empty())
         || matches!(&origins, Some(Ok(origins)) if !origins.fetches.is_empty());
     let status = match &stored {
         // Content that left the store still has its history.
@@ -225,6 +240,7 @@ pub(crate) async fn file_page(
         (stored_state(&state, &session, digest, &stored))
         @if let Some(origins) = &origins { (fetch_list(origins)) }
         (delivery_holders(digest, &receipts, &ListPager::of_query(RECORD_PAGES, &query)))
+        (holders::holder_list(&kept))
         (event_holders(&state, digest, &events, &ListPager::of_query(EVENT_PAGES, &query)))
         p { a href="/files" { "Back to the files" } }
     };

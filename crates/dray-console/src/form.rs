@@ -111,7 +111,13 @@ impl FormFields {
 
     /// The first field of this name, without surrounding blanks; empty without one.
     pub(crate) fn get(&self, name: &str) -> &str {
-        self.all(name).next().unwrap_or_default()
+        self.get_exact(name).trim()
+    }
+
+    /// The first field of this name with its blanks; empty without one.
+    pub(crate) fn get_exact(&self, name: &str) -> &str {
+        let first = self.0.iter().find(|(field, _)| field == name);
+        first.map_or("", |(_, value)| value.as_str())
     }
 
     /// The operation of a form with an [`operation_field`].
@@ -178,7 +184,7 @@ mod tests {
     #[tokio::test]
     async fn a_form_needs_the_token_of_its_session() {
         let (_, session) = SessionStore::default().begin(ConsoleRole::Act, None, 0);
-        let form = format!("csrf={}&id=1&id=+2+&dry=on", session.csrf_token);
+        let form = format!("csrf={}&id=1&id=+2+&dry=on", session.form_token());
         let fields = FormFields::of_body(Body::from(form), &session)
             .await
             .unwrap();

@@ -14,6 +14,7 @@ use maud::html;
 use percent_encoding::percent_decode_str;
 use url::Url;
 
+use crate::compression;
 use crate::login;
 use crate::oidc;
 use crate::page;
@@ -63,28 +64,35 @@ impl OwnOrigins {
     }
 }
 
-/// Refuses requests under other host names and from other origins, finds the session, and passes the request on.
+/// Checks a request before its page handles it, adds the security headers to the response, and compresses it.
 pub(crate) async fn check_request(
     State(state): State<ConsoleState>,
-    mut request: Request,
+    request: Request,
     next: Next,
 ) -> Response {
+    let accepts_gzip = compression::accepts_gzip(request.headers());
+    let response = with_headers(admit_request(state, request, next).await);
+    compression::compress(response, accepts_gzip).await
+}
+
+/// Refuses requests under other host names and from other origins, finds the session, and passes the request on.
+async fn admit_request(state: ConsoleState, mut request: Request, next: Next) -> Response {
     let headers = request.headers();
     if !state.origins.has_host(headers) {
         // Without a link, because every page under this host name is this refusal.
-        return with_headers(page::bare(
+        return page::bare(
             StatusCode::MISDIRECTED_REQUEST,
             "Another address",
             &html! { p.notice.problem role="alert" { "This console has another name. Open the URL that it printed." } },
-        ));
+        );
     }
     let is_reading = matches!(*request.method(), Method::GET | Method::HEAD);
     if !is_reading && !state.origins.has_origin(headers) {
-        return with_headers(page::refusal(
+        return page::refusal(
             StatusCode::FORBIDDEN,
             "Not accepted",
             "The request does not come from a page of this console.",
-        ));
+        );
     }
     let path = request.uri().path();
     let public_paths = [
@@ -101,7 +109,7 @@ pub(crate) async fn check_request(
             // Only a `GET` can be repeated after the login; a form's path has no page.
             let return_path = request.uri().path_and_query().filter(|_| is_reading);
             let return_path = return_path.map_or("/", |return_path| return_path.as_str());
-            return with_headers(login::login_needed(&state, return_path));
+            return login::login_needed(&state, return_path);
         };
         request.extensions_mut().insert(session);
     }
@@ -110,9 +118,9 @@ pub(crate) async fn check_request(
         .decode_utf8()
         .is_err()
     {
-        return with_headers(page::missing_page(State(state), request).await);
+        return page::missing_page(State(state), request).await;
     }
-    with_headers(next.run(request).await)
+    next.run(request).await
 }
 
 /// Sets the headers of every response. A header that the handler set keeps its value.

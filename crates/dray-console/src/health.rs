@@ -8,6 +8,8 @@ use dray_store::Store;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use crate::index::EventSource;
+
 /// Delay from the end of one probe to the next.
 const PROBE_INTERVAL: Duration = Duration::from_secs(2);
 /// Longest duration of one probe.
@@ -50,23 +52,44 @@ impl PartHealth {
 pub(crate) struct SystemHealth {
     pub(crate) bus: PartHealth,
     pub(crate) store: PartHealth,
-    /// The reader of events behind the live page and the timelines.
+    /// The reader of the stream of events, behind the live page and the timelines.
     pub(crate) events: PartHealth,
+    /// The reader of the audit stream, behind the same pages.
+    pub(crate) audit: PartHealth,
 }
 
 impl SystemHealth {
     /// The parts by name.
     pub(crate) fn parts(&self) -> [(&'static str, &PartHealth); 3] {
-        // The reader waits for events, and does not notice a bus that sends nothing.
-        let events = match (&self.bus, &self.events) {
+        // Pages show both streams as one, which works only while both are read.
+        let is_audit_shown = match self.events {
+            PartHealth::Working => true,
+            PartHealth::Failing(_) => false,
+            PartHealth::Unknown | PartHealth::Absent => self.audit.reason().is_some(),
+        };
+        let readers = if is_audit_shown {
+            &self.audit
+        } else {
+            &self.events
+        };
+        // A reader waits for events, and does not notice a bus that sends nothing.
+        let events = match (&self.bus, readers) {
             (PartHealth::Failing(_), PartHealth::Working) => &PartHealth::Unknown,
-            (_, events) => events,
+            (_, readers) => readers,
         };
         [
             ("bus", &self.bus),
             ("store", &self.store),
             ("reader of events", events),
         ]
+    }
+
+    /// The state of the reader of a stream.
+    pub(crate) const fn reader_of(&mut self, source: EventSource) -> &mut PartHealth {
+        match source {
+            EventSource::Event => &mut self.events,
+            EventSource::Audit => &mut self.audit,
+        }
     }
 
     /// Whether no part is known to fail.
@@ -186,6 +209,12 @@ mod tests {
         health.bus = PartHealth::Working;
         health.store = PartHealth::Absent;
         health.events = PartHealth::Working;
+        assert_eq!(
+            health.sentence(),
+            "The state of the system is not known yet.",
+            "the audit stream is not read yet"
+        );
+        health.audit = PartHealth::Working;
         assert!(health.is_working());
         assert_eq!(
             health.sentence(),
@@ -205,5 +234,26 @@ mod tests {
             health.sentence(),
             "The bus does not work: no response within 3 s. The store does not work: connection refused."
         );
+    }
+
+    #[test]
+    fn one_stream_that_is_read_does_not_hide_that_the_other_is_not() {
+        let mut health = SystemHealth {
+            bus: PartHealth::Working,
+            store: PartHealth::Working,
+            ..SystemHealth::default()
+        };
+        for (failing, working) in [
+            (EventSource::Audit, EventSource::Event),
+            (EventSource::Event, EventSource::Audit),
+        ] {
+            *health.reader_of(failing) = PartHealth::Failing("not permitted".to_owned());
+            *health.reader_of(working) = PartHealth::Working;
+            assert!(!health.is_working());
+            assert_eq!(
+                health.sentence(),
+                "The reader of events does not work: not permitted."
+            );
+        }
     }
 }

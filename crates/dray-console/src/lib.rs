@@ -22,6 +22,7 @@
 
 mod audit;
 mod calls;
+mod compression;
 mod cookie;
 mod deliveries;
 mod files;

@@ -131,6 +131,7 @@ impl PageFrame<'_> {
                 h1 { (title) }
                 (content)
             }
+            footer { p.muted { "All times are in UTC." } }
         };
         document(status, title, &body)
     }
@@ -242,7 +243,7 @@ fn document(status: StatusCode, title: &str, body: &Markup) -> Response {
 
 /// The hidden field that ties a form to its session.
 pub(crate) fn token_field(session: &ConsoleSession) -> Markup {
-    html! { input type="hidden" name=(TOKEN_FIELD) value=(session.csrf_token); }
+    html! { input type="hidden" name=(TOKEN_FIELD) value=(session.form_token()); }
 }
 
 #[cfg(test)]

@@ -17,6 +17,8 @@ use crate::session::ConsoleSession;
 use crate::state::ConsoleState;
 use crate::text::{shown, time_element};
 
+/// Path of the action that makes a link.
+pub(crate) const PREVIEW_PATH: &str = "/sandboxes/preview";
 /// Longest time for a link to be made.
 const PREVIEW_TIMEOUT: Duration = Duration::from_secs(30);
 /// Field with the id of a preview.
@@ -115,18 +117,12 @@ fn link_notice(location: &SandboxLocation, created: &v1::CreatedPreview) -> Mark
     }
 }
 
-/// The button that makes a link to a path. `name` distinguishes the buttons of a list for screen readers.
-pub(crate) fn preview_button(
-    session: &ConsoleSession,
-    fields: &Markup,
-    label: &str,
-    name: Option<&str>,
-) -> Markup {
-    let full_label = name.map(|name| format!("{label} {name}"));
+/// The button that makes a link to the path that `fields` name.
+pub(crate) fn preview_button(session: &ConsoleSession, fields: &Markup, label: &str) -> Markup {
     html! {
-        form.inline method="post" action="/sandboxes/preview" {
+        form.inline method="post" action=(PREVIEW_PATH) {
             (token_field(session)) (fields)
-            button aria-label=[full_label] { (label) }
+            button { (label) }
         }
     }
 }

@@ -17,6 +17,7 @@ pub fn declare_looking(identity: Permissions) -> Permissions {
         .calls::<v1::ShowSessionRequest>()
         .calls::<v1::ListSandboxRequest>()
         .calls::<v1::ListArtifactsRequest>()
+        .calls::<v1::ListFileHoldersRequest>()
         .calls::<v1::ListEgressQuestionsRequest>()
 }
 

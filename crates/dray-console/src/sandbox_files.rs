@@ -27,7 +27,7 @@ use crate::upload::{ActionUpload, UploadForm, invalid_fault, next_part};
 /// Longest time for one file.
 const FILE_TIMEOUT: Duration = Duration::from_mins(10);
 /// Largest field of a form before the file, in bytes.
-const MAX_FIELD_BYTES: usize = 8 * 1024;
+const MAX_FIELD_BYTES: usize = 16 * 1024;
 
 /// `POST /sandboxes/file`: a file of a sandbox, always as a download.
 pub(crate) async fn get_file(

@@ -11,6 +11,7 @@ use dray_proto::v1::{self, SandboxEntryKind};
 use dray_types::{Fault, FaultCode};
 use http::{StatusCode, Uri};
 use maud::{Markup, html};
+use percent_encoding::percent_decode_str;
 
 use crate::calls::{fault_notice, list_status};
 use crate::deliveries::target_text;
@@ -18,7 +19,7 @@ use crate::form::FormFields;
 use crate::index::RowFilter;
 use crate::page::{PageFrame, token_field};
 use crate::pager::ListPager;
-use crate::previews::{open_previews, preview_button};
+use crate::previews::{PREVIEW_PATH, open_previews, preview_button};
 use crate::sending::send_link;
 use crate::session::ConsoleSession;
 use crate::state::ConsoleState;
@@ -30,6 +31,8 @@ const BROWSE_PATH: &str = "/sandboxes";
 const PAGE_ENTRIES: usize = 500;
 /// Sessions on one page.
 const PAGE_SESSIONS: usize = 50;
+/// Field of forms with a percent-encoded path. Browsers change line breaks in plain fields, and names of files may have some.
+const ENCODED_PATH_FIELD: &str = "at";
 /// Longest session id, address or path of a form, in bytes.
 const MAX_PATH_BYTES: usize = 4096;
 
@@ -47,13 +50,18 @@ pub(crate) struct SandboxLocation {
 impl SandboxLocation {
     /// The location that fields name; `None` if they name no sandbox, or a text that is too long or has a NUL.
     pub(crate) fn of_fields(fields: &FormFields) -> Option<Self> {
-        let [session, address, path] = ["session", "sandbox", "path"].map(|name| fields.get(name));
+        let [session, address] = ["session", "sandbox"].map(|name| fields.get(name));
+        let path = named_path(fields)?;
         let is_usable = |text: &str| text.len() <= MAX_PATH_BYTES && !text.contains('\0');
         let is_named = !session.is_empty() || !address.is_empty();
-        (is_named && [session, address, path].into_iter().all(is_usable)).then(|| Self {
+        (is_named && [session, address, &path].into_iter().all(is_usable)).then(|| Self {
             session: session.to_owned(),
             address: address.to_owned(),
-            path: if path.is_empty() { "." } else { path }.to_owned(),
+            path: if path.is_empty() {
+                ".".to_owned()
+            } else {
+                path
+            },
         })
     }
 
@@ -103,11 +111,16 @@ impl SandboxLocation {
 
     /// Hidden fields that name this sandbox, and a path in it.
     pub(crate) fn hidden_fields(&self, path: &str) -> Markup {
-        let (name, value) = self.sandbox_field();
         html! {
-            input type="hidden" name=(name) value=(value);
-            input type="hidden" name="path" value=(path);
+            (self.hidden_sandbox())
+            input type="hidden" name=(ENCODED_PATH_FIELD) value=(text::url_part(path));
         }
+    }
+
+    /// The hidden field that names this sandbox.
+    fn hidden_sandbox(&self) -> Markup {
+        let (name, value) = self.sandbox_field();
+        html! { input type="hidden" name=(name) value=(value); }
     }
 
     /// The parent directory; `None` for the root and for the directory where relative paths begin.
@@ -121,6 +134,17 @@ impl SandboxLocation {
             },
         }
     }
+}
+
+/// The path that fields name, exactly as it is in the sandbox; empty without one, `None` for one that is not UTF-8.
+pub(crate) fn named_path(fields: &FormFields) -> Option<String> {
+    let encoded = fields.get(ENCODED_PATH_FIELD);
+    if encoded.is_empty() {
+        // With its blanks: names of files may begin or end with one.
+        return Some(fields.get_exact("path").to_owned());
+    }
+    let path = percent_decode_str(encoded).decode_utf8().ok()?;
+    Some(path.into_owned())
 }
 
 /// `GET /sandboxes`: sessions of recent events, or a directory of the named sandbox.
@@ -250,7 +274,7 @@ async fn directory(
             Err(fault) => (fault_notice("The directory cannot be listed.", &explain(fault))),
             Ok(listing) => {
                 @if session.can_act() {
-                    (preview_button(session, &location.hidden_fields(&location.path), "Preview this directory", None))
+                    (preview_button(session, &location.hidden_fields(&location.path), "Preview this directory"))
                 }
                 (entry_table(session, location, listing, offset))
                 @if session.can_act() {
@@ -291,21 +315,38 @@ fn entry_table(
     html! {
         @if listing.entries.is_empty() && offset > 0 { p { "The directory has no entries here." } }
         @else if listing.entries.is_empty() && listing.denied == 0 { p { "The directory is empty." } }
-        @else if !listing.entries.is_empty() {
-            table {
-                caption { (position_text(begin, listing.entries.len())) ", by name; links are not followed" }
-                thead { tr {
-                    th scope="col" { "Name" } th scope="col" { "Kind" } th scope="col" { "Size" } th scope="col" { "Changed" }
-                } }
-                tbody { @for entry in &listing.entries { (entry_row(session, location, entry)) } }
+        @else if !listing.entries.is_empty() && session.can_act() {
+            // One form for all rows: a form in each row doubles the elements of a page with hundreds of them.
+            form method="post" action="/sandboxes/file" {
+                (token_field(session)) (location.hidden_sandbox())
+                (rows_of(session, location, listing, begin))
             }
         }
+        @else if !listing.entries.is_empty() { (rows_of(session, location, listing, begin)) }
         @if listing.denied > 0 {
             p.muted { "Left out, because the policy of transfers refuses them: " (listing.denied) "." }
         }
         (ListPager::of_offset(begin, PAGE_ENTRIES).links(path, &filter, &next))
         @if listing.truncated && !has_next {
             p.muted { "The directory has more entries, which are not listed: a listing ends after 10,000." }
+        }
+    }
+}
+
+/// The table of the entries of one page, which begins after `begin` of them.
+fn rows_of(
+    session: &ConsoleSession,
+    location: &SandboxLocation,
+    listing: &v1::ListSandboxReply,
+    begin: usize,
+) -> Markup {
+    html! {
+        table {
+            caption { (position_text(begin, listing.entries.len())) ", by name; links are not followed" }
+            thead { tr {
+                th scope="col" { "Name" } th scope="col" { "Kind" } th scope="col" { "Size" } th scope="col" { "Changed" }
+            } }
+            tbody { @for entry in &listing.entries { (entry_row(session, location, entry)) } }
         }
     }
 }
@@ -333,12 +374,10 @@ fn entry_row(
                 @match (kind, path) {
                     (SandboxEntryKind::Directory, Some(path)) => { a href=(location.path_to(path)) { (name) "/" } },
                     (SandboxEntryKind::File, Some(path)) if session.can_act() => {
-                        form.inline method="post" action="/sandboxes/file" {
-                            (token_field(session)) (location.hidden_fields(path))
-                            button.link { (name) }
-                        }
+                        @let encoded = text::url_part(path);
+                        button.link name=(ENCODED_PATH_FIELD) value=(encoded) { (name) }
                         " "
-                        (preview_button(session, &location.hidden_fields(path), "Preview", Some(&name)))
+                        button name=(ENCODED_PATH_FIELD) value=(encoded) formaction=(PREVIEW_PATH) aria-label={ "Preview " (name) } { "Preview" }
                         " " (send_link(location, path, &name))
                     },
                     _ => (name),
@@ -381,6 +420,28 @@ mod tests {
         let uri: Uri = location.page_path().parse().unwrap();
         let again = SandboxLocation::of_fields(&FormFields::of_query(&uri));
         assert_eq!(again, Some(location));
+    }
+
+    #[test]
+    fn names_with_blanks_and_line_breaks_stay_as_they_are() {
+        let named = location("session=s&path=+a+").unwrap();
+        assert_eq!(named.path, " a ");
+        for path in [
+            "/box/ends with a blank ",
+            "/box/line\nbreak",
+            "/box/100%25 \u{e4}",
+        ] {
+            let place = SandboxLocation {
+                session: "s".to_owned(),
+                path: path.to_owned(),
+                ..SandboxLocation::default()
+            };
+            // As a browser sends the form: the value of the field is encoded once more.
+            let value = text::url_part(path);
+            let fields = format!("session=s&at={}", text::url_part(&value));
+            assert_eq!(location(&fields), Some(place), "{path:?}");
+        }
+        assert_eq!(location("session=s&at=%25ff"), None);
     }
 
     #[test]

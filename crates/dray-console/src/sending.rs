@@ -16,7 +16,7 @@ use crate::deliveries::target_text;
 use crate::form::{self, ActionForm, FormFields, operation_field};
 use crate::page::token_field;
 use crate::respond::see_other;
-use crate::sandboxes::{SandboxLocation, frame};
+use crate::sandboxes::{SandboxLocation, frame, named_path};
 use crate::session::ConsoleSession;
 use crate::state::ConsoleState;
 use crate::text::{operation_path, shown, url_part};
@@ -145,8 +145,13 @@ async fn start_delivery(
 /// The file of a session that the fields name.
 fn named_file(fields: &FormFields) -> Result<SandboxLocation, Fault> {
     SandboxLocation::of_fields(fields)
-        .filter(|location| !location.session.is_empty() && !fields.get("path").is_empty())
+        .filter(|location| !location.session.is_empty() && names_file(fields))
         .ok_or_else(|| invalid_fault("The form names no session with a file."))
+}
+
+/// Whether the fields have a path: without one, a location is a directory.
+fn names_file(fields: &FormFields) -> bool {
+    named_path(fields).is_some_and(|path| !path.is_empty())
 }
 
 fn failed_page(state: &ConsoleState, session: &ConsoleSession, fault: &Fault) -> Response {

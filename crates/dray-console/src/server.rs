@@ -300,7 +300,7 @@ pub(crate) fn form_routes() -> Vec<(&'static str, MethodRouter<ConsoleState>)> {
             "/sandboxes/put",
             post(sandbox_files::put_file).layer(unlimited()),
         ),
-        ("/sandboxes/preview", post(previews::create_preview)),
+        (previews::PREVIEW_PATH, post(previews::create_preview)),
         ("/sandboxes/preview/revoke", post(previews::revoke_preview)),
         (sending::SEND_PATH, post(sending::send_file)),
         (

@@ -17,6 +17,8 @@ const IDLE_TIMEOUT: Duration = Duration::from_hours(2);
 const MAX_AGE: Duration = Duration::from_hours(12);
 /// Most open sessions; a new session replaces the one that was idle longest.
 const MAX_SESSIONS: usize = 64;
+/// Size of the secret of forms, in bytes.
+const SECRET_BYTES: usize = 32;
 /// Hexadecimal digits of a session's digest that name its login in audit events.
 const LOGIN_DIGITS: usize = 16;
 
@@ -39,19 +41,39 @@ pub(crate) struct ConsoleSession {
     pub(crate) login: String,
     /// Who logged in; `None` with a login link, which names no person.
     pub(crate) person: Option<ConsolePerson>,
-    /// Text that every form of this session carries.
-    pub(crate) csrf_token: String,
+    /// Secret of the forms of this session.
+    form_secret: [u8; SECRET_BYTES],
 }
 
 impl ConsoleSession {
+    /// A text for a form of this session. Each one is masked by new random bytes, because pages are compressed: a secret
+    /// that is the same on each page can be guessed from the lengths of pages (the BREACH attack on HTTP compression).
+    pub(crate) fn form_token(&self) -> String {
+        let mask = rand::random::<[u8; SECRET_BYTES]>();
+        URL_SAFE_NO_PAD.encode([mask, xor(&mask, &self.form_secret)].as_flattened())
+    }
+
     /// Whether a form was made for this session.
     pub(crate) fn has_token(&self, token: &str) -> bool {
-        self.csrf_token.as_bytes().ct_eq(token.as_bytes()).into()
+        let bytes = URL_SAFE_NO_PAD.decode(token).unwrap_or_default();
+        let (halves, rest) = bytes.as_chunks::<SECRET_BYTES>();
+        let [mask, masked] = halves else {
+            return false;
+        };
+        rest.is_empty() && xor(mask, masked).ct_eq(&self.form_secret).into()
     }
 
     pub(crate) fn can_act(&self) -> bool {
         self.role == ConsoleRole::Act
     }
+}
+
+fn xor(left: &[u8; SECRET_BYTES], right: &[u8; SECRET_BYTES]) -> [u8; SECRET_BYTES] {
+    let mut mixed = *left;
+    for (byte, other) in mixed.iter_mut().zip(right) {
+        *byte ^= other;
+    }
+    mixed
 }
 
 #[derive(Debug)]
@@ -91,7 +113,7 @@ impl SessionStore {
             role,
             login,
             person,
-            csrf_token: random_text(),
+            form_secret: rand::random(),
         };
         let mut sessions = self.lock();
         sessions.retain(|_, entry| entry.is_open(now_ms));
@@ -180,11 +202,34 @@ mod tests {
         let (second, two) = sessions.begin(ConsoleRole::Act, None, START_MS);
         assert_ne!(first, second);
         assert_ne!(one.login, two.login);
-        assert!(one.has_token(&one.csrf_token));
-        assert!(!one.has_token(&two.csrf_token) && !one.has_token(""));
+        assert!(one.has_token(&one.form_token()));
+        assert!(!one.has_token(&two.form_token()) && !one.has_token(""));
         sessions.end(&first);
         assert_eq!(sessions.find(&first, START_MS), None);
         assert_eq!(sessions.find(&second, START_MS), Some(two));
+    }
+
+    #[test]
+    fn no_two_pages_have_the_same_text_of_the_form_secret() {
+        let (_, session) = SessionStore::default().begin(ConsoleRole::Act, None, START_MS);
+        let (first, second) = (session.form_token(), session.form_token());
+        assert!(session.has_token(&first) && session.has_token(&second));
+        let bytes = |token: &str| URL_SAFE_NO_PAD.decode(token).unwrap();
+        let (first_bytes, second_bytes) = (bytes(&first), bytes(&second));
+        // Neither half repeats, so that no part of the secret is the same on two pages.
+        assert_ne!(first_bytes[..SECRET_BYTES], second_bytes[..SECRET_BYTES]);
+        assert_ne!(first_bytes[SECRET_BYTES..], second_bytes[SECRET_BYTES..]);
+        let secret = URL_SAFE_NO_PAD.encode(session.form_secret);
+        for forged in [
+            &secret,
+            &first[1..],
+            &format!("{first}AAAA"),
+            "ü",
+            "=",
+            &"A".repeat(86),
+        ] {
+            assert!(!session.has_token(forged), "{forged}");
+        }
     }
 
     #[test]

@@ -81,7 +81,7 @@ fn service_state(response: &Result<(), String>) -> Markup {
 }
 
 /// Makes one call without an effect to every service.
-async fn probe_services(state: &ConsoleState) -> [(&'static str, Result<(), String>); 4] {
+async fn probe_services(state: &ConsoleState) -> [(&'static str, Result<(), String>); 5] {
     let explain = v1::ExplainRequest {
         // Judged without a lookup: nothing leaves the service.
         url: "https://example.com/".to_owned(),
@@ -97,16 +97,23 @@ async fn probe_services(state: &ConsoleState) -> [(&'static str, Result<(), Stri
     let outcome = v1::ToolCallOutcomeRequest {
         operation_id: OperationId::mint().to_string(),
     };
-    // Concurrently, so that four services that are unavailable cost one timeout.
-    let (egress, delivery, sandbox, resolver) = tokio::join!(
+    // A digest that no file has.
+    let holders = v1::ListFileHoldersRequest {
+        sha256: vec![vec![0; 32]],
+        limit: 1,
+    };
+    // Concurrently, so that five services that are unavailable cost one timeout.
+    let (egress, delivery, sandbox, resolver, orchestrator) = tokio::join!(
         probe(state, &explain),
         probe(state, &receipts),
         probe(state, &show),
         probe(state, &outcome),
+        probe(state, &holders),
     );
     [
         ("egress-fetcher", egress),
         ("file-resolver", resolver),
+        ("orchestrator", orchestrator),
         ("platform-delivery", delivery),
         ("sandbox-transfer", sandbox),
     ]

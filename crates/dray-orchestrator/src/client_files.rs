@@ -1,5 +1,8 @@
 //! Files of `/v1/files`: uploaded by a client, or made by the agent in a response. Their content is in the store; a
-//! record has their owner, their purpose and their expiry.
+//! record has their owner, their purpose and their expiry. Further records lead from a content to the files that have it
+//! ([`holders`]).
+
+pub(crate) mod holders;
 
 use dray_agent::failure::RequestFailure;
 use dray_store::ArtifactReader;
@@ -95,6 +98,8 @@ impl ClientFiles {
             expires_ms: created_ms.saturating_add(lifetime.as_millis()),
         };
         let id = random_id(FILE_ID_PREFIX);
+        // Before the file: a file that no search finds would be one that an operator believes to be gone.
+        self.record_holder(principal, &id, &record).await?;
         let created = self
             .records
             .create(RecordKind::File, principal, &id, &record);
@@ -165,7 +170,10 @@ impl ClientFiles {
             .records
             .delete(RecordKind::File, principal, id, found.revision);
         match deleted.await {
-            Ok(()) => Ok(()),
+            Ok(()) => {
+                self.forget_holder(id, &found.value).await;
+                Ok(())
+            }
             // Records of files never change, so another request deleted it meanwhile.
             Err(RecordError::Stale) => Err(missing_failure(id)),
             Err(error) => Err(error.into()),

@@ -39,6 +39,8 @@ const MAX_ID_CHARS: usize = 64;
 pub(crate) enum RecordKind {
     /// A file, see [`crate::client_files`].
     File,
+    /// The caller who keeps a file with some content; its key has the digest of the content in place of a caller.
+    FileHolder,
     /// A file that comes in parts, see [`crate::client_uploads`].
     Upload,
     /// A response, see [`crate::responses`].
@@ -73,6 +75,7 @@ impl RecordKind {
     pub(crate) const fn as_str(self) -> &'static str {
         match self {
             Self::File => "file",
+            Self::FileHolder => "file-holder",
             Self::Upload => "upload",
             Self::Response => "response",
             Self::Conversation => "conversation",
@@ -144,6 +147,11 @@ impl ContentRef {
         self.size
     }
 
+    /// SHA-256 in hexadecimal digits.
+    pub(crate) fn sha256_hex(&self) -> &str {
+        &self.sha256
+    }
+
     fn sha256(&self) -> Option<Sha256Digest> {
         self.sha256.parse().ok()
     }
@@ -190,6 +198,14 @@ impl CallerRecords {
             tenant,
             clock,
             documents: Arc::new(Semaphore::new(MAX_CONCURRENT_DOCUMENTS)),
+        }
+    }
+
+    /// The records of another tenant in the same bucket and store.
+    pub(crate) fn for_tenant(&self, tenant: TenantId) -> Self {
+        Self {
+            tenant,
+            ..self.clone()
         }
     }
 

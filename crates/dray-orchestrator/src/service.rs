@@ -46,6 +46,7 @@ const FIRST_RETRY_DELAY: Duration = Duration::from_millis(500);
 pub struct Orchestrator {
     address: SocketAddr,
     approvals: ApprovalStore,
+    client_files: ClientFiles,
     tenant: TenantId,
 }
 
@@ -69,6 +70,7 @@ impl Service for Orchestrator {
         let drain = config.drain.as_duration();
         let tenant = config.tenant();
         let approvals = approvals(&config, cx, &tenant);
+        let client_files = client_files(&config, cx, &tenant);
         let surface = http_surface(config, address, cx)?;
         let sweeping = http::sweep_runs(Arc::clone(&surface));
         cx.listeners.tasks.spawn(sweeping);
@@ -80,12 +82,15 @@ impl Service for Orchestrator {
         Ok(Self {
             address,
             approvals,
+            client_files,
             tenant,
         })
     }
 
     fn routes(router: Router<Self>) -> Router<Self> {
-        router.answer(Self::decide_in_chat)
+        router
+            .answer(Self::decide_in_chat)
+            .answer(Self::list_file_holders)
     }
 
     fn permissions(permissions: Permissions) -> Permissions {
@@ -156,6 +161,24 @@ impl Orchestrator {
             Fault::new(code, failure.message)
         })
     }
+
+    /// Lists the files with these contents that clients of the caller's tenant keep. Records of all tenants are in one
+    /// bucket, so the reply does not depend on the tenant whose agents this process serves.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument` for a request without a usable digest, `Unavailable` while the bus fails.
+    pub async fn list_file_holders(
+        self: Arc<Self>,
+        request: Request<v1::ListFileHoldersRequest>,
+    ) -> Result<v1::ListFileHoldersReply, Fault> {
+        let files = self.client_files.for_tenant(request.meta.tenant.clone());
+        files.list_holders(&request.body).await
+    }
+}
+
+fn client_files(config: &Config, cx: &ServiceContext, tenant: &TenantId) -> ClientFiles {
+    ClientFiles::new(caller_records(cx, tenant), config.client_state_lifetime)
 }
 
 /// The turns that wait for answers of their clients.

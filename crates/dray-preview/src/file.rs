@@ -11,7 +11,9 @@ use http::{HeaderMap, Method, StatusCode, header};
 use tokio::sync::OwnedSemaphorePermit;
 
 use crate::error::PreviewError;
-use crate::headers::{CONTENT_POLICY, PDF_POLICY, response, set};
+use crate::headers::{
+    CONNECTION_ALLOWLIST, CONNECTION_POLICY, CONTENT_POLICY, PDF_POLICY, response, set,
+};
 use crate::metrics::PreviewMetrics;
 use crate::view::SandboxView;
 
@@ -117,6 +119,9 @@ fn head_response(view: &SandboxView, status: StatusCode, etag: &str) -> Response
     };
     let mut response = response(status, &content_type_of(media_type), policy, Body::empty());
     let headers = response.headers_mut();
+    if policy == CONTENT_POLICY {
+        set(headers, CONNECTION_ALLOWLIST, CONNECTION_POLICY);
+    }
     set(headers, header::ETAG, etag);
     set(headers, header::ACCEPT_RANGES, "bytes");
     set(

@@ -14,6 +14,9 @@ ARTIFACTS_OPEN: Final[Method[v1.OpenArtifactRequest, v1.PresignedUrl]] = Method(
 ARTIFACTS_LIST: Final[Method[v1.ListArtifactsRequest, v1.ListArtifactsReply]] = Method(
     "/dray.v1.Artifacts/List", "dray.artifact.v1.list", v1.ListArtifactsRequest, v1.ListArtifactsReply
 )
+CLIENT_FILES_LIST_HOLDERS: Final[Method[v1.ListFileHoldersRequest, v1.ListFileHoldersReply]] = Method(
+    "/dray.v1.ClientFiles/ListHolders", "dray.clientfile.v1.list-holders", v1.ListFileHoldersRequest, v1.ListFileHoldersReply
+)
 SESSIONS_BIND: Final[Method[v1.BindSessionRequest, v1.Session]] = Method(
     "/dray.v1.Sessions/Bind", "dray.session.v1.bind", v1.BindSessionRequest, v1.Session
 )

@@ -2,6 +2,7 @@
 
 export * from "./approval_pb.js";
 export * from "./artifact_pb.js";
+export * from "./client_file_pb.js";
 export * from "./common_pb.js";
 export * from "./console_pb.js";
 export * from "./delivery_pb.js";

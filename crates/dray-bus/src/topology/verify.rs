@@ -73,6 +73,7 @@ pub(super) fn call_contracts() -> Vec<SubjectContract> {
         call_subject::<v1::FetchUserFileRequest>(),
         call_subject::<v1::OpenArtifactRequest>(),
         call_subject::<v1::ListArtifactsRequest>(),
+        call_subject::<v1::ListFileHoldersRequest>(),
         call_subject::<v1::IssueTicketRequest>(),
         call_subject::<v1::ListTicketsRequest>(),
         call_subject::<v1::InspectTicketRequest>(),

@@ -29,7 +29,7 @@ pub(crate) async fn follow_events(
     let subject = format!("dray.{}.*.v1.*.{}", source.as_str(), tenant.token());
     // Starts at the first sequence, because a restarted console has no other source for its index.
     let mut next_sequence = 1;
-    let mut delay = FIRST_RETRY_DELAY;
+    let mut delay = Duration::ZERO;
     loop {
         let reading = follow_once(
             &bus,
@@ -39,16 +39,32 @@ pub(crate) async fn follow_events(
             &reporter,
             &mut next_sequence,
         );
-        let Some(reason) = stop.run_until_cancelled(reading).await else {
+        let Some(end) = stop.run_until_cancelled(reading).await else {
             return;
         };
-        tracing::warn!(%subject, reason, "events are not read; trying again");
-        reporter.report(|health| health.events = PartHealth::Failing(reason));
+        tracing::warn!(%subject, reason = end.reason, "events are not read; trying again");
+        delay = retry_delay(delay, end.was_open);
+        reporter.report(|health| *health.reader_of(source) = PartHealth::Failing(end.reason));
         let pause = tokio::time::sleep(delay);
         if stop.run_until_cancelled(pause).await.is_none() {
             return;
         }
-        delay = (delay * 2).min(MAX_RETRY_DELAY);
+    }
+}
+
+/// The end of one attempt to read a stream.
+struct ReadingEnd {
+    reason: String,
+    /// Whether the stream was open before.
+    was_open: bool,
+}
+
+/// The delay before the next attempt: the first one after each stream that was open, and twice the last one otherwise.
+fn retry_delay(last: Duration, was_open: bool) -> Duration {
+    if was_open {
+        FIRST_RETRY_DELAY
+    } else {
+        (last * 2).clamp(FIRST_RETRY_DELAY, MAX_RETRY_DELAY)
     }
 }
 
@@ -60,13 +76,18 @@ async fn follow_once(
     index: &EventIndex,
     reporter: &HealthReporter,
     next_sequence: &mut u64,
-) -> String {
+) -> ReadingEnd {
     let filter = EventFilter::new(subject).from_sequence(*next_sequence);
     let mut stream = match bus.events(filter).await {
         Ok(stream) => stream,
-        Err(error) => return ErrorChain(&error).to_string(),
+        Err(error) => {
+            return ReadingEnd {
+                reason: ErrorChain(&error).to_string(),
+                was_open: false,
+            };
+        }
     };
-    reporter.report(|health| health.events = PartHealth::Working);
+    reporter.report(|health| *health.reader_of(source) = PartHealth::Working);
     loop {
         match stream.next().await {
             Ok(event) => {
@@ -76,7 +97,29 @@ async fn follow_once(
                 }
                 index.add(read_row(&event, source));
             }
-            Err(error) => return ErrorChain(&error).to_string(),
+            Err(error) => {
+                return ReadingEnd {
+                    reason: ErrorChain(&error).to_string(),
+                    was_open: true,
+                };
+            }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn attempts_after_a_stream_that_was_open_begin_with_the_shortest_delay() {
+        let mut delay = Duration::ZERO;
+        let mut delays = Vec::new();
+        for was_open in [false, false, false, true, false] {
+            delay = retry_delay(delay, was_open);
+            delays.push(delay.as_millis());
+        }
+        assert_eq!(delays, [250, 500, 1000, 250, 500]);
+        assert_eq!(retry_delay(MAX_RETRY_DELAY, false), MAX_RETRY_DELAY);
     }
 }

@@ -95,7 +95,11 @@ async fn files_of_the_tenant_are_listed_in_pages_with_labels_from_records_alone(
     );
     assert!(!body.contains(&foreign.to_hex()), "{body}");
     assert!(body.contains("&lt;b&gt;page&lt;/b&gt;.html"), "{body}");
-    assert_eq!(body.matches("no recent delivery names it").count(), 1);
+    assert_eq!(
+        body.matches("no recent delivery or client names it")
+            .count(),
+        1
+    );
     let rest = format!("/files?after={}", delivered.max(unnamed).to_hex());
     let page = console.get(&rest, Some(&login)).await;
     assert!(page.body.contains("No stored files."), "{page:?}");
@@ -196,4 +200,67 @@ async fn a_file_that_is_not_stored_and_unavailable_services_are_reported() {
     let refused = format!("/files/{}/content", foreign.to_hex());
     let refused = console.post(&refused, &login, "").await;
     assert!(!refused.body.contains("private"), "{refused:?}");
+}
+
+#[tokio::test]
+async fn a_file_shows_the_clients_that_keep_it_until_when_and_their_name_of_it() {
+    let mut console = ConsoleFixture::new().await;
+    console.list_store().await;
+    let kept = console
+        .store_file(&TenantId::default(), "made by an agent")
+        .await;
+    let digest = kept.as_bytes().to_vec();
+    let login = console.log_in(ConsoleRole::Look).await;
+    let page_path = format!("/files/{}", kept.to_hex());
+    let without = console.get(&page_path, Some(&login)).await;
+    assert!(
+        without.body.contains("No orchestrator is on the bus"),
+        "{without:?}"
+    );
+    let holder = v1::FileHolder {
+        sha256: digest.clone(),
+        file_id: "file-0123".to_owned(),
+        principal: "client:<b>web</b>".to_owned(),
+        name: "<i>report</i>.html".to_owned(),
+        media_type: "text/html".to_owned(),
+        purpose: "assistants_output".to_owned(),
+        size: 16,
+        created_at_ms: 1_800_000_000_000,
+        expires_at_ms: 1_800_003_600_000,
+    };
+    console
+        .respond::<v1::ListFileHoldersRequest>(move |request| {
+            let is_wanted = request.sha256.contains(&digest);
+            Ok(v1::ListFileHoldersReply {
+                holders: is_wanted.then(|| holder.clone()).into_iter().collect(),
+                truncated: false,
+            })
+        })
+        .await;
+    let page = console.get(&page_path, Some(&login)).await;
+    for part in [
+        "client:&lt;b&gt;web&lt;/b&gt;",
+        "&lt;i&gt;report&lt;/i&gt;.html",
+        "file-0123",
+        "made by an agent in a response",
+        "2027-01-15 08:00:00",
+        "2027-01-15 09:00:00",
+    ] {
+        assert!(page.body.contains(part), "{part}: {page:?}");
+    }
+    let list = console.get("/files", Some(&login)).await;
+    assert!(
+        list.body.contains("&lt;i&gt;report&lt;/i&gt;.html"),
+        "{list:?}"
+    );
+    // Content that left the store is still known by the client that keeps it.
+    let other = Sha256Digest::of(b"unknown");
+    let other = format!("/files/{}", other.to_hex());
+    let other = console.get(&other, Some(&login)).await;
+    assert!(
+        other
+            .body
+            .contains("No client of an agent keeps this file."),
+        "{other:?}"
+    );
 }

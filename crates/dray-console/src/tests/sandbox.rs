@@ -154,7 +154,7 @@ async fn a_directory_is_browsed_and_names_of_files_are_text() {
             b"/work" => Ok(v1::ListSandboxReply {
                 entries: vec![
                     entry("/work/sub", SandboxEntryKind::Directory),
-                    entry("/work/<script>alert(1)</script>", SandboxEntryKind::File),
+                    entry("/work/<script>alert(1)", SandboxEntryKind::File),
                 ],
                 truncated: false,
                 denied: 2,

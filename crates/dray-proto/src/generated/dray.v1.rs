@@ -269,6 +269,75 @@ impl crate::contract::Call for ListArtifactsRequest {
     const VERB: &'static str = "list";
     const GRPC_PATH: &'static str = "/dray.v1.Artifacts/List";
 }
+/// Which contents to look for.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ListFileHoldersRequest {
+    /// SHA-256 of each content, 32 bytes; 1 to 50 of them.
+    #[prost(bytes = "vec", repeated, tag = "1")]
+    pub sha256: ::prost::alloc::vec::Vec<::prost::alloc::vec::Vec<u8>>,
+    /// Most files of one content; 0 means 50, at most 200.
+    #[prost(uint32, tag = "2")]
+    pub limit: u32,
+}
+impl ::prost::Name for ListFileHoldersRequest {
+const NAME: &'static str = "ListFileHoldersRequest";
+const PACKAGE: &'static str = "dray.v1";
+fn full_name() -> ::prost::alloc::string::String { "dray.v1.ListFileHoldersRequest".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.ListFileHoldersRequest".into() }}
+/// The files with these contents.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ListFileHoldersReply {
+    /// In the order of the request, and of one content the oldest first. Files that expired or were deleted are left out.
+    #[prost(message, repeated, tag = "1")]
+    pub holders: ::prost::alloc::vec::Vec<FileHolder>,
+    /// Whether more files have one of the contents.
+    #[prost(bool, tag = "2")]
+    pub truncated: bool,
+}
+impl ::prost::Name for ListFileHoldersReply {
+const NAME: &'static str = "ListFileHoldersReply";
+const PACKAGE: &'static str = "dray.v1";
+fn full_name() -> ::prost::alloc::string::String { "dray.v1.ListFileHoldersReply".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.ListFileHoldersReply".into() }}
+/// A file that a client keeps.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct FileHolder {
+    /// SHA-256 of its content, 32 bytes.
+    #[prost(bytes = "vec", tag = "1")]
+    pub sha256: ::prost::alloc::vec::Vec<u8>,
+    /// Its id: `file-` and 32 hexadecimal digits.
+    #[prost(string, tag = "2")]
+    pub file_id: ::prost::alloc::string::String,
+    /// Whose file it is: `client:NAME`, `dial:BUCKET` or `local`.
+    #[prost(string, tag = "3")]
+    pub principal: ::prost::alloc::string::String,
+    /// Name for people, as the client or the agent chose it.
+    #[prost(string, tag = "4")]
+    pub name: ::prost::alloc::string::String,
+    /// Media type by content and name.
+    #[prost(string, tag = "5")]
+    pub media_type: ::prost::alloc::string::String,
+    /// Purpose as in OpenAI's API; `assistants_output` for a file that an agent made in a response.
+    #[prost(string, tag = "6")]
+    pub purpose: ::prost::alloc::string::String,
+    /// Number of bytes.
+    #[prost(uint64, tag = "7")]
+    pub size: u64,
+    /// Unix milliseconds at which it was stored.
+    #[prost(uint64, tag = "8")]
+    pub created_at_ms: u64,
+    /// Unix milliseconds from which the client does not find it any more.
+    #[prost(uint64, tag = "9")]
+    pub expires_at_ms: u64,
+}
+impl ::prost::Name for FileHolder {
+const NAME: &'static str = "FileHolder";
+const PACKAGE: &'static str = "dray.v1";
+fn full_name() -> ::prost::alloc::string::String { "dray.v1.FileHolder".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.FileHolder".into() }}
+impl crate::contract::Call for ListFileHoldersRequest {
+    type Reply = ListFileHoldersReply;
+    const AREA: &'static str = "clientfile";
+    const VERB: &'static str = "list-holders";
+    const GRPC_PATH: &'static str = "/dray.v1.ClientFiles/ListHolders";
+}
 /// A failure, as the agent or the calling service sees it. Over the bus it is the payload of a reply whose
 /// header `Dray-Outcome` is `fault`; over gRPC it is a detail of the status.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

@@ -276,6 +276,9 @@ pub(crate) struct ReceiptsArgs {
     /// Only what runs, failed, was refused or is unknown.
     #[arg(long)]
     pub(crate) open: bool,
+    /// Print also the address of each delivery in the console at this URL, for example `http://127.0.0.1:7300`.
+    #[arg(long, value_name = "URL")]
+    pub(crate) console: Option<String>,
     /// Most deliveries.
     #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) limit: u32,

@@ -7,6 +7,7 @@ use dray_presentation::name;
 use dray_presentation::size::human_size;
 use dray_proto::{NamedCode, v1};
 use dray_types::hex::hex_digits;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Value, json};
 
 use crate::cli::{GlobalOptions, ReceiptsArgs};
@@ -16,6 +17,13 @@ use crate::outcome::{CommandFailure, print_line, print_note};
 
 /// Longest wait for platform-delivery.
 const CALL_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Characters of a delivery id that are encoded in an address: all but the unreserved ones of RFC 3986.
+const URL_PART: &AsciiSet = &NON_ALPHANUMERIC
+    .remove(b'-')
+    .remove(b'.')
+    .remove(b'_')
+    .remove(b'~');
 
 /// Prints receipts, newest delivery first.
 pub(crate) async fn run(
@@ -27,11 +35,20 @@ pub(crate) async fn run(
     system.close().await;
     let (reports, truncated) = outcome?;
     for report in &reports {
+        let page = receipts.console.as_deref();
+        let page = page.map(|console| page_url(console, &report.delivery_id));
         if global.json {
-            print_line(&report_json(report).to_string());
+            let mut report = report_json(report);
+            if let Some(page) = page {
+                report["page"] = page.into();
+            }
+            print_line(&report.to_string());
         } else {
             for line in report_lines(report) {
                 print_line(&line);
+            }
+            if let Some(page) = page {
+                print_line(&format!("  {page}"));
             }
         }
     }
@@ -39,6 +56,12 @@ pub(crate) async fn run(
         print_note("There are more; raise --limit to see them.");
     }
     Ok(())
+}
+
+/// The address of a delivery's page in the console at this URL.
+fn page_url(console: &str, delivery_id: &str) -> String {
+    let id = utf8_percent_encode(delivery_id, URL_PART);
+    format!("{}/operations/{id}", console.trim_end_matches('/'))
 }
 
 async fn list_reports(
@@ -292,6 +315,14 @@ mod tests {
               as document  message 77"
             ]
         );
+    }
+
+    #[test]
+    fn a_delivery_has_an_address_in_the_console() {
+        for console in ["http://127.0.0.1:7300", "http://127.0.0.1:7300/"] {
+            let page = page_url(console, "walk-1/../x");
+            assert_eq!(page, "http://127.0.0.1:7300/operations/walk-1%2F..%2Fx");
+        }
     }
 
     #[test]

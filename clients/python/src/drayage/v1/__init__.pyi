@@ -151,6 +151,48 @@ class StoredArtifact(Message):
     """Unix milliseconds after which it may be gone."""
     def __init__(self, *, sha256: _bytes | None = ..., size: _int | None = ..., stored_at_ms: _int | None = ..., expires_at_ms: _int | None = ...) -> None: ...
 
+class ListFileHoldersRequest(Message):
+    """Which contents to look for."""
+    @property
+    def sha256(self) -> RepeatedScalarFieldContainer[_bytes]:
+        """SHA-256 of each content, 32 bytes; 1 to 50 of them."""
+        ...
+    limit: _int
+    """Most files of one content; 0 means 50, at most 200."""
+    def __init__(self, *, sha256: Iterable[_bytes] | None = ..., limit: _int | None = ...) -> None: ...
+
+class ListFileHoldersReply(Message):
+    """The files with these contents."""
+    @property
+    def holders(self) -> RepeatedCompositeFieldContainer[FileHolder]:
+        """In the order of the request, and of one content the oldest first. Files that expired or were deleted are left out."""
+        ...
+    truncated: _bool
+    """Whether more files have one of the contents."""
+    def __init__(self, *, holders: Iterable[FileHolder] | None = ..., truncated: _bool | None = ...) -> None: ...
+
+class FileHolder(Message):
+    """A file that a client keeps."""
+    sha256: _bytes
+    """SHA-256 of its content, 32 bytes."""
+    file_id: _str
+    """Its id: `file-` and 32 hexadecimal digits."""
+    principal: _str
+    """Whose file it is: `client:NAME`, `dial:BUCKET` or `local`."""
+    name: _str
+    """Name for people, as the client or the agent chose it."""
+    media_type: _str
+    """Media type by content and name."""
+    purpose: _str
+    """Purpose as in OpenAI's API; `assistants_output` for a file that an agent made in a response."""
+    size: _int
+    """Number of bytes."""
+    created_at_ms: _int
+    """Unix milliseconds at which it was stored."""
+    expires_at_ms: _int
+    """Unix milliseconds from which the client does not find it any more."""
+    def __init__(self, *, sha256: _bytes | None = ..., file_id: _str | None = ..., principal: _str | None = ..., name: _str | None = ..., media_type: _str | None = ..., purpose: _str | None = ..., size: _int | None = ..., created_at_ms: _int | None = ..., expires_at_ms: _int | None = ...) -> None: ...
+
 class FaultCode(_int):
     """The closed set of failure codes. New reasons are details of a fault, never new codes."""
     @classmethod

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use dray_http::{HttpResponse, MultipartForm};
+use dray_proto::v1;
+use dray_types::{FaultCode, Sha256Digest, TenantId};
 use http::Method;
 use serde_json::{Value, json};
 
@@ -197,4 +199,71 @@ async fn a_store_that_does_not_answer_is_reported_as_unavailable() {
     assert_eq!(ask(&fixture, "one", Method::GET, &path).await.0, 503);
     let (status, body) = upload(&fixture, "one", form("b.txt", b"new", &purpose)).await;
     assert_eq!(status, 503, "{body}");
+}
+
+/// The ids, callers and expiries of files with this content, as the bus lists them for a tenant.
+async fn holders(
+    fixture: &TestSurface,
+    tenant: &str,
+    content: &[u8],
+) -> Vec<(String, String, u64)> {
+    let files = &fixture.surface.state.files;
+    let files = files.for_tenant(TenantId::new(tenant).unwrap());
+    let request = v1::ListFileHoldersRequest {
+        sha256: vec![Sha256Digest::of(content).as_bytes().to_vec()],
+        limit: 0,
+    };
+    let reply = files.list_holders(&request).await.unwrap();
+    assert!(!reply.truncated);
+    let holders = reply.holders.into_iter();
+    holders
+        .map(|holder| (holder.file_id, holder.principal, holder.expires_at_ms))
+        .collect()
+}
+
+#[tokio::test]
+async fn the_clients_that_keep_a_content_are_found_by_its_digest_until_they_delete_it() {
+    let fixture = start().await;
+    let tenant = fixture.surface.state.files.records().tenant().to_string();
+    let purpose = [("purpose", "user_data")];
+    let mut ids = Vec::new();
+    for key in ["one", "two"] {
+        let (status, file) = upload(&fixture, key, form("same.txt", b"same bytes", &purpose)).await;
+        assert_eq!(status, 200, "{file}");
+        ids.push(file["id"].as_str().unwrap().to_owned());
+    }
+    let found = holders(&fixture, &tenant, b"same bytes").await;
+    let expected = [&ids[0], &ids[1]];
+    assert_eq!(
+        found.iter().map(|(id, ..)| id).collect::<Vec<_>>(),
+        expected
+    );
+    let callers: Vec<&str> = found.iter().map(|(_, caller, _)| caller.as_str()).collect();
+    assert_eq!(callers, ["client:owner-of-one", "client:owner-of-two"]);
+    assert!(
+        found
+            .iter()
+            .all(|(.., expires_ms)| *expires_ms > fixture.shared.clock.now_ms())
+    );
+    assert!(holders(&fixture, &tenant, b"other bytes").await.is_empty());
+    // Another tenant keeps nothing of it.
+    assert!(holders(&fixture, "another", b"same bytes").await.is_empty());
+    let path = format!("{FILES_PATH}/{}", ids[0]);
+    let (status, _) = ask(&fixture, "one", Method::DELETE, &path).await;
+    assert_eq!(status, 200);
+    let found = holders(&fixture, &tenant, b"same bytes").await;
+    assert_eq!(
+        found.iter().map(|(id, ..)| id).collect::<Vec<_>>(),
+        [&ids[1]]
+    );
+}
+
+#[tokio::test]
+async fn a_search_for_holders_needs_digests_and_few_of_them() {
+    let fixture = start().await;
+    for sha256 in [Vec::new(), vec![vec![0; 31]], vec![vec![0; 32]; 51]] {
+        let request = v1::ListFileHoldersRequest { sha256, limit: 0 };
+        let refused = fixture.surface.state.files.list_holders(&request).await;
+        assert_eq!(refused.unwrap_err().code, FaultCode::InvalidArgument);
+    }
 }

@@ -60,6 +60,7 @@ async fn a_directory_is_shown_with_its_relative_assets_and_no_more_than_that() {
         ("x-content-type-options", "nosniff"),
         ("referrer-policy", "no-referrer"),
         ("cache-control", "no-store"),
+        ("connection-allowlist", "(response-origin);redirects=allow"),
     ] {
         assert_eq!(index.field(name), Some(value), "{name}");
     }
