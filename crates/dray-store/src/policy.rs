@@ -19,6 +19,7 @@ pub struct StoreAccess {
     caches: bool,
     evicts: bool,
     fetches: bool,
+    reads_origins: bool,
 }
 
 impl StoreAccess {
@@ -30,6 +31,7 @@ impl StoreAccess {
             caches: false,
             evicts: false,
             fetches: false,
+            reads_origins: false,
         }
     }
 
@@ -80,6 +82,15 @@ impl StoreAccess {
         }
     }
 
+    /// Reads where content came from, and no content.
+    #[must_use]
+    pub const fn reads_origins(self) -> Self {
+        Self {
+            reads_origins: true,
+            ..self
+        }
+    }
+
     /// The policy document for `bucket`.
     pub fn policy(self, bucket: &str) -> Value {
         // Without the right to list, a missing object looks like a forbidden one.
@@ -125,8 +136,10 @@ impl StoreAccess {
             (self.evicts, "s3:DeleteObject"),
         ]);
         // A service that only adds records of its own reads none; overwriting one needs no other right.
-        let origins =
-            granted_actions(&[(self.reads, "s3:GetObject"), (self.fetches, "s3:PutObject")]);
+        let origins = granted_actions(&[
+            (self.reads || self.reads_origins, "s3:GetObject"),
+            (self.fetches, "s3:PutObject"),
+        ]);
         [
             (staging.0, staging.1, stage),
             ("FinishedContent", "cas/", finished_content),
@@ -191,6 +204,22 @@ mod tests {
             resources,
             ["arn:aws:s3:::drayage", "arn:aws:s3:::drayage/stage/probe/*"]
         );
+    }
+
+    #[test]
+    fn an_identity_may_read_where_content_came_from_without_reading_content() {
+        let granted = rights(StoreAccess::probe().reads_origins());
+        let origins = "arn:aws:s3:::drayage/origin/*";
+        let may_read = |resource: &str| {
+            let read = "s3:GetObject".to_owned();
+            granted
+                .iter()
+                .any(|(granted, actions)| granted == resource && actions.contains(&read))
+        };
+        assert!(may_read(origins));
+        for content in ["cas", "cache"] {
+            assert!(!may_read(&format!("arn:aws:s3:::drayage/{content}/*")));
+        }
     }
 
     #[test]
