@@ -15,7 +15,7 @@ use rmcp::transport::IntoTransport;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
-use crate::error::{CloseReason, SessionError};
+use crate::error::{CloseReason, SessionError, bounded_version};
 use crate::handler::SessionHandler;
 use crate::legacy_servers::LegacyServers;
 use crate::wire::{
@@ -141,6 +141,14 @@ impl McpSession {
             .map_err(|error| SessionError::of_start(error, &close_reason))?;
         let mut listening = JoinSet::new();
         let info = service.peer().peer_info();
+        if let Some(version) = info.as_ref().map(|info| &info.protocol_version)
+            && !ProtocolVersion::KNOWN_VERSIONS.contains(version)
+        {
+            // The version of the response counts for the session (MCP, lifecycle), so an unknown one ends it.
+            return Err(SessionError::UnknownVersion(bounded_version(
+                version.as_str(),
+            )));
+        }
         // Servers of earlier versions send such a notification without a subscription.
         let changes = info.is_some_and(|info| {
             let tools = info.capabilities.tools.as_ref();
@@ -197,8 +205,8 @@ impl McpSession {
         }
     }
 
-    /// All tools, page by page. A repeated cursor ends the list, and so do tools of more than `max_bytes` of JSON: the limit
-    /// of a response alone would permit a thousand times as much.
+    /// All tools, page by page. A repeated cursor ends the list, and so do tools and cursors of more than `max_bytes` of
+    /// JSON: the limit of a response alone would permit a thousand times as much.
     pub(crate) async fn list(&self, max_bytes: usize) -> Result<ServerOffer, SessionError> {
         let info = self.peer().peer_info();
         let capabilities = info.as_ref().map(|info| &info.capabilities);
@@ -231,9 +239,16 @@ impl McpSession {
             }
             match page.next_cursor.filter(|next| !next.is_empty()) {
                 None => return Ok(offer),
-                Some(next) if seen.insert(next.clone()) => cursor = Some(next),
-                // This cursor came before, so the list would never end.
-                Some(_) => break,
+                Some(next) => {
+                    // Cursors are kept, and the server decides on their length.
+                    let rest = bytes_left.checked_sub(next.len());
+                    let (Some(rest), true) = (rest, seen.insert(next.clone())) else {
+                        // Too long, or a cursor that came before: the list would never end.
+                        break;
+                    };
+                    bytes_left = rest;
+                    cursor = Some(next);
+                }
             }
         }
         offer.is_cut = true;

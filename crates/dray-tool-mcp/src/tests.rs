@@ -7,6 +7,7 @@ mod declarations;
 mod faults;
 mod floods;
 mod hidden;
+mod hostile;
 mod login;
 mod modern;
 mod oauth;

@@ -141,6 +141,10 @@ pub(super) enum FakeAction {
     Pictures(usize),
     /// An error with this message.
     Message(String),
+    /// This many questions to the user, and then a result.
+    Questions(usize),
+    /// As events, a response to another request, then the response, and the response again.
+    Responses,
 }
 
 /// A scripted server that misbehaves.
@@ -153,6 +157,8 @@ pub(super) struct FakeMcpServer {
     /// Cursors of the pages of the list; the last page has none.
     pub(super) cursors: Vec<&'static str>,
     pub(super) schema: Option<Value>,
+    /// The version in the response to `initialize`; that of the request if absent.
+    pub(super) version: Option<&'static str>,
     /// The tools on one page, in place of those above.
     pub(super) tools: Option<Value>,
     pub(super) started: usize,
@@ -257,7 +263,10 @@ async fn answer(
             "initialize" => {
                 state.started += 1;
                 let session = format!("session-{}", state.started);
-                let reply = result(server_info(&message["params"]["protocolVersion"]));
+                let version = state.version.map(|version| json!(version));
+                let version = version.as_ref();
+                let version = version.unwrap_or(&message["params"]["protocolVersion"]);
+                let reply = result(server_info(version));
                 return Ok(fake_server::with_header(reply, "mcp-session-id", &session));
             }
             "tools/list" => return Ok(result(page(&state, &message["params"]["cursor"]))),
@@ -324,16 +333,25 @@ fn page(state: &FakeMcpServer, cursor: &Value) -> Value {
 }
 
 /// Requests of the server before the response, in one stream.
-fn requests_reply(id: &Value, count: usize) -> Reply {
-    let pings = (0..count)
-        .map(|number| json!({"jsonrpc": "2.0", "id": format!("p{number}"), "method": "ping"}));
-    let result = json!({"content": [{"type": "text", "text": "after the requests"}]});
-    let response = json!({"jsonrpc": "2.0", "id": id, "result": result});
+fn requests_reply(id: &Value, count: usize, method: &str, params: &Value) -> Reply {
+    let requests = (0..count).map(|number| {
+        json!({"jsonrpc": "2.0", "id": format!("p{number}"), "method": method, "params": params})
+    });
+    let response = text_response(id, "after the requests");
+    events_reply(requests.chain([response]))
+}
+
+fn events_reply(messages: impl IntoIterator<Item = Value>) -> Reply {
     let mut events = String::new();
-    for message in pings.chain([response]) {
+    for message in messages {
         let _ = write!(events, "data: {message}\n\n");
     }
     fake_server::bytes_reply(200, "text/event-stream", events.into())
+}
+
+fn text_response(id: &Value, text: &str) -> Value {
+    let result = json!({"content": [{"type": "text", "text": text}]});
+    json!({"jsonrpc": "2.0", "id": id, "result": result})
 }
 
 async fn act_out(act: FakeAction, id: &Value, echo: Reply) -> Result<Reply, ConnectionClosed> {
@@ -377,7 +395,19 @@ async fn act_out(act: FakeAction, id: &Value, echo: Reply) -> Result<Reply, Conn
             "text/event-stream",
             "id: 7\nretry: 10\ndata:\n\n".into(),
         )),
-        FakeAction::Requests(count) => Ok(requests_reply(id, count)),
+        FakeAction::Requests(count) => Ok(requests_reply(id, count, "ping", &json!({}))),
+        FakeAction::Questions(count) => {
+            let schema = json!({"type": "object", "properties": {"a": {"type": "string"}}});
+            let params = json!({"mode": "form", "message": "Again?", "requestedSchema": schema});
+            Ok(requests_reply(id, count, "elicitation/create", &params))
+        }
+        FakeAction::Responses => {
+            let (other, own) = (
+                text_response(&json!(4711), "other"),
+                text_response(id, "own"),
+            );
+            Ok(events_reply([other, own.clone(), own]))
+        }
         FakeAction::Blocks(count) => {
             let blocks = vec![json!({"type": "text", "text": ""}); count];
             json(json!({"jsonrpc": "2.0", "id": id, "result": {"content": blocks}}))
