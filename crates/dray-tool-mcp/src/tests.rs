@@ -15,3 +15,4 @@ mod pool;
 mod program;
 mod python;
 mod support;
+mod workload;

@@ -1,6 +1,7 @@
 //! Settings of programs that run tools.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use dray_types::{Period, Secret};
 use schemars::JsonSchema;
@@ -16,6 +17,26 @@ pub struct McpServer {
     pub args: Vec<String>,
     /// Its environment; it gets nothing of the service's but `PATH`.
     pub env: BTreeMap<String, Secret>,
+}
+
+/// A token that the platform of this service issued, such as a projected service account token of Kubernetes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct McpWorkloadToken {
+    /// File with the token. It is read at each sign-in.
+    pub file: PathBuf,
+    /// URLs of the MCP servers for which it may be used, as in manifests.
+    pub servers: Vec<String>,
+    /// URLs of the token endpoints to which it may be sent.
+    pub token_endpoints: Vec<String>,
+}
+
+impl McpWorkloadToken {
+    /// Whether it can be used anywhere.
+    pub(super) fn is_complete(&self) -> bool {
+        let has_file = !self.file.as_os_str().is_empty();
+        has_file && !self.servers.is_empty() && !self.token_endpoints.is_empty()
+    }
 }
 
 /// How MCP servers on this machine run: each for one conversation, from the first call of its tools on.

@@ -112,6 +112,17 @@ fn every_field_has_its_bounds() {
     );
     check(
         |config| {
+            let token = McpWorkloadToken {
+                file: "/run/token".into(),
+                servers: vec!["https://mcp.example/mcp".to_owned()],
+                ..McpWorkloadToken::default()
+            };
+            config.mcp_workload_tokens.insert("a".to_owned(), token);
+        },
+        "mcp_workload_tokens.a",
+    );
+    check(
+        |config| {
             config.clients.insert("a".to_owned(), Secret::default());
         },
         "clients.a",

@@ -10,7 +10,7 @@ use tokio_util::task::TaskTracker;
 
 use super::assertion::AssertionSigner;
 use super::stored::CapturedStates;
-use super::{OAuthBackend, OAuthOptions, RemoteSignIn, SignInOwner};
+use super::{OAuthBackend, OAuthOptions, RemoteSignIn, SignInOwner, WorkloadToken};
 
 /// Most sign-ins in memory; beyond this limit, unused sign-ins are dropped.
 const MAX_SIGN_INS: usize = 1000;
@@ -48,6 +48,7 @@ impl SignIns {
                 client: client.clone(),
                 client_metadata_url: options.client_metadata_url.clone(),
                 backend: Arc::new(backend),
+                workload: WorkloadToken::of_client(client, server, options),
                 store: options
                     .keeper
                     .clone()
