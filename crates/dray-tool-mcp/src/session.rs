@@ -26,6 +26,9 @@ use crate::wire::{
 /// Most pages of a list (quickapps 27.2).
 const MAX_LIST_PAGES: usize = 1000;
 
+/// Most pages without tools, one after another, before a list counts as one without end.
+const MAX_EMPTY_PAGES: usize = 32;
+
 /// Longest wait for the versions of a program that is known to name them; set-up as a whole takes less.
 const MAX_DISCOVERY_TIME: Duration = Duration::from_hours(1);
 
@@ -220,6 +223,7 @@ impl McpSession {
         let mut seen = std::collections::HashSet::new();
         let mut bytes_left = max_bytes;
         let mut cursor: Option<String> = None;
+        let mut empty_pages = 0;
         for _ in 0..MAX_LIST_PAGES {
             let page = PaginatedRequestParams::default().with_cursor(cursor.clone());
             let page = self
@@ -228,6 +232,14 @@ impl McpSession {
                 .list_tools(Some(page))
                 .await
                 .map_err(|error| self.failure(error))?;
+            empty_pages = if page.tools.is_empty() {
+                empty_pages + 1
+            } else {
+                0
+            };
+            if empty_pages > MAX_EMPTY_PAGES {
+                break;
+            }
             for tool in page.tools {
                 let bytes = json!(tool).to_string().len();
                 let Some(rest) = bytes_left.checked_sub(bytes) else {

@@ -312,6 +312,24 @@ async fn a_list_whose_cursors_are_too_long_together_is_cut() {
 }
 
 #[tokio::test]
+async fn a_list_of_many_pages_without_tools_is_cut() {
+    let cursors = (0..200).map(|number: usize| &*number.to_string().leak());
+    let server = fake_server(FakeMcpServer {
+        cursors: cursors.collect(),
+        tools: Some(json!([])),
+        ..FakeMcpServer::default()
+    })
+    .await;
+    let built = built(&server).await;
+    assert_eq!(
+        messages(&built),
+        ["MCP error for s: the list of its tools does not end or is too long, and was cut"]
+    );
+    let requests = server.shared().lock().headers.len();
+    assert!(requests < 50, "{requests}");
+}
+
+#[tokio::test]
 async fn a_session_in_an_unknown_version_is_refused() {
     for version in ["2099-01-01", "1.0.0", ""] {
         let server = fake_server(FakeMcpServer {

@@ -317,15 +317,13 @@ async fn dial(
 }
 
 fn page(state: &FakeMcpServer, cursor: &Value) -> Value {
-    if let Some(tools) = &state.tools {
-        return json!({"tools": tools});
-    }
     let index = cursor
         .as_str()
         .and_then(|cursor| state.cursors.iter().position(|known| *known == cursor))
         .map_or(0, |index| index + 1);
     let schema = state.schema.clone().unwrap_or(json!({"type": "object"}));
-    let mut page = json!({"tools": [{"name": format!("echo{index}"), "inputSchema": schema}]});
+    let own = json!([{"name": format!("echo{index}"), "inputSchema": schema}]);
+    let mut page = json!({"tools": state.tools.as_ref().unwrap_or(&own)});
     if let Some(next) = state.cursors.get(index) {
         page["nextCursor"] = json!(next);
     }

@@ -5,11 +5,9 @@ use rmcp::model::ServerJsonRpcMessage;
 use serde_json::Value;
 use tokio::io::{AsyncBufReadExt as _, AsyncRead, BufReader};
 
+use super::BYTE_ORDER_MARK;
 use super::limits::{InboundLimits, ValueCounter};
 use crate::error::{CloseReason, WireError};
-
-/// Byte-order mark, which some programs write first (RFC 8259 section 8.1).
-const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 /// Most bytes that are kept for the next line after a longer one.
 const MAX_KEPT_BYTES: usize = 64 << 10;
