@@ -21,7 +21,7 @@ const MAX_TOKEN_BYTES: u64 = 64 << 10;
 const JWT_BEARER: &str = "urn:ietf:params:oauth:grant-type:jwt-bearer";
 
 /// A token that the platform of this service issued.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct WorkloadToken {
     /// The file with the token. It is read at each sign-in, because platforms renew tokens.
     pub file: PathBuf,
