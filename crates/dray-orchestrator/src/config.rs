@@ -336,19 +336,7 @@ impl Section for Config {
         for (field, period) in self.periods_above_zero() {
             check(period > Period::default(), field, "must be above 0");
         }
-        for (name, server) in &self.mcp_servers {
-            let field = format!("mcp_servers.{name}.command");
-            check(
-                !server.command.trim().is_empty(),
-                &field,
-                "must name a program",
-            );
-        }
-        for (name, token) in &self.mcp_workload_tokens {
-            let field = format!("mcp_workload_tokens.{name}");
-            let text = "must have `file`, `servers` and `token_endpoints`";
-            check(token.is_complete(), &field, text);
-        }
+        problems.extend(self.mcp_problems());
         problems.extend(self.mapping_problem());
         problems.extend(self.plain_problems());
         problems.extend(self.budget_problems());

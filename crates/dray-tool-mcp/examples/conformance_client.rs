@@ -131,16 +131,7 @@ async fn run_scenario(
         "" => Value::Null,
         context => serde_json::from_str(context)?,
     };
-    let mut info = json!({"url": url, "protocol": "streamable_http"});
-    if scenario.starts_with("auth/")
-        && let Some(members) = info.as_object_mut()
-    {
-        members.insert(
-            "authorization".to_owned(),
-            authorization(scenario, &context),
-        );
-    }
-    let set: Mcp = serde_json::from_value(json!({"name": SET_NAME, "mcp_server_info": info}))?;
+    let set = tool_set(scenario, &context, url)?;
     let client = HttpClient::new(HttpTimeouts::default(), None)?;
     let person = Arc::new(WillingPerson {
         browser: client.clone(),
@@ -194,17 +185,30 @@ async fn run_scenario(
     Ok(())
 }
 
+/// The tool set of the scenario's server.
+fn tool_set(scenario: &str, context: &Value, url: &str) -> serde_json::Result<Mcp> {
+    let mut info = json!({"url": url, "protocol": "streamable_http"});
+    if scenario.starts_with("auth/")
+        && let Some(members) = info.as_object_mut()
+    {
+        let authorization = authorization(scenario, context);
+        members.insert("authorization".to_owned(), authorization);
+    }
+    serde_json::from_value(json!({"name": SET_NAME, "mcp_server_info": info}))
+}
+
 /// The token of the platform that the scenario gives, in a file. Its audience is the authorization server.
 fn workload_token(
     context: &Value,
     server: &str,
 ) -> Result<Option<(tempfile::NamedTempFile, WorkloadToken)>, Box<dyn std::error::Error>> {
-    let Some(token) = context["valid_jwt"].as_str() else {
+    let Some(token) = context.get("valid_jwt").and_then(Value::as_str) else {
         return Ok(None);
     };
     let claims = token.split('.').nth(1).ok_or("the token has no claims")?;
     let claims: Value = serde_json::from_slice(&BASE64_URL_SAFE_NO_PAD.decode(claims)?)?;
-    let issuer = claims["aud"].as_str().ok_or("the token has no audience")?;
+    let issuer = claims.get("aud").and_then(Value::as_str);
+    let issuer = issuer.ok_or("the token has no audience")?;
     let mut file = tempfile::NamedTempFile::new()?;
     file.write_all(token.as_bytes())?;
     let workload = WorkloadToken {

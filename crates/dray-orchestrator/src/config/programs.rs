@@ -3,9 +3,12 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use dray_service::config::ConfigProblem;
 use dray_types::{Period, Secret};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+
+use super::Config;
 
 /// An MCP server on this machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -33,9 +36,28 @@ pub struct McpWorkloadToken {
 
 impl McpWorkloadToken {
     /// Whether it can be used anywhere.
-    pub(super) fn is_complete(&self) -> bool {
+    fn is_complete(&self) -> bool {
         let has_file = !self.file.as_os_str().is_empty();
         has_file && !self.servers.is_empty() && !self.token_endpoints.is_empty()
+    }
+}
+
+impl Config {
+    /// Problems of programs and tokens by their names.
+    pub(super) fn mcp_problems(&self) -> Vec<ConfigProblem> {
+        let servers = self.mcp_servers.iter();
+        let servers = servers.filter(|(_, server)| server.command.trim().is_empty());
+        let servers = servers.map(|(name, _)| {
+            let field = format!("mcp_servers.{name}.command");
+            ConfigProblem::new(field, "must name a program")
+        });
+        let tokens = self.mcp_workload_tokens.iter();
+        let tokens = tokens.filter(|(_, token)| !token.is_complete());
+        let tokens = tokens.map(|(name, _)| {
+            let text = "must have `file`, `servers` and `token_endpoints`";
+            ConfigProblem::new(format!("mcp_workload_tokens.{name}"), text)
+        });
+        servers.chain(tokens).collect()
     }
 }
 

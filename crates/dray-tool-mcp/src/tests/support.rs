@@ -352,6 +352,32 @@ fn text_response(id: &Value, text: &str) -> Value {
     json!({"jsonrpc": "2.0", "id": id, "result": result})
 }
 
+/// Many messages, or a message with many parts.
+fn repeated_reply(act: &FakeAction, id: &Value) -> Reply {
+    let json = |value: Value| fake_server::json_reply(200, &value);
+    match act {
+        FakeAction::Requests(count) => requests_reply(id, *count, "ping", &json!({})),
+        FakeAction::Questions(count) => {
+            let schema = json!({"type": "object", "properties": {"a": {"type": "string"}}});
+            let params = json!({"mode": "form", "message": "Again?", "requestedSchema": schema});
+            requests_reply(id, *count, "elicitation/create", &params)
+        }
+        FakeAction::Blocks(count) => {
+            let blocks = vec![json!({"type": "text", "text": ""}); *count];
+            json(json!({"jsonrpc": "2.0", "id": id, "result": {"content": blocks}}))
+        }
+        FakeAction::Pictures(count) => {
+            let picture = json!({"type": "image", "data": "AAAA", "mimeType": "image/png"});
+            let result = json!({"content": vec![picture; *count]});
+            json(json!({"jsonrpc": "2.0", "id": id, "result": result}))
+        }
+        _ => {
+            let own = text_response(id, "own");
+            events_reply([text_response(&json!(4711), "other"), own.clone(), own])
+        }
+    }
+}
+
 async fn act_out(act: FakeAction, id: &Value, echo: Reply) -> Result<Reply, ConnectionClosed> {
     let huge = || Bytes::from(vec![b'a'; 50 << 20]);
     let json = |value: Value| Ok(fake_server::json_reply(200, &value));
@@ -393,28 +419,11 @@ async fn act_out(act: FakeAction, id: &Value, echo: Reply) -> Result<Reply, Conn
             "text/event-stream",
             "id: 7\nretry: 10\ndata:\n\n".into(),
         )),
-        FakeAction::Requests(count) => Ok(requests_reply(id, count, "ping", &json!({}))),
-        FakeAction::Questions(count) => {
-            let schema = json!({"type": "object", "properties": {"a": {"type": "string"}}});
-            let params = json!({"mode": "form", "message": "Again?", "requestedSchema": schema});
-            Ok(requests_reply(id, count, "elicitation/create", &params))
-        }
-        FakeAction::Responses => {
-            let (other, own) = (
-                text_response(&json!(4711), "other"),
-                text_response(id, "own"),
-            );
-            Ok(events_reply([other, own.clone(), own]))
-        }
-        FakeAction::Blocks(count) => {
-            let blocks = vec![json!({"type": "text", "text": ""}); count];
-            json(json!({"jsonrpc": "2.0", "id": id, "result": {"content": blocks}}))
-        }
-        FakeAction::Pictures(count) => {
-            let picture = json!({"type": "image", "data": "AAAA", "mimeType": "image/png"});
-            let result = json!({"content": vec![picture; count]});
-            json(json!({"jsonrpc": "2.0", "id": id, "result": result}))
-        }
+        act @ (FakeAction::Requests(_)
+        | FakeAction::Questions(_)
+        | FakeAction::Responses
+        | FakeAction::Blocks(_)
+        | FakeAction::Pictures(_)) => Ok(repeated_reply(&act, id)),
         FakeAction::Message(message) => {
             let error = json!({"code": 1, "message": message});
             json(json!({"jsonrpc": "2.0", "id": id, "error": error}))

@@ -61,6 +61,9 @@ async fn a_client_presents_the_token_of_its_platform_which_is_read_at_each_sign_
     assert_eq!(forms.len(), 2);
 }
 
+/// What a case changes in the operator's settings.
+type Change = fn(&mut WorkloadToken);
+
 #[tokio::test]
 async fn a_token_of_the_platform_goes_only_where_the_operator_permits() {
     let directory = tempfile::tempdir().unwrap();
@@ -68,7 +71,6 @@ async fn a_token_of_the_platform_goes_only_where_the_operator_permits() {
     std::fs::write(&file, "workload.jwt").unwrap();
     let named = json!({"grant": "jwt_bearer", "workload_token": "platform"});
     let not_offered = "the operator offers no such `workload_token` for this server";
-    type Change = fn(&mut WorkloadToken);
     let keep: Change = |_| {};
     let cases: [(_, Change, _); 6] = [
         (
