@@ -112,6 +112,16 @@ fn every_field_has_its_bounds() {
     );
     check(
         |config| {
+            config.clients.insert("a".to_owned(), Secret::default());
+        },
+        "clients.a",
+    );
+}
+
+#[test]
+fn a_workload_token_names_its_token_endpoints() {
+    check(
+        |config| {
             let token = McpWorkloadToken {
                 file: "/run/token".into(),
                 servers: vec!["https://mcp.example/mcp".to_owned()],
@@ -120,12 +130,6 @@ fn every_field_has_its_bounds() {
             config.mcp_workload_tokens.insert("a".to_owned(), token);
         },
         "mcp_workload_tokens.a",
-    );
-    check(
-        |config| {
-            config.clients.insert("a".to_owned(), Secret::default());
-        },
-        "clients.a",
     );
 }
 
