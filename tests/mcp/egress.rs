@@ -15,7 +15,7 @@ use dray_testkit::egress::{EGRESS_CASES, EGRESS_NAMES};
 use dray_testkit::http::{ResponseScript, ScriptedResponder, serve_request};
 use dray_types::{SessionId, TenantId};
 use futures_util::future::BoxFuture;
-use rmcp::model::{CallToolRequestParams, CallToolResult};
+use rmcp::model::{CallToolRequestParams, CallToolResult, ContentBlock};
 use rmcp::service::{RoleClient, RoleServer, RunningService};
 use rmcp::{ServiceExt as _, model::JsonObject};
 use serde_json::{Value, json};
@@ -123,6 +123,27 @@ impl EgressFixture {
         let params = CallToolRequestParams::new(tool).with_arguments(arguments);
         self.client.call_tool(params).await.unwrap()
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_fetched_file_is_named_by_its_url_where_its_server_names_none() {
+    let fixture = Box::pin(EgressFixture::start()).await;
+    for (path, name) in [
+        ("/docs/page.html?a=b", "page.html"),
+        ("/r%C3%A9sum%C3%A9.txt", "résumé.txt"),
+        ("/..%2Fpasswd", "passwd"),
+        ("/", "files.example.org.txt"),
+    ] {
+        let url = format!("http://files.example.org{path}");
+        let fetched = fixture.call("fetch", &json!({"url": url})).await;
+        let link = fetched.content.iter().find_map(|block| match block {
+            ContentBlock::ResourceLink(link) => Some(link.name.clone()),
+            _ => None,
+        });
+        assert_eq!(link.as_deref(), Some(name), "{fetched:?}");
+        assert_eq!(fetched.structured_content.unwrap()["name"], name, "{url}");
+    }
+    fixture.running.stop().await;
 }
 
 /// The reason in the result of a failed tool; empty for a success.

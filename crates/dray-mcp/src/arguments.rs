@@ -156,16 +156,41 @@ pub(crate) fn parse<T: DeserializeOwned>(
 ) -> Result<T, Fault> {
     let mut arguments = arguments.unwrap_or_default();
     arguments.retain(|_, value| !value.is_null());
-    serde_json::from_value(Value::Object(arguments)).map_err(|error| {
+    serde_path_to_error::deserialize(Value::Object(arguments)).map_err(|error| {
+        let path = error.path().to_string();
+        let reason = plain_reason(&error.into_inner().to_string());
+        // The path of a missing or unknown argument is that of all arguments.
+        let reason = if path == "." {
+            reason
+        } else {
+            format!(
+                "`{}` has an {reason}",
+                shown_text(&path, MAX_QUOTED_CHARACTERS)
+            )
+        };
         failure::invalid(
             format!(
                 "The arguments of `{tool}` are not valid: {}.",
-                shortened(&error.to_string())
+                shortened(&reason)
             ),
             "Correct the argument; the input schema of the tool lists them.",
         )
         .detail("arguments_invalid")
     })
+}
+
+/// The reason of the parser, with the words of JSON for the types that it expected.
+fn plain_reason(reason: &str) -> String {
+    let Some((found, expected)) = reason.rsplit_once(", expected ") else {
+        return reason.to_owned();
+    };
+    let expected = match expected {
+        "u32" | "u64" => "an integer that is not negative",
+        "a sequence" => "a list",
+        "a map" => "an object",
+        other => other,
+    };
+    format!("{found}, expected {expected}")
 }
 
 /// The begin and the end of a long text.
@@ -199,13 +224,45 @@ mod tests {
         for (arguments, word) in [
             (json!({}), "path"),
             (json!({"path": null}), "path"),
-            (json!({"path": 1}), "string"),
+            (
+                json!({"path": 1}),
+                "`path` has an invalid type: integer `1`, expected a string.",
+            ),
+            (
+                json!({"path": "a", "max_tokens": "many"}),
+                "`max_tokens` has an invalid type: string \"many\", expected an integer that is not negative.",
+            ),
+            (
+                json!({"path": "a", "max_tokens": -5}),
+                "`max_tokens` has an invalid value: integer `-5`, expected an integer",
+            ),
             (json!({"path": "a", "pth": "b"}), "pth"),
             (json!({"path": "a", "session": "other"}), "session"),
             (json!({"path": "a", "tenant": "other"}), "tenant"),
         ] {
             let fault = read(arguments).unwrap_err();
             assert!(fault.message.contains(word), "{fault:?}");
+        }
+    }
+
+    #[test]
+    fn an_invalid_entry_of_a_list_is_named() {
+        let send = |files: Value| {
+            let arguments = json!({"files": files}).as_object().cloned();
+            parse::<SendArguments>(ToolName::SendFile, arguments).unwrap_err()
+        };
+        for (files, words) in [
+            (
+                json!(["a", 1]),
+                "`files[1]` has an invalid type: integer `1`, expected a string.",
+            ),
+            (
+                json!("a"),
+                "`files` has an invalid type: string \"a\", expected a list.",
+            ),
+        ] {
+            let fault = send(files);
+            assert!(fault.message.ends_with(words), "{fault:?}");
         }
     }
 

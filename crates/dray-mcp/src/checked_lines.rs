@@ -17,6 +17,8 @@ use tokio::io::{
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
+use crate::open_requests::{OpenRequests, answered_id};
+
 /// Longest message in bytes, as the library has it.
 const MAX_LINE_BYTES: usize = 16 << 20;
 /// UTF-8 byte order mark, which some editors and shells of Windows write first. The library skips it.
@@ -28,6 +30,7 @@ const PIPE_BYTES: usize = 64 << 10;
 pub(crate) struct CheckedTransport<W: AsyncWrite> {
     inner: AsyncRwTransport<RoleServer, DuplexStream, W>,
     rejected: mpsc::Receiver<RejectedLine>,
+    open: OpenRequests,
     /// Sends an error; kept, because the library may drop the future that waits for it.
     pending: Option<BoxFuture<'static, io::Result<()>>>,
     /// Reads the lines until it is dropped.
@@ -43,6 +46,7 @@ impl<W: AsyncWrite + Send + Unpin + 'static> CheckedTransport<W> {
         Self {
             inner: AsyncRwTransport::new_server(lines, writer),
             rejected,
+            open: OpenRequests::default(),
             pending: None,
             _reading: reading,
         }
@@ -56,7 +60,13 @@ impl<W: AsyncWrite + Send + Unpin + 'static> Transport<RoleServer> for CheckedTr
         &mut self,
         item: TxJsonRpcMessage<RoleServer>,
     ) -> impl Future<Output = Result<(), Self::Error>> + Send + 'static {
-        self.inner.send(item)
+        let (open, answered) = (self.open.clone(), answered_id(&item).cloned());
+        let sending = self.inner.send(item);
+        async move {
+            let sent = sending.await;
+            open.close(answered.as_ref());
+            sent
+        }
     }
 
     async fn receive(&mut self) -> Option<RxJsonRpcMessage<RoleServer>> {
@@ -73,7 +83,14 @@ impl<W: AsyncWrite + Send + Unpin + 'static> Transport<RoleServer> for CheckedTr
                     let response = TxJsonRpcMessage::<RoleServer>::error(error, id);
                     self.pending = Some(Box::pin(self.inner.send(response)));
                 }
-                message = self.inner.receive() => return message,
+                message = self.inner.receive() => {
+                    let message = message?;
+                    match self.open.admit(&message) {
+                        Ok(()) => return Some(message),
+                        // Not read further until the client has taken the error.
+                        Err(refusal) => self.pending = Some(Box::pin(self.inner.send(*refusal))),
+                    }
+                }
             }
         }
     }
@@ -190,9 +207,11 @@ fn check_line(line: &[u8]) -> Option<RejectedLine> {
 #[cfg(test)]
 mod tests {
     use futures_util::FutureExt as _;
+    use rmcp::model::JsonRpcMessage;
     use tokio::io::AsyncReadExt as _;
 
     use super::*;
+    use crate::open_requests::MAX_OPEN_REQUESTS;
 
     /// Sends lines, and returns what is written until the input ends.
     async fn answers_to(lines: &[u8]) -> String {
@@ -313,6 +332,44 @@ mod tests {
         answers.read_to_end(&mut text).await.unwrap();
         let text = String::from_utf8(text).unwrap();
         assert_eq!(text.lines().map(error_code).collect::<Vec<_>>(), [-32700]);
+    }
+
+    fn ping(id: usize) -> String {
+        format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"method\":\"ping\"}}\n")
+    }
+
+    #[tokio::test]
+    async fn requests_above_the_limit_are_refused_until_one_has_its_response_or_is_cancelled() {
+        let (mut client, server) = tokio::io::duplex(1 << 20);
+        let (output, mut answers) = tokio::io::duplex(1 << 20);
+        let mut transport = CheckedTransport::new(server, output);
+        for id in 0..MAX_OPEN_REQUESTS {
+            client.write_all(ping(id).as_bytes()).await.unwrap();
+            assert!(transport.receive().await.is_some());
+        }
+        // One too many, and one whose id is in use.
+        let refused = [ping(1000), ping(7)].concat();
+        let cancelled =
+            r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":3}}"#;
+        let lines = format!("{refused}{cancelled}\n{}", ping(1001));
+        client.write_all(lines.as_bytes()).await.unwrap();
+        let next = transport.receive().await.unwrap();
+        assert!(matches!(next, JsonRpcMessage::Notification(_)), "{next:?}");
+        let next = transport.receive().await.unwrap();
+        assert!(matches!(next, JsonRpcMessage::Request(_)), "{next:?}");
+        let error = ErrorData::invalid_request("any", None);
+        let response = TxJsonRpcMessage::<RoleServer>::error(error, Some(RequestId::Number(5)));
+        transport.send(response).await.unwrap();
+        client.write_all(ping(1002).as_bytes()).await.unwrap();
+        assert!(transport.receive().await.is_some());
+        drop((client, transport));
+        let mut text = String::new();
+        answers.read_to_string(&mut text).await.unwrap();
+        let ids = text.lines().map(|line| {
+            let message: serde_json::Value = serde_json::from_str(line).unwrap();
+            message["id"].as_i64().unwrap()
+        });
+        assert_eq!(ids.collect::<Vec<_>>(), [1000, 7, 5], "{text}");
     }
 
     fn error_code(line: &str) -> i64 {

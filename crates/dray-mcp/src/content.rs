@@ -164,15 +164,21 @@ impl ContentAccess {
         let reply = self.client.call_once(TRANSFER_TIMEOUT, &request).await;
         let reply = reply.map_err(add_enable_advice)?;
         let claim = reply.content.clone().ok_or_else(Fault::internal)?;
-        let ContentSource::Claim(claim) =
+        let ContentSource::Claim(mut claim) =
             ContentSource::try_from(claim).map_err(|_| Fault::internal())?
         else {
             return Err(Fault::internal());
         };
         let head = self.head(&claim).await?;
-        let media_type = detect_kind(&head, &reply.name, reply.size)
-            .media_type
-            .to_owned();
+        let own_name = Some(reply.name.clone()).filter(|name| !name.is_empty());
+        let path_name = own_name.or_else(|| location::path_name_of_url(&reply.final_url));
+        let shown = path_name.as_deref().unwrap_or_default();
+        let media_type = detect_kind(&head, shown, reply.size).media_type.to_owned();
+        if claim.artifact.name.is_empty() {
+            // Few servers name a file in `Content-Disposition`.
+            let host_name = || location::host_name_of_url(&reply.final_url, &media_type);
+            claim.artifact.name = path_name.unwrap_or_else(host_name);
+        }
         Ok((StoredFile { claim, media_type }, reply))
     }
 
@@ -330,7 +336,7 @@ fn add_enable_advice(fault: Fault) -> Fault {
         return fault;
     }
     fault.advice(
-        "Fetching is off by default. The user turns it on for this server with `dray mcp --set \
-         egress-fetcher.enabled=true`, or with EXTERNAL_URL_FETCH_ENABLED=true in its environment.",
+        "Fetching is off by default. The user turns it on when this server starts, with `--set \
+         egress-fetcher.enabled=true` or with EXTERNAL_URL_FETCH_ENABLED=true in its environment.",
     )
 }

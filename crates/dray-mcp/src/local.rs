@@ -128,7 +128,11 @@ impl LocalRoot {
         limit: usize,
     ) -> Result<LocalPage, Fault> {
         let beneath = self.beneath(path)?;
-        let directory = self.resolve(path, &beneath, OFlags::RDONLY | OFlags::DIRECTORY)?;
+        let directory = self.resolve(path, &beneath, OFlags::RDONLY | OFlags::DIRECTORY);
+        let directory = directory.map_err(|fault| match fault.detail.as_str() {
+            "not_regular_file" => not_directory_fault(path),
+            _ => fault,
+        })?;
         let read = Dir::read_from(&directory).map_err(|error| file_fault(path, error))?;
         let mut names = Vec::new();
         let mut is_cut = false;
@@ -189,10 +193,10 @@ impl LocalRoot {
         };
         let directory = self.resolve(path, parent, OFlags::RDONLY | OFlags::DIRECTORY);
         let directory = directory.map_err(|fault| {
-            if fault.detail == "not_found" {
-                missing_directory_fault(path)
-            } else {
-                fault
+            match fault.detail.as_str() {
+                // Nothing is there, or a file.
+                "not_found" | "not_regular_file" => missing_directory_fault(path),
+                _ => fault,
             }
         })?;
         let flags =
@@ -341,6 +345,15 @@ fn not_regular_fault(path: &str) -> Fault {
     )
     .detail("not_regular_file")
     .advice("Name a file; `list` shows the files of a directory.")
+}
+
+fn not_directory_fault(path: &str) -> Fault {
+    Fault::new(
+        FaultCode::InvalidArgument,
+        format!("`{}` is not a directory.", displayed_path(path)),
+    )
+    .detail("not_a_directory")
+    .advice("`read` shows a file; `list` without `path` shows what is there.")
 }
 
 fn write_fault(path: &str, error: &std::io::Error) -> Fault {

@@ -3,6 +3,7 @@
 use dray_presentation::name;
 use dray_types::{Fault, Sha256Digest};
 use percent_encoding::percent_decode_str;
+use url::Url;
 
 use crate::failure;
 
@@ -104,6 +105,25 @@ pub(crate) fn ticket_uri(id: &str) -> String {
     format!("{TICKET_PREFIX}{id}")
 }
 
+/// The file name at the end of a URL's path; `None` where the path ends with `/`.
+pub(crate) fn path_name_of_url(url: &str) -> Option<String> {
+    let parsed = Url::parse(url).ok()?;
+    let last = parsed.path_segments()?.next_back()?;
+    // Cleaned after it was decoded, because `%2F` is a separator in a name.
+    let decoded: Vec<u8> = percent_decode_str(last).collect();
+    (!decoded.is_empty()).then(|| name::clean_name(decoded))
+}
+
+/// A file name for the page at the root of a host, with the usual extension of its media type.
+pub(crate) fn host_name_of_url(url: &str, media_type: &str) -> String {
+    let host = Url::parse(url).ok();
+    let host = host.as_ref().and_then(Url::host_str).unwrap_or_default();
+    match dray_media_type::usual_extension(media_type) {
+        Some(extension) => name::clean_name(format!("{host}.{extension}")),
+        None => name::clean_name(host),
+    }
+}
+
 fn is_scheme(text: &str) -> bool {
     // RFC 3986 section 3.1.
     let mut bytes = text.bytes();
@@ -125,6 +145,32 @@ mod tests {
 
     fn parse(text: &str) -> Result<Location, Fault> {
         Location::parse(text, "s1")
+    }
+
+    #[test]
+    fn a_file_from_the_web_is_named_by_its_path_or_by_its_host() {
+        for (url, name) in [
+            ("https://a.example/docs/page.html", "page.html"),
+            ("https://a.example/page.html?x=/y#z", "page.html"),
+            ("https://a.example/r%C3%A9sum%C3%A9%202.pdf", "résumé 2.pdf"),
+            ("https://a.example/..%2F..%2Fetc%2Fpasswd", "passwd"),
+            ("https://a.example/a%00b%0Ac.txt", "abc.txt"),
+            ("https://a.example/%FF.txt", "_.txt"),
+        ] {
+            assert_eq!(path_name_of_url(url).as_deref(), Some(name), "{url}");
+        }
+        for url in [
+            "https://a.example/",
+            "https://a.example",
+            "https://a.example/docs/",
+        ] {
+            assert_eq!(path_name_of_url(url), None, "{url}");
+            assert_eq!(host_name_of_url(url, "text/html"), "a.example.html");
+        }
+        assert_eq!(
+            host_name_of_url("https://a.example/", "x/unknown"),
+            "a.example"
+        );
     }
 
     #[test]

@@ -21,7 +21,7 @@ mod programs;
 mod tests;
 pub mod tool_access;
 
-pub use programs::{Interpreter, McpPrograms, McpServer};
+pub use programs::{Interpreter, McpPrograms, McpServer, McpWorkloadToken};
 
 /// Section `orchestrator`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -118,6 +118,9 @@ pub struct Config {
     pub mcp_servers: BTreeMap<String, McpServer>,
     /// Limits of these servers that are programs.
     pub mcp_programs: McpPrograms,
+    /// Tokens of the platform with which the service signs in to MCP servers, by name. Only manifests of the operator
+    /// may name one.
+    pub mcp_workload_tokens: BTreeMap<String, McpWorkloadToken>,
     /// The Python interpreter.
     pub py_interpreter: Interpreter,
     /// Files of agents.
@@ -253,6 +256,7 @@ impl Default for Config {
             interactive_login_timeout: Period::secs(120),
             mcp_servers: BTreeMap::new(),
             mcp_programs: McpPrograms::default(),
+            mcp_workload_tokens: BTreeMap::new(),
             py_interpreter: Interpreter::default(),
             files: dray_tool_files::Config::default(),
             sandbox: None,
@@ -332,14 +336,7 @@ impl Section for Config {
         for (field, period) in self.periods_above_zero() {
             check(period > Period::default(), field, "must be above 0");
         }
-        for (name, server) in &self.mcp_servers {
-            let field = format!("mcp_servers.{name}.command");
-            check(
-                !server.command.trim().is_empty(),
-                &field,
-                "must name a program",
-            );
-        }
+        problems.extend(self.mcp_problems());
         problems.extend(self.mapping_problem());
         problems.extend(self.plain_problems());
         problems.extend(self.budget_problems());

@@ -389,6 +389,7 @@ fn tool_kinds(
     mcp.clock = cx.clock.clone();
     mcp.trace = Some(current_trace);
     mcp.stdio = config.mcp_commands();
+    mcp.oauth.workload_tokens = config.workload_tokens();
     let programs = &config.mcp_programs;
     mcp.programs = ProgramPool::new(programs.idle_timeout.as_duration(), programs.max_running);
     cx.tasks.spawn(mcp.programs.clone().run(cx.stop.clone()));

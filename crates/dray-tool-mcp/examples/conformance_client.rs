@@ -8,11 +8,14 @@
     reason = "the suite shows the errors of a client that failed"
 )]
 
+use std::io::Write as _;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use base64::Engine as _;
+use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use bytes::Bytes;
 use dray_agent::caller::Caller;
 use dray_agent::manifest::toolset::Mcp;
@@ -25,7 +28,7 @@ use dray_tool::{
 };
 use dray_tool_mcp::{
     IssuerTrust, McpOptions, McpToolset, OAuthOptions, QuestionPort, SignInPage, SignInPort,
-    connect_set,
+    WorkloadToken, connect_set,
 };
 use serde_json::{Map, Value, json};
 use tokio::time::Instant;
@@ -66,6 +69,11 @@ const REDIRECT_URI: &str = "http://localhost:3000/callback";
 const CLIENT_METADATA_URL: &str = "https://conformance-test.local/client-metadata.json";
 /// The beginning of the names of scenarios whose client has credentials of its own.
 const CLIENT_CREDENTIALS_PREFIX: &str = "auth/client-credentials";
+
+/// The scenario whose client has a token of its platform.
+const WORKLOAD_SCENARIO: &str = "auth/wif-jwt-bearer";
+/// Name of this token.
+const WORKLOAD_TOKEN_NAME: &str = "platform";
 
 /// A fake user who accepts everything.
 #[derive(Debug)]
@@ -123,16 +131,7 @@ async fn run_scenario(
         "" => Value::Null,
         context => serde_json::from_str(context)?,
     };
-    let mut info = json!({"url": url, "protocol": "streamable_http"});
-    if scenario.starts_with("auth/")
-        && let Some(members) = info.as_object_mut()
-    {
-        members.insert(
-            "authorization".to_owned(),
-            authorization(scenario, &context),
-        );
-    }
-    let set: Mcp = serde_json::from_value(json!({"name": SET_NAME, "mcp_server_info": info}))?;
+    let set = tool_set(scenario, &context, url)?;
     let client = HttpClient::new(HttpTimeouts::default(), None)?;
     let person = Arc::new(WillingPerson {
         browser: client.clone(),
@@ -146,6 +145,12 @@ async fn run_scenario(
         issuer_trust: IssuerTrust::Any,
         ..OAuthOptions::default()
     };
+    // Removed with its file when the scenario is over.
+    let workload = workload_token(&context, url)?;
+    if let Some((_, token)) = &workload {
+        let tokens = &mut options.oauth.workload_tokens;
+        tokens.insert(WORKLOAD_TOKEN_NAME.to_owned(), token.clone());
+    }
     let caller = Caller::default();
     let connecting = connect_set(McpToolset::Mcp(&set), &caller, &options);
     let connected: ToolsetResult = Box::pin(connecting).await;
@@ -180,11 +185,49 @@ async fn run_scenario(
     Ok(())
 }
 
+/// The tool set of the scenario's server.
+fn tool_set(scenario: &str, context: &Value, url: &str) -> serde_json::Result<Mcp> {
+    let mut info = json!({"url": url, "protocol": "streamable_http"});
+    if scenario.starts_with("auth/")
+        && let Some(members) = info.as_object_mut()
+    {
+        let authorization = authorization(scenario, context);
+        members.insert("authorization".to_owned(), authorization);
+    }
+    serde_json::from_value(json!({"name": SET_NAME, "mcp_server_info": info}))
+}
+
+/// The token of the platform that the scenario gives, in a file. Its audience is the authorization server.
+fn workload_token(
+    context: &Value,
+    server: &str,
+) -> Result<Option<(tempfile::NamedTempFile, WorkloadToken)>, Box<dyn std::error::Error>> {
+    let Some(token) = context.get("valid_jwt").and_then(Value::as_str) else {
+        return Ok(None);
+    };
+    let claims = token.split('.').nth(1).ok_or("the token has no claims")?;
+    let claims: Value = serde_json::from_slice(&BASE64_URL_SAFE_NO_PAD.decode(claims)?)?;
+    let issuer = claims.get("aud").and_then(Value::as_str);
+    let issuer = issuer.ok_or("the token has no audience")?;
+    let mut file = tempfile::NamedTempFile::new()?;
+    file.write_all(token.as_bytes())?;
+    let workload = WorkloadToken {
+        file: file.path().to_owned(),
+        servers: vec![server.to_owned()],
+        token_endpoints: vec![format!("{}/token", issuer.trim_end_matches('/'))],
+    };
+    Ok(Some((file, workload)))
+}
+
 /// The client as the scenario registers it.
 fn authorization(scenario: &str, context: &Value) -> Value {
     let mut authorization = Map::from_iter([("type".to_owned(), json!("oauth"))]);
     if scenario.starts_with(CLIENT_CREDENTIALS_PREFIX) {
         authorization.insert("grant".to_owned(), json!("client_credentials"));
+    }
+    if scenario == WORKLOAD_SCENARIO {
+        authorization.insert("grant".to_owned(), json!("jwt_bearer"));
+        authorization.insert("workload_token".to_owned(), json!(WORKLOAD_TOKEN_NAME));
     }
     let members = [
         ("client_id", "client_id"),

@@ -141,6 +141,7 @@ impl McpSession {
     ) -> Result<CallEnd, SessionError> {
         // A caller that stops waiting drops this future; the guard then cancels the task at its server.
         let mut guard = TaskGuard::new(Arc::clone(self), id);
+        let mut rounds = 0;
         loop {
             let state = self.peer().get_task(GetTaskParams::new(id)).await;
             let state = state.map_err(|error| self.failure(error))?.task;
@@ -168,6 +169,12 @@ impl McpSession {
                     let new_questions =
                         required_questions(&required).map_err(SessionError::Malformed)?;
                     if !new_questions.is_empty() {
+                        rounds += 1;
+                        if rounds > MAX_ROUNDS {
+                            return Err(SessionError::Malformed(
+                                "it does not stop asking questions",
+                            ));
+                        }
                         let Some(answers) = questions.ask_all(&new_questions).await else {
                             let resume = ResumePoint::Task { id: id.to_owned() };
                             let pending = questions.pending(tool, new_questions, resume)?;

@@ -94,6 +94,14 @@ pub(crate) fn bounded_message(message: &str) -> String {
     printable_text(&shorten_text(message, MAX_MESSAGE_CHARACTERS)).into_owned()
 }
 
+/// Most characters of a version that are shown.
+const MAX_VERSION_CHARACTERS: usize = 40;
+
+/// A version of MCP that a server named, for a message.
+pub(crate) fn bounded_version(version: &str) -> String {
+    printable_text(&shorten_text(version, MAX_VERSION_CHARACTERS)).into_owned()
+}
+
 /// Code of a server's error that names pages for the user (MCP 2025-11-25, `URLElicitationRequiredError`).
 const PAGES_REQUIRED: i32 = -32042;
 
@@ -117,6 +125,9 @@ pub(crate) enum SessionError {
     /// The server named its versions of MCP, and none of them is known here.
     #[error("the server speaks no version of MCP that is known here")]
     NoCommonVersion,
+    /// The server answered `initialize` with a version that is not known here.
+    #[error("the server begins a session in version `{0}` of MCP, which is not known here")]
+    UnknownVersion(String),
     /// The response of the server violates MCP.
     #[error("the server does not respond as an MCP server: {0}")]
     Malformed(&'static str),

@@ -1,6 +1,6 @@
 //! Handles requests and notifications of a server.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use dray_agent::caller::Caller;
@@ -17,6 +17,9 @@ use rmcp::service::{NotificationContext, RequestContext, RoleClient};
 use crate::error::SessionError;
 use crate::input::{MAX_PENDING_BYTES, PendingCall, ResumePoint};
 use crate::questions::{MAX_QUESTIONS, QuestionPort, elicit_result, question_of_params};
+
+/// Most questions that a user is asked during one call, one after another. Further ones are cancelled.
+const MAX_ASKED_QUESTIONS: usize = 32;
 
 /// How questions during one call are answered.
 #[derive(Clone, Debug)]
@@ -89,6 +92,8 @@ impl CallQuestions {
 pub(crate) struct ActiveCall {
     questions: CallQuestions,
     unanswered: Mutex<QuestionMap>,
+    /// Number of questions that the user was asked.
+    asked: AtomicUsize,
 }
 
 impl ActiveCall {
@@ -147,6 +152,7 @@ impl SessionHandler {
         let call = Arc::new(ActiveCall {
             questions: questions.clone(),
             unanswered: Mutex::default(),
+            asked: AtomicUsize::new(0),
         });
         self.calls().push(Arc::clone(&call));
         ActiveCallGuard {
@@ -167,9 +173,17 @@ impl SessionHandler {
         }
         let interactive = calls.iter().rev().find_map(|call| {
             let port = call.questions.port.as_ref()?;
-            Some((port, &call.questions))
+            Some((port, call))
         });
-        if let Some((port, questions)) = interactive {
+        if let Some((port, call)) = interactive {
+            let questions = &call.questions;
+            if call.asked.fetch_add(1, Ordering::Relaxed) >= MAX_ASKED_QUESTIONS {
+                tracing::warn!(
+                    toolset = questions.toolset,
+                    "an MCP server asks too many questions during a call"
+                );
+                return UserAnswer::Cancelled;
+            }
             return port
                 .ask(&questions.toolset, question, &questions.caller)
                 .await;
@@ -200,12 +214,16 @@ impl ClientHandler for SessionHandler {
     async fn create_elicitation(
         &self,
         params: ElicitRequestParams,
-        _: RequestContext<RoleClient>,
+        context: RequestContext<RoleClient>,
     ) -> Result<ElicitResult, ErrorData> {
         let Some(question) = question_of_params(&params) else {
             return Ok(ElicitResult::new(ElicitationAction::Cancel));
         };
-        let answer = self.answer(&question).await;
+        let answer = tokio::select! {
+            answer = self.answer(&question) => answer,
+            // The server does not wait for the answer any longer.
+            () = context.ct.cancelled() => UserAnswer::Cancelled,
+        };
         Ok(elicit_result(&question, answer))
     }
 

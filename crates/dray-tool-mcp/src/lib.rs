@@ -53,7 +53,7 @@ pub use legacy_servers::LegacyServers;
 pub use oauth::{
     CallbackRefusal, ConfirmedSignIn, IssuerTrust, OAuthOptions, PendingSignIn,
     RENEWAL_LEASE_LIFETIME, RenewalLease, SignInKeeper, SignInOwner, SignInPage, SignInPort,
-    SignInStoreError, SignIns,
+    SignInStoreError, SignIns, WorkloadToken,
 };
 pub use options::{McpOptions, ProgramCommand};
 pub use programs::ProgramPool;

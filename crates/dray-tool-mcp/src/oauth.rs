@@ -5,10 +5,13 @@
 
 mod assertion;
 mod backend;
+mod error;
 mod renewal;
 mod sign_ins;
 mod stored;
+mod workload;
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,13 +25,12 @@ use rmcp::transport::auth::{
     AuthError, AuthorizationManager, AuthorizationRequest, AuthorizationSession,
     ClientCredentialsConfig, OAuthClientConfig, WWWAuthenticateParams,
 };
-use thiserror::Error;
 use tokio::sync::Mutex;
 use tokio_util::task::TaskTracker;
 use url::Url;
 
-use self::assertion::AssertionError;
 use self::backend::OAuthBackend;
+pub(crate) use self::error::SignInError;
 use self::renewal::RenewalGate;
 pub use self::renewal::{RENEWAL_LEASE_LIFETIME, RenewalLease};
 pub use self::sign_ins::SignIns;
@@ -36,6 +38,8 @@ pub use self::stored::{
     CallbackRefusal, ConfirmedSignIn, PendingSignIn, SignInKeeper, SignInOwner, SignInStoreError,
 };
 use self::stored::{CapturedStates, StoredTokens};
+use self::workload::WorkloadError;
+pub use self::workload::WorkloadToken;
 
 /// Name of this client where a server registers it by request (RFC 7591).
 const CLIENT_NAME: &str = "Drayage";
@@ -90,6 +94,8 @@ pub struct OAuthOptions {
     pub client_metadata_url: Option<String>,
     /// Which authorization servers may be connected to.
     pub issuer_trust: IssuerTrust,
+    /// Tokens of workloads that manifests may name. None for manifests that are not the operator's.
+    pub workload_tokens: BTreeMap<String, WorkloadToken>,
     /// Sign-ins that are kept from one request to the next.
     pub sign_ins: SignIns,
 }
@@ -103,49 +109,14 @@ pub(crate) struct Challenge {
     pub(crate) header: String,
 }
 
-/// The reason why a sign-in failed.
-#[derive(Debug, Error)]
-pub(crate) enum SignInError {
-    /// The user cannot be shown a sign-in page.
-    #[error("no page can be shown to the user")]
-    NoPort,
-    /// The user signs in at this page before a later request.
-    #[error(
-        "the user has to sign in first: they open {0} in a browser, and send the code that it shows at the end"
-    )]
-    Waiting(String),
-    /// The sign-in or its tokens cannot be kept.
-    #[error(transparent)]
-    Store(#[from] SignInStoreError),
-    /// The user did not sign in.
-    #[error("the user did not sign in")]
-    Refused(SignIn),
-    /// The server names an authorization server that neither it nor the manifest owns.
-    #[error("the authorization server `{0}` is not named in the manifest")]
-    Untrusted(String),
-    /// The client cannot sign in by its private key.
-    #[error(transparent)]
-    Assertion(#[from] AssertionError),
-    /// The sign-in page is not an address of the web.
-    #[error("the sign-in page is not a page of the web")]
-    NoPage,
-    /// Discovery, registration or the exchange of the code failed.
-    #[error("the sign-in failed")]
-    Failed(#[source] Box<AuthError>),
-}
-
-impl From<AuthError> for SignInError {
-    fn from(error: AuthError) -> Self {
-        Self::Failed(Box::new(error))
-    }
-}
-
 /// The sign-in to one server. It outlives a request where the caller is known.
 pub(crate) struct RemoteSignIn {
     server: String,
     client: OauthClient,
     client_metadata_url: Option<String>,
     backend: Arc<OAuthBackend>,
+    /// The token that the client presents, with the grant `jwt_bearer`.
+    workload: Result<Option<WorkloadToken>, WorkloadError>,
     /// Stores the sign-in of this owner, if the caller is known.
     store: Option<(Arc<dyn SignInKeeper>, SignInOwner)>,
     /// States of pages that this process made and did not show or store yet.
@@ -290,6 +261,12 @@ impl RemoteSignIn {
             return Err(AuthError::AuthorizationFailed(text).into());
         }
         self.backend.set_issuer(metadata.issuer.as_deref());
+        self.backend.set_presented(None);
+        if let Some(workload) = self.workload.as_ref().map_err(|error| *error)? {
+            let client_id = self.client.client_id.as_deref();
+            let presented = workload.present(&metadata.token_endpoint, client_id);
+            self.backend.set_presented(Some(presented.await?));
+        }
         manager.set_metadata(metadata);
         Ok(manager)
     }
@@ -307,7 +284,7 @@ impl RemoteSignIn {
             resource: Some(self.server.clone()),
         };
         // The backend replaces the secret by an assertion.
-        if !self.backend.signs()? {
+        if !self.backend.signs()? && self.client.grant == OauthGrant::ClientCredentials {
             manager.validate_client_credentials_metadata(&config)?;
         }
         manager.configure_client_credentials(&config)?;
@@ -383,7 +360,7 @@ impl RemoteSignIn {
         let mut manager = self.discover(challenge, self.states.clone(), None).await?;
         let scopes = self.client.scope.iter();
         let scopes = scopes.flat_map(|scope| scope.split_whitespace());
-        if self.client.grant == OauthGrant::ClientCredentials {
+        if self.client.grant != OauthGrant::AuthorizationCode {
             let scopes = scopes.map(str::to_owned).collect();
             self.exchange_credentials(&mut manager, scopes).await?;
             return Ok(manager);

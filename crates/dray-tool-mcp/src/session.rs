@@ -15,7 +15,7 @@ use rmcp::transport::IntoTransport;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
-use crate::error::{CloseReason, SessionError};
+use crate::error::{CloseReason, SessionError, bounded_version};
 use crate::handler::SessionHandler;
 use crate::legacy_servers::LegacyServers;
 use crate::wire::{
@@ -25,6 +25,9 @@ use crate::wire::{
 
 /// Most pages of a list (quickapps 27.2).
 const MAX_LIST_PAGES: usize = 1000;
+
+/// Most pages without tools, one after another, before a list counts as one without end.
+const MAX_EMPTY_PAGES: usize = 32;
 
 /// Longest wait for the versions of a program that is known to name them; set-up as a whole takes less.
 const MAX_DISCOVERY_TIME: Duration = Duration::from_hours(1);
@@ -141,6 +144,14 @@ impl McpSession {
             .map_err(|error| SessionError::of_start(error, &close_reason))?;
         let mut listening = JoinSet::new();
         let info = service.peer().peer_info();
+        if let Some(version) = info.as_ref().map(|info| &info.protocol_version)
+            && !ProtocolVersion::KNOWN_VERSIONS.contains(version)
+        {
+            // The version of the response counts for the session (MCP, lifecycle), so an unknown one ends it.
+            return Err(SessionError::UnknownVersion(bounded_version(
+                version.as_str(),
+            )));
+        }
         // Servers of earlier versions send such a notification without a subscription.
         let changes = info.is_some_and(|info| {
             let tools = info.capabilities.tools.as_ref();
@@ -197,8 +208,8 @@ impl McpSession {
         }
     }
 
-    /// All tools, page by page. A repeated cursor ends the list, and so do tools of more than `max_bytes` of JSON: the limit
-    /// of a response alone would permit a thousand times as much.
+    /// All tools, page by page. A repeated cursor ends the list, and so do tools and cursors of more than `max_bytes` of
+    /// JSON: the limit of a response alone would permit a thousand times as much.
     pub(crate) async fn list(&self, max_bytes: usize) -> Result<ServerOffer, SessionError> {
         let info = self.peer().peer_info();
         let capabilities = info.as_ref().map(|info| &info.capabilities);
@@ -212,6 +223,7 @@ impl McpSession {
         let mut seen = std::collections::HashSet::new();
         let mut bytes_left = max_bytes;
         let mut cursor: Option<String> = None;
+        let mut empty_pages = 0;
         for _ in 0..MAX_LIST_PAGES {
             let page = PaginatedRequestParams::default().with_cursor(cursor.clone());
             let page = self
@@ -220,6 +232,14 @@ impl McpSession {
                 .list_tools(Some(page))
                 .await
                 .map_err(|error| self.failure(error))?;
+            empty_pages = if page.tools.is_empty() {
+                empty_pages + 1
+            } else {
+                0
+            };
+            if empty_pages > MAX_EMPTY_PAGES {
+                break;
+            }
             for tool in page.tools {
                 let bytes = json!(tool).to_string().len();
                 let Some(rest) = bytes_left.checked_sub(bytes) else {
@@ -231,9 +251,16 @@ impl McpSession {
             }
             match page.next_cursor.filter(|next| !next.is_empty()) {
                 None => return Ok(offer),
-                Some(next) if seen.insert(next.clone()) => cursor = Some(next),
-                // This cursor came before, so the list would never end.
-                Some(_) => break,
+                Some(next) => {
+                    // Cursors are kept, and the server decides on their length.
+                    let rest = bytes_left.checked_sub(next.len());
+                    let (Some(rest), true) = (rest, seen.insert(next.clone())) else {
+                        // Too long, or a cursor that came before: the list would never end.
+                        break;
+                    };
+                    bytes_left = rest;
+                    cursor = Some(next);
+                }
             }
         }
         offer.is_cut = true;

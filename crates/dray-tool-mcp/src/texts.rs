@@ -68,6 +68,7 @@ fn sign_in_text(label: &str, error: &SignInError) -> String {
              `authorization_servers` of its manifest"
         ),
         SignInError::Assertion(error) => format!("Sign-in failed for toolset '{label}': {error}"),
+        SignInError::Workload(error) => format!("Sign-in failed for toolset '{label}': {error}"),
         SignInError::Refused(_)
         | SignInError::NoPage
         | SignInError::Store(_)

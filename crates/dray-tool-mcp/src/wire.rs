@@ -132,13 +132,47 @@ fn parse_messages(value: Value) -> Result<Vec<ServerJsonRpcMessage>, WireError> 
     messages.map_err(|_| WireError::Malformed("its response is not a JSON-RPC message"))
 }
 
+/// Byte-order mark, which some servers write first (RFC 8259 section 8.1).
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+
 fn parse_json(bytes: &[u8]) -> Result<Value, WireError> {
+    let bytes = bytes.strip_prefix(BYTE_ORDER_MARK).unwrap_or(bytes);
     limits::ValueCounter::default().add(bytes)?;
-    serde_json::from_slice(bytes).map_err(|_| WireError::Malformed("not JSON"))
+    serde_json::from_slice(bytes).map_err(|error| {
+        // The parser has no other sign of it.
+        let is_deep = error.to_string().starts_with("recursion limit exceeded");
+        WireError::Malformed(if is_deep {
+            "a message has more than 127 levels"
+        } else {
+            "not JSON"
+        })
+    })
 }
 
 fn is_type(response: &dray_http::HttpResponse, expected: &str) -> bool {
     let kind = response.header("content-type").unwrap_or_default();
     let kind = kind.split(';').next().unwrap_or_default().trim();
     kind.eq_ignore_ascii_case(expected)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn json_may_begin_with_a_byte_order_mark_and_has_a_limit_of_levels() {
+        assert_eq!(parse_json(b"\xef\xbb\xbf{}").unwrap(), json!({}));
+        let nested = |levels: usize| format!("{}{}", "[".repeat(levels), "]".repeat(levels));
+        assert!(parse_json(nested(127).as_bytes()).is_ok());
+        let prefix = "the server does not respond as an MCP server: ";
+        for (text, reason) in [
+            (nested(128), "a message has more than 127 levels"),
+            ("noise {}".to_owned(), "not JSON"),
+        ] {
+            let error = parse_json(text.as_bytes()).unwrap_err();
+            assert_eq!(error.to_string(), format!("{prefix}{reason}"));
+        }
+    }
 }

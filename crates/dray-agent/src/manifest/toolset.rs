@@ -234,9 +234,11 @@ pub struct OauthClient {
     pub private_key: Option<Secret>,
     /// Id by which the authorization server knows the key, if it needs one.
     pub key_id: Option<String>,
-    /// The party that signs in: a user, or this client itself.
+    /// The party that signs in: a user, this client itself, or the workload that it is.
     #[serde(default)]
     pub grant: OauthGrant,
+    /// Name of the token that the client presents with the grant `jwt_bearer`, in `orchestrator.mcp_workload_tokens`.
+    pub workload_token: Option<String>,
     /// Scopes to request, separated by spaces; those that the server asks for if absent.
     pub scope: Option<String>,
     /// URLs of authorization servers that may be connected to, issuers and endpoints. Only their origins count. That of
@@ -254,6 +256,8 @@ pub enum OauthGrant {
     AuthorizationCode,
     /// The client itself, by its secret (RFC 6749 section 4.4).
     ClientCredentials,
+    /// The workload, by a token that its platform issued (RFC 7523 section 2.1).
+    JwtBearer,
 }
 
 /// An MCP server that DIAL knows.

@@ -139,7 +139,10 @@ impl ServerHandler for ConformanceServer {
         request: CompleteRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<CompleteResult, ErrorData> {
-        self.product.complete(request, context).await
+        match prompts::complete(&request) {
+            Some(result) => Ok(result),
+            None => self.product.complete(request, context).await,
+        }
     }
 
     async fn list_prompts(

@@ -2,8 +2,9 @@
 
 use dray_mcp::{InputAnswer, InputQuestion};
 use rmcp::model::{
-    ContentBlock, GetPromptRequestParams, GetPromptResponse, GetPromptResult, Prompt,
-    PromptArgument, PromptMessage, ResourceContents, Role,
+    CompleteRequestParams, CompleteResult, CompletionInfo, ContentBlock, GetPromptRequestParams,
+    GetPromptResponse, GetPromptResult, Prompt, PromptArgument, PromptMessage, Reference,
+    ResourceContents, Role,
 };
 use rmcp::service::RequestContext;
 use rmcp::{ErrorData, RoleServer};
@@ -44,6 +45,22 @@ pub(crate) fn list() -> impl Iterator<Item = Prompt> {
             });
             Prompt::new(*name, Some(*description), Some(arguments.collect()))
         })
+}
+
+/// Values for an argument of a prompt of the suite; `None` for other references.
+pub(crate) fn complete(request: &CompleteRequestParams) -> Option<CompleteResult> {
+    let Reference::Prompt(prompt) = &request.r#ref else {
+        return None;
+    };
+    let mut names = PROMPT_TEMPLATES.iter().map(|(name, ..)| *name);
+    if !names.any(|name| name == prompt.name) {
+        return None;
+    }
+    let values = ["paris", "park", "testing"].map(str::to_owned);
+    let typed = request.argument.value.as_str();
+    let values = values.into_iter().filter(|value| value.starts_with(typed));
+    let completion = CompletionInfo::new(values.collect()).ok()?;
+    Some(CompleteResult::new(completion))
 }
 
 /// The prompt, where the suite names it.

@@ -183,6 +183,18 @@ fn directories_pipes_and_devices_are_not_read() {
 }
 
 #[test]
+fn a_listing_of_a_file_says_that_it_is_not_a_directory() {
+    let fixture = RootFixture::new();
+    for path in ["a.txt", "a.txt/b"] {
+        let fault = fixture.root.list(path, 0, 10).unwrap_err();
+        assert_eq!(fault.message, format!("`{path}` is not a directory."));
+        assert!(fault.advice.starts_with("`read` shows a file"), "{fault:?}");
+    }
+    let fault = fixture.root.create_file("a.txt/b").unwrap_err();
+    assert_eq!(fault.message, "The directory of `a.txt/b` does not exist.");
+}
+
+#[test]
 fn a_renamed_root_stays_the_directory_that_was_opened() {
     let fixture = RootFixture::new();
     let data = fixture.directory.path().join("data");

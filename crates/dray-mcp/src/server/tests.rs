@@ -23,6 +23,7 @@ use crate::options::{ServerOptions, ToolName};
 use crate::subscriptions::MAX_RESOURCES;
 use crate::{Permissions, ServiceClient};
 
+mod baselines;
 mod host_questions;
 mod listings;
 mod questions;

@@ -175,18 +175,26 @@ pub(crate) async fn outcome(
         delivery_id: delivery_id.to_owned(),
         wait_ms: whole_millis(wait),
     };
-    let report = client.call(SHORT_TIMEOUT, &request).await?;
+    let unknown = || {
+        Fault::new(
+            FaultCode::NotFound,
+            "The delivery does not exist in this session.",
+        )
+        .detail("delivery_not_found")
+        .advice("`receipts` without `delivery_id` lists the deliveries of this session.")
+    };
+    let report = client.call(SHORT_TIMEOUT, &request).await;
+    // The same as for a delivery of another session, so that it does not show whether there is one.
+    let report = report.map_err(|fault| match fault.code {
+        FaultCode::NotFound => unknown(),
+        _ => fault,
+    })?;
     // Before its files are stored, a delivery has no record and no session, and its report contains only its id.
     let has_no_record = report.session.is_empty() && report.files.is_empty();
     if report.session == client.session.as_str() || has_no_record {
         return Ok(report);
     }
-    Err(Fault::new(
-        FaultCode::NotFound,
-        "The delivery does not exist in this session.",
-    )
-    .detail("delivery_not_found")
-    .advice("`receipts` without `delivery_id` lists the deliveries of this session."))
+    Err(unknown())
 }
 
 fn operation_id(given: Option<&str>) -> Result<OperationId, Fault> {

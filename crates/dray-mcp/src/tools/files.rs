@@ -12,7 +12,7 @@ use crate::budget;
 use crate::client::{SHORT_TIMEOUT, TRANSFER_TIMEOUT};
 use crate::content::{StoredFile, run_blocking};
 use crate::failure;
-use crate::location::Location;
+use crate::location::{Location, host_name_of_url, path_name_of_url};
 use crate::options::ToolName;
 
 /// Entries of a directory in one result unless the caller sets a limit.
@@ -256,10 +256,7 @@ fn file_name(given: &str, location: &Location, stored: &StoredFile) -> Result<St
         )
         .detail("name_missing")),
         Location::Url(url) => {
-            let path = url.split(['?', '#']).next().unwrap_or_default();
-            Ok(name::clean_name(
-                path.rsplit('/').next().unwrap_or_default(),
-            ))
+            Ok(path_name_of_url(url).unwrap_or_else(|| host_name_of_url(url, &stored.media_type)))
         }
         Location::Local(path) | Location::Sandbox(path) => Ok(name::clean_name(
             path.rsplit('/').next().unwrap_or_default(),

@@ -212,6 +212,28 @@ fn asking_capability() -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_unknown_delivery_and_one_of_another_session_have_the_same_refusal() {
+    let fixture = Box::pin(SendingFixture::new(ServerOptions::default())).await;
+    let sent = fixture.send(json!({}), json!({})).await;
+    let id = sent["result"]["structuredContent"]["delivery_id"].as_str();
+    let mut claims = send_claims();
+    claims["session"] = json!("s8");
+    let stranger = fixture.http.issuer.token(&claims);
+    let mut refusals = Vec::new();
+    for id in [id.unwrap(), "unknown"] {
+        let arguments = json!({"delivery_id": id});
+        let response = fixture.http.tool(&stranger, "receipts", arguments).await;
+        refusals.push(response.message()["result"].clone());
+    }
+    assert_eq!(refusals[0], refusals[1]);
+    let text = refusals[1]["content"][0]["text"].as_str().unwrap();
+    assert!(
+        text.contains("`receipts` without `delivery_id` lists"),
+        "{text}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn deliveries_of_the_session_complete_the_uri_of_a_receipt() {
     let fixture = Box::pin(SendingFixture::new(ServerOptions::default())).await;
     let sent = fixture.send(json!({}), json!({})).await;

@@ -5,10 +5,10 @@ use std::net::SocketAddr;
 
 use dray_agent::manifest::{ManifestSettings, publish};
 use dray_http::HttpTimeouts;
-use dray_tool_mcp::ProgramCommand;
+use dray_tool_mcp::{ProgramCommand, WorkloadToken};
 use dray_types::TenantId;
 
-use super::{Config, McpServer};
+use super::{Config, McpServer, McpWorkloadToken};
 use crate::http::SurfaceOptions;
 
 impl Config {
@@ -90,6 +90,19 @@ impl Config {
         };
         servers
             .map(|(name, server)| (name.clone(), command(server)))
+            .collect()
+    }
+
+    /// The tokens with which the service signs in to MCP servers.
+    pub(crate) fn workload_tokens(&self) -> BTreeMap<String, WorkloadToken> {
+        let token = |token: &McpWorkloadToken| WorkloadToken {
+            file: token.file.clone(),
+            servers: token.servers.clone(),
+            token_endpoints: token.token_endpoints.clone(),
+        };
+        let tokens = self.mcp_workload_tokens.iter();
+        tokens
+            .map(|(name, configured)| (name.clone(), token(configured)))
             .collect()
     }
 }

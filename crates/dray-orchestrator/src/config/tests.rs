@@ -119,6 +119,21 @@ fn every_field_has_its_bounds() {
 }
 
 #[test]
+fn a_workload_token_names_its_token_endpoints() {
+    check(
+        |config| {
+            let token = McpWorkloadToken {
+                file: "/run/token".into(),
+                servers: vec!["https://mcp.example/mcp".to_owned()],
+                ..McpWorkloadToken::default()
+            };
+            config.mcp_workload_tokens.insert("a".to_owned(), token);
+        },
+        "mcp_workload_tokens.a",
+    );
+}
+
+#[test]
 fn a_user_header_is_one_that_the_service_does_not_read_itself_and_of_clients_alone() {
     check(
         |config| {

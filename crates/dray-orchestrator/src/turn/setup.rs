@@ -196,7 +196,9 @@ impl ToolKinds {
         };
         let open_options = options(&self.client, self.mcp.trace);
         // Servers that a caller's manifest names get no trace headers.
-        let guarded_options = options(self.guarded_client(audience), None);
+        let mut guarded_options = options(self.guarded_client(audience), None);
+        // Nor do they get tokens for the identity of this service.
+        guarded_options.oauth.workload_tokens.clear();
         let (open, guarded) = tokio::join!(
             Box::pin(dray_tool_mcp::connect_all(
                 &open,

@@ -1,8 +1,8 @@
 //! Tests of permissions: nothing is connected, started or charged for a caller without permission.
 
 use dray_orchestrator::Config;
-use dray_orchestrator::config::McpServer;
 use dray_orchestrator::config::permissions::{ManifestPermissions, ToolKind};
+use dray_orchestrator::config::{McpServer, McpWorkloadToken};
 use dray_testkit::dial::DialCore;
 use dray_testkit::http::{FakeHttpServer, ResponseScript, ScriptedResponder};
 use dray_types::Secret;
@@ -140,6 +140,91 @@ async fn a_manifest_in_a_header_works_where_the_operator_allows_it() {
         "{chat_result:?}"
     );
     assert_eq!(server.received_requests().len(), 1);
+}
+
+/// A server that requires a sign-in, and is its own authorization server.
+async fn protected_tools() -> (FakeHttpServer, String) {
+    let server = FakeHttpServer::start(ScriptedResponder::new(|request| {
+        let url = format!("http://{}", request.field("host").unwrap_or_default());
+        let resource_metadata = "/.well-known/oauth-protected-resource/mcp";
+        let body = match request.target() {
+            "/.well-known/oauth-protected-resource/mcp" => {
+                json!({"resource": format!("{url}/mcp"), "authorization_servers": [url]})
+            }
+            "/.well-known/oauth-authorization-server" => json!({
+                "issuer": url, "authorization_endpoint": format!("{url}/authorize"),
+                "token_endpoint": format!("{url}/token"), "response_types_supported": ["code"],
+                "code_challenge_methods_supported": ["S256"],
+            }),
+            "/token" => json!({"access_token": "t", "token_type": "Bearer", "expires_in": 3600}),
+            _ => {
+                let challenge = format!("Bearer resource_metadata=\"{url}{resource_metadata}\"");
+                return ResponseScript::raw(format!(
+                    "HTTP/1.1 401 Unauthorized\r\nWWW-Authenticate: {challenge}\r\nContent-Length: 0\r\n\r\n"
+                ));
+            }
+        };
+        ResponseScript::with_fields(&[("Content-Type", "application/json")], body.to_string())
+    }))
+    .await
+    .unwrap();
+    let url = format!("http://{}", server.address());
+    (server, url)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_identity_of_the_service_is_presented_for_the_operators_manifest_alone() {
+    let (server, url) = protected_tools().await;
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("token");
+    std::fs::write(&file, "workload.jwt").unwrap();
+    let mut set = mcp(&format!("{url}/mcp"));
+    set["mcp_server_info"]["authorization"] =
+        json!({"type": "oauth", "grant": "jwt_bearer", "workload_token": "platform"});
+    let sets = manifest(json!([set]));
+    let fixture = TurnFixture::with(&sets, HELLO_SCRIPT, |config| {
+        let token = McpWorkloadToken {
+            file,
+            servers: vec![format!("{url}/mcp")],
+            token_endpoints: vec![format!("{url}/token")],
+        };
+        let tokens = &mut config.mcp_workload_tokens;
+        tokens.insert("platform".to_owned(), token);
+        config.permissions.local.manifest_header = ManifestPermissions {
+            origins: vec![url.clone()],
+            ..everything()
+        };
+    })
+    .await;
+    let exchanges = || {
+        let requests = server.received_requests();
+        requests
+            .iter()
+            .filter(|request| request.target() == "/token")
+            .count()
+    };
+    let result = with_manifest(&fixture, "k", &sets).await;
+    assert!(result.text().ends_with("Hello."), "{result:?}");
+    let stages = format!("{:?}", result.stages());
+    assert!(
+        stages.contains("the operator offers no such `workload_token`"),
+        "{stages}"
+    );
+    assert_eq!(exchanges(), 0);
+    let result = chat(&fixture, &[("api-key", "k")]).await;
+    assert!(exchanges() > 0, "{:?}", result.stages());
+    // Nor is the sign-in of the operator's manifest used for another one.
+    let with_token = || {
+        let requests = server.received_requests();
+        let tokens = requests
+            .iter()
+            .filter_map(|request| request.field("authorization"));
+        tokens.count()
+    };
+    let before = (exchanges(), with_token());
+    let result = with_manifest(&fixture, "k", &sets).await;
+    assert!(result.text().ends_with("Hello."), "{result:?}");
+    assert_eq!((exchanges(), with_token()), before);
 }
 
 /// With a DIAL Core and a model of its own.

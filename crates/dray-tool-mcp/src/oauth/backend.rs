@@ -12,6 +12,7 @@ use thiserror::Error;
 use url::{Origin, Url};
 
 use super::assertion::{AssertionError, AssertionSigner};
+use super::workload::PresentedToken;
 use super::{IssuerTrust, SignInError};
 
 /// Most bytes of one response.
@@ -35,6 +36,8 @@ pub(super) struct OAuthBackend {
     untrusted: Mutex<Option<String>>,
     /// Authenticates the client at token endpoints, if it has a private key.
     signer: Result<Option<AssertionSigner>, AssertionError>,
+    /// The token of the workload, in place of all credentials of the client.
+    presented: Mutex<Option<PresentedToken>>,
 }
 
 #[derive(Debug, Error)]
@@ -57,6 +60,7 @@ impl OAuthBackend {
             trust,
             untrusted: Mutex::default(),
             signer,
+            presented: Mutex::default(),
         }
     }
 
@@ -77,6 +81,19 @@ impl OAuthBackend {
         if let Ok(Some(signer)) = &self.signer {
             signer.set_issuer(issuer);
         }
+    }
+
+    /// Sets the token that requests to its token endpoint present.
+    pub(super) fn set_presented(&self, presented: Option<PresentedToken>) {
+        let current = self.presented.lock();
+        *current.unwrap_or_else(PoisonError::into_inner) = presented;
+    }
+
+    /// The token that a request to this URL presents.
+    fn presented_to(&self, url: &str) -> Option<PresentedToken> {
+        let current = self.presented.lock();
+        let current = current.unwrap_or_else(PoisonError::into_inner);
+        current.clone().filter(|presented| presented.is_for(url))
     }
 
     /// Whether this is an address of the web with at least the protection of the server's own.
@@ -137,12 +154,14 @@ impl OAuthBackend {
             *untrusted = Some(host);
             return Err(UntrustedServer.into());
         }
+        let presented = self.presented_to(&url);
         let mut sending = self.client.request(parts.method, &url);
         // The headers of the body are set together with the body.
         let body_headers = [CONTENT_LENGTH, CONTENT_TYPE];
         for (name, value) in &parts.headers {
             // An assertion replaces a secret (RFC 6749 section 2.3: one method for a request).
-            let is_replaced = *name == AUTHORIZATION && self.signs() == Ok(true);
+            let has_assertion = presented.is_some() || self.signs() == Ok(true);
+            let is_replaced = *name == AUTHORIZATION && has_assertion;
             if !body_headers.contains(name) && !is_replaced {
                 sending = sending.header(name.as_str(), value.to_str()?);
             }
@@ -150,8 +169,9 @@ impl OAuthBackend {
         if !body.is_empty() {
             let kind = parts.headers.get(CONTENT_TYPE);
             let kind = kind.map_or(Ok("application/octet-stream"), |kind| kind.to_str())?;
-            let body = match &self.signer {
-                Ok(Some(signer)) if kind == FORM_TYPE => signer.authenticate(body)?,
+            let body = match (&presented, &self.signer) {
+                (Some(presented), _) if kind == FORM_TYPE => presented.replace_grant(&body),
+                (None, Ok(Some(signer))) if kind == FORM_TYPE => signer.authenticate(body)?,
                 _ => body,
             };
             sending = sending.bytes(kind, body.into());

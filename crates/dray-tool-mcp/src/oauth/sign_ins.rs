@@ -10,13 +10,14 @@ use tokio_util::task::TaskTracker;
 
 use super::assertion::AssertionSigner;
 use super::stored::CapturedStates;
-use super::{OAuthBackend, OAuthOptions, RemoteSignIn, SignInOwner};
+use super::{OAuthBackend, OAuthOptions, RemoteSignIn, SignInOwner, WorkloadToken};
 
 /// Most sign-ins in memory; beyond this limit, unused sign-ins are dropped.
 const MAX_SIGN_INS: usize = 1000;
 
-/// A principal, the server, and the client id.
-type SignInKey = (String, String, Option<String>);
+/// A principal, the server, the client id, and the token of the workload: a manifest that may not present the token must
+/// not get the sign-in of one that may.
+type SignInKey = (String, String, Option<String>, Option<WorkloadToken>);
 
 /// Sign-ins of users at servers, for the lifetime of the process; a [`super::SignInKeeper`] keeps them longer. Cheap to
 /// clone; clones share the sign-ins.
@@ -34,6 +35,10 @@ impl SignIns {
         options: &OAuthOptions,
         clock: &Clock,
     ) -> Arc<RemoteSignIn> {
+        let workload = WorkloadToken::of_client(client, server, options);
+        let presented = workload.clone().ok().flatten();
+        // A kept sign-in has no mark of the manifest, and this one needs no user to begin again.
+        let is_kept = presented.is_none();
         let begin = || {
             let named = &client.authorization_servers;
             let backend = OAuthBackend::new(
@@ -48,9 +53,11 @@ impl SignIns {
                 client: client.clone(),
                 client_metadata_url: options.client_metadata_url.clone(),
                 backend: Arc::new(backend),
+                workload: workload.clone(),
                 store: options
                     .keeper
                     .clone()
+                    .filter(|_| is_kept)
                     .zip(principal.map(|principal| SignInOwner {
                         principal: principal.to_owned(),
                         server: server.to_owned(),
@@ -69,6 +76,7 @@ impl SignIns {
             principal.to_owned(),
             server.to_owned(),
             client.client_id.clone(),
+            presented,
         );
         let mut sign_ins = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if sign_ins.len() >= MAX_SIGN_INS && !sign_ins.contains_key(&key) {

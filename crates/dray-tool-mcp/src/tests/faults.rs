@@ -293,6 +293,73 @@ async fn a_list_that_is_too_long_as_a_whole_is_cut_though_each_page_is_short() {
 }
 
 #[tokio::test]
+async fn a_list_whose_cursors_are_too_long_together_is_cut() {
+    let cursors = ["a", "b", "c"].map(|name| &*name.repeat(1500).leak());
+    let server = fake_server(FakeMcpServer {
+        cursors: cursors.to_vec(),
+        ..FakeMcpServer::default()
+    })
+    .await;
+    let set = streamable(&server.shared().url());
+    let mut options = options();
+    options.answer_limit = 4_000;
+    let built = connect_set(McpToolset::Mcp(&set), &Caller::default(), &options).await;
+    assert_eq!(built.tools.len(), 3);
+    assert_eq!(
+        messages(&built),
+        ["MCP error for s: the list of its tools does not end or is too long, and was cut"]
+    );
+}
+
+#[tokio::test]
+async fn a_list_of_many_pages_without_tools_is_cut() {
+    let cursors = (0..200).map(|number: usize| &*number.to_string().leak());
+    let server = fake_server(FakeMcpServer {
+        cursors: cursors.collect(),
+        tools: Some(json!([])),
+        ..FakeMcpServer::default()
+    })
+    .await;
+    let built = built(&server).await;
+    assert_eq!(
+        messages(&built),
+        ["MCP error for s: the list of its tools does not end or is too long, and was cut"]
+    );
+    let requests = server.shared().lock().headers.len();
+    assert!(requests < 50, "{requests}");
+}
+
+#[tokio::test]
+async fn a_session_in_an_unknown_version_is_refused() {
+    for version in ["2099-01-01", "1.0.0", ""] {
+        let server = fake_server(FakeMcpServer {
+            version: Some(version),
+            ..FakeMcpServer::default()
+        })
+        .await;
+        let built = built(&server).await;
+        let text = format!(
+            "MCP error for s: the server begins a session in version `{version}` of MCP, which is not known here"
+        );
+        assert_eq!((messages(&built), built.tools.len()), (vec![&*text], 0));
+        assert_eq!(server.shared().lock().started, 1, "begun again");
+    }
+}
+
+#[tokio::test]
+async fn responses_to_other_requests_and_second_responses_are_left_out() {
+    let server = fake_server(FakeMcpServer {
+        acts: vec![FakeAction::Responses],
+        ..FakeMcpServer::default()
+    })
+    .await;
+    let tool = named(&built(&server).await, "s_echo0");
+    assert_eq!(call(&tool, json!({})).await.unwrap().content, "own");
+    let next = call(&tool, json!({"a": 2})).await.unwrap();
+    assert_eq!(next.content, r#"{"a":2}"#);
+}
+
+#[tokio::test]
 async fn a_tool_whose_arguments_are_not_an_object_is_left_out_and_reported() {
     for (schema, parameters) in [
         (json!({}), Some(json!({"type": "object"}))),

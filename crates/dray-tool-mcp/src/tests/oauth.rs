@@ -34,7 +34,7 @@ pub(super) struct ProtectedServer {
     /// Scopes of the tokens `token-1`, `token-2` and so on.
     granted: Vec<String>,
     /// Tokens that are no longer accepted.
-    revoked: usize,
+    pub(super) revoked: usize,
     /// Forms that the token endpoint got.
     pub(super) exchanges: Vec<Vec<(String, String)>>,
     /// Scopes of the pages that were opened.
@@ -102,7 +102,9 @@ fn issue_token(state: &mut ProtectedServer, form: FormData) -> Reply {
     let used = form.field("refresh_token").to_owned();
     let is_renewal = form.field("grant_type") == "refresh_token";
     let scope = match form.field("grant_type") {
-        "client_credentials" => form.field("scope").to_owned(),
+        "client_credentials" | "urn:ietf:params:oauth:grant-type:jwt-bearer" => {
+            form.field("scope").to_owned()
+        }
         "refresh_token" => "files".to_owned(),
         _ => form.field("code").to_owned(),
     };

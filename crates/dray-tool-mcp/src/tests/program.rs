@@ -107,6 +107,63 @@ async fn a_program_that_is_not_there_is_an_issue_without_its_path() {
     );
 }
 
+#[tokio::test]
+async fn lines_of_a_program_that_are_not_messages_have_a_limit() {
+    let directory = tempfile::tempdir().unwrap();
+    let options = shell("yes", directory.path());
+    assert_eq!(
+        issue(&options).await,
+        "MCP error for s: the server does not respond as an MCP server: it sends too many messages"
+    );
+}
+
+/// A program that does not read its input after the list of its tools.
+const DEAF_SCRIPT: &str = r#"
+while read -r line; do
+  id=$(printf '%s' "$line" | sed -n 's/.*"id":\([0-9]*\).*/\1/p')
+  case "$line" in
+    *'"initialize"'*) result='{"protocolVersion":"2025-03-26","capabilities":{"tools":{}},"serverInfo":{"name":"s","version":"1"}}';;
+    *'"tools/list"'*) result='{"tools":[{"name":"echo","inputSchema":{"type":"object"}}]}';;
+    *) continue;;
+  esac
+  printf '{"jsonrpc":"2.0","id":%s,"result":%s}\n' "$id" "$result"
+  case "$line" in
+    *'"tools/list"'*) echo $$ > pid; exec sleep 1000;;
+  esac
+done
+"#;
+
+#[tokio::test]
+async fn a_program_that_does_not_read_a_long_message_is_ended_with_its_tools() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut options = shell(DEAF_SCRIPT, directory.path());
+    options.discovery_timeout = Duration::from_millis(50);
+    let built = built(&options).await;
+    let pid = line(&directory.path().join("pid")).await;
+    let tool = named(&built, "s_echo");
+    // Longer than a pipe takes, so the message is never written completely.
+    let arguments = json!({"text": "x".repeat(1 << 20)});
+    {
+        let calling = call(&tool, arguments);
+        tokio::pin!(calling);
+        let look = async || is_blocked_writer(&pid).then_some(());
+        let blocked = dray_testkit::eventually("a full pipe", look);
+        tokio::select! {
+            outcome = &mut calling => panic!("{outcome:?}"),
+            () = blocked => {}
+        }
+    }
+    drop((tool, built));
+    let look = async || is_over(&pid).then_some(());
+    dray_testkit::eventually("the end of the program", look).await;
+}
+
+/// Whether the input of a process is full. A pipe takes 64 KiB by default.
+fn is_blocked_writer(process: &str) -> bool {
+    let input = std::fs::File::open(format!("/proc/{process}/fd/0"));
+    input.is_ok_and(|input| rustix::io::ioctl_fionread(input).is_ok_and(|bytes| bytes >= 1 << 16))
+}
+
 /// A program that exits when the first message is not `initialize`, and records every start.
 const STRICT_SCRIPT: &str = r#"
 echo start >> starts

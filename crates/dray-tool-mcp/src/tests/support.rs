@@ -141,6 +141,10 @@ pub(super) enum FakeAction {
     Pictures(usize),
     /// An error with this message.
     Message(String),
+    /// This many questions to the user, and then a result.
+    Questions(usize),
+    /// As events, a response to another request, then the response, and the response again.
+    Responses,
 }
 
 /// A scripted server that misbehaves.
@@ -153,6 +157,8 @@ pub(super) struct FakeMcpServer {
     /// Cursors of the pages of the list; the last page has none.
     pub(super) cursors: Vec<&'static str>,
     pub(super) schema: Option<Value>,
+    /// The version in the response to `initialize`; that of the request if absent.
+    pub(super) version: Option<&'static str>,
     /// The tools on one page, in place of those above.
     pub(super) tools: Option<Value>,
     pub(super) started: usize,
@@ -257,7 +263,10 @@ async fn answer(
             "initialize" => {
                 state.started += 1;
                 let session = format!("session-{}", state.started);
-                let reply = result(server_info(&message["params"]["protocolVersion"]));
+                let version = state.version.map(|version| json!(version));
+                let version = version.as_ref();
+                let version = version.unwrap_or(&message["params"]["protocolVersion"]);
+                let reply = result(server_info(version));
                 return Ok(fake_server::with_header(reply, "mcp-session-id", &session));
             }
             "tools/list" => return Ok(result(page(&state, &message["params"]["cursor"]))),
@@ -308,15 +317,13 @@ async fn dial(
 }
 
 fn page(state: &FakeMcpServer, cursor: &Value) -> Value {
-    if let Some(tools) = &state.tools {
-        return json!({"tools": tools});
-    }
     let index = cursor
         .as_str()
         .and_then(|cursor| state.cursors.iter().position(|known| *known == cursor))
         .map_or(0, |index| index + 1);
     let schema = state.schema.clone().unwrap_or(json!({"type": "object"}));
-    let mut page = json!({"tools": [{"name": format!("echo{index}"), "inputSchema": schema}]});
+    let own = json!([{"name": format!("echo{index}"), "inputSchema": schema}]);
+    let mut page = json!({"tools": state.tools.as_ref().unwrap_or(&own)});
     if let Some(next) = state.cursors.get(index) {
         page["nextCursor"] = json!(next);
     }
@@ -324,16 +331,51 @@ fn page(state: &FakeMcpServer, cursor: &Value) -> Value {
 }
 
 /// Requests of the server before the response, in one stream.
-fn requests_reply(id: &Value, count: usize) -> Reply {
-    let pings = (0..count)
-        .map(|number| json!({"jsonrpc": "2.0", "id": format!("p{number}"), "method": "ping"}));
-    let result = json!({"content": [{"type": "text", "text": "after the requests"}]});
-    let response = json!({"jsonrpc": "2.0", "id": id, "result": result});
+fn requests_reply(id: &Value, count: usize, method: &str, params: &Value) -> Reply {
+    let requests = (0..count).map(|number| {
+        json!({"jsonrpc": "2.0", "id": format!("p{number}"), "method": method, "params": params})
+    });
+    let response = text_response(id, "after the requests");
+    events_reply(requests.chain([response]))
+}
+
+fn events_reply(messages: impl IntoIterator<Item = Value>) -> Reply {
     let mut events = String::new();
-    for message in pings.chain([response]) {
+    for message in messages {
         let _ = write!(events, "data: {message}\n\n");
     }
     fake_server::bytes_reply(200, "text/event-stream", events.into())
+}
+
+fn text_response(id: &Value, text: &str) -> Value {
+    let result = json!({"content": [{"type": "text", "text": text}]});
+    json!({"jsonrpc": "2.0", "id": id, "result": result})
+}
+
+/// Many messages, or a message with many parts.
+fn repeated_reply(act: &FakeAction, id: &Value) -> Reply {
+    let json = |value: Value| fake_server::json_reply(200, &value);
+    match act {
+        FakeAction::Requests(count) => requests_reply(id, *count, "ping", &json!({})),
+        FakeAction::Questions(count) => {
+            let schema = json!({"type": "object", "properties": {"a": {"type": "string"}}});
+            let params = json!({"mode": "form", "message": "Again?", "requestedSchema": schema});
+            requests_reply(id, *count, "elicitation/create", &params)
+        }
+        FakeAction::Blocks(count) => {
+            let blocks = vec![json!({"type": "text", "text": ""}); *count];
+            json(json!({"jsonrpc": "2.0", "id": id, "result": {"content": blocks}}))
+        }
+        FakeAction::Pictures(count) => {
+            let picture = json!({"type": "image", "data": "AAAA", "mimeType": "image/png"});
+            let result = json!({"content": vec![picture; *count]});
+            json(json!({"jsonrpc": "2.0", "id": id, "result": result}))
+        }
+        _ => {
+            let own = text_response(id, "own");
+            events_reply([text_response(&json!(4711), "other"), own.clone(), own])
+        }
+    }
 }
 
 async fn act_out(act: FakeAction, id: &Value, echo: Reply) -> Result<Reply, ConnectionClosed> {
@@ -377,16 +419,11 @@ async fn act_out(act: FakeAction, id: &Value, echo: Reply) -> Result<Reply, Conn
             "text/event-stream",
             "id: 7\nretry: 10\ndata:\n\n".into(),
         )),
-        FakeAction::Requests(count) => Ok(requests_reply(id, count)),
-        FakeAction::Blocks(count) => {
-            let blocks = vec![json!({"type": "text", "text": ""}); count];
-            json(json!({"jsonrpc": "2.0", "id": id, "result": {"content": blocks}}))
-        }
-        FakeAction::Pictures(count) => {
-            let picture = json!({"type": "image", "data": "AAAA", "mimeType": "image/png"});
-            let result = json!({"content": vec![picture; count]});
-            json(json!({"jsonrpc": "2.0", "id": id, "result": result}))
-        }
+        act @ (FakeAction::Requests(_)
+        | FakeAction::Questions(_)
+        | FakeAction::Responses
+        | FakeAction::Blocks(_)
+        | FakeAction::Pictures(_)) => Ok(repeated_reply(&act, id)),
         FakeAction::Message(message) => {
             let error = json!({"code": 1, "message": message});
             json(json!({"jsonrpc": "2.0", "id": id, "error": error}))

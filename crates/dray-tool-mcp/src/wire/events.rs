@@ -5,6 +5,10 @@ use sse_stream::Sse;
 
 use crate::error::WireError;
 
+/// Shortest delay before a stream is opened again, in milliseconds. A server may ask for none, and then end each stream
+/// after its first event.
+const MIN_RETRY_MS: u64 = 100;
+
 /// Decodes events as `rmcp` takes them.
 #[derive(Debug)]
 pub(crate) struct EventDecoder(SseDecoder);
@@ -34,7 +38,7 @@ fn to_rmcp_event(event: SseEvent) -> Sse {
         event,
         data,
         id,
-        retry,
+        retry: retry.map(|delay_ms| delay_ms.max(MIN_RETRY_MS)),
     }
 }
 
@@ -56,10 +60,16 @@ mod tests {
 
     #[test]
     fn an_id_without_data_is_an_event_that_carries_no_message() {
-        let events = EventDecoder::new(99).push(b"id: 7\nretry: 20\ndata:\n\n");
-        let event = Sse::default().id("7").retry(20).data("");
+        let events = EventDecoder::new(99).push(b"id: 7\nretry: 200\ndata:\n\n");
+        let event = Sse::default().id("7").retry(200).data("");
         assert_eq!(message_data(&event), None);
         assert_eq!(events.unwrap(), [event]);
+    }
+
+    #[test]
+    fn a_stream_is_not_opened_again_without_a_delay() {
+        let events = EventDecoder::new(99).push(b"retry: 0\n\n").unwrap();
+        assert_eq!(events, [Sse::default().retry(MIN_RETRY_MS)]);
     }
 
     #[test]

@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 use url::Url;
 
 use super::events::{EventDecoder, message_data};
-use super::limits::{InboundLimits, is_response};
+use super::limits::{InboundLimits, response_id};
 use super::{HttpSettings, is_type, parse_json, parse_messages, refusal};
 use crate::error::{CloseReason, WireError};
 
@@ -105,7 +105,8 @@ async fn read_stream(
             Ok(None) => return WireError::Broken(None),
             Err(error) => return error.into(),
         };
-        let complete = match events.push(&chunk) {
+        let counted = output.inbound.count_stream_bytes(chunk.len());
+        let complete = match counted.and_then(|()| events.push(&chunk)) {
             Ok(complete) => complete,
             Err(error) => return error,
         };
@@ -129,8 +130,11 @@ async fn take_event(
             let _ = endpoint_sender.send(event.data.unwrap_or_default());
         }
     } else if let Some(data) = message_data(&event) {
-        for message in parse_messages(parse_json(data.as_bytes())?)? {
-            if !output.inbound.admit(&message)? {
+        output.inbound.release_stream_bytes(data.len());
+        let messages = parse_messages(parse_json(data.as_bytes())?)?;
+        let share = data.len() / messages.len().max(1);
+        for message in messages {
+            if !output.inbound.admit(&message, share)? {
                 continue;
             }
             let sent = output.messages.send(message).await;
@@ -150,10 +154,11 @@ impl Transport<RoleClient> for SseTransport {
     ) -> impl Future<Output = Result<(), WireError>> + Send + 'static {
         let request = self.settings.request(Method::POST, self.endpoint.as_str());
         let request = request.json(&item);
-        let (inbound, is_response) = (self.inbound.clone(), is_response(&item));
+        self.inbound.record_request(&item);
+        let (inbound, answered) = (self.inbound.clone(), response_id(&item).cloned());
         async move {
             let response = request.send(&|_| {}).await;
-            inbound.record_sent(is_response);
+            inbound.record_response(answered.as_ref());
             let response = response?;
             if response.is_success() {
                 Ok(())

@@ -5,11 +5,9 @@ use rmcp::model::ServerJsonRpcMessage;
 use serde_json::Value;
 use tokio::io::{AsyncBufReadExt as _, AsyncRead, BufReader};
 
-use super::limits::ValueCounter;
+use super::BYTE_ORDER_MARK;
+use super::limits::{InboundLimits, ValueCounter};
 use crate::error::{CloseReason, WireError};
-
-/// Byte-order mark, which some programs write first (RFC 8259 section 8.1).
-const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 /// Most bytes that are kept for the next line after a longer one.
 const MAX_KEPT_BYTES: usize = 64 << 10;
@@ -21,17 +19,27 @@ pub(super) struct MessageLines<R> {
     limit: usize,
     line: Vec<u8>,
     values: ValueCounter,
+    /// Length of the line of the last message.
+    message_bytes: usize,
+    inbound: InboundLimits,
     close_reason: CloseReason,
 }
 
 impl<R: AsyncRead + Unpin> MessageLines<R> {
-    /// Lines of at most `limit` bytes each.
-    pub(super) fn new(output: R, limit: usize, close_reason: CloseReason) -> Self {
+    /// Lines of at most `limit` bytes each. Lines that are not messages are counted in `inbound`.
+    pub(super) fn new(
+        output: R,
+        limit: usize,
+        inbound: InboundLimits,
+        close_reason: CloseReason,
+    ) -> Self {
         Self {
             output: BufReader::new(output),
             limit,
             line: Vec::new(),
             values: ValueCounter::default(),
+            message_bytes: 0,
+            inbound,
             close_reason,
         }
     }
@@ -40,7 +48,7 @@ impl<R: AsyncRead + Unpin> MessageLines<R> {
     pub(super) async fn next(&mut self) -> Option<ServerJsonRpcMessage> {
         loop {
             let message = match self.read_line().await {
-                Ok(()) => parse_line(&self.line),
+                Ok(()) => self.parse(),
                 Err(error) => Err(error),
             };
             self.values = ValueCounter::default();
@@ -55,6 +63,21 @@ impl<R: AsyncRead + Unpin> MessageLines<R> {
                 }
             }
         }
+    }
+
+    /// Number of bytes of the message that [`Self::next`] returned last.
+    pub(super) const fn message_bytes(&self) -> usize {
+        self.message_bytes
+    }
+
+    /// The message in the line that was read.
+    fn parse(&mut self) -> Result<Option<ServerJsonRpcMessage>, WireError> {
+        let message = parse_line(&self.line)?;
+        self.message_bytes = self.line.len();
+        if message.is_none() {
+            self.inbound.count_unused(self.line.len())?;
+        }
+        Ok(message)
     }
 
     /// Reads to the end of the line.
@@ -121,7 +144,8 @@ mod tests {
     /// The messages of an output, and the cause of its end.
     async fn read(output: &[u8]) -> (usize, String) {
         let close_reason = CloseReason::default();
-        let mut lines = MessageLines::new(output, 10_000, close_reason.clone());
+        let inbound = InboundLimits::default();
+        let mut lines = MessageLines::new(output, 10_000, inbound, close_reason.clone());
         let mut messages = 0;
         while lines.next().await.is_some() {
             messages += 1;
@@ -161,6 +185,13 @@ mod tests {
                 "the server does not respond as an MCP server: a message of it cannot be read";
             assert_eq!(read(&output).await, (0, expected.to_owned()), "{line:?}");
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn lines_without_end_that_are_not_messages_end_the_output() {
+        let expected =
+            "the server does not respond as an MCP server: it sends too many messages".to_owned();
+        assert_eq!(read(&b"y\n".repeat(200_001)).await, (0, expected));
     }
 
     #[tokio::test]

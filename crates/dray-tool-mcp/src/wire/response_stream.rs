@@ -12,12 +12,15 @@ use rmcp::transport::streamable_http_client::SseError;
 use sse_stream::Sse;
 
 use super::events::{EventDecoder, message_data};
-use super::streamable::{Endpoint, address_response, message_event};
+use super::streamable::{Endpoint, admit_response, message_event};
 use super::{is_type, parse_json, parse_messages};
 use crate::error::{REQUEST_TIMEOUT, WireError};
 
 /// Attempts to resume a stream without an event in between.
 const MAX_RESUME_ATTEMPTS: u32 = 5;
+
+/// Attempts to resume a stream in all. A server may end it after each event.
+const MAX_RESUMES: u32 = 500;
 
 /// Delay before a stream is resumed, when the server names none.
 const RESUME_DELAY: Duration = Duration::from_secs(1);
@@ -36,6 +39,7 @@ pub(super) struct ResponseStream {
     last_event_id: Option<String>,
     resume_delay: Duration,
     resume_attempts: u32,
+    resumes: u32,
     is_over: bool,
 }
 
@@ -52,6 +56,7 @@ impl ResponseStream {
             last_event_id: None,
             resume_delay: RESUME_DELAY,
             resume_attempts: 0,
+            resumes: 0,
             is_over: false,
         }
     }
@@ -105,14 +110,13 @@ impl ResponseStream {
                 self.resume_delay = Duration::from_millis(delay).min(MAX_RESUME_DELAY);
             }
             if let Some(data) = message_data(&event) {
-                for mut message in parse_messages(parse_json(data.as_bytes())?)? {
-                    if !self.endpoint.inbound.admit(&message)? {
-                        continue;
-                    }
-                    self.is_over |= address_response(&mut message, &self.id);
-                    // Without the id of the event, so that the transport does not resume the stream on its own.
-                    self.ready.extend(message_event(&message));
-                }
+                let messages = parse_messages(parse_json(data.as_bytes())?)?;
+                let inbound = &self.endpoint.inbound;
+                let (messages, is_answered) =
+                    admit_response(messages, data.len(), &self.id, inbound)?;
+                self.is_over |= is_answered;
+                // Without the id of the event, so that the transport does not resume the stream on its own.
+                self.ready.extend(messages.iter().filter_map(message_event));
             }
             self.last_event_id = event.id.or(self.last_event_id.take());
             if self.is_over {
@@ -125,10 +129,11 @@ impl ResponseStream {
     /// Continues after the last event. A server that does not know the stream leaves `broken` as the outcome.
     async fn resume(&mut self, broken: WireError) -> Result<(), WireError> {
         self.resume_attempts += 1;
+        self.resumes += 1;
         let Some(last) = &self.last_event_id else {
             return Err(broken);
         };
-        if self.resume_attempts > MAX_RESUME_ATTEMPTS {
+        if self.resume_attempts > MAX_RESUME_ATTEMPTS || self.resumes > MAX_RESUMES {
             return Err(broken);
         }
         tokio::time::sleep(self.resume_delay).await;

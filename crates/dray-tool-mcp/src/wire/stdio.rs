@@ -19,7 +19,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout_at};
 
 use super::CLOSE_TIMEOUT;
-use super::limits::{InboundLimits, is_response};
+use super::limits::{InboundLimits, response_id};
 use super::program_lines::MessageLines;
 use super::program_log::relay_stderr;
 use super::streamable::{address_response, is_discovery};
@@ -125,15 +125,16 @@ pub(crate) fn open_program(
     };
     let mut relay = JoinSet::new();
     relay.spawn(relay_stderr(name.to_owned(), BufReader::new(log)));
+    let inbound = InboundLimits::default();
     Ok(ProgramTransport {
-        lines: MessageLines::new(output, limit, close_reason.clone()),
+        lines: MessageLines::new(output, limit, inbound.clone(), close_reason.clone()),
         input: AsyncRwTransport::new_client(tokio::io::empty(), input),
         group: Some(group),
         discovery: None,
         discovery_deadline: Instant::now(),
         is_discovery_over: false,
         handshake: handshake.clone(),
-        inbound: InboundLimits::default(),
+        inbound,
         close_reason: close_reason.clone(),
         _log: relay,
     })
@@ -162,12 +163,13 @@ impl Transport<RoleClient> for ProgramTransport {
                 _ => {}
             }
         }
-        let (inbound, is_response) = (self.inbound.clone(), is_response(&item));
+        self.inbound.record_request(&item);
+        let (inbound, answered) = (self.inbound.clone(), response_id(&item).cloned());
         let sending = self.input.send(item);
         // Without its end a line is not a message, so the program did not get it.
         async move {
             let sent = sending.await;
-            inbound.record_sent(is_response);
+            inbound.record_response(answered.as_ref());
             sent.map_err(|error| WireError::NotSent(error.into()))
         }
     }
@@ -186,7 +188,7 @@ impl Transport<RoleClient> for ProgramTransport {
                     message?
                 }
             };
-            match self.inbound.admit(&message) {
+            match self.inbound.admit(&message, self.lines.message_bytes()) {
                 Ok(true) => {}
                 Ok(false) => continue,
                 Err(error) => {
@@ -211,8 +213,15 @@ impl Transport<RoleClient> for ProgramTransport {
 
     /// Closes the input, waits a moment until the program exits, and kills its group.
     async fn close(&mut self) -> Result<(), WireError> {
-        // The end of its input asks the program to end (MCP, stdio).
-        if let Err(error) = self.input.close().await {
+        // The end of its input asks the program to end (MCP, stdio). A program that does not read keeps a message in
+        // the pipe, and the writer of that message holds the input.
+        let closing = tokio::time::timeout(CLOSE_TIMEOUT, self.input.close());
+        let Ok(closed) = closing.await else {
+            tracing::debug!("an MCP server does not read its input");
+            drop(self.group.take());
+            return Ok(());
+        };
+        if let Err(error) = closed {
             tracing::debug!(%error, "the input of an MCP server could not be closed");
         }
         let ends = async { while self.lines.next().await.is_some() {} };

@@ -4,7 +4,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use dray_http::HttpResponse;
@@ -23,7 +23,7 @@ use sse_stream::Sse;
 use tokio_util::sync::CancellationToken;
 
 use super::events::{EventDecoder, message_data};
-use super::limits::{InboundLimits, ValueCounter, is_response};
+use super::limits::{InboundLimits, ValueCounter, response_id};
 use super::response_stream::ResponseStream;
 use super::{CLOSE_TIMEOUT, HttpSettings, is_type, parse_json, parse_messages, refusal};
 use crate::error::WireError;
@@ -37,6 +37,9 @@ const MAX_CONCURRENT_REQUESTS: usize = 64;
 /// Most bytes of a response with a status of failure that are read for the error in it.
 const MAX_ERROR_BYTES: usize = 64 << 10;
 
+/// Most standing streams of a session, one after another. A server may end each one immediately.
+const MAX_STANDING_STREAMS: usize = 500;
+
 /// Longest wait for the standing stream of a session, which is optional for servers.
 const STANDING_STREAM_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -45,6 +48,8 @@ const STANDING_STREAM_TIMEOUT: Duration = Duration::from_secs(2);
 pub(crate) struct StandingStream {
     is_expected: Arc<AtomicBool>,
     is_settled: CancellationToken,
+    /// Number of requests for it.
+    requested: Arc<AtomicUsize>,
 }
 
 impl StandingStream {
@@ -157,11 +162,8 @@ impl Endpoint {
             ));
         }
         let body = response.bytes(self.settings.limit).await?;
-        let mut messages = parse_messages(parse_json(&body)?)?;
-        let mut is_answered = false;
-        for message in &mut messages {
-            is_answered |= address_response(message, id);
-        }
+        let messages = parse_messages(parse_json(&body)?)?;
+        let (mut messages, is_answered) = admit_response(messages, body.len(), id, &self.inbound)?;
         if !is_answered {
             return Err(WireError::Malformed("the response is to another request"));
         }
@@ -262,6 +264,36 @@ pub(super) fn address_response(message: &mut ServerJsonRpcMessage, id: &RequestI
     is_response
 }
 
+/// The messages of a response's body for the session, and whether the response to the request with this id is among
+/// them. `bytes` is their length together.
+pub(super) fn admit_response(
+    messages: Vec<ServerJsonRpcMessage>,
+    bytes: usize,
+    id: &RequestId,
+    inbound: &InboundLimits,
+) -> Result<(Vec<ServerJsonRpcMessage>, bool), WireError> {
+    let share = bytes / messages.len().max(1);
+    let (mut admitted, mut is_answered) = (Vec::new(), false);
+    for mut message in messages {
+        if address_response(&mut message, id) {
+            // Limited with its body.
+            is_answered = true;
+            admitted.push(message);
+            continue;
+        }
+        let is_needed = inbound.admit(&message, share)?;
+        // `rmcp` ends the stream at any response, and the one to this request would be lost.
+        let is_other_response = matches!(
+            message,
+            JsonRpcMessage::Response(_) | JsonRpcMessage::Error(_)
+        );
+        if is_needed && !is_other_response {
+            admitted.push(message);
+        }
+    }
+    Ok((admitted, is_answered))
+}
+
 pub(super) fn message_event(message: &ServerJsonRpcMessage) -> Option<Sse> {
     let data = serde_json::to_string(message).ok()?;
     Some(Sse::default().data(data))
@@ -289,7 +321,7 @@ impl StreamableHttpClient for HttpBackend {
         } else {
             // Usually status 202 without a body.
             let posted = endpoint.post(&message).await;
-            self.inbound.record_sent(is_response(&message));
+            self.inbound.record_response(response_id(&message));
             match posted {
                 Ok(response) if response.is_success() => Ok(StreamableHttpPostResponse::Accepted),
                 Ok(response) => Err(refusal(&response)),
@@ -332,6 +364,10 @@ impl StreamableHttpClient for HttpBackend {
         _: Option<String>,
         custom_headers: HashMap<HeaderName, HeaderValue>,
     ) -> Result<BoxStream<'static, Result<Sse, SseError>>, StreamableHttpError<WireError>> {
+        if self.standing.requested.fetch_add(1, Ordering::Relaxed) >= MAX_STANDING_STREAMS {
+            tracing::warn!("a standing stream of an MCP server ends too often");
+            return Err(StreamableHttpError::ServerDoesNotSupportSse);
+        }
         let endpoint = self.endpoint(uri, session_id, custom_headers);
         let mut request = endpoint
             .request(Method::GET)
@@ -362,7 +398,9 @@ fn standing_events(
         |(mut response, mut decoder, inbound)| async move {
             let chunk = response.chunk().await.ok()??;
             let mut events = decoder.push(&chunk).ok()?;
-            admit_events(&mut events, &inbound)
+            let counted = inbound.count_stream_bytes(chunk.len());
+            counted
+                .and_then(|()| admit_events(&mut events, &inbound))
                 .inspect_err(|error| tracing::debug!(%error, "a standing stream is closed"))
                 .ok()?;
             Some((
@@ -380,12 +418,15 @@ fn admit_events(events: &mut [Sse], inbound: &InboundLimits) -> Result<(), WireE
         let Some(data) = message_data(event) else {
             continue;
         };
+        inbound.release_stream_bytes(data.len());
         ValueCounter::default().add(data.as_bytes())?;
         // The transport leaves out what cannot be parsed.
         let messages = parse_json(data.as_bytes()).and_then(parse_messages);
+        let messages = messages.unwrap_or_default();
+        let share = data.len() / messages.len().max(1);
         let mut is_needed = false;
-        for message in messages.unwrap_or_default() {
-            is_needed |= inbound.admit(&message)?;
+        for message in messages {
+            is_needed |= inbound.admit(&message, share)?;
         }
         if !is_needed {
             // The id stays, because the stream is resumed after it.

@@ -1,0 +1,65 @@
+//! Subscriptions of a client of 2026-07-28 on the standard streams.
+
+use std::sync::atomic::AtomicUsize;
+
+use rmcp::model::{ProtocolVersion, ServerNotification, SubscriptionFilter};
+use rmcp::service::{ClientLifecycleMode, ClientServiceExt as _};
+
+use super::*;
+use crate::baselines::StdioServer;
+
+/// Handles requests for the state of a delivery, which ends with the first look. Counts the looks.
+async fn serve_ending_outcome(bus: &Bus, looks: Arc<AtomicUsize>) -> JoinSet<()> {
+    let subject = call_subject::<v1::DeliveryOutcomeRequest>();
+    let mut service = bus.respond_to(&subject, "platform-delivery").await.unwrap();
+    let mut tasks = JoinSet::new();
+    tasks.spawn(async move {
+        while let Some(request) = service.next().await {
+            let ask: v1::DeliveryOutcomeRequest = request.decode().unwrap();
+            let report = v1::DeliveryReport {
+                delivery_id: ask.delivery_id,
+                session: "s1".to_owned(),
+                finished: looks.fetch_add(1, Ordering::SeqCst) > 0,
+                ..v1::DeliveryReport::default()
+            };
+            request.answer(Ok(report)).await;
+        }
+    });
+    tasks
+}
+
+#[tokio::test]
+async fn a_subscription_over_stdio_is_acknowledged_after_the_first_look_and_reports_the_change() {
+    let directory = tempfile::tempdir().unwrap();
+    let (services, _s3) = services_without_peers(&directory.path().join("s3")).await;
+    let looks = Arc::new(AtomicUsize::new(0));
+    let mut tasks = serve_ending_outcome(&services.bus, looks.clone()).await;
+    let server = StdioServer(McpServer::new(services, None, ServerOptions::default()));
+    let (near, far) = tokio::io::duplex(64 * 1024);
+    let discover = ClientLifecycleMode::Discover {
+        preferred_versions: vec![ProtocolVersion::LATEST],
+    };
+    // A server of this version has begun only after its first request, so it is not waited for here.
+    tasks.spawn(async move {
+        let serving = server.serve(near).await.unwrap();
+        let _ = serving.waiting().await;
+    });
+    let client = ().serve_with_lifecycle(far, discover).await.unwrap();
+    // Other requests pass through the wrapper.
+    assert!(!client.list_tools(None).await.unwrap().tools.is_empty());
+    let filter = SubscriptionFilter::builder()
+        .resource_subscription("dray://receipt/d1")
+        .build();
+    let mut changes = client.listen(filter).await.unwrap();
+    assert_eq!(
+        looks.load(Ordering::SeqCst),
+        1,
+        "before the acknowledgement"
+    );
+    let change = tokio::time::timeout(TEST_TIMEOUT, changes.next()).await;
+    let Some(ServerNotification::ResourceUpdatedNotification(updated)) = change.unwrap().unwrap()
+    else {
+        panic!("the subscription ended without a change");
+    };
+    assert_eq!(updated.params.uri, "dray://receipt/d1");
+}
