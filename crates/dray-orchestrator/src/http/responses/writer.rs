@@ -211,11 +211,13 @@ impl ResponseWriter {
             400 | 413 | 422 => "invalid_prompt",
             _ => "server_error",
         };
-        let mut error = json!({ "code": code, "message": failure.message });
+        let mut error = Map::new();
+        error.insert("code".to_owned(), json!(code));
+        error.insert("message".to_owned(), json!(failure.message));
         if let Some(reason) = &failure.code {
-            error["reason"] = json!(reason);
+            error.insert("reason".to_owned(), json!(reason));
         }
-        self.base.insert("error".to_owned(), error);
+        self.base.insert("error".to_owned(), error.into());
     }
 
     /// The event that ends the response.
