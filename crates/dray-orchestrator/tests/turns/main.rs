@@ -19,6 +19,7 @@ mod faults;
 mod files;
 mod fixture;
 mod foreign_ids;
+mod guardrail_handoffs;
 mod guardrails;
 mod handoffs;
 mod hooks;
