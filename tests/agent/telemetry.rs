@@ -238,6 +238,61 @@ fn check_metrics(page: &str) {
     );
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_model_that_takes_the_place_of_one_that_failed_has_a_span_of_its_own() {
+    let collector = SpanCollector::start().await.unwrap();
+    let rules = json!([
+        {"when": {"model": "lead"}, "reply": {"fail": {"status": 404, "message": "gone"}}},
+        {"reply": {"say": "Done.", "usage": {"prompt": 40, "completion": 2}}},
+    ]);
+    let setup = AgentSetup::new(json!([]), rules).distributed();
+    let models = json!({
+        "deployment": {"deployment_id": "lead"},
+        "fallback_deployments": [{"deployment_id": "reserve"}],
+        "system_prompt": {"type": "custom", "content": "You help."},
+    });
+    let setup = setup.part("orchestrator", models);
+    let fixture = setup.without("orchestrator").start().await;
+    let export = [("telemetry.otlp_endpoint", collector.url())];
+    let agent = fixture.process("orchestrator", &export).await;
+    let body = json!({"model": "agent", "messages": [user("Hello.")], "stream": true});
+    let request = fixture
+        .post_to(&agent, "/v1/chat/completions")
+        .header("traceparent", &format!("00-{TRACE_ID}-{CLIENT_SPAN}-01"))
+        .json(&body);
+    let answer = AgentAnswer::of(request).await;
+    assert!(answer.text().ends_with("Done."), "{answer:?}");
+    let root = "POST /v1/chat/completions";
+    let spans = eventually("the span of the request", async || {
+        let spans = collector.trace(TRACE_ID).into_iter();
+        let spans: BTreeMap<_, _> = spans.map(|span| (span.span_id.clone(), span)).collect();
+        (!find(&spans, root).is_empty()).then_some(spans)
+    })
+    .await;
+    let requests = fixture.model.received_requests();
+    let expected = [
+        ("lead", "error.type", "refused"),
+        ("reserve", "gen_ai.usage.input_tokens", "40"),
+    ];
+    assert_eq!(requests.len(), expected.len());
+    for ((model, attribute, value), request) in expected.into_iter().zip(requests) {
+        let name = format!("chat {model}");
+        let chats = find(&spans, &name);
+        assert_eq!(chats.len(), 1, "{name}: {spans:?}");
+        let path = path_to_root(&spans, chats[0]);
+        assert_eq!(path, [name.as_str(), "invoke_agent agent", root]);
+        let attributes = &chats[0].attributes;
+        assert_eq!(attributes["gen_ai.request.model"], model);
+        assert_eq!(attributes[attribute], value, "{name}");
+        let parent = request.headers["traceparent"].to_str().unwrap();
+        assert_eq!(parent, format!("00-{TRACE_ID}-{}-01", chats[0].span_id));
+    }
+    let failed = &find(&spans, "chat lead")[0].attributes;
+    assert!(!failed.contains_key("gen_ai.response.model"), "{failed:?}");
+    drop(agent);
+    fixture.stop().await;
+}
+
 /// A fixture whose process of the orchestrator is on DIAL and exports its spans.
 async fn dial_agent(
     collector: &SpanCollector,

@@ -202,11 +202,17 @@ pub struct TokenUsage {
     pub completion: u64,
     /// Tokens of the prompt that the model's service had cached.
     pub cached: u64,
+    /// Tokens of the prompt that the model's service wrote to its cache.
+    pub cache_written: u64,
     /// Tokens of the answer that were used for reasoning.
     pub reasoning: u64,
 }
 
 impl TokenUsage {
+    /// Highest number of tokens that a service can report for one call. A higher one is an error of the service, and sums
+    /// of such numbers overflow.
+    pub const MAX_COUNT: u64 = u32::MAX as u64;
+
     /// The sum of both; each number saturates.
     #[must_use]
     pub const fn plus(self, more: Self) -> Self {
@@ -214,6 +220,7 @@ impl TokenUsage {
             prompt: self.prompt.saturating_add(more.prompt),
             completion: self.completion.saturating_add(more.completion),
             cached: self.cached.saturating_add(more.cached),
+            cache_written: self.cache_written.saturating_add(more.cache_written),
             reasoning: self.reasoning.saturating_add(more.reasoning),
         }
     }

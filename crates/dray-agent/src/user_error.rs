@@ -61,11 +61,18 @@ impl ErrorSource {
         if let Some(text) = &failure.display_message {
             failure.message.clone_from(text);
         }
-        if let Self::Service { status, code, .. } = self
-            && status_of(*status, code.as_deref()) == Some(429)
-        {
-            failure.status = 429;
-            "rate_limit_error".clone_into(&mut failure.kind);
+        let Self::Service { status, code, .. } = self else {
+            return failure;
+        };
+        match status_of(*status, code.as_deref()) {
+            Some(429) => {
+                failure.status = 429;
+                "rate_limit_error".clone_into(&mut failure.kind);
+            }
+            Some(status) if failure.message == UNKNOWN_ERROR_MESSAGE => {
+                failure.message = unusual_status_text(status);
+            }
+            _ => {}
         }
         failure
     }
@@ -127,6 +134,17 @@ fn code_text(code: &str) -> Option<&'static str> {
         }
         _ => return None,
     })
+}
+
+/// Text for developers of clients about a status that has no text for users.
+fn unusual_status_text(status: u16) -> String {
+    match status {
+        300..400 => format!(
+            "The AI model service answered with a redirect (status {status}), which is not followed. \
+             Please contact your administrator."
+        ),
+        _ => format!("The AI model service refused the request (status {status})."),
+    }
 }
 
 fn status_text(status: u16) -> &'static str {
@@ -276,6 +294,11 @@ mod tests {
             "The request was rate-limited by the AI model service. Please try again later."
         );
         assert_eq!(source(503).plain_failure().status, 500);
+        for (status, text) in [(307, "a redirect (status 307)"), (402, "(status 402)")] {
+            let failure = source(status).plain_failure();
+            assert_eq!(failure.status, 500);
+            assert!(failure.message.contains(text), "{failure}");
+        }
         let lost = ErrorSource::Connection.plain_failure();
         assert!(
             lost.message

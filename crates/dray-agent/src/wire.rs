@@ -360,9 +360,16 @@ fn usage_members(tokens: TokenUsage) -> Map<String, Value> {
 /// Adds the details of the tokens within the totals, which DIAL's API does not have.
 fn add_details(usage: &mut Map<String, Value>, tokens: TokenUsage) {
     // Omitted unless the model's service counts these tokens, because 0 would be wrong.
-    if tokens.cached > 0 {
-        let details = json!({ "cached_tokens": tokens.cached });
-        usage.insert("prompt_tokens_details".to_owned(), details);
+    let prompt = [
+        ("cached_tokens", tokens.cached),
+        ("cache_write_tokens", tokens.cache_written),
+    ];
+    let counted = prompt.into_iter().filter(|(_, count)| *count > 0);
+    let details: Map<_, _> = counted
+        .map(|(name, count)| (name.to_owned(), json!(count)))
+        .collect();
+    if !details.is_empty() {
+        usage.insert("prompt_tokens_details".to_owned(), json!(details));
     }
     if tokens.reasoning > 0 {
         let details = json!({ "reasoning_tokens": tokens.reasoning });

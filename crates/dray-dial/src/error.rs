@@ -55,7 +55,7 @@ pub struct Error {
     /// Size of a file above its limit, in bytes: as announced, or up to the first byte beyond the limit.
     pub size: Option<u64>,
     /// Whether `message` is the peer's.
-    from_peer: bool,
+    pub(crate) from_peer: bool,
     /// The failure of the HTTP client behind it.
     #[source]
     pub source: Option<Box<dray_http::HttpError>>,

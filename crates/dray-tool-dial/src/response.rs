@@ -165,7 +165,10 @@ fn with_address(mut file: Attachment) -> Attachment {
 }
 
 fn token_usage(value: &Value) -> Option<TokenUsage> {
-    let count = |name| value.get(name).and_then(Value::as_u64);
+    let count = |name| {
+        let count = value.get(name).and_then(Value::as_u64);
+        count.filter(|count| *count <= TokenUsage::MAX_COUNT)
+    };
     let (prompt, completion) = (count("prompt_tokens"), count("completion_tokens"));
     (prompt.is_some() || completion.is_some()).then(|| TokenUsage {
         prompt: prompt.unwrap_or_default(),

@@ -77,14 +77,14 @@ impl ChunkDelta {
             model: text_member(chunk, "model").filter(|model| !model.is_empty()),
             ..Self::default()
         };
-        if let Some(usage) = chunk.get("usage").filter(|usage| usage.is_object()) {
-            read.usage = Some(token_usage(usage));
-        }
+        read.usage = chunk.get("usage").and_then(token_usage);
         let per_model = chunk.pointer("/statistics/usage_per_model");
         read.statistics = list_items(per_model)
-            .map(|usage| ModelUsage {
-                model: text_member(usage, "model").unwrap_or_default(),
-                tokens: token_usage(usage),
+            .filter_map(|usage| {
+                Some(ModelUsage {
+                    model: text_member(usage, "model").unwrap_or_default(),
+                    tokens: token_usage(usage)?,
+                })
             })
             .collect();
         // One response is requested, so only choice 0 counts. Some services leave its index out.
@@ -184,18 +184,24 @@ fn delta_attachments(holder: &Value) -> Vec<Attachment> {
         .collect()
 }
 
-fn token_usage(usage: &Value) -> TokenUsage {
+/// The tokens of a usage; `None` without a number of tokens of the prompt or of the answer, so that they are estimated.
+fn token_usage(usage: &Value) -> Option<TokenUsage> {
     // Some gateways count in JavaScript or Python and write `5.0`.
     let count = |pointer| {
         let number = usage.pointer(pointer)?;
-        number.as_u64().or_else(|| whole_number(number.as_f64()?))
+        let count = number.as_u64().or_else(|| whole_number(number.as_f64()?));
+        count.filter(|count| *count <= TokenUsage::MAX_COUNT)
     };
-    TokenUsage {
-        prompt: count("/prompt_tokens").unwrap_or_default(),
-        completion: count("/completion_tokens").unwrap_or_default(),
-        cached: count("/prompt_tokens_details/cached_tokens").unwrap_or_default(),
-        reasoning: count("/completion_tokens_details/reasoning_tokens").unwrap_or_default(),
-    }
+    let (prompt, completion) = (count("/prompt_tokens"), count("/completion_tokens"));
+    prompt.or(completion)?;
+    let detail = |pointer| count(pointer).unwrap_or_default();
+    Some(TokenUsage {
+        prompt: prompt.unwrap_or_default(),
+        completion: completion.unwrap_or_default(),
+        cached: detail("/prompt_tokens_details/cached_tokens"),
+        cache_written: detail("/prompt_tokens_details/cache_write_tokens"),
+        reasoning: detail("/completion_tokens_details/reasoning_tokens"),
+    })
 }
 
 /// A number without a fraction, as a whole one.
@@ -235,8 +241,32 @@ mod tests {
     fn tokens_that_a_gateway_counts_in_floating_point_are_tokens() {
         let usage = json!({"prompt_tokens": 5.0, "completion_tokens": 2.5,
             "prompt_tokens_details": {"cached_tokens": 1e20}});
-        let tokens = token_usage(&usage);
+        let tokens = token_usage(&usage).unwrap();
         assert_eq!((tokens.prompt, tokens.completion, tokens.cached), (5, 0, 0));
+    }
+
+    #[test]
+    fn numbers_of_tokens_that_no_call_has_are_not_reported() {
+        let usage = json!({"prompt_tokens": 1_u64 << 63, "completion_tokens": 7,
+            "prompt_tokens_details": {"cached_tokens": -1, "cache_write_tokens": 3}});
+        let expected = TokenUsage {
+            completion: 7,
+            cache_written: 3,
+            ..TokenUsage::default()
+        };
+        assert_eq!(token_usage(&usage), Some(expected));
+        for usage in [
+            json!({"prompt_tokens": u64::MAX, "completion_tokens": 4_294_967_296_u64}),
+            json!({"prompt_tokens": -5, "completion_tokens": 1.5, "total_tokens": "many"}),
+            json!({}),
+            json!(5),
+        ] {
+            assert_eq!(token_usage(&usage), None, "{usage}");
+            let chunk = json!({"choices": [], "usage": usage,
+                "statistics": {"usage_per_model": [{"model": "m", "prompt_tokens": -1}]}});
+            let read = ChunkDelta::read(&chunk);
+            assert_eq!((read.usage, read.statistics), (None, vec![]));
+        }
     }
 
     #[test]

@@ -84,6 +84,11 @@ impl ChatError {
         peer_error
     }
 
+    /// Whether the message is the service's own. A page of HTML, for instance, has none.
+    pub fn has_peer_message(&self) -> bool {
+        self.source.as_ref().is_none_or(|source| source.from_peer)
+    }
+
     /// The HTTP status, if any.
     pub const fn status(&self) -> Option<u16> {
         match self.kind {

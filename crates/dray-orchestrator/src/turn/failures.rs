@@ -76,7 +76,7 @@ pub(super) fn model_failure(
     let mut failure = source_failure(&source, is_plain);
     if is_plain {
         failure.retry_after_seconds = error.retry_after.map(whole_seconds);
-        if let Some(400 | 422) = error.status() {
+        if let (Some(400 | 422), true) = (error.status(), error.has_peer_message()) {
             failure.message.clone_from(&error.message);
         }
         if let (Some(status @ (401 | 403)), true) = (error.status(), has_own_key) {

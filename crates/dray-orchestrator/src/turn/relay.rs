@@ -277,11 +277,13 @@ impl<'a> AnswerRelay<'a> {
         Ok(())
     }
 
-    /// Adds a delta of a call. The same number with another id is another call.
+    /// Adds a delta of a call. The same number with another id and a name is another call; some services write a new id
+    /// into each part of a call, and the name into the first.
     fn add_call(&mut self, delta: CallDelta) -> Result<(), InvalidAnswer> {
         let id = delta.id.unwrap_or_default();
+        let is_part = id.is_empty() || delta.name.as_deref().unwrap_or_default().is_empty();
         let known = self.calls.iter().rposition(|(index, call)| {
-            *index == delta.index && (id.is_empty() || call.id.is_empty() || call.id == id)
+            *index == delta.index && (is_part || call.id.is_empty() || call.id == id)
         });
         let position = known.unwrap_or(self.calls.len());
         if known.is_none() {

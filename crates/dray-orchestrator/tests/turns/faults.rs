@@ -292,6 +292,43 @@ async fn calls_without_ids_and_with_one_number_are_calls_of_their_own() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_call_whose_parts_have_different_ids_is_one_call() {
+    let endpoint = FakeEndpoint::start().await;
+    let set = rest(&endpoint.url(), &["a"]);
+    let origins = vec![endpoint.url()];
+    let dial = crate::dial::OnDial::reaching(&manifest(json!([set])), origins).await;
+    let chunk = |call: Value| json!({"choices": [{"index": 0, "delta": {"tool_calls": [call]}}]});
+    let first =
+        json!({"index": 0, "id": "x", "function": {"name": "shop_a", "arguments": "{\"q\": "}});
+    let second = json!({"index": 0, "id": "y", "function": {"arguments": "\"1\"}"}});
+    let end = json!({"choices": [{"index": 0, "delta": {}, "finish_reason": "tool_calls"}]});
+    dial.core
+        .chat("lead", vec![chunk(first), chunk(second), end]);
+    dial.core.chat("lead", crate::dial::saying("One."));
+    let chat_result = dial.send_text("x").await;
+    assert!(chat_result.text().ends_with("One."), "{chat_result:?}");
+    let rounds = crate::tools::rounds(&chat_result);
+    let calls = rounds[0]["tool_calls"].as_array().unwrap();
+    assert_eq!((calls.len(), rounds.len()), (1, 2), "{rounds:?}");
+    assert_eq!(calls[0]["id"], "x");
+    assert_eq!(calls[0]["function"]["arguments"], "{\"q\": \"1\"}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn impossible_numbers_of_tokens_do_not_end_later_turns() {
+    let huge = u64::MAX / 2 + 1;
+    let script = json!({"rules": [{"reply": {"say": "Hi.", "usage": {"prompt": huge, "completion": huge}}}]});
+    let fixture = TurnFixture::plain(&manifest(json!([])), &script.to_string()).await;
+    // Sums of such numbers ended the second turn.
+    for _ in 0..3 {
+        let (status, answer) = fixture
+            .whole(json!({"messages": [{"role": "user", "content": "x"}]}))
+            .await;
+        assert_eq!((status, &answer["usage"]), (200, &Value::Null), "{answer}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_model_that_never_ends_is_stopped() {
     let dial = crate::dial::OnDial::new(&manifest(json!([]))).await;
     let much = "y".repeat(4 << 20);

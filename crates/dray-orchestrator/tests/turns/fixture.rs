@@ -172,7 +172,14 @@ impl TurnFixture {
 
     /// The URL of a second orchestrator with the same configuration over the same bus and store.
     pub(crate) async fn start_replica(&self) -> String {
-        let replica = Orchestrator::start(self.config.clone(), &self.cx);
+        self.start_replica_with(|_| ()).await
+    }
+
+    /// The URL of a further orchestrator with a changed configuration over the same bus and store.
+    pub(crate) async fn start_replica_with(&self, change: impl FnOnce(&mut Config)) -> String {
+        let mut config = self.config.clone();
+        change(&mut config);
+        let replica = Orchestrator::start(config, &self.cx);
         format!("http://{}", replica.await.unwrap().address())
     }
 

@@ -253,7 +253,7 @@ async fn reasoning_refusals_and_limits_have_their_items_and_events() {
     assert_eq!(
         response["usage"],
         json!({
-            "input_tokens": 9, "input_tokens_details": {"cached_tokens": 4},
+            "input_tokens": 9, "input_tokens_details": {"cached_tokens": 4, "cache_write_tokens": 0},
             "output_tokens": 5, "output_tokens_details": {"reasoning_tokens": 2}, "total_tokens": 14,
         })
     );
@@ -384,4 +384,8 @@ async fn a_model_that_fails_ends_the_response_and_the_stream_says_so() {
     // Before anything was shown, a failure has its own HTTP status.
     let (status, body) = create(&fixture, &json!({"input": "now", "stream": true})).await;
     assert!(status >= 400, "{body}");
+    // The codes of the API are a closed set, which has none for a status or a model's own code.
+    let events = stream(&fixture, json!({"input": "now", "background": true})).await;
+    let error = &events.last().unwrap()["response"]["error"];
+    assert_eq!(error["code"], "invalid_prompt", "{error}");
 }

@@ -12,7 +12,7 @@ use super::assertion::AssertionSigner;
 use super::stored::CapturedStates;
 use super::{OAuthBackend, OAuthOptions, RemoteSignIn, SignInOwner, WorkloadToken};
 
-/// Most sign-ins in memory; beyond this limit, unused sign-ins are dropped.
+/// Most sign-ins in memory. At this limit, unused sign-ins are dropped; while all are in use, further ones are not kept.
 const MAX_SIGN_INS: usize = 1000;
 
 /// A principal, the server, the client id, and the token of the workload: a manifest that may not present the token must
@@ -25,7 +25,8 @@ type SignInKey = (String, String, Option<String>, Option<WorkloadToken>);
 pub struct SignIns(Arc<Mutex<HashMap<SignInKey, Arc<RemoteSignIn>>>>);
 
 impl SignIns {
-    /// The sign-in of a principal at a server, or one for a single request without a principal.
+    /// The sign-in of a principal at a server, or one for a single request without a principal, or while the map is full
+    /// of sign-ins in use. A [`super::SignInKeeper`] keeps the tokens even then.
     pub(crate) fn get_or_begin(
         &self,
         principal: Option<&str>,
@@ -81,6 +82,9 @@ impl SignIns {
         let mut sign_ins = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if sign_ins.len() >= MAX_SIGN_INS && !sign_ins.contains_key(&key) {
             sign_ins.retain(|_, sign_in| Arc::strong_count(sign_in) > 1);
+            if sign_ins.len() >= MAX_SIGN_INS {
+                return begin();
+            }
         }
         let sign_in = sign_ins.entry(key).or_insert_with(begin);
         // After a change of the manifest, the trust and the scopes of the old one must not be used.
@@ -88,5 +92,39 @@ impl SignIns {
             *sign_in = begin();
         }
         Arc::clone(sign_in)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use dray_http::HttpTimeouts;
+
+    use super::*;
+
+    #[test]
+    fn a_map_full_of_sign_ins_in_use_does_not_grow() {
+        let http = HttpClient::new(HttpTimeouts::default(), None).unwrap();
+        let sign_ins = SignIns::default();
+        let get = |number: usize| {
+            sign_ins.get_or_begin(
+                Some(&format!("user:{number}")),
+                "https://mcp.example/",
+                &OauthClient::default(),
+                &http,
+                &OAuthOptions::default(),
+                &Clock::system(),
+            )
+        };
+        let size = || sign_ins.0.lock().unwrap().len();
+        let mut used: Vec<_> = (0..MAX_SIGN_INS).map(get).collect();
+        let further = [get(MAX_SIGN_INS), get(MAX_SIGN_INS)];
+        assert_eq!(size(), MAX_SIGN_INS);
+        assert!(!Arc::ptr_eq(&further[0], &further[1]));
+        // Sign-ins in use are still shared.
+        assert!(Arc::ptr_eq(&used[0], &get(0)));
+        // One that is no longer in use makes room.
+        used.truncate(MAX_SIGN_INS - 1);
+        assert!(Arc::ptr_eq(&get(MAX_SIGN_INS), &get(MAX_SIGN_INS)));
+        assert_eq!(size(), MAX_SIGN_INS);
     }
 }

@@ -95,13 +95,13 @@ impl InputItems {
                     "type": "function",
                     "function": {"name": text_of(field, item, "name")?, "arguments": text_of(field, item, "arguments")?},
                 });
-                set_id(item, "fc_");
+                complete(item, "fc_");
                 self.add_call(index, call);
             }
             "function_call_output" => {
                 let id = text_of(field, item, "call_id")?;
                 let content = output_text(field, item.get("output"))?;
-                set_id(item, "fco_");
+                complete(item, "fco_");
                 self.add_result(
                     index,
                     json!({"role": "tool", "tool_call_id": id, "content": content}),
@@ -241,6 +241,7 @@ fn read_message(field: &str, item: &mut Map<String, Value>) -> Result<Value, Req
             item.insert("content".to_owned(), json!([part]));
         }
         Some(Value::Array(parts)) => {
+            let listed: Vec<_> = parts.iter().cloned().map(listed_part).collect();
             let mut content = Vec::with_capacity(parts.len());
             let mut links = Vec::new();
             for (number, part) in parts.iter().enumerate() {
@@ -254,6 +255,7 @@ fn read_message(field: &str, item: &mut Map<String, Value>) -> Result<Value, Req
             if !links.is_empty() {
                 message.insert("custom_content".to_owned(), json!({ "attachments": links }));
             }
+            item.insert("content".to_owned(), Value::Array(listed));
         }
         _ => {
             let message = "It must be a string or a list of parts.";
@@ -264,6 +266,23 @@ fn read_message(field: &str, item: &mut Map<String, Value>) -> Result<Value, Req
     item.insert("status".to_owned(), json!("completed"));
     set_id(item, "msg_");
     Ok(Value::Object(message))
+}
+
+/// A part with the members that the API requires of listed parts, which requests may leave out.
+fn listed_part(mut part: Value) -> Value {
+    let required = match part.get("type").and_then(Value::as_str) {
+        Some("output_text") => ("annotations", json!([])),
+        Some("input_image") => ("detail", json!("auto")),
+        _ => return part,
+    };
+    if let Value::Object(members) = &mut part {
+        let (name, default) = required;
+        let member = members.entry(name).or_insert(Value::Null);
+        if member.is_null() {
+            *member = default;
+        }
+    }
+    part
 }
 
 pub(super) fn text_of(
@@ -280,6 +299,12 @@ pub(super) fn text_of(
 /// Gives an item an id unless it has one.
 fn set_id(item: &mut Map<String, Value>, prefix: &str) {
     item.entry("id").or_insert_with(|| json!(random_id(prefix)));
+}
+
+/// Gives a call or a result the id and the status that the API requires of listed items.
+fn complete(item: &mut Map<String, Value>, prefix: &str) {
+    set_id(item, prefix);
+    item.entry("status").or_insert_with(|| json!("completed"));
 }
 
 #[cfg(test)]
@@ -437,5 +462,25 @@ mod tests {
         // Stored items are read back unchanged.
         let again = read_items(read.items.clone()).unwrap();
         assert_eq!(again.items, read.items);
+    }
+
+    #[test]
+    fn listed_items_have_the_members_that_requests_may_leave_out() {
+        let read = read_input(json!([
+            {"role": "user", "content": [
+                {"type": "input_image", "image_url": "https://a.example/b.png", "detail": null},
+                {"type": "input_image", "image_url": "https://a.example/b.png", "detail": "low"}]},
+            {"role": "assistant", "content": [{"type": "output_text", "text": "hm"}]},
+            {"type": "function_call", "call_id": "a", "name": "f", "arguments": "{}"},
+            {"type": "function_call_output", "call_id": "a", "output": "x", "status": "incomplete"},
+        ]))
+        .unwrap();
+        let details = read.items[0]["content"].as_array().unwrap().iter();
+        let details: Vec<_> = details.map(|part| &part["detail"]).collect();
+        assert_eq!(details, ["auto", "low"]);
+        assert_eq!(read.items[1]["content"][0]["annotations"], json!([]));
+        assert_eq!(read.items[2]["status"], "completed");
+        assert_eq!(read.items[3]["status"], "incomplete");
+        assert_eq!(read_items(read.items.clone()).unwrap().items, read.items);
     }
 }

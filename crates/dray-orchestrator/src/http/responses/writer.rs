@@ -205,13 +205,19 @@ impl ResponseWriter {
     pub(super) fn fail(&mut self, failure: &RequestFailure) {
         self.close("incomplete");
         self.abandon_calls();
-        let code = match (failure.status, &failure.code) {
-            (429, _) => "rate_limit_exceeded",
-            (_, Some(code)) => code,
+        // The API's codes are a closed set. Codes of this service and of models are in a member of their own.
+        let code = match failure.status {
+            429 => "rate_limit_exceeded",
+            400 | 413 | 422 => "invalid_prompt",
             _ => "server_error",
         };
-        let error = json!({ "code": code, "message": failure.message });
-        self.base.insert("error".to_owned(), error);
+        let mut error = Map::new();
+        error.insert("code".to_owned(), json!(code));
+        error.insert("message".to_owned(), json!(failure.message));
+        if let Some(reason) = &failure.code {
+            error.insert("reason".to_owned(), json!(reason));
+        }
+        self.base.insert("error".to_owned(), error.into());
     }
 
     /// The event that ends the response.
@@ -418,7 +424,9 @@ fn stable_attachment(attachment: &Attachment) -> Value {
 fn usage_members(tokens: TokenUsage) -> Value {
     json!({
         "input_tokens": tokens.prompt,
-        "input_tokens_details": {"cached_tokens": tokens.cached},
+        "input_tokens_details": {
+            "cached_tokens": tokens.cached, "cache_write_tokens": tokens.cache_written,
+        },
         "output_tokens": tokens.completion,
         "output_tokens_details": {"reasoning_tokens": tokens.reasoning},
         "total_tokens": tokens.prompt.saturating_add(tokens.completion),
