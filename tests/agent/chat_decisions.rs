@@ -420,7 +420,7 @@ async fn the_replica_that_finishes_a_response_repeats_its_calls_while_the_chat_s
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_repeated_call_that_ends_the_response_takes_back_the_question_of_the_other_call() {
+async fn a_repeated_call_that_ends_the_response_withdraws_the_question_of_the_other_call() {
     let ReplicaPair {
         shop,
         ops,

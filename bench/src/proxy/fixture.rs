@@ -83,7 +83,7 @@ impl StartedProgram {
         Ok(started)
     }
 
-    /// Its resident memory in bytes.
+    /// The program's resident memory in bytes.
     pub(super) fn resident_bytes(&self) -> anyhow::Result<u64> {
         let id = self.process.id().context("the process has ended")?;
         crate::memory::status_of(&format!("/proc/{id}/status"), "VmRSS:")

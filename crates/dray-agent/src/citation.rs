@@ -37,7 +37,7 @@ pub enum CitationSource {
     Page {
         /// URL of the page.
         url: String,
-        /// Its title, where the tool had one.
+        /// The page's title, where the tool had one.
         title: Option<String>,
     },
     /// A file of the conversation, with an id of `/v1/files`.

@@ -25,7 +25,7 @@ pub enum Event {
     OutputFile {
         /// Id of the file in `/v1/files`.
         id: String,
-        /// Its name for people.
+        /// The file's name for people.
         name: String,
     },
     /// Sources that the answer may cite from now on, only for clients of `OpenAI`'s API. It shows nothing by itself.
@@ -84,7 +84,7 @@ pub enum Event {
 pub struct McpToolList {
     /// Name of the tool set.
     pub server: String,
-    /// Its tools, as the model gets them.
+    /// The server's tools, as the model gets them.
     pub tools: Vec<McpListedTool>,
     /// The reason why there are none.
     pub error: Option<String>,
@@ -93,7 +93,7 @@ pub struct McpToolList {
 /// A tool of an MCP server.
 #[derive(Clone, Debug, PartialEq)]
 pub struct McpListedTool {
-    /// Its name for the model.
+    /// The tool's name for the model.
     pub name: String,
     /// Description of the tool.
     pub description: Option<String>,
@@ -110,7 +110,7 @@ pub struct McpCallStart {
     pub server: String,
     /// Name of the tool for the model.
     pub tool: String,
-    /// Its arguments as the model wrote them.
+    /// The call's arguments as the model wrote them.
     pub arguments: String,
     /// Id of the question by which the client approved it; see [`ApprovalRequest::id`].
     pub approval_id: Option<String>,

@@ -137,7 +137,7 @@ pub struct ConsumerSpec {
 /// Present state of a stream.
 #[derive(Clone, Debug)]
 pub struct StreamState {
-    /// Its configuration as read back.
+    /// The stream's configuration as read back.
     pub spec: StreamSpec,
     /// Messages that the stream contains.
     pub messages: u64,
@@ -152,7 +152,7 @@ pub struct StreamState {
 /// Present state of a consumer.
 #[derive(Clone, Debug)]
 pub struct ConsumerState {
-    /// Its configuration as read back.
+    /// The consumer's configuration as read back.
     pub spec: ConsumerSpec,
     /// Messages not handed out yet.
     pub pending: u64,

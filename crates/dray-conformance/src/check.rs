@@ -10,11 +10,11 @@ use crate::CaseEnd;
 ///
 /// [`CaseEnd::Fail`] with `why`.
 #[track_caller]
-pub fn expect_true(condition: bool, why: impl fmt::Display) -> Result<(), CaseEnd> {
+pub fn expect_true(condition: bool, reason: impl fmt::Display) -> Result<(), CaseEnd> {
     if condition {
         Ok(())
     } else {
-        Err(CaseEnd::fail(why))
+        Err(CaseEnd::fail(reason))
     }
 }
 

@@ -19,7 +19,7 @@ pub enum DetectedEncoding {
 }
 
 impl DetectedEncoding {
-    /// Its name, such as `UTF-8` or `windows-1252`.
+    /// The encoding's name, such as `UTF-8` or `windows-1252`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Known(encoding) => encoding.name(),

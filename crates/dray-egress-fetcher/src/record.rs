@@ -99,7 +99,7 @@ pub struct FetchRecord {
 pub enum CacheUse {
     /// A stored response was used without a question to its server.
     Hit,
-    /// Its server confirmed a stored response.
+    /// The server confirmed a stored response.
     Revalidated,
     /// Nothing that was stored could be used.
     Miss,

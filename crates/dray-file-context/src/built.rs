@@ -56,15 +56,15 @@ pub struct LeftOut {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ExclusionReason {
-    /// Its message has more files than one message may have.
+    /// The message has more files than allowed.
     Limit,
-    /// Its name is not one that can be opened.
+    /// No file can be opened by this name.
     Name,
-    /// Its URL cannot be used, or its host is not allowed.
+    /// The file's URL cannot be used, or its host is not allowed.
     Url,
     /// The file belongs to another conversation.
     Scope,
-    /// Its link could not be renewed.
+    /// The file's link could not be renewed.
     Unsigned,
 }
 

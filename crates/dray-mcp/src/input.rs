@@ -23,7 +23,7 @@ const KEY_BYTES: usize = 32;
 /// A question to a user.
 #[derive(Clone, Debug)]
 pub struct InputQuestion {
-    /// Its name among the questions of one result.
+    /// The question's name among the questions of one result.
     pub key: &'static str,
     /// The text for the person.
     pub message: String,

@@ -172,7 +172,7 @@ impl ApprovalRecord {
 /// A chat that is asked about a call.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct AskedChat {
-    /// Its name in the configuration.
+    /// The chat's name in the configuration.
     pub(crate) name: String,
     /// Unix milliseconds from which its answer is not accepted.
     pub(crate) expires_ms: u64,

@@ -64,7 +64,7 @@ pub(crate) enum ResponseStatus {
     Incomplete,
     /// A fault ended it.
     Failed,
-    /// Its client ended it.
+    /// The client cancelled the response.
     Cancelled,
 }
 

@@ -40,7 +40,7 @@ pub struct ChatOrder {
 /// A place that was taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueuePosition {
-    /// Its number: Unix milliseconds at which the delivery was requested, or a little more so that no two are equal.
+    /// Unix milliseconds at which the delivery was requested, or a little more, so that no two numbers are equal.
     pub number: u64,
     /// Whether the delivery had no open place before.
     pub is_new: bool,

@@ -17,7 +17,7 @@ pub enum DeliveryError {
     ServiceFault {
         /// The service or the record that was asked, for the log.
         what: &'static str,
-        /// Its fault, which the caller gets.
+        /// The service's fault, which the caller gets.
         fault: Box<Fault>,
     },
     /// No chat belongs to the session.

@@ -215,7 +215,7 @@ impl DeliveryIndex {
 }
 
 impl IndexEntry {
-    /// Its place among the deliveries of its chat.
+    /// The delivery's place among the deliveries of its chat.
     pub fn order(&self) -> Order {
         (self.begun_at_ms, self.delivery.clone())
     }

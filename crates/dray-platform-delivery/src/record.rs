@@ -185,7 +185,7 @@ pub struct FileRecord {
     pub attempts: u32,
     /// Most bytes that the chat takes, when it was too large; 0 when unknown.
     pub limit: u64,
-    /// Its previews, for a file that is sent as one.
+    /// The file's previews, for a file that is sent as one.
     pub preview: Option<v1::PreviewReceipt>,
     /// Decision of the rules about files from the web.
     pub web: WebFileVerdict,
@@ -261,7 +261,7 @@ const STORED_FILE_NAME: &str = "file";
 pub struct DeliveryRecord {
     /// Identifies it within its tenant.
     pub delivery_id: String,
-    /// Its session; empty for none.
+    /// The delivery's session; empty for none.
     pub session: String,
     /// Chat to which the files go.
     pub target: Option<v1::ChatTarget>,
@@ -350,7 +350,7 @@ impl DeliveryRecord {
 pub struct DeliveryStart {
     /// Identifies it within its tenant.
     pub delivery_id: String,
-    /// Its session; empty for none.
+    /// The delivery's session; empty for none.
     pub session: String,
     /// Chat to which the files go.
     pub target: Option<v1::ChatTarget>,

@@ -31,7 +31,7 @@ pub struct RecordStore {
 pub struct RevisionedRecord {
     /// The record as it is stored at that revision.
     pub record: DeliveryRecord,
-    /// Its revision; 0 while it is not stored.
+    /// The record's revision; 0 while it is not stored.
     pub revision: u64,
 }
 

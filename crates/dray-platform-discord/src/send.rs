@@ -233,7 +233,7 @@ fn confirm_files(
     response: &Value,
 ) -> Result<Vec<ConfirmedFile>, PlatformError> {
     // The status was a success, so the message is probably visible.
-    let unexpected = |why: &str| PlatformError::new(ErrorKind::Unknown, why).ambiguous();
+    let unexpected = |reason: &str| PlatformError::new(ErrorKind::Unknown, reason).ambiguous();
     let id = response
         .get("id")
         .and_then(Value::as_str)

@@ -367,7 +367,7 @@ async fn an_account_check_names_the_bot_and_counts_servers_where_it_may_attach_f
     let discord = bot(options(&fake));
     let file_permission = async || discord.check_account().await.unwrap().files;
     assert!(
-        matches!(file_permission().await, FilePermission::PerChat(why) if why.contains("no server"))
+        matches!(file_permission().await, FilePermission::PerChat(reason) if reason.contains("no server"))
     );
     fake.join("mute", 1 << 11);
     assert!(matches!(file_permission().await, FilePermission::Denied(_)));
@@ -376,7 +376,7 @@ async fn an_account_check_names_the_bot_and_counts_servers_where_it_may_attach_f
     assert_eq!(check.identity, "fake");
     assert_eq!(check.credentials, CredentialCheck::Accepted);
     assert!(
-        matches!(check.files, FilePermission::PerChat(why) if why.contains("in 1 of 2 servers"))
+        matches!(check.files, FilePermission::PerChat(reason) if reason.contains("in 1 of 2 servers"))
     );
     assert_eq!(check.limits.unwrap(), discord.options.limits(0));
     let wrong_token = bot(DiscordOptions {

@@ -39,7 +39,7 @@ pub enum ConnectionSecurity {
 pub struct EmailOptions {
     /// Host of the server. Required.
     pub host: String,
-    /// Its port. Default 587.
+    /// The server's port. Default 587.
     pub port: u16,
     /// How the connection is protected. Default `starttls`.
     pub security: ConnectionSecurity,

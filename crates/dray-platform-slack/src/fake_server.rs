@@ -63,9 +63,9 @@ pub enum InjectedFault {
 /// A visible message of a channel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredMessage {
-    /// Its time stamp, which is also its id in the channel.
+    /// The message's time stamp, which is also its id in the channel.
     pub ts: String,
-    /// Its text without escapes, as users see it.
+    /// The message's text without escapes, as users see it.
     pub text: String,
     /// Time stamp of the root of its thread; empty for none.
     pub thread: String,

@@ -264,7 +264,7 @@ impl Drop for PlacedFile {
 
 fn refusal_error(response: &HttpResponse) -> PlatformError {
     let status = response.status();
-    let (kind, why) = match status {
+    let (kind, reason) = match status {
         400 => (ErrorKind::BadFormat, "the bridge reports a missing field"),
         401 | 403 => (ErrorKind::Auth, "the bridge refuses the token"),
         404 => (ErrorKind::Source, "the bridge does not find the file"),
@@ -277,7 +277,7 @@ fn refusal_error(response: &HttpResponse) -> PlatformError {
         500..=599 => (ErrorKind::Transient, "the bridge failed"),
         _ => (ErrorKind::Unknown, "the bridge refuses"),
     };
-    let error = PlatformError::new(kind, why).code(status.to_string());
+    let error = PlatformError::new(kind, reason).code(status.to_string());
     match status {
         429 => error.with_retry_after(response.retry_after().unwrap_or(Duration::from_secs(5))),
         // Not connected means that the message was not sent; any other failure may follow a send.

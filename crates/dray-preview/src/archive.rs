@@ -179,7 +179,7 @@ impl Sink for ClientSink {
     async fn write(&mut self, chunk: Bytes) -> Result<(), Error> {
         self.has_sent = true;
         let length = chunk.len();
-        let client_error = |why: &str| Error::new(ErrorKind::Timeout, why);
+        let client_error = |reason: &str| Error::new(ErrorKind::Timeout, reason);
         match timeout(CLIENT_STALL_TIMEOUT, self.chunks.send(chunk)).await {
             Ok(Ok(())) => {
                 self.metrics.sent(length);

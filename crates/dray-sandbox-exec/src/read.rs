@@ -32,8 +32,8 @@ const MAX_RANGE_BYTES: usize = 6 << 20;
 /// Output that is not content: marks, and the messages of shells around them.
 const MARK_BYTES: usize = 2048;
 
-fn changed(why: &str) -> Error {
-    Error::new(ErrorKind::ChangedDuringTransfer, why)
+fn changed(reason: &str) -> Error {
+    Error::new(ErrorKind::ChangedDuringTransfer, reason)
 }
 
 /// One run of the script, for the file or a range of it.

@@ -354,7 +354,7 @@ fn upgrade_headers(key: &str) -> Result<HeaderMap, Error> {
 
 /// Checks the upgrade response (RFC 6455, 4.1). Returns whether the end of stdin can be signalled.
 fn check_upgrade(response: &Response<Body>, key: &str) -> Result<bool, Error> {
-    let invalid = |why: &str| Err(Error::new(ErrorKind::Protocol, why));
+    let invalid = |reason: &str| Err(Error::new(ErrorKind::Protocol, reason));
     if response.status() != StatusCode::SWITCHING_PROTOCOLS {
         // A proxy that does not forward upgrades responds with 200 or 400 here.
         return invalid("the server did not open a stream");

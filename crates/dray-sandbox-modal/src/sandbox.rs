@@ -44,7 +44,7 @@ impl ModalSandbox {
 
     /// Fails unless the file is still the one with this metadata.
     async fn check_unchanged(&self, file: &Metadata) -> Result<(), Error> {
-        let changed = |why: &str| Err(Error::new(ErrorKind::ChangedDuringTransfer, why));
+        let changed = |reason: &str| Err(Error::new(ErrorKind::ChangedDuringTransfer, reason));
         let current = match self.stat_path(&file.real_path).await {
             Err(error) if error.kind() == ErrorKind::NotFound => {
                 return changed("the file no longer exists");

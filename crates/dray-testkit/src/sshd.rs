@@ -400,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn start_files_and_forced_sftp_take_effect() {
+    fn start_files_and_forced_sftp_are_applied() {
         let noisy = SshdOptions::default()
             .start_file("echo hello from rc")
             .start();

@@ -424,8 +424,8 @@ fn damaged(kind: ErrorKind) -> TransferError {
     TransferError::transport(Error::new(kind, error))
 }
 
-fn changed(why: &str) -> Error {
-    Error::new(ErrorKind::ChangedDuringTransfer, why)
+fn changed(reason: &str) -> Error {
+    Error::new(ErrorKind::ChangedDuringTransfer, reason)
 }
 
 /// Whether the file is like those of `/proc`, which report a size of zero and have content.

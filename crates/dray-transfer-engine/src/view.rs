@@ -34,7 +34,7 @@ const WHOLE_FILE_BYTES: u64 = MAX_SCANNED_BYTES;
 /// A path and its state at one time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PinnedPath {
-    /// Its metadata, after links were followed.
+    /// The file's metadata, after links were followed.
     pub metadata: Metadata,
     /// A text that changes with every write, even when the modification time is set back; `None` where the sandbox does
     /// not report it, and for everything but files.

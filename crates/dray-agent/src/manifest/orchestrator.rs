@@ -14,7 +14,7 @@ pub struct Orchestrator {
     /// Models that take its place, in this order, when a call fails before any of its answer has arrived.
     #[serde(default)]
     pub fallback_deployments: Vec<Deployment>,
-    /// Its instructions.
+    /// The system prompt: the agent's instructions.
     #[serde(default)]
     pub system_prompt: SystemPrompt,
     /// How many times the model is called in one turn; the service's default if absent.
@@ -76,7 +76,7 @@ impl Orchestrator {
 /// A deployment and the parameters of each call.
 #[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
 pub struct Deployment {
-    /// Its id; `name` in early manifests.
+    /// The deployment's id; `name` in early manifests.
     // `prepare` renames the key before the check, which knows only the current name.
     #[schemars(extend("x-alias" = "name"))]
     pub deployment_id: String,
@@ -148,7 +148,7 @@ pub enum Stop {
 pub enum SystemPrompt {
     /// A text that the service knows by name.
     Predefined {
-        /// Its name.
+        /// The template's name.
         template: String,
         /// Kept by editors; not used.
         content: Option<String>,
@@ -162,7 +162,7 @@ pub enum SystemPrompt {
     },
     /// A prompt of DIAL.
     Dial {
-        /// Its path in DIAL.
+        /// The skill's path in DIAL.
         path: String,
         /// Kept by editors; not used.
         variables: Option<Map<String, Value>>,

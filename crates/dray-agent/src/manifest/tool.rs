@@ -119,7 +119,7 @@ pub struct DescribedDeployment {
     pub open_ai_tool: OpenAiTool<Parameter>,
     /// The deployment, and the parameters of its calls.
     pub deployment: Deployment,
-    /// Its instructions.
+    /// The deployment's instructions.
     pub system_prompt: Option<String>,
     /// Parts of the session that the deployment gets.
     #[serde(default)]
@@ -177,7 +177,7 @@ pub struct Function<P> {
     pub name: String,
     /// The purpose of the function, for the model.
     pub description: Option<String>,
-    /// Its arguments.
+    /// The function's arguments.
     pub parameters: Option<Arguments<P>>,
     /// Other members, passed on unchanged.
     #[serde(flatten)]
@@ -216,10 +216,10 @@ pub struct Parameter {
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[schemars(extend("x-rule" = "constant"))]
 pub struct RestParameter {
-    /// Its type; absent or `null` for a constant.
+    /// The parameter's type; absent or `null` for a constant.
     #[serde(rename = "type")]
     pub kind: Option<ParameterKind>,
-    /// Its location in the request.
+    /// The parameter's location in the request.
     pub parameter_info: ParameterInfo,
     /// Appearance of its value in the stage.
     pub display: Option<ParameterDisplay>,
@@ -259,7 +259,7 @@ pub struct ParameterInfo {
     /// The part of the request.
     #[serde(rename = "type")]
     pub place: ParameterLocation,
-    /// Its name there.
+    /// The parameter's name there.
     pub key: String,
 }
 

@@ -34,7 +34,7 @@ pub enum ToolSet {
 /// Settings that all kinds of tool sets have.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 pub struct Common {
-    /// Its purpose, for the model.
+    /// The tool set's purpose, for the model.
     pub description: Option<String>,
     /// Whether it is used; a disabled entry counts as absent.
     #[serde(default = "default_true")]
@@ -181,7 +181,7 @@ pub struct Mcp {
 // Address and protocol depend on each other, for which JSON Schema checks here have no keyword.
 #[schemars(extend("x-rule" = "mcp-server"))]
 pub struct McpServer {
-    /// Its address; for a program of the operator, `stdio:` and its configured name.
+    /// The server's address; for a program of the operator, `stdio:` and its configured name.
     pub url: String,
     /// Transport of the server.
     pub protocol: McpProtocol,
@@ -259,7 +259,7 @@ pub enum OauthGrant {
 /// An MCP server that DIAL knows.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 pub struct DialMcp {
-    /// Its id; `deployment_id` in later manifests.
+    /// The tool set's id; `deployment_id` in later manifests.
     // `prepare` renames the key before the check, which knows the present name only.
     #[schemars(extend("x-alias" = "deployment_id"))]
     pub dial_id: String,
@@ -347,7 +347,7 @@ pub enum AppTransport {
     /// All that it offers.
     #[default]
     Auto,
-    /// Its MCP endpoint alone.
+    /// The application's MCP endpoint alone.
     Mcp,
     /// Chat completions.
     ChatCompletion,

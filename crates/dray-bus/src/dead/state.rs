@@ -19,7 +19,7 @@ pub enum LetterState {
 /// One line about a dead letter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeadLetterSummary {
-    /// Its sequence in the dead-letter stream: the argument of `show` and `redrive`.
+    /// The dead letter's sequence in the dead-letter stream: the argument of `show` and `redrive`.
     pub sequence: u64,
     /// Subject of the original.
     pub subject: String,

@@ -64,12 +64,12 @@ impl RowOutcome {
 /// One event, with every text cut to a shown length.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct EventRow {
-    /// Its number in the index.
+    /// The event's number in the index.
     pub(crate) id: u64,
     /// Unix milliseconds at which the stream took it.
     pub(crate) time_ms: u64,
     pub(crate) source: EventSource,
-    /// Its sequence in its stream.
+    /// The event's sequence in its stream.
     pub(crate) sequence: u64,
     /// Area and past participle of its subject, such as `delivery.delivered`.
     pub(crate) kind: String,

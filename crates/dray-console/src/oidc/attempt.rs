@@ -14,7 +14,7 @@ use dray_types::{Sha256Digest, whole_millis};
 use ring::hmac;
 use subtle::ConstantTimeEq as _;
 
-use super::own_path::OwnPath;
+use super::path_table::OwnPath;
 use crate::session::random_text;
 
 /// How long a person may take to log in at the provider.

@@ -8,7 +8,7 @@ mod attempt;
 mod error;
 mod exchange;
 mod identity;
-mod own_path;
+mod path_table;
 mod provider;
 mod routes;
 mod settings;
@@ -22,7 +22,7 @@ use http::HeaderMap;
 use subtle::ConstantTimeEq as _;
 use url::Url;
 
-pub(crate) use self::own_path::OwnPath;
+pub(crate) use self::path_table::OwnPath;
 pub(crate) use self::routes::{
     BEGIN_PATH, LOGOUT_RETURN_PATH, RETURN_PATH, begin_login, complete_login, login_link,
     logout_return_page,

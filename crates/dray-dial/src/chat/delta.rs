@@ -62,7 +62,7 @@ pub enum StageEnd {
 pub struct CallDelta {
     /// Number of the call in this response.
     pub index: u32,
-    /// Its id; sent once.
+    /// The call's id; sent once.
     pub id: Option<String>,
     /// More of its name.
     pub name: Option<String>,

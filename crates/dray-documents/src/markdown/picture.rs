@@ -11,7 +11,7 @@ const MAX_IMAGE_BYTES: usize = 32 << 20;
 /// A picture that may contain text.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Picture {
-    /// Its page in the document; `None` for a file that is a picture.
+    /// The picture's page in the document; `None` for a file that is a picture.
     pub page: Option<u32>,
     /// Offset of the start of its note in the Markdown, in bytes.
     pub start: usize,

@@ -219,7 +219,7 @@ impl TargetStream {
         self
     }
 
-    /// Its quotas, to change them later.
+    /// The stream's quotas, to change them later.
     pub fn quota(&self) -> StreamQuota {
         self.quota.clone()
     }

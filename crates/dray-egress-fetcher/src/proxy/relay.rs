@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_writer_that_takes_nothing_stops_the_reader() {
+    async fn a_writer_that_accepts_no_bytes_stops_the_reader() {
         let (mut client, target, relaying) = ends(1024);
         let mut relaying = Box::pin(relaying);
         let mut sent = 0;

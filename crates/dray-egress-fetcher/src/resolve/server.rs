@@ -24,7 +24,7 @@ pub(super) struct ServerHandle {
     transport: ServerTransport,
     /// Whether the AD bit of its responses counts ([`NameServer::is_trusted`]).
     pub(super) is_trusted: bool,
-    /// Its address in the log.
+    /// The server's address in the log.
     shown: String,
     pub(super) health: ServerHealth,
 }

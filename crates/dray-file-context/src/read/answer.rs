@@ -28,7 +28,7 @@ pub struct FileAnswer {
     pub requested: String,
     /// Name of the file; empty after some failures.
     pub file_name: String,
-    /// Its text, or the reason why there is none.
+    /// The file's text, or the reason why there is none.
     pub content: String,
     /// Whether it was read.
     pub status: ReadStatus,

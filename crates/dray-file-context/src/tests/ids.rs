@@ -44,7 +44,7 @@ fn the_id_of_a_turn_is_rebuilt_in_the_next() {
 }
 
 #[test]
-fn each_generation_takes_its_prefix_from_its_own_message() {
+fn each_generation_reads_its_prefix_from_its_own_message() {
     let histories = [
         message("Human", "h1", &[file("file", "", "/a.pdf")]),
         message("System", "s", &[]),

@@ -26,7 +26,7 @@ const TASK_BUCKET: &str = "dray_tickets";
 enum PutEvent {
     /// It arrived, with this operation id.
     Begun(String),
-    /// Its caller asked to stop.
+    /// The caller asked to stop the transfer.
     Stopped,
 }
 

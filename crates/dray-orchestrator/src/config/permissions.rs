@@ -102,7 +102,7 @@ impl ToolKind {
         Self::Agents,
     ];
 
-    /// Its name in the configuration.
+    /// The kind's name in the configuration.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::RestApi => "rest-api",

@@ -111,13 +111,13 @@ impl DestinationPolicy {
 
 impl DestinationGuard for DestinationPolicy {
     fn check_url(&self, url: &Url) -> Result<(), Cause> {
-        self.check_parsed(url).map_err(|why| {
+        self.check_parsed(url).map_err(|reason| {
             tracing::warn!(
                 host = url.host_str(),
-                why,
+                reason,
                 "a caller's manifest leads to a refused address"
             );
-            Cause::from(format!("the destination {why}"))
+            Cause::from(format!("the destination {reason}"))
         })
     }
 

@@ -22,9 +22,9 @@ pub(super) enum ChatCallEnd<'a> {
     Ran(ToolCall, Box<CompletedCall>),
     /// It is not made, and the model gets this.
     Refused(ToolCall, &'static str),
-    /// Its chat has not decided.
+    /// The call's chat has not decided.
     Open(Box<OpenQuestion<'a>>),
-    /// Its tool asks the client.
+    /// The call's tool asks the client.
     OfClient(Box<WaitingCall>),
     /// It ends the request.
     Failed(LoopError),

@@ -300,7 +300,7 @@ async fn skills_come_from_prompts_and_those_that_are_not_there_are_reported() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_file_that_the_model_takes_comes_with_the_result_of_a_call_when_files_are_lazy() {
+async fn a_file_that_the_model_requests_is_returned_with_the_result_of_a_call_when_files_are_lazy() {
     let mut manifest = manifest(json!([]));
     manifest["orchestrator"]["attachment_strategy"] = json!({"type": "lazy_on_demand"});
     let dial = OnDial::new(&manifest).await;

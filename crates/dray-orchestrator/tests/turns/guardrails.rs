@@ -57,7 +57,7 @@ impl Judge {
         self.0.shared().lock().asked.clone()
     }
 
-    /// Its tool set, which the model does not see.
+    /// The judge's tool set, which the model does not see.
     fn set(&self) -> Value {
         let names = [
             "event",

@@ -290,7 +290,7 @@ async fn a_turn_that_waits_continues_with_the_agent_that_asked() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_handoff_beside_calls_that_wait_is_refused_and_one_that_was_approved_takes_place() {
+async fn a_handoff_beside_calls_that_wait_is_refused_and_an_approved_handoff_happens() {
     let endpoint = CountingEndpoint::start().await;
     let rule = |tools: &str| vec![serde_json::from_value(json!({"tools": [tools]})).unwrap()];
     let fixture = lead_and_billing(&endpoint, &billing(&endpoint), |config| {

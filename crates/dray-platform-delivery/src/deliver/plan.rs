@@ -131,9 +131,9 @@ impl DeliveryRun<'_> {
     }
 
     /// The flow that parks the delivery for this delay.
-    pub(super) fn park_after(&self, delay: std::time::Duration, why: WaitingReason) -> StepFlow {
+    pub(super) fn park_after(&self, delay: std::time::Duration, reason: WaitingReason) -> StepFlow {
         let delay = whole_millis(delay);
-        StepFlow::Park(self.context.clock.now_ms().saturating_add(delay), why)
+        StepFlow::Park(self.context.clock.now_ms().saturating_add(delay), reason)
     }
 
     /// Opens the files that may still be sent, and detects their kinds from their first bytes.

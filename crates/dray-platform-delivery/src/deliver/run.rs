@@ -150,7 +150,7 @@ impl<'a> DeliveryRun<'a> {
         }
         let mut open = match self.open(account, chat).await? {
             Ok(open) => open,
-            Err(StepFlow::Park(due_ms, why)) => return self.park(due_ms, why).await,
+            Err(StepFlow::Park(due_ms, reason)) => return self.park(due_ms, reason).await,
             Err(_) => return self.finish(None).await,
         };
         loop {
@@ -161,7 +161,7 @@ impl<'a> DeliveryRun<'a> {
                 match self.step(&mut open, step_index).await? {
                     StepFlow::Next => step_index += 1,
                     StepFlow::Again => {}
-                    StepFlow::Park(due_ms, why) => return self.park(due_ms, why).await,
+                    StepFlow::Park(due_ms, reason) => return self.park(due_ms, reason).await,
                 }
             }
             if !self.add_notice(&open).await? {
@@ -174,17 +174,17 @@ impl<'a> DeliveryRun<'a> {
     pub(super) async fn park(
         &mut self,
         due_ms: u64,
-        why: WaitingReason,
+        reason: WaitingReason,
     ) -> Result<WorkEnd, DeliveryError> {
         let record = self.record_mut();
         // 0 means that the delivery does not wait.
         record.due_at_ms = due_ms.max(1);
-        record.waiting = Some(why);
+        record.waiting = Some(reason);
         record.rounds += 1;
         self.save().await?;
         self.context.log.index.note(&self.key, &self.stored);
-        self.context.metrics.parked(why);
-        tracing::info!(why = why.name(), due_ms, "a delivery waits");
+        self.context.metrics.parked(reason);
+        tracing::info!(reason = reason.name(), due_ms, "a delivery waits");
         Ok(WorkEnd::Waiting(self.stored.record.clone()))
     }
 

@@ -122,8 +122,8 @@ impl<'a> GatewayReceiver<'a> {
             let wait = match ended {
                 Ok(ConnectionEnd::Stopped) => break,
                 Ok(ConnectionEnd::Invalid) => self.after_invalid(),
-                Ok(ConnectionEnd::Reconnect(why)) => {
-                    tracing::info!(why, "reconnecting to the gateway");
+                Ok(ConnectionEnd::Reconnect(reason)) => {
+                    tracing::info!(reason, "reconnecting to the gateway");
                     self.backoff(failures)
                 }
                 // A wrong token or a missing intent: connecting again would only use up the starts of sessions.

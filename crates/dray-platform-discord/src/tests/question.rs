@@ -149,7 +149,7 @@ async fn a_question_shows_its_detail_as_code_and_a_press_ends_it_with_the_outcom
 }
 
 #[tokio::test]
-async fn the_outcome_is_shown_when_discord_no_longer_takes_a_response_to_the_press() {
+async fn the_outcome_is_shown_when_discord_no_longer_accepts_a_response_to_the_press() {
     let fake = FakeDiscord::start().await.unwrap();
     let discord = bot(options(&fake));
     let channel = fake.channel(0);

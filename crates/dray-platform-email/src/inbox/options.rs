@@ -26,7 +26,7 @@ pub enum SenderVerification {
 pub struct InboxOptions {
     /// Host of the server. Required.
     pub host: String,
-    /// Its port. Default 993.
+    /// The server's port. Default 993.
     pub port: u16,
     /// How the connection is protected. Default `tls`.
     pub security: ConnectionSecurity,

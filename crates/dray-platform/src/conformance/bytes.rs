@@ -41,7 +41,7 @@ async fn send_in_new_chat(
 /// Adds the name of the file to a failure.
 fn with_file_name(name: &str, end: CaseEnd) -> CaseEnd {
     match end {
-        CaseEnd::Fail(why) => CaseEnd::Fail(format!("{name:?}: {why}")),
+        CaseEnd::Fail(reason) => CaseEnd::Fail(format!("{name:?}: {reason}")),
         skip @ CaseEnd::Skip(_) => skip,
     }
 }

@@ -248,7 +248,7 @@ fn cfb_with(stream: &str) -> std::fs::File {
 }
 
 #[tokio::test]
-async fn bytes_from_elsewhere_take_the_same_steps_without_containment() {
+async fn bytes_from_elsewhere_pass_the_same_steps_without_containment() {
     let fixture = ReaderFixture::new();
     let reader = fixture.reader(Policy::default());
     let mut file = tempfile::tempfile().unwrap();

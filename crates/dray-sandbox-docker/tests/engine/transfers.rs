@@ -282,7 +282,7 @@ fn now() -> Duration {
 }
 
 #[tokio::test]
-async fn a_get_takes_one_command_for_any_size() {
+async fn a_get_runs_one_command_for_any_size() {
     let fixture = ContainerFixture::agent().await;
     // The shell of a dropped engine is ended by another command.
     let mut engines = Vec::new();

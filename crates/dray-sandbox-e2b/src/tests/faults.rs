@@ -95,7 +95,7 @@ async fn output_that_is_cut_after_its_first_frames_is_never_a_result() {
 }
 
 #[tokio::test]
-async fn old_daemons_take_files_in_forms() {
+async fn old_daemons_get_files_as_forms() {
     let fixture = E2bFixture::new().await;
     fixture
         .fake_server

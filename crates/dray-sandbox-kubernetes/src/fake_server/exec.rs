@@ -91,14 +91,14 @@ async fn live(command: FakeCommand, mut socket: Socket) {
                 .first()
                 .map(|name| String::from_utf8_lossy(name));
             let name = name.unwrap_or_default();
-            let why = match error.kind() {
+            let reason = match error.kind() {
                 std::io::ErrorKind::NotFound => {
                     "executable file not found in $PATH: unknown".to_owned()
                 }
                 _ => format!("{error}: unknown"),
             };
             let text = format!(
-                "OCI runtime exec failed: exec failed: unable to start container process: exec: \"{name}\": {why}"
+                "OCI runtime exec failed: exec failed: unable to start container process: exec: \"{name}\": {reason}"
             );
             let status = failure(&text).to_string();
             let _ = socket.send(frame(3, status.as_bytes())).await;

@@ -113,7 +113,7 @@ fn new_file(path: &dray_sandbox::SandboxPath, size: usize) -> Write<'_> {
 }
 
 #[tokio::test]
-async fn a_server_that_takes_no_input_is_given_up() {
+async fn a_server_that_reads_no_input_is_abandoned() {
     let fixture = PodFixture::configured(|config| config.idle_timeout = Period::secs(3)).await;
     let sandbox = fixture.open().await.unwrap();
     fixture

@@ -22,7 +22,7 @@ const MAX_OUTPUT_BYTES: usize = 64 * 1024;
 pub(super) struct ProcessGroup {
     shell: Shell,
     nonce: String,
-    /// Its leader; 0 until it is known.
+    /// The group's leader; 0 until it is known.
     pub(super) leader: u32,
     /// Whether nothing is left to kill, or killing is not permitted.
     has_ended: bool,

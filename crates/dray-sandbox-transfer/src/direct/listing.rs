@@ -86,7 +86,7 @@ impl DirectSandbox {
             let Some(relative_name) = below(&directory, &entry.path) else {
                 continue;
             };
-            let why = match entry.kind {
+            let reason = match entry.kind {
                 _ if policy
                     .check(&entry.path, TransferDirection::Outbound)
                     .is_err() =>
@@ -110,7 +110,7 @@ impl DirectSandbox {
             };
             let relative_name = name::shown_text(&relative_name, MAX_SHOWN_CHARACTERS);
             tree.skipped
-                .push(format!("{relative_name}: {}", why.sentence()));
+                .push(format!("{relative_name}: {}", reason.sentence()));
         }
         // By the number of their parts, so that a directory comes before its contents in any sort order.
         tree.directories

@@ -66,7 +66,7 @@ async fn every_format_of_gnu_tar_is_read() {
         let mut reasons: Vec<_> = report
             .skipped()
             .into_iter()
-            .map(|entry| entry.why)
+            .map(|entry| entry.reason)
             .collect();
         reasons.sort();
         // One of the two hard links is written as a file.
@@ -91,7 +91,7 @@ async fn sparse_files_of_gnu_tar_are_skipped_without_losing_the_rest() {
             let tar = run("tar", &arguments, zoo.path());
             let (found, report) = read(&tar).await.unwrap();
             assert_eq!(found, [("small".to_owned(), b"small".to_vec())]);
-            assert_eq!(report.skipped()[0].why, SkipReason::Sparse);
+            assert_eq!(report.skipped()[0].reason, SkipReason::Sparse);
         }
     }
 }

@@ -54,7 +54,7 @@ async fn links_devices_and_pipes_are_skipped_and_reported() {
     let tar = tar.file("soft/inside", b"x").ended();
     assert_eq!(names(&tar).await, ["soft/inside"]);
     let skipped = skipped(&tar).await;
-    let kinds: Vec<_> = skipped.iter().map(|(_, why)| *why).collect();
+    let kinds: Vec<_> = skipped.iter().map(|(_, reason)| *reason).collect();
     assert_eq!(kinds[..2], [SkipReason::Link; 2]);
     assert_eq!(kinds[2..], [SkipReason::Special; 8]);
     assert_eq!(skipped[0].0, "hard");
@@ -137,7 +137,7 @@ async fn names_that_lead_elsewhere_are_skipped_wherever_they_stand() {
     assert_eq!(names(&tar).await, ["good"]);
     let skipped = skipped(&tar).await;
     assert_eq!(skipped.len(), 3 * evil.len() + 1);
-    assert!(skipped.iter().all(|(_, why)| *why == SkipReason::Name));
+    assert!(skipped.iter().all(|(_, reason)| *reason == SkipReason::Name));
 }
 
 #[tokio::test]
@@ -195,7 +195,7 @@ async fn files_with_holes_are_skipped_with_their_maps() {
     let reasons: Vec<_> = skipped(&tar)
         .await
         .into_iter()
-        .map(|(_, why)| why)
+        .map(|(_, reason)| reason)
         .collect();
     assert_eq!(reasons, [SkipReason::Sparse; 2]);
 }
@@ -274,7 +274,7 @@ async fn bytes_after_the_end_are_reported_and_not_read() {
     let reasons: Vec<_> = skipped(&tar)
         .await
         .into_iter()
-        .map(|(_, why)| why)
+        .map(|(_, reason)| reason)
         .collect();
     assert_eq!(reasons, [SkipReason::AfterEnd]);
 }

@@ -78,7 +78,7 @@ async fn a_walk_gives_what_a_tar_would() {
         .report()
         .skipped()
         .into_iter()
-        .map(|entry| entry.why)
+        .map(|entry| entry.reason)
         .collect();
     assert_eq!(reasons, [SkipReason::Link, SkipReason::Special]);
 }
@@ -107,7 +107,7 @@ async fn a_walk_has_the_limits_of_a_tar() {
         .report()
         .skipped()
         .into_iter()
-        .map(|entry| entry.why)
+        .map(|entry| entry.reason)
         .collect();
     assert_eq!(reasons, [SkipReason::TooDeep, SkipReason::TooLarge]);
 
@@ -148,7 +148,7 @@ async fn files_that_vanish_before_their_turn_are_reported() {
         .report()
         .skipped()
         .into_iter()
-        .map(|entry| entry.why)
+        .map(|entry| entry.reason)
         .collect();
     assert_eq!(reasons, [SkipReason::Unreadable, SkipReason::Denied]);
 }

@@ -61,7 +61,7 @@ async fn zipped(large: u64) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn zips_are_what_others_take_for_zips() {
+async fn zips_are_read_by_other_programs() {
     let zip = zipped(u64::MAX).await;
     let shown = listing_of(&zip);
     let time = "(2001, 9, 9, 1, 46, 40)";
@@ -189,7 +189,7 @@ fn every_reason_has_words_of_its_own() {
         SkipReason::GlobalHeader,
         SkipReason::AfterEnd,
     ];
-    let words: std::collections::BTreeSet<_> = all.iter().map(|why| why.as_str()).collect();
-    let sentences: std::collections::BTreeSet<_> = all.iter().map(|why| why.sentence()).collect();
+    let words: std::collections::BTreeSet<_> = all.iter().map(|reason| reason.as_str()).collect();
+    let sentences: std::collections::BTreeSet<_> = all.iter().map(|reason| reason.sentence()).collect();
     assert_eq!((words.len(), sentences.len()), (all.len(), all.len()));
 }

@@ -11,7 +11,7 @@ use super::{BUSYBOX_IMAGE, SHELL_LESS, api};
 /// Options of a new container.
 #[derive(Clone, Debug, Default)]
 pub struct ContainerOptions {
-    /// Its name; a random one when empty.
+    /// The container's name; a random one when empty.
     pub name: String,
     /// User, as for `docker run --user`; root when empty.
     pub user: String,

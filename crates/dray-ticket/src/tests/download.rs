@@ -215,7 +215,7 @@ async fn content_that_changed_is_not_sent_to_its_end() {
 }
 
 #[tokio::test]
-async fn a_download_ticket_takes_no_bytes() {
+async fn a_download_ticket_accepts_no_bytes() {
     let fixture = TestEndpoint::new().await;
     let url = fixture.issue_download(&noise(10), "a.bin").await;
     let response = fixture.send(&format!("PUT {url}"), b"abc").await;

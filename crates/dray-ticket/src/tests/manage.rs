@@ -185,7 +185,7 @@ async fn requests_that_name_no_ticket_or_no_tenant_are_refused() {
 }
 
 #[tokio::test]
-async fn a_method_that_a_url_does_not_take_is_refused_with_those_that_it_takes() {
+async fn an_unsupported_method_is_refused_with_the_list_of_supported_methods() {
     let fixture = TestEndpoint::new().await;
     let ticket = fixture.issue_ticket(TicketRequest::upload(100)).await;
     let upload = ticket.url("");

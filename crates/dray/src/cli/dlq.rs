@@ -23,7 +23,7 @@ pub(crate) enum DeadLetterCommand {
     },
     /// Show one dead letter.
     Show {
-        /// Its sequence, from `list`.
+        /// The dead letter's sequence, from `list`.
         sequence: u64,
     },
     /// Start the work of dead letters again: those named, or the open ones that a filter admits. Work that was

@@ -51,7 +51,7 @@ pub(crate) enum PreviewManageCommand {
     List(PreviewOwner),
     /// End a preview.
     Revoke {
-        /// Its id, as `dray preview list` shows it.
+        /// The preview's id, as `dray preview list` shows it.
         #[arg(value_name = "ID")]
         preview: String,
         #[command(flatten)]

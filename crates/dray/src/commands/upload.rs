@@ -146,12 +146,12 @@ mod tests {
         let file = directory.path().join("a.txt");
         std::fs::write(&file, "hello").unwrap();
         assert_eq!(open_regular_file(&file).await.unwrap().1, 5);
-        for (other, why) in [
+        for (other, reason) in [
             (directory.path(), "is a directory"),
             (Path::new("/dev/null"), "is not a regular file"),
         ] {
             let refused = open_regular_file(other).await.map(drop).unwrap_err();
-            assert!(refused.to_string().contains(why), "{refused}");
+            assert!(refused.to_string().contains(reason), "{refused}");
         }
     }
 }

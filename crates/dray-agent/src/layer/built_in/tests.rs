@@ -115,7 +115,7 @@ fn every_prompt_serves_a_manifest_that_names_it() {
 }
 
 #[test]
-fn deployments_of_the_hub_take_a_query_and_can_be_pointed_elsewhere() {
+fn deployments_of_the_hub_accept_a_query_and_another_target() {
     let ToolSet::DialDeployment(hub) = tool_set("chathub") else {
         panic!("the hub has deployments");
     };

@@ -418,7 +418,7 @@ async fn new_keys_of_the_provider_are_loaded_once_when_a_token_names_one() {
 }
 
 #[tokio::test]
-async fn the_secret_goes_where_the_provider_takes_it_and_a_public_client_sends_none() {
+async fn the_secret_is_sent_as_the_provider_accepts_it_and_a_public_client_sends_none() {
     let fixture = OidcFixture::new().await;
     fixture.login_of(&fixture.log_in().await).await;
     {

@@ -25,7 +25,7 @@ pub(super) enum EntryKind {
 /// The header data of an entry. Names and sizes are unverified claims of the file's author.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Entry {
-    /// Its name, as the archive spells it; never used as a path here.
+    /// The entry's name, as the archive spells it; never used as a path here.
     pub(super) name: String,
     pub(super) kind: EntryKind,
     /// Unpacked size, as the archive claims it.
@@ -64,7 +64,7 @@ impl Entry {
         }
     }
 
-    /// Its name, with escapes for characters that hide or reverse text.
+    /// The entry's name, with escapes for characters that hide or reverse text.
     pub(super) fn shown_name(&self) -> String {
         listed_name(&self.name)
     }

@@ -28,7 +28,7 @@ pub(super) struct Candidate {
     pub(super) text: String,
     /// Whether the candidate can only be a watermark, even on a single page.
     is_certain: bool,
-    /// Its spans, with their indices among the spans of the page.
+    /// The candidate's spans, with their indices among the spans of the page.
     spans: Vec<(usize, TextSpan)>,
 }
 

@@ -231,7 +231,7 @@ impl EventWriter for ScriptedWriter {
 }
 
 #[test]
-fn a_batch_that_a_stalled_writer_does_not_take_is_written_later_in_order_and_without_a_loss() {
+fn a_batch_that_a_stalled_writer_does_not_accept_is_written_later_in_order_and_without_a_loss() {
     let fixture = FileFixture::new();
     let (accept, accepted) = std::sync::mpsc::channel();
     let (writing, written) = std::sync::mpsc::channel();

@@ -277,7 +277,7 @@ fn r_5_an_empty_text_and_a_missing_result_are_failures_of_their_file() {
 }
 
 #[test]
-fn r_11_the_legacy_call_takes_ids_and_numbers_and_answers_by_index() {
+fn r_11_the_legacy_call_accepts_ids_and_numbers_and_answers_by_index() {
     let read = answer(
         LEGACY_TOOL,
         &json!({"file_indexes": ["c-0", "1", "2", "3", "9", "0", "01", "-1"]}),

@@ -62,7 +62,7 @@ pub(in crate::http) struct SweepReport {
 enum NextLook {
     /// At this time, in Unix milliseconds.
     At(u64),
-    /// Its record cannot be read.
+    /// The response's record cannot be read.
     Unreadable,
     /// It is forgotten.
     Never,

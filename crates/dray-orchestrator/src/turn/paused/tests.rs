@@ -446,7 +446,7 @@ async fn a_chat_learns_that_a_late_request_has_used_its_decision() {
 }
 
 #[tokio::test]
-async fn a_decision_lapses_immediately_when_its_request_takes_the_question_back() {
+async fn a_decision_lapses_immediately_when_its_request_withdraws_the_question() {
     let fixture = RecordFixture::start().await;
     let store = &fixture.approvals;
     let id = ask_chat(&fixture).await;

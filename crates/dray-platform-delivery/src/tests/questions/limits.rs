@@ -3,7 +3,7 @@
 use super::*;
 
 #[tokio::test(start_paused = true)]
-async fn nothing_is_claimed_while_a_chat_takes_no_message() {
+async fn no_question_is_claimed_while_a_chat_accepts_no_message() {
     let asked = QuestionFixture::new().await;
     asked.asks_about_host();
     let questions = &asked.fixture.replica.inbound.questions;

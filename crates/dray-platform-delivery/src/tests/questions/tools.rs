@@ -59,7 +59,7 @@ async fn options_are_buttons_and_a_press_reports_the_number_of_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_chat_without_tool_questions_shows_no_options_and_takes_no_press_of_one() {
+async fn a_chat_without_tool_questions_shows_no_options_and_ignores_presses() {
     let asked = QuestionFixture::new().await;
     let fault = asked.ask_options("ops", &["first"]).await.unwrap_err();
     assert_eq!(

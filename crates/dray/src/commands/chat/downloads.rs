@@ -75,7 +75,7 @@ impl DownloadDirectory {
         match saved {
             Ok(Some((path, size))) => DownloadOutcome::Saved { path, size },
             Ok(None) => DownloadOutcome::Left,
-            Err(why) => DownloadOutcome::Failed(why),
+            Err(reason) => DownloadOutcome::Failed(reason),
         }
     }
 

@@ -359,8 +359,8 @@ impl<'a> SandboxCopy<'a> {
         let copied = sandbox
             .get(&job.from, 0, &mut sink, progress, &self.cancel)
             .await;
-        if let Some(why) = sink.restarted() {
-            self.bar.suspend(|| direct::note_restart(&job.from, why));
+        if let Some(reason) = sink.restarted() {
+            self.bar.suspend(|| direct::note_restart(&job.from, reason));
         }
         let received = copied?;
         Ok(FileReport {

@@ -33,7 +33,7 @@ const CONTENT_DIGITS: usize = 24;
 pub(super) struct FetchedFile {
     /// Path of the file; `None` for standard output.
     pub(super) output: Option<PathBuf>,
-    /// Its size and digest, and the receipt of the transfer.
+    /// The file's size and digest, and the receipt of the transfer.
     pub(super) received: Received,
 }
 
@@ -81,9 +81,9 @@ async fn fetch_to_target(
     let copied = sandbox
         .get(&path, most, &mut target.sink, bar, cancel)
         .await;
-    if let Some(why) = target.sink.restarted() {
+    if let Some(reason) = target.sink.restarted() {
         // Not an error: the earlier part does not belong to this content.
-        note_restart(&path, why);
+        note_restart(&path, reason);
     }
     let received = match copied {
         // Found out by the attempt, which saves a request for the common case of a file.
@@ -100,9 +100,9 @@ async fn fetch_to_target(
 }
 
 /// Reports that a part from an earlier command cannot be used.
-pub(super) fn note_restart(path: &[u8], why: &str) {
+pub(super) fn note_restart(path: &[u8], reason: &str) {
     print_note(&format!(
-        "{}: copied from its beginning, since {why}",
+        "{}: copied from its beginning, since {reason}",
         name::shown_text(path, MAX_SHOWN_CHARACTERS)
     ));
 }

@@ -193,13 +193,13 @@ fn walk_directory(directory: &Path) -> Result<Tree, CommandFailure> {
                     mode: metadata.permissions().mode() & 0o777,
                 });
             } else {
-                let why = if metadata.is_symlink() {
+                let reason = if metadata.is_symlink() {
                     "a link"
                 } else {
                     "not a regular file"
                 };
                 tree.skipped.push(format!(
-                    "{}: {why}",
+                    "{}: {reason}",
                     name::shown_text(&name, MAX_SHOWN_CHARACTERS)
                 ));
             }

@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_copy_goes_into_directories_and_otherwise_takes_the_name() {
+    async fn a_copy_is_put_into_a_directory_and_otherwise_gets_the_name() {
         let here = tempfile::tempdir().unwrap();
         let at = |name: &str| {
             [
