@@ -297,9 +297,9 @@ impl WorkSweeper {
     /// Decides about a message without a usable envelope. It has no deadline, so a worker has a minute to handle it.
     async fn decide_unreadable(&self, pulled: &PulledMessage) -> Result<SweepVerdict, JobError> {
         let age = self.bus.now_ms().saturating_sub(pulled.message.time_ms);
-        let left = STRANDED_AFTER.saturating_sub(Duration::from_millis(age));
-        if !left.is_zero() {
-            return Ok(SweepVerdict::Waits(left));
+        let remaining = STRANDED_AFTER.saturating_sub(Duration::from_millis(age));
+        if !remaining.is_zero() {
+            return Ok(SweepVerdict::Waits(remaining));
         }
         let fault = Fault::new(FaultCode::InvalidArgument, "The message cannot be read.")
             .detail("invalid_envelope");

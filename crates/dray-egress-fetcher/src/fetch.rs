@@ -316,11 +316,11 @@ impl Fetcher {
                 Ok(fetched) => return Ok(fetched),
                 Err(failure) => failure,
             };
-            let left = context.budget.left();
+            let remaining = context.budget.left();
             let can_resume = partial.as_ref().is_some_and(PartialBody::can_resume);
             let is_refused = self.limits.breaker().is_open(&breaker_key(chain.current()));
             let Some(delay) = retries
-                .next(&failure, can_resume, left)
+                .next(&failure, can_resume, remaining)
                 .filter(|_| !is_refused)
             else {
                 // Once for all attempts: the threshold of the circuit breaker counts fetches.

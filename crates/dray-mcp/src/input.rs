@@ -169,8 +169,8 @@ impl InputGate {
             return Ok(to_input_answer(&result.action, result.content));
         }
         let binding = question.binding.as_deref();
-        let given = round.responses.and_then(|all| all.get(question.key));
-        if let Some(answered) = given.and_then(parse_answer)
+        let answer = round.responses.and_then(|all| all.get(question.key));
+        if let Some(answered) = answer.and_then(parse_answer)
             && self.is_asked(round.state, question.key, binding)?
         {
             return Ok(answered);

@@ -184,11 +184,11 @@ impl DeliveryIndex {
     /// Keys of deliveries that are over, and whose end was to be published at or before this time.
     pub fn unpublished_ends(&self, before_ms: u64) -> Vec<String> {
         let state = self.lock();
-        let left = state.entries.values().filter(|entry| {
+        let unpublished = state.entries.values().filter(|entry| {
             // A delivery that is over waits for nothing else.
             entry.finished && entry.due_at_ms != 0 && entry.due_at_ms <= before_ms
         });
-        left.map(|entry| entry.key.clone()).collect()
+        unpublished.map(|entry| entry.key.clone()).collect()
     }
 
     /// Deliveries of a tenant, newest first; keys begin with its token.

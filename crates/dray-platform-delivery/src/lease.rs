@@ -192,7 +192,7 @@ mod tests {
             "renewed"
         );
         clock.advance(LEASE_LIFETIME / 2);
-        let taken = two.take("a", LEASE_LIFETIME).await.unwrap().unwrap();
+        let lease = two.take("a", LEASE_LIFETIME).await.unwrap().unwrap();
         assert!(
             !lost.renew(LEASE_LIFETIME).await.unwrap(),
             "another process has the lease"
@@ -202,7 +202,7 @@ mod tests {
             one.take("a", LEASE_LIFETIME).await.unwrap().is_none(),
             "the lease of another process was not released"
         );
-        taken.release().await;
+        lease.release().await;
     }
 
     #[tokio::test(start_paused = true)]

@@ -137,8 +137,8 @@ impl PersistentShell {
         }
         let mut shell = ShellProcess::start(exec).await?;
         let line = line(&mut shell);
-        let gone = |_| Error::new(ErrorKind::Unavailable, "the shell is gone");
-        shell.input.send(line).await.map_err(gone)?;
+        let gone_error = |_| Error::new(ErrorKind::Unavailable, "the shell is gone");
+        shell.input.send(line).await.map_err(gone_error)?;
         Ok(shell)
     }
 
@@ -159,8 +159,8 @@ impl PersistentShell {
             silent: true,
         };
         if shell.input.send(line).await.is_err() {
-            let gone = Error::new(ErrorKind::Unavailable, "the shell is gone");
-            return Err(silent(gone));
+            let gone_error = Error::new(ErrorKind::Unavailable, "the shell is gone");
+            return Err(silent(gone_error));
         }
         let mut output = Vec::new();
         loop {

@@ -264,22 +264,22 @@ impl Sandbox for ModalSandbox {
     }
 
     async fn make_directory(&self, path: &SandboxPath) -> Result<(), Error> {
-        let made = self.files.make_directory(path).await;
-        if lacks_tool(&made) {
+        let result = self.files.make_directory(path).await;
+        if lacks_tool(&result) {
             return self.tools.make_directory(path).await;
         }
-        made
+        result
     }
 
     async fn make_directories(&self, paths: &[SandboxPath]) -> Result<(), Error> {
-        let made = self.files.make_directories(paths).await;
-        if lacks_tool(&made) {
+        let result = self.files.make_directories(paths).await;
+        if lacks_tool(&result) {
             for path in paths {
                 self.tools.make_directory(path).await?;
             }
             return Ok(());
         }
-        made
+        result
     }
 
     async fn remove(&self, path: &SandboxPath, recursive: bool) -> Result<(), Error> {

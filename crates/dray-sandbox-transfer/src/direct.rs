@@ -164,13 +164,13 @@ impl DirectSandbox {
         cancel: &CancellationToken,
     ) -> Result<Received, Fault> {
         let path = self.opened.path(path).map_err(Fault::from)?;
-        let most = self.config.max_file.as_u64();
+        let limit_bytes = self.config.max_file.as_u64();
         let options = GetOptions {
             policy: &self.opened.policy,
             max_bytes: if max_bytes == 0 {
-                most
+                limit_bytes
             } else {
-                max_bytes.min(most)
+                max_bytes.min(limit_bytes)
             },
         };
         let engine = &self.opened.engine;
@@ -258,10 +258,10 @@ impl DirectSandbox {
         progress: &dyn Progress,
         cancel: &CancellationToken,
     ) -> Result<Result<PutResult, TransferFailure>, Error> {
-        let most = self.config.max_file.as_u64();
+        let max_bytes = self.config.max_file.as_u64();
         let size = source.size();
-        if size > most {
-            return Err(dray_sandbox::Error::too_large(size, most).into());
+        if size > max_bytes {
+            return Err(dray_sandbox::Error::too_large(size, max_bytes).into());
         }
         let operation = token(self.operation.as_str());
         let options = PutOptions {

@@ -100,6 +100,6 @@ impl TurnScope {
 
 /// Time left for a call, minus the time to report a failure.
 pub(super) fn time_left(call: &ToolCall) -> Duration {
-    let left = call.deadline.saturating_duration_since(Instant::now());
-    left.saturating_sub(REPORT_MARGIN.min(left / 10))
+    let remaining = call.deadline.saturating_duration_since(Instant::now());
+    remaining.saturating_sub(REPORT_MARGIN.min(remaining / 10))
 }

@@ -119,14 +119,14 @@ impl Engine {
         let drains = self.sandbox.must_drain(transport);
         let queue = Queue::new(drains.then(|| Spool::from(&self.options)));
         let queue = Arc::new(queue.with_stall_timeout(VIEWER_STALL_TIMEOUT));
-        let left = file.size - (range.start - skip);
+        let remaining = file.size - (range.start - skip);
         let deadline = Self::total_timeout(file.size);
         let idle = self.options.idle;
         let mut filling = JoinSet::new();
         filling.spawn({
             let queue = Arc::clone(&queue);
             async move {
-                if timeout(deadline, fill(body, &queue, Some(left), idle))
+                if timeout(deadline, fill(body, &queue, Some(remaining), idle))
                     .await
                     .is_err()
                 {

@@ -302,14 +302,14 @@ impl WriteBatch {
         }
         let retry_at = Instant::now() + RETRY_INTERVAL;
         loop {
-            let left = retry_at.saturating_duration_since(Instant::now());
-            match tasks.recv_timeout(left) {
+            let remaining = retry_at.saturating_duration_since(Instant::now());
+            match tasks.recv_timeout(remaining) {
                 // Their bytes still count, so the queue bounds them.
                 Ok(task) => self.add(task),
                 Err(RecvTimeoutError::Timeout) => return true,
                 Err(RecvTimeoutError::Disconnected) => return false,
             }
-            if left.is_zero() {
+            if remaining.is_zero() {
                 return true;
             }
         }

@@ -131,8 +131,8 @@ impl AcceptLoop {
         let sizes = self.proxy.settings().sizes;
         // Clients that are served, that wait, and that have not shown a token. Further clients wait in the backlog of
         // the kernel.
-        let most = sizes.global + sizes.queue + self.proxy.settings().max_unidentified;
-        let permits = Arc::new(Semaphore::new(most));
+        let max_connections = sizes.global + sizes.queue + self.proxy.settings().max_unidentified;
+        let permits = Arc::new(Semaphore::new(max_connections));
         let accepting = async {
             loop {
                 let Ok(permit) = Arc::clone(&permits).acquire_owned().await else {

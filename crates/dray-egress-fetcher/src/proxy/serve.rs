@@ -236,13 +236,13 @@ impl ForwardProxy {
 
     /// Longest time of a connection: it does not outlive its token, nor its client certificate.
     fn lifetime(&self, identity: &ProxyIdentity) -> Duration {
-        let left = identity
+        let remaining = identity
             .expires_s
             .saturating_mul(1000)
             .saturating_sub(self.clock.now_ms());
         self.settings
             .tunnel_timeout
-            .min(Duration::from_millis(left))
+            .min(Duration::from_millis(remaining))
     }
 
     async fn serve_socks<S>(

@@ -175,7 +175,7 @@ impl HickoryResolver {
             running: 0,
         };
         let mut waiting = in_turn.enumerate();
-        let mut left = self.servers.len();
+        let mut remaining = self.servers.len();
         let mut queries = FuturesUnordered::new();
         let mut failure = None;
         let mut next_at = Instant::now();
@@ -205,8 +205,8 @@ impl HickoryResolver {
                         }
                     }
                 },
-                () = sleep_until(next_at), if left > 0 => {
-                    left -= 1;
+                () = sleep_until(next_at), if remaining > 0 => {
+                    remaining -= 1;
                     queries.extend(waiting.next().map(async |(turn, (index, server))| {
                         (turn, index, self.ask_server(server, name, kind).await)
                     }));

@@ -110,9 +110,9 @@ impl ToolCall<'_> {
     ) -> Result<v1::DeliveryReport, Fault> {
         let started_at = Instant::now();
         loop {
-            let left = wait.saturating_sub(started_at.elapsed());
+            let remaining = wait.saturating_sub(started_at.elapsed());
             let client = &self.access.client;
-            let report = match outcome(client, delivery_id, left.min(OUTCOME_WAIT)).await {
+            let report = match outcome(client, delivery_id, remaining.min(OUTCOME_WAIT)).await {
                 Ok(report) => report,
                 // The delivery was accepted, but no worker has started it.
                 Err(fault) if fault.code == FaultCode::NotFound => v1::DeliveryReport {

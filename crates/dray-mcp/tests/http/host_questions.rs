@@ -222,8 +222,8 @@ async fn each_host_of_a_chain_is_asked_about_and_the_fetch_runs_after_the_answer
 #[tokio::test(flavor = "multi_thread")]
 async fn an_answer_counts_only_for_its_caller_and_call() {
     let fixture = AskingFixture::new(APPROVAL_PERIOD, "read fetch approve", &["a.example"]).await;
-    let asked = fixture.call(json!({})).await;
-    let own = answered(&asked, true);
+    let response = fixture.call(json!({})).await;
+    let own = answered(&response, true);
     let with = |name: &str, value: Value| {
         let mut changed = own.clone();
         changed[name] = value;
@@ -261,7 +261,7 @@ async fn an_answer_counts_only_for_its_caller_and_call() {
     assert!(reply.to_string().contains("-32602"), "{reply}");
     assert!(fixture.fake.answers().is_empty());
     // A refusal is an answer: the host is not asked about again.
-    let refused = fixture.call(answered(&asked, false)).await;
+    let refused = fixture.call(answered(&response, false)).await;
     assert!(refused.to_string().contains("policy_denied"), "{refused}");
     assert_eq!(fixture.fake.answers()[0].answer(), EgressAnswer::Deny);
 }

@@ -187,11 +187,11 @@ impl ApprovalStore {
                     Err(RecordError::Failed(_)) => return unused_reply(is_new),
                 }
             }
-            let left = end.saturating_duration_since(Instant::now());
-            if left.is_zero() {
+            let remaining = end.saturating_duration_since(Instant::now());
+            if remaining.is_zero() {
                 return unused_reply(is_new);
             }
-            sleep(left.min(POLL_INTERVAL)).await;
+            sleep(remaining.min(POLL_INTERVAL)).await;
         }
     }
 

@@ -244,8 +244,8 @@ async fn the_list_of_files_reports_changes_since_the_last_list() {
     let second = fixture.call(notify::LIST_TOOL, json!({})).await.unwrap();
     assert!(!second.content.contains("status"), "{}", second.content);
     fixture.manifest.contexts.clear();
-    let gone = fixture.call(notify::LIST_TOOL, json!({})).await.unwrap();
-    assert!(gone.content.contains(r#""status":"removed""#));
+    let response = fixture.call(notify::LIST_TOOL, json!({})).await.unwrap();
+    assert!(response.content.contains(r#""status":"removed""#));
 }
 
 #[tokio::test]

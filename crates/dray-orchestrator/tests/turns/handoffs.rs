@@ -261,14 +261,14 @@ async fn a_turn_that_waits_continues_with_the_agent_that_asked() {
     );
     // A call of the client's own tool.
     let weather = json!({"type": "function", "function": {"name": "weather", "parameters": {"type": "object"}}});
-    let asked = fixture
+    let response = fixture
         .chat(json!({"messages": [user("weather")], "tools": [weather]}))
         .await;
-    let calls = asked.calls();
-    assert_eq!(calls.len(), 1, "{asked:?}");
+    let calls = response.calls();
+    assert_eq!(calls.len(), 1, "{response:?}");
     let messages = json!([
         user("weather"),
-        kept(&asked),
+        kept(&response),
         tool_result(&calls[0], "sunny")
     ]);
     let body = json!({"messages": messages, "tools": [weather]});
@@ -276,11 +276,11 @@ async fn a_turn_that_waits_continues_with_the_agent_that_asked() {
     // Only that agent has the rest of the turn: without it the turn does not continue.
     let directory = fixture.directory().join("manifests");
     std::fs::remove_file(directory.join("billing.json")).unwrap();
-    let gone = fixture.chat(body).await;
+    let late_response = fixture.chat(body).await;
     assert_eq!(
-        (gone.status, &gone.error()["code"]),
+        (late_response.status, &late_response.error()["code"]),
         (400, &json!("agent_unavailable")),
-        "{gone:?}"
+        "{late_response:?}"
     );
     // A new message of the user is answered by the agent that the request names.
     let again = fixture

@@ -27,13 +27,13 @@ async fn check_users(world: &SignInWorld, [ann, ben, unnamed]: [&str; 3]) {
     assert_eq!(world.ask(ann, again.clone()).await.text(), "Done.");
     for user in [ben, unnamed] {
         let answer = world.ask(user, again.clone()).await;
-        let asked = world.fixture.asked();
-        let asked = asked.last().unwrap();
+        let model_requests = world.fixture.asked();
+        let model_requests = model_requests.last().unwrap();
         assert!(
-            !asked["tools"].to_string().contains("files_whoami"),
-            "{user}: {asked}"
+            !model_requests["tools"].to_string().contains("files_whoami"),
+            "{user}: {model_requests}"
         );
-        assert!(!asked.to_string().contains("token-1"), "{user}: {asked}");
+        assert!(!model_requests.to_string().contains("token-1"), "{user}: {model_requests}");
         // A user can sign in; a request without one has nobody to ask.
         let is_asked = answer.text().contains("requires sign-in: open");
         assert_eq!(is_asked, user == ben, "{user}: {}", answer.text());

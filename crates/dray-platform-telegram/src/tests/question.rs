@@ -168,13 +168,13 @@ async fn a_question_with_many_choices_shows_all_buttons_in_their_order() {
         label: label.clone(),
         data: format!("dray:1:{label}"),
     };
-    let asked = ChatQuestion {
+    let chat_question = ChatQuestion {
         buttons: labels.iter().map(button).collect(),
         ..question("{}")
     };
     fixture
         .bot
-        .ask(&target(fixture.chat), &asked)
+        .ask(&target(fixture.chat), &chat_question)
         .await
         .unwrap();
     let shown = fixture.visible_messages().remove(0);

@@ -24,8 +24,8 @@ async fn holes_are_read_as_zeros() {
         last.drain(..last.len().saturating_sub(4));
     }
     assert_eq!((size, last.as_slice()), (100_000_003, &b"\0end"[..]));
-    let told = fixture.container.sh("sha256sum /workspace/sparse");
-    assert!(told.starts_with(format!("{:x}", digest.finalize()).as_bytes()));
+    let output = fixture.container.sh("sha256sum /workspace/sparse");
+    assert!(output.starts_with(format!("{:x}", digest.finalize()).as_bytes()));
 }
 
 #[tokio::test]

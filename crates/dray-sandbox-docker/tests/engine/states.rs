@@ -101,13 +101,13 @@ async fn r_1_a_removed_container_is_gone() {
     let file = fixture.stat("/workspace/file").await.unwrap();
     let handle = fixture.sandbox.handle().clone();
     fixture.container.remove();
-    let gone = ErrorKind::SandboxGone;
-    assert_eq!(kind(fixture.stat("/workspace/file").await), gone);
-    assert_eq!(kind(fixture.open_as(&file).await), gone);
-    assert_eq!(kind(fixture.write("/workspace/new", b"x").await), gone);
-    assert_eq!(kind(fixture.sandbox.probe().await), gone);
-    assert_eq!(kind(fixture.backend.resolve(&handle.address).await), gone);
-    assert_eq!(kind(fixture.backend.open(&handle).await), gone);
+    let gone_kind = ErrorKind::SandboxGone;
+    assert_eq!(kind(fixture.stat("/workspace/file").await), gone_kind);
+    assert_eq!(kind(fixture.open_as(&file).await), gone_kind);
+    assert_eq!(kind(fixture.write("/workspace/new", b"x").await), gone_kind);
+    assert_eq!(kind(fixture.sandbox.probe().await), gone_kind);
+    assert_eq!(kind(fixture.backend.resolve(&handle.address).await), gone_kind);
+    assert_eq!(kind(fixture.backend.open(&handle).await), gone_kind);
 }
 
 #[tokio::test]

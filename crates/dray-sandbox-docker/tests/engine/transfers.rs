@@ -56,10 +56,10 @@ pub(crate) async fn get(
     };
     let cancel = CancellationToken::new();
     let mut sink = VecSink::default();
-    let got = engine
+    let result = engine
         .get(&path(at), &options, &mut sink, &(), &cancel)
         .await?;
-    Ok((got, sink.into_bytes().unwrap()))
+    Ok((result, sink.into_bytes().unwrap()))
 }
 
 /// A source that changes the container before its bytes are read.
@@ -122,10 +122,10 @@ async fn r_14_a_running_container_proves_what_was_moved() {
     assert_eq!(got.transport, Some(Transport::ExecRaw));
     // Once the file has been unchanged for two seconds, one digest is enough.
     assert!(got.integrity >= Some(Integrity::Sha256Beside));
-    let told = fixture
+    let output = fixture
         .container
         .sh("cd /workspace; ls -A; stat -c '%u %a' report.bin");
-    assert_eq!(told, b"report.bin\nreport_2.bin\n1000 644\n");
+    assert_eq!(output, b"report.bin\nreport_2.bin\n1000 644\n");
 }
 
 #[tokio::test]

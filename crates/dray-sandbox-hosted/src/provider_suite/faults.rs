@@ -109,14 +109,14 @@ mod cases {
         let open = OpenSandbox::open(fixture).await?;
         let file = open.file("file", &vec![7; 300_000]).await?;
         fixture.inject_fault(ProviderFault::DieDuringDownload(1000));
-        let gone = ErrorKind::SandboxGone;
-        expect_kind("during the download", open.read(&file).await, gone)?;
-        expect_kind("after the download", open.read(&file).await, gone)?;
+        let gone_kind = ErrorKind::SandboxGone;
+        expect_kind("during the download", open.read(&file).await, gone_kind)?;
+        expect_kind("after the download", open.read(&file).await, gone_kind)?;
         fixture.restart_sandbox();
         let open = OpenSandbox::open(fixture).await?;
         fixture.inject_fault(ProviderFault::DieDuringUpload);
         let written = open.write("new", &vec![7; 300_000]).await;
-        expect_kind("during the upload", written, gone)
+        expect_kind("during the upload", written, gone_kind)
     }
 
     pub(super) async fn a_gateway_that_gives_up_is_not_a_sandbox_that_is_gone(

@@ -29,10 +29,10 @@ async fn with_file(fault: InjectedFault) -> (PodFixture, Result<Vec<u8>, Error>)
     let sandbox = fixture.open().await.unwrap();
     let path = fixture.file("a", &content());
     fixture.server.fail("send()", 1, fault);
-    let got = read(sandbox.as_ref(), &path).await;
+    let result = read(sandbox.as_ref(), &path).await;
     // The next read is complete in every case.
     assert!(read(sandbox.as_ref(), &path).await.unwrap() == content());
-    (fixture, got)
+    (fixture, result)
 }
 
 fn content() -> Vec<u8> {

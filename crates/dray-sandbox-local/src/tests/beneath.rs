@@ -249,8 +249,8 @@ async fn r_1_a_recreated_directory_is_another_sandbox() {
     assert!(place.replace().await);
     let after = backend.resolve(&place.address()).await.unwrap();
     assert_ne!(before.incarnation, after.incarnation);
-    let gone = backend.open(&before).await.unwrap_err();
-    assert_eq!(gone.kind(), ErrorKind::SandboxGone);
+    let error = backend.open(&before).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::SandboxGone);
     let probe = old.probe().await.unwrap_err();
     assert_eq!(probe.kind(), ErrorKind::SandboxGone);
     backend.open(&after).await.unwrap();

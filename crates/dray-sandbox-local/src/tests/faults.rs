@@ -72,9 +72,9 @@ async fn files_belong_to_the_owner_of_the_directory() {
     let path = place.path("made/file");
     sandbox.make_directory(&path.parent()).await.unwrap();
     write(&*sandbox, &path, b"x").await.unwrap();
-    for made in ["made", "made/file"] {
-        let made = std::fs::metadata(place.root().join(made)).unwrap();
-        assert_eq!((made.uid(), made.gid()), (owner.uid(), owner.gid()));
+    for created in ["made", "made/file"] {
+        let created = std::fs::metadata(place.root().join(created)).unwrap();
+        assert_eq!((created.uid(), created.gid()), (owner.uid(), owner.gid()));
     }
     let probe = sandbox.probe().await.unwrap();
     assert_eq!((probe.uid, probe.gid), (owner.uid(), owner.gid()));

@@ -137,8 +137,8 @@ async fn without_a_shell_the_file_tool_performs_the_operations() {
     assert_eq!(refused.unwrap_err().kind(), ErrorKind::IsDirectory);
     sandbox.remove(&fixture.path("a"), true).await.unwrap();
     sandbox.remove(&path, false).await.unwrap();
-    let gone = sandbox.stat(&path, Follow::No).await.unwrap_err();
-    assert_eq!(gone.kind(), ErrorKind::NotFound);
+    let error = sandbox.stat(&path, Follow::No).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NotFound);
     let renamed = sandbox.rename(&path, &deep, true).await;
     assert_eq!(renamed.unwrap_err().kind(), ErrorKind::ToolMissing);
 }

@@ -75,8 +75,8 @@ impl DirectSandbox {
         let listing = listing.await?;
         // A cut listing would copy a part and report success.
         if listing.truncated {
-            let most = MAX_ENTRIES as u64;
-            return Err(SandboxError::too_many_entries(most + 1, most).into());
+            let max_entries = MAX_ENTRIES as u64;
+            return Err(SandboxError::too_many_entries(max_entries + 1, max_entries).into());
         }
         let mut tree = Tree {
             path: directory.as_bytes().to_vec(),

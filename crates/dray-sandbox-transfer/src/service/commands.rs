@@ -167,8 +167,8 @@ impl SandboxTransfer {
             return Err(SandboxError::new(ErrorKind::NotDirectory, "the working directory").into());
         }
         audit.working_directory = found.real_path.as_bytes().to_vec();
-        let left = work_until.remaining(self.clock.now_ms());
-        let time = left.saturating_sub(REPLY_MARGIN.min(left / 4));
+        let remaining_time = work_until.remaining(self.clock.now_ms());
+        let time = remaining_time.saturating_sub(REPLY_MARGIN.min(remaining_time / 4));
         let time = rules.time(body.timeout_ms, time);
         opened.engine.sandbox().ensure_life(time).await?;
         let max = rules.max_output.as_u64();
@@ -177,7 +177,7 @@ impl SandboxTransfer {
             opened,
             time,
             // The other half is for storing the output.
-            report_time: MAX_REPORT_TIME.min(left.saturating_sub(time) / 2),
+            report_time: MAX_REPORT_TIME.min(remaining_time.saturating_sub(time) / 2),
             max_output: match body.max_output_bytes {
                 0 => max,
                 requested => requested.min(max),

@@ -281,7 +281,7 @@ async fn a_list_of_uploads_that_cannot_be_decoded_is_not_overwritten() {
         fixture.ask(&settle).await.unwrap_err().detail,
         "invalid_upload_list"
     );
-    let kept = records.get(&key).await.unwrap().unwrap();
-    assert_eq!(kept.value, damaged);
+    let stored_record = records.get(&key).await.unwrap().unwrap();
+    assert_eq!(stored_record.value, damaged);
     fixture.end().await;
 }

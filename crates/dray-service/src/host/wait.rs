@@ -29,17 +29,17 @@ where
             Err(error) if is_temporary(&error) => error,
             other => return other,
         };
-        let left = end.saturating_duration_since(Instant::now());
+        let remaining = end.saturating_duration_since(Instant::now());
         // Checked after an attempt, so that a limit of zero still allows one.
-        if left.is_zero() {
+        if remaining.is_zero() {
             return Err(error);
         }
         tracing::warn!(
             error = %ErrorChain(&error),
-            seconds_left = left.as_secs(),
+            seconds_left = remaining.as_secs(),
             "waiting for {what}"
         );
-        tokio::time::sleep(RETRY_INTERVAL.min(left)).await;
+        tokio::time::sleep(RETRY_INTERVAL.min(remaining)).await;
     }
 }
 

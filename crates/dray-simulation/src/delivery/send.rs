@@ -149,8 +149,8 @@ impl DeliveryRun<'_> {
         };
         self.record.step = step.clone().into();
         self.save().await?;
-        let left = self.limit().remaining(self.context.now_ms());
-        match decide_wait(delay, left, RETRY_UNIT) {
+        let remaining_time = self.limit().remaining(self.context.now_ms());
+        match decide_wait(delay, remaining_time, RETRY_UNIT) {
             WaitAction::GiveUp => self.give_up(step).await,
             WaitAction::Park => Ok(StepFlow::Park(self.context.now_ms() + whole_millis(delay))),
             WaitAction::Wait => {

@@ -157,8 +157,8 @@ async fn nothing_is_overwritten_unless_it_is_asked_for() {
             .unwrap(),
         "b.txt is deleted."
     );
-    let left: Vec<_> = lock(&drive.files).keys().cloned().collect();
-    assert_eq!(left, [format!("{HOME_FOLDER}d/c.txt")]);
+    let leftover_files: Vec<_> = lock(&drive.files).keys().cloned().collect();
+    assert_eq!(leftover_files, [format!("{HOME_FOLDER}d/c.txt")]);
 }
 
 #[tokio::test]

@@ -33,7 +33,7 @@ async fn platform(
     fixture: &mut FilesFixture,
     report: fn(&str) -> v1::DeliveryReport,
 ) -> super::fixture::ReceivedCalls<v1::SendFileRequested> {
-    let asked = fixture
+    let requests = fixture
         .serve(|_: &v1::SendFileRequested| {
             Ok(v1::DeliveryAccepted {
                 delivery_id: "d".to_owned(),
@@ -44,7 +44,7 @@ async fn platform(
     fixture
         .serve(move |request: &v1::DeliveryOutcomeRequest| Ok(report(&request.delivery_id)))
         .await;
-    asked
+    requests
 }
 
 #[tokio::test]
@@ -123,7 +123,7 @@ async fn one_missing_file_stops_no_other() {
 async fn with_a_chat_a_repeated_call_is_the_same_delivery() {
     let mut fixture = FilesFixture::new().await;
     fixture.bind(true).await;
-    let asked = platform(&mut fixture, |id| delivered(id, PDF_BYTES)).await;
+    let requests = platform(&mut fixture, |id| delivered(id, PDF_BYTES)).await;
     for _ in 0..2 {
         let output = call(
             &fixture.turn(),
@@ -133,11 +133,11 @@ async fn with_a_chat_a_repeated_call_is_the_same_delivery() {
         .await;
         assert_eq!(output.unwrap().content, r#"{"success":true}"#);
     }
-    let asked = lock(&asked);
-    assert_eq!(asked[0].0.operation, asked[1].0.operation);
-    assert_eq!(asked[0].1.paths, [b"/w/a.pdf".to_vec()]);
+    let requests = lock(&requests);
+    assert_eq!(requests[0].0.operation, requests[1].0.operation);
+    assert_eq!(requests[0].1.paths, [b"/w/a.pdf".to_vec()]);
     assert_eq!(
-        (asked[0].1.message.as_str(), asked[0].1.turn.as_str()),
+        (requests[0].1.message.as_str(), requests[0].1.turn.as_str()),
         ("Here", "t1")
     );
 }

@@ -444,10 +444,10 @@ mod tests {
 
     #[test]
     fn relative_paths_of_the_command_line_begin_at_the_working_directory() {
-        let here = std::env::current_dir().unwrap();
+        let current_directory = std::env::current_dir().unwrap();
         let chat = |text: &str| parse_chat_target(text).unwrap().chat;
-        assert_eq!(chat("cli:"), here.to_str().unwrap());
-        assert_eq!(chat("cli:out"), here.join("out").to_str().unwrap());
+        assert_eq!(chat("cli:"), current_directory.to_str().unwrap());
+        assert_eq!(chat("cli:out"), current_directory.join("out").to_str().unwrap());
         assert_eq!(chat("cli:/srv"), "/srv");
         assert!(parse_chat_target("nonsense").is_err());
     }

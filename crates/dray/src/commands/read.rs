@@ -246,8 +246,8 @@ fn document_reader(
     limits: &ReadLimitArgs,
     mut directories: Vec<PathBuf>,
 ) -> Result<Reader, CommandFailure> {
-    let here = match std::env::current_dir() {
-        Ok(here) => here,
+    let current_directory = match std::env::current_dir() {
+        Ok(current_directory) => current_directory,
         // The current directory was removed; with an absolute root it is not needed.
         Err(_) if location.root.first().is_some_and(|root| root.is_absolute()) => {
             PathBuf::from("/")
@@ -256,10 +256,10 @@ fn document_reader(
             return Err(CommandFailure::local("no current directory")(error));
         }
     };
-    let mut named = location.root.iter().map(|root| here.join(root));
+    let mut named = location.root.iter().map(|root| current_directory.join(root));
     let primary = named.next();
     let mut roots =
-        Roots::new(primary.as_deref().unwrap_or(&here)).strict(!location.no_workspace_strict);
+        Roots::new(primary.as_deref().unwrap_or(&current_directory)).strict(!location.no_workspace_strict);
     for root in named {
         if let Err(error) = roots.add(&root) {
             print_note(&format!("--root {} is skipped: {error}", root.display()));
@@ -346,20 +346,20 @@ async fn fetch_document(
     target: &ReadTarget,
 ) -> Result<(String, std::fs::File), CommandFailure> {
     let (policy, _) = read_policy(&read.limits);
-    let most = policy.max_file_bytes;
+    let max_bytes = policy.max_file_bytes;
     let system = match target.source {
         DocumentLocation::StandardInput => {
-            return Ok(("stdin".to_owned(), spool_stdin(most).await?));
+            return Ok(("stdin".to_owned(), spool_stdin(max_bytes).await?));
         }
         DocumentLocation::Artifact(_) => SystemConnection::open_store(global).await?,
         _ => SystemConnection::open(global, &[EgressFetcher::NAME]).await?,
     };
-    let brought = match &target.source {
-        DocumentLocation::Artifact(sha256) => stored_document(&system, sha256, most).await,
-        _ => external_document(global, &system, &target.what, most).await,
+    let document = match &target.source {
+        DocumentLocation::Artifact(sha256) => stored_document(&system, sha256, max_bytes).await,
+        _ => external_document(global, &system, &target.what, max_bytes).await,
     };
     system.close().await;
-    brought
+    document
 }
 
 async fn stored_document(

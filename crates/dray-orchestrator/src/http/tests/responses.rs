@@ -275,8 +275,8 @@ async fn another_replica_continues_a_response_and_cancels_one_that_runs_elsewher
     let (status, _) = post(&other, RESPONSES_PATH, &next).await;
     assert_eq!(status, 200);
     other.working(1).await;
-    let asked = other.agent.asked.lock().await.pop().unwrap();
-    assert_eq!(asked.request.messages.len(), 3);
+    let chat_request = other.agent.asked.lock().await.pop().unwrap();
+    assert_eq!(chat_request.request.messages.len(), 3);
     runtime.shutdown_background();
 }
 

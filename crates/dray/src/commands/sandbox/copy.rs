@@ -236,8 +236,8 @@ impl<'a> SandboxCopy<'a> {
     }
 
     async fn make_directories(&self, directories: &[Vec<u8>]) -> Result<(), CommandFailure> {
-        let made = self.target.make_directories(directories).await;
-        made.map_err(|failure| self.explained(failure))?;
+        let result = self.target.make_directories(directories).await;
+        result.map_err(|failure| self.explained(failure))?;
         self.note(|report| report.made_directories(directories.len()));
         Ok(())
     }

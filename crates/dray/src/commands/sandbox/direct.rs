@@ -69,7 +69,7 @@ async fn fetch_to_target(
     cancel: &CancellationToken,
 ) -> Result<FetchedFile, CommandFailure> {
     let path = path_bytes(path);
-    let most = get.size_limit.map_or(0, ByteSize::as_u64);
+    let max_bytes = get.size_limit.map_or(0, ByteSize::as_u64);
     let origin = if get.transfer.resume {
         Some(sandbox.origin(&path)?)
     } else {
@@ -79,7 +79,7 @@ async fn fetch_to_target(
     // The name is requested only where the output does not have one.
     let mut target = DownloadTarget::new(output, origin, || sandbox.file_name(&path))?;
     let copied = sandbox
-        .get(&path, most, &mut target.sink, bar, cancel)
+        .get(&path, max_bytes, &mut target.sink, bar, cancel)
         .await;
     if let Some(reason) = target.sink.restarted() {
         // Not an error: the earlier part does not belong to this content.
@@ -91,7 +91,7 @@ async fn fetch_to_target(
             let format = if get.tar { "tar" } else { "zip" };
             target = DownloadTarget::new(output, None, || sandbox.archive_name(&path, format))?;
             let sink = &mut target.sink;
-            sandbox.get_tree(&path, format, most, sink, cancel).await?
+            sandbox.get_tree(&path, format, max_bytes, sink, cancel).await?
         }
         copied => copied?,
     };

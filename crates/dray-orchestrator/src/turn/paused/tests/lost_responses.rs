@@ -56,8 +56,8 @@ async fn a_decision_for_a_response_is_shown_when_it_is_used_and_lapses_with_its_
         end_lease(&fixture);
         assert_eq!(outcome(&fixture, &approved).await, "");
         assert_eq!(outcome(&fixture, &open).await, "");
-        let taken = responses.take_over("client:a", RESPONSE_ID).await;
-        assert!(taken.unwrap().is_some());
+        let takeover = responses.take_over("client:a", RESPONSE_ID).await;
+        assert!(takeover.unwrap().is_some());
     }
     let store = &fixture.approvals;
     let mut record = store.get("client:a", &used).await.unwrap().unwrap();
