@@ -1,7 +1,7 @@
-//! DNS answers: for no answer does the judge pin an address that is internal by the standard library alone.
+//! DNS answers: the judge never pins an address that the standard library alone recognises as internal.
 //!
-//! The first byte is the configuration, then records follow: `4` and four bytes, `6` and sixteen, anything else is
-//! the length of a CNAME target.
+//! The first byte selects the configuration. Records follow: `4` and an IPv4 address, `6` and an IPv6 address; every
+//! other first byte is the length of a CNAME target.
 
 #![no_main]
 

@@ -68,9 +68,10 @@ pub enum FullStreamPolicy {
 pub enum StreamRetention {
     /// Only by its limits, as in every stream here (3.1).
     Limits,
-    /// By limits, and when no consumer is interested.
+    /// Removes a message at the limits, and when no consumer is interested in it.
     Interest,
-    /// By limits, and as soon as a consumer has acknowledged; then deduplication forgets it too (F-11).
+    /// Removes a message at the limits, and as soon as a consumer has acknowledged it; deduplication then forgets it
+    /// too (F-11).
     WorkQueue,
 }
 

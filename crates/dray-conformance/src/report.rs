@@ -8,7 +8,7 @@ use dray_types::ErrorChain;
 
 /// The reason why a case ended before its last line.
 ///
-/// It is not an [`Error`] itself, so that `?` converts every error into it.
+/// The type does not implement [`Error`], so that `?` converts every error into it.
 #[derive(Debug)]
 pub enum CaseEnd {
     /// The case does not apply to this implementation, for this reason.

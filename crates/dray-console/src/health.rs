@@ -19,9 +19,9 @@ pub(crate) enum PartHealth {
     /// No probe has finished yet, or another part has to work first.
     #[default]
     Unknown,
-    /// It responded to the last probe.
+    /// The part responded to the last probe.
     Working,
-    /// It did not respond to the last probe, for this reason.
+    /// The part did not respond to the last probe, for this reason.
     Failing(String),
     /// This console was started without one.
     Absent,

@@ -131,11 +131,11 @@ pub struct RobotsRecord {
 /// The consequence of a robots.txt for a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RobotsOutcome {
-    /// It allows the request.
+    /// The robots.txt allows the request.
     Allowed,
-    /// It refuses the request. By configuration, this is only reported.
+    /// The robots.txt refuses the request, which the configuration only reports.
     Reported,
-    /// It refuses the request.
+    /// The robots.txt refuses the request.
     Denied,
 }
 

@@ -193,11 +193,11 @@ pub enum AnswerFiles {
 pub enum StageLevel {
     /// No stage is shown.
     None,
-    /// Those of failures.
+    /// Only the stages of failures are shown.
     Error,
-    /// All but those for builders.
+/// All stages except those for builders of agents.
     Info,
-    /// All.
+/// All stages.
     Debug,
 }
 

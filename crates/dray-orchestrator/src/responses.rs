@@ -56,7 +56,7 @@ const NOT_STORED: &str = "The response has ended, but it could not be stored.";
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum ResponseStatus {
-    /// It runs.
+    /// The response is running.
     InProgress,
     /// The model ended the response.
     Completed,
@@ -96,7 +96,7 @@ pub(crate) struct ResponseDocument {
     pub(crate) input: Vec<Value>,
     /// The answer as a message of chat completions, with the state of the turn.
     pub(crate) answer: Option<Value>,
-    /// Of a response that runs in the background: the data with which another replica can finish it.
+    /// For a response that runs in the background: the data with which another replica can finish it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) request: Option<StoredRequest>,
 }

@@ -162,7 +162,7 @@ impl PlatformCache {
         self.get(&message_key("news", account, message)).await
     }
 
-    /// Those of the failures that were not reported to the user in this turn; from now on they count as reported.
+    /// Returns the failures that were not reported to the user in this turn; from now on they count as reported.
     pub async fn unreported(
         &self,
         session: &str,

@@ -63,13 +63,13 @@ code! {
         DeliveredAsLink,
         /// The platform confirmed a message with a link to a preview of it.
         DeliveredAsPreview,
-        /// It was copied into a directory of this machine.
+        /// The file was copied into a directory of this machine.
         Copied,
         /// Refused permanently: another attempt would fail too.
         Rejected,
         /// Given up after failures that may be temporary.
         Failed,
-        /// It may have arrived.
+        /// The file may have arrived.
         Unknown,
     }
 }

@@ -75,7 +75,7 @@ pub(crate) enum FileOrigin<'a> {
     Web(&'a [String]),
     /// The hosts are not known, or the bytes are never read here: the file counts as from any host.
     Unseen,
-    /// It was copied out of a sandbox, and no fetch of these bytes is known.
+    /// The file was copied out of a sandbox, and no fetch of these bytes is known.
     Sandbox,
 }
 

@@ -313,7 +313,7 @@ impl Platform for BridgePlatform {
         }
     }
 
-    /// By the bridge's `/health`: whether its phone is connected.
+    /// Requests the bridge's `/health`: whether its phone is connected.
     async fn check_account(&self) -> Result<AccountCheck, PlatformError> {
         account::check_connection(&self.client, &self.url("/health"), &self.options.token).await?;
         let check = AccountCheck::accepted("", FilePermission::Allowed);

@@ -111,9 +111,9 @@ impl fmt::Display for ErrorKind {
 /// Whether a visible message may exist although the request failed (platform-delivery 10.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SendOutcome {
-    /// It cannot exist: the request was not sent, its body was not complete, or the platform refused it.
+    /// No message can exist: the request was not sent, its body was not complete, or the platform refused it.
     NotSent,
-    /// It may exist: the complete request was sent, and the response was lost or a 5xx.
+    /// A message may exist: the complete request was sent, and the response was lost or a 5xx.
     Ambiguous,
     /// A part of the step is visible; the confirmations list that part.
     Partial,

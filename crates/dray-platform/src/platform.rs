@@ -81,7 +81,7 @@ pub trait UploadProgress: Debug + std::marker::Send + Sync {
 pub enum ReconcileResult {
     /// The message exists, with these files.
     Sent(Vec<ConfirmedFile>),
-    /// It does not exist and will not appear later, so it can be sent again.
+    /// The message does not exist and will not appear later, so it can be sent again.
     NotSent,
     /// The platform has no information.
     Unknown,

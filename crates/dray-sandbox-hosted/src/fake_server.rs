@@ -107,7 +107,7 @@ impl FaultQueue {
 ///
 /// # Errors
 ///
-/// Those of the file system.
+/// The errors of the file system.
 pub fn create_file(path: &Path) -> io::Result<File> {
     if let Some(parent) = path.parent() {
         fs::create_dir_all(parent)?;

@@ -20,7 +20,7 @@ pub enum CommandError {
     /// The sandbox did not run it.
     #[error(transparent)]
     NotRun(dray_sandbox::Error),
-    /// It was started, or may have been, so the operation is not repeated.
+    /// The program was started, or may have been, so the operation is not repeated.
     #[error(transparent)]
     Started(Box<Error>),
 }

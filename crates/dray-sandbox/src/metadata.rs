@@ -244,7 +244,7 @@ impl FileState {
     ///
     /// # Errors
     ///
-    /// Those of the reading, except [`ErrorKind::ToolMissing`].
+    /// The errors of the reading, except [`ErrorKind::ToolMissing`].
     pub fn change_marker(read: Result<Self, Error>) -> Result<Option<String>, Error> {
         match read {
             Ok(state) => Ok(Some(state.text)),

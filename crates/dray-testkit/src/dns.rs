@@ -27,9 +27,9 @@ use encrypted::EncryptedProtocol;
 /// The response to a question.
 #[derive(Clone, Debug)]
 pub enum DnsReply {
-    /// These records, in order: owner and data.
+    /// Sends these records, in order: owner and data.
     Records(Vec<(String, RData)>),
-    /// These records, with the AD bit of a validating resolver where the query shows interest in it.
+    /// Sends these records, with the AD bit of a validating resolver if the query requests it.
     Authenticated(Vec<(String, RData)>),
     /// This response code without records.
     Code(ResponseCode),
@@ -45,7 +45,7 @@ pub enum DnsReply {
     Garbage,
     /// Over UDP an empty response with the truncation bit; over TCP the records.
     Truncated(Vec<(String, RData)>),
-    /// These records, as the response to another query.
+    /// Sends these records as the response to another query.
     WrongQuestion(Vec<(String, RData)>),
     /// Over UDP an empty response with the truncation bit; over TCP these records, as the response to another query.
     TruncatedThenWrong(Vec<(String, RData)>),

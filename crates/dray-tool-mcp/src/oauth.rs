@@ -67,7 +67,7 @@ pub struct SignInPage {
 /// Decides which authorization servers may be connected to, because remote servers name them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum IssuerTrust {
-    /// Those at the origin of the server, and those that the manifest names.
+    /// Trusts issuers at the origin of the server, and issuers that the manifest names.
     #[default]
     Named,
     /// All that the HTTP client connects to.

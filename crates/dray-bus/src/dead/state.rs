@@ -70,9 +70,9 @@ impl LetterState {
 /// A selection of letters. The default selects all of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LetterFilter {
-    /// Of this tenant only.
+    /// Only letters of this tenant.
     pub tenant: Option<TenantId>,
-    /// Of this area of work only, for example `toolcall`.
+    /// Only letters of this area of work, for example `toolcall`.
     pub area: Option<String>,
     /// Given up with this code only.
     pub code: Option<FaultCode>,

@@ -24,13 +24,13 @@ impl EventSource {
 pub(crate) enum RowOutcome {
     /// The operation continues; a later event ends it.
     Working,
-    /// It had its effect, and there is proof.
+    /// The operation had its effect, and there is proof.
     Done,
     /// A policy refused it.
     Refused,
-    /// It failed, and no effect was confirmed.
+    /// The operation failed, and no effect was confirmed.
     Failed,
-    /// It may have had its effect, or the event does not say.
+    /// The operation may have had its effect, or the event does not say.
     #[default]
     Unknown,
 }

@@ -47,7 +47,7 @@ pub(super) trait EventWriter: Send + 'static {
     ///
     /// # Errors
     ///
-    /// Those that could not be written.
+    /// The frames that could not be written.
     fn write_frames(&mut self, frames: &[Vec<u8>]) -> Result<(), UnwrittenFrames> {
         let mut unwritten: Option<UnwrittenFrames> = None;
         for (index, frame) in frames.iter().enumerate() {
@@ -80,7 +80,7 @@ pub(super) enum QueueTask {
 /// The result of adding an event to a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum QueueOutcome {
-    /// It waits to be written.
+    /// The event waits to be written.
     Queued,
     /// Sampling leaves it out.
     LeftOut,

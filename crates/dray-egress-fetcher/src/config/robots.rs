@@ -17,9 +17,9 @@ pub enum RobotsSetting {
     /// Nothing; it is not requested.
     #[default]
     Ignore,
-    /// They record a refusal, and fetch.
+    /// A refusal is recorded, and the URL is fetched.
     Report,
-    /// They refuse what it refuses.
+    /// A refused URL is not fetched.
     Obey,
 }
 

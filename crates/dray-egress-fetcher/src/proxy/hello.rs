@@ -46,7 +46,7 @@ pub enum HelloError {
     /// The first record is not one of a TLS handshake.
     #[error("the tunnel does not begin with a TLS handshake")]
     NotTls,
-    /// It is not a `ClientHello`, or not a valid one.
+    /// The message is not a `ClientHello`, or not a valid one.
     #[error("the ClientHello is not valid")]
     Malformed,
     /// More than [`MAX_HELLO_BYTES`].

@@ -54,7 +54,7 @@ pub enum SocksReply {
     HostUnreachable = 4,
     /// The target refuses connections.
     Refused = 5,
-    /// It took too long.
+    /// The request reached a timeout.
     Expired = 6,
     /// The command is not supported.
     Command = 7,

@@ -24,7 +24,7 @@ const TASK_BUCKET: &str = "dray_tickets";
 /// A step of a request to the fake sandbox.
 #[derive(Debug, PartialEq, Eq)]
 enum PutEvent {
-    /// It arrived, with this operation id.
+    /// The request arrived, with this operation id.
     Begun(String),
     /// The caller asked to stop the transfer.
     Stopped,

@@ -84,11 +84,11 @@ pub(crate) enum AskFailure {
 /// The outcome of a question in a chat.
 #[derive(Debug)]
 pub(crate) enum ChatState {
-    /// It waits for its answer.
+    /// The question waits for its answer.
     Waiting(RevisedRecord<ApprovalRecord>),
-    /// It was decided, and the turn has not acted on it yet.
+    /// The question was decided, and the turn has not acted on the decision yet.
     Decided(RevisedRecord<ApprovalRecord>),
-    /// It has expired without a decision, no request used its decision in time, or its request counted as gone.
+    /// The question expired without a decision, no request used its decision in time, or its request counted as gone.
     Expired(RevisedRecord<ApprovalRecord>),
     /// The turn has acted on the decision.
     Used,

@@ -46,9 +46,9 @@ struct ScopedBudget {
 struct TurnTime {
     /// When the turn began.
     started_at: Instant,
-    /// By the operator, from the beginning of the turn.
+    /// The operator's limit, from the beginning of the turn.
     turn: Option<Duration>,
-    /// By the manifest, from when its agent began to answer.
+    /// The manifest's limit, from when its agent began to answer.
     manifest: Option<(Instant, Duration)>,
 }
 

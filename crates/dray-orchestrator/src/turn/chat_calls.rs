@@ -18,15 +18,15 @@ use super::waiting::{WaitingCall, waiting_or_ran};
 /// How a call ended about which a chat was asked.
 #[derive(Debug)]
 pub(super) enum ChatCallEnd<'a> {
-    /// It was made or continued.
+    /// The call was made or continued.
     Ran(ToolCall, Box<CompletedCall>),
-    /// It is not made, and the model gets this.
+    /// The call is not made, and the model gets this reason.
     Refused(ToolCall, &'static str),
     /// The call's chat has not decided.
     Open(Box<OpenQuestion<'a>>),
     /// The call's tool asks the client.
     OfClient(Box<WaitingCall>),
-    /// It ends the request.
+    /// The call ends the request.
     Failed(LoopError),
 }
 

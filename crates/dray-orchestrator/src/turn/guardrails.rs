@@ -182,7 +182,7 @@ enum VerdictKind {
 ///
 /// # Errors
 ///
-/// It is no verdict: the reason for the log, without anything of the result.
+/// Why the result is not a verdict, for the log, without any content of the result.
 fn read_verdict(ran: &CompletedCall, replaces: Replaces) -> Result<Verdict, &'static str> {
     if ran.failed {
         return Err("its call failed");

@@ -161,7 +161,7 @@ impl Settlement<'_> {
     ///
     /// # Errors
     ///
-    /// Of the first call that ends the request. The results of the other calls are kept.
+    /// The failure of the first call that ends the request. The results of the other calls are kept.
     async fn take_ends<'a>(
         self,
         (mut ends, waiting): (
@@ -201,7 +201,7 @@ impl Settlement<'_> {
     ///
     /// # Errors
     ///
-    /// Of the first call that ends the request. The results of the other calls are kept.
+    /// The failure of the first call that ends the request. The results of the other calls are kept.
     async fn make(
         self,
         due: Vec<DueCall>,

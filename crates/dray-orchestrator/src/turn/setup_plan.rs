@@ -76,7 +76,7 @@ impl SetupPlan {
 /// The plans of local manifests.
 #[derive(Debug, Default)]
 pub(crate) struct SetupPlans {
-    /// By the address of the manifest, which stays in use as long as the entry refers to it.
+    /// Plans by the address of the manifest, which stays in use as long as the entry refers to it.
     plans: Mutex<HashMap<usize, CachedPlan>>,
 }
 

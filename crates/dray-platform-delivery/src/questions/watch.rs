@@ -24,8 +24,8 @@ struct WatchedQuestion {
 }
 
 impl OutcomeWatch {
-    /// Those of the open questions of a chat that are due, the longest waiting first. Questions that are not open any
-    /// more are forgotten.
+    /// Returns the open questions of a chat whose outcome is due, the longest waiting first. Forgets questions that
+    /// are no longer open.
     pub(super) fn due_questions(&self, chat: &str, open: &[String], now_ms: u64) -> Vec<String> {
         let mut chats = self.chats.lock().unwrap_or_else(PoisonError::into_inner);
         let watched = chats.entry(chat.to_owned()).or_default();

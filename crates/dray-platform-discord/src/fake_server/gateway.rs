@@ -43,11 +43,11 @@ pub enum GatewayFault {
 /// The way in which all open connections end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DisconnectAll {
-    /// They break without a close frame.
+    /// The connections break without a close frame.
     Drop,
-    /// They are asked to connect again (opcode 7).
+    /// The clients are asked to connect again (opcode 7).
     Reconnect,
-    /// They are closed with this code.
+    /// The connections are closed with this code.
     Close(u16),
 }
 

@@ -295,7 +295,7 @@ impl MailReceiver<'_> {
 enum MailOutcome {
     /// Another client removed it.
     Removed,
-    /// It is not accepted, for this reason.
+    /// The mail is not accepted, for this reason.
     Refused(&'static str),
     Accepted(Box<dray_platform::InboundMessage>),
 }

@@ -69,7 +69,8 @@ impl CommandAuditor {
     }
 }
 
-/// A program that has started. Dropped without an end, as when its caller is gone, it is recorded as cancelled.
+/// The audit record of a started program. If it is dropped before [`Self::end`], for example because the caller
+/// disconnected, the program is recorded as cancelled.
 pub(super) struct CommandRecord {
     auditor: CommandAuditor,
     meta: Meta,

@@ -59,7 +59,7 @@ struct AllowedCommand {
 /// The end of a program.
 #[derive(Debug)]
 enum ProgramEnd {
-    /// By itself.
+    /// The program ended by itself.
     Ended(CommandEnd),
     /// At its time limit, with its report if it had time for one.
     TimedOut(Option<CommandEnd>),

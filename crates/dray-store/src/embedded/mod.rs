@@ -185,7 +185,7 @@ impl EmbeddedS3 {
     ///
     /// # Errors
     ///
-    /// Those of the file system.
+    /// The errors of the file system.
     pub fn mark_long_lived(&self) -> io::Result<()> {
         let mut marked = self.identity.clone();
         marked.long_lived = true;

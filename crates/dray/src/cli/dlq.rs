@@ -52,7 +52,7 @@ pub(crate) struct DlqFilter {
     /// Only letters of this tenant.
     #[arg(long, value_name = "TENANT")]
     pub(crate) of_tenant: Option<TenantId>,
-    /// Of this area of work, for example `toolcall`.
+    /// Only letters of this area of work, for example `toolcall`.
     #[arg(long, value_name = "AREA")]
     pub(crate) area: Option<String>,
     /// Given up with this code, for example `unavailable`.

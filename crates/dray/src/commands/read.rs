@@ -95,7 +95,7 @@ pub(crate) async fn run(global: &GlobalOptions, read: &ReadArgs) -> Result<(), C
     }
 }
 
-/// The output for one document, and how the command ends after it.
+/// The output for one document, and the failure with which the command then ends, if any.
 struct ReadOutput {
     text: String,
     failure: Option<CommandFailure>,
@@ -281,7 +281,7 @@ fn document_reader(
     Ok(Reader::new(policy, roots, worker))
 }
 
-/// Notes each value that is not possible once.
+/// Prints one note for each flag with an impossible value.
 fn note_bad_limits(limits: &ReadLimitArgs) {
     let (_, flags) = read_policy(limits);
     for flag in flags {
@@ -291,7 +291,7 @@ fn note_bad_limits(limits: &ReadLimitArgs) {
     }
 }
 
-/// The limits as they were typed, and the flags whose values are not possible, which have their defaults
+/// The policy from the limits on the command line, and the flags with impossible values, whose defaults are used
 /// (read-attachment 6).
 fn read_policy(limits: &ReadLimitArgs) -> (Policy, Vec<String>) {
     let typed = [

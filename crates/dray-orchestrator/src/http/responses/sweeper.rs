@@ -64,7 +64,7 @@ enum NextLook {
     At(u64),
     /// The response's record cannot be read.
     Unreadable,
-    /// It is forgotten.
+    /// The response is not looked at again.
     Never,
 }
 

@@ -29,7 +29,7 @@ pub(in crate::turn) struct PausedTurn {
     /// Calls that wait as well, and about which the client was not asked yet.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(in crate::turn) later: Vec<WaitingCall>,
-    /// Of a checkpoint: calls that ran when the process ended, and that may be made again.
+    /// In a checkpoint: calls that ran when the process ended, and that may be made again.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(in crate::turn) repeated: Vec<ToolCall>,
     /// The earlier record of the same round, which this record replaces: the client was asked again.

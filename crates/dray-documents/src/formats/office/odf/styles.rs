@@ -35,7 +35,7 @@ pub(super) enum Level {
 /// All styles of the document, by family and name.
 #[derive(Debug, Default)]
 pub(super) struct Styles {
-    /// By family and name.
+    /// Styles by family and name.
     styles: HashMap<(String, String), Style>,
     lists: HashMap<String, Vec<Level>>,
 }
