@@ -286,7 +286,8 @@ async fn a_server_that_asks_again_is_answered_again_in_the_same_request() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_question_without_a_single_choice_or_for_a_chat_without_tool_questions_waits_for_the_client() {
+async fn a_question_without_a_single_choice_or_for_a_chat_without_tool_questions_waits_for_the_client()
+ {
     let bank = AskingServer::start().await;
     let ops = bank.start_ops(|setup| setup).await;
     let asked = ops.ask(json!([user("note")])).await;

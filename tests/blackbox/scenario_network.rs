@@ -265,7 +265,7 @@ impl ScenarioNetwork {
     }
 }
 
-/// At most the last 1,501 characters of a text, without trailing white space.
+/// Returns at most the last 1,501 characters of a text, without trailing white space.
 fn tail(text: &str) -> &str {
     let start = text
         .char_indices()

@@ -247,7 +247,10 @@ async fn a_signal_ends_servers_whose_sandbox_does_not_respond_while_it_is_bound(
         let silent = engine.accept().unwrap();
         assert_eq!(end_by("-TERM", &mut child).await, Some(0), "{arguments:?}");
         let leftover_files: Vec<_> = fs::read_dir(&temporary).unwrap().flatten().collect();
-        assert!(leftover_files.is_empty(), "{arguments:?}: {leftover_files:?}");
+        assert!(
+            leftover_files.is_empty(),
+            "{arguments:?}: {leftover_files:?}"
+        );
         drop((input, silent));
     }
 }

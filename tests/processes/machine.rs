@@ -24,7 +24,7 @@ use crate::support::service_process::ServiceProcess;
 const TENANT_KEY: &str = "acme-key";
 /// The tenants; all use [`TENANT_KEY`] at DIAL Core.
 pub(crate) const TENANTS: [&str; 3] = ["acme", "python", "typescript"];
-/// Longer than a lease (45 s) and the redelivery after it.
+/// Longest wait: longer than a lease (45 s) and the redelivery after it.
 const WAIT_TIMEOUT: Duration = Duration::from_secs(150);
 
 /// The servers of one test, and the settings for processes of services.

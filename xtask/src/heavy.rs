@@ -28,7 +28,7 @@ const END_MARKER: &str = "<!-- heavy:end -->";
 struct CompileTimings {
     /// Seconds by package name; build scripts count towards their package.
     seconds: BTreeMap<String, f64>,
-    /// From the first start to the last end.
+    /// Seconds from the first start to the last end.
     elapsed: f64,
 }
 

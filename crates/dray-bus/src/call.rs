@@ -76,7 +76,7 @@ impl<'a> CallMode<'a> {
         }
     }
 
-    /// With heartbeats, and without a retry after a responder's decision.
+    /// A call with heartbeats, and without a retry after a responder's decision.
     pub(crate) fn once() -> Self {
         Self {
             watched: true,

@@ -53,7 +53,7 @@ pub(crate) const EVENT_PAGES: PagerWords = PagerWords {
     next: "Older events",
 };
 
-/// Where a page of a list is.
+/// The position of a page in a list.
 #[derive(Clone, Debug)]
 pub(crate) struct ListPager {
     words: PagerWords,

@@ -178,7 +178,7 @@ async fn send(
     let action = match state.begin_action(session, action).await {
         Ok(action) => action,
         Err(fault) => {
-            // Nothing was sent, so the page must not show a turn.
+            // No request was sent, so the page must not show a turn.
             conversation.drop_turn();
             return Err(fault);
         }

@@ -40,7 +40,7 @@ pub struct FetchRecord {
     pub quota: Option<Arc<RuleName>>,
     /// The question about the last host of which a person was asked.
     pub question: Option<QuestionId>,
-    /// When the answer ends that let it pass.
+    /// The end of the answer that let the request pass.
     pub approval_ends: Option<Instant>,
     /// Names of the operator's credentials that were sent.
     pub credentials: Vec<String>,
@@ -80,7 +80,7 @@ pub struct FetchRecord {
     pub steps: StepLog,
     /// Whether this record explains a judgement without a fetch.
     pub lookup_only: bool,
-    /// How it ended; `None` while it has not.
+    /// The end of the fetch; `None` while it runs.
     pub end: Option<FetchEnd>,
     /// Time spent in each phase.
     pub times: PhaseTimes,
@@ -101,7 +101,7 @@ pub enum CacheUse {
     Hit,
     /// The server confirmed a stored response.
     Revalidated,
-    /// Nothing that was stored could be used.
+    /// No stored response could be used.
     Miss,
 }
 
@@ -155,7 +155,7 @@ impl RobotsOutcome {
 pub enum FetchEnd {
     /// The file was stored.
     Stored,
-    /// Nothing refuses the URL, and nothing was to be fetched.
+    /// No step refuses the URL, and the request only asked for the judgement.
     Judged,
     /// The fetch was refused or failed.
     Failed {

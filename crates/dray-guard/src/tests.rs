@@ -135,7 +135,7 @@ proptest! {
         prop_assert_eq!(by_both, by_admin && by_app);
     }
 
-    // D-4, I-1: what is pinned was public or opened, and nothing in its answer was blocked.
+    // D-4, I-1: what is pinned was public or opened, and no address of its answer was blocked.
     #[test]
     fn d_4_nothing_blocked_is_ever_pinned(
         addresses in proptest::collection::vec(address(), 0..12),

@@ -142,7 +142,8 @@ pub(crate) fn get(
     let mut text = prompt.text.to_owned();
     for argument in prompt.arguments {
         let argument_text = request.arguments.as_ref();
-        let argument_text = argument_text.and_then(|argument_text| argument_text.get(argument.name)?.as_str());
+        let argument_text =
+            argument_text.and_then(|argument_text| argument_text.get(argument.name)?.as_str());
         if argument.required && argument_text.is_none_or(str::is_empty) {
             return Err(Fault::new(
                 FaultCode::InvalidArgument,

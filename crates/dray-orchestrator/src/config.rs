@@ -178,12 +178,12 @@ pub struct Config {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum AnswerFiles {
-    /// As links that expire.
+    /// Files appear as links that expire.
     #[default]
     Links,
-    /// As `data:` URLs if a file is small enough, otherwise as links.
+    /// Files appear as `data:` URLs if they are small enough, otherwise as links.
     Data,
-    /// Not at all.
+    /// Files do not appear in the text.
     None,
 }
 
@@ -195,9 +195,9 @@ pub enum StageLevel {
     None,
     /// Only the stages of failures are shown.
     Error,
-/// All stages except those for builders of agents.
+    /// All stages except those for builders of agents.
     Info,
-/// All stages.
+    /// All stages.
     Debug,
 }
 

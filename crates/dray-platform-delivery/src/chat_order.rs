@@ -151,7 +151,7 @@ impl ChatOrder {
         self.change(chat, |positions| {
             let before = positions.open.len();
             positions.open.retain(|open| open.delivery != delivery);
-            // An expired place was removed already; then nothing is written.
+            // An expired place was removed already; then no record is written.
             ((), positions.open.len() < before)
         })
         .await

@@ -35,7 +35,7 @@ pub enum DeliveryError {
     /// The delivery is not over yet.
     #[error("the delivery is still under way")]
     UnderWay,
-    /// There is nothing that could be delivered again.
+    /// No file can be delivered again.
     #[error("no part of the delivery can be sent again")]
     NothingToResend,
     /// The record could not be read or written.

@@ -1,7 +1,7 @@
 //! Leases: one holder at a time among all replicas, in the bucket `dray_platform`. A lease that is not renewed
 //! expires.
 //!
-//! A lease keeps order and saves work. Nothing that must never happen twice relies on it, because a holder that
+//! A lease keeps order and saves work. No effect that must never happen twice relies on it, because a holder that
 //! stalls may continue after its lease has ended.
 
 use std::convert::Infallible;

@@ -55,7 +55,7 @@ fn key_token(text: &str) -> String {
 }
 
 impl PlatformCache {
-    /// Opens the cache on this bus. Nothing is read yet.
+    /// Opens the cache on this bus. No record is read yet.
     pub fn new(bus: &Bus, clock: Clock) -> Self {
         Self {
             keys: bus.key_value(PLATFORM_BUCKET),

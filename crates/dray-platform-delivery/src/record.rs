@@ -53,7 +53,7 @@ macro_rules! code {
 code! {
     /// State of one file of a delivery (platform-delivery 1).
     FileState = FileState {
-        /// Not sent yet.
+        /// The file was not sent yet.
         Queued,
         /// A request with it was recorded and has no outcome yet.
         Sending,
@@ -77,11 +77,11 @@ code! {
 code! {
     /// The reason why a delivery waits.
     WaitingReason = WaitingReason {
-        /// For a rate limit of the platform.
+        /// The delivery waits for a rate limit of the platform.
         RateLimited,
-        /// For a message of the user, without which the platform allows no message.
+        /// The delivery waits for a message of the user, without which the platform allows no message.
         WindowClosed,
-        /// For other deliveries of the same chat.
+        /// The delivery waits for other deliveries of the same chat.
         Queue,
     }
 }
@@ -95,7 +95,7 @@ impl FileState {
         )
     }
 
-    /// Whether nothing will happen to the file any more.
+    /// Whether the state of the file is final.
     pub const fn is_final(self) -> bool {
         !matches!(self, Self::Queued | Self::Sending)
     }
@@ -177,7 +177,7 @@ pub struct FileRecord {
     pub platform_code: String,
     /// Whether what the user sees may differ from the bytes.
     pub lossy: bool,
-    /// Where it is stored; `None` if the file was not copied into the store.
+    /// The claim of the stored file; `None` if the file was not copied into the store.
     pub claim: Option<v1::Claim>,
     /// Proof of the copy out of the sandbox.
     pub transfer: Option<v1::TransferReceipt>,
@@ -192,7 +192,7 @@ pub struct FileRecord {
 }
 
 impl FileRecord {
-    /// A file of which nothing is known but its state.
+    /// A file of which only the state is known.
     pub const fn in_state(state: FileState) -> Self {
         Self {
             path: Vec::new(),

@@ -62,7 +62,7 @@ impl DiscordApi {
         })
     }
 
-    /// Sends a GET request for a path below the base URL. Errors are never ambiguous, because a read makes nothing
+    /// Sends a GET request for a path below the base URL. Errors are never ambiguous, because a read makes no message
     /// visible.
     pub(crate) async fn get(
         &self,

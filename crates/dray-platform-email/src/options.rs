@@ -64,7 +64,7 @@ pub struct EmailOptions {
     pub idle_timeout: Period,
     /// Longest wait for the response to a whole mail. Default `5m`.
     pub answer_timeout: Period,
-    /// The mailbox in which answers of users arrive; without it nothing is received.
+    /// The mailbox in which answers of users arrive; without it no messages are received.
     pub inbox: Option<InboxOptions>,
 }
 

@@ -36,11 +36,11 @@ pub const DIRECT_CHANNEL: &str = "D0FAKE";
 pub enum InjectedFault {
     /// The next completion or message is refused with 429 and this delay.
     RateLimit(Duration),
-    /// The next completion or message fails with 500, and nothing appears.
+    /// The next completion or message fails with 500, and no message appears.
     Fail,
     /// The next completion or message succeeds, but the connection is closed instead of a response.
     LoseResponse,
-    /// The connection of the next completion or message is closed, and nothing appears.
+    /// The connection of the next completion or message is closed, and no message appears.
     LoseRequest,
     /// The connection of the next upload is closed after the first bytes.
     CloseDuringUpload,

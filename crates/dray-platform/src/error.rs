@@ -19,7 +19,7 @@ pub enum ErrorKind {
     RateLimited,
     /// A temporary failure: connection lost, server overloaded.
     Transient,
-    /// Over the size limit of this chat. [`PlatformError::numbers`] has the size and the limit if known.
+    /// The file is over the size limit of this chat. [`PlatformError::numbers`] has the size and the limit if known.
     TooLarge,
     /// The platform does not accept empty files.
     Empty,
@@ -235,7 +235,7 @@ impl PlatformError {
     }
 }
 
-/// For the operator's log, like the context.
+/// Formats the error for the operator's log, like the context.
 impl fmt::Display for PlatformError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Without the cause: loggers print the chain of causes after it.

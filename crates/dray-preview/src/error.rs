@@ -53,7 +53,7 @@ pub enum PreviewError {
     /// The records cannot be reached.
     #[error("the records of previews cannot be reached")]
     Keys(#[from] KeyError),
-    /// The audit event was not stored, so nothing happens.
+    /// The audit event was not stored, so the operation is not executed.
     #[error("the audit event could not be stored")]
     Audit(#[source] Box<Fault>),
     /// The sandbox was not opened.

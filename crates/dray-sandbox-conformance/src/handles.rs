@@ -54,7 +54,11 @@ pub(super) async fn a_replaced_sandbox_is_gone(context: &CaseContext<'_>) -> Res
     }
     let gone_kinds = [ErrorKind::SandboxGone];
     let backend = context.fixture.backend();
-    expect_error("opening the old handle", backend.open(&old).await, &gone_kinds)?;
+    expect_error(
+        "opening the old handle",
+        backend.open(&old).await,
+        &gone_kinds,
+    )?;
     // The sandbox that was opened before must not reach the new incarnation under the old name either.
     let old = &context.sandbox;
     expect_error("stat", old.stat(&path, Follow::Yes).await, &gone_kinds)?;

@@ -63,7 +63,7 @@ pub trait Fixture: Debug + Send + Sync {
     fn workspace(&self) -> SandboxPath;
 
     /// Runs a script with `sh` in a directory of the sandbox, by other means than the backend, and returns what it
-    /// printed. Scripts use relative paths and what `BusyBox` has. `None` when nothing can be run there.
+    /// printed. Scripts use relative paths and what `BusyBox` has. `None` when no program can be run there.
     async fn sh(&self, directory: &SandboxPath, script: &str) -> Option<String>;
 
     /// The capabilities of this sandbox.

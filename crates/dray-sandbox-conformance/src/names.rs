@@ -105,7 +105,11 @@ fn all_paths<N: AsRef<[u8]>>(
 pub(super) async fn every_name_survives(context: &CaseContext<'_>) -> Result<(), CaseEnd> {
     exercise_files(context, &all_paths(context, HOSTILE_NAMES)?).await?;
     let listing = context.sandbox.list(&context.directory, 1, 10).await?;
-    expect_equal("nothing was run and nothing is left", listing.entries, vec![])
+    expect_equal(
+        "nothing was run and nothing is left",
+        listing.entries,
+        vec![],
+    )
 }
 
 pub(super) async fn names_that_are_not_text_survive_or_are_refused(

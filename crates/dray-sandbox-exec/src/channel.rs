@@ -58,7 +58,7 @@ impl Channel {
 pub struct CommandExit {
     /// Exit status; 128 + n when killed by signal n.
     pub status: i32,
-    /// At most the last 4 KiB of stderr, lossily decoded; for the operator and for mapping to an error kind.
+    /// The last 4 KiB of stderr at most, lossily decoded; for the operator and for mapping to an error kind.
     pub stderr: String,
 }
 

@@ -3,7 +3,7 @@
 //! Starting a command costs far more than running it: an engine creates a process in a container, and a host runs the
 //! start files of a login shell. Requests are therefore written as lines to the input of one shell, and each runs in a
 //! process of its own, separate from the others. Responses are distinguished by their nonce. When a caller is dropped
-//! in the middle of a response, the shell is ended too, so that nothing keeps running.
+//! in the middle of a response, the shell is ended too, so that no command keeps running.
 
 mod feed;
 

@@ -186,7 +186,8 @@ impl Pod {
             } => broken(found_state),
             // `ErrImagePull` or `ImagePullBackOff`: waiting would mostly use up the whole timeout.
             ContainerState {
-                waiting: Some(found_state), ..
+                waiting: Some(found_state),
+                ..
             } if found_state.reason.contains("Image") => broken(found_state),
             state => Ok(state.running.is_some()),
         }
@@ -201,7 +202,7 @@ impl Pod {
 impl ContainerState {
     /// The error for a container that does not run; `None` for one that does.
     fn not_running_error(&self) -> Option<Error> {
-        let failure = |kind, why: &StateReason, text| {
+        let failure = |kind, state: &StateReason, text| {
             let reason = state.reason.escape_debug();
             Some(Error::new(kind, format!("the container {text}: {reason}")))
         };
@@ -209,7 +210,9 @@ impl ContainerState {
             Self {
                 terminated: Some(state),
                 ..
-            } if state.reason == "OOMKilled" => failure(ErrorKind::SandboxGone, state, "was killed"),
+            } if state.reason == "OOMKilled" => {
+                failure(ErrorKind::SandboxGone, state, "was killed")
+            }
             Self {
                 terminated: Some(state),
                 ..

@@ -117,7 +117,8 @@ impl OpenFile {
 
     /// Up to [`CHUNK_BYTES`] bytes from `offset`; fewer only at the size that the file had when it was opened.
     fn next_chunk(&self, offset: u64) -> Result<Vec<u8>, Error> {
-        let remaining = usize::try_from(self.stat.size.saturating_sub(offset)).unwrap_or(usize::MAX);
+        let remaining =
+            usize::try_from(self.stat.size.saturating_sub(offset)).unwrap_or(usize::MAX);
         let wanted = remaining.min(CHUNK_BYTES);
         let mut chunk = Vec::with_capacity(wanted);
         while chunk.len() < wanted {

@@ -47,7 +47,7 @@ fn decode_list(value: Option<Bytes>) -> Result<Vec<v1::Upload>, Error> {
 }
 
 impl Uploads {
-    /// Opens the records on this bus. Nothing is read yet.
+    /// Opens the records on this bus. No record is read yet.
     pub fn new(bus: &Bus) -> Self {
         Self {
             keys: bus.key_value(UPLOAD_BUCKET),
@@ -93,7 +93,7 @@ impl Uploads {
     ///
     /// # Errors
     ///
-    /// [`Error::TooManyUploads`] when nothing can be dropped, [`Error::InvalidUploadList`], [`Error::Contended`]
+    /// [`Error::TooManyUploads`] when no upload can be dropped, [`Error::InvalidUploadList`], [`Error::Contended`]
     /// and [`Error::Keys`].
     pub async fn record(&self, meta: &Meta, work: &v1::PlaceUpload) -> Result<(), Error> {
         let upload = new_upload(meta, work);

@@ -19,7 +19,7 @@ pub enum SkipReason {
     Sparse,
     /// A name that leaves the directory or that no file can have.
     Name,
-    /// Below the deepest level.
+    /// The entry is below the deepest level.
     TooDeep,
     /// Larger than one file may be.
     TooLarge,

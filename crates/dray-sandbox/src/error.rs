@@ -26,7 +26,7 @@ pub enum ErrorKind {
     OutsideRoot,
     /// Credential or system path, refused by policy.
     DeniedPath,
-    /// Over a configured limit; [`Error::numbers`] returns the size and the limit.
+    /// The file or tree is over a configured limit; [`Error::numbers`] returns the size and the limit.
     TooLarge,
     /// Disk or quota of the sandbox or of the host is full.
     NoSpace,

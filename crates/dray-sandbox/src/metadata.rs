@@ -265,6 +265,6 @@ impl FileState {
 pub enum Fingerprint {
     /// SHA-256 and size in bytes.
     Sha256(Sha256Digest, u64),
-    /// CRC of POSIX `cksum` and size in bytes, where nothing better is installed.
+    /// CRC of POSIX `cksum` and size in bytes, where no better program is installed.
     Cksum(u32, u64),
 }

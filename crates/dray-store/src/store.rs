@@ -310,8 +310,11 @@ impl StoreInner {
             return Err(RequestError::TimedOut);
         }
         // A queue longer than this is reported as busy, which callers can act on.
-        match tokio::time::timeout(remaining.min(IDLE_TIMEOUT), Arc::clone(permits).acquire_owned())
-            .await
+        match tokio::time::timeout(
+            remaining.min(IDLE_TIMEOUT),
+            Arc::clone(permits).acquire_owned(),
+        )
+        .await
         {
             Ok(Ok(permit)) => Ok(permit),
             Ok(Err(_)) | Err(_) => Err(RequestError::Busy),

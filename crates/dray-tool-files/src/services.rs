@@ -17,7 +17,7 @@ use super::ask::{CallFailure, PeerService};
 use super::config::Config;
 use super::drive::Drive;
 use super::name_key::NameKey;
-use super::url_class::{classify_url, path_table};
+use super::url_class::{classify_url, own_path};
 
 /// Connections to all services that handle files. Cheap to clone; clones share everything.
 #[derive(Clone, Debug)]
@@ -75,7 +75,7 @@ impl FileServices {
 
     /// The path of the file of DIAL that a URL names, in the form of requests to DIAL.
     pub(super) fn dial_path(&self, url: &str) -> Option<String> {
-        path_table(self.drive.as_ref(), url)
+        own_path(self.drive.as_ref(), url)
     }
 
     /// The envelope of a new operation.

@@ -8,7 +8,7 @@ use super::drive::Drive;
 /// The class of a URL (quickapps 32). Only the exact origin of DIAL counts as DIAL (R2).
 pub(super) fn classify_url(drive: Option<&Drive>, url: &str) -> UrlClass {
     let trimmed = url.trim_start_matches(' ');
-    if path_table(drive, url).is_some() {
+    if own_path(drive, url).is_some() {
         return UrlClass::Dial;
     }
     let bare = trimmed.trim_start_matches('/');
@@ -33,7 +33,7 @@ fn begins_with(text: &str, start: &str) -> bool {
 }
 
 /// The path form of a file of DIAL, without leading slashes.
-pub(super) fn path_table(drive: Option<&Drive>, url: &str) -> Option<String> {
+pub(super) fn own_path(drive: Option<&Drive>, url: &str) -> Option<String> {
     let drive = drive?;
     let trimmed = url.trim_start_matches(' ');
     let bare = trimmed.trim_start_matches('/');

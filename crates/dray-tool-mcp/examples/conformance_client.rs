@@ -60,7 +60,7 @@ impl FileStorage for DiscardingStorage {
     }
 }
 
-/// The address to which the suite redirects the browser. Nothing listens there: the address itself contains the code.
+/// The address to which the suite redirects the browser. No program listens there: the address itself contains the code.
 const REDIRECT_URI: &str = "http://localhost:3000/callback";
 /// The id of a client with a metadata document, as the suite knows it.
 const CLIENT_METADATA_URL: &str = "https://conformance-test.local/client-metadata.json";

@@ -182,5 +182,5 @@ pub(crate) fn test_turn() -> Turn {
     Turn::new(Caller::default(), "s", Vec::new(), Arc::new(NoStorage), 1)
 }
 
-/// Longer than any call of a test that is not about time.
+/// A timeout that is longer than any call of a test that is not about time.
 pub(crate) const AMPLE_TIMEOUT: Duration = Duration::from_mins(10);

@@ -80,7 +80,7 @@ enum ReaderStep {
 }
 
 impl Queue {
-    /// With a spool the writer does not wait for a reader that stalls.
+    /// Creates a queue. With a spool the writer does not wait for a reader that stalls.
     pub(super) fn new(spool: Option<Spool>) -> Self {
         Self {
             state: Mutex::default(),

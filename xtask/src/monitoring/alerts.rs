@@ -24,7 +24,7 @@ pub(super) struct AlertRule {
 enum AlertSeverity {
     /// Immediately: work could be lost, or an invariant is violated.
     Critical,
-    /// During working hours.
+    /// A person has to react during working hours.
     Warning,
 }
 

@@ -166,9 +166,9 @@ struct WordCounts {
     functions: ShareCount,
     /// Their share of all comment lines.
     odd_phrases: ShareCount,
-    /// Among docs of one line.
+    /// Share of short docs among docs of one line.
     short_docs: ShareCount,
-    /// Among lines that are not empty.
+    /// Share of inline comments among lines that are not empty.
     inline_comments: ShareCount,
 }
 

@@ -136,7 +136,7 @@ pub struct ToolStage {
 /// Display of an argument to the user.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 pub struct ParameterDisplay {
-    /// In the stage of its tool.
+    /// How the argument is shown in the stage of its tool.
     pub stage: Option<ParameterStage>,
 }
 

@@ -186,7 +186,7 @@ pub struct Function<P> {
 
 /// The arguments of a function: a JSON schema of an object.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
-// `in_order` reads members through `Value`, from which nothing can be borrowed, so `P` must own its data. The types
+// `in_order` reads members through `Value`, whose members cannot be borrowed, so `P` must own its data. The types
 // that contain this one inherit the bound.
 #[serde(bound(deserialize = "P: serde::de::DeserializeOwned"))]
 pub struct Arguments<P> {

@@ -78,7 +78,7 @@ pub struct LetterFilter {
     pub code: Option<FaultCode>,
     /// Given up with this detail only, for example `no_responder`.
     pub detail: Option<String>,
-    /// In one of these states only; empty for every state.
+    /// Only letters in one of these states; empty for every state.
     pub states: Vec<LetterState>,
     /// Given up at or after this instant only, in Unix milliseconds.
     pub from_ms: Option<u64>,

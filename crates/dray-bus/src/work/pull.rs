@@ -48,7 +48,7 @@ pub(super) struct WorkLoop<W, H> {
     heartbeat: Interval,
     /// When the backlog began: from then on more work may be waiting than can start.
     busy_since: Option<Instant>,
-    /// After it fires, no message is started.
+    /// Once this token is cancelled, no message is started.
     stop: CancellationToken,
     work: PhantomData<fn() -> W>,
 }

@@ -14,7 +14,7 @@ use dray_types::{Sha256Digest, whole_millis};
 use ring::hmac;
 use subtle::ConstantTimeEq as _;
 
-use super::path_table::OwnPath;
+use super::own_path::OwnPath;
 use crate::session::random_text;
 
 /// How long a person may take to log in at the provider.
@@ -49,12 +49,12 @@ impl LoginAttempt {
 #[derive(Debug)]
 pub(super) struct LoginAttempts {
     key: hmac::Key,
-    /// When each attempt that was taken began, and the digest of its cookie.
+    /// The start time of each used attempt in Unix milliseconds, and the digest of its cookie.
     used: Mutex<BTreeSet<(u64, Sha256Digest)>>,
 }
 
 impl Default for LoginAttempts {
-    /// With a new key: attempts do not outlive the process.
+    /// Creates a store with a new key: attempts do not outlive the process.
     fn default() -> Self {
         Self {
             key: hmac::Key::new(hmac::HMAC_SHA256, &rand::random::<[u8; 32]>()),

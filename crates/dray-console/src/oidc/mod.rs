@@ -8,7 +8,7 @@ mod attempt;
 mod error;
 mod exchange;
 mod identity;
-mod path_table;
+mod own_path;
 mod provider;
 mod routes;
 mod settings;
@@ -22,7 +22,7 @@ use http::HeaderMap;
 use subtle::ConstantTimeEq as _;
 use url::Url;
 
-pub(crate) use self::path_table::OwnPath;
+pub(crate) use self::own_path::OwnPath;
 pub(crate) use self::routes::{
     BEGIN_PATH, LOGOUT_RETURN_PATH, RETURN_PATH, begin_login, complete_login, login_link,
     logout_return_page,
@@ -48,9 +48,9 @@ pub(crate) struct OidcLogin {
     attempts: LoginAttempts,
     cookie: ConsoleCookie,
     clock: Clock,
-    /// Where the provider sends the browser back to.
+    /// Address to which the provider sends the browser after a login.
     redirect_uri: String,
-    /// Where the provider sends the browser after its logout; `None` for a page of the provider.
+    /// Address to which the provider sends the browser after a logout; `None` for a page of the provider.
     logout_return_uri: Option<String>,
 }
 
@@ -166,7 +166,7 @@ impl OidcLogin {
         })
     }
 
-    /// Where the person ends the session at the provider (OpenID Connect RP-Initiated Logout 1.0 section 2).
+    /// Address at which the person ends the session at the provider (OpenID Connect RP-Initiated Logout 1.0 section 2).
     fn logout_url(&self, endpoint: &Url, id_token: &str) -> Secret {
         let mut url = endpoint.clone();
         let mut query = url.query_pairs_mut();

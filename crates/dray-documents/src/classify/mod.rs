@@ -1,7 +1,7 @@
 //! Detects the type of a file: the bytes decide, and the name only refines the type of a text (read-attachment 5).
 //!
 //! Reads at most 64 KiB of the start, the directory of a container and the few small parts of it that name its type.
-//! Nothing is allocated in proportion to a number in the file.
+//! No memory is allocated in proportion to a number in the file.
 
 pub(crate) mod bytes;
 mod late_pdf;

@@ -48,7 +48,7 @@ pub struct CompiledConfig {
     pub audit_file: Option<AuditFileSettings>,
     /// The syslog server of audit events; `None` without one.
     pub audit_syslog: Option<AuditSyslogSettings>,
-    /// Stored responses; `None` when nothing is stored.
+    /// Stored responses; `None` when responses are not stored.
     pub cache: Option<CacheSettings>,
     /// The upstream proxy; `None` without one.
     pub upstream_proxy: Option<UpstreamProxySettings>,

@@ -54,7 +54,7 @@ struct InterceptedTunnel<'a> {
     spent: Option<OpenConnection>,
     /// The open one after TLS, once it carries requests that can have successors.
     target: Option<KeptTarget>,
-    /// How it was opened, for the events of further requests on it.
+    /// The hop that opened the connection, for the events of further requests on it.
     hop: HopRecord,
     /// End of the answer that let the tunnel pass, without those for single requests.
     approval_ends: Option<Instant>,

@@ -20,9 +20,9 @@ pub const HALF_CLOSED_TIMEOUT: Duration = Duration::from_mins(1);
 /// Most bytes of a connection in each direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ByteLimits {
-    /// From the client to the target.
+    /// Bytes from the client to the target.
     pub up: u64,
-    /// From the target to the client.
+    /// Bytes from the target to the client.
     pub down: u64,
 }
 
@@ -188,7 +188,7 @@ pub struct TargetStream {
     limits: ByteLimits,
     quota: StreamQuota,
     counts: ByteCounts,
-    /// Whether bytes beyond the limit were read and thrown away: nothing more passes, not even the end.
+    /// Whether bytes beyond the limit were read and thrown away: no further byte passes, not even the end.
     is_cut: bool,
 }
 
@@ -275,7 +275,9 @@ impl AsyncWrite for TargetStream {
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         let remaining = self.limits.up.saturating_sub(self.counts.up());
-        let allowed = bytes.len().min(usize::try_from(remaining).unwrap_or(usize::MAX));
+        let allowed = bytes
+            .len()
+            .min(usize::try_from(remaining).unwrap_or(usize::MAX));
         if allowed == 0 && !bytes.is_empty() {
             return Poll::Ready(Err(self.counts.exceed(LimitReached::Up)));
         }

@@ -61,7 +61,7 @@ pub(super) struct TunnelTerms<'a> {
     pub(super) is_intercepted: bool,
     /// The bytes that grant it.
     pub(super) grant: &'a [u8],
-    /// When it ends at the latest.
+    /// The instant at which the connection ends at the latest.
     pub(super) ends_at: Instant,
 }
 

@@ -32,7 +32,7 @@ pub enum SocksError {
     /// `BIND` or `UDP ASSOCIATE`.
     #[error("the command is not supported")]
     Command,
-    /// Not an IPv4 address, a name or an IPv6 address.
+    /// The address is not an IPv4 address, a name or an IPv6 address.
     #[error("the type of address is not supported")]
     AddressType,
 }

@@ -73,7 +73,9 @@ impl ReadingContext {
                             .await
                     }
                 }
-                Err(OpenFailure::Refused(reason)) => refused_record(&shown_name(&body.name, ""), &reason),
+                Err(OpenFailure::Refused(reason)) => {
+                    refused_record(&shown_name(&body.name, ""), &reason)
+                }
                 Err(OpenFailure::Fault(fault)) => return Err(fault),
             }
         };

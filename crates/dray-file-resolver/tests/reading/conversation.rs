@@ -88,7 +88,10 @@ async fn an_unusable_name_does_not_change_the_ids_of_other_files() {
     let fixture = ReadingFixture::new().await;
     let part = |name: &str, key: &str| json!({"file": {"type": "file", "name": name, "key": key, "url": format!("/v1/{key}")}});
     let invalid_paths = ["files/B/../x", "files//B/x", "files/"];
-    let mut value: Vec<_> = invalid_paths.iter().map(|key| part("bad.txt", key)).collect();
+    let mut value: Vec<_> = invalid_paths
+        .iter()
+        .map(|key| part("bad.txt", key))
+        .collect();
     value.push(part("good.txt", "files/B/good.txt"));
     let conversation = json!({
         "userMessage": {"obj": "Human", "dataId": "q1", "value": value}, "question": "q", "responseChatItemId": "a1"

@@ -16,7 +16,7 @@ use crate::issuer::{JWKS_URL, seconds_from_now};
 
 /// Longest wait for an event.
 const TEST_TIMEOUT: Duration = Duration::from_secs(30);
-/// Longer than a call waits before it becomes a task.
+/// Longer than the wait after which a call becomes a task.
 const BEYOND_TASK: Duration = Duration::from_secs(3);
 /// Bucket of the records.
 const TASK_BUCKET: &str = "dray_tickets";

@@ -111,7 +111,7 @@ impl ApprovalStore {
         let stored = self
             .keep_question(principal, checkpoint, approval, chat.expires_ms)
             .await;
-        // Nothing was shown, so nothing has to be withdrawn.
+        // No question was shown, so none has to be withdrawn.
         if let Err(failure) = stored {
             tracing::warn!(%failure, "a question for a chat was not kept");
             return Err(AskFailure::Unreachable);
@@ -362,7 +362,7 @@ impl ApprovalStore {
     ///
     /// # Errors
     ///
-    /// 503 while the bus fails; nothing was recorded then.
+    /// 503 while the bus fails; no decision was recorded then.
     pub(crate) async fn decide_in_chat(
         &self,
         request: &DecideInChatRequest,

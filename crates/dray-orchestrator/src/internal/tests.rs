@@ -23,7 +23,7 @@ use super::*;
 #[derive(Debug, Default)]
 struct FakeServices {
     asked: Mutex<Vec<String>>,
-    /// Where copies go.
+    /// Directory of the sandbox into which files are copied.
     directory: &'static str,
 }
 
@@ -97,7 +97,7 @@ impl InternalFixture {
         }
     }
 
-    /// With the strategy by which the model asks for files, and files that it could take.
+    /// A fixture with the lazy strategy, by which the model asks for files, and with files for it.
     fn lazy() -> Self {
         let files = json!([
             {"type": "file", "url": "files/B/context.pdf"},

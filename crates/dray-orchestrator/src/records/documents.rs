@@ -99,7 +99,7 @@ impl CallerRecords {
         let deadline = Deadline::after(self.clock.now_ms(), STORE_TIMEOUT);
         let opened = loop {
             match self.store.read(&self.tenant, &claim, deadline).await {
-                // Nothing was sent. The deadline ends it.
+                // No request was sent. The deadline ends the operation.
                 Err(ReadError::Request(RequestError::Busy)) => {}
                 opened => break opened,
             }

@@ -98,7 +98,7 @@ pub(super) fn wait_result() -> Value {
 ///
 /// # Errors
 ///
-/// 400 that says what is expected. Nothing is recorded then, and the question still waits.
+/// 400 that says what is expected. No answer is recorded then, and the question still waits.
 pub(super) fn read_input_answer(
     message: &Message,
     questions: &QuestionMap,

@@ -67,7 +67,7 @@ impl LoopEnd {
 /// The reason why a loop failed.
 #[derive(Debug)]
 pub(super) enum LoopError {
-    /// The client has disconnected: nothing is reported.
+    /// The client has disconnected, so no failure is reported.
     Gone,
     /// The request fails with this error, which the client gets.
     Failed(RequestFailure),

@@ -77,7 +77,7 @@ async fn a_yes_in_the_next_message_makes_exactly_the_call_that_was_shown_and_onl
     let round = ["assistant", "tool", "tool"];
     assert_eq!(roles[roles.len() - 3..], round, "{roles:?}");
     assert!(!model_request.to_string().contains("apr_"));
-    // The same answer again is refused, and nothing is called.
+    // The repeated answer is refused, and no tool is called.
     let again = fixture.ask(messages.clone()).await;
     assert_eq!(code(&again), (400, "approval_used".to_owned()));
     // The conversation continues with the round and its result, from the text alone.
@@ -117,7 +117,10 @@ async fn every_other_answer_refuses_and_the_model_sees_it() {
         .await;
     assert_eq!(other.text(), "Something else.");
     let model_request = fixture.asked().pop().unwrap()["messages"].to_string();
-    assert!(model_request.contains("did not answer yes or no"), "{model_request}");
+    assert!(
+        model_request.contains("did not answer yes or no"),
+        "{model_request}"
+    );
     assert_eq!(endpoint.called(), ["free", "free"]);
 }
 
@@ -271,7 +274,11 @@ async fn an_approval_is_for_its_principal_alone() {
         "0".repeat(32)
     );
     let assistant_message = json!({"role": "assistant", "content": forged});
-    let response = ask("k-1", json!([user("order"), assistant_message, user("yes")])).await;
+    let response = ask(
+        "k-1",
+        json!([user("order"), assistant_message, user("yes")]),
+    )
+    .await;
     assert_eq!(code(&response), (400, "approval_expired".to_owned()));
     assert_eq!(endpoint.called(), ["free"]);
 }
@@ -297,7 +304,10 @@ async fn the_operator_s_rule_holds_for_hooks_and_for_sets_under_another_name() {
         "{text}"
     );
     let model_request = fixture.asked()[0]["messages"].to_string();
-    assert!(model_request.contains("who cannot be asked here"), "{model_request}");
+    assert!(
+        model_request.contains("who cannot be asked here"),
+        "{model_request}"
+    );
     assert_eq!(endpoint.called(), [""; 0]);
     // One answer is for all calls of the question.
     fixture.ask(answered(&question, "yes")).await;

@@ -1,4 +1,4 @@
-//! Tests of permissions: nothing is connected, started or charged for a caller without permission.
+//! Tests of permissions: no connection, program or charge for a caller without permission.
 
 use dray_orchestrator::Config;
 use dray_orchestrator::config::McpServer;
@@ -142,7 +142,7 @@ async fn a_manifest_in_a_header_works_where_the_operator_allows_it() {
     assert_eq!(server.received_requests().len(), 1);
 }
 
-/// With a DIAL Core and a model of its own.
+/// Starts a fixture with a separate DIAL Core and model.
 async fn beside_dial(dial_url: String, change: impl FnOnce(&mut Config)) -> TurnFixture {
     TurnFixture::with(&manifest(json!([])), HELLO_SCRIPT, |config| {
         config.dial_url = Some(dial_url);

@@ -17,7 +17,7 @@ impl OnDial {
         Self::reaching(manifest, Vec::new()).await
     }
 
-    /// With an operator who lets applications reach these origins.
+    /// Starts a fixture whose operator lets applications reach these origins.
     pub(crate) async fn reaching(manifest: &Value, origins: Vec<String>) -> Self {
         let core = DialCore::start().await.unwrap();
         core.add_key(REQUEST_KEY, "bucket");
@@ -300,7 +300,8 @@ async fn skills_come_from_prompts_and_those_that_are_not_there_are_reported() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_file_that_the_model_requests_is_returned_with_the_result_of_a_call_when_files_are_lazy() {
+async fn a_file_that_the_model_requests_is_returned_with_the_result_of_a_call_when_files_are_lazy()
+{
     let mut manifest = manifest(json!([]));
     manifest["orchestrator"]["attachment_strategy"] = json!({"type": "lazy_on_demand"});
     let dial = OnDial::new(&manifest).await;

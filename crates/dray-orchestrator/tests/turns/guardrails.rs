@@ -222,7 +222,11 @@ async fn reasoning_refusal_and_probabilities_are_judged_and_held_back_as_well() 
         }
         let judge_request = &judge.asked()[0];
         assert_eq!(
-            (&judge_request["text"], &judge_request["reasoning"], &judge_request["refusal"]),
+            (
+                &judge_request["text"],
+                &judge_request["reasoning"],
+                &judge_request["refusal"]
+            ),
             (&json!("Hi"), &json!("Let me think."), &json!("No."))
         );
     }

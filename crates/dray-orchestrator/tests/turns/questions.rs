@@ -274,7 +274,11 @@ async fn a_client_that_declares_request_input_gets_all_questions_as_calls() {
         json!({"action": "accept", "content": {"iban": "x"}}),
     ] {
         let response = answer(&calls[0], &wrong, &signs).await;
-        assert_eq!(code(&response), (400, "invalid_answer".to_owned()), "{wrong}");
+        assert_eq!(
+            code(&response),
+            (400, "invalid_answer".to_owned()),
+            "{wrong}"
+        );
     }
     let mut changed = shown.clone();
     changed["questions"]["q"]["message"] = json!("Which one?");
@@ -344,7 +348,11 @@ async fn calls_of_the_client_come_before_a_question_in_text() {
     let done = chat(&json!(messages)).await;
     assert_eq!(done.text(), "Got paid from first.", "{done:?}");
     let model_request = fixture.asked().pop().unwrap().to_string();
-    assert_eq!(model_request.matches("of the client").count(), 1, "{model_request}");
+    assert_eq!(
+        model_request.matches("of the client").count(),
+        1,
+        "{model_request}"
+    );
     assert_eq!(fixture.asked().len(), 2);
     assert_eq!(bank.calls(), ["pay begin", "pay accept"]);
 }

@@ -275,7 +275,12 @@ async fn own_rounds_come_back_with_the_previous_response_and_the_prompt_stays_th
     let (_, second) = create(&fixture, &next).await;
     assert_eq!(output_text(&second), "Second.", "{second}");
     let model_requests = fixture.asked();
-    let prompt = |number: usize| model_requests[number]["messages"].as_array().unwrap().clone();
+    let prompt = |number: usize| {
+        model_requests[number]["messages"]
+            .as_array()
+            .unwrap()
+            .clone()
+    };
     let (before, after) = (prompt(1), prompt(2));
     assert_eq!(before[..], after[..before.len()], "prompt caches hit");
     let text = model_requests[2].to_string();

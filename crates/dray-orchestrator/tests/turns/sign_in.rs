@@ -267,7 +267,7 @@ async fn a_user_signs_in_between_two_turns_and_the_tokens_are_kept_for_later_one
     let callback = format!("{}/v1/sign-in/callback?", fixture.fixture.url);
     assert!(returned.starts_with(&callback), "{returned}");
     let code = fixture.code(&returned).await;
-    // Nothing is exchanged before the user brings the code.
+    // No code is exchanged before the user brings the code.
     assert_eq!(fixture.exchanges(), 0);
     let answer = fixture.reply("alice", &format!("My code: {code}")).await;
     assert_eq!((answer.text().as_str(), fixture.exchanges()), ("Done.", 1));

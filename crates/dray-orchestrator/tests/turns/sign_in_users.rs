@@ -33,7 +33,10 @@ async fn check_users(world: &SignInWorld, [ann, ben, unnamed]: [&str; 3]) {
             !model_requests["tools"].to_string().contains("files_whoami"),
             "{user}: {model_requests}"
         );
-        assert!(!model_requests.to_string().contains("token-1"), "{user}: {model_requests}");
+        assert!(
+            !model_requests.to_string().contains("token-1"),
+            "{user}: {model_requests}"
+        );
         // A user can sign in; a request without one has nobody to ask.
         let is_asked = answer.text().contains("requires sign-in: open");
         assert_eq!(is_asked, user == ben, "{user}: {}", answer.text());

@@ -1,5 +1,5 @@
-//! Detects jumps of the wall clock, after which all objects seem too old or too young. After a jump, nothing is removed
-//! until running deliveries have had time to end.
+//! Detects jumps of the wall clock, after which all objects seem too old or too young. After a jump, no object is
+//! removed until running deliveries have had time to end.
 
 use dray_types::whole_millis;
 use std::time::Duration;

@@ -94,7 +94,7 @@ impl DeliveryRun<'_> {
                 ErrorKind::RateLimited => error
                     .retry_after()
                     .unwrap_or_else(|| self.context.pace.backoff(attempts)),
-                // Nothing is visible yet, so any number of attempts would be safe; the bound limits the time of the
+                // No message is visible yet, so any number of attempts would be safe; the bound limits the time of the
                 // worker.
                 ErrorKind::Transient if attempts < MAX_VISIBLE_ATTEMPTS => {
                     self.context.pace.backoff(attempts)

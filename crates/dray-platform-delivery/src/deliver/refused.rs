@@ -1,4 +1,4 @@
-//! Handles a refused request of which nothing is visible: wait, use another route, or give up (platform-delivery 7,
+//! Handles a refused request without visible messages: wait, use another route, or give up (platform-delivery 7,
 //! 10).
 
 use std::time::Duration;
@@ -252,7 +252,7 @@ impl DeliveryRun<'_> {
         open.limits = open.limits.clone().at_most(allowed);
     }
 
-    /// The refusal of a step that is known to be too large for the chat, so that nothing is uploaded for it.
+    /// The refusal of a step that is known to be too large for the chat, so that no file is uploaded for it.
     pub(super) fn known_too_large(
         &self,
         open: &OpenDelivery,
@@ -399,7 +399,7 @@ impl DeliveryRun<'_> {
         Some(steps)
     }
 
-    /// Replaces a step of which nothing is visible by these steps.
+    /// Replaces an invisible step by these steps.
     async fn replace(
         &mut self,
         step_index: usize,
@@ -416,7 +416,7 @@ impl DeliveryRun<'_> {
         Ok(StepFlow::Again)
     }
 
-    /// Fails a step of which nothing is visible, and continues with the next.
+    /// Fails an invisible step, and continues with the next.
     pub(super) async fn give_up(
         &mut self,
         open: &OpenDelivery,

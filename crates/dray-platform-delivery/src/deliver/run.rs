@@ -90,7 +90,7 @@ impl<'a> DeliveryRun<'a> {
         &mut self.stored.record
     }
 
-    /// Stores the record. Nothing may depend on a change before it is stored.
+    /// Stores the record. No other step may depend on a change before the change is stored.
     pub(super) async fn save(&mut self) -> Result<(), DeliveryError> {
         // After a lost response this shows whether the stored revision is our own write (`save_firmly`).
         self.stored.record.writer = self.writer;

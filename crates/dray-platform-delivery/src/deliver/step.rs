@@ -159,7 +159,7 @@ impl DeliveryRun<'_> {
         Ok(StepFlow::Next)
     }
 
-    /// Makes the visible request of a step of which nothing can be visible yet.
+    /// Makes the visible request of a step that cannot be visible yet.
     async fn attempt(
         &mut self,
         open: &mut OpenDelivery,

@@ -25,7 +25,7 @@ use super::{
 };
 use crate::accounts::PlatformAccount;
 
-/// Between two rounds.
+/// Time between two rounds.
 const RECONCILE_INTERVAL: Duration = Duration::from_secs(2);
 /// How long after the claim the last step of a round begins. A step takes 35 s at most, so it ends before another
 /// replica begins it.
@@ -234,7 +234,7 @@ impl QuestionService {
         match self.decision_outcome(access, id).await {
             // The caller waits.
             Some(outcome) if outcome.is_empty() => {}
-            // Nothing is known to be visible. A message that is shows the outcome after a press.
+            // No message is known to be visible. A message that is shows the outcome after a press.
             Some(_) => return self.open.remove(name, id).await,
             None => return Ok(()),
         }

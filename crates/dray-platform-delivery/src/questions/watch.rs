@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
-/// Between two requests for the outcome of a question.
+/// Milliseconds between two requests for the outcome of a question.
 const CHECK_INTERVAL_MS: u64 = 10_000;
 /// Most requests for one chat in one round.
 const MAX_CHECKS: usize = 8;

@@ -103,7 +103,10 @@ async fn a_configured_service_copies_for_the_command_line() {
     let report = hosted.outcome("d1").await.unwrap();
     assert!(report.finished && report.success, "{report:?}");
     assert_eq!(public_states(&report), [v1::FileState::Copied]);
-    assert_eq!(std::fs::read(target_directory.join("a.txt")).unwrap(), b"hello");
+    assert_eq!(
+        std::fs::read(target_directory.join("a.txt")).unwrap(),
+        b"hello"
+    );
     let list = v1::ListReceiptsRequest::default();
     let receipts = hosted.bus.call(&hosted.meta("list"), &list).await.unwrap();
     assert_eq!(receipts.reports.len(), 1);

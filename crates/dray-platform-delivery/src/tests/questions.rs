@@ -244,7 +244,9 @@ async fn a_question_about_a_host_is_shown_once_and_the_first_press_of_a_named_pe
     let second = other(&question_fixture.fixture);
     question_fixture.asks_about_host();
     for _ in 0..2 {
-        question_fixture.reconcile(&[&question_fixture.fixture.replica, &second]).await;
+        question_fixture
+            .reconcile(&[&question_fixture.fixture.replica, &second])
+            .await;
     }
     let question = question_fixture.question();
     assert_eq!(question.chat, OPS_CHAT);
@@ -286,8 +288,16 @@ async fn a_question_about_a_host_is_shown_once_and_the_first_press_of_a_named_pe
     let press_reply = question_fixture.press(OPS_CHAT, APPROVER_ID, refuse).await;
     assert!(press_reply.contains("answered before"), "{press_reply}");
     question_fixture.advance(60_000);
-    question_fixture.reconcile(&[&question_fixture.fixture.replica, &second]).await;
-    assert_eq!((question_fixture.answers().len(), question_fixture.question().edits), (1, 1));
+    question_fixture
+        .reconcile(&[&question_fixture.fixture.replica, &second])
+        .await;
+    assert_eq!(
+        (
+            question_fixture.answers().len(),
+            question_fixture.question().edits
+        ),
+        (1, 1)
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -315,12 +325,16 @@ async fn a_host_that_is_answered_elsewhere_or_expires_ends_its_question_once_wit
         // A replica that never saw the question, as after a restart.
         let second = other(&question_fixture.fixture);
         for _ in 0..3 {
-            question_fixture.reconcile(&[&question_fixture.fixture.replica, &second]).await;
+            question_fixture
+                .reconcile(&[&question_fixture.fixture.replica, &second])
+                .await;
         }
         let ended = question_fixture.question();
         assert_eq!((ended.outcome.as_str(), ended.edits), (outcome, 1));
         assert!(ended.buttons.is_empty());
-        let press_reply = question_fixture.press(OPS_CHAT, APPROVER_ID, &buttons[0]).await;
+        let press_reply = question_fixture
+            .press(OPS_CHAT, APPROVER_ID, &buttons[0])
+            .await;
         assert!(press_reply.contains("changes nothing"), "{press_reply}");
         assert_eq!(question_fixture.question(), ended);
     }
@@ -330,10 +344,17 @@ async fn a_host_that_is_answered_elsewhere_or_expires_ends_its_question_once_wit
 async fn a_question_that_a_platform_refuses_is_shown_later_by_any_replica() {
     let question_fixture = QuestionFixture::new().await;
     question_fixture.asks_about_host();
-    question_fixture.fixture.fake.refuse_question(ErrorKind::Transient);
+    question_fixture
+        .fixture
+        .fake
+        .refuse_question(ErrorKind::Transient);
     let second = other(&question_fixture.fixture);
-    question_fixture.reconcile(&[&question_fixture.fixture.replica, &second]).await;
-    question_fixture.reconcile(&[&question_fixture.fixture.replica, &second]).await;
+    question_fixture
+        .reconcile(&[&question_fixture.fixture.replica, &second])
+        .await;
+    question_fixture
+        .reconcile(&[&question_fixture.fixture.replica, &second])
+        .await;
     assert!(question_fixture.fixture.fake.seen_questions().is_empty());
     question_fixture.advance(60_000);
     question_fixture.reconcile(&[&second]).await;
@@ -346,8 +367,13 @@ async fn the_message_shows_an_answer_whose_outcome_the_platform_refused_after_th
     question_fixture.asks_about_host();
     question_fixture.reconcile_one().await;
     let buttons = question_fixture.question().buttons;
-    question_fixture.fixture.fake.refuse_question(ErrorKind::Transient);
-    question_fixture.press(OPS_CHAT, APPROVER_ID, &buttons[1]).await;
+    question_fixture
+        .fixture
+        .fake
+        .refuse_question(ErrorKind::Transient);
+    question_fixture
+        .press(OPS_CHAT, APPROVER_ID, &buttons[1])
+        .await;
     assert_eq!(question_fixture.answers().len(), 1);
     // The press may still show it itself.
     question_fixture.advance(25_000);
@@ -369,22 +395,38 @@ async fn a_call_that_expires_without_a_press_shows_its_outcome_once_with_two_rep
     let question_fixture = QuestionFixture::new().await;
     question_fixture.ask_about_call().await.unwrap();
     let second = other(&question_fixture.fixture);
-    question_fixture.reconcile(&[&question_fixture.fixture.replica, &second]).await;
+    question_fixture
+        .reconcile(&[&question_fixture.fixture.replica, &second])
+        .await;
     assert_eq!(question_fixture.question().edits, 0);
     question_fixture.advance(HOUR_MS + 1_000);
     question_fixture.deciders.lock().unwrap().call_outcome = "Expired.".to_owned();
-    question_fixture.fixture.fake.refuse_question(ErrorKind::Transient);
-    question_fixture.reconcile(&[&question_fixture.fixture.replica, &second]).await;
+    question_fixture
+        .fixture
+        .fake
+        .refuse_question(ErrorKind::Transient);
+    question_fixture
+        .reconcile(&[&question_fixture.fixture.replica, &second])
+        .await;
     // The attempt that failed is made again after its time, and not before.
-    question_fixture.reconcile(&[&question_fixture.fixture.replica, &second]).await;
+    question_fixture
+        .reconcile(&[&question_fixture.fixture.replica, &second])
+        .await;
     assert_eq!(question_fixture.question().edits, 0);
     question_fixture.advance(120_000);
     for _ in 0..2 {
-        question_fixture.reconcile(&[&question_fixture.fixture.replica, &second]).await;
+        question_fixture
+            .reconcile(&[&question_fixture.fixture.replica, &second])
+            .await;
     }
     let ended = question_fixture.question();
     assert_eq!((ended.outcome.as_str(), ended.edits), ("Expired.", 1));
-    let requests = question_fixture.deciders.lock().unwrap().outcome_requests.clone();
+    let requests = question_fixture
+        .deciders
+        .lock()
+        .unwrap()
+        .outcome_requests
+        .clone();
     assert_eq!(requests.len(), 2);
     // A request without a choice decides nothing.
     assert_eq!(requests[0].choice(), v1::ApprovalChoice::Unspecified);
@@ -402,13 +444,24 @@ async fn a_call_that_was_pressed_or_not_shown_is_not_asked_about_at_its_expiry()
     let data = question_fixture.question().buttons[0].clone();
     question_fixture.press("43", APPROVER_ID, &data).await;
     assert_eq!(question_fixture.question().edits, 1);
-    question_fixture.fixture.fake.refuse_question(ErrorKind::NotFound);
+    question_fixture
+        .fixture
+        .fake
+        .refuse_question(ErrorKind::NotFound);
     question_fixture.ask_about_call().await.unwrap_err();
     question_fixture.advance(HOUR_MS + 1_000);
     question_fixture.reconcile_one().await;
     assert_eq!(question_fixture.question().edits, 1);
     // The press alone.
-    assert_eq!(question_fixture.deciders.lock().unwrap().outcome_requests.len(), 1);
+    assert_eq!(
+        question_fixture
+            .deciders
+            .lock()
+            .unwrap()
+            .outcome_requests
+            .len(),
+        1
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -447,7 +500,12 @@ async fn a_webhook_confirms_a_press_before_its_end_and_shows_the_end_later() {
     })
     .await;
     assert_eq!(question_fixture.answers().len(), 1);
-    assert!(question_fixture.question().outcome.starts_with("Allowed by Ada (7)"));
+    assert!(
+        question_fixture
+            .question()
+            .outcome
+            .starts_with("Allowed by Ada (7)")
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -479,7 +537,9 @@ async fn a_press_whose_process_dies_after_the_confirmation_is_decided_once_by_an
     assert!(question_fixture.answers().is_empty());
     question_fixture.advance(30_000);
     for _ in 0..2 {
-        question_fixture.reconcile(&[&question_fixture.fixture.replica, &second]).await;
+        question_fixture
+            .reconcile(&[&question_fixture.fixture.replica, &second])
+            .await;
     }
     let [answer] = &question_fixture.answers()[..] else {
         panic!("{:?}", question_fixture.answers());

@@ -38,7 +38,7 @@ const MAX_CONCURRENT_PRESSES: usize = 32;
 /// Waits between two connections.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ReconnectDelays {
-    /// After a failure; doubles with each further one.
+    /// Delay after a first failure; doubles with each further one.
     pub(crate) first: Duration,
     /// Longest wait after failures.
     pub(crate) longest: Duration,

@@ -328,7 +328,10 @@ async fn a_question_with_many_choices_shows_all_buttons_in_their_order() {
         buttons: labels.iter().map(button).collect(),
         ..question("{}")
     };
-    discord.ask(&target(&channel), &chat_question).await.unwrap();
+    discord
+        .ask(&target(&channel), &chat_question)
+        .await
+        .unwrap();
     let shown = fake.visible_messages(&channel).remove(0);
     let shown_labels: Vec<_> = shown
         .buttons()

@@ -368,7 +368,11 @@ Message-ID: <1@example.org>";
             ("\"a b\"@example.org", "cannot be answered"),
             ("\"ada@example.org\" <eve@evil.example>", "not listed"),
         ] {
-            assert!(from(sender).contains(expected), "{sender}: {}", from(sender));
+            assert!(
+                from(sender).contains(expected),
+                "{sender}: {}",
+                from(sender)
+            );
         }
         let forged = PASSING_RESULTS.replace("mx.our.example", "mx.evil.example");
         assert!(read(&forged).unwrap_err().contains("did not verify"));

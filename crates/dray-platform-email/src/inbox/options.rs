@@ -16,7 +16,7 @@ pub enum SenderVerification {
     Aligned,
     /// DMARC passed.
     Dmarc,
-    /// Not at all: anybody can write in anybody's name. Only for a closed mail system.
+    /// The sender is not verified: anybody can write in anybody's name. Only for a closed mail system.
     None,
 }
 

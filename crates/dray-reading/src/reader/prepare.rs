@@ -197,7 +197,9 @@ impl PrepareSteps {
                 none => none.insert((memory_file()?, 0)),
             };
             let remaining = self.policy.max_file_bytes - *length;
-            let wanted = usize::try_from(remaining).unwrap_or(READ_STEP_BYTES).min(read);
+            let wanted = usize::try_from(remaining)
+                .unwrap_or(READ_STEP_BYTES)
+                .min(read);
             to.write_all(buffer.get(..wanted).unwrap_or_default())?;
             *length += wanted as u64;
             if *length == self.policy.max_file_bytes

@@ -106,7 +106,10 @@ async fn r_1_a_removed_container_is_gone() {
     assert_eq!(kind(fixture.open_as(&file).await), gone_kind);
     assert_eq!(kind(fixture.write("/workspace/new", b"x").await), gone_kind);
     assert_eq!(kind(fixture.sandbox.probe().await), gone_kind);
-    assert_eq!(kind(fixture.backend.resolve(&handle.address).await), gone_kind);
+    assert_eq!(
+        kind(fixture.backend.resolve(&handle.address).await),
+        gone_kind
+    );
     assert_eq!(kind(fixture.backend.open(&handle).await), gone_kind);
 }
 

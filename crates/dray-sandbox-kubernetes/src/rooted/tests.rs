@@ -142,7 +142,8 @@ async fn r_9_links_never_leave_the_container() {
     let stat = async |name: &str| {
         let path = SandboxPath::new(format!("/work/{name}")).unwrap();
         let metadata = sandbox.stat(&path, Follow::Yes).await;
-        metadata.map(|metadata| metadata.real_path.to_text().unwrap().to_owned())
+        metadata
+            .map(|metadata| metadata.real_path.to_text().unwrap().to_owned())
             .map_err(|error| error.kind())
     };
     for name in ["absolute", "above", "chain", "directory/hostname"] {

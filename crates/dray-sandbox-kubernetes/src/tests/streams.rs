@@ -46,7 +46,7 @@ async fn r_8_output_that_was_not_flushed_is_truncated_despite_success() {
     for kept in [0, 1, 100, FILE_BYTES / 2, FILE_BYTES, FILE_BYTES + 60] {
         let (_fixture, got) = with_file(InjectedFault::Short(kept)).await;
         let kind = kind(got);
-        // Before the first mark nothing counts as a response.
+        // Before the first mark no bytes count as a response.
         let expected = if kept < 100 {
             ErrorKind::Protocol
         } else {

@@ -1,4 +1,4 @@
-//! Tests that nothing outside the directory is reached, with any path, any link, and any change during a call.
+//! Tests that no file outside the directory is reached, with any path, any link, and any change during a call.
 
 use std::os::unix::fs::symlink;
 use std::sync::Arc;

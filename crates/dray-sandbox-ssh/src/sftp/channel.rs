@@ -200,7 +200,7 @@ impl Channel {
         parsed
     }
 
-    /// Sends one request and awaits its response. Nothing else may be under way on the channel.
+    /// Sends one request and awaits its response. No other request may be under way on the channel.
     pub(super) async fn call(
         &mut self,
         kind: u8,

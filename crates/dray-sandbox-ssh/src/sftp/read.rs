@@ -174,7 +174,7 @@ struct FileRead {
     size: u64,
     /// Offset of the next request.
     next_offset: u64,
-    /// In the order of their offsets.
+    /// Open reads in the order of their offsets.
     reads: VecDeque<PendingRead>,
     /// Bytes that were requested and not passed on yet.
     requested_bytes: u64,

@@ -144,7 +144,7 @@ impl DirectSandbox {
                 SandboxError::new(ErrorKind::NoSpace, context).caused_by(error),
             ))
         };
-        // Removed on drop, so that a copy that fails leaves nothing in the spool directory.
+        // Removed on drop, so that a failed copy leaves no file in the spool directory.
         let directory = tempfile::tempdir_in(&self.config.spool_directory).map_err(failed)?;
         let file = directory.path().join("content");
         let mut sink = FileSink::create(&file).map_err(failed)?;

@@ -43,7 +43,7 @@ pub struct ListedFile {
 }
 
 impl DirectSandbox {
-    /// Describes a path, with links followed; `None` when nothing is there.
+    /// Describes a path, with links followed; `None` when it does not exist.
     ///
     /// # Errors
     ///

@@ -61,7 +61,7 @@ struct AllowedCommand {
 enum ProgramEnd {
     /// The program ended by itself.
     Ended(CommandEnd),
-    /// At its time limit, with its report if it had time for one.
+    /// The program reached its time limit; with its report if it had time for one.
     TimedOut(Option<CommandEnd>),
 }
 
@@ -315,7 +315,7 @@ impl SandboxTransfer {
 /// Waits for the end of a program that is killed. When the call is dropped, a task waits, so that the service does not
 /// stop before the program has ended.
 struct EndingProgram<'a> {
-    /// Absent when nothing of the program is left to be killed.
+    /// Absent when no process of the program is left to be killed.
     sandbox: Option<Arc<dyn Sandbox>>,
     tasks: &'a TaskTracker,
 }
@@ -328,7 +328,7 @@ impl<'a> EndingProgram<'a> {
         }
     }
 
-    /// Waits until nothing is left of a program without a report.
+    /// Waits until no process of a program without a report is left.
     async fn settle(mut self, ended: &ProgramEnd) {
         if let (None, Some(sandbox)) = (ended.report(), &self.sandbox) {
             sandbox.settled().await;

@@ -137,7 +137,11 @@ async fn names_that_lead_elsewhere_are_skipped_wherever_they_stand() {
     assert_eq!(names(&tar).await, ["good"]);
     let skipped = skipped(&tar).await;
     assert_eq!(skipped.len(), 3 * evil.len() + 1);
-    assert!(skipped.iter().all(|(_, reason)| *reason == SkipReason::Name));
+    assert!(
+        skipped
+            .iter()
+            .all(|(_, reason)| *reason == SkipReason::Name)
+    );
 }
 
 #[tokio::test]

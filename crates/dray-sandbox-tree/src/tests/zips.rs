@@ -190,6 +190,7 @@ fn every_reason_has_words_of_its_own() {
         SkipReason::AfterEnd,
     ];
     let words: std::collections::BTreeSet<_> = all.iter().map(|reason| reason.as_str()).collect();
-    let sentences: std::collections::BTreeSet<_> = all.iter().map(|reason| reason.sentence()).collect();
+    let sentences: std::collections::BTreeSet<_> =
+        all.iter().map(|reason| reason.sentence()).collect();
     assert_eq!((words.len(), sentences.len()), (all.len(), all.len()));
 }

@@ -67,7 +67,7 @@ impl CallHandling {
         })
     }
 
-    /// From now on new calls are answered `unavailable`.
+    /// Stops admission: new calls are answered `unavailable`.
     pub(crate) fn stop_admitting(&self) {
         self.stopping.store(true, Ordering::Release);
     }

@@ -18,7 +18,7 @@ use crate::DeploymentFacts;
 
 /// The methods that these tests use on a fake DIAL.
 pub(crate) trait ScriptedDial: Sized {
-    /// With a deployment that the caller with this key may use.
+    /// Adds a deployment that the caller with this key may use.
     fn knows(self, key: &str, id: &str, facts: DeploymentFacts) -> Self;
 
     fn answers(&self, response: Result<ScriptedChat, Error>);

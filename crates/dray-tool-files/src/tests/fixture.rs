@@ -58,7 +58,7 @@ impl FilesFixture {
         }
     }
 
-    /// With a DIAL.
+    /// Adds a fake DIAL.
     pub(super) fn drive(&mut self) -> Arc<FakeDial> {
         let dial = Arc::new(FakeDial::default());
         self.services = self

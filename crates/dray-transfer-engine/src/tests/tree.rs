@@ -115,7 +115,9 @@ async fn files_that_policy_refuses_are_left_out_and_reported() {
         );
         let reasons = |report: &GotTree| -> Vec<(String, SkipReason)> {
             let skipped = report.skipped.skipped().into_iter();
-            let mut reasons: Vec<_> = skipped.map(|skipped| (skipped.name, skipped.reason)).collect();
+            let mut reasons: Vec<_> = skipped
+                .map(|skipped| (skipped.name, skipped.reason))
+                .collect();
             reasons.sort();
             reasons
         };

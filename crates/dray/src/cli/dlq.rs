@@ -15,7 +15,7 @@ fn limit_parser() -> RangedU64ValueParser<usize> {
 pub(crate) enum DeadLetterCommand {
     /// List dead letters, newest last, with their state: open, restarted, resolved or unknown.
     List {
-        /// At most this many.
+        /// Most letters to list.
         #[arg(long, value_name = "N", default_value_t = 100, value_parser = limit_parser())]
         limit: usize,
         #[command(flatten)]
@@ -40,7 +40,7 @@ pub(crate) enum DeadLetterCommand {
         /// Print what would be started again, and do nothing.
         #[arg(long)]
         dry_run: bool,
-        /// At most this many.
+        /// Most letters to restart.
         #[arg(long, value_name = "N", default_value_t = 100, value_parser = limit_parser())]
         limit: usize,
     },
@@ -61,7 +61,7 @@ pub(crate) struct DlqFilter {
     /// Given up with this detail, for example `no_responder`.
     #[arg(long, value_name = "DETAIL")]
     pub(crate) detail: Option<String>,
-    /// In this state: open, restarted, resolved or unknown. Can be given several times.
+    /// Only letters in this state: open, restarted, resolved or unknown. Can be given several times.
     #[arg(long = "in-state", value_name = "STATE", value_parser = letter_state)]
     pub(crate) states: Vec<LetterState>,
     /// Given up within this time, for example `2h`.

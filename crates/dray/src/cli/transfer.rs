@@ -286,7 +286,7 @@ pub(crate) struct ReceiptsArgs {
 pub(crate) struct ResendArgs {
     /// Id of the earlier delivery, from `dray receipts`.
     pub(crate) delivery: String,
-    /// Also send again what was delivered.
+    /// Also send the files that were delivered already.
     #[arg(long)]
     pub(crate) all: bool,
     /// Seconds to wait for the end.
@@ -334,7 +334,7 @@ pub(crate) enum SessionCommand {
     Uploads {
         /// Session id.
         session: String,
-        /// Also show those that were reported before.
+        /// Also show failures that were reported before.
         #[arg(long)]
         all: bool,
     },

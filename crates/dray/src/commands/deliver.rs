@@ -447,7 +447,10 @@ mod tests {
         let current_directory = std::env::current_dir().unwrap();
         let chat = |text: &str| parse_chat_target(text).unwrap().chat;
         assert_eq!(chat("cli:"), current_directory.to_str().unwrap());
-        assert_eq!(chat("cli:out"), current_directory.join("out").to_str().unwrap());
+        assert_eq!(
+            chat("cli:out"),
+            current_directory.join("out").to_str().unwrap()
+        );
         assert_eq!(chat("cli:/srv"), "/srv");
         assert!(parse_chat_target("nonsense").is_err());
     }

@@ -256,10 +256,13 @@ fn document_reader(
             return Err(CommandFailure::local("no current directory")(error));
         }
     };
-    let mut named = location.root.iter().map(|root| current_directory.join(root));
+    let mut named = location
+        .root
+        .iter()
+        .map(|root| current_directory.join(root));
     let primary = named.next();
-    let mut roots =
-        Roots::new(primary.as_deref().unwrap_or(&current_directory)).strict(!location.no_workspace_strict);
+    let mut roots = Roots::new(primary.as_deref().unwrap_or(&current_directory))
+        .strict(!location.no_workspace_strict);
     for root in named {
         if let Err(error) = roots.add(&root) {
             print_note(&format!("--root {} is skipped: {error}", root.display()));

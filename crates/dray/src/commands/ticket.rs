@@ -199,7 +199,7 @@ fn ticket_lines(ticket: &TicketStatus) -> [String; 2] {
 /// A running endpoint, and the key that lets this user create and revoke its tickets.
 struct EndpointClient {
     http: HttpClient,
-    /// Without a slash at its end.
+    /// Base URL without a slash at its end.
     base: String,
     key: Secret,
 }

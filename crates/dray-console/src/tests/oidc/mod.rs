@@ -340,8 +340,14 @@ async fn a_logout_links_to_the_logout_of_the_provider_if_it_has_one() {
     fixture.provider.state().claims = json!({"groups": vec!["ops"; 2_000]});
     let login = fixture.login_of(&fixture.log_in().await).await;
     let logout_response = fixture.console.post("/logout", &login, "").await;
-    assert!(logout_response.body.contains("client_id=console"), "{logout_response:?}");
-    assert!(!logout_response.body.contains("id_token_hint"), "{logout_response:?}");
+    assert!(
+        logout_response.body.contains("client_id=console"),
+        "{logout_response:?}"
+    );
+    assert!(
+        !logout_response.body.contains("id_token_hint"),
+        "{logout_response:?}"
+    );
 }
 
 #[tokio::test]

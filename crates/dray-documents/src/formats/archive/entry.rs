@@ -42,9 +42,9 @@ pub(super) struct Entry {
 /// How well an entry's name matches the name that a caller gave; greater is better.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum NameMatch {
-    /// Without the backslashes of Markdown that a model copied from the listing.
+    /// The name without the backslashes of Markdown that a model copied from the listing.
     Unescaped,
-    /// As the listing shows it, apart from a leading `./`.
+    /// The name as the listing shows it, apart from a leading `./`.
     Shown,
     /// Byte for byte as it is in the archive.
     Exact,

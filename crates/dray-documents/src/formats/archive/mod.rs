@@ -42,7 +42,7 @@ pub struct Member {
 /// A file out of an archive, to be converted.
 pub(super) struct UnpackedMember {
     pub(super) member: Member,
-    /// For the converter of the file itself.
+    /// Hint for the converter of the member.
     pub(super) hint: ConversionHint,
     pub(super) input: Cursor<Vec<u8>>,
 }

@@ -65,7 +65,7 @@ pub(in crate::proxy) fn new_authority() -> (String, CertificateDer<'static>, Str
 }
 
 impl InterceptingProxy {
-    /// With `set` beside the fields that interception needs.
+    /// Starts a proxy with the settings `set`, besides those that interception needs.
     pub(super) async fn start(set: &[(&str, &str)]) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let write = |name: &str, text: &str| {

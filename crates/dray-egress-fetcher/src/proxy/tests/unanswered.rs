@@ -6,7 +6,7 @@ use super::*;
 
 /// Bytes of a request body that is more than the quota, and is read before it is sent.
 const BODY_BYTES: usize = 48 * 1024;
-/// More than two handshakes with the target, and less than the body.
+/// A limit of bytes that exceeds two handshakes with the target and is below the body.
 const LIMITS_TEXT: &str = "[role.limits]\nbytes_per_hour = 32768\n";
 
 /// The number of seconds in `Retry-After`.

@@ -60,7 +60,7 @@ pub(in crate::http) struct SweepReport {
 
 /// When a run is looked at again.
 enum NextLook {
-    /// At this time, in Unix milliseconds.
+    /// The run is looked at again at this time, in Unix milliseconds.
     At(u64),
     /// The response's record cannot be read.
     Unreadable,

@@ -274,7 +274,10 @@ async fn plain_clients_see_local_manifests_as_models() {
     let events = events(answer).await;
     assert!(events.iter().all(|event| event["model"] == "helper"));
     let chat_request = fixture.agent.asked.lock().await.remove(0);
-    assert_eq!(chat_request.manifest, ManifestSource::Named("helper".to_owned()));
+    assert_eq!(
+        chat_request.manifest,
+        ManifestSource::Named("helper".to_owned())
+    );
     body["model"] = json!("none");
     let (status, body) = post(&fixture, OPENAI_PATH, &[], &body).await;
     assert_eq!(

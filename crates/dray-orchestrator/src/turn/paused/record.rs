@@ -61,7 +61,7 @@ pub(in crate::turn) struct PausedApproval {
     pub(in crate::turn) waiting: WaitingCall,
 }
 
-/// A call about which the request brings a decision. Nothing was recorded or done yet.
+/// A call about which the request brings a decision. No decision was recorded and no call made yet.
 #[derive(Debug)]
 pub(in crate::turn) struct DecidedCall {
     pub(in crate::turn) paused: PausedApproval,

@@ -27,7 +27,9 @@ async fn a_call_is_shown_again_after_its_process_died_and_a_press_on_either_mess
     assert_eq!(question_fixture.fixture.fake.seen_questions().len(), 1);
     question_fixture.pass_deadline();
     for _ in 0..2 {
-        question_fixture.reconcile(&[&question_fixture.fixture.replica, &second]).await;
+        question_fixture
+            .reconcile(&[&question_fixture.fixture.replica, &second])
+            .await;
     }
     let questions = question_fixture.fixture.fake.seen_questions();
     let [first, again] = questions.as_slice() else {
@@ -36,7 +38,9 @@ async fn a_call_is_shown_again_after_its_process_died_and_a_press_on_either_mess
     assert_eq!((&first.buttons, &first.text), (&again.buttons, &again.text));
     question_fixture.deciders.lock().unwrap().call_outcome = "Approved.".to_owned();
     // The press is under the first message, whose id no process knows.
-    let press_reply = question_fixture.press("43", APPROVER_ID, &first.buttons[0]).await;
+    let press_reply = question_fixture
+        .press("43", APPROVER_ID, &first.buttons[0])
+        .await;
     assert_eq!(press_reply, "");
     let questions = question_fixture.fixture.fake.seen_questions();
     assert_eq!(
@@ -44,7 +48,9 @@ async fn a_call_is_shown_again_after_its_process_died_and_a_press_on_either_mess
         ("Approved.", 1)
     );
     question_fixture.pass_deadline();
-    question_fixture.reconcile(&[&question_fixture.fixture.replica, &second]).await;
+    question_fixture
+        .reconcile(&[&question_fixture.fixture.replica, &second])
+        .await;
     assert_eq!(question_fixture.fixture.fake.seen_questions().len(), 2);
 }
 

@@ -43,13 +43,22 @@ async fn a_call_that_the_caller_decides_shows_it_before_the_expiry_once_with_two
     let second = other(&question_fixture.fixture);
     let rounds = async |count: usize| {
         for _ in 0..count {
-            question_fixture.reconcile(&[&question_fixture.fixture.replica, &second]).await;
+            question_fixture
+                .reconcile(&[&question_fixture.fixture.replica, &second])
+                .await;
             question_fixture.advance(10_000);
         }
     };
     // A question that was shown a moment ago costs no request, and one that waits keeps its buttons.
     question_fixture.reconcile_one().await;
-    assert!(question_fixture.deciders.lock().unwrap().outcome_requests.is_empty());
+    assert!(
+        question_fixture
+            .deciders
+            .lock()
+            .unwrap()
+            .outcome_requests
+            .is_empty()
+    );
     rounds(3).await;
     let waiting = question_fixture.question();
     assert_eq!((waiting.edits, waiting.buttons.len()), (0, 2));
@@ -58,9 +67,22 @@ async fn a_call_that_the_caller_decides_shows_it_before_the_expiry_once_with_two
     let ended = question_fixture.question();
     assert_eq!((ended.outcome.as_str(), ended.edits), ("Taken back.", 1));
     assert!(ended.buttons.is_empty());
-    let count = question_fixture.deciders.lock().unwrap().outcome_requests.len();
+    let count = question_fixture
+        .deciders
+        .lock()
+        .unwrap()
+        .outcome_requests
+        .len();
     rounds(2).await;
-    assert_eq!(question_fixture.deciders.lock().unwrap().outcome_requests.len(), count);
+    assert_eq!(
+        question_fixture
+            .deciders
+            .lock()
+            .unwrap()
+            .outcome_requests
+            .len(),
+        count
+    );
 }
 
 #[tokio::test(start_paused = true)]

@@ -7,7 +7,13 @@ async fn no_question_is_claimed_while_a_chat_accepts_no_message() {
     let question_fixture = QuestionFixture::new().await;
     question_fixture.asks_about_host();
     let questions = &question_fixture.fixture.replica.inbound.questions;
-    let account = question_fixture.fixture.replica.inbound.accounts.named("bot").unwrap();
+    let account = question_fixture
+        .fixture
+        .replica
+        .inbound
+        .accounts
+        .named("bot")
+        .unwrap();
     let hold = Duration::from_mins(5);
     questions.limiter.hold(&account.id(), OPS_CHAT, hold);
     for _ in 0..3 {

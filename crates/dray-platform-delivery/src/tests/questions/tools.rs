@@ -61,18 +61,30 @@ async fn options_are_buttons_and_a_press_reports_the_number_of_one() {
 #[tokio::test(start_paused = true)]
 async fn a_chat_without_tool_questions_shows_no_options_and_ignores_presses() {
     let question_fixture = QuestionFixture::new().await;
-    let fault = question_fixture.ask_options("ops", &["first"]).await.unwrap_err();
+    let fault = question_fixture
+        .ask_options("ops", &["first"])
+        .await
+        .unwrap_err();
     assert_eq!(
         (fault.code, fault.detail.as_str()),
         (FaultCode::Denied, "no_tool_questions")
     );
     assert!(question_fixture.fixture.fake.seen_questions().is_empty());
-    let press_reply = question_fixture.press(OPS_CHAT, APPROVER_ID, "dray:apr_1:1").await;
+    let press_reply = question_fixture
+        .press(OPS_CHAT, APPROVER_ID, "dray:apr_1:1")
+        .await;
     assert!(
         press_reply.contains("not answered in this chat"),
         "{press_reply}"
     );
-    assert!(question_fixture.deciders.lock().unwrap().outcome_requests.is_empty());
+    assert!(
+        question_fixture
+            .deciders
+            .lock()
+            .unwrap()
+            .outcome_requests
+            .is_empty()
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -80,7 +92,10 @@ async fn options_that_no_platform_shows_are_refused() {
     let question_fixture = QuestionFixture::new().await;
     let long = "x".repeat(61);
     for options in [vec!["one"; 13], vec![""], vec![&long], vec!["a\nb"]] {
-        let fault = question_fixture.ask_options("calls", &options).await.unwrap_err();
+        let fault = question_fixture
+            .ask_options("calls", &options)
+            .await
+            .unwrap_err();
         assert_eq!(fault.code, FaultCode::InvalidArgument, "{options:?}");
     }
     assert!(question_fixture.fixture.fake.seen_questions().is_empty());

@@ -449,7 +449,8 @@ fn write_source(path: &Path, size: ByteSize) -> std::io::Result<()> {
         state ^= state >> 7;
         state ^= state << 17;
         let word = state.to_le_bytes();
-        let count = usize::try_from(remaining).map_or(word.len(), |remaining| remaining.min(word.len()));
+        let count =
+            usize::try_from(remaining).map_or(word.len(), |remaining| remaining.min(word.len()));
         std::io::Write::write_all(&mut file, word.get(..count).unwrap_or_default())?;
         remaining -= count as u64;
     }

@@ -91,7 +91,9 @@ async fn fetch_to_target(
             let format = if get.tar { "tar" } else { "zip" };
             target = DownloadTarget::new(output, None, || sandbox.archive_name(&path, format))?;
             let sink = &mut target.sink;
-            sandbox.get_tree(&path, format, max_bytes, sink, cancel).await?
+            sandbox
+                .get_tree(&path, format, max_bytes, sink, cancel)
+                .await?
         }
         copied => copied?,
     };

@@ -173,8 +173,10 @@ fn walk_directory(directory: &Path) -> Result<Tree, CommandFailure> {
     let mut pending = vec![PathBuf::new()];
     while let Some(relative) = pending.pop() {
         let target_directory = directory.join(&relative);
-        let failed = || CommandFailure::local(format!("cannot read {}", target_directory.display()));
-        let entries = std::fs::read_dir(&target_directory).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+        let failed =
+            || CommandFailure::local(format!("cannot read {}", target_directory.display()));
+        let entries =
+            std::fs::read_dir(&target_directory).and_then(Iterator::collect::<Result<Vec<_>, _>>);
         let mut entries = entries.map_err(failed())?;
         // For the same output on every file system.
         entries.sort_by_key(std::fs::DirEntry::file_name);

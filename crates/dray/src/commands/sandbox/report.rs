@@ -156,7 +156,11 @@ impl CopyReport {
         }
         let bytes = self.files.iter().map(|file| file.size).sum();
         let count = self.files.len();
-        let mut sum = format!("{count} of {} files, {}", count + remaining, human_size(bytes));
+        let mut sum = format!(
+            "{count} of {} files, {}",
+            count + remaining,
+            human_size(bytes)
+        );
         if !self.not_tried.is_empty() {
             // Writing to a string cannot fail.
             let _ = write!(sum, "; {} were not tried", self.not_tried.len());

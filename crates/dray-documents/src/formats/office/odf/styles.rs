@@ -28,7 +28,7 @@ pub(super) enum Level {
     Bullet,
     /// Numbered, beginning with this number.
     Number(u64),
-    /// Without any marker before its items.
+    /// A list without a marker before its items.
     None,
 }
 
