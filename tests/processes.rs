@@ -27,7 +27,7 @@ async fn a_service_killed_during_work_loses_nothing_and_repeats_nothing() {
     let operation = machine
         .publish(&json!({"a": "file:text::files/acme/a.txt"}))
         .await;
-    machine.until_asked("acme/a.txt").await;
+    machine.wait_until_asked("acme/a.txt").await;
     resolver.kill9();
     machine.dial.clear_file_fault("acme/a.txt");
 
@@ -52,7 +52,7 @@ async fn a_restart_of_nats_during_a_call_loses_nothing() {
     let operation = machine
         .publish(&json!({"a": "file:text::files/acme/a.txt"}))
         .await;
-    machine.until_asked("acme/a.txt").await;
+    machine.wait_until_asked("acme/a.txt").await;
     machine.restart_nats();
     machine.dial.clear_file_fault("acme/a.txt");
     let event = machine.event_of(&operation).await;

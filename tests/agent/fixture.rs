@@ -268,7 +268,7 @@ impl AgentFixture {
         &self.running.context().bus
     }
 
-    /// A service of this fixture in a process of its own, with these settings beside the usual ones.
+    /// A service of this fixture in a separate process, with these settings beside the usual ones.
     pub(crate) async fn process(
         &self,
         service: &str,

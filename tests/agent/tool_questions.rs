@@ -208,9 +208,9 @@ async fn of_the_answers_of_chat_and_client_the_first_one_holds() {
         r#"Got accept {"account":"second"}."#,
         "{done:?}"
     );
-    let again = ops.ask(messages_after(&waiting, "continue")).await;
-    let error = again.chunks.iter().find_map(|chunk| chunk.get("error"));
-    assert_eq!(error.unwrap()["code"], "approval_used", "{again:?}");
+    let repeated = ops.ask(messages_after(&waiting, "continue")).await;
+    let error = repeated.chunks.iter().find_map(|chunk| chunk.get("error"));
+    assert_eq!(error.unwrap()["code"], "approval_used", "{repeated:?}");
     assert_eq!(bank.calls(), ["pay begin", "pay accept"]);
     // Now the client is first.
     let paused = ops.ask(json!([user("pay")])).await;

@@ -189,7 +189,7 @@ pub(crate) async fn publish_under_kills(run: PublisherRun) {
         .dial
         .inject_file_fault(STALLED_FILE, InjectedFault::Silent);
     publish(&mut publishers, 0, run.calls, &mut random);
-    machine.until_asked(STALLED_FILE).await;
+    machine.wait_until_asked(STALLED_FILE).await;
     for index in replicas.replicas_of("file-resolver") {
         replicas.kill(index);
     }

@@ -176,7 +176,7 @@ impl ProcessFixture {
     }
 
     /// Waits until the fake DIAL Core gets a request for this file.
-    pub(crate) async fn until_asked(&self, path: &str) {
+    pub(crate) async fn wait_until_asked(&self, path: &str) {
         eventually("a request to DIAL Core", async || {
             self.dial
                 .requests()

@@ -237,8 +237,8 @@ fn delete_namespace(name: &str) {
     let _ = Command::new("ip").args(["netns", "delete", name]).output();
 }
 
-/// Deletes the namespaces of measurements that were killed: their interfaces have the same addresses, so that connections
-/// of this measurement would go to a target that does not exist any more.
+/// Deletes the namespaces of measurements that were killed: their interfaces have the same addresses, so that
+/// connections of this measurement would go to a target that no longer exists.
 fn remove_abandoned_namespaces() {
     let Ok(output) = Command::new("ip").args(["netns", "list"]).output() else {
         return;

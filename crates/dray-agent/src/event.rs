@@ -8,7 +8,7 @@ use crate::message::{Attachment, ToolCall};
 /// One event for the client. Texts of stages and of the answer are appended to earlier ones.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
-    /// More text of the answer.
+    /// Text that is appended to the answer.
     Content(String),
     /// More of the model's reasoning, only for clients of `OpenAI`'s API.
     Reasoning(String),
@@ -37,14 +37,14 @@ pub enum Event {
         /// Name of the stage, if it is known already.
         name: Option<String>,
     },
-    /// More of a stage's name.
+    /// Text that is appended to the name of a stage.
     StageName {
         /// Number of the stage.
         stage: u32,
         /// Text that is appended to the name.
         name: String,
     },
-    /// More text of a stage.
+    /// Text that is appended to the content of a stage.
     StageContent {
         /// Number of the stage.
         stage: u32,
@@ -75,7 +75,7 @@ pub enum Event {
     McpTools(McpToolList),
     /// A call of a tool of an MCP server begins, only for clients of `/v1/responses`.
     McpCallStarted(McpCallStart),
-    /// Such a call ends.
+    /// A call of an MCP tool ends.
     McpCallEnded(McpCallEnd),
 }
 
@@ -125,7 +125,7 @@ pub struct McpCallEnd {
     pub call_id: String,
     /// The result as the model gets it.
     pub text: String,
-    /// Whether it is a failure.
+    /// Whether the result is a failure.
     pub failed: bool,
 }
 

@@ -78,7 +78,7 @@ impl Manifest {
     }
 }
 
-/// Something that the agent always knows about.
+/// Content that the agent always knows about.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(tag = "type", rename_all = "kebab-case")]
 pub enum Context {

@@ -1,4 +1,4 @@
-//! The sweeper finds work that no worker will finish any more and ends it (messaging-reliability 9).
+//! The sweeper finds work that no worker will finish, and ends it (messaging-reliability 9).
 //!
 //! Messages that ran out of deliveries stay in the stream unseen (F-8); the advisory about them may be lost (F-9). The
 //! sweeper reads all work with its own durable consumer, acknowledges work that has ended, and dead-letters work that
@@ -280,7 +280,7 @@ impl WorkSweeper {
         Ok(SweepVerdict::DeadLettered)
     }
 
-    /// Time left until a minute after the deadline; zero for a message that is not delivered to workers any more.
+    /// Time left until a minute after the deadline; zero for a message that is no longer delivered to workers.
     fn remaining_time(
         &self,
         pulled: &PulledMessage,

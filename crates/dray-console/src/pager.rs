@@ -95,7 +95,7 @@ impl ListPager {
         }
     }
 
-    /// Whether it is the first page.
+    /// Whether this is the first page.
     pub(crate) const fn is_first(&self) -> bool {
         self.position.is_empty()
     }

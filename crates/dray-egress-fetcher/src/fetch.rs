@@ -337,7 +337,7 @@ impl Fetcher {
     }
 
     /// Counts a failure of the target for its circuit breaker (section 15). The end of the fetch's own deadline does
-    /// not count: a caller with little time must not block others. The upstream proxy has a breaker of its own.
+    /// not count: a caller with little time must not block others. The upstream proxy has a separate breaker.
     fn count_target_failure(&self, url: &CanonicalUrl, failure: &FetchError) {
         if is_upstream_failure(failure) {
             return;

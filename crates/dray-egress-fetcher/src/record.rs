@@ -164,7 +164,7 @@ pub enum FetchEnd {
         /// The phase that was under way.
         phase: FetchPhase,
     },
-    /// The future was dropped, since its caller was gone.
+    /// The future was dropped, since its caller had disconnected.
     Cancelled {
         /// The phase that was under way.
         phase: FetchPhase,
@@ -233,7 +233,7 @@ pub struct HopRecord {
     pub http_version: Option<http::Version>,
     /// The DNSSEC status that the resolver reports; `None` where no name was resolved.
     pub dnssec: Option<DnssecStatus>,
-    /// Whether it is a request for a robots.txt.
+    /// Whether the hop is a request for a robots.txt.
     pub is_robots: bool,
     /// The reason if the chain ended here.
     pub code: Option<Code>,

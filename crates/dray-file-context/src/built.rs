@@ -33,7 +33,7 @@ pub struct BuiltContext {
     pub catalog: FileCatalog,
     /// Attachments that the caller stores with this turn's message, so that its files keep ids and names.
     pub current_attachments: Vec<Attachment>,
-    /// Files of the history that cannot be fetched any more.
+    /// Files of the history that can no longer be fetched.
     pub warnings: Vec<FileWarning>,
     /// Files without an id; the reminder of their message lists them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

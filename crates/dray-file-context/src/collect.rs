@@ -56,7 +56,7 @@ pub(crate) struct CollectedMessage {
     pub(crate) left_out: Vec<LeftOut>,
 }
 
-/// Something that may be a file.
+/// A value that may name a file.
 struct FileCandidate<'a> {
     part: FilePart,
     attachment: Option<&'a Attachment>,

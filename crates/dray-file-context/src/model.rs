@@ -116,7 +116,7 @@ impl ChatItem {
         }
     }
 
-    /// All of its text parts, joined without a separator.
+    /// All text parts of the item, joined without a separator.
     pub fn text(&self) -> String {
         let mut text = String::new();
         for part in self.parts() {

@@ -1,4 +1,4 @@
-//! URLs in the place of ids, in the arguments of tools (agent-file-context 15).
+//! URLs in place of ids, in the arguments of tools (agent-file-context 15).
 //!
 //! A model names files by id; other tools need links. A string value is replaced only if the complete string is an id;
 //! parts of strings, keys and other values are never replaced. The functions map values to values, and look ids up only

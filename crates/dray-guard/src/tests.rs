@@ -172,8 +172,8 @@ proptest! {
         let mut chain = Chain::start("https://start.example.com/a/b?c", policy.clone()).unwrap();
         match chain.on_redirect(302, &[location.as_bytes()]) {
             Ok(_) => {
-                let again = Chain::start(&chain.current().to_string(), policy).unwrap();
-                prop_assert_eq!(again.current(), chain.current());
+                let repeated = Chain::start(&chain.current().to_string(), policy).unwrap();
+                prop_assert_eq!(repeated.current(), chain.current());
             }
             Err(refused) => {
                 prop_assert_ne!(refused.code, Code::InvalidUrl);

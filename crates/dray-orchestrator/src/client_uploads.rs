@@ -430,7 +430,7 @@ fn invalid_value(param: &str, message: impl Into<String>) -> RequestFailure {
     RequestFailure::of_parameter(param, "invalid_value", message)
 }
 
-fn status_failure(what: &str) -> RequestFailure {
-    let message = format!("The upload {what}. Create another one.");
+fn status_failure(description: &str) -> RequestFailure {
+    let message = format!("The upload {description}. Create another one.");
     RequestFailure::of_parameter("upload_id", STATUS_CODE, message)
 }

@@ -265,8 +265,8 @@ mod tests {
             numbers.is_sorted_by(|earlier, later| earlier < later),
             "{numbers:?}"
         );
-        let again = two.take("chat", "a").await.unwrap();
-        assert_eq!((again.number, again.is_new), (numbers[0], false));
+        let repeated = two.take("chat", "a").await.unwrap();
+        assert_eq!((repeated.number, repeated.is_new), (numbers[0], false));
         let other_chat = two.take("other", "e").await.unwrap();
         assert_eq!(other_chat.number, numbers[0], "chats are independent");
     }

@@ -286,7 +286,7 @@ impl QuestionService {
             );
         }
         match chat {
-            // The message shows the end, so it is not open any more.
+            // The message shows the end, so it is no longer open.
             Some(chat) if reply.outcome.is_some() && replied.is_ok() => {
                 self.forget(chat, id).await;
             }

@@ -67,7 +67,7 @@ code! {
         Copied,
         /// Refused permanently: another attempt would fail too.
         Rejected,
-        /// Given up after failures that may be temporary.
+        /// All attempts failed, for reasons that may be temporary.
         Failed,
         /// The file may have arrived.
         Unknown,
@@ -269,7 +269,7 @@ pub struct DeliveryRecord {
     pub files: Vec<FileRecord>,
     /// Whether every file was shown.
     pub success: bool,
-    /// Whether it ended.
+    /// Whether the delivery ended.
     pub finished: bool,
     /// Unix milliseconds at which it was requested, which are also its place in the chat.
     pub begun_at_ms: u64,
@@ -302,7 +302,7 @@ pub struct DeliveryRecord {
     pub traceparent: String,
     /// Random number of the worker that wrote it last, to distinguish equal writes of two workers.
     pub writer: u64,
-    /// Whether it ended because it was cancelled.
+    /// Whether the delivery ended because it was cancelled.
     pub cancelled: bool,
 }
 

@@ -167,10 +167,10 @@ async fn r_8_the_same_key_returns_the_same_message() {
     fake.script(InjectedFault::LoseResponse);
     let lost = deliver(&discord, &delivery, key).await.unwrap_err();
     assert_eq!(lost.send_outcome(), SendOutcome::Ambiguous);
-    let again = deliver(&discord, &delivery, key).await.unwrap();
+    let repeated = deliver(&discord, &delivery, key).await.unwrap();
     let messages = fake.visible_messages(&channel);
     assert_eq!(messages.len(), 1);
-    assert_eq!(messages[0].id, again);
+    assert_eq!(messages[0].id, repeated);
     deliver(&discord, &delivery, "another-key-of-a-step1")
         .await
         .unwrap();

@@ -92,7 +92,8 @@ impl Default for EmailOptions {
 impl EmailOptions {
     /// Checks the options without the network.
     pub(crate) fn check(&self) -> Result<(), PlatformError> {
-        let invalid_option = |what: &str| Err(PlatformError::new(ErrorKind::BadFormat, what));
+        let invalid_option =
+            |description: &str| Err(PlatformError::new(ErrorKind::BadFormat, description));
         if !is_host(&self.host) {
             return invalid_option("host is missing or not a host name");
         }

@@ -91,7 +91,8 @@ impl BridgePlatform {
     ///
     /// [`ErrorKind::BadFormat`] for invalid options: a missing token, a relative directory, an address off loopback.
     pub fn new(account: &str, options: BridgeOptions) -> Result<Self, PlatformError> {
-        let invalid_option = |what: &str| PlatformError::new(ErrorKind::BadFormat, what);
+        let invalid_option =
+            |description: &str| PlatformError::new(ErrorKind::BadFormat, description);
         if options.token.is_empty() {
             return Err(invalid_option("the token of the bridge is missing"));
         }

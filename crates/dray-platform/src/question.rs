@@ -115,7 +115,7 @@ pub trait QuestionChannel: Debug + Send + Sync {
     /// When one of both could not be shown; the other one was tried.
     async fn reply(&self, press: &ButtonPress, reply: &PressReply) -> Result<(), PlatformError>;
 
-    /// Shows the outcome of a question in the place of its buttons, without a press. Showing it again is harmless.
+    /// Shows the outcome of a question in place of its buttons, without a press. Showing it again is harmless.
     ///
     /// # Errors
     ///

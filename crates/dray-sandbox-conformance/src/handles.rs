@@ -24,8 +24,8 @@ pub(super) async fn a_probe_reports_transports_and_handle(
     expect_true(context.sandbox.parallel() >= 1, "no transfer may run")?;
     let handle = context.sandbox.handle();
     expect_equal("address", &handle.address, &context.fixture.address())?;
-    let again = context.fixture.backend().resolve(&handle.address).await?;
-    expect_equal("resolved again", &again, handle)?;
+    let repeated = context.fixture.backend().resolve(&handle.address).await?;
+    expect_equal("resolved again", &repeated, handle)?;
     expect_equal(
         "name",
         context.fixture.backend().name(),

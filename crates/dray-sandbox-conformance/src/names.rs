@@ -53,8 +53,9 @@ const HOSTILE_NAMES: &[&str] = &[
 
 /// Performs every operation on files of these names in one directory.
 async fn exercise_files(context: &CaseContext<'_>, paths: &[SandboxPath]) -> Result<(), Error> {
-    let wrong =
-        |path: &SandboxPath, what: &str| Error::new(ErrorKind::Protocol, format!("{path}: {what}"));
+    let wrong = |path: &SandboxPath, description: &str| {
+        Error::new(ErrorKind::Protocol, format!("{path}: {description}"))
+    };
     for path in paths {
         let content = path.to_string().into_bytes();
         context.write(path, &content).await?;

@@ -412,7 +412,7 @@ async fn send_when_ready<E: Exec>(
         error,
         silent: false,
     };
-    if repeat != RetrySafety::Harmless || !exec.asks_beside_ready() {
+    if repeat != RetrySafety::Harmless || !exec.sends_before_ready() {
         exec.ready().await.map_err(unready)?;
         return call.await;
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use dray_sandbox::backend::Write;
 use dray_sandbox::body::Body;
-use dray_sandbox::error::{Again, Error, ErrorKind};
+use dray_sandbox::error::{Error, ErrorKind, RetryMode};
 use dray_sandbox::metadata::Fingerprint;
 
 use super::channel::Exec;
@@ -284,7 +284,8 @@ impl<E: Exec + 'static> ExecFiles<E> {
 
 /// Whether the error means that a response was lost. A refusal would come again.
 fn may_be_lost(error: &Error) -> bool {
-    error.kind() != ErrorKind::RateLimited && matches!(error.kind().again(), Again::BackOff(5))
+    error.kind() != ErrorKind::RateLimited
+        && matches!(error.kind().retry_mode(), RetryMode::BackOff(5))
 }
 
 fn mode(mode: u32) -> Vec<u8> {

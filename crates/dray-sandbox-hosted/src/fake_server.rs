@@ -97,7 +97,7 @@ impl FaultQueue {
         }
     }
 
-    /// All of them.
+    /// All faults that were not injected yet.
     pub fn pending(&self) -> Vec<ProviderFault> {
         self.0.clone()
     }

@@ -1,7 +1,7 @@
 //! Commands on the host, through the login shell of its user.
 //!
 //! A line that cannot be guessed separates the output of start files from that of the command. Without a terminal the
-//! server does not end a command whose client is gone, so its process group is killed.
+//! server does not end a command whose client has disconnected, so its process group is killed.
 
 mod group;
 mod job;

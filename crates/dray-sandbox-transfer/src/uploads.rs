@@ -8,7 +8,7 @@ use bytes::Bytes;
 use dray_bus::{Bus, KeyError, KeyValue, Meta};
 use dray_presentation::{line, name};
 use dray_proto::v1;
-use dray_sandbox::{Again, ErrorKind};
+use dray_sandbox::{ErrorKind, RetryMode};
 use dray_store::ReadError;
 use dray_transfer_engine::{Collision, PutOptions};
 use dray_types::{Claim, Deadline, OperationId, TenantId};
@@ -382,10 +382,10 @@ fn is_same(one: &v1::Upload, other: &v1::Upload) -> bool {
 
 /// Whether another sandbox, or the same one later, may accept the upload.
 const fn may_succeed_later(kind: ErrorKind) -> bool {
-    match kind.again() {
-        Again::BackOff(_) | Again::Resolve => true,
-        Again::OtherTransport => false,
-        Again::Never => matches!(kind, ErrorKind::Auth),
+    match kind.retry_mode() {
+        RetryMode::BackOff(_) | RetryMode::Resolve => true,
+        RetryMode::OtherTransport => false,
+        RetryMode::Never => matches!(kind, ErrorKind::Auth),
     }
 }
 

@@ -117,7 +117,7 @@ impl SandboxPath {
         Self::new(path)
     }
 
-    /// Whether it is `ancestor` or lies beneath it.
+    /// Whether the path is `ancestor` or lies beneath it.
     pub fn is_beneath(&self, ancestor: &Self) -> bool {
         match self.0.strip_prefix(ancestor.0.as_slice()) {
             // `/work` must not match `/workshop`; the root ends in the slash that others lack.

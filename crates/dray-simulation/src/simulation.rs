@@ -338,10 +338,10 @@ impl Simulation {
         self.executor.spawn(owner, Box::pin(future))
     }
 
-    pub(crate) fn note(&self, id: OperationId, replica: u32, what: &'static str, value: u64) {
+    pub(crate) fn note(&self, id: OperationId, replica: u32, event: &'static str, value: u64) {
         let replica = (replica != NO_REPLICA).then_some(replica);
         if let Some(operation) = self.operations.borrow_mut().get_mut(&id) {
-            operation.note(self.now(), replica, what, value);
+            operation.note(self.now(), replica, event, value);
         }
     }
 

@@ -27,7 +27,7 @@ pub struct FinishedObject {
 pub struct FinishedPage {
     /// Objects in the order of their digests.
     pub objects: Vec<FinishedObject>,
-    /// Whether there are more.
+    /// Whether the store has more objects.
     pub truncated: bool,
 }
 

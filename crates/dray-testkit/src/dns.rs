@@ -83,13 +83,13 @@ pub struct DnsQuestion {
     pub spelling: String,
     /// Record type that was requested.
     pub kind: RecordType,
-    /// Whether it was sent over TCP.
+    /// Whether the query was sent over TCP.
     pub tcp: bool,
     /// The address of the client.
     pub from: SocketAddr,
     /// Largest UDP response that the client accepts.
     pub max_payload: u16,
-    /// Whether it has the AD bit.
+    /// Whether the query has the AD bit.
     pub authentic_data: bool,
 }
 

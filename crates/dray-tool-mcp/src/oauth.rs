@@ -70,7 +70,7 @@ pub enum IssuerTrust {
     /// Trusts issuers at the origin of the server, and issuers that the manifest names.
     #[default]
     Named,
-    /// All that the HTTP client connects to.
+    /// Trusts all addresses that the HTTP client may connect to.
     Any,
 }
 
@@ -323,7 +323,7 @@ impl RemoteSignIn {
         refused: Option<Secret>,
         prompt: &UserPrompt<'_>,
     ) -> Result<Secret, SignInError> {
-        // Renews expiring tokens in a task of its own; the check below then finds valid tokens.
+        // Renews expiring tokens in a separate task; the check below then finds valid tokens.
         self.token().await;
         let mut manager_slot = self.manager.lock().await;
         let known = manager_slot.take();

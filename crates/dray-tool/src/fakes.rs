@@ -127,7 +127,7 @@ impl Tool for FakeTool {
     }
 }
 
-/// Puts `text` in the place of every reference, or fails, and counts.
+/// Puts `text` in place of every reference, or fails, and counts.
 #[derive(Debug, Default)]
 pub(crate) struct FakeResolver {
     pub(crate) text: &'static str,

@@ -99,7 +99,7 @@ pub struct ToolCall {
     pub deadline: Instant,
 }
 
-/// Something that the model can call.
+/// A function that the model can call.
 #[async_trait]
 pub trait Tool: fmt::Debug + Send + Sync {
     /// The description that the model gets.

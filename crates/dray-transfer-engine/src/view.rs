@@ -10,7 +10,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use dray_sandbox::backend::{Follow, Read};
 use dray_sandbox::body::Body;
-use dray_sandbox::error::{Again, Error, ErrorKind};
+use dray_sandbox::error::{Error, ErrorKind, RetryMode};
 use dray_sandbox::metadata::{FileKind, Metadata, Transport};
 use dray_sandbox::path::SandboxPath;
 use dray_types::Sha256Digest;
@@ -238,7 +238,9 @@ impl Engine {
             };
             match self.with_response_timeout(self.sandbox.read(read)).await {
                 Ok(body) => return Ok((body, offset - start, transport)),
-                Err(error) if error.kind().again() == Again::OtherTransport => last_error = error,
+                Err(error) if error.kind().retry_mode() == RetryMode::OtherTransport => {
+                    last_error = error
+                }
                 Err(error) => return Err(error),
             }
         }

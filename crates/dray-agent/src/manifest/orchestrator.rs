@@ -111,11 +111,11 @@ pub struct Parameters {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 4_294_967_295_u32))]
     pub max_tokens: Option<u32>,
-    /// Penalty on what was mentioned, -2 to 2.
+    /// Penalty on tokens that occurred before, -2 to 2.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = -2, max = 2))]
     pub presence_penalty: Option<f64>,
-    /// Penalty on what was repeated, -2 to 2.
+    /// Penalty that grows with each repetition of a token, -2 to 2.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = -2, max = 2))]
     pub frequency_penalty: Option<f64>,
@@ -136,9 +136,9 @@ pub struct CustomFields {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged)]
 pub enum Stop {
-    /// At one text.
+    /// The model stops at this text.
     One(String),
-    /// At any of these.
+    /// The model stops at any of these texts.
     Any(Vec<String>),
 }
 
@@ -155,7 +155,7 @@ pub enum SystemPrompt {
     },
     /// The text itself.
     Custom {
-        /// Used as it is.
+        /// The text, used unchanged.
         content: String,
         /// Kept by editors; not used.
         variables: Option<Map<String, Value>>,

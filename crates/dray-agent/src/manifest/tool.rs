@@ -35,10 +35,10 @@ pub struct Common {
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(tag = "type")]
 pub enum RestTool {
-    /// Described here, with its address and arguments.
+    /// A tool that the manifest describes, with its address and arguments.
     #[serde(rename = "restapi-tool")]
     Endpoint(Box<RestEndpoint>),
-    /// One that the service knows by name.
+    /// A tool that the service knows by name.
     #[serde(rename = "predefined-tool")]
     Predefined(Predefined),
 }
@@ -83,7 +83,7 @@ pub enum Method {
 /// Answers as files.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 pub struct ResponseAsAttachment {
-    /// Whether they are.
+    /// Whether the tool is enabled.
     #[serde(default)]
     pub enabled: bool,
     /// Their media types; all if empty.
@@ -98,9 +98,9 @@ pub struct ResponseAsAttachment {
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(tag = "type", rename_all = "kebab-case")]
 pub enum DeploymentTool {
-    /// Described here.
+    /// A deployment that the manifest describes.
     DeploymentTool(Box<DescribedDeployment>),
-    /// Described by its own metadata.
+    /// A deployment that is described by its own metadata.
     DialDeploymentSimple {
         /// Name of the deployment in DIAL.
         deployment_id: String,
@@ -108,7 +108,7 @@ pub enum DeploymentTool {
         #[serde(default = "default_true")]
         enabled: bool,
     },
-    /// One that the service knows by name.
+    /// A tool that the service knows by name.
     PredefinedTool(Predefined),
 }
 
@@ -145,7 +145,7 @@ pub struct ContentPropagation {
 pub enum InternalTool {
     /// Runs Python.
     PythonInterpreter(Common),
-    /// One that the service knows by name.
+    /// A tool that the service knows by name.
     PredefinedTool(Predefined),
 }
 

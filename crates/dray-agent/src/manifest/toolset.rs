@@ -195,7 +195,7 @@ pub struct McpServer {
 pub enum McpProtocol {
     /// Server-sent events and posts.
     Sse,
-    /// One endpoint for all.
+    /// One endpoint for all requests (streamable HTTP).
     StreamableHttp,
     /// Input and output of a program that the operator configured.
     Stdio,
@@ -286,7 +286,7 @@ pub struct DialMcp {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum DialTransport {
-    /// One endpoint for all.
+    /// One endpoint for all requests (streamable HTTP).
     #[default]
     Http,
     /// Server-sent events and posts.
@@ -344,7 +344,7 @@ pub struct AgentRef {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum AppTransport {
-    /// All that it offers.
+    /// All transports that the application offers.
     #[default]
     Auto,
     /// The application's MCP endpoint alone.
@@ -353,12 +353,12 @@ pub enum AppTransport {
     ChatCompletion,
 }
 
-/// Something that the service knows by name.
+/// A definition that the service knows by name.
 #[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
 pub struct Predefined {
     /// The name under which the service knows it.
     pub template_name: String,
-    /// Changes to it: a merge patch (RFC 7396).
+    /// Changes to the definition: a merge patch (RFC 7396).
     #[serde(rename = "override")]
     pub patch: Option<Map<String, Value>>,
     /// Whether it is used; a disabled entry counts as absent.

@@ -74,15 +74,15 @@ pub struct LetterFilter {
     pub tenant: Option<TenantId>,
     /// Only letters of this area of work, for example `toolcall`.
     pub area: Option<String>,
-    /// Given up with this code only.
+    /// Only letters that failed with this code.
     pub code: Option<FaultCode>,
-    /// Given up with this detail only, for example `no_responder`.
+    /// Only letters that failed with this detail, for example `no_responder`.
     pub detail: Option<String>,
     /// Only letters in one of these states; empty for every state.
     pub states: Vec<LetterState>,
     /// Given up at or after this instant only, in Unix milliseconds.
     pub from_ms: Option<u64>,
-    /// Given up before this instant only, in Unix milliseconds.
+    /// Only letters that failed before this instant, in Unix milliseconds.
     pub until_ms: Option<u64>,
 }
 

@@ -267,7 +267,7 @@ fn subject_tenant(pulled: &PulledMessage) -> &str {
 
 /// Returns a delivered message that was not started (messaging-reliability 15 step 2).
 async fn hand_back(pulled: &PulledMessage, delay: Duration) {
-    if let Err(error) = pulled.acker.send(AckAction::Again(delay)).await {
+    if let Err(error) = pulled.acker.send(AckAction::Redeliver(delay)).await {
         tracing::debug!(
             error = &error as &dyn std::error::Error,
             "a message was not returned to the server"

@@ -175,7 +175,7 @@ impl OidcLogin {
         if id_token.len() <= MAX_HINT_BYTES {
             query.append_pair("id_token_hint", id_token);
         }
-        // Section 3: without the hint, a provider may show its own page in the place of this one.
+        // Section 3: without the hint, a provider may show its own page in place of this one.
         if let Some(uri) = &self.logout_return_uri {
             query.append_pair("post_logout_redirect_uri", uri);
         }

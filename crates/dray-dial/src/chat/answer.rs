@@ -24,7 +24,7 @@ pub struct AnswerEnding {
     pub finish_reason: Option<String>,
     /// Numbers of tokens, where the service reports them.
     pub usage: Option<TokenUsage>,
-    /// Whether it requests tool calls from this client.
+    /// Whether the response requests tool calls from this client.
     pub calls_tools: bool,
 }
 

@@ -80,7 +80,7 @@ impl ChatStream {
             return Ok(None);
         }
         let next = self.advance(read).await;
-        // After the end or an error, the connection is not read any more.
+        // After the end or an error, the connection is no longer read.
         self.is_closed = !matches!(next, Ok(Some(_)));
         next
     }

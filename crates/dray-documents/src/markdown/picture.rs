@@ -50,7 +50,7 @@ impl Markdown {
     }
 
     /// Whether the images of another picture would be kept.
-    pub fn takes_images(&self) -> bool {
+    pub fn accepts_images(&self) -> bool {
         self.pictures.found.len() < self.pictures.max && self.pictures.bytes < MAX_IMAGE_BYTES
     }
 
@@ -66,7 +66,7 @@ impl Markdown {
         };
         let bytes: usize = images.iter().map(Vec::len).sum();
         let has_room =
-            self.takes_images() && self.pictures.bytes.saturating_add(bytes) <= MAX_IMAGE_BYTES;
+            self.accepts_images() && self.pictures.bytes.saturating_add(bytes) <= MAX_IMAGE_BYTES;
         self.note(&description)?;
         let end = self.out.len();
         if has_room {

@@ -1,6 +1,6 @@
 //! Events on their way to a place beside log and stream: a file, or a syslog server.
 //!
-//! A thread of its own writes, so that a slow or full place delays no decision. What a caller or client learns waits until its
+//! A separate thread writes, so that a slow or full place delays no decision. What a caller or client learns waits until its
 //! event is in the file, for a bounded time: a process that is killed loses what the queue holds. What the file does not
 //! take stays in the queue and is written later; only what no longer fits into the queue is dropped, counted and logged.
 //! A syslog server gets each event once. Log and stream have every event as well. Everything that waits is written

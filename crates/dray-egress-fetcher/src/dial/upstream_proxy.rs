@@ -5,7 +5,7 @@
 //! network, so they are dialled directly. No attempt is repeated here, and no other scheme of authentication than Basic
 //! is known.
 //!
-//! A circuit breaker of its own refuses an unreachable proxy for a while, so that fetches fail without a wait. A
+//! A separate circuit breaker refuses an unreachable proxy for a while, so that fetches fail without a wait. A
 //! failure of the proxy does not count against the hosts behind it ([`is_upstream_proxy_failure`]).
 
 use std::error::Error as StdError;

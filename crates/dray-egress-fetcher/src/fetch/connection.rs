@@ -90,9 +90,9 @@ impl Fetcher {
         opened
     }
 
-    /// Judges a request inside the intercepted tunnel `opened` by everything that needs no network. The connection is then
-    /// one for the URL of the request, with its decision and credential. The quota was charged for the tunnel and its first
-    /// request together; every further one is charged here, in the place of the one before.
+    /// Judges a request inside the intercepted tunnel `opened` by everything that needs no network. The connection is
+    /// then one for the URL of the request, with its decision and credential. The quota was charged for the tunnel and
+    /// its first request together; every further one is charged here, in place of the one before.
     ///
     /// # Errors
     ///

@@ -74,7 +74,7 @@ pub enum RequestRecipient {
 pub enum RequestFraming {
     /// The message has no body.
     Empty,
-    /// So many bytes.
+    /// The body has this many bytes.
     Length(u64),
     /// The body ends with its last chunk.
     Chunked,

@@ -65,7 +65,7 @@ type LastHead = (http::request::Parts, Option<FormCheck>);
 
 /// A judged and recorded request.
 enum BegunRequest {
-    /// One that may have successors.
+    /// A request after which the connection can carry another one.
     Kept(Box<BoundedRequest>),
     /// The last one of its tunnel, whose body follows, and the secured connection for it.
     Last(Box<LastHead>, Box<dyn Io>),

@@ -57,7 +57,7 @@ pub struct ForwardProxy {
 pub(super) struct TunnelTerms<'a> {
     /// The identity of the client.
     pub(super) identity: &'a ProxyIdentity,
-    /// Whether it is intercepted.
+    /// Whether the connection is an intercepted tunnel.
     pub(super) is_intercepted: bool,
     /// The bytes that grant it.
     pub(super) grant: &'a [u8],
@@ -351,7 +351,7 @@ impl ForwardProxy {
     }
 }
 
-/// Reads a request head. `None` when the client is gone.
+/// Reads a request head. `None` when the client has disconnected.
 pub(super) async fn read_head<S>(
     client: &mut ClientStream<S>,
     recipient: RequestRecipient,

@@ -243,7 +243,7 @@ impl HickoryResolver {
         let mut probes = self.probes.lock().unwrap_or_else(PoisonError::into_inner);
         while probes.try_join_next().is_some() {}
         let server = Arc::clone(server);
-        // In a task of its own: another server may answer the question before the silent server responds.
+        // In a separate task: another server may answer the question before the silent server responds.
         probes.spawn(async move {
             // The servers of the root are in the cache of every resolver (RFC 8109), and no caller can slow them down.
             let root = Name::root();

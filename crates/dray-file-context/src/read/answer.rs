@@ -30,7 +30,7 @@ pub struct FileAnswer {
     pub file_name: String,
     /// The file's text, or the reason why there is none.
     pub content: String,
-    /// Whether it was read.
+    /// Whether the file was read.
     pub status: ReadStatus,
     /// The reason why it was not read; `None` after success.
     pub code: Option<FailureCode>,

@@ -74,7 +74,7 @@ pub fn substitute_text(
     })
 }
 
-/// The same text with other strings in the place of values. Keys and values that are too deep are kept.
+/// The same text with other strings in place of values. Keys and values that are too deep are kept.
 fn replace_strings(
     json: &str,
     change: &mut impl FnMut(&str) -> Option<String>,

@@ -122,7 +122,7 @@ impl ReadingContext {
         }
     }
 
-    /// Puts fresh URLs in the place of file ids.
+    /// Puts fresh URLs in place of file ids.
     pub(crate) async fn substitute_ids(
         &self,
         request: Request<v1::SubstituteIdsRequest>,

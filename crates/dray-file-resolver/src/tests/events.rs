@@ -254,9 +254,9 @@ async fn submitted_calls_are_work_and_can_be_asked_after() {
         (accepted.operation_id.as_str(), accepted.duplicate),
         (meta.operation.as_str(), false)
     );
-    let again = fixture.bus.call(&meta, &work).await.unwrap();
+    let repeated = fixture.bus.call(&meta, &work).await.unwrap();
     assert_eq!(
-        (again.operation_id, again.duplicate),
+        (repeated.operation_id, repeated.duplicate),
         (accepted.operation_id, true)
     );
     let answer = outcome(&fixture, &meta).await;

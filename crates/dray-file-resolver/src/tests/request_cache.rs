@@ -112,8 +112,8 @@ async fn a_file_that_the_store_let_go_of_is_loaded_again() {
     for path in fixture.stored().await {
         std::fs::remove_file(path).unwrap();
     }
-    let again = fixture.resolved(of("turn", arguments)).await;
-    assert_eq!(first, again);
+    let repeated = fixture.resolved(of("turn", arguments)).await;
+    assert_eq!(first, repeated);
     assert_eq!(gets(&fixture), 2);
 }
 

@@ -8,7 +8,7 @@ pub(super) struct PathPattern {
     segments: Vec<String>,
     /// Segments in lower case, without a slash at the end.
     folded: Vec<String>,
-    /// Whether it has parameters of a segment.
+    /// Whether a segment has parameters.
     has_parameters: bool,
 }
 

@@ -252,9 +252,9 @@ fn a_new_file_appears_complete_and_replaces_nothing() {
     file.finish().unwrap();
     assert_eq!(std::fs::read(data.join("sub/new.txt")).unwrap(), b"whole");
 
-    let mut again = fixture.root.create_file("sub/new.txt").unwrap();
-    again.write(b"other").unwrap();
-    assert_eq!(again.finish().unwrap_err().detail, "exists");
+    let mut repeated = fixture.root.create_file("sub/new.txt").unwrap();
+    repeated.write(b"other").unwrap();
+    assert_eq!(repeated.finish().unwrap_err().detail, "exists");
     assert_eq!(std::fs::read(data.join("sub/new.txt")).unwrap(), b"whole");
     assert_eq!(std::fs::read_dir(data.join("sub")).unwrap().count(), 2);
 

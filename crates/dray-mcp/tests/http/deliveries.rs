@@ -357,9 +357,9 @@ async fn nothing_is_sent_before_a_person_confirmed_exactly_this_call() {
     let sent = fixture.send(confirmed.clone(), asking_capability()).await;
     assert_eq!(sent["result"]["isError"], false, "{sent}");
     // The same answer is the same delivery.
-    let again = fixture.send(confirmed, asking_capability()).await;
+    let repeated = fixture.send(confirmed, asking_capability()).await;
     let id = |message: &Value| message["result"]["structuredContent"]["delivery_id"].clone();
-    assert_eq!(id(&sent), id(&again));
+    assert_eq!(id(&sent), id(&repeated));
     assert_eq!(fixture.delivery.requests(), 1);
 }
 

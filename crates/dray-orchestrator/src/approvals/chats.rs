@@ -34,7 +34,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(500);
 const MAX_ATTEMPTS: usize = 5;
 /// Reason of the fault for a chat that does not take what tools ask.
 const NOT_TAKEN_DETAIL: &str = "no_tool_questions";
-/// Recorded for a question whose turn does not want the answer any more.
+/// Recorded for a question whose turn no longer needs the answer.
 pub(super) const WITHDRAWAL_REASON: &str = "The turn continued without the call.";
 
 /// The owner of the question with an id.
@@ -134,7 +134,7 @@ impl ApprovalStore {
         let decided = self.wait_for_chat(principal, &approval.id, sleep(ASK_TIMEOUT));
         let reply = tokio::select! {
             reply = asking => reply,
-            // A person may answer before the reply, and in the place of one that never comes.
+            // A person may answer before the reply, and in place of one that never comes.
             _ = decided => return Ok(()),
         };
         let Err(error) = reply else { return Ok(()) };
@@ -161,8 +161,8 @@ impl ApprovalStore {
         })
     }
 
-    /// The reply about a decision, once its request has used it or cannot use it any more; before that, a reply that leaves
-    /// the message of the question open. Waits for the request at most `max_wait`.
+    /// The reply about a decision, once its request has used it or can no longer use it; before that, a reply that
+    /// leaves the message of the question open. Waits for the request at most `max_wait`.
     async fn reply_after_use(
         &self,
         principal: &str,

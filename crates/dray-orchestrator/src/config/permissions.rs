@@ -89,7 +89,7 @@ pub enum ToolKind {
 }
 
 impl ToolKind {
-    /// All of them.
+    /// All kinds of tools.
     pub const ALL_NAMES: &[Self] = &[
         Self::RestApi,
         Self::Mcp,

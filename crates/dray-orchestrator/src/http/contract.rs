@@ -20,7 +20,8 @@ pub trait Agent: Send + Sync + 'static {
     /// Answers one chat request. Events go to `sink` as they happen; the state is one of them and is sent after a
     /// failure too. The surface writes the start chunk, the end chunk and the error event.
     ///
-    /// The future is dropped as soon as the client is gone, and a send to `sink` waits while the client is slow.
+    /// The future is dropped as soon as the client has disconnected, and a send to `sink` waits while the client is
+    /// slow.
     ///
     /// # Errors
     ///

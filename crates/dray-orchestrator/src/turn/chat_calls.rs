@@ -82,7 +82,7 @@ impl ChatGate {
         self.state.send_modify(|state| state.has_failed = true);
     }
 
-    /// Waits until a question must not wait any more.
+    /// Waits until a question has to stop waiting.
     pub(super) async fn closed(&self) {
         let mut state = self.state.subscribe();
         loop {
@@ -155,7 +155,7 @@ impl<'a> ToolLoop<'a> {
             let round = due.next_round();
             let call = due.waiting.call;
             match ran.map(|ran| waiting_or_ran(call.clone(), ran, round)) {
-                Ok(Ok(again)) => match self.chats.ask_tool(again).await {
+                Ok(Ok(repeated)) => match self.chats.ask_tool(repeated).await {
                     Ok(question) => open = question,
                     Err(waiting) => {
                         gate.note_client();

@@ -110,7 +110,7 @@ impl ArgumentResolver for NoReferences {
     }
 }
 
-/// Something that guardrails judge.
+/// The content that guardrails judge.
 #[derive(Debug)]
 struct Subject<'a> {
     event: GuardrailEvent,

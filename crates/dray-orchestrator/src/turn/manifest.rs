@@ -46,7 +46,8 @@ impl ManifestLoader {
                 self.read_granted(document.clone(), grant)
             }
             ManifestSource::Application(id) => {
-                // The permission is checked first: no manifest is fetched for a caller that may not use the application.
+                // The permission is checked first: no manifest is fetched for a caller that may not use the
+                // application.
                 self.grants.check_agent(identity, id)?;
                 let grant = self.grants.of_application()?;
                 let document = self.fetch_application(caller, id).await?;
@@ -92,7 +93,8 @@ impl ManifestLoader {
             tracing::warn!("manifest: {warning}");
         }
         let mut manifest = reading.value;
-        // Before the manifest is returned, so that no name in it is resolved, no address connected to and no program started earlier.
+        // Before the manifest is returned, so that no name in it is resolved, no address connected to and no program
+        // started earlier.
         grant.restrict(&mut manifest)?;
         Ok(LoadedManifest {
             manifest: Arc::new(manifest),

@@ -23,7 +23,7 @@ const MAX_HELD_LOGPROBS: usize = 64 << 20;
 /// An answer that is not usable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum InvalidAnswer {
-    /// The client is gone.
+    /// The client has disconnected.
     Gone,
     /// The answer is too long or has too many calls.
     TooMuch,

@@ -151,8 +151,8 @@ mod tests {
         assert!(is_new);
         let mut state = json!({});
         note_session(&mut state, &first);
-        let again = session_of(&caller(None), None, &answered(state));
-        assert_eq!(again, (first.clone(), false));
+        let repeated = session_of(&caller(None), None, &answered(state));
+        assert_eq!(repeated, (first.clone(), false));
         assert_ne!(session_of(&caller(None), None, &[]).0, first);
     }
 

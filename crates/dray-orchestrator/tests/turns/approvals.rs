@@ -78,8 +78,8 @@ async fn a_yes_in_the_next_message_makes_exactly_the_call_that_was_shown_and_onl
     assert_eq!(roles[roles.len() - 3..], round, "{roles:?}");
     assert!(!model_request.to_string().contains("apr_"));
     // The repeated answer is refused, and no tool is called.
-    let again = fixture.ask(messages.clone()).await;
-    assert_eq!(code(&again), (400, "approval_used".to_owned()));
+    let repeated = fixture.ask(messages.clone()).await;
+    assert_eq!(code(&repeated), (400, "approval_used".to_owned()));
     // The conversation continues with the round and its result, from the text alone.
     let mut later = messages.as_array().unwrap().clone();
     later.push(json!({"role": "assistant", "content": done.text()}));
@@ -103,10 +103,10 @@ async fn every_other_answer_refuses_and_the_model_sees_it() {
         "{refused:?}"
     );
     // A refusal has no effect, so the same request gives the same result again.
-    let again = fixture.ask(answered(&question, "no")).await;
+    let repeated = fixture.ask(answered(&question, "no")).await;
     assert!(
-        again.text().contains("The user refused this call"),
-        "{again:?}"
+        repeated.text().contains("The user refused this call"),
+        "{repeated:?}"
     );
     // A refused call cannot be approved later.
     let late = fixture.ask(answered(&question, "yes")).await;
@@ -199,8 +199,8 @@ async fn a_client_that_declares_request_approval_gets_calls_and_answers_with_res
     let digest = json!({"approve": true, "digest": shown["digest"]}).to_string();
     let done = chat(answer(&call, &digest)).await;
     assert_eq!(done.text(), "Got {\"own\":\"dear\"}.");
-    let again = chat(answer(&call, &digest)).await;
-    assert_eq!(code(&again), (400, "approval_used".to_owned()));
+    let repeated = chat(answer(&call, &digest)).await;
+    assert_eq!(code(&repeated), (400, "approval_used".to_owned()));
     assert_eq!(endpoint.called(), ["free", "dear"]);
 }
 
@@ -337,9 +337,9 @@ async fn responses_have_approval_items_with_and_without_state() {
         done["output"][0]["content"][0]["text"],
         "Got {\"own\":\"dear\"}."
     );
-    let (status, again) = create(&fixture, &next).await;
+    let (status, repeated) = create(&fixture, &next).await;
     assert_eq!(
-        (status, &again["error"]["code"]),
+        (status, &repeated["error"]["code"]),
         (400, &json!("approval_used"))
     );
     // A client without state sends the items back; with other arguments they are refused.

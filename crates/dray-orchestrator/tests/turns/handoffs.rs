@@ -283,10 +283,10 @@ async fn a_turn_that_waits_continues_with_the_agent_that_asked() {
         "{late_response:?}"
     );
     // A new message of the user is answered by the agent that the request names.
-    let again = fixture
+    let repeated = fixture
         .ask(json!([user("x"), with_state("billing"), user("hello")]))
         .await;
-    assert_eq!(again.text(), "Lead.");
+    assert_eq!(repeated.text(), "Lead.");
 }
 
 #[tokio::test(flavor = "multi_thread")]

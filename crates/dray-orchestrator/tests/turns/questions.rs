@@ -94,8 +94,8 @@ async fn the_next_message_answers_and_the_call_continues_once_at_another_replica
         "{roles:?}"
     );
     assert!(!model_request.to_string().contains("apr_"));
-    let again = fixture.ask(messages.clone()).await;
-    assert_eq!(code(&again), (400, "approval_used".to_owned()));
+    let repeated = fixture.ask(messages.clone()).await;
+    assert_eq!(code(&repeated), (400, "approval_used".to_owned()));
     // The conversation continues with the result, from the text alone.
     let mut later = messages.as_array().unwrap().clone();
     later.push(json!({"role": "assistant", "content": done.text()}));
@@ -117,8 +117,8 @@ async fn declining_and_cancelling_reach_the_server() {
         let done = fixture.ask(answered("pay", &[(&question, answer)])).await;
         assert_eq!(done.text(), text);
         // Such an answer may be repeated.
-        let again = fixture.ask(answered("pay", &[(&question, answer)])).await;
-        assert_eq!(again.text(), text);
+        let repeated = fixture.ask(answered("pay", &[(&question, answer)])).await;
+        assert_eq!(repeated.text(), text);
     }
     // A message that is not an answer cancels the question, and is answered itself.
     let question = fixture.send_text("both").await;
@@ -180,8 +180,8 @@ async fn two_questions_of_a_round_come_one_after_the_other_also_after_a_restart(
         ["pay begin", "sign begin", "pay accept", "sign accept"]
     );
     // Answers to the first question do not count a second time.
-    let again = fixture.ask(answered("both", &[(&first, "first")])).await;
-    assert_eq!(code(&again), (400, "approval_used".to_owned()));
+    let repeated = fixture.ask(answered("both", &[(&first, "first")])).await;
+    assert_eq!(code(&repeated), (400, "approval_used".to_owned()));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -289,8 +289,8 @@ async fn a_client_that_declares_request_input_gets_all_questions_as_calls() {
     assert_eq!(bank.calls().len(), 2);
     let done = answer(&calls[0], &account, &signs).await;
     assert_eq!(done.text(), "Signed: decline null.", "{done:?}");
-    let again = answer(&calls[0], &account, &signs).await;
-    assert_eq!(code(&again), (400, "approval_used".to_owned()));
+    let repeated = answer(&calls[0], &account, &signs).await;
+    assert_eq!(code(&repeated), (400, "approval_used".to_owned()));
     assert_eq!(bank.calls().len(), 4);
 }
 
@@ -410,9 +410,9 @@ async fn responses_ask_in_their_text_or_with_function_calls() {
     let (status, done) = create(&fixture, &next).await;
     assert_eq!(status, 200, "{done}");
     assert_eq!(output_text(&done), "Got paid from first.");
-    let (status, again) = create(&fixture, &next).await;
+    let (status, repeated) = create(&fixture, &next).await;
     assert_eq!(
-        (status, &again["error"]["code"]),
+        (status, &repeated["error"]["code"]),
         (400, &json!("approval_used"))
     );
     let tool = json!({"type": "function", "name": "request_input", "parameters": {"type": "object"}, "strict": false});

@@ -337,10 +337,10 @@ async fn replicas_that_need_new_tokens_at_one_time_use_a_refresh_token_once() {
     // The tokens expire soon; those of the next renewal last longer.
     fixture.server.shared().lock().expires_in = 3600;
     let before = fixture.exchanges();
-    let again = json!([{"role": "user", "content": "again - please"}]);
+    let repeated = json!([{"role": "user", "content": "again - please"}]);
     let asked = replicas
         .iter()
-        .map(|replica| fixture.ask_at(replica, "alice", again.clone()));
+        .map(|replica| fixture.ask_at(replica, "alice", repeated.clone()));
     for answer in futures_util::future::join_all(asked).await {
         assert_eq!(answer.text(), "Done.");
     }

@@ -23,10 +23,10 @@ async fn check_users(world: &SignInWorld, [ann, ben, unnamed]: [&str; 3]) {
     assert_eq!(world.exchanges(), 0);
     assert_eq!(world.reply(ann, &code).await.text(), "Done.");
     assert_eq!(world.last_result(), "token-1");
-    let again = json!([{"role": "user", "content": "again - please"}]);
-    assert_eq!(world.ask(ann, again.clone()).await.text(), "Done.");
+    let repeated = json!([{"role": "user", "content": "again - please"}]);
+    assert_eq!(world.ask(ann, repeated.clone()).await.text(), "Done.");
     for user in [ben, unnamed] {
-        let answer = world.ask(user, again.clone()).await;
+        let answer = world.ask(user, repeated.clone()).await;
         let model_requests = world.fixture.asked();
         let model_requests = model_requests.last().unwrap();
         assert!(

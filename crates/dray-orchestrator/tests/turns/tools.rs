@@ -251,11 +251,11 @@ async fn a_turn_ends_at_its_limit_and_keeps_its_state() {
     // It would look like a complete answer.
     assert_eq!(result.reason(), "");
     assert_eq!(rounds(&result).len(), 4);
-    let at = |what: &str| {
+    let at = |description: &str| {
         result
             .chunks
             .iter()
-            .position(|chunk| chunk.to_string().contains(what))
+            .position(|chunk| chunk.to_string().contains(description))
             .unwrap()
     };
     assert!(at("\"state\"") < at("\"error\""));

@@ -30,7 +30,7 @@ impl DeliveryRun<'_> {
         {
             // Telegram moves a group to another id when it becomes a supergroup.
             self.follow_chat(open, chat).await?;
-            return Ok(StepFlow::Again);
+            return Ok(StepFlow::SameStep);
         }
         match error.kind() {
             ErrorKind::RateLimited => {
@@ -141,7 +141,7 @@ impl DeliveryRun<'_> {
             }
             WaitAction::Wait => {
                 self.pause(delay).await?;
-                Ok(StepFlow::Again)
+                Ok(StepFlow::SameStep)
             }
         }
     }
@@ -171,7 +171,7 @@ impl DeliveryRun<'_> {
             return self.give_up(open, step_index, step, error).await;
         }
         self.save().await?;
-        Ok(StepFlow::Again)
+        Ok(StepFlow::SameStep)
     }
 
     /// Retries without the reply, then without the thread, and stores the changed target in the record.
@@ -194,7 +194,7 @@ impl DeliveryRun<'_> {
         let target = super::wire_target(target.clone());
         self.record_mut().target = Some(target);
         self.save().await?;
-        Ok(StepFlow::Again)
+        Ok(StepFlow::SameStep)
     }
 
     /// Parks the delivery until the user writes again.
@@ -413,7 +413,7 @@ impl DeliveryRun<'_> {
             );
         }
         self.save().await?;
-        Ok(StepFlow::Again)
+        Ok(StepFlow::SameStep)
     }
 
     /// Fails an invisible step, and continues with the next.

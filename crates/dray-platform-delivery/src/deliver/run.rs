@@ -53,11 +53,11 @@ pub(super) struct OpenDelivery {
 /// The next action after a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum StepFlow {
-    /// The next step.
+    /// Continue with the next step.
     Next,
-    /// The same step again.
-    Again,
-    /// Later, in another message of the queue: Unix milliseconds, and the reason.
+    /// Handle the same step again.
+    SameStep,
+    /// Continue at this time in Unix milliseconds, in another message of the queue, for this reason.
     Park(u64, WaitingReason),
 }
 
@@ -160,7 +160,7 @@ impl<'a> DeliveryRun<'a> {
             while step_index < self.record().steps.len() {
                 match self.step(&mut open, step_index).await? {
                     StepFlow::Next => step_index += 1,
-                    StepFlow::Again => {}
+                    StepFlow::SameStep => {}
                     StepFlow::Park(due_ms, reason) => return self.park(due_ms, reason).await,
                 }
             }

@@ -95,7 +95,7 @@ impl QuestionService {
         self.end_decided(access, &mut record).await;
         let now_ms = self.clock.now_ms();
         // Nothing is claimed that cannot be sent: another replica may have room in its rate.
-        let can_send = self.takes_message(access);
+        let can_send = self.accepts_message(access);
         let steps = plan_steps(&mut record, access.name, hosts.as_ref(), (now_ms, can_send));
         if steps.is_empty() {
             return Ok(());
@@ -109,7 +109,7 @@ impl QuestionService {
         let mut steps = VecDeque::from(steps);
         while let Some(step) = steps.pop_front() {
             let is_late = self.clock.now_ms() >= now_ms.saturating_add(LAST_START_MS);
-            if is_late || (step.is_sent() && !self.takes_message(access)) {
+            if is_late || (step.is_sent() && !self.accepts_message(access)) {
                 steps.push_front(step);
                 break;
             }
@@ -150,7 +150,7 @@ impl QuestionService {
         }
     }
 
-    fn takes_message(&self, access: &ChatAccess<'_>) -> bool {
+    fn accepts_message(&self, access: &ChatAccess<'_>) -> bool {
         self.has_room(access.account, &access.target, MAX_RATE_WAIT)
     }
 
@@ -287,7 +287,7 @@ impl QuestionService {
         Ok(())
     }
 
-    /// Shows the outcome in the message of a question, which is not open any more then.
+    /// Shows the outcome in the message of a question, which is no longer open then.
     async fn close(
         &self,
         access: &ChatAccess<'_>,

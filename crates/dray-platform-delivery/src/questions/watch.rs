@@ -1,5 +1,5 @@
-//! Which open questions a replica asks the orchestrator about, and when. Questions can end before their expiry without a
-//! press: the caller answers, takes the call back, or leaves. Asks nothing itself.
+//! Selects the open questions whose outcome a replica requests from the orchestrator. Questions can end before their
+//! expiry without a press: the caller answers, withdraws the call, or disconnects. This module sends no request itself.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};

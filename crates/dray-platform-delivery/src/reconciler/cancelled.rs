@@ -76,7 +76,7 @@ impl Reconciler {
         let ledger = self.bus.ledger();
         let found = ledger.find::<v1::SendFileRequested>(&meta.tenant, id).await;
         let found = found.map_err(|error| DeliveryError::ServiceFault {
-            what: "the ledger",
+            description: "the ledger",
             fault: Box::new(Fault::from(error)),
         })?;
         if found.is_none_or(|work| work.terminal() != TerminalState::Unspecified) {

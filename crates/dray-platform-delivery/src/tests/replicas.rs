@@ -58,8 +58,8 @@ async fn a_chat_that_another_replica_sends_to_is_waited_for() {
     };
     let (report, ()) = tokio::join!(fixture.delivered(&work), releasing);
     assert_eq!(states(&report), [FileState::Delivered]);
-    let again = other.sender.turns.leases.take(&name, life).await.unwrap();
-    assert!(again.is_some(), "it was given back");
+    let repeated = other.sender.turns.leases.take(&name, life).await.unwrap();
+    assert!(repeated.is_some(), "it was given back");
 }
 
 #[tokio::test]

@@ -332,14 +332,14 @@ where
     let fault = shared.lock().gateway.faults.pop_front();
     match fault {
         Some(GatewayFault::Close(code)) => return Err(connection.close(code).await),
-        Some(GatewayFault::Invalid(again)) => {
-            if !again {
+        Some(GatewayFault::Invalid(repeated)) => {
+            if !repeated {
                 // Also for all later connections.
                 shared.lock().gateway.sessions.clear();
             }
             // Only to record the login.
             begin_session(shared, &payload);
-            connection.send(&json!({ "op": 9, "d": again })).await?;
+            connection.send(&json!({ "op": 9, "d": repeated })).await?;
             return Err(ConnectionClosed);
         }
         Some(GatewayFault::Gibberish) => {

@@ -76,7 +76,7 @@ pub struct ReceivedMail {
     pub text: String,
     /// Attachments in the order of the mail.
     pub files: Vec<MailFile>,
-    /// Whether it arrived over TLS.
+    /// Whether the mail arrived over TLS.
     pub protected: bool,
 }
 

@@ -71,7 +71,8 @@ impl Default for InboxOptions {
 
 impl InboxOptions {
     pub(crate) fn check(&self) -> Result<(), PlatformError> {
-        let invalid_option = |what: &str| Err(PlatformError::new(ErrorKind::BadFormat, what));
+        let invalid_option =
+            |description: &str| Err(PlatformError::new(ErrorKind::BadFormat, description));
         if !crate::options::is_host(&self.host) {
             return invalid_option("inbox.host is missing or not a host name");
         }

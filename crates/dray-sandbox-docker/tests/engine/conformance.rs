@@ -89,7 +89,7 @@ impl Fixture for DockerFixture {
     }
 }
 
-/// Parts of the suite, each in a container of its own, so that they run side by side.
+/// Parts of the suite, each in a separate container, so that they run side by side.
 const SUITE_PARTS: usize = 4;
 
 /// Cases that depend on how this backend runs commands. The other command cases run with commands on this host, where
@@ -194,7 +194,7 @@ macro_rules! parts {
 }
 
 /// A write that its script refuses leaves input unread. Then Podman 4.3 often writes `read unixpacket … connection
-/// reset by peer` into the output in the place of the script's reply, so that the reason is lost and the put fails as
+/// reset by peer` into the output in place of the script's reply, so that the reason is lost and the put fails as
 /// `protocol` (docs/backends/docker.md).
 const LOST_BY_PODMAN: &str = "a_fifo_is_refused_and_never_waited_for";
 

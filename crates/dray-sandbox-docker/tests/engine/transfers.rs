@@ -92,10 +92,7 @@ pub(crate) fn engine(fixture: &ContainerFixture) -> Engine {
 }
 
 /// Puts two files of one name and gets the first of them; returns the receipts of the first put and of the get.
-pub(crate) async fn there_and_back(
-    fixture: &ContainerFixture,
-    directory: &str,
-) -> (Receipt, Receipt) {
+pub(crate) async fn round_trip(fixture: &ContainerFixture, directory: &str) -> (Receipt, Receipt) {
     let engine = engine(fixture);
     let bytes: Vec<u8> = (0..=255).cycle().take(1_500_007).collect();
     let first = put(&engine, directory, &bytes).await.unwrap();
@@ -115,7 +112,7 @@ pub(crate) async fn there_and_back(
 #[tokio::test]
 async fn r_14_a_running_container_proves_what_was_moved() {
     let fixture = ContainerFixture::agent().await;
-    let (put, got) = there_and_back(&fixture, "/workspace").await;
+    let (put, got) = round_trip(&fixture, "/workspace").await;
     assert_eq!(put.transport, Some(Transport::ExecRaw));
     assert_eq!(put.integrity, Some(Integrity::Sha256Beside));
     assert_eq!((put.atomic, put.attempts), (Some(true), 1));
@@ -136,7 +133,7 @@ async fn r_6_memory_is_reached_by_commands() {
         ..ContainerOptions::default()
     })
     .await;
-    let (put, got) = there_and_back(&fixture, "/memory").await;
+    let (put, got) = round_trip(&fixture, "/memory").await;
     assert_eq!(put.transport, Some(Transport::ExecRaw));
     assert_eq!(put.atomic, Some(true));
     assert_eq!(got.transport, Some(Transport::ExecRaw));
@@ -155,7 +152,7 @@ async fn r_9_receipts_say_that_a_container_cannot_run_commands() {
     })
     .await;
     for fixture in [&stopped, &paused, &shell_less] {
-        let (put, got) = there_and_back(fixture, "/workspace").await;
+        let (put, got) = round_trip(fixture, "/workspace").await;
         assert_eq!(put.transport, Some(Transport::Archive));
         assert_eq!(put.atomic, Some(false));
         assert_eq!(got.transport, Some(Transport::Archive));

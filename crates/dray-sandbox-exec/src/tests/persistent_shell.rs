@@ -27,7 +27,7 @@ pub(super) struct CountedExec {
     /// Number of replies after which a shell dies, and whether it dies immediately (`true`) or at the next request.
     gone_after: Option<(usize, bool)>,
     ready: Arc<Mutex<ReadyScript>>,
-    /// Result of [`Exec::asks_beside_ready`].
+    /// Result of [`Exec::sends_before_ready`].
     beside: bool,
 }
 
@@ -100,7 +100,7 @@ impl Exec for CountedExec {
         }
     }
 
-    fn asks_beside_ready(&self) -> bool {
+    fn sends_before_ready(&self) -> bool {
         self.beside
     }
 }

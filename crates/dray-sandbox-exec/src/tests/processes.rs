@@ -1,4 +1,4 @@
-//! Tests of processes on this host: their input, their output, and their end when the caller is gone.
+//! Tests of processes on this host: their input, their output, and their end when the caller has disconnected.
 
 use std::path::Path;
 use std::time::{Duration, Instant};

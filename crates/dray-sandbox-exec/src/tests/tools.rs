@@ -330,8 +330,8 @@ async fn a_write_digests_its_bytes_where_tee_and_sha256sum_are() {
             assert_eq!(digest.unwrap(), Some(expected), "{tools:?}");
             assert_eq!(fixture.files().fingerprint(&to).await.unwrap(), expected);
             // An existing file stays as it is.
-            let again = fixture.files().write_with_digest(order, body(&bytes)).await;
-            assert_eq!(again.unwrap_err().kind(), ErrorKind::Exists);
+            let repeated = fixture.files().write_with_digest(order, body(&bytes)).await;
+            assert_eq!(repeated.unwrap_err().kind(), ErrorKind::Exists);
         }
     }
     let bare = ExecFixture::new(ToolSet::Bare, ChannelForm::Pipe).with(&[

@@ -60,15 +60,15 @@ impl<'f> OpenSandbox<'f> {
 
 #[track_caller]
 fn expect_kind<T>(
-    what: &str,
+    description: &str,
     result: Result<T, Error>,
     expected: ErrorKind,
 ) -> Result<(), CaseEnd> {
     match result {
         Ok(_) => Err(CaseEnd::fail(format_args!(
-            "{what}: no error, expected {expected}"
+            "{description}: no error, expected {expected}"
         ))),
-        Err(error) => expect_equal(what, error.kind(), expected),
+        Err(error) => expect_equal(description, error.kind(), expected),
     }
 }
 
@@ -198,8 +198,8 @@ mod cases {
         for kept in [0, 3, 40] {
             fixture.inject_fault(ProviderFault::CutOutput(kept));
             let stat = open.sandbox.stat(&open.path("")?, Follow::Yes).await;
-            let what = format!("output of {kept} bytes");
-            expect_kind(&what, stat, ErrorKind::Unavailable)?;
+            let description = format!("output of {kept} bytes");
+            expect_kind(&description, stat, ErrorKind::Unavailable)?;
         }
         Ok(())
     }

@@ -186,7 +186,7 @@ struct StreamClient {
     left: oneshot::Receiver<()>,
 }
 
-/// Takes messages of the client. When the client is gone, the command continues with an open stdin.
+/// Takes messages of the client. When the client has disconnected, the command continues with an open stdin.
 async fn listen(
     mut source: SplitStream<Socket>,
     feed: UnboundedSender<Bytes>,

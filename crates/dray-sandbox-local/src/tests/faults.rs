@@ -268,8 +268,8 @@ async fn a_file_whose_modification_time_is_set_back_has_another_change_marker() 
     let sandbox = place.open().await;
     let path = place.path("file");
     let before = sandbox.change_marker(&path).await.unwrap().unwrap();
-    let again = sandbox.change_marker(&path).await.unwrap().unwrap();
-    assert_eq!(before, again);
+    let repeated = sandbox.change_marker(&path).await.unwrap().unwrap();
+    assert_eq!(before, repeated);
     // The clock of the file system ticks every few milliseconds: within a tick all changes have one time.
     let wait = async {
         loop {

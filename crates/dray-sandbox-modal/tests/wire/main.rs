@@ -106,8 +106,8 @@ async fn without_a_shell_the_file_tool_performs_the_operations() {
         .write(write, Body::from_bytes(&b"hello"[..]))
         .await
         .unwrap();
-    let again = sandbox.write(write, Body::from_bytes(&b"other"[..])).await;
-    assert_eq!(again.unwrap_err().kind(), ErrorKind::Exists);
+    let repeated = sandbox.write(write, Body::from_bytes(&b"other"[..])).await;
+    assert_eq!(repeated.unwrap_err().kind(), ErrorKind::Exists);
     let file = sandbox.stat(&path, Follow::Yes).await.unwrap();
     assert_eq!(
         (file.size, file.kind, file.identity),

@@ -43,7 +43,7 @@ impl ProcessGroup {
         self.has_ended = true;
     }
 
-    /// Kills the group, over a channel of its own. A failure is only logged.
+    /// Kills the group, over a separate channel. A failure is only logged.
     pub(super) fn kill(&self) -> impl Future<Output = ()> + Send + use<> {
         let shell = self.shell.without_kills();
         let leader = self.leader.to_string();

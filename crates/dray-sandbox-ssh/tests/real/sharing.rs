@@ -135,7 +135,7 @@ async fn a_master_killed_in_the_middle_is_unavailable_and_the_next_call_connects
             transport.as_str()
         );
         // An idle channel may notice the end of its connection only when it is used, which is also `unavailable`.
-        let mut again = dray_testkit::eventually("a new connection", async || {
+        let mut repeated = dray_testkit::eventually("a new connection", async || {
             match begin(&*sandbox, &path, transport).await {
                 Ok(body) => Some(body),
                 Err(error) => {
@@ -145,7 +145,7 @@ async fn a_master_killed_in_the_middle_is_unavailable_and_the_next_call_connects
             }
         })
         .await;
-        again.next().await.unwrap().unwrap();
+        repeated.next().await.unwrap().unwrap();
     }
 }
 

@@ -74,7 +74,7 @@ impl<'a> StreamedOutput<'a> {
                 OutputName::Stderr => Event::Stderr(chunk),
             };
             if chunks.send(&wrapped(event)).await.is_err() {
-                // A caller that is gone cancels the call, and with it the program.
+                // A caller that has disconnected cancels the call, and with it the program.
                 return;
             }
             self.unsent.advance(size);

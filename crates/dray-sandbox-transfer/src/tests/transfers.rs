@@ -46,9 +46,9 @@ async fn a_file_goes_in_once_and_is_found_there_again() {
     let placed = fixture.ask(&request).await.unwrap();
     assert_eq!(placed.path, raw(&path.join("uploads/data.csv")));
     assert!(!placed.existed && !placed.renamed && placed.receipt.unwrap().atomic);
-    let again = fixture.ask(&request).await.unwrap();
-    assert!(again.existed);
-    assert_eq!(again.path, placed.path);
+    let repeated = fixture.ask(&request).await.unwrap();
+    assert!(repeated.existed);
+    assert_eq!(repeated.path, placed.path);
     let other = v1::PutSandboxFileRequest {
         claim: Some(fixture.store("data.csv", b"3,4\n").await),
         ..request.clone()

@@ -210,8 +210,8 @@ async fn our_tars_come_back_through_our_reader() {
         uid: 1000,
         gid: 5_000_000,
     };
-    let again = super::super::tar(reader, owner).read_all(1 << 20).await;
-    assert!(again.unwrap() == tar);
+    let repeated = super::super::tar(reader, owner).read_all(1 << 20).await;
+    assert!(repeated.unwrap() == tar);
 }
 
 #[test]

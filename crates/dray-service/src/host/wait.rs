@@ -14,7 +14,7 @@ const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 /// Calls `open` repeatedly while its error is temporary, at most for `limit`. Every failure is logged; the
 /// last one is returned.
 pub(super) async fn retry_while_temporary<T, E, F>(
-    what: &'static str,
+    description: &'static str,
     limit: Duration,
     is_temporary: fn(&E) -> bool,
     mut open: impl FnMut() -> F,
@@ -37,7 +37,7 @@ where
         tracing::warn!(
             error = %ErrorChain(&error),
             seconds_left = remaining.as_secs(),
-            "waiting for {what}"
+            "waiting for {description}"
         );
         tokio::time::sleep(RETRY_INTERVAL.min(remaining)).await;
     }

@@ -112,7 +112,7 @@ impl Section for StoreSection {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum LogFormat {
-    /// For people.
+    /// Log lines for people.
     #[default]
     Text,
     /// One JSON object per line.

@@ -29,7 +29,7 @@ pub struct ContainerOptions {
     pub read_only: bool,
     /// Whether its image contains only the running program, without a shell or tools.
     pub shell_less: bool,
-    /// Whether it is only created and not started.
+    /// Whether the container is only created and not started.
     pub created_only: bool,
 }
 
@@ -233,8 +233,8 @@ impl Container {
         }
     }
 
-    fn post(&self, what: &str) {
-        let target = format!("/containers/{}/{what}", self.id);
+    fn post(&self, description: &str) {
+        let target = format!("/containers/{}/{description}", self.id);
         api::expect_success(&self.socket, "POST", &target, &Value::Null);
     }
 }
@@ -300,8 +300,8 @@ impl Drop for Volume {
 }
 
 /// A name that no other process on this machine uses.
-fn unique_name(what: &str) -> String {
-    let directory = tempfile::Builder::new().prefix(what).tempdir();
+fn unique_name(description: &str) -> String {
+    let directory = tempfile::Builder::new().prefix(description).tempdir();
     let directory = directory.expect("a directory with a unique name");
     let name = directory
         .path()

@@ -70,9 +70,9 @@ async fn content_is_sent_once_with_its_digest_and_name() {
     assert!(disposition.contains("filename*=UTF-8''r%C3%A9sum%C3%A9.txt"));
 
     wait_for_release(&fixture, &url).await;
-    let again = fixture.send_empty(&format!("GET {url}")).await;
+    let repeated = fixture.send_empty(&format!("GET {url}")).await;
     assert_eq!(
-        (again.status, again.problem().as_str()),
+        (repeated.status, repeated.problem().as_str()),
         (410, "ticket-used")
     );
 }

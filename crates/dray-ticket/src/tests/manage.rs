@@ -86,8 +86,8 @@ async fn a_revoked_ticket_is_a_problem_and_a_used_one_stays_used() {
     );
     let status_document = send_with_key(&fixture, &format!("GET {path}")).await;
     assert_eq!(status_document.json()["state"], "revoked");
-    let again = send_with_key(&fixture, &format!("DELETE {path}")).await;
-    assert_eq!(again.problem(), "ticket-revoked");
+    let repeated = send_with_key(&fixture, &format!("DELETE {path}")).await;
+    assert_eq!(repeated.problem(), "ticket-revoked");
     let used = fixture.issue_ticket(TicketRequest::upload(100)).await;
     fixture.send(&format!("PUT {}", used.url("")), b"abc").await;
     let late_revocation = send_with_key(

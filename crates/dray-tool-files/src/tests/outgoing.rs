@@ -73,10 +73,10 @@ async fn without_a_chat_the_answer_gets_the_file_with_its_digest() {
     let url = output.attachments[0].url.clone().unwrap();
     assert_eq!(lock(&drive.files)[&url], PDF_BYTES);
     // The model repeats its call: the same file is not stored twice.
-    let again = call(&files, "send_file", json!({"path": "/w/a.pdf"}))
+    let repeated = call(&files, "send_file", json!({"path": "/w/a.pdf"}))
         .await
         .unwrap();
-    assert_eq!(again.attachments, output.attachments);
+    assert_eq!(repeated.attachments, output.attachments);
     assert_eq!(lock(&drive.files).len(), 1);
 }
 

@@ -87,7 +87,7 @@ async fn files_of_a_conversation_get_ids_that_the_model_sees_and_readers_are_off
     assert_eq!(catalog[0]["key"], "files/b/a.pdf");
 }
 
-/// A reader that signs a link of its own for each request, and keeps it out of the reminder when it is asked to.
+/// A reader that signs a separate link for each request, and keeps it out of the reminder when it is asked to.
 async fn signing_contexts(
     fixture: &mut FilesFixture,
 ) -> super::fixture::ReceivedCalls<v1::BuildContextRequest> {

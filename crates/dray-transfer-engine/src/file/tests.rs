@@ -135,8 +135,8 @@ async fn a_source_that_changes_between_two_attempts_is_refused() {
     let source = FileSource::new(file, 3);
     source.open(0).await.unwrap().read_all(10).await.unwrap();
     writer.write_all_at(b"xyz", 0).unwrap();
-    let again = source.open(0).await.unwrap();
-    let error = again.read_all(10).await.unwrap_err();
+    let repeated = source.open(0).await.unwrap();
+    let error = repeated.read_all(10).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::ChangedDuringTransfer);
 }
 

@@ -204,7 +204,7 @@ async fn damage_is_noticed_and_a_transport_that_damages_twice_is_left() {
     let (got, _) = fixture.got("/work/a").await;
     assert_eq!(got.receipt.transport, Some(Transport::ExecRaw));
     assert_eq!((got.receipt.attempts, &got.receipt.skipped), (3, &skipped));
-    // This incarnation does not use it any more, and the receipt contains the reason.
+    // This incarnation no longer uses it, and the receipt contains the reason.
     let (got, _) = fixture.got("/work/a").await;
     assert_eq!((got.receipt.attempts, got.receipt.skipped), (1, skipped));
 }
@@ -216,9 +216,9 @@ async fn without_another_transport_damage_is_final() {
     let (kind, receipt) = fixture.refused("/work/a").await;
     assert_eq!((kind, receipt.attempts), (ErrorKind::Corrupted, 2));
     fixture.fake.script(Call::Read, Vec::new());
-    let again = fixture.refused("/work/a").await;
+    let repeated = fixture.refused("/work/a").await;
     assert_eq!(
-        again.1.attempts, 2,
+        repeated.1.attempts, 2,
         "the only transport gets another chance"
     );
 }

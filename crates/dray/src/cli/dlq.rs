@@ -55,19 +55,19 @@ pub(crate) struct DlqFilter {
     /// Only letters of this area of work, for example `toolcall`.
     #[arg(long, value_name = "AREA")]
     pub(crate) area: Option<String>,
-    /// Given up with this code, for example `unavailable`.
+    /// Only letters that failed with this code, for example `unavailable`.
     #[arg(long, value_name = "CODE", value_parser = fault_code)]
     pub(crate) code: Option<FaultCode>,
-    /// Given up with this detail, for example `no_responder`.
+    /// Only letters that failed with this detail, for example `no_responder`.
     #[arg(long, value_name = "DETAIL")]
     pub(crate) detail: Option<String>,
     /// Only letters in this state: open, restarted, resolved or unknown. Can be given several times.
     #[arg(long = "in-state", value_name = "STATE", value_parser = letter_state)]
     pub(crate) states: Vec<LetterState>,
-    /// Given up within this time, for example `2h`.
+    /// Only letters that failed within this time, for example `2h`.
     #[arg(long, value_name = "TIME")]
     pub(crate) newer_than: Option<Period>,
-    /// Given up longer ago than this, for example `10m`.
+    /// Only letters that failed longer ago than this, for example `10m`.
     #[arg(long, value_name = "TIME")]
     pub(crate) older_than: Option<Period>,
 }

@@ -31,7 +31,7 @@ pub(crate) struct SendArgs {
     #[arg(long, value_name = "SANDBOX")]
     pub(crate) from: Option<String>,
     #[command(flatten)]
-    pub(crate) way: DeliveryOptions,
+    pub(crate) options: DeliveryOptions,
 }
 
 /// `dray deliver`
@@ -44,7 +44,7 @@ pub(crate) struct DeliverArgs {
     #[arg(required = true, value_name = "FILE")]
     pub(crate) files: Vec<PathBuf>,
     #[command(flatten)]
-    pub(crate) way: DeliveryOptions,
+    pub(crate) options: DeliveryOptions,
 }
 
 /// Target and options of a delivery.
@@ -267,13 +267,13 @@ pub(crate) struct TransferOptions {
 /// `dray receipts`
 #[derive(Debug, Args)]
 pub(crate) struct ReceiptsArgs {
-    /// Only this delivery.
+    /// Only the receipt of this delivery.
     #[arg(value_name = "DELIVERY")]
     pub(crate) delivery: Option<String>,
-    /// Only of this session.
+    /// Only receipts of this session.
     #[arg(long, value_name = "ID", default_value = "")]
     pub(crate) session: String,
-    /// Only what runs, failed, was refused or is unknown.
+    /// Only deliveries that run, failed, were refused or have an unknown outcome.
     #[arg(long)]
     pub(crate) open: bool,
     /// Most deliveries.

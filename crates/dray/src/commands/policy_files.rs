@@ -141,7 +141,7 @@ async fn replay(
 ) -> Result<PolicyReplay, CommandFailure> {
     let unreadable = |error: dray_bus::events::EventError| {
         CommandFailure::Unreachable {
-        what: ErrorChain(&error).to_string(),
+        description: ErrorChain(&error).to_string(),
         advice: "Check that the streams exist (`dray topology check`) and that this identity may read them.".to_owned(),
     }
     };

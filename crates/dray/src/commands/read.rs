@@ -46,8 +46,10 @@ const CONCURRENT_READS: usize = 4;
 
 /// Reads documents and prints what an agent would get, in the order of the arguments.
 pub(crate) async fn run(global: &GlobalOptions, read: &ReadArgs) -> Result<(), CommandFailure> {
-    let targets =
-        targets::expand_arguments(&read.what, read.place.root.first().map(PathBuf::as_path))?;
+    let targets = targets::expand_arguments(
+        &read.documents,
+        read.place.root.first().map(PathBuf::as_path),
+    )?;
     if targets.is_empty() {
         print_note(
             "Nothing to read: a directory stands for its regular files, without those whose names begin with a dot.",
@@ -124,7 +126,7 @@ impl ReadRun<'_> {
     async fn run(&self, target: &ReadTarget) -> Result<ReadOutput, CommandFailure> {
         let read = self.read;
         let request = Request {
-            file_path: Some(target.what.clone()),
+            file_path: Some(target.document.clone()),
             summarize: read.summary.summarize,
             focus: read.summary.focus.clone(),
             range: read.range.clone(),
@@ -141,13 +143,13 @@ impl ReadRun<'_> {
                     Ok(fetched) => Some(fetched),
                     // A refused document has a record, as a refused file has.
                     Err(CommandFailure::Fault(fault)) if self.global.json => {
-                        let record = view::unfetched_record(&fault, &target.what);
-                        return self.output_for(&record, &target.what);
+                        let record = view::unfetched_record(&fault, &target.document);
+                        return self.output_for(&record, &target.document);
                     }
                     Err(failure) => return Err(failure),
                 },
                 () = self.cancel.cancelled() => {
-                    return self.output_for(&Record::cancelled(&target.what), &target.what);
+                    return self.output_for(&Record::cancelled(&target.document), &target.document);
                 }
             }
         };
@@ -165,11 +167,11 @@ impl ReadRun<'_> {
             }
         };
         waiting.finish_and_clear();
-        self.output_for(&record, &target.what)
+        self.output_for(&record, &target.document)
     }
 
     /// The complete record for scripts, the output for people. A document that was not read is a failure.
-    fn output_for(&self, record: &Record, what: &str) -> Result<ReadOutput, CommandFailure> {
+    fn output_for(&self, record: &Record, document: &str) -> Result<ReadOutput, CommandFailure> {
         if self.global.json {
             let mut shown = record.clone();
             shown.output = view::shown_message(&record.output);
@@ -179,7 +181,7 @@ impl ReadRun<'_> {
             return Ok(ReadOutput { text, failure });
         }
         match record.outcome {
-            Outcome::Refuse => Err(refusal_fault(record, what).into()),
+            Outcome::Refuse => Err(refusal_fault(record, document).into()),
             Outcome::Cancelled => Ok(ReadOutput {
                 text: record.output.trim_end_matches('\n').to_owned(),
                 failure: Some(CommandFailure::Reported),
@@ -217,7 +219,7 @@ impl ReadRun<'_> {
                 }
                 let text = converted.text.trim_end_matches('\n');
                 let text = if self.several {
-                    format!("==> {} <==\n\n{text}\n", escape_path(&target.what))
+                    format!("==> {} <==\n\n{text}\n", escape_path(&target.document))
                 } else {
                     text.to_owned()
                 };
@@ -227,13 +229,13 @@ impl ReadRun<'_> {
                 })
             }
             Err(record) if record.outcome == Outcome::Refuse => {
-                Err(refusal_fault(&record, &target.what).into())
+                Err(refusal_fault(&record, &target.document).into())
             }
             Err(record) => Err(Fault::new(FaultCode::Unsupported, record.output)
                 .detail(record.error_code.map_or("range", Code::word))
                 .advice(format!(
                     "`dray classify {}` detects its type.",
-                    escape_path(&target.what)
+                    escape_path(&target.document)
                 ))
                 .into()),
         }
@@ -359,7 +361,7 @@ async fn fetch_document(
     };
     let document = match &target.source {
         DocumentLocation::Artifact(sha256) => stored_document(&system, sha256, max_bytes).await,
-        _ => external_document(global, &system, &target.what, max_bytes).await,
+        _ => external_document(global, &system, &target.document, max_bytes).await,
     };
     system.close().await;
     document
@@ -368,13 +370,13 @@ async fn fetch_document(
 async fn stored_document(
     system: &SystemConnection,
     sha256: &Sha256Digest,
-    most: u64,
+    max_bytes: u64,
 ) -> Result<(String, std::fs::File), CommandFailure> {
     let label = ArtifactLabel::new("application/octet-stream", "");
     let claim = artifact::stored_claim(system, *sha256, label).await?;
     Ok((
         sha256.to_hex(),
-        spool_content(system, ContentSource::Claim(claim), most).await?,
+        spool_content(system, ContentSource::Claim(claim), max_bytes).await?,
     ))
 }
 
@@ -382,11 +384,11 @@ async fn external_document(
     global: &GlobalOptions,
     system: &SystemConnection,
     url: &str,
-    most: u64,
+    max_bytes: u64,
 ) -> Result<(String, std::fs::File), CommandFailure> {
     let request = v1::FetchRequest {
         url: url.to_owned(),
-        size_limit_bytes: most,
+        size_limit_bytes: max_bytes,
         ..v1::FetchRequest::default()
     };
     let waiting = progress::spinner_with_text("fetching", global.json);
@@ -397,7 +399,10 @@ async fn external_document(
     waiting.finish_and_clear();
     let content = reply?.content.ok_or_else(Fault::internal)?;
     let content = ContentSource::try_from(content).map_err(|_| Fault::internal())?;
-    Ok((url.to_owned(), spool_content(system, content, most).await?))
+    Ok((
+        url.to_owned(),
+        spool_content(system, content, max_bytes).await?,
+    ))
 }
 
 /// A token that the first signal to stop cancels.

@@ -37,7 +37,7 @@ pub(crate) async fn open_regular_file(file: &Path) -> Result<(File, u64), Comman
 }
 
 fn check_regular(file: &Path, metadata: &Metadata) -> Result<(), CommandFailure> {
-    let what = if metadata.is_file() {
+    let description = if metadata.is_file() {
         return Ok(());
     } else if metadata.is_dir() {
         "is a directory"
@@ -45,7 +45,7 @@ fn check_regular(file: &Path, metadata: &Metadata) -> Result<(), CommandFailure>
         "is not a regular file"
     };
     Err(CommandFailure::Usage(format!(
-        "cannot read {}: {what}; name a file",
+        "cannot read {}: {description}; name a file",
         file.display()
     )))
 }

@@ -29,8 +29,8 @@ async fn a_server_that_goes_in_the_middle_leaves_the_message_for_another_try() {
         conversation["unanswered"],
         json!({"role": "user", "content": "hi"})
     );
-    let again = run(home.path(), &[&["/retry"][..], &to].concat(), b"").await;
-    check(&again, 0, "whole\n");
+    let repeated = run(home.path(), &[&["/retry"][..], &to].concat(), b"").await;
+    check(&repeated, 0, "whole\n");
     let asked = agent.asked();
     assert_eq!(asked.len(), 3, "nothing is tried again unasked");
     assert_eq!(asked[0].body, asked[2].body);

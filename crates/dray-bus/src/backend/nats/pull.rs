@@ -226,8 +226,8 @@ fn ack_kind(ack: AckAction) -> AckKind {
     match ack {
         AckAction::Done => AckKind::Ack,
         // A plain `-NAK` is handed out again immediately; the client writes every `Some` as a delay in nanoseconds.
-        AckAction::Again(delay) if delay.is_zero() => AckKind::Nak(None),
-        AckAction::Again(delay) => AckKind::Nak(Some(delay)),
+        AckAction::Redeliver(delay) if delay.is_zero() => AckKind::Nak(None),
+        AckAction::Redeliver(delay) => AckKind::Nak(Some(delay)),
         AckAction::Progress => AckKind::Progress,
         AckAction::Term => AckKind::Term,
     }

@@ -19,7 +19,7 @@ pub(super) struct Code {
     sections: Vec<Section>,
 }
 
-/// A part of a code, for some of the numbers.
+/// A section of a code: the format of positive numbers, of negative numbers, of zero, or of text.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Section {
     tokens: Vec<FormatToken>,
@@ -41,9 +41,9 @@ struct Section {
 /// An element of a section's pattern.
 #[derive(Clone, Debug, PartialEq)]
 enum FormatToken {
-    /// Text that is written as it is.
+    /// Literal text.
     Literal(String),
-    /// A place of a digit before the point; the flag marks those that are always shown.
+    /// A digit before the point; the flag marks digits that are always shown.
     Digit(bool),
     /// The point, and all decimals.
     Decimals,

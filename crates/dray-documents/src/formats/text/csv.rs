@@ -18,7 +18,7 @@ const SAMPLE_RECORDS: usize = 50;
 /// Records between two checks of the time limit.
 const RECORDS_PER_CHECK: u64 = 256;
 
-/// One table. Values stay as they are spelled.
+/// Converts the text to one table. Values keep their spelling.
 pub(super) fn convert(
     input: &mut dyn Input,
     hint: &ConversionHint,
@@ -50,7 +50,7 @@ pub(super) fn convert(
     Ok(())
 }
 
-/// All records as a table, and the limit that ended it early.
+/// Reads all records into a table. Also returns the limit that ended the table early, if any.
 fn read_table(
     mut records: Records<'_>,
     out: &Markdown,

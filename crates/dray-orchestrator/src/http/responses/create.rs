@@ -309,7 +309,7 @@ impl BeginningResponse {
     }
 }
 
-/// Runs the response on a task of its own, and responds in the way that the client wants.
+/// Runs the response on a separate task, and responds in the way that the client wants.
 async fn spawn_driver(
     surface: &HttpSurface,
     driver: ResponseDriver,

@@ -435,7 +435,7 @@ mod tests {
             json!([{"type": "input_text", "text": "hi"}])
         );
         // Stored items are read back unchanged.
-        let again = read_items(read.items.clone()).unwrap();
-        assert_eq!(again.items, read.items);
+        let repeated = read_items(read.items.clone()).unwrap();
+        assert_eq!(repeated.items, read.items);
     }
 }

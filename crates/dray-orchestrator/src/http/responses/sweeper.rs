@@ -1,5 +1,5 @@
-//! Finishes responses in the background whose process is gone although no client polls them: each replica follows the records
-//! of runs, and looks at those that have not ended. One replica takes a response over, as it does for a poll.
+//! Finishes responses in the background whose process has ended although no client polls them: each replica follows the
+//! records of runs, and looks at those that have not ended. One replica takes a response over, as it does for a poll.
 //!
 //! A look reads the record of a response only when something can be due for it: after the end of its lease while it runs, and
 //! once after its end, when its events are deleted. So the work of a look grows with the responses that run, not with those

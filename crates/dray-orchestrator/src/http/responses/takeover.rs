@@ -1,5 +1,6 @@
-//! Finishes a response whose process is gone from its last checkpoint, when its client polls it at this replica, or when no
-//! client did for a lease. The turn uses the credentials of the poll, which is of the same caller; no credentials are stored.
+//! Finishes a response whose process has ended from its last checkpoint, when its client polls it at this replica, or
+//! when no client did for a lease. The turn uses the credentials of the poll, which is of the same caller; no
+//! credentials are stored.
 
 use std::sync::Arc;
 
@@ -72,7 +73,7 @@ impl Abandonment {
     }
 }
 
-/// Finishes a response whose process is gone, if it has a checkpoint. Returns whether it has to be reported instead.
+/// Finishes a response whose process has ended, if it has a checkpoint. Returns whether it has to be reported instead.
 pub(super) async fn finish_abandoned(
     surface: &Arc<HttpSurface>,
     caller: ResponseCaller,

@@ -1,5 +1,5 @@
-//! Tests of looks for responses in the background whose process is gone: how much a look reads, what it leaves to others, and
-//! what it reports without a poll.
+//! Tests of looks for responses in the background whose process has ended: how much a look reads, what it leaves to
+//! others, and what it reports without a poll.
 
 use std::sync::Arc;
 use std::time::Duration;

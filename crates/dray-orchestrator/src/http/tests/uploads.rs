@@ -48,8 +48,8 @@ impl<'a> ClientUpload<'a> {
         Self { fixture, id }
     }
 
-    fn path(&self, what: &str) -> String {
-        format!("/v1/uploads/{}/{what}", self.id)
+    fn path(&self, description: &str) -> String {
+        format!("/v1/uploads/{}/{description}", self.id)
     }
 
     async fn try_part(&self, key: &str, form: MultipartForm) -> (u16, Value) {

@@ -32,10 +32,13 @@ async fn a_call_is_shown_again_after_its_process_died_and_a_press_on_either_mess
             .await;
     }
     let questions = question_fixture.fixture.fake.seen_questions();
-    let [first, again] = questions.as_slice() else {
+    let [first, repeated] = questions.as_slice() else {
         panic!("{questions:?}");
     };
-    assert_eq!((&first.buttons, &first.text), (&again.buttons, &again.text));
+    assert_eq!(
+        (&first.buttons, &first.text),
+        (&repeated.buttons, &repeated.text)
+    );
     question_fixture.deciders.lock().unwrap().call_outcome = "Approved.".to_owned();
     // The press is under the first message, whose id no process knows.
     let press_reply = question_fixture

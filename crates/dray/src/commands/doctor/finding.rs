@@ -12,7 +12,7 @@ pub(crate) enum FindingLevel {
     Skipped,
     /// The checked part works, but may fail under load or after a change.
     Warning,
-    /// Something that is configured cannot work.
+    /// A configured part cannot work.
     Problem,
 }
 

@@ -1,4 +1,4 @@
-//! Questions in chats of responses in the background whose processes are gone.
+//! Questions in chats of responses in the background whose processes have ended.
 
 use crate::responses::{NewResponse, ResponseDocument, ResponseStore, StoredRequest};
 
