@@ -47,7 +47,7 @@ impl ProcessFixture {
         let dial = DialCore::start().await.unwrap();
         dial.add_key(TENANT_KEY, "acme");
         let bus = test_bus::connect(&NatsOptions::at(nats.url())).await;
-        let machine = Self {
+        let fixture = Self {
             nats,
             store,
             dial,
@@ -56,8 +56,8 @@ impl ProcessFixture {
             _s3: s3,
             _directory: directory,
         };
-        machine.provision(None).await;
-        machine
+        fixture.provision(None).await;
+        fixture
     }
 
     /// Applies the standard topology with a publisher for each tenant, with another ack wait if there is one.

@@ -120,7 +120,7 @@ impl<'a> CollectRules<'a> {
             let name: String = self
                 .hint(part, url)
                 .chars()
-                .take(limits::LEFT_OUT_NAME_CHARS)
+                .take(limits::MAX_LEFT_OUT_NAME_CHARS)
                 .collect();
             let is_reported = self.reports_left_out() && !name.is_empty();
             is_reported.then_some(LeftOut { name, reason, turn })

@@ -95,7 +95,7 @@ impl ChatOrder {
     /// Takes a place for a delivery after all earlier places. A delivery with an open place keeps it.
     ///
     /// # Errors
-    /// The bus.
+    /// The bus failed.
     pub async fn take(&self, chat: &str, delivery: &str) -> Result<QueuePosition, KeyError> {
         let (now_ms, until_ms) = self.times();
         self.change(chat, |positions| {
@@ -146,7 +146,7 @@ impl ChatOrder {
     /// Releases a place, because the delivery ended or its record says what it waits for.
     ///
     /// # Errors
-    /// The bus. The place ends with its time.
+    /// The bus failed. The place then ends with its lease.
     pub async fn release(&self, chat: &str, delivery: &str) -> Result<(), KeyError> {
         self.change(chat, |positions| {
             let before = positions.open.len();

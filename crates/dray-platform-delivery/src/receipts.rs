@@ -57,7 +57,7 @@ impl ReceiptService {
     /// The state of a delivery; waits for its end up to `wait_ms`, and at most [`MAX_WAIT`].
     ///
     /// # Errors
-    /// It is unknown, or the bus failed.
+    /// The delivery is unknown, or the bus failed.
     pub(crate) async fn outcome(
         &self,
         meta: &Meta,
@@ -127,7 +127,7 @@ impl ReceiptService {
     /// Deliveries of the tenant, newest first.
     ///
     /// # Errors
-    /// The bus, and a position that is not one of a list.
+    /// The bus failed, or the position is not one that an earlier list returned.
     pub(crate) async fn receipts(
         &self,
         meta: &Meta,

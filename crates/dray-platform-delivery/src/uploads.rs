@@ -120,7 +120,7 @@ impl UploadService {
     /// repeated call has no further effect.
     ///
     /// # Errors
-    /// The upload is unknown, nothing was uploaded, or something other than announced.
+    /// The upload is unknown, no file was uploaded, or the file differs from the announcement.
     pub(crate) async fn finish_upload(
         &self,
         meta: &Meta,

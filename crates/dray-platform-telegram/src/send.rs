@@ -38,7 +38,7 @@ pub(crate) struct ChatAddress {
 impl ChatAddress {
     pub(crate) fn of(target: &DeliveryTarget) -> Result<Self, PlatformError> {
         // The error is `NoThread`, because the delivery service then sends without the thread or the reply.
-        let number = |text: &str, what: &str| {
+        let number = |text: &str, description: &str| {
             let missing = || {
                 PlatformError::new(
                     ErrorKind::NoThread,

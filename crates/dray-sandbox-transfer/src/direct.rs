@@ -110,7 +110,7 @@ impl DirectSandbox {
     ///
     /// # Errors
     ///
-    /// A fault for a path that cannot be one.
+    /// A fault for an invalid path.
     pub fn origin(&self, path: &[u8]) -> Result<Vec<u8>, Fault> {
         let path = self.opened.path(path).map_err(Fault::from)?;
         let handle = self.opened.engine.handle().to_string();
@@ -131,7 +131,7 @@ impl DirectSandbox {
     ///
     /// # Errors
     ///
-    /// A fault for a path that cannot be one, or for an unknown format.
+    /// A fault for an invalid path, or for an unknown format.
     pub fn archive_name(&self, path: &[u8], format: &str) -> Result<String, Fault> {
         let path = self.opened.path(path).map_err(Fault::from)?;
         Ok(archive_name(

@@ -75,7 +75,7 @@ impl From<NoResponse> for DeliveryError {
 /// The next action after a step.
 enum StepFlow {
     Next,
-    Again,
+    SameStep,
     Park(u64),
 }
 
@@ -354,7 +354,7 @@ impl<'a> DeliveryRun<'a> {
                 }
             };
             match flow {
-                StepFlow::NextStep => {}
+                StepFlow::SameStep => {}
                 StepFlow::Next => break,
                 StepFlow::Park(due_ms) => {
                     self.park(due_ms).await?;
@@ -437,7 +437,7 @@ impl<'a> DeliveryRun<'a> {
             NotFoundAction::SendAgain => {
                 self.record.step = step.not_visible().into();
                 self.save().await?;
-                Ok(StepFlow::NextStep)
+                Ok(StepFlow::SameStep)
             }
             NotFoundAction::AskAt(due_ms) if due_ms < self.limit().unix_ms() => {
                 self.record.step = uncounted.into();

@@ -25,7 +25,7 @@ use crate::policy::{Finding, TransferDirection, Verdict};
 use crate::receipt::Receipt;
 
 /// Most bytes of a file for which a transfer does not check the remaining life of the sandbox.
-const SHORT_FILE_BYTES: u64 = 8 << 20;
+const MAX_SHORT_FILE_BYTES: u64 = 8 << 20;
 /// Bytes per second that a transfer usually reaches; decides how much lifetime of the sandbox is reserved.
 const LIKELY_BYTES_PER_SECOND: u64 = 8 << 20;
 /// Bytes per second below which a transfer fails (sandbox-transfer 1.6).
@@ -97,7 +97,7 @@ impl Engine {
 
     /// Makes sure that the sandbox exists long enough to move this many bytes. Fails only if it will end earlier.
     pub(super) async fn reserve_life(&self, size: u64) -> Result<(), Error> {
-        if size < SHORT_FILE_BYTES {
+        if size < MAX_SHORT_FILE_BYTES {
             return Ok(());
         }
         let needed = Duration::from_mins(1) + Duration::from_secs(size / LIKELY_BYTES_PER_SECOND);

@@ -171,7 +171,7 @@ impl Decoder {
     /// Takes the content of an extended header.
     ///
     /// # Errors
-    /// It is malformed, or gives a size to all entries.
+    /// The header is malformed, or gives a size to all entries.
     pub fn extension(&mut self, content: &[u8]) -> Result<ExtensionScope, TarError> {
         let ExpectedBlock::Extension(flag) = std::mem::take(&mut self.expected) else {
             return Err(TarError::Malformed("content of no extended header"));

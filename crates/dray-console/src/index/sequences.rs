@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_of_a_lost_stream_are_forgotten() {
+    fn sequences_of_a_lost_stream_are_dropped() {
         let mut sequences = MinuteSequences::default();
         for (minute, sequence) in [(10, 500), (11, 600), (12, 1), (13, 2)] {
             sequences.note(minute * MINUTE_MS, sequence);

@@ -46,14 +46,14 @@ impl FakeQuestions {
     async fn serve(http: &HttpFixture, chain: &[&'static str], tasks: &mut JoinSet<()>) -> Self {
         let fake = Self::default();
         fake.0.lock().unwrap().chain = chain.to_vec();
-        let own = fake.clone();
-        http.issuer.serve_fetches(move |_| Err(own.fetch()));
-        let own = fake.clone();
+        let handle = fake.clone();
+        http.issuer.serve_fetches(move |_| Err(handle.fetch()));
+        let handle = fake.clone();
         let subject = call_subject::<v1::ListEgressQuestionsRequest>();
         let mut lists = http.bus.respond_to(&subject, "fake").await.unwrap();
         tasks.spawn(async move {
             while let Some(request) = lists.next().await {
-                let questions = own.0.lock().unwrap().questions.clone();
+                let questions = handle.0.lock().unwrap().questions.clone();
                 let waiting = questions.into_iter();
                 let waiting =
                     waiting.filter(|question| question.answer() == EgressAnswer::Unspecified);
@@ -65,13 +65,13 @@ impl FakeQuestions {
                 request.answer(Ok(reply)).await;
             }
         });
-        let own = fake.clone();
+        let handle = fake.clone();
         let subject = call_subject::<v1::AnswerEgressQuestionRequest>();
         let mut answers = http.bus.respond_to(&subject, "fake").await.unwrap();
         tasks.spawn(async move {
             while let Some(request) = answers.next().await {
                 let answer: v1::AnswerEgressQuestionRequest = request.decode().unwrap();
-                request.answer(own.record(answer)).await;
+                request.answer(handle.record(answer)).await;
             }
         });
         fake

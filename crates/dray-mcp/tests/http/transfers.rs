@@ -132,12 +132,12 @@ async fn a_transfer_that_takes_long_is_a_task_and_stops_when_it_is_cancelled() {
         "{working}"
     );
     // Another session does not find it, and a token that may not make the call cannot end it.
-    let stranger = fixture.http.issuer.token(&claims("read put", "s8"));
+    let other_token = fixture.http.issuer.token(&claims("read put", "s8"));
     let reader = fixture.http.issuer.token(&claims("read", "s7"));
     for (token, method) in [
-        (&stranger, "tasks/get"),
-        (&stranger, "tasks/update"),
-        (&stranger, "tasks/cancel"),
+        (&other_token, "tasks/get"),
+        (&other_token, "tasks/update"),
+        (&other_token, "tasks/cancel"),
         (&reader, "tasks/cancel"),
     ] {
         let params = json!({"taskId": id, "inputResponses": {}});

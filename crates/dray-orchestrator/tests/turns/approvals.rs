@@ -109,8 +109,8 @@ async fn every_other_answer_refuses_and_the_model_sees_it() {
         "{repeated:?}"
     );
     // A refused call cannot be approved later.
-    let late = fixture.ask(answered(&question, "yes")).await;
-    assert_eq!(code(&late), (400, "approval_used".to_owned()));
+    let late_reply = fixture.ask(answered(&question, "yes")).await;
+    assert_eq!(code(&late_reply), (400, "approval_used".to_owned()));
     let question = fixture.send_text("order").await;
     let other = fixture
         .ask(answered(&question, "yes, what does it cost?"))
@@ -242,8 +242,8 @@ async fn an_approval_that_comes_late_is_refused() {
     let question = fixture.send_text("order").await;
     // A whole turn, which takes longer.
     fixture.send_text("what").await;
-    let late = fixture.ask(answered(&question, "yes")).await;
-    assert_eq!(code(&late), (400, "approval_expired".to_owned()));
+    let late_reply = fixture.ask(answered(&question, "yes")).await;
+    assert_eq!(code(&late_reply), (400, "approval_expired".to_owned()));
     assert_eq!(endpoint.called(), ["free"]);
 }
 

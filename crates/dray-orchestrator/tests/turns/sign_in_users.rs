@@ -4,13 +4,13 @@ use dray_orchestrator::config::permissions::CallerPermissions;
 use dray_testkit::dial::DialCore;
 use serde_json::json;
 
-use crate::sign_in::SignInWorld;
+use crate::sign_in::SignInFixture;
 
 /// Lifetime of tokens in these tests, in seconds.
 const TOKEN_SECONDS: u64 = 3600;
 
 /// One user signs in; the other one, and a request without a user, get neither the code nor the tokens.
-async fn check_users(world: &SignInWorld, [ann, ben, unnamed]: [&str; 3]) {
+async fn check_users(world: &SignInFixture, [ann, ben, unnamed]: [&str; 3]) {
     let returned = world.follow(&world.page(ann).await).await;
     let code = world.code(&returned).await;
     // The code of one user is nothing to another one of the same key, in the same conversation.
@@ -46,7 +46,7 @@ async fn check_users(world: &SignInWorld, [ann, ben, unnamed]: [&str; 3]) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn users_behind_one_key_have_sign_ins_of_their_own() {
-    let world = SignInWorld::with(TOKEN_SECONDS, |config| {
+    let sign_in = SignInFixture::with(TOKEN_SECONDS, |config| {
         let portal = CallerPermissions {
             user_header: Some("X-Portal-User".to_owned()),
             ..CallerPermissions::default()
@@ -59,7 +59,7 @@ async fn users_behind_one_key_have_sign_ins_of_their_own() {
         "portal/x-portal-user=ben",
         "portal",
     ];
-    check_users(&world.await, users).await;
+    check_users(&sign_in.await, users).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -68,12 +68,12 @@ async fn users_behind_a_client_of_dial_have_sign_ins_of_their_own() {
     core.add_key("key-ann", "bucket-ann");
     core.add_key("key-ben", "bucket-ben");
     let url = core.url();
-    let world = SignInWorld::with(TOKEN_SECONDS, |config| config.dial_url = Some(url));
+    let sign_in = SignInFixture::with(TOKEN_SECONDS, |config| config.dial_url = Some(url));
     // DIAL Core does not know the last key, so it names no user.
     let users = [
         "portal/api-key=key-ann",
         "portal/api-key=key-ben",
         "portal/api-key=unknown",
     ];
-    check_users(&world.await, users).await;
+    check_users(&sign_in.await, users).await;
 }

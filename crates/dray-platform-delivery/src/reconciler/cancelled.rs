@@ -24,7 +24,7 @@ impl Reconciler {
     /// Ends a delivery of the session; a finished delivery is not changed.
     ///
     /// # Errors
-    /// It is unknown in this session, or the bus failed.
+    /// The delivery is unknown in this session, or the bus failed.
     pub(crate) async fn cancel(
         &self,
         context: &RequestContext,

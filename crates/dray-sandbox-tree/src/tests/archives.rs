@@ -173,9 +173,9 @@ async fn our_tars_are_unpacked_by_others_byte_for_byte() {
         t.extractall(numeric_owner=False, filter='data')";
     unpackers.push(("python3", vec!["-c", python]));
     for (program, arguments) in unpackers {
-        let place = tempfile::tempdir().unwrap();
-        std::fs::write(place.path().join("a.tar"), &tar).unwrap();
-        let inside = place.path().join("inside");
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::write(directory.path().join("a.tar"), &tar).unwrap();
+        let inside = directory.path().join("inside");
         std::fs::create_dir(&inside).unwrap();
         run(program, &arguments, &inside);
         for (member, content) in members() {
@@ -219,10 +219,10 @@ fn sizes_that_octal_digits_cannot_say_are_binary() {
     let (mut member, _) = file("huge", b"");
     member.size = 9 << 30;
     let block = header(&member, Owner::default());
-    let place = tempfile::tempdir().unwrap();
-    std::fs::write(place.path().join("header"), &block).unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::write(directory.path().join("header"), &block).unwrap();
     let script = "import tarfile;print(tarfile.TarInfo.frombuf(open('header','rb').read(),'utf8','strict').size)";
-    let size = run("python3", &["-c", script], place.path());
+    let size = run("python3", &["-c", script], directory.path());
     assert_eq!(size, b"9663676416\n");
 }
 

@@ -79,7 +79,7 @@ impl DeliveryRun<'_> {
                 self.record.step = step.not_visible().into();
             }
             self.save().await?;
-            return Ok(StepFlow::NextStep);
+            return Ok(StepFlow::SameStep);
         }
         self.is_own_request = true;
         self.context
@@ -111,7 +111,7 @@ impl DeliveryRun<'_> {
                 if delay > MAX_INLINE_WAIT || !self.pause(delay).await {
                     return self.leave_unknown(step).await;
                 }
-                Ok(StepFlow::NextStep)
+                Ok(StepFlow::SameStep)
             }
         }
     }
@@ -155,7 +155,7 @@ impl DeliveryRun<'_> {
             WaitAction::Park => Ok(StepFlow::Park(self.context.now_ms() + whole_millis(delay))),
             WaitAction::Wait => {
                 self.pause(delay).await;
-                Ok(StepFlow::NextStep)
+                Ok(StepFlow::SameStep)
             }
         }
     }

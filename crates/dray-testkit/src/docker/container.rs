@@ -166,7 +166,7 @@ impl Container {
     /// Runs a shell script as root and returns its output.
     ///
     /// # Panics
-    /// When it fails.
+    /// The command failed.
     pub fn sh(&self, script: &str) -> Vec<u8> {
         let output = self.exec("0", &["sh", "-ec", script]);
         assert_eq!(

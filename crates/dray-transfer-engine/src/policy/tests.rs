@@ -330,7 +330,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_scan_does_not_depend_on_where_the_pieces_end(
+    fn a_scan_does_not_depend_on_the_chunk_boundaries(
         before in "[ -~\n]{0,1200}",
         which in 0_usize..12,
         after in "[ -~\n]{0,40}",

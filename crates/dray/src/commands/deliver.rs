@@ -415,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn a_platform_without_an_account_gets_what_to_do() {
+    fn a_platform_without_an_account_gets_advice() {
         let mut rejected = report(&[FileState::Rejected], "");
         rejected.files[0].set_failure(v1::DeliveryErrorKind::NoAccount);
         let lines = undelivered_remarks(&rejected);
@@ -433,7 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn r_21_words_that_were_not_shown_are_reported() {
+    fn r_21_a_text_that_was_not_shown_is_reported() {
         let lines = undelivered_remarks(&report(&[FileState::Delivered], "⚠️ No words."));
         assert_eq!(lines, ["⚠️ No words."]);
         let lines =

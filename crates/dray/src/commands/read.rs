@@ -42,7 +42,7 @@ use crate::progress;
 const FETCH_TIMEOUT: Duration = Duration::from_mins(10);
 
 /// Most documents that are read at the same time; each has a worker process.
-const CONCURRENT_READS: usize = 4;
+const MAX_CONCURRENT_READS: usize = 4;
 
 /// Reads documents and prints what an agent would get, in the order of the arguments.
 pub(crate) async fn run(global: &GlobalOptions, read: &ReadArgs) -> Result<(), CommandFailure> {
@@ -80,7 +80,7 @@ pub(crate) async fn run(global: &GlobalOptions, read: &ReadArgs) -> Result<(), C
     let mut reads = stream::iter(&targets)
         .map(|target| call.run(target))
         // In the order of the arguments, while later ones are read already.
-        .buffered(CONCURRENT_READS);
+        .buffered(MAX_CONCURRENT_READS);
     while let Some(read) = reads.next().await {
         if let Err(failure) = read.and_then(ReadOutput::print) {
             failure.report(global.json);

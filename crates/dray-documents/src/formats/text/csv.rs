@@ -14,7 +14,7 @@ use crate::limits::{Failure, Limit};
 use crate::markdown::{Cell, Markdown, Table};
 
 /// Most records that are read to find the delimiter.
-const SAMPLE_RECORDS: usize = 50;
+const MAX_SAMPLE_RECORDS: usize = 50;
 /// Records between two checks of the time limit.
 const RECORDS_PER_CHECK: u64 = 256;
 
@@ -125,7 +125,7 @@ fn delimiter_consistency(text: &str, delimiter: u8) -> usize {
     let mut counts: Vec<(usize, usize)> = Vec::new();
     let mut records = Records::new(text, delimiter, true);
     let mut record_count = 0;
-    while record_count < SAMPLE_RECORDS {
+    while record_count < MAX_SAMPLE_RECORDS {
         let fields = match records.next(true) {
             Ok(Some(fields)) => fields.len(),
             Ok(None) => break,

@@ -374,9 +374,9 @@ fn a_record_shows_both_ends_of_each_file() {
 
 #[test]
 fn a_call_beyond_the_limit_of_files_refuses_only_the_rest() {
-    let ids: Vec<_> = (0..=limits::READ_IDS).map(|_| "c-0").collect();
+    let ids: Vec<_> = (0..=limits::MAX_READ_IDS).map(|_| "c-0").collect();
     let plan = plan(READ_TOOL, &json!({"ids": ids}));
-    assert_eq!(plan.tasks().count(), limits::READ_IDS);
+    assert_eq!(plan.tasks().count(), limits::MAX_READ_IDS);
     let answer = plan.run(|_| Ok(ReadText::of("x")));
     assert_eq!(
         answer.files.last().unwrap().code,
