@@ -252,7 +252,7 @@ fn files_with_holes_are_named_and_their_maps_are_passed() {
 }
 
 #[test]
-fn global_headers_rename_nothing_and_resize_nothing() {
+fn global_headers_change_neither_names_nor_sizes() {
     let tar = archive(&[plain(b'g', b"12 path=all\n"), plain(b'0', b"")]);
     assert_eq!(names(&tar, TarRules::Exact), ["x"]);
     let sized = archive(&[plain(b'g', b"12 size=512\n"), plain(b'0', b"")]);

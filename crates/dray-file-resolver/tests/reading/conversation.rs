@@ -144,7 +144,7 @@ async fn arguments_keep_every_digit_and_every_byte_that_is_not_an_id() {
 }
 
 #[tokio::test]
-async fn r_5_ids_are_read_ten_turns_later_and_a_bad_one_spoils_nothing() {
+async fn r_5_ids_are_read_ten_turns_later_and_an_unknown_one_affects_no_other() {
     let fixture = ReadingFixture::new().await;
     let claim = fixture.put("people.csv", "a,b\n1,2\n").await;
     let built = build(&fixture, &conversation(&claim)).await;

@@ -57,7 +57,7 @@ fn files_beneath_the_root_are_read_by_relative_and_absolute_paths() {
 }
 
 #[test]
-fn no_path_leads_out_of_the_root() {
+fn no_path_leaves_the_root() {
     let fixture = RootFixture::new();
     let data = fixture.directory.path().join("data");
     let secret = fixture.absolute("secret.txt");
@@ -140,7 +140,7 @@ fn file_uris_are_names_below_the_root() {
 /// Servers that check a path and then open it can be led out by a link that is put in its place in between (the race
 /// behind the fixes of `server-filesystem` and `DesktopCommander`).
 #[test]
-fn a_link_that_changes_between_two_looks_never_leads_out() {
+fn a_link_that_changes_between_two_checks_never_leads_outside() {
     let fixture = RootFixture::new();
     let data = fixture.directory.path().join("data");
     std::fs::create_dir(fixture.directory.path().join("outside")).unwrap();

@@ -233,7 +233,7 @@ async fn arguments_that_change_after_the_approval_need_another_one() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_approval_that_comes_late_is_refused() {
+async fn a_late_approval_is_refused() {
     let endpoint = CountingEndpoint::start().await;
     let fixture = shop(&endpoint, |config| {
         config.approval_timeout = Period::millis(1);

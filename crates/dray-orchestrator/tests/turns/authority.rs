@@ -153,7 +153,7 @@ async fn beside_dial(dial_url: String, change: impl FnOnce(&mut Config)) -> Turn
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_key_that_dial_does_not_know_reaches_nothing() {
+async fn a_key_unknown_to_dial_has_no_access() {
     let core = DialCore::start().await.unwrap();
     core.add_key("good", "bucket");
     let (server, url) = tools().await;

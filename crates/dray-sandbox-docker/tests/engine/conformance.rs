@@ -168,7 +168,7 @@ const UNASKED_OF_IMAGES: [&str; 2] = [
 ];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn r_17_memory_passes_what_is_asked_of_commands() {
+async fn r_17_memory_passes_the_suite_of_commands() {
     let options = ContainerOptions {
         user: "agent".into(),
         tmpfs: vec![("/memory".into(), "mode=1777".into())],
@@ -199,7 +199,7 @@ macro_rules! parts {
 const LOST_BY_PODMAN: &str = "a_fifo_is_refused_and_never_waited_for";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn r_17_podman_passes_what_is_asked_of_commands() {
+async fn r_17_podman_passes_the_suite_of_commands() {
     let options = ContainerOptions {
         user: "agent".into(),
         ..ContainerOptions::default()

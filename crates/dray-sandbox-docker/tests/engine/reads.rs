@@ -83,7 +83,7 @@ async fn r_2_only_the_examined_file_is_opened() {
 }
 
 #[tokio::test]
-async fn the_engine_reads_what_the_user_may_not() {
+async fn the_engine_reads_files_that_the_user_may_not_read() {
     // The policy decides what may be read; the archive calls ignore the permissions of the user.
     let fixture = ContainerFixture::agent().await;
     fixture

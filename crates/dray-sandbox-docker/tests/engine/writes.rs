@@ -88,7 +88,7 @@ async fn r_15_a_full_disk_is_reported_as_no_space_without_a_path_of_the_host() {
 }
 
 #[tokio::test]
-async fn a_source_that_breaks_leaves_nothing_that_looks_whole() {
+async fn a_source_that_breaks_leaves_no_file_that_looks_complete() {
     let fixture = ContainerFixture::agent().await;
     let at = path("/workspace/file");
     let write = Write {

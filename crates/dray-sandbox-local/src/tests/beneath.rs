@@ -134,7 +134,7 @@ async fn absolute_and_relative_links_inside_are_followed() {
 }
 
 #[tokio::test]
-async fn a_path_that_is_swapped_all_the_time_never_shows_what_is_outside() {
+async fn a_path_that_is_swapped_continuously_never_shows_files_outside() {
     for kernel in [NEW_KERNEL, OLD_KERNEL] {
         let fixture = DirectoryFixture::new(kernel);
         let root = fixture.root();

@@ -114,7 +114,7 @@ async fn refusals_name_their_kind_and_hide_the_host() {
 }
 
 #[tokio::test]
-async fn listings_and_stats_tell_what_is_there() {
+async fn listings_and_stats_report_the_existing_entries() {
     let fixture = TransferFixture::new().await;
     let (path, sandbox) = fixture.sandbox("one");
     std::fs::write(path.join("a.txt"), "a").unwrap();

@@ -61,7 +61,7 @@ async fn links_devices_and_pipes_are_skipped_and_reported() {
 }
 
 #[tokio::test]
-async fn content_of_what_is_skipped_is_never_taken_for_members() {
+async fn content_of_skipped_entries_is_never_read_as_members() {
     let inner = ScriptedTar::default().file("smuggled", b"x").ended();
     let tar = ScriptedTar::default()
         .member(b'V', b"label", &inner)
@@ -122,7 +122,7 @@ async fn content_where_none_can_be_is_refused_because_readers_differ() {
 }
 
 #[tokio::test]
-async fn names_that_lead_elsewhere_are_skipped_wherever_they_stand() {
+async fn names_that_lead_elsewhere_are_skipped_at_any_position() {
     let evil = ["/etc/passwd", "../up", "a/../../up", "a//b", "C:\\x"];
     let mut tar = ScriptedTar::default();
     for name in evil {
@@ -205,7 +205,7 @@ async fn files_with_holes_are_skipped_with_their_maps() {
 }
 
 #[tokio::test]
-async fn global_headers_rename_nothing_and_resize_nothing() {
+async fn global_headers_change_neither_names_nor_sizes() {
     let tar = ScriptedTar::default()
         .pax(b'g', &[("comment", "of git archive")])
         .pax(b'g', &[("path", "everything")])

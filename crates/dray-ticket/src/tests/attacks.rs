@@ -58,7 +58,7 @@ async fn two_whole_uploads_to_one_ticket_store_one_file() {
 }
 
 #[tokio::test]
-async fn false_offsets_and_lengths_store_nothing() {
+async fn wrong_offsets_and_lengths_store_no_bytes() {
     let fixture = TestEndpoint::new().await;
     let url = fixture.issue(TicketRequest::upload(100)).await;
     let first = fixture

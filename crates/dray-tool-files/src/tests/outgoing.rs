@@ -181,7 +181,7 @@ async fn a_platform_service_that_is_down_is_reported_in_a_sentence() {
 }
 
 #[tokio::test]
-async fn nothing_to_send_is_a_mistake_of_the_model() {
+async fn an_empty_message_is_an_error_of_the_model() {
     let mut fixture = FilesFixture::new().await;
     fixture.bind(false).await;
     let failure = call(&fixture.turn(), "send_file", json!({"path": " "}))
@@ -203,7 +203,7 @@ async fn stream_text(media: &mut MediaTagFilter, text: &str, size: usize) -> Str
 }
 
 #[tokio::test]
-async fn half_a_tag_never_shows_and_its_file_is_attached_however_the_answer_is_cut() {
+async fn an_incomplete_tag_is_never_shown_and_its_file_is_attached_for_any_chunks() {
     for size in [1, 3, 7, 100] {
         let mut fixture = FilesFixture::new().await;
         fixture.bind(false).await;

@@ -217,7 +217,7 @@ async fn ids_in_arguments_become_urls_and_other_arguments_send_no_request() {
 }
 
 #[tokio::test]
-async fn a_document_is_read_from_wherever_it_is_and_its_frame_stays_whole() {
+async fn a_document_is_read_from_any_location_and_its_frame_stays_complete() {
     let mut fixture = FilesFixture::with(Config {
         always_read: true,
         ..Config::default()

@@ -137,7 +137,7 @@ async fn r_3_a_file_of_dial_over_the_limit_is_an_error_that_the_model_can_correc
 }
 
 #[tokio::test]
-async fn a_write_that_the_sandbox_does_not_confirm_is_not_called_one() {
+async fn a_write_that_the_sandbox_does_not_confirm_is_not_reported_as_done() {
     let mut fixture = FilesFixture::new().await;
     fixture.bind(false).await;
     takes(&mut fixture, |placed| placed.size = 1).await;
@@ -363,7 +363,7 @@ async fn an_upload_that_takes_too_long_is_reported() {
 }
 
 #[tokio::test]
-async fn without_a_sandbox_nothing_is_uploaded() {
+async fn without_a_sandbox_no_file_is_uploaded() {
     let fixture = FilesFixture::with(Config {
         sessions: false,
         ..Config::default()

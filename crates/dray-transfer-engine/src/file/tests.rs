@@ -155,7 +155,7 @@ async fn interrupted(target: &Path, origin: &str, file: &Metadata, content: &[u8
 }
 
 #[tokio::test]
-async fn a_resumable_file_continues_behind_what_an_interrupted_transfer_brought() {
+async fn a_resumable_file_continues_after_the_bytes_of_an_interrupted_transfer() {
     let directory = tempfile::tempdir().unwrap();
     let target = directory.path().join("a");
     let (content, half) = halves();

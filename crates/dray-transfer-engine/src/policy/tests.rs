@@ -167,7 +167,7 @@ fn credentials_in_a_known_home_are_refused_and_at_any_depth_in_an_unknown_one() 
 }
 
 #[test]
-fn state_of_agent_programs_is_refused_wherever_it_is() {
+fn state_of_agent_programs_is_refused_in_every_directory() {
     let policy = bind(&PolicyOptions::default());
     check(
         &policy,

@@ -270,7 +270,7 @@ async fn without_digests_size_and_time_must_stay() {
 }
 
 #[tokio::test(start_paused = true)] // paused clock
-async fn a_weak_digest_is_called_weak() {
+async fn a_weak_digest_is_reported_as_weak() {
     let fixture = fixture();
     fixture.fake.digests(Digests::Cksum);
     fixture.fake.script(Call::Read, [Fault::Flip(77)]);
@@ -372,7 +372,7 @@ impl Sink for LateSink {
 }
 
 #[tokio::test]
-async fn r_7_a_drained_transport_is_read_to_its_end_however_slow_the_sink_is() {
+async fn r_7_a_drained_transport_is_read_to_its_end_for_any_speed_of_the_sink() {
     let fake = Fake::new();
     let content = pattern(6 << 20);
     fake.file("/work/big", content.clone());

@@ -7,7 +7,7 @@ use super::agent::{AnswerScript, AnswerStep, FakeAgent, delta, done, end, says};
 use super::process::{check, err, events, file, run};
 
 #[tokio::test]
-async fn a_server_that_goes_in_the_middle_leaves_the_message_for_another_try() {
+async fn a_server_that_disconnects_in_the_middle_leaves_the_message_for_another_attempt() {
     let half = || delta(&json!({"content": "hal"}));
     let scripts = vec![
         AnswerScript::Stream(vec![half(), AnswerStep::Break]),

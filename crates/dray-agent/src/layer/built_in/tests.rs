@@ -49,7 +49,7 @@ fn endpoints(name: &str) -> Vec<RestEndpoint> {
 }
 
 #[test]
-fn the_names_that_manifests_rely_on_are_there() {
+fn the_names_that_manifests_rely_on_exist() {
     let layers = built_in();
     let names = |kind| layers.names(kind).map(str::to_owned).collect::<Vec<_>>();
     assert_eq!(

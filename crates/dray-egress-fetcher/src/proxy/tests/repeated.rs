@@ -69,7 +69,7 @@ async fn a_request_whose_kept_connection_ends_is_repeated_on_a_new_one_if_its_me
 }
 
 #[tokio::test]
-async fn equal_lengths_of_a_response_reach_the_client_as_one() {
+async fn equal_lengths_of_a_response_reach_the_client_as_one_field() {
     let fixture = InterceptingProxy::start(&[]).await;
     let _server = PersistentServer::start(&fixture, |path| {
         table_with(&format!("Content-Length: {}\r\n", path.len()), path)

@@ -214,7 +214,7 @@ fn the_result_has_its_keys_in_order() {
 }
 
 #[test]
-fn r_5_an_unknown_id_names_those_that_exist_and_spoils_nothing() {
+fn r_5_an_unknown_id_lists_existing_ids_and_affects_no_other_id() {
     let read = answer(READ_TOOL, &json!({"ids": ["nope", "h-0", "e-0"]}));
     assert_eq!(read[0]["code"], "unknown_id");
     assert_eq!(read[0]["status"], "error");

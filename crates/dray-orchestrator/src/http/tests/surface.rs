@@ -335,7 +335,7 @@ async fn keys_of_clients_give_access_and_are_not_forwarded() {
 }
 
 #[tokio::test]
-async fn behind_dial_plain_clients_need_a_key_of_ours() {
+async fn behind_dial_plain_clients_need_a_configured_key() {
     let fixture = TestSurface::with(vec![text_step("x")], |options| {
         options.dial = true;
         options.loopback = false;

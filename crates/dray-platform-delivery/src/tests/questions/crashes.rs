@@ -58,7 +58,7 @@ async fn a_call_is_shown_again_after_its_process_died_and_a_press_on_either_mess
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_whose_caller_does_not_wait_any_more_is_not_shown_again() {
+async fn a_call_whose_caller_no_longer_waits_is_not_shown_again() {
     let question_fixture = QuestionFixture::new().await;
     question_fixture.die_while_asking().await;
     question_fixture.deciders.lock().unwrap().call_outcome = "Taken back.".to_owned();

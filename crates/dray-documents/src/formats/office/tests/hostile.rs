@@ -33,7 +33,7 @@ fn a_thousand_spans_of_a_billion_columns_use_little_memory() {
 }
 
 #[test]
-fn nesting_stops_at_the_depth_limit_and_keeps_what_was_before() {
+fn nesting_stops_at_the_depth_limit_and_keeps_the_earlier_content() {
     let deep = format!(
         "{P}{}{}",
         "<w:tbl><w:tr><w:tc>".repeat(5000),
