@@ -115,6 +115,11 @@ impl Store {
         &self.inner.options.alias
     }
 
+    /// The deadline `limit` from now by the clock of the store, which judges deadlines.
+    pub fn deadline_after(&self, limit: Duration) -> Deadline {
+        Deadline::after(self.inner.clock.now_ms(), limit)
+    }
+
     /// Starts storing bytes that arrive in chunks. `epoch` is the attempt's lease epoch: attempts of one operation
     /// never share a staging key (messaging-reliability K-3).
     pub fn writer(&self, tenant: &TenantId, operation: &OperationId, epoch: u64) -> ArtifactWriter {

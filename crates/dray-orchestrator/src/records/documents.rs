@@ -4,7 +4,7 @@
 use bytes::Bytes;
 use dray_agent::failure::RequestFailure;
 use dray_store::{ArtifactLabel, ArtifactReader, PutError, ReadError, RequestError, Store};
-use dray_types::{Artifact, ByteSize, Claim, Deadline, OperationId, TenantId};
+use dray_types::{Artifact, ByteSize, Claim, OperationId, TenantId};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -96,7 +96,7 @@ impl CallerRecords {
         let Some(claim) = self.claim(content, "", "") else {
             return Ok(None);
         };
-        let deadline = Deadline::after(self.clock.now_ms(), STORE_TIMEOUT);
+        let deadline = self.store.deadline_after(STORE_TIMEOUT);
         let opened = loop {
             match self.store.read(&self.tenant, &claim, deadline).await {
                 // No request was sent. The deadline ends the operation.

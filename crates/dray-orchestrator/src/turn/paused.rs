@@ -16,9 +16,7 @@ use bytes::Bytes;
 use dray_agent::failure::RequestFailure;
 use dray_agent::message::{Message, Role};
 use dray_store::{ArtifactLabel, ReadError, Store};
-use dray_types::{
-    Artifact, ByteSize, Claim, Clock, Deadline, Sha256Digest, TenantId, whole_millis,
-};
+use dray_types::{Artifact, ByteSize, Claim, Clock, Sha256Digest, TenantId, whole_millis};
 use futures_util::StreamExt as _;
 use hmac::{Hmac, Mac};
 use serde_json::{Value, json};
@@ -293,7 +291,7 @@ impl PausedTurns {
             created_at_ms: 0,
             expires_at_ms: u64::MAX,
         };
-        let deadline = Deadline::after(self.clock.now_ms(), STORE_TIMEOUT);
+        let deadline = self.store.deadline_after(STORE_TIMEOUT);
         let limit = ByteSize::bytes(MAX_RECORD_BYTES.into());
         let read = async {
             let reader = self.store.read(&self.tenant, &claim, deadline).await?;

@@ -70,10 +70,9 @@ pub(super) struct AnswerRelay<'a> {
     /// Bytes of text and arguments.
     bytes: usize,
     has_begun: bool,
-    /// Whether nothing is sent, and [`ModelAnswer::held`] has the events instead.
-    holds: bool,
-    /// Bytes of log probabilities that are held back.
-    held_logprobs: usize,
+    /// If the answer is held back: the bytes of its log probabilities so far. Nothing is sent then, and
+    /// [`ModelAnswer::held`] has the events.
+    held_logprobs: Option<usize>,
     answer: ModelAnswer,
 }
 
@@ -93,16 +92,15 @@ impl<'a> AnswerRelay<'a> {
             calls: Vec::new(),
             bytes: 0,
             has_begun: false,
-            holds: false,
-            held_logprobs: 0,
+            held_logprobs: None,
             answer: ModelAnswer::default(),
         }
     }
 
     /// Sets whether the answer is held back. Stages of the model's deployment are left out then.
     #[must_use]
-    pub(super) const fn holding(mut self, holds: bool) -> Self {
-        self.holds = holds;
+    pub(super) fn holding(mut self, holds: bool) -> Self {
+        self.held_logprobs = holds.then_some(0);
         self.propagates &= !holds;
         self
     }
@@ -207,7 +205,7 @@ impl<'a> AnswerRelay<'a> {
     /// Lets the stream of a plain client begin when it would begin with an answer that is not held back, so that
     /// heartbeats keep it open.
     async fn begin(&mut self) -> Result<(), ClientGone> {
-        if self.holds && self.is_plain {
+        if self.held_logprobs.is_some() && self.is_plain {
             self.sink.send(Event::ToolsStarted).await?;
         }
         Ok(())
@@ -215,10 +213,10 @@ impl<'a> AnswerRelay<'a> {
 
     /// Sends an event, or holds it back.
     async fn emit(&mut self, event: Event) -> Result<(), InvalidAnswer> {
-        if self.holds {
+        if let Some(held_logprobs) = &mut self.held_logprobs {
             if let Event::Logprobs(logprobs) = &event {
-                self.held_logprobs += logprobs.to_string().len();
-                if self.held_logprobs > MAX_HELD_LOGPROBS {
+                *held_logprobs += logprobs.to_string().len();
+                if *held_logprobs > MAX_HELD_LOGPROBS {
                     return Err(InvalidAnswer::TooMuch);
                 }
             }

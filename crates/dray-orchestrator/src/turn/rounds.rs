@@ -58,6 +58,18 @@ pub(super) struct LoopEnd {
 }
 
 impl LoopEnd {
+    /// The end of a loop after which nothing of the turn waits for the client or the user.
+    pub(super) const fn complete(reason: FinishReason, has_text: bool) -> Self {
+        Self {
+            reason,
+            pending: Vec::new(),
+            questions: Vec::new(),
+            has_text,
+            repeats_round: false,
+            handoff: None,
+        }
+    }
+
     /// Whether the turn continues in a later request.
     pub(super) const fn waits(&self) -> bool {
         !self.pending.is_empty() || !self.questions.is_empty()
@@ -89,14 +101,7 @@ pub(super) async fn stop_with(
     tally.note_files(&speech.finish(sink).await?);
     speech.next();
     speech.send_text(sink, text).await?;
-    Ok(LoopEnd {
-        reason: FinishReason::Length,
-        pending: Vec::new(),
-        questions: Vec::new(),
-        has_text: true,
-        repeats_round: false,
-        handoff: None,
-    })
+    Ok(LoopEnd::complete(FinishReason::Length, true))
 }
 
 /// The calls of a round that this service makes.
@@ -129,12 +134,8 @@ impl<'a> ToolLoop<'a> {
             if let Some(handoff) = self.agents.take_request() {
                 tally.note_files(&speech.finish(self.sink).await?);
                 return Ok(LoopEnd {
-                    reason: FinishReason::ToolCalls,
-                    pending: Vec::new(),
-                    questions: Vec::new(),
-                    has_text: speech.has_sent_text(),
-                    repeats_round: false,
                     handoff: Some(handoff),
+                    ..LoopEnd::complete(FinishReason::ToolCalls, speech.has_sent_text())
                 });
             }
             if round > self.max_rounds {
@@ -156,14 +157,7 @@ impl<'a> ToolLoop<'a> {
             messages.push(answer_message(answer));
             if calls.is_empty() {
                 tally.note_files(&speech.finish(self.sink).await?);
-                return Ok(LoopEnd {
-                    reason,
-                    pending: Vec::new(),
-                    questions: Vec::new(),
-                    has_text: speech.has_sent_text(),
-                    repeats_round: false,
-                    handoff: None,
-                });
+                return Ok(LoopEnd::complete(reason, speech.has_sent_text()));
             }
             calls.retain(|call| {
                 let id = Some(call.id.as_str());

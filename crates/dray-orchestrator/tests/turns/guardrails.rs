@@ -14,10 +14,10 @@ use crate::fixture::{TurnFixture, manifest, rest};
 use crate::responses::{create, thinking_model};
 
 /// The tool that judges: it keeps what it is asked, and answers with its replies in order, then with `allow`.
-struct Judge(FakeServer<JudgeState>);
+pub(crate) struct Judge(FakeServer<JudgeState>);
 
 #[derive(Default)]
-struct JudgeState {
+pub(crate) struct JudgeState {
     asked: Vec<Value>,
     replies: VecDeque<Value>,
 }
@@ -41,7 +41,7 @@ async fn judge_reply(
 }
 
 impl Judge {
-    async fn start(replies: impl IntoIterator<Item = Value>) -> Self {
+    pub(crate) async fn start(replies: impl IntoIterator<Item = Value>) -> Self {
         let state = JudgeState {
             asked: Vec::new(),
             replies: replies.into_iter().collect(),
@@ -53,12 +53,12 @@ impl Judge {
     }
 
     /// What it was asked so far.
-    fn asked(&self) -> Vec<Value> {
+    pub(crate) fn asked(&self) -> Vec<Value> {
         self.0.shared().lock().asked.clone()
     }
 
     /// The judge's tool set, which the model does not see.
-    fn set(&self) -> Value {
+    pub(crate) fn set(&self) -> Value {
         let names = [
             "event",
             "messages",
@@ -90,13 +90,13 @@ impl Judge {
     }
 }
 
-fn block(reason: &str) -> Value {
+pub(crate) fn block(reason: &str) -> Value {
     json!({"verdict": "block", "reason": reason})
 }
 
 /// A guardrail entry with the judge's tool.
 #[expect(clippy::needless_pass_by_value, reason = "callers make it in place")]
-fn guardrail(event: &str, more: Value) -> Value {
+pub(crate) fn guardrail(event: &str, more: Value) -> Value {
     let mut entry = json!({"event": event, "tool": "guard_judge"});
     let members = entry.as_object_mut().unwrap();
     members.extend(more.as_object().unwrap().clone());

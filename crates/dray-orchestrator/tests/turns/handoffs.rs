@@ -13,7 +13,7 @@ use crate::responses::create;
 
 /// `agent` (model `lead`) hands over to `billing` (model `bill`), whose tool is `shop_a`, and which hands back on
 /// request.
-const HANDOFF_SCRIPT: &str = r#"{"rules": [
+pub(crate) const HANDOFF_SCRIPT: &str = r#"{"rules": [
     {"when": {"model": "bill", "last_user_contains": "give back", "tool_result_of": "transfer_to_agent"},
         "reply": {"say": "Refused: {result}"}},
     {"when": {"model": "bill", "last_user_contains": "give back"}, "reply": {"call": [{"name": "transfer_to_agent"}]}},
@@ -28,7 +28,7 @@ const HANDOFF_SCRIPT: &str = r#"{"rules": [
         {"name": "transfer_to_billing"}, {"name": "shop_b", "arguments": {"q": "2"}}]}},
     {"reply": {"say": "One moment.", "call": [{"name": "transfer_to_billing", "arguments": {"reason": "a bill"}}]}}]}"#;
 
-fn billing(endpoint: &CountingEndpoint) -> Value {
+pub(crate) fn billing(endpoint: &CountingEndpoint) -> Value {
     let mut billing = manifest(json!([rest(&endpoint.url(), &["a"])]));
     billing["orchestrator"]["deployment"]["deployment_id"] = json!("bill");
     billing["orchestrator"]["system_prompt"]["content"] = json!("You bill.");
@@ -51,7 +51,7 @@ async fn lead_and_billing(
     .await
 }
 
-fn models(fixture: &TurnFixture) -> Vec<String> {
+pub(crate) fn models(fixture: &TurnFixture) -> Vec<String> {
     let model = |asked: &Value| asked["model"].as_str().unwrap().to_owned();
     fixture.asked().iter().map(model).collect()
 }

@@ -18,6 +18,7 @@ mod fallbacks;
 mod faults;
 mod files;
 mod fixture;
+mod guardrail_handoffs;
 mod guardrails;
 mod handoffs;
 mod hooks;
