@@ -18,24 +18,24 @@ const LARGE_FILE_BYTES: usize = 300 * 1024;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_service_killed_during_work_loses_nothing_and_repeats_nothing() {
-    let machine = ProcessFixture::start().await;
-    machine.dial.put("acme/a.txt", "hello", "text/plain");
-    machine
+    let fixture = ProcessFixture::start().await;
+    fixture.dial.put("acme/a.txt", "hello", "text/plain");
+    fixture
         .dial
         .inject_file_fault("acme/a.txt", InjectedFault::Silent);
-    let resolver = machine.up(&["file-resolver"]).await;
-    let operation = machine
+    let resolver = fixture.up(&["file-resolver"]).await;
+    let operation = fixture
         .publish(&json!({"a": "file:text::files/acme/a.txt"}))
         .await;
-    machine.until_asked("acme/a.txt").await;
+    fixture.wait_until_asked("acme/a.txt").await;
     resolver.kill9();
-    machine.dial.clear_file_fault("acme/a.txt");
+    fixture.dial.clear_file_fault("acme/a.txt");
 
-    let _second = machine.up(&["file-resolver"]).await;
-    let event = machine.event_of(&operation).await;
+    let _second = fixture.up(&["file-resolver"]).await;
+    let event = fixture.event_of(&operation).await;
     assert_eq!(inline(&event), json!({"a": "hello"}));
     assert_eq!(
-        machine.count_events_of(&operation).await,
+        fixture.count_events_of(&operation).await,
         1,
         "effectively once"
     );
@@ -43,37 +43,37 @@ async fn a_service_killed_during_work_loses_nothing_and_repeats_nothing() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_restart_of_nats_during_a_call_loses_nothing() {
-    let mut machine = ProcessFixture::start().await;
-    machine.dial.put("acme/a.txt", "hello", "text/plain");
-    machine
+    let mut fixture = ProcessFixture::start().await;
+    fixture.dial.put("acme/a.txt", "hello", "text/plain");
+    fixture
         .dial
         .inject_file_fault("acme/a.txt", InjectedFault::Silent);
-    let resolver = machine.up(&["file-resolver"]).await;
-    let operation = machine
+    let resolver = fixture.up(&["file-resolver"]).await;
+    let operation = fixture
         .publish(&json!({"a": "file:text::files/acme/a.txt"}))
         .await;
-    machine.until_asked("acme/a.txt").await;
-    machine.restart_nats();
-    machine.dial.clear_file_fault("acme/a.txt");
-    let event = machine.event_of(&operation).await;
+    fixture.wait_until_asked("acme/a.txt").await;
+    fixture.restart_nats();
+    fixture.dial.clear_file_fault("acme/a.txt");
+    let event = fixture.event_of(&operation).await;
     assert_eq!(inline(&event), json!({"a": "hello"}));
     drop(resolver);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_store_outage_is_reported_in_time_and_other_requests_continue() {
-    let machine = ProcessFixture::start().await;
-    machine.dial.put(
+    let fixture = ProcessFixture::start().await;
+    fixture.dial.put(
         "acme/large.bin",
         vec![7; LARGE_FILE_BYTES],
         "application/octet-stream",
     );
-    machine.dial.put("acme/small.txt", "small", "text/plain");
-    let _resolver = machine.up(&["file-resolver"]).await;
-    machine.store.add(FaultRule::all(S3Fault::Down));
+    fixture.dial.put("acme/small.txt", "small", "text/plain");
+    let _resolver = fixture.up(&["file-resolver"]).await;
+    fixture.store.add(FaultRule::all(S3Fault::Down));
 
     let large = json!({"a": "file:base64::files/acme/large.bin"});
-    let fault = machine
+    let fault = fixture
         .resolve(&large, Duration::from_secs(20))
         .await
         .unwrap_err();
@@ -81,16 +81,16 @@ async fn a_store_outage_is_reported_in_time_and_other_requests_continue() {
     assert!(fault.detail.starts_with("store_"), "{fault:?}");
     let small = json!({"a": "file:text::files/acme/small.txt"});
     assert_eq!(
-        machine
+        fixture
             .resolve(&small, Duration::from_secs(20))
             .await
             .unwrap(),
         json!({"a": "small"})
     );
 
-    let operation = machine.publish(&large).await;
-    machine.store.clear_faults();
-    let event = machine.event_of(&operation).await;
+    let operation = fixture.publish(&large).await;
+    fixture.store.clear_faults();
+    let event = fixture.event_of(&operation).await;
     let resolved = event.resolved.unwrap();
     let content = ContentSource::try_from(resolved.arguments.unwrap()).unwrap();
     assert!(
@@ -101,32 +101,32 @@ async fn a_store_outage_is_reported_in_time_and_other_requests_continue() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn expired_work_is_rejected_without_an_attempt() {
-    let machine = ProcessFixture::start().await;
-    machine.dial.put("acme/a.txt", "hello", "text/plain");
-    let operation = machine
+    let fixture = ProcessFixture::start().await;
+    fixture.dial.put("acme/a.txt", "hello", "text/plain");
+    let operation = fixture
         .publish_for(
             &json!({"a": "file:text::files/acme/a.txt"}),
             Duration::from_millis(1),
         )
         .await;
-    let _resolver = machine.up(&["file-resolver"]).await;
-    let rejected = machine.rejection_of(&operation).await;
+    let _resolver = fixture.up(&["file-resolver"]).await;
+    let rejected = fixture.rejection_of(&operation).await;
     assert_eq!(rejected.state(), v1::TerminalState::Expired);
-    assert_eq!(machine.dial.requests(), Vec::<String>::new());
+    assert_eq!(fixture.dial.requests(), Vec::<String>::new());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn undecodable_work_becomes_a_dead_letter_that_the_operator_can_read() {
-    let machine = ProcessFixture::start().await;
-    let _resolver = machine.up(&["file-resolver"]).await;
-    let operation = machine.publish_garbage().await;
-    let letter = machine.dead_letter_of(&operation).await;
+    let fixture = ProcessFixture::start().await;
+    let _resolver = fixture.up(&["file-resolver"]).await;
+    let operation = fixture.publish_garbage().await;
+    let letter = fixture.dead_letter_of(&operation).await;
     let sequence = letter["sequence"].to_string();
-    let dead_letter = machine.ask(&["dlq", "show", &sequence, "--json"]);
+    let dead_letter = fixture.ask(&["dlq", "show", &sequence, "--json"]);
     assert!(dead_letter.status.success(), "{dead_letter:?}");
     let dead_letter: Value = serde_json::from_slice(&dead_letter.stdout).unwrap();
     assert_eq!(dead_letter["operation"], operation);
-    let missing = machine.ask(&["dlq", "show", "999999", "--json"]);
+    let missing = fixture.ask(&["dlq", "show", "999999", "--json"]);
     assert_eq!(missing.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&missing.stdout).contains("no_dead_letter"));
 }

@@ -114,7 +114,7 @@ async fn lighthouse_scores_every_page_of_the_console_at_least_95() {
 }
 
 #[test]
-fn tickets_take_gigabytes_through_a_proxy_that_cuts() {
+fn tickets_transfer_gigabytes_through_a_proxy_that_cuts_connections() {
     let upload = interrupted_uploads::CutUpload {
         size: number("DRAY_SOAK_TICKET_BYTES").unwrap_or(MAX_TICKET_BYTES),
         cut_bytes: 100_000_000,

@@ -121,9 +121,9 @@ async fn a_file_is_uploaded_and_downloaded_once() {
     stored.check_status(201);
     let stored = stored.json();
     assert_eq!(stored["size"], 3_000_000);
-    let again = fixture.curl(&server, &upload, &["--upload-file", &file]);
-    again.check_status(410);
-    assert_eq!(again.json()["type"], "urn:drayage:problem:ticket-used");
+    let repeated = fixture.curl(&server, &upload, &["--upload-file", &file]);
+    repeated.check_status(410);
+    assert_eq!(repeated.json()["type"], "urn:drayage:problem:ticket-used");
 
     let sha256 = stored["sha256"].as_str().unwrap();
     let download = fixture.ticket(&server, &["download", sha256, "--name", "Übung.bin"]);

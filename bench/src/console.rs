@@ -38,7 +38,7 @@ const MAX_GROWTH: f64 = 1.25;
 struct PageReport {
     /// First paint of each load, in milliseconds.
     paint_ms: Vec<f64>,
-    /// From the publication of an event to its row, in milliseconds, sorted.
+    /// Milliseconds from the publication of an event to its row, sorted.
     latency_ms: Vec<f64>,
     /// Rows that were added more than once.
     repeated: u64,

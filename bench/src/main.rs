@@ -18,7 +18,7 @@
 //! Both sides run in turn on the same machine, so the ratios are comparable between machines and the times are
 //! not. Both need the other programs, and root for the Docker Engine.
 //!
-//! A missed target is printed and fails no build. Tests check behaviour.
+//! A missed target is printed and does not fail a build. Tests check behaviour.
 
 use std::process::ExitCode;
 
@@ -42,13 +42,13 @@ mod proxy;
 mod resolve;
 mod transfer;
 
-/// Measures; prints times, ratios and whether the target was met. The exit code does not depend on it.
+/// Measures and prints times, ratios and whether each target was met. A missed target does not change the exit code.
 #[derive(Parser)]
 struct BenchArgs {
     /// Benches to run: bus, fetch, resolve, transfer, sandbox, start, documents, orchestrator, mcp, console,
-    /// proxy, memory. All of them without a name.
+    /// proxy, memory. Without a name, all benches run.
     names: Vec<String>,
-    /// Parts of `transfer` to measure: docker, ssh, exec, delivery, crowd, memory, preview. All of them without one.
+    /// Parts of `transfer` to measure: docker, ssh, exec, delivery, crowd, memory, preview. Default: all parts.
     #[arg(long, value_parser = transfer::PART_NAMES)]
     part: Vec<String>,
     /// The `dray` that `sandbox`, `start`, `mcp`, `console` and `proxy` measure; one is built in release without it.
@@ -57,7 +57,7 @@ struct BenchArgs {
     /// Smokescreen, with which `proxy` compares new connections; left out without it.
     #[arg(long)]
     smokescreen: Option<std::path::PathBuf>,
-    /// Measures small sizes in `proxy`, to see whether everything works. Its numbers mean little.
+    /// Measures small sizes in `proxy`, to check that the bench works. The numbers are not meaningful.
     #[arg(long)]
     small: bool,
     /// Fetches into the store in a separate process; used by `memory`.

@@ -1,7 +1,7 @@
-//! DNS answers: for no answer does the judge pin an address that is internal by the standard library alone.
+//! DNS answers: the judge never pins an address that the standard library alone recognises as internal.
 //!
-//! The first byte is the configuration, then records follow: `4` and four bytes, `6` and sixteen, anything else is
-//! the length of a CNAME target.
+//! The first byte selects the configuration. Records follow: `4` and an IPv4 address, `6` and an IPv6 address; every
+//! other first byte is the length of a CNAME target.
 
 #![no_main]
 
@@ -29,7 +29,7 @@ fn records(mut bytes: &[u8]) -> (Vec<IpAddr>, Vec<String>) {
     (addresses, cnames)
 }
 
-fn is_inside_v4(address: Ipv4Addr) -> bool {
+fn is_internal_v4(address: Ipv4Addr) -> bool {
     address.is_loopback()
         || address.is_private()
         || address.is_link_local()
@@ -41,7 +41,7 @@ fn is_inside_v4(address: Ipv4Addr) -> bool {
         || (address.octets()[0] == 100 && address.octets()[1] & 0xc0 == 64)
 }
 
-fn is_inside_v6(address: Ipv6Addr) -> bool {
+fn is_internal_v6(address: Ipv6Addr) -> bool {
     address.segments()[0] >> 13 != 1 || address.segments()[0] == 0x2002
 }
 
@@ -102,13 +102,13 @@ fuzz_target!(|bytes: &[u8]| {
         assert!(!is_opened || is_open && (!flag(4) || flag(5)));
         assert_eq!(is_opened, pinned.network() == Network::Opened);
         let is_inside = match address {
-            IpAddr::V4(address) => is_inside_v4(address),
+            IpAddr::V4(address) => is_internal_v4(address),
             IpAddr::V6(address) => match address.segments() {
                 [0x64, 0xff9b, 0, 0, 0, 0, _, _] if has_nat64 => {
                     let [.., a, b, c, d] = address.octets();
-                    is_inside_v4(Ipv4Addr::new(a, b, c, d))
+                    is_internal_v4(Ipv4Addr::new(a, b, c, d))
                 }
-                _ => is_inside_v6(address),
+                _ => is_internal_v6(address),
             },
         };
         assert!(!is_inside || is_opened, "{address}");

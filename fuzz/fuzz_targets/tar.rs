@@ -144,14 +144,14 @@ async fn check(tar: &[u8], chunk_bytes: usize) {
         .read_all(8 << 20)
         .await
         .expect("what was read is written");
-    let again = read(&ours, chunk_bytes)
+    let repeated = read(&ours, chunk_bytes)
         .await
         .expect("what was written is read");
     let comparable = |members: ReadMembers| -> Vec<_> {
         let reduce = |(member, content): (Member, Vec<u8>)| (member.name, member.kind, content);
         members.into_iter().map(reduce).collect()
     };
-    assert_eq!(comparable(again), comparable(whole));
+    assert_eq!(comparable(repeated), comparable(whole));
     let zip = tree::zip(Reader::new(body(tar, chunk_bytes), TREE_LIMITS));
     let zip = zip.read_all(8 << 20).await.expect("and zipped");
     assert!(zip.windows(4).any(|window| window == b"PK\x05\x06"));

@@ -41,8 +41,8 @@ fn check_target(request: &ProxyRequest, tunnel: &CanonicalUrl) {
     assert_eq!(url.host(), tunnel.host());
     assert_eq!((url.port(), url.https()), (tunnel.port(), tunnel.https()));
     // The written URL is parsed as the same request to the same host.
-    let again = CanonicalUrl::parse(&url.to_string()).unwrap();
-    assert_eq!(again, url);
+    let repeated = CanonicalUrl::parse(&url.to_string()).unwrap();
+    assert_eq!(repeated, url);
     if let RequestTarget::Origin(path) = &request.target {
         assert!(path.starts_with('/'));
     }

@@ -53,11 +53,11 @@ async fn exchange(sent: &[u8]) -> (ExchangeEnd, Vec<u8>) {
 enum ResponseEnd {
     /// The client got no byte.
     Absent,
-    /// Before the end that its framing declares.
+    /// The response ends before the end that its framing declares.
     Early,
-    /// At the end that its framing declares.
+    /// The response ends where its framing declares.
     Complete,
-    /// With the connection.
+    /// The response ends with the connection.
     Closed,
 }
 

@@ -83,7 +83,7 @@ impl OpsFixture {
     }
 
     /// Waits until the message of the question was edited this many times.
-    async fn until_edited(&self, times: usize) {
+    async fn wait_until_edited(&self, times: usize) {
         eventually("an edit of the question", async || {
             let requests = self.fixture.telegram.requests();
             let edits = requests.iter().filter(|name| name.contains("editMessage"));
@@ -185,7 +185,7 @@ async fn a_press_of_a_named_person_lets_the_waiting_request_continue_and_every_o
         press_reply.contains("decided before") && press_reply.contains("Approved by Ada L"),
         "{press_reply}"
     );
-    ops.until_edited(2).await;
+    ops.wait_until_edited(2).await;
     assert_eq!(ops.newest_message(), Some(ended));
     assert_eq!(ops.endpoint.bodies().len(), 1);
     ops.fixture.stop().await;
@@ -204,12 +204,12 @@ async fn a_paused_turn_continues_after_the_decision_and_the_caller_cannot_decide
     // No text of the caller approves the call, so the caller still waits.
     let mut waiting = paused;
     for word in ["yes", "continue"] {
-        let again = ops.ask(messages_after(&waiting, word)).await;
+        let repeated = ops.ask(messages_after(&waiting, word)).await;
         assert!(
-            again.text().contains("the people of the chat `ops`"),
-            "{again:?}"
+            repeated.text().contains("the people of the chat `ops`"),
+            "{repeated:?}"
         );
-        waiting = again;
+        waiting = repeated;
     }
     assert!(ops.endpoint.bodies().is_empty());
     // The pause does not ask a second time.

@@ -45,8 +45,8 @@ async fn a_file_is_delivered_to_the_chat_with_a_receipt_and_only_once() {
     assert_eq!(file.sha256, Sha256Digest::of(PDF_BYTES));
 
     fixture.ask_in(Some(SESSION_NAME), question).await;
-    let again: Value = serde_json::from_str(&fixture.result()).unwrap();
-    assert_eq!(again, receipt, "the same delivery, not another one");
+    let repeated: Value = serde_json::from_str(&fixture.result()).unwrap();
+    assert_eq!(repeated, receipt, "the same delivery, not another one");
     assert_eq!(fixture.telegram.visible_messages(chat).len(), 1);
     let next_turn = json!([user("Send me the report."), {"role": "assistant", "content": "Done."}, user("Once more.")]);
     fixture.ask_in(Some(SESSION_NAME), next_turn).await;

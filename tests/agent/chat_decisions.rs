@@ -144,7 +144,7 @@ async fn begin_in_background(ops: &OpsFixture, process: &ServiceProcess) -> Stri
 }
 
 /// Polls a response at this process until it says that the call was made.
-async fn until_ordered(ops: &OpsFixture, process: &ServiceProcess, path: &str) {
+async fn wait_until_ordered(ops: &OpsFixture, process: &ServiceProcess, path: &str) {
     let done = eventually("the end of the response", async || {
         let found = ops.fixture.get_from(process, path).send(&|_| ()).await;
         let found: Value = found.unwrap().json().await.unwrap();
@@ -242,7 +242,7 @@ async fn a_call_that_is_permitted_after_its_process_was_killed_is_made_by_the_ot
     let approve = &question.buttons[0].data;
     let telegram = &ops.fixture.telegram;
     telegram.user_presses(OPS_CHAT, question.message_id, APPROVER_ID, approve);
-    until_ordered(&ops, &second, &path).await;
+    wait_until_ordered(&ops, &second, &path).await;
     assert_eq!(shop.shared().lock().orders, 1);
     let ended = ops.shown_with("Approved by Ada L (77), 20").await;
     assert!(!ended.text.contains("not made"), "{}", ended.text);
@@ -269,7 +269,7 @@ async fn a_call_that_is_permitted_after_its_process_was_killed_is_made_although_
         (shop.shared().lock().orders == 1).then_some(())
     })
     .await;
-    until_ordered(&ops, &second, &path).await;
+    wait_until_ordered(&ops, &second, &path).await;
     assert_eq!(shop.shared().lock().orders, 1);
     let ended = ops.shown_with("Approved by Ada L (77), 20").await;
     assert!(!ended.text.contains("not made"), "{}", ended.text);
@@ -291,7 +291,7 @@ async fn a_decision_that_a_killed_process_did_not_use_is_used_by_the_other_repli
     first.pause();
     approve_beside_a_paused_process(&ops, &question).await;
     first.kill9();
-    until_ordered(&ops, &second, &path).await;
+    wait_until_ordered(&ops, &second, &path).await;
     assert_eq!(shop.shared().lock().orders, 1);
     let ended = ops.shown_with("Approved by Ada L (77), 20").await;
     assert!(!ended.text.contains("not made"), "{}", ended.text);
@@ -409,7 +409,7 @@ async fn the_replica_that_finishes_a_response_repeats_its_calls_while_the_chat_s
     until_noted(2).await;
     assert_eq!(shop.shared().lock().orders, 0);
     ops.press(&question, APPROVER_ID, "Approve").await;
-    until_ordered(&ops, &second, &path).await;
+    wait_until_ordered(&ops, &second, &path).await;
     let calls = {
         let calls = shop.shared().lock();
         (calls.notes, calls.orders)
@@ -420,7 +420,7 @@ async fn the_replica_that_finishes_a_response_repeats_its_calls_while_the_chat_s
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_repeated_call_that_ends_the_response_takes_back_the_question_of_the_other_call() {
+async fn a_repeated_call_that_ends_the_response_withdraws_the_question_of_the_other_call() {
     let ReplicaPair {
         shop,
         ops,

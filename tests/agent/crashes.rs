@@ -62,7 +62,7 @@ async fn replicas(change: impl FnOnce(AgentSetup) -> AgentSetup) -> Replicas {
 }
 
 impl Replicas {
-    async fn until_called(&self) {
+    async fn wait_until_called(&self) {
         let what = "a call of the tool";
         eventually(what, async || {
             (*self.tool.shared().lock() == 1).then_some(())
@@ -92,7 +92,7 @@ async fn a_response_whose_process_is_killed_is_reported_by_the_other_replica_and
     let (status, response) = send(request).await;
     assert!(status == 200 && is_running(&response), "{response}");
     let id = response["id"].as_str().unwrap();
-    replicas.until_called().await;
+    replicas.wait_until_called().await;
     let Replicas {
         fixture,
         tool,
@@ -127,7 +127,7 @@ async fn a_stream_whose_process_is_killed_breaks_off_without_looking_complete() 
         .fixture
         .post_to(&replicas.first, "/v1/chat/completions");
     let mut stream = request.json(&body).send(&|_| ()).await.unwrap();
-    replicas.until_called().await;
+    replicas.wait_until_called().await;
     let Replicas {
         fixture,
         tool,
@@ -177,7 +177,7 @@ async fn an_approved_call_that_ran_when_its_process_was_killed_is_not_made_again
         .json(&approval);
     let (status, approved) = send(request).await;
     assert_eq!(status, 200, "{approved}");
-    replicas.until_called().await;
+    replicas.wait_until_called().await;
     let Replicas {
         fixture,
         tool,
@@ -192,9 +192,9 @@ async fn an_approved_call_that_ran_when_its_process_was_killed_is_not_made_again
     })
     .await;
     assert_eq!(failed["status"], "failed", "{failed}");
-    let mut again = approval.clone();
-    again["background"] = json!(false);
-    let (status, refused) = send(fixture.post_to(&second, "/v1/responses").json(&again)).await;
+    let mut repeated = approval.clone();
+    repeated["background"] = json!(false);
+    let (status, refused) = send(fixture.post_to(&second, "/v1/responses").json(&repeated)).await;
     assert_eq!(
         (status, &refused["error"]["code"]),
         (400, &json!("approval_used")),
@@ -252,7 +252,11 @@ struct ShopCalls {
     orders: usize,
 }
 
-async fn until_finished(fixture: &AgentFixture, process: &ServiceProcess, path: &str) -> Value {
+async fn wait_until_finished(
+    fixture: &AgentFixture,
+    process: &ServiceProcess,
+    path: &str,
+) -> Value {
     eventually("the end of the response", async || {
         let (status, found) = send(fixture.get_from(process, path)).await;
         assert_eq!(status, 200, "{found}");
@@ -284,13 +288,13 @@ async fn a_response_whose_running_tools_are_repeatable_is_finished_by_one_of_the
     let (status, response) = send(fixture.post_to(&replicas[0], "/v1/responses").json(&body)).await;
     assert!(status == 200 && is_running(&response), "{response}");
     let path = format!("/v1/responses/{}", response["id"].as_str().unwrap());
-    let until_ordered = async |orders: usize| {
+    let wait_until_ordered = async |orders: usize| {
         eventually("a call of the tool", async || {
             (shop.shared().lock().orders == orders).then_some(())
         })
         .await;
     };
-    until_ordered(1).await;
+    wait_until_ordered(1).await;
     replicas.remove(0).kill9();
     // The next replica takes the response over, and is killed in the same call of the tool.
     eventually("a replica that takes over", async || {
@@ -302,8 +306,8 @@ async fn a_response_whose_running_tools_are_repeatable_is_finished_by_one_of_the
     replicas.remove(0).kill9();
     // Two replicas are polled concurrently, and one of them finishes the response.
     let (one, other) = tokio::join!(
-        until_finished(&fixture, &replicas[0], &path),
-        until_finished(&fixture, &replicas[1], &path)
+        wait_until_finished(&fixture, &replicas[0], &path),
+        wait_until_finished(&fixture, &replicas[1], &path)
     );
     for found in [&one, &other] {
         assert_eq!(found["status"], "completed", "{found}");
@@ -430,7 +434,7 @@ async fn a_response_during_which_every_process_is_killed_is_reported_as_failed()
         current.kill9();
         current = fixture.process("orchestrator", &settings).await;
     }
-    let failed = until_finished(&fixture, &current, &path).await;
+    let failed = wait_until_finished(&fixture, &current, &path).await;
     assert_eq!(failed["status"], "failed", "{failed}");
     assert_eq!(shop.shared().lock().orders, 3);
     fixture.stop().await;

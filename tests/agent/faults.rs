@@ -83,7 +83,7 @@ async fn without_the_delivery_service_no_file_is_reported_as_delivered() {
     fixture.stop().await;
 }
 
-/// Starts the file-resolver of a fixture in a process of its own.
+/// Starts the file-resolver of a fixture in a separate process.
 async fn start_resolver(fixture: &AgentFixture) -> ServiceProcess {
     let settings = [
         ("file-resolver.dial_url", fixture.dial.url()),
@@ -94,7 +94,7 @@ async fn start_resolver(fixture: &AgentFixture) -> ServiceProcess {
     ServiceProcess::start("file-resolver", nats, (store, options), &settings).await
 }
 
-async fn until_dial_is_asked(fixture: &AgentFixture) {
+async fn wait_until_dial_is_asked(fixture: &AgentFixture) {
     eventually("a request to DIAL Core", async || {
         let requests = fixture.dial.requests();
         requests
@@ -124,7 +124,7 @@ async fn a_resolver_killed_during_a_call_is_reported_and_its_successor_answers()
     let fixture = fixture_with_silent_dial(&shop).await;
     let process = start_resolver(&fixture).await;
     let kill = async {
-        until_dial_is_asked(&fixture).await;
+        wait_until_dial_is_asked(&fixture).await;
         process.kill9();
     };
     let (answer, ()) = tokio::join!(fixture.chat("Order."), kill);
@@ -154,7 +154,7 @@ async fn a_restart_of_nats_in_a_turn_is_reported_and_the_next_turn_is_complete()
     let _process = start_resolver(&fixture).await;
     let mut nats = fixture.nats.take().unwrap();
     let restart = async {
-        until_dial_is_asked(&fixture).await;
+        wait_until_dial_is_asked(&fixture).await;
         fixture.dial.clear_file_fault("acme/note.txt");
         nats.restart();
     };

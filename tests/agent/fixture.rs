@@ -95,7 +95,7 @@ impl AgentSetup {
         self
     }
 
-    /// With these rules of the model.
+    /// Adds these rules of the model.
     pub(crate) fn with_script(mut self, rules: Value) -> Self {
         self.rules = rules;
         self
@@ -123,25 +123,25 @@ impl AgentSetup {
         self
     }
 
-    /// Without this service.
+    /// Leaves out this service.
     pub(crate) fn without(mut self, service: &str) -> Self {
         self.services.retain(|name| *name != service);
         self
     }
 
-    /// With DIAL; the model stays the scripted one.
+    /// Adds DIAL; the model stays the scripted one.
     pub(crate) fn on_dial(mut self) -> Self {
         self.is_dial = true;
         self
     }
 
-    /// On a real nats-server, with the largest message that it has by default.
+    /// Runs on a real nats-server, with its default limit of the message size.
     pub(crate) fn on_nats(mut self) -> Self {
         self.nats = Some(NatsServer::start());
         self
     }
 
-    /// On a real nats-server and a store that can fail, which services of other processes share.
+    /// Runs on a real nats-server and a store that can fail, which services of other processes share.
     pub(crate) fn distributed(mut self) -> Self {
         self.has_store = true;
         self.on_nats()
@@ -268,7 +268,7 @@ impl AgentFixture {
         &self.running.context().bus
     }
 
-    /// A service of this fixture in a process of its own, with these settings beside the usual ones.
+    /// A service of this fixture in a separate process, with these settings beside the usual ones.
     pub(crate) async fn process(
         &self,
         service: &str,

@@ -1,4 +1,4 @@
-//! A service of the tests of agents as a process of its own.
+//! A service of the tests of agents as a separate process.
 
 use std::process::{Command, Stdio};
 

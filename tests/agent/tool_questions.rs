@@ -208,9 +208,9 @@ async fn of_the_answers_of_chat_and_client_the_first_one_holds() {
         r#"Got accept {"account":"second"}."#,
         "{done:?}"
     );
-    let again = ops.ask(messages_after(&waiting, "continue")).await;
-    let error = again.chunks.iter().find_map(|chunk| chunk.get("error"));
-    assert_eq!(error.unwrap()["code"], "approval_used", "{again:?}");
+    let repeated = ops.ask(messages_after(&waiting, "continue")).await;
+    let error = repeated.chunks.iter().find_map(|chunk| chunk.get("error"));
+    assert_eq!(error.unwrap()["code"], "approval_used", "{repeated:?}");
     assert_eq!(bank.calls(), ["pay begin", "pay accept"]);
     // Now the client is first.
     let paused = ops.ask(json!([user("pay")])).await;
@@ -286,7 +286,8 @@ async fn a_server_that_asks_again_is_answered_again_in_the_same_request() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_question_without_one_choice_and_a_chat_that_takes_none_leave_it_to_the_client() {
+async fn a_question_without_a_single_choice_or_for_a_chat_without_tool_questions_waits_for_the_client()
+ {
     let bank = AskingServer::start().await;
     let ops = bank.start_ops(|setup| setup).await;
     let asked = ops.ask(json!([user("note")])).await;
@@ -341,7 +342,7 @@ async fn a_program_of_2025_11_25_gets_the_answer_of_a_chat() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_client_that_leaves_during_the_wait_takes_the_question_back() {
+async fn a_client_that_disconnects_during_the_wait_withdraws_the_question() {
     let bank = AskingServer::start().await;
     let ops = bank.start_ops(|setup| setup).await;
     let asking = Box::pin(ops.ask(json!([user("pay")])));

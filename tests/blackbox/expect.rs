@@ -253,7 +253,7 @@ fn sentence(code: &str, url: &str) -> String {
 
 /// The part of the sentence that follows the URL.
 fn predicate(code: &str, url: &str) -> String {
-    let failed = |why: &str| format!("could not be fetched. {why}");
+    let failed = |reason: &str| format!("could not be fetched. {reason}");
     match code {
         "invalid_url" => "is not a valid absolute http(s) URL.".to_owned(),
         "unsupported_scheme" => "uses a scheme that is not supported; use http or https.".to_owned(),

@@ -49,33 +49,33 @@ impl FetchCommand {
         }
     }
 
-    /// With a variable set, replacing another value.
+    /// Sets a variable, replacing another value.
     pub(crate) fn set(mut self, variable: &str, value: impl Into<String>) -> Self {
         self.environment
             .push((variable.to_owned(), Some(value.into())));
         self
     }
 
-    /// Without a variable that the network sets.
+    /// Removes a variable that the network sets.
     pub(crate) fn unset(mut self, variable: &str) -> Self {
         self.environment.push((variable.to_owned(), None));
         self
     }
 
-    /// With the policy of an app.
+    /// Sets the policy of an app.
     pub(crate) fn policy(mut self, policy: Value) -> Self {
         self.policy = Some(policy);
         self
     }
 
-    /// With a size limit.
+    /// Sets a size limit in bytes.
     pub(crate) fn limit(mut self, bytes: u64) -> Self {
         self.arguments
             .extend(["--size-limit".to_owned(), bytes.to_string()]);
         self
     }
 
-    /// With this total timeout in seconds.
+    /// Sets the total timeout in seconds.
     pub(crate) fn timeout(mut self, seconds: u64) -> Self {
         self.arguments
             .extend(["--timeout".to_owned(), seconds.to_string()]);

@@ -25,7 +25,7 @@ pub(crate) struct DnsQuestion {
     pub(crate) name: String,
     /// `A`, `AAAA`, or a number.
     pub(crate) kind: String,
-    /// Whether it arrived over TCP.
+    /// Whether the request arrived over TCP.
     pub(crate) tcp: bool,
     /// Address of the name server that was asked.
     pub(crate) server: String,

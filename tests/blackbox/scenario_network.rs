@@ -159,9 +159,9 @@ impl ScenarioNetwork {
     /// Runs one fetch and records what is not as expected. Returns its output.
     pub(crate) fn check_one(&self, fetch: &FetchCommand, expect: &FetchExpectation) -> Value {
         let outcome = self.fetch(fetch);
-        if let Err(why) = expect::judge(fetch, expect, &outcome) {
+        if let Err(reason) = expect::judge(fetch, expect, &outcome) {
             self.note(format!(
-                "{fetch:?}\n  expected: {expect:?}\n  but: {why}\n  {}\n  stdout: {}\n  stderr: {}",
+                "{fetch:?}\n  expected: {expect:?}\n  but: {reason}\n  {}\n  stdout: {}\n  stderr: {}",
                 outcome.status,
                 outcome.stdout.trim_end(),
                 tail(&outcome.stderr)
@@ -265,7 +265,7 @@ impl ScenarioNetwork {
     }
 }
 
-/// At most the last 1,501 characters of a text, without trailing white space.
+/// Returns at most the last 1,501 characters of a text, without trailing white space.
 fn tail(text: &str) -> &str {
     let start = text
         .char_indices()

@@ -13,7 +13,7 @@ fn rows(output: &std::process::Output) -> Vec<Value> {
 }
 
 #[test]
-fn copies_are_compared_with_cp_and_drawn_and_nothing_stays_behind() {
+fn copies_are_compared_with_cp_and_plotted_and_no_file_remains() {
     let home = CliHome::new();
     let plots = home.0.path().join("plots");
     let staging = home.0.path().join("tmp");

@@ -187,7 +187,7 @@ fn files_that_cannot_be_copied_are_named_and_the_rest_arrives() {
     let expected = [("none.txt", "not_found"), ("two.txt", "exists")];
     assert_eq!(
         reasons,
-        expected.map(|(from, why)| (from.into(), why.into()))
+        expected.map(|(from, reason)| (from.into(), reason.into()))
     );
     assert_eq!(fixture.names("a"), ["one.txt", "two.txt"]);
     assert_eq!(fixture.read("a/two.txt"), "another");

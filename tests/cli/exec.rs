@@ -54,7 +54,7 @@ fn has_ended(pid: &str) -> bool {
     stat.is_empty() || stat.contains(") Z ")
 }
 
-async fn until_ended(pids: &[String]) {
+async fn wait_until_ended(pids: &[String]) {
     for pid in pids {
         eventually("the end of a process", async || {
             has_ended(pid).then_some(())
@@ -145,7 +145,7 @@ fn a_program_that_is_not_found_is_a_failure_with_a_code() {
 async fn a_program_ends_at_its_time_limit_with_its_children() {
     let fixture = ExecFixture::new();
     let (mut child, pids) = fixture.start_children(&["--timeout", "2"]).await;
-    until_ended(&pids).await;
+    wait_until_ended(&pids).await;
     assert_eq!(child.wait().unwrap().code(), Some(124));
 }
 
@@ -185,8 +185,8 @@ async fn a_program_ends_when_the_terminal_of_its_command_is_closed() {
 async fn a_program_ends_by_itself_when_the_service_was_killed() {
     let fixture = ExecFixture::new();
     let (mut child, pids) = fixture.start_children(&["--timeout", "1"]).await;
-    // No process of the service can end the program any more; the supervisor beside it ends it after its time limit.
+    // No process of the service can end the program now; the supervisor beside it ends it after its time limit.
     child.kill().unwrap();
-    until_ended(&pids).await;
+    wait_until_ended(&pids).await;
     child.wait().unwrap();
 }

@@ -81,8 +81,8 @@ async fn an_interrupted_delivery_leaves_no_private_store() {
         let staged = async || stages_upload(&temporary).then_some(());
         eventually("the first part in the private store", staged).await;
         assert_eq!(end_by(signal, &mut child).await, Some(code));
-        let left: Vec<_> = fs::read_dir(&temporary).unwrap().flatten().collect();
-        assert!(left.is_empty(), "{left:?}");
+        let leftover_files: Vec<_> = fs::read_dir(&temporary).unwrap().flatten().collect();
+        assert!(leftover_files.is_empty(), "{leftover_files:?}");
     }
 }
 
@@ -246,8 +246,11 @@ async fn a_signal_ends_servers_whose_sandbox_does_not_respond_while_it_is_bound(
         let input = child.stdin.take();
         let silent = engine.accept().unwrap();
         assert_eq!(end_by("-TERM", &mut child).await, Some(0), "{arguments:?}");
-        let left: Vec<_> = fs::read_dir(&temporary).unwrap().flatten().collect();
-        assert!(left.is_empty(), "{arguments:?}: {left:?}");
+        let leftover_files: Vec<_> = fs::read_dir(&temporary).unwrap().flatten().collect();
+        assert!(
+            leftover_files.is_empty(),
+            "{arguments:?}: {leftover_files:?}"
+        );
         drop((input, silent));
     }
 }

@@ -196,7 +196,7 @@ fn scripts_get_a_fault_for_wrong_arguments() {
 }
 
 #[test]
-fn limits_of_nothing_and_bindings_of_nothing_are_refused() {
+fn empty_limits_and_empty_bindings_are_refused() {
     let home = CliHome::new();
     let refused: [(&[&str], &str); 5] = [
         (&["sandbox", "ls", "local:/tmp", "--limit", "0"], "--limit"),

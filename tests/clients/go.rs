@@ -42,7 +42,7 @@ fn run_example(program: &Path, scenario: &Value, token: &str, arguments: &str) -
     let text = |key: &str| scenario[key].as_str().unwrap().to_owned();
     Command::new(program)
         .env("DRAYAGE_TOKEN", text(token))
-        // Go compares the name of the certificate, which is not for the address.
+        // Go compares the host name with the certificate, which is not for the IP address.
         .args(["-target", &text("target").replace("127.0.0.1", "localhost")])
         .args(["-ca", &text("ca")])
         .args(["-sandbox", &format!("local:{}", text("box"))])

@@ -178,22 +178,22 @@ impl<'a> ReplicaSet<'a> {
 /// Publishes calls, kills a replica and starts it again, as often as `run` says, and then checks every outcome.
 pub(crate) async fn publish_under_kills(run: PublisherRun) {
     println!("{run:?}");
-    let machine = ProcessFixture::start().await;
-    fill_files(&machine);
+    let fixture = ProcessFixture::start().await;
+    fill_files(&fixture);
     let mut random = StdRng::seed_from_u64(run.seed);
-    let mut publishers = [python_publisher(&machine), typescript_publisher(&machine)];
-    let mut replicas = ReplicaSet::start(&machine, run.services).await;
+    let mut publishers = [python_publisher(&fixture), typescript_publisher(&fixture)];
+    let mut replicas = ReplicaSet::start(&fixture, run.services).await;
 
     // Both resolvers are killed while they process work, so that every run has work that another worker takes over.
-    machine
+    fixture
         .dial
         .inject_file_fault(STALLED_FILE, InjectedFault::Silent);
     publish(&mut publishers, 0, run.calls, &mut random);
-    machine.until_asked(STALLED_FILE).await;
+    fixture.wait_until_asked(STALLED_FILE).await;
     for index in replicas.replicas_of("file-resolver") {
         replicas.kill(index);
     }
-    machine.dial.clear_file_fault(STALLED_FILE);
+    fixture.dial.clear_file_fault(STALLED_FILE);
     replicas.restart().await;
 
     for kill in 1..=run.kills {
@@ -206,7 +206,7 @@ pub(crate) async fn publish_under_kills(run: PublisherRun) {
         let services: Vec<usize> = (0..replicas.running.len()).collect();
         replicas.kill(*services.choose(&mut random).unwrap());
         if run.expires_leases && kill == run.kills {
-            leases::expire_leases(&machine.bus).await;
+            leases::expire_leases(&fixture.bus).await;
         }
         replicas.restart().await;
         if kill % 10 == 0 {
@@ -214,10 +214,10 @@ pub(crate) async fn publish_under_kills(run: PublisherRun) {
         }
     }
     if run.expires_leases {
-        machine.provision(Some(Duration::from_secs(1))).await;
+        fixture.provision(Some(Duration::from_secs(1))).await;
     }
-    check(&machine, publishers).await;
-    let taken_over = leases::count_taken_over(&machine.bus).await;
+    check(&fixture, publishers).await;
+    let taken_over = leases::count_taken_over(&fixture.bus).await;
     println!("work was taken over {taken_over} times");
     assert!(taken_over > run.kills / 20, "{run:?}: {taken_over}");
 }

@@ -1,4 +1,4 @@
-//! The login of the console in Chromium, through an identity provider that we did not write.
+//! The login of the console in Chromium, through an independent identity provider.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::Path;

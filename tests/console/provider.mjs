@@ -1,4 +1,4 @@
-// An identity provider that we did not write (`oidc-provider`), for the login of the console.
+// An independent identity provider (`oidc-provider`), for the login of the console.
 //
 //     node provider.mjs ID SECRET
 //

@@ -427,7 +427,7 @@ fn every_pod_has_the_scheduling_and_the_secrets_of_the_values() {
 }
 
 #[test]
-fn values_change_what_they_name() {
+fn values_change_the_settings_that_they_name() {
     let values = json!({
         "image": { "repository": "registry.example.org/dray", "tag": "0.2.0", "pullSecrets": ["123"] },
         "services": { "file-resolver": { "replicas": 5 }, "orchestrator": null },

@@ -33,7 +33,7 @@ impl EgressTarget {
     /// Creates the namespace and starts the target, whose certificate `authority` signs. Files go into `directory`.
     pub(crate) fn start(authority: &Authority, directory: &Path) -> Self {
         let id = std::process::id();
-        // Tests run concurrently, so each has a network of its own.
+        // Tests run concurrently, so each has a separate network.
         let [_, _, third, fourth] = id.to_be_bytes();
         let [near, address, name_server] =
             [1, 2, 3].map(|last| Ipv4Addr::new(10, 128 | third, fourth, last));
@@ -96,11 +96,11 @@ impl EgressTarget {
         open.len()
     }
 
-    fn ports(&self, what: &str) -> Vec<u16> {
+    fn ports(&self, description: &str) -> Vec<u16> {
         let reports = self.reports.lock().unwrap();
         reports
             .iter()
-            .filter(|(_, reported)| reported == what)
+            .filter(|(_, reported)| reported == description)
             .map(|(port, _)| *port)
             .collect()
     }
@@ -121,8 +121,8 @@ fn read_reports(lines: Lines<BufReader<ChildStdout>>, reports: &Reports) {
     for line in lines.map_while(Result::ok) {
         let report: Value = serde_json::from_str(&line).unwrap();
         let port = u16::try_from(report["port"].as_u64().unwrap()).unwrap();
-        let what = report["what"].as_str().unwrap().to_owned();
-        reports.lock().unwrap().push((port, what));
+        let description = report["what"].as_str().unwrap().to_owned();
+        reports.lock().unwrap().push((port, description));
     }
 }
 

@@ -24,7 +24,7 @@ use crate::support::service_process::ServiceProcess;
 const TENANT_KEY: &str = "acme-key";
 /// The tenants; all use [`TENANT_KEY`] at DIAL Core.
 pub(crate) const TENANTS: [&str; 3] = ["acme", "python", "typescript"];
-/// Longer than a lease (45 s) and the redelivery after it.
+/// Longest wait: longer than a lease (45 s) and the redelivery after it.
 const WAIT_TIMEOUT: Duration = Duration::from_secs(150);
 
 /// The servers of one test, and the settings for processes of services.
@@ -47,7 +47,7 @@ impl ProcessFixture {
         let dial = DialCore::start().await.unwrap();
         dial.add_key(TENANT_KEY, "acme");
         let bus = test_bus::connect(&NatsOptions::at(nats.url())).await;
-        let machine = Self {
+        let fixture = Self {
             nats,
             store,
             dial,
@@ -56,8 +56,8 @@ impl ProcessFixture {
             _s3: s3,
             _directory: directory,
         };
-        machine.provision(None).await;
-        machine
+        fixture.provision(None).await;
+        fixture
     }
 
     /// Applies the standard topology with a publisher for each tenant, with another ack wait if there is one.
@@ -176,7 +176,7 @@ impl ProcessFixture {
     }
 
     /// Waits until the fake DIAL Core gets a request for this file.
-    pub(crate) async fn until_asked(&self, path: &str) {
+    pub(crate) async fn wait_until_asked(&self, path: &str) {
         eventually("a request to DIAL Core", async || {
             self.dial
                 .requests()

@@ -11,7 +11,7 @@ use dray_testkit::s3::{FaultRule, S3Fault};
 
 use super::transfer_fixture::{TransferFixture, target};
 
-/// Longer than all work that may follow a fault, on a busy machine.
+/// Longest wait: longer than all work that may follow a fault, on a busy machine.
 const WAIT_TIMEOUT: Duration = Duration::from_mins(1);
 
 #[tokio::test(flavor = "multi_thread")]

@@ -120,9 +120,9 @@ async fn an_operator_copies_files_into_and_out_of_a_sandbox() {
     let path = fixture.sandbox().join("data/in.csv");
     assert_eq!(uploaded["path"], text(&path), "{uploaded}");
     assert_eq!(std::fs::read(&path).unwrap(), CSV_BYTES);
-    let again = fixture.ask(&["sandbox", "put", "in.csv", &address, "data"]);
+    let repeated = fixture.ask(&["sandbox", "put", "in.csv", &address, "data"]);
     assert_eq!(
-        (&again["existed"], &again["path"]),
+        (&repeated["existed"], &repeated["path"]),
         (&true.into(), &uploaded["path"])
     );
 
@@ -231,14 +231,17 @@ async fn a_lost_response_is_reported_as_unknown_and_sent_again_only_by_command()
             .contains("May have been delivered: report.pdf")
     );
 
-    let again = fixture.ask(&["resend", id]);
-    assert_eq!(again["files"][0]["state"], "delivered", "{again}");
-    assert_ne!(again["delivery_id"], id);
+    let second_result = fixture.ask(&["resend", id]);
+    assert_eq!(
+        second_result["files"][0]["state"], "delivered",
+        "{second_result}"
+    );
+    assert_ne!(second_result["delivery_id"], id);
     assert_eq!(
         fixture.shown_in(chat, digest),
         2,
         "the operator asked for it"
     );
-    let repeated = fixture.ask_failing(&["resend", again["delivery_id"].as_str().unwrap()]);
+    let repeated = fixture.ask_failing(&["resend", second_result["delivery_id"].as_str().unwrap()]);
     assert!(repeated["fault"].is_object(), "{repeated}");
 }

@@ -13,7 +13,7 @@ const BYTES_PER_GIGABYTE: u64 = 1_000_000_000;
 /// incremental compilation takes another 7 GB.
 const TARGET_BYTES: u64 = 10 * BYTES_PER_GIGABYTE;
 /// Least space for what tests keep in the temporary directory at the same time: images, stores, large files.
-const TEMPORARY_BYTES: u64 = BYTES_PER_GIGABYTE;
+const MIN_TEMPORARY_BYTES: u64 = BYTES_PER_GIGABYTE;
 /// Free space below which no run succeeds, also where an earlier one has built everything.
 const MIN_FREE_BYTES: u64 = BYTES_PER_GIGABYTE;
 
@@ -36,7 +36,7 @@ pub(crate) fn check_space(root: &Path) -> anyhow::Result<()> {
     let present = size_of(&target);
     let directories = [
         measure(target, TARGET_BYTES.saturating_sub(present))?,
-        measure(std::env::temp_dir(), TEMPORARY_BYTES)?,
+        measure(std::env::temp_dir(), MIN_TEMPORARY_BYTES)?,
     ];
     for directory in &directories {
         eprintln!(

@@ -26,9 +26,9 @@ const END_MARKER: &str = "<!-- heavy:end -->";
 /// Seconds of the compiler for each package, and the time from the first start to the last end.
 #[derive(Debug, Default, PartialEq)]
 struct CompileTimings {
-    /// By package name; build scripts with their package.
+    /// Seconds by package name; build scripts count towards their package.
     seconds: BTreeMap<String, f64>,
-    /// From the first start to the last end.
+    /// Seconds from the first start to the last end.
     elapsed: f64,
 }
 

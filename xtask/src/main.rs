@@ -160,7 +160,7 @@ enum XtaskCommand {
     New {
         /// Kind of the extension to add.
         kind: new::ExtensionKind,
-        /// Its name, as it will stand in configuration, addresses and crates.
+        /// The extension's name, as it will stand in configuration, addresses and crates.
         name: String,
     },
     /// Write every generated file again.

@@ -24,7 +24,7 @@ pub(crate) struct CargoPackage {
     pub(crate) licence: Option<String>,
     /// `None` for a package of this repository.
     pub(crate) source: Option<String>,
-    /// Whether it is a member of this workspace.
+    /// Whether the package is a member of this workspace.
     pub(crate) is_member: bool,
     /// Directory of the manifest, relative to the workspace; only for members.
     pub(crate) directory: String,
@@ -42,7 +42,7 @@ pub(crate) struct DeclaredDependency {
     pub(crate) name: String,
     /// The name in source code, when it is another.
     pub(crate) rename: Option<String>,
-    /// Whether it is under `[dev-dependencies]`.
+    /// Whether the dependency is under `[dev-dependencies]`.
     pub(crate) is_dev: bool,
 }
 

@@ -23,7 +23,7 @@ pub(crate) struct NeededProgram {
     reason: &'static str,
 }
 
-/// For `cargo xtask test`.
+/// Programs for `cargo xtask test`.
 pub(crate) const TEST_PROGRAMS: &[NeededProgram] = &[
     NeededProgram {
         program: "nats-server",
@@ -202,7 +202,7 @@ pub(crate) const TEST_PROGRAMS: &[NeededProgram] = &[
     },
 ];
 
-/// For `cargo xtask bench`.
+/// Programs for `cargo xtask bench`.
 pub(crate) const BENCH_PROGRAMS: &[NeededProgram] = &[
     NeededProgram {
         program: "nats-server",
@@ -230,7 +230,7 @@ pub(crate) const BENCH_PROGRAMS: &[NeededProgram] = &[
     },
 ];
 
-/// For `cargo xtask blackbox`, in addition to the programs for the tests.
+/// Programs for `cargo xtask blackbox`, in addition to the programs for the tests.
 pub(crate) const BLACKBOX_PROGRAMS: &[NeededProgram] = &[NeededProgram {
     program: "nft",
     probes: &[&["nft", "--version"]],

@@ -97,7 +97,7 @@ impl ProxyRoute {
             format!("CONNECT {authority} HTTP/1.1\r\nHost: {authority}\r\n{authorization}\r\n");
         stream.write_all(request.as_bytes()).await?;
         let mut head = Vec::with_capacity(256);
-        // Nothing follows the head: the target sends only after a request.
+        // No byte follows the head: the target sends only after a request.
         while !head.ends_with(b"\r\n\r\n") {
             let count = stream.read_buf(&mut head).await?;
             anyhow::ensure!(count > 0 && head.len() <= MAX_HEAD_BYTES, "no whole head");

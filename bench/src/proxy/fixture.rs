@@ -83,7 +83,7 @@ impl StartedProgram {
         Ok(started)
     }
 
-    /// Its resident memory in bytes.
+    /// The program's resident memory in bytes.
     pub(super) fn resident_bytes(&self) -> anyhow::Result<u64> {
         let id = self.process.id().context("the process has ended")?;
         crate::memory::status_of(&format!("/proc/{id}/status"), "VmRSS:")
@@ -237,8 +237,8 @@ fn delete_namespace(name: &str) {
     let _ = Command::new("ip").args(["netns", "delete", name]).output();
 }
 
-/// Deletes the namespaces of measurements that were killed: their interfaces have the same addresses, so that connections
-/// of this measurement would go to a target that does not exist any more.
+/// Deletes the namespaces of measurements that were killed: their interfaces have the same addresses, so that
+/// connections of this measurement would go to a target that no longer exists.
 fn remove_abandoned_namespaces() {
     let Ok(output) = Command::new("ip").args(["netns", "list"]).output() else {
         return;

@@ -31,9 +31,9 @@ const FAKE_ACCOUNT: &str = "platform-delivery.accounts.bench.telegram";
 /// How the integrity of large files is verified.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum IntegrityCheck {
-    /// By digests in the sandbox: the default.
+    /// Digests in the sandbox; the default.
     Digest,
-    /// By size, inode and times: what an operator may choose for files above 2 MiB.
+    /// Size, inode and times, which an operator may choose for files above 2 MiB.
     State,
 }
 

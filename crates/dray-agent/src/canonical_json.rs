@@ -130,21 +130,21 @@ mod tests {
             2e-3,
             0.000_000_000_000_000_000_000_000_001,
         ];
-        let mut given: Value = serde_json::from_str(
+        let mut input: Value = serde_json::from_str(
             r#"{"string": "\u20ac$\u000F\u000aA'\u0042\u0022\u005c\\\"\/", "literals": [null, true, false]}"#,
         )
         .unwrap();
-        given["numbers"] = serde_json::json!(numbers);
+        input["numbers"] = serde_json::json!(numbers);
         let expected = "{\"literals\":[null,true,false],\"numbers\":[333333333.3333333,1e+30,4.5,0.002,1e-27],\
             \"string\":\"€$\\u000f\\nA'B\\\"\\\\\\\\\\\"/\"}";
-        assert_eq!(canonical_json(&given), expected);
+        assert_eq!(canonical_json(&input), expected);
     }
 
     #[test]
     fn members_are_in_the_order_of_utf_16() {
         // Section 3.2.3.
-        let given = r#"{"\u20ac": 1, "\r": 2, "\ufb33": 3, "1": 4, "\ud83d\ude00": 5, "\u0080": 6, "\u00f6": 7}"#;
-        let order: Vec<_> = canonical(given)
+        let input = r#"{"\u20ac": 1, "\r": 2, "\ufb33": 3, "1": 4, "\ud83d\ude00": 5, "\u0080": 6, "\u00f6": 7}"#;
+        let order: Vec<_> = canonical(input)
             .matches(|character: char| character.is_ascii_digit())
             .map(str::to_owned)
             .collect();

@@ -37,7 +37,7 @@ pub enum CitationSource {
     Page {
         /// URL of the page.
         url: String,
-        /// Its title, where the tool had one.
+        /// The page's title, where the tool had one.
         title: Option<String>,
     },
     /// A file of the conversation, with an id of `/v1/files`.
@@ -218,7 +218,7 @@ fn links(text: &str) -> impl Iterator<Item = TextLink<'_>> {
                 continue;
             }
             let link = link_at(text, begin, from);
-            // Always forward, also where nothing is left of the address.
+            // Always forward, also where the whole address was cut.
             at = link.end.max(begin + "http".len());
             return Some(link);
         }
@@ -261,7 +261,7 @@ fn link_at<'a>(text: &'a str, begin: usize, from: &'a str) -> TextLink<'a> {
     }
 }
 
-/// The place of the first closing bracket that nothing before it opens.
+/// The place of the first closing bracket that has no opening bracket before it.
 fn unopened_bracket(text: &str) -> Option<usize> {
     let mut open = 0_usize;
     text.char_indices().find_map(|(at, char)| {

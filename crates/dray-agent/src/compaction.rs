@@ -27,9 +27,9 @@ const MAX_OUTLINE_BYTES: usize = 8 << 10;
 /// Bytes for the sentences around an outline.
 const NOTICE_BYTES: usize = 512;
 /// Most bytes of a message of the user in an outline.
-const USER_LINE_BYTES: usize = 240;
+const MAX_USER_LINE_BYTES: usize = 240;
 /// Most bytes of any other message in an outline.
-const OTHER_LINE_BYTES: usize = 160;
+const MAX_OTHER_LINE_BYTES: usize = 160;
 
 /// Which messages are compacted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -259,8 +259,8 @@ fn outline(messages: &[Message], limit: usize) -> String {
 
 fn outline_line(message: &Message) -> String {
     let limit = match message.role {
-        Role::User => USER_LINE_BYTES,
-        _ => OTHER_LINE_BYTES,
+        Role::User => MAX_USER_LINE_BYTES,
+        _ => MAX_OTHER_LINE_BYTES,
     };
     let mut text = content_text(message);
     for call in message.calls() {

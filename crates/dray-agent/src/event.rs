@@ -8,7 +8,7 @@ use crate::message::{Attachment, ToolCall};
 /// One event for the client. Texts of stages and of the answer are appended to earlier ones.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
-    /// More text of the answer.
+    /// Text that is appended to the answer.
     Content(String),
     /// More of the model's reasoning, only for clients of `OpenAI`'s API.
     Reasoning(String),
@@ -25,7 +25,7 @@ pub enum Event {
     OutputFile {
         /// Id of the file in `/v1/files`.
         id: String,
-        /// Its name for people.
+        /// The file's name for people.
         name: String,
     },
     /// Sources that the answer may cite from now on, only for clients of `OpenAI`'s API. It shows nothing by itself.
@@ -37,14 +37,14 @@ pub enum Event {
         /// Name of the stage, if it is known already.
         name: Option<String>,
     },
-    /// More of a stage's name.
+    /// Text that is appended to the name of a stage.
     StageName {
         /// Number of the stage.
         stage: u32,
         /// Text that is appended to the name.
         name: String,
     },
-    /// More text of a stage.
+    /// Text that is appended to the content of a stage.
     StageContent {
         /// Number of the stage.
         stage: u32,
@@ -75,7 +75,7 @@ pub enum Event {
     McpTools(McpToolList),
     /// A call of a tool of an MCP server begins, only for clients of `/v1/responses`.
     McpCallStarted(McpCallStart),
-    /// Such a call ends.
+    /// A call of an MCP tool ends.
     McpCallEnded(McpCallEnd),
 }
 
@@ -84,7 +84,7 @@ pub enum Event {
 pub struct McpToolList {
     /// Name of the tool set.
     pub server: String,
-    /// Its tools, as the model gets them.
+    /// The server's tools, as the model gets them.
     pub tools: Vec<McpListedTool>,
     /// The reason why there are none.
     pub error: Option<String>,
@@ -93,7 +93,7 @@ pub struct McpToolList {
 /// A tool of an MCP server.
 #[derive(Clone, Debug, PartialEq)]
 pub struct McpListedTool {
-    /// Its name for the model.
+    /// The tool's name for the model.
     pub name: String,
     /// Description of the tool.
     pub description: Option<String>,
@@ -110,7 +110,7 @@ pub struct McpCallStart {
     pub server: String,
     /// Name of the tool for the model.
     pub tool: String,
-    /// Its arguments as the model wrote them.
+    /// The call's arguments as the model wrote them.
     pub arguments: String,
     /// Id of the question by which the client approved it; see [`ApprovalRequest::id`].
     pub approval_id: Option<String>,
@@ -125,7 +125,7 @@ pub struct McpCallEnd {
     pub call_id: String,
     /// The result as the model gets it.
     pub text: String,
-    /// Whether it is a failure.
+    /// Whether the result is a failure.
     pub failed: bool,
 }
 

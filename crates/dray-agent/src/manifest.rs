@@ -78,7 +78,7 @@ impl Manifest {
     }
 }
 
-/// Something that the agent always knows about.
+/// Content that the agent always knows about.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(tag = "type", rename_all = "kebab-case")]
 pub enum Context {
@@ -87,7 +87,7 @@ pub enum Context {
         /// The file, `files/{bucket}/{path}`, percent-encoded.
         #[schemars(extend("format" = "dial-file-encoded", "dial:file" = true))]
         url: String,
-        /// Its content in words, for the model.
+        /// The file's content in words, for the model.
         description: Option<String>,
     },
     /// Text that is put into the system prompt.
@@ -101,7 +101,7 @@ pub enum Context {
         /// The folder; ends with `/`.
         #[schemars(extend("format" = "dial-file-encoded"))]
         url: String,
-        /// Its content in words, for the model.
+        /// The directory's content in words, for the model.
         description: Option<String>,
         /// Number of levels to include, 1 to 10.
         #[serde(default = "default_ten")]

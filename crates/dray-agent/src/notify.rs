@@ -18,7 +18,7 @@ pub const LIST_TOOL: &str = "internal_attachments_available_context";
 pub enum FileStatus {
     /// The file was in no earlier list.
     New,
-    /// Its description or type changed.
+    /// The file's description or type changed.
     Updated,
     /// The file is no longer in the manifest.
     Removed,

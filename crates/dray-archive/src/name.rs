@@ -42,7 +42,7 @@ pub fn relative_parts(name: &[u8]) -> Result<Vec<&[u8]>, UnsafeName> {
 /// on Windows.
 ///
 /// # Errors
-/// Those of [`relative_parts`], and a drive letter.
+/// The errors of [`relative_parts`], and names with a drive letter.
 pub fn safe_parts(name: &[u8]) -> Result<Vec<&[u8]>, UnsafeName> {
     let parts = relative_parts(name)?;
     match parts.first() {

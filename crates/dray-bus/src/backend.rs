@@ -75,13 +75,13 @@ pub(crate) struct PulledMessage {
 /// The acknowledgement that a worker sends for a delivery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AckAction {
-    /// Acknowledged: no redelivery, and no event is published.
+    /// The message is acknowledged: it is not delivered again, and no event is published.
     Done,
-    /// Hand it out again, not before the delay.
-    Again(Duration),
-    /// The work continues: its time of `ack_wait` starts again.
+    /// The message is delivered again, not before the delay.
+    Redeliver(Duration),
+    /// The work continues: `ack_wait` starts again.
     Progress,
-    /// Never again; unlike [`Self::Done`] the server publishes an advisory about it.
+    /// The message is never delivered again. Unlike after [`Self::Done`], the server publishes an advisory about it.
     Term,
 }
 

@@ -76,7 +76,7 @@ impl<'a> CallMode<'a> {
         }
     }
 
-    /// With heartbeats, and without a retry after a responder's decision.
+    /// A call with heartbeats, and without a retry after a responder's decision.
     pub(crate) fn once() -> Self {
         Self {
             watched: true,
@@ -355,14 +355,14 @@ impl<'a> CallAttempt<'a> {
     /// responds well within that, the responder sends no heartbeats, and at least half of the total remains for another
     /// attempt (C-6).
     fn attempt_timeout(&self, last: bool) -> Duration {
-        let left = self.remaining();
+        let remaining_time = self.remaining();
         let share = self.total * 2 / 5;
         if last
             || self.mode.watched
-            || left.saturating_sub(share) < self.total / 2
+            || remaining_time.saturating_sub(share) < self.total / 2
             || !self.area.responds_well_within(share)
         {
-            left
+            remaining_time
         } else {
             share
         }

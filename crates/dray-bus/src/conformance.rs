@@ -140,10 +140,10 @@ pub(crate) fn call_meta(operation: &str, deadline: Deadline) -> Meta {
 }
 
 /// Waits for a future that must complete soon.
-pub(crate) async fn wait_soon<T>(what: &str, future: impl Future<Output = T>) -> T {
+pub(crate) async fn wait_soon<T>(description: &str, future: impl Future<Output = T>) -> T {
     tokio::time::timeout(Duration::from_secs(20), future)
         .await
-        .unwrap_or_else(|_| panic!("waited too long for {what}"))
+        .unwrap_or_else(|_| panic!("waited too long for {description}"))
 }
 
 pub(crate) fn tool_call(tool: &str) -> v1::ToolCallRequested {

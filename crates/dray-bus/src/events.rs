@@ -235,10 +235,10 @@ mod tests {
         assert_eq!(events.next().await.unwrap().sequence, 1);
         // A server that was killed before it stored its position delivers the first message again.
         let filter = events.filter.clone();
-        let again = fixture
+        let repeated = fixture
             .backend()
             .cursor(EVENT_STREAM, &filter, CursorStart::Sequence(1));
-        events.cursor = again.await.unwrap();
+        events.cursor = repeated.await.unwrap();
         assert_eq!(events.next().await.unwrap().sequence, 2);
     }
 

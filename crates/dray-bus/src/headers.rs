@@ -78,7 +78,7 @@ impl MessageHeaders {
             .map(|(name, value)| (name.as_str(), value.as_str()))
     }
 
-    /// Whether there are none.
+    /// Whether the message has no headers.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

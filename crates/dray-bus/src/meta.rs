@@ -17,7 +17,7 @@ pub struct Meta {
     pub session: Option<SessionId>,
     /// The agent application, if any.
     pub app: Option<AppId>,
-    /// Passed on unchanged to everything that follows.
+    /// Passed on unchanged to every later message of the operation.
     pub deadline: Deadline,
     /// Empty outside a trace.
     pub trace: TraceContext,

@@ -395,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn work_goes_into_every_queue_that_takes_its_kind() {
+    fn work_is_published_to_every_queue_that_accepts_its_kind() {
         let permissions = Permissions::service("x").publishes_work::<v1::DeliverFiles>();
         let lines: Vec<&str> = permissions
             .publish_subjects()

@@ -1,4 +1,4 @@
-//! The sweeper finds work that no worker will finish any more and ends it (messaging-reliability 9).
+//! The sweeper finds work that no worker will finish, and ends it (messaging-reliability 9).
 //!
 //! Messages that ran out of deliveries stay in the stream unseen (F-8); the advisory about them may be lost (F-9). The
 //! sweeper reads all work with its own durable consumer, acknowledges work that has ended, and dead-letters work that
@@ -280,7 +280,7 @@ impl WorkSweeper {
         Ok(SweepVerdict::DeadLettered)
     }
 
-    /// Time left until a minute after the deadline; zero for a message that is not delivered to workers any more.
+    /// Time left until a minute after the deadline; zero for a message that is no longer delivered to workers.
     fn remaining_time(
         &self,
         pulled: &PulledMessage,
@@ -297,9 +297,9 @@ impl WorkSweeper {
     /// Decides about a message without a usable envelope. It has no deadline, so a worker has a minute to handle it.
     async fn decide_unreadable(&self, pulled: &PulledMessage) -> Result<SweepVerdict, JobError> {
         let age = self.bus.now_ms().saturating_sub(pulled.message.time_ms);
-        let left = STRANDED_AFTER.saturating_sub(Duration::from_millis(age));
-        if !left.is_zero() {
-            return Ok(SweepVerdict::Waits(left));
+        let remaining = STRANDED_AFTER.saturating_sub(Duration::from_millis(age));
+        if !remaining.is_zero() {
+            return Ok(SweepVerdict::Waits(remaining));
         }
         let fault = Fault::new(FaultCode::InvalidArgument, "The message cannot be read.")
             .detail("invalid_envelope");

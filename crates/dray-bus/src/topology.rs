@@ -68,9 +68,10 @@ pub enum FullStreamPolicy {
 pub enum StreamRetention {
     /// Only by its limits, as in every stream here (3.1).
     Limits,
-    /// By limits, and when no consumer is interested.
+    /// Removes a message at the limits, and when no consumer is interested in it.
     Interest,
-    /// By limits, and as soon as a consumer has acknowledged; then deduplication forgets it too (F-11).
+    /// Removes a message at the limits, and as soon as a consumer has acknowledged it; deduplication then forgets it
+    /// too (F-11).
     WorkQueue,
 }
 
@@ -137,7 +138,7 @@ pub struct ConsumerSpec {
 /// Present state of a stream.
 #[derive(Clone, Debug)]
 pub struct StreamState {
-    /// Its configuration as read back.
+    /// The stream's configuration as read back.
     pub spec: StreamSpec,
     /// Messages that the stream contains.
     pub messages: u64,
@@ -152,7 +153,7 @@ pub struct StreamState {
 /// Present state of a consumer.
 #[derive(Clone, Debug)]
 pub struct ConsumerState {
-    /// Its configuration as read back.
+    /// The consumer's configuration as read back.
     pub spec: ConsumerSpec,
     /// Messages not handed out yet.
     pub pending: u64,

@@ -10,11 +10,11 @@ use crate::CaseEnd;
 ///
 /// [`CaseEnd::Fail`] with `why`.
 #[track_caller]
-pub fn expect_true(condition: bool, why: impl fmt::Display) -> Result<(), CaseEnd> {
+pub fn expect_true(condition: bool, reason: impl fmt::Display) -> Result<(), CaseEnd> {
     if condition {
         Ok(())
     } else {
-        Err(CaseEnd::fail(why))
+        Err(CaseEnd::fail(reason))
     }
 }
 
@@ -29,7 +29,7 @@ pub fn expect_true(condition: bool, why: impl fmt::Display) -> Result<(), CaseEn
 )]
 #[track_caller]
 pub fn expect_equal<T: PartialEq + fmt::Debug>(
-    what: &str,
+    description: &str,
     actual: T,
     expected: T,
 ) -> Result<(), CaseEnd> {
@@ -37,7 +37,7 @@ pub fn expect_equal<T: PartialEq + fmt::Debug>(
         return Ok(());
     }
     Err(CaseEnd::fail(format_args!(
-        "{what}: found {actual:?}, expected {expected:?}"
+        "{description}: found {actual:?}, expected {expected:?}"
     )))
 }
 
@@ -47,7 +47,7 @@ pub fn expect_equal<T: PartialEq + fmt::Debug>(
 ///
 /// [`CaseEnd::Fail`] with both lengths and the first different byte. The content, which may be megabytes, is left out.
 #[track_caller]
-pub fn expect_bytes(what: &str, actual: &[u8], expected: &[u8]) -> Result<(), CaseEnd> {
+pub fn expect_bytes(description: &str, actual: &[u8], expected: &[u8]) -> Result<(), CaseEnd> {
     if actual == expected {
         return Ok(());
     }
@@ -57,7 +57,7 @@ pub fn expect_bytes(what: &str, actual: &[u8], expected: &[u8]) -> Result<(), Ca
         .take_while(|(actual, expected)| actual == expected)
         .count();
     Err(CaseEnd::fail(format_args!(
-        "{what}: {} bytes found, {} expected, different from byte {equal} on",
+        "{description}: {} bytes found, {} expected, different from byte {equal} on",
         actual.len(),
         expected.len()
     )))

@@ -8,7 +8,7 @@ use dray_types::ErrorChain;
 
 /// The reason why a case ended before its last line.
 ///
-/// It is not an [`Error`] itself, so that `?` converts every error into it.
+/// The type does not implement [`Error`], so that `?` converts every error into it.
 #[derive(Debug)]
 pub enum CaseEnd {
     /// The case does not apply to this implementation, for this reason.
@@ -20,9 +20,9 @@ pub enum CaseEnd {
 impl CaseEnd {
     /// A failure with the file and line of the caller.
     #[track_caller]
-    pub fn fail(why: impl fmt::Display) -> Self {
+    pub fn fail(reason: impl fmt::Display) -> Self {
         let location = Location::caller();
-        Self::Fail(format!("{}:{}: {why}", location.file(), location.line()))
+        Self::Fail(format!("{}:{}: {reason}", location.file(), location.line()))
     }
 }
 
@@ -54,8 +54,8 @@ pub struct CaseFailures(pub Vec<(&'static str, String)>);
 impl fmt::Display for CaseFailures {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{} cases failed:", self.0.len())?;
-        for (name, why) in &self.0 {
-            writeln!(f, "  {name}: {why}")?;
+        for (name, reason) in &self.0 {
+            writeln!(f, "  {name}: {reason}")?;
         }
         Ok(())
     }

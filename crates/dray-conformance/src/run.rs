@@ -35,7 +35,7 @@ pub async fn run_cases<C: Copy, R: Future<Output = Result<(), CaseEnd>>>(
         match tokio::time::timeout(CASE_TIMEOUT, run(name, *case)).await {
             Ok(Ok(())) => report.passed.push(name),
             Ok(Err(CaseEnd::Skip(_))) => report.skipped.push(name),
-            Ok(Err(CaseEnd::Fail(why))) => failures.0.push((name, why)),
+            Ok(Err(CaseEnd::Fail(reason))) => failures.0.push((name, reason)),
             Err(_) => failures.0.push((name, "it did not end in time".to_owned())),
         }
     }

@@ -110,10 +110,10 @@ pub(crate) fn list_status(fault: &Fault) -> StatusCode {
 }
 
 /// The part of a page whose data could not be read, with the reason. An empty table would claim that there is no data.
-pub(crate) fn fault_notice(what: &str, fault: &Fault) -> Markup {
+pub(crate) fn fault_notice(description: &str, fault: &Fault) -> Markup {
     html! {
         div.notice.problem role="alert" {
-            p { strong { (what) " " } (fault.message) }
+            p { strong { (description) " " } (fault.message) }
             @if !fault.advice.is_empty() { p { (fault.advice) } }
             p.muted {
                 "Code " code { (fault.code) }

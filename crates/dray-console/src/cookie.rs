@@ -4,12 +4,13 @@ use std::time::Duration;
 
 use http::{HeaderMap, header};
 
-/// With which requests of other sites a browser sends a cookie (RFC 6265bis section 4.1.2.7).
+/// The requests of other sites with which a browser sends a cookie (RFC 6265bis section 4.1.2.7).
 #[derive(Clone, Copy, Debug)]
 enum SiteRule {
-    /// Only with requests of the same site.
+    /// The browser sends the cookie only with requests of the same site.
     Strict,
-    /// Also with navigations from other sites, such as the redirect back from an identity provider.
+    /// The browser also sends the cookie with navigations from other sites, such as the redirect from an identity
+    /// provider.
     Lax,
 }
 

@@ -34,7 +34,7 @@ use crate::state::ConsoleState;
 use crate::text::{duration_text, file_path, operation_path, shown, time_element};
 
 /// Most files that one page shows.
-const PAGE_FILES: u32 = 50;
+const MAX_PAGE_FILES: u32 = 50;
 /// Number of newest deliveries from which the list takes names and media types.
 const MAX_LABEL_DELIVERIES: u32 = 100;
 /// Deliveries and events of one file that are shown.
@@ -62,7 +62,7 @@ pub(crate) async fn list_page(
     let is_valid = digest_text.is_empty() && (after_text.is_empty() || after.is_some());
     let request = v1::ListArtifactsRequest {
         after: after.map_or_else(Vec::new, |digest| digest.as_bytes().to_vec()),
-        limit: PAGE_FILES,
+        limit: MAX_PAGE_FILES,
     };
     let newest = v1::ListReceiptsRequest {
         limit: MAX_LABEL_DELIVERIES,

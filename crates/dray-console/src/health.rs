@@ -21,9 +21,9 @@ pub(crate) enum PartHealth {
     /// No probe has finished yet, or another part has to work first.
     #[default]
     Unknown,
-    /// It responded to the last probe.
+    /// The part responded to the last probe.
     Working,
-    /// It did not respond to the last probe, for this reason.
+    /// The part did not respond to the last probe, for this reason.
     Failing(String),
     /// This console was started without one.
     Absent,
@@ -112,7 +112,7 @@ impl SystemHealth {
         } else if self.parts().iter().any(is_unknown) {
             "The state of the system is not known yet.".to_owned()
         } else {
-            // Nothing is said about services: each page names those that did not respond to it.
+            // The page reports no state of services: each page names those that did not respond to it.
             let working = self.parts().into_iter();
             let working = working.filter(|(_, part)| **part == PartHealth::Working);
             let names: Vec<String> = working.map(|(name, _)| format!("the {name}")).collect();

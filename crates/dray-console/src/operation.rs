@@ -1,6 +1,6 @@
 //! One operation: what the records of services say about it, and every event that carries its id or its trace.
 //!
-//! Nothing is inferred: the page shows no step without a record or an event, and no time that was not recorded.
+//! The page infers no facts: the page shows no step without a record or an event, and no time that was not recorded.
 
 use axum::Extension;
 use axum::extract::{Path, State};

@@ -139,14 +139,14 @@ impl PageFrame<'_> {
     /// The page after a request that failed: what did not happen, why, and a link back to a page by its path and name.
     pub(crate) fn render_failure(
         &self,
-        what: &str,
+        description: &str,
         fault: &Fault,
         (path, name): (&str, &str),
     ) -> Response {
         self.render_as(
             fault_status(fault),
             &html! {
-                (fault_notice(what, fault))
+                (fault_notice(description, fault))
                 p { a href=(path) { "Back to " (name) } }
             },
         )

@@ -53,7 +53,7 @@ pub(crate) const EVENT_PAGES: PagerWords = PagerWords {
     next: "Older events",
 };
 
-/// Where a page of a list is.
+/// The position of a page in a list.
 #[derive(Clone, Debug)]
 pub(crate) struct ListPager {
     words: PagerWords,
@@ -95,7 +95,7 @@ impl ListPager {
         }
     }
 
-    /// Whether it is the first page.
+    /// Whether this is the first page.
     pub(crate) const fn is_first(&self) -> bool {
         self.position.is_empty()
     }

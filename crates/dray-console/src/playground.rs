@@ -178,7 +178,7 @@ async fn send(
     let action = match state.begin_action(session, action).await {
         Ok(action) => action,
         Err(fault) => {
-            // Nothing was sent, so the page must not show a turn.
+            // No request was sent, so the page must not show a turn.
             conversation.drop_turn();
             return Err(fault);
         }
@@ -329,7 +329,7 @@ pub(crate) async fn end_conversation(
 
 /// A message as its form contains it.
 struct ChatMessage {
-    /// That of the form, so that a form that is sent twice is one turn.
+    /// Operation id of the form, so that a form that is sent twice begins one turn.
     operation: OperationId,
     /// Empty for a conversation that exists.
     agent: String,

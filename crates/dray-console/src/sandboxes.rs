@@ -418,8 +418,8 @@ mod tests {
         let location = location("session=chat%261&path=a%2Fb+c").unwrap();
         assert_eq!(location.path, "a/b c");
         let uri: Uri = location.page_path().parse().unwrap();
-        let again = SandboxLocation::of_fields(&FormFields::of_query(&uri));
-        assert_eq!(again, Some(location));
+        let repeated = SandboxLocation::of_fields(&FormFields::of_query(&uri));
+        assert_eq!(repeated, Some(location));
     }
 
     #[test]

@@ -29,7 +29,7 @@ pub(crate) struct ConsolePerson {
     pub(crate) subject: String,
     /// A name for people, which the provider may change.
     pub(crate) name: String,
-    /// Where this person ends the session at the provider; it may contain the ID token.
+    /// Address at which this person ends the session at the provider; it may contain the ID token.
     pub(crate) logout_url: Option<Secret>,
 }
 

@@ -117,6 +117,6 @@ pub struct ConfigValue {
     pub key: String,
     /// The value as JSON; `***` for a secret.
     pub value: String,
-    /// Where it comes from: `default`, a file, a variable or an option.
+    /// The source of the value: `default`, a file, a variable or an option.
     pub source: String,
 }

@@ -137,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_look_at_the_next_wait_takes_no_token() {
+    fn reading_the_next_wait_consumes_no_token() {
         let rates = RateLimits {
             account_per_minute: 1200,
             chat_per_minute: 60,

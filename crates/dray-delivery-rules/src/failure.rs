@@ -23,7 +23,7 @@ pub enum SendMode {
 /// The action after a failed visible request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FailureAction {
-    /// Nothing of the request is visible: the step is ready again, and the refusal determines how it continues.
+    /// No part of the request is visible: the step is ready again, and the refusal determines how it continues.
     Refused,
     /// The message may be visible, and a retry cannot succeed: report that the outcome is unknown.
     LeaveUnknown,
@@ -72,7 +72,7 @@ pub fn may_begin_request(started_ms: u64, now_ms: u64) -> bool {
 /// The action when the platform does not find the message of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotFoundAction {
-    /// Nothing is visible and nothing will be: send once more.
+    /// No message is visible or will be: send once more.
     SendAgain,
     /// The request of another worker may still arrive: ask again at this time, in Unix milliseconds.
     AskAt(u64),

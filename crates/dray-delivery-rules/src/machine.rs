@@ -127,7 +127,7 @@ pub struct StepConfirmation {
     pub provisional: bool,
 }
 
-/// Nothing of the step is visible.
+/// No part of the step is visible.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReadyState(());
 
@@ -300,7 +300,7 @@ impl SendingStep {
         self
     }
 
-    /// Records that nothing is visible, so that the step may be sent as new.
+    /// Records that no message is visible, so that the step may be sent as new.
     #[must_use]
     pub fn not_visible(self) -> ReadyStep {
         self.into_state(ReadyState(()))
@@ -335,7 +335,7 @@ impl DoneStep {
         &self.state.confirmed
     }
 
-    /// Records that the platform withdrew its confirmation, so that nothing is visible.
+    /// Records that the platform withdrew its confirmation, so that no message is visible.
     #[must_use]
     pub fn deny(mut self) -> ReadyStep {
         self.data.attempts = 0;

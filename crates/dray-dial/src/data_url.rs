@@ -15,7 +15,7 @@ const LENIENT_BASE64: GeneralPurpose = GeneralPurpose::new(
 /// The content of a `data:` URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InlineData {
-    /// Its type without parameters; `text/plain` by default.
+    /// The content's type without parameters; `text/plain` by default.
     pub media_type: String,
     /// The decoded content.
     pub bytes: Bytes,

@@ -90,14 +90,14 @@ pub struct FolderListing {
     pub is_truncated: bool,
 }
 
-/// When an upload may take place (`If-Match`, `If-None-Match`: RFC 9110, section 13.1).
+/// The condition under which an upload writes (`If-Match`, `If-None-Match`: RFC 9110, section 13.1).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum UploadCondition {
-    /// In any case; existing content is replaced.
+    /// Writes in any case; existing content is replaced.
     Any,
-    /// Only if the path is free.
+    /// Writes only if the path is free.
     NoneMatch,
-    /// Only if the file has this `ETag`.
+    /// Writes only if the file has this `ETag`.
     Match(String),
 }
 

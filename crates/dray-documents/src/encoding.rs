@@ -12,14 +12,14 @@ pub const SAMPLE_BYTES: usize = 64 * 1024;
 pub enum DetectedEncoding {
     /// One of the WHATWG encodings.
     Known(&'static Encoding),
-    /// UTF-32, little endian; WHATWG has none.
+    /// UTF-32, little endian. WHATWG does not define it.
     Utf32Le,
-    /// UTF-32, big endian; WHATWG has none either.
+    /// UTF-32, big endian. WHATWG does not define it.
     Utf32Be,
 }
 
 impl DetectedEncoding {
-    /// Its name, such as `UTF-8` or `windows-1252`.
+    /// The encoding's name, such as `UTF-8` or `windows-1252`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Known(encoding) => encoding.name(),
@@ -28,7 +28,7 @@ impl DetectedEncoding {
         }
     }
 
-    /// The encoding of that name or WHATWG label.
+    /// The encoding with this name or WHATWG label.
     pub fn of_label(label: &str) -> Option<Self> {
         match label.trim().to_ascii_lowercase().as_str() {
             "utf-32le" | "utf-32" => Some(Self::Utf32Le),
@@ -38,7 +38,7 @@ impl DetectedEncoding {
     }
 }
 
-/// The encoding that a byte-order mark names, and the mark's length.
+/// The encoding of the byte-order mark at the start of `bytes`, and the length of the mark in bytes.
 pub fn of_mark(bytes: &[u8]) -> Option<(DetectedEncoding, usize)> {
     // Checked before the others: the mark of UTF-32 LE begins like that of UTF-16 LE.
     if bytes.starts_with(&[0xFF, 0xFE, 0, 0]) {
@@ -50,7 +50,8 @@ pub fn of_mark(bytes: &[u8]) -> Option<(DetectedEncoding, usize)> {
     Encoding::for_bom(bytes).map(|(encoding, length)| (DetectedEncoding::Known(encoding), length))
 }
 
-/// UTF-16 without a mark: zeros at only even or only odd offsets, and nine of ten characters are plausible.
+/// Detects UTF-16 without a byte-order mark: zero bytes only at even or only at odd offsets, and at least 90 % of the
+/// characters are letters, digits, white space or ASCII punctuation.
 pub fn utf16_without_mark(sample: &[u8]) -> Option<DetectedEncoding> {
     if is_ascii_with_zeros(sample) {
         return None;

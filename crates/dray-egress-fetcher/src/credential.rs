@@ -35,7 +35,7 @@ pub struct Credential {
     pub place: CredentialLocation,
     /// The value, as it is sent.
     pub value: Secret,
-    /// Whether it may be sent over plain http.
+    /// Whether the credential may be sent over plain http.
     pub allow_plain_http: bool,
     /// The tenants whose requests get it.
     pub tenants: Vec<String>,

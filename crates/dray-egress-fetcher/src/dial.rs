@@ -33,7 +33,7 @@ pub trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}
 
-/// A new connection. Nothing was written to it yet.
+/// A new connection. No byte was written to it yet.
 pub struct DialedStream {
     /// The stream itself, for reading and writing.
     pub io: Box<dyn Io>,

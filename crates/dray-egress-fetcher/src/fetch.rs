@@ -316,11 +316,11 @@ impl Fetcher {
                 Ok(fetched) => return Ok(fetched),
                 Err(failure) => failure,
             };
-            let left = context.budget.left();
+            let remaining = context.budget.left();
             let can_resume = partial.as_ref().is_some_and(PartialBody::can_resume);
             let is_refused = self.limits.breaker().is_open(&breaker_key(chain.current()));
             let Some(delay) = retries
-                .next(&failure, can_resume, left)
+                .next(&failure, can_resume, remaining)
                 .filter(|_| !is_refused)
             else {
                 // Once for all attempts: the threshold of the circuit breaker counts fetches.
@@ -337,7 +337,7 @@ impl Fetcher {
     }
 
     /// Counts a failure of the target for its circuit breaker (section 15). The end of the fetch's own deadline does
-    /// not count: a caller with little time must not block others. The upstream proxy has a breaker of its own.
+    /// not count: a caller with little time must not block others. The upstream proxy has a separate breaker.
     fn count_target_failure(&self, url: &CanonicalUrl, failure: &FetchError) {
         if is_upstream_failure(failure) {
             return;

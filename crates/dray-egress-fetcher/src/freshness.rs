@@ -1,8 +1,8 @@
 //! Whether a response may be stored and reused, and for how long without revalidation (RFC 9111). Does no I/O.
 //!
 //! The cache belongs to a tenant and is shared by its sessions, so the rules of a shared cache hold. Where the RFC
-//! leaves a choice, this module is strict: nothing is fresh by heuristics (section 4.2.2), nothing stale is used
-//! (section 4.2.4), and a response whose fields cannot be read counts as stale or is not stored.
+//! leaves a choice, this module is strict: no response is fresh by heuristics (section 4.2.2), no stale response is
+//! used (section 4.2.4), and a response whose fields cannot be read counts as stale or is not stored.
 
 use std::time::{Duration, SystemTime};
 
@@ -19,7 +19,7 @@ const MAX_VARY_NAMES: usize = 16;
 /// Longest field name of `Vary` in bytes, so that a record has room for all names.
 const MAX_VARY_NAME_BYTES: usize = 64;
 
-/// How a stored response may be used again.
+/// The conditions under which a stored response may be used again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReuseTerms {
     /// How long the response may be used from now on without revalidation; zero for never.
@@ -35,7 +35,7 @@ pub struct ReuseTerms {
 /// The times of a response, from which its age is computed (section 4.2.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ResponseTimes {
-    /// When its head arrived.
+    /// The time at which the head arrived.
     pub arrived: SystemTime,
     /// Time from the request to the head. `Age` does not count it.
     pub delay: Duration,

@@ -95,7 +95,7 @@ impl HopError {
     pub const fn code(&self) -> Code {
         match self {
             Self::Request(_) => Code::Internal,
-            // Nothing was decided yet, so both are tried again.
+            // No version was negotiated yet, so both are offered again.
             Self::Closed(_) | Self::Http11Required(_) => Code::ConnectionClosed,
             Self::Malformed(_) => Code::MalformedResponse,
             Self::Tls(_) => Code::TlsError,

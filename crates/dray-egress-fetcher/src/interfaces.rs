@@ -236,7 +236,7 @@ Local:
         kernel.send(b"another").unwrap();
         let after = watch.addresses().unwrap();
         assert_eq!(after, ["10.244.1.9".parse::<IpAddr>().unwrap()]);
-        // Nothing more was reported, so the tables are not read.
+        // No further change was reported, so the tables are not read.
         std::fs::remove_file(&table).unwrap();
         assert_eq!(watch.addresses().unwrap(), after);
         kernel.send(b"a change").unwrap();

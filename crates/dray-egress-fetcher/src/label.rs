@@ -38,10 +38,10 @@ impl ResponseLabels {
                 .map(|name| sanitise_name(&name))
                 .unwrap_or_default(),
             last_modified: first_value(headers, &LAST_MODIFIED)
-                .map(printable_text)
+                .map(printable_field)
                 .unwrap_or_default(),
             etag: first_value(headers, &ETAG)
-                .map(printable_text)
+                .map(printable_field)
                 .unwrap_or_default(),
         }
     }
@@ -51,7 +51,7 @@ fn first_value<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a [u8]
     headers.get(name).map(http::HeaderValue::as_bytes)
 }
 
-fn printable_text(value: &[u8]) -> String {
+fn printable_field(value: &[u8]) -> String {
     value
         .iter()
         .filter(|byte| matches!(byte, b' '..=b'~'))

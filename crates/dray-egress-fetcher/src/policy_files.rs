@@ -75,11 +75,11 @@ impl PolicyBytes {
                 read_file(path, MAX_POLICY_BYTES)?,
             )]));
         }
-        let mut left = MAX_POLICY_BYTES;
+        let mut remaining = MAX_POLICY_BYTES;
         let mut files = Vec::new();
         for (name, path) in policy_names(path)? {
-            let bytes = read_file(&path, left)?;
-            left = left.saturating_sub(bytes.len());
+            let bytes = read_file(&path, remaining)?;
+            remaining = remaining.saturating_sub(bytes.len());
             files.push((name, bytes));
         }
         Ok(Self(files))

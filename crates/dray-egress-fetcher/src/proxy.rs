@@ -25,7 +25,7 @@
 //!
 //! Authority: everything before the token may come from anyone who reaches the listener, so it can only cost a bounded
 //! head and a bounded time. A token lets its session connect within the operator's policy, which the token can only
-//! narrow. Nothing is resolved, dialled or published for a client without one.
+//! narrow. For a client without a token, no name is resolved, no address dialled and no event published.
 //!
 //! It looks into TLS only where the policy files say so. It speaks no HTTP/2 and follows no redirect.
 

@@ -40,7 +40,7 @@ pub struct FetchRecord {
     pub quota: Option<Arc<RuleName>>,
     /// The question about the last host of which a person was asked.
     pub question: Option<QuestionId>,
-    /// When the answer ends that let it pass.
+    /// The end of the answer that let the request pass.
     pub approval_ends: Option<Instant>,
     /// Names of the operator's credentials that were sent.
     pub credentials: Vec<String>,
@@ -80,7 +80,7 @@ pub struct FetchRecord {
     pub steps: StepLog,
     /// Whether this record explains a judgement without a fetch.
     pub lookup_only: bool,
-    /// How it ended; `None` while it has not.
+    /// The end of the fetch; `None` while it runs.
     pub end: Option<FetchEnd>,
     /// Time spent in each phase.
     pub times: PhaseTimes,
@@ -99,9 +99,9 @@ pub struct FetchRecord {
 pub enum CacheUse {
     /// A stored response was used without a question to its server.
     Hit,
-    /// Its server confirmed a stored response.
+    /// The server confirmed a stored response.
     Revalidated,
-    /// Nothing that was stored could be used.
+    /// No stored response could be used.
     Miss,
 }
 
@@ -131,11 +131,11 @@ pub struct RobotsRecord {
 /// The consequence of a robots.txt for a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RobotsOutcome {
-    /// It allows the request.
+    /// The robots.txt allows the request.
     Allowed,
-    /// It refuses the request. By configuration, this is only reported.
+    /// The robots.txt refuses the request, which the configuration only reports.
     Reported,
-    /// It refuses the request.
+    /// The robots.txt refuses the request.
     Denied,
 }
 
@@ -155,7 +155,7 @@ impl RobotsOutcome {
 pub enum FetchEnd {
     /// The file was stored.
     Stored,
-    /// Nothing refuses the URL, and nothing was to be fetched.
+    /// No step refuses the URL, and the request only asked for the judgement.
     Judged,
     /// The fetch was refused or failed.
     Failed {
@@ -164,7 +164,7 @@ pub enum FetchEnd {
         /// The phase that was under way.
         phase: FetchPhase,
     },
-    /// The future was dropped, since its caller was gone.
+    /// The future was dropped, since its caller had disconnected.
     Cancelled {
         /// The phase that was under way.
         phase: FetchPhase,
@@ -233,7 +233,7 @@ pub struct HopRecord {
     pub http_version: Option<http::Version>,
     /// The DNSSEC status that the resolver reports; `None` where no name was resolved.
     pub dnssec: Option<DnssecStatus>,
-    /// Whether it is a request for a robots.txt.
+    /// Whether the hop is a request for a robots.txt.
     pub is_robots: bool,
     /// The reason if the chain ended here.
     pub code: Option<Code>,

@@ -265,9 +265,9 @@ impl EgressFetcher {
 
     /// Waits for the audit event, but not longer than the caller waits for the reply.
     async fn audit(&self, attempt: AuditedFetch, until: Deadline) -> bool {
-        let left = until.remaining(self.cx.clock.now_ms());
+        let remaining_time = until.remaining(self.cx.clock.now_ms());
         attempt
-            .finish(PUBLISH_TIMEOUT.min(left), self.audit_required)
+            .finish(PUBLISH_TIMEOUT.min(remaining_time), self.audit_required)
             .await
     }
 }

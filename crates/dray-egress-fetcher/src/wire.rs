@@ -222,7 +222,7 @@ const STATUS_LENGTH: usize = 12;
 /// The part of a response in which the bytes so far end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ScanResult {
-    /// In interim responses, or in the status line of any response.
+    /// The connection is in interim responses, or in the status line of any response.
     Interim,
     /// The final response has begun, or something that the HTTP library refuses.
     Final,

@@ -76,7 +76,7 @@ impl FileCatalog {
             let former = std::mem::take(&mut earlier.former_urls);
             // The same stored object: URLs of the earlier message still lead to it (16.2).
             let is_same_object = earlier.file.key.is_some() && earlier.file.key == entry.file.key;
-            // The later one counts, in the place of the earlier (6.3).
+            // The later one counts, in place of the earlier (6.3).
             *earlier = entry;
             if is_same_object {
                 earlier.former_urls.extend(former);

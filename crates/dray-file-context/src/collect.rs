@@ -28,7 +28,7 @@ pub(crate) struct CollectRules<'a> {
 pub(crate) struct FoundFile {
     /// Index in its id (section 4, step 5).
     pub(crate) index: usize,
-    /// Its index if `data:` URLs count, and if they do not count. The older generations differ in that.
+    /// The file's index if `data:` URLs count, and if they do not count. The older generations differ in that.
     pub(crate) index_with_data_urls: usize,
     pub(crate) index_without_data_urls: usize,
     /// The URL as the request has it.
@@ -41,7 +41,7 @@ pub(crate) struct FoundFile {
     pub(crate) file_type: FileType,
     /// Name before it is made safe.
     pub(crate) hint: String,
-    /// Its persisted id, name and URL.
+    /// The file's persisted id, name and URL.
     pub(crate) attachment: Option<Attachment>,
     /// The reason why it cannot be fetched.
     pub(crate) refusal: Option<RenewalRefusal>,
@@ -50,13 +50,13 @@ pub(crate) struct FoundFile {
 /// The files of one message.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct CollectedMessage {
-    /// Its files, in the order of their indexes.
+    /// The message's files, in the order of their indexes.
     pub(crate) found: Vec<FoundFile>,
     /// Files without an id; only the default generation reports them.
     pub(crate) left_out: Vec<LeftOut>,
 }
 
-/// Something that may be a file.
+/// A value that may name a file.
 struct FileCandidate<'a> {
     part: FilePart,
     attachment: Option<&'a Attachment>,
@@ -120,7 +120,7 @@ impl<'a> CollectRules<'a> {
             let name: String = self
                 .hint(part, url)
                 .chars()
-                .take(limits::LEFT_OUT_NAME_CHARS)
+                .take(limits::MAX_LEFT_OUT_NAME_CHARS)
                 .collect();
             let is_reported = self.reports_left_out() && !name.is_empty();
             is_reported.then_some(LeftOut { name, reason, turn })

@@ -24,7 +24,7 @@ pub struct Dataset {
 pub struct DatasetSelection {
     /// Id under which it is stored.
     pub dataset_id: String,
-    /// Its name at the time of the choice.
+    /// The dataset's name at the time of the choice.
     #[serde(default)]
     pub name: Option<String>,
 }

@@ -32,7 +32,7 @@ pub enum ContractGeneration {
 }
 
 impl ContractGeneration {
-    /// All of them, oldest first, the default last.
+    /// All generations, oldest first, the default last.
     pub const ALL_GENERATIONS: [Self; 8] = [
         Self::G0,
         Self::G1,

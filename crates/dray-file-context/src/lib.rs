@@ -65,7 +65,7 @@ pub use request::ContextRequest;
 pub use substitute::replace_agent_file_ids_with_urls;
 pub use window::HistoryWindow;
 
-/// For fields that are written only when they are set.
+/// Used by serde to leave out fields that are not set.
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands a reference")]
 fn is_false(value: &bool) -> bool {
     !value

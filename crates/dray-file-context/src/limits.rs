@@ -7,7 +7,7 @@ pub const DEFAULT_MAX_FILES: usize = 20;
 /// Rounds of history that an app starts with; a round is a question and its answer.
 pub const DEFAULT_HISTORY_ROUNDS: u32 = 6;
 /// Largest file that is fetched, in bytes.
-pub const FILE_BYTES: u64 = 1000 * 1024 * 1024;
+pub const MAX_FILE_BYTES: u64 = 1000 * 1024 * 1024;
 /// Longest download of an external file.
 pub const DOWNLOAD_TIMEOUT: Duration = Duration::from_mins(3);
 /// Time for which parsed text may be kept after it was written.
@@ -19,31 +19,31 @@ pub const OWN_IMAGE_TTL: Duration = Duration::from_hours(90 * 24);
 /// Time for which links to images of external documents are valid.
 pub const EXTERNAL_IMAGE_TTL: Duration = Duration::from_hours(24);
 /// Bytes of a body that a type probe reads.
-pub const PROBE_BYTES: u64 = 8192;
+pub const MAX_PROBE_BYTES: u64 = 8192;
 /// Time for both requests of a type probe.
-pub const PROBE_TIME: Duration = Duration::from_secs(3);
+pub const PROBE_TIMEOUT: Duration = Duration::from_secs(3);
 /// Most type probes that run concurrently.
 pub const MAX_CONCURRENT_PROBES: usize = 5;
 /// Characters that count as one token in estimates of sizes.
 pub const CHARS_PER_TOKEN: usize = 3;
 /// Least number of tokens from which the limits of tool results are computed.
-pub const TOKEN_FLOOR: usize = 4096;
+pub const MIN_CONTEXT_TOKENS: usize = 4096;
 /// Characters of text of all files of one reading call together.
 pub const READ_BUDGET: usize = 60_000;
 /// Smallest budget that a caller may request, in characters.
-pub const READ_BUDGET_MIN: usize = 256;
+pub const MIN_READ_BUDGET: usize = 256;
 /// Characters of the beginning and of the end of a file that the record of a node contains.
-pub const PREVIEW_CHARS: usize = 1000;
+pub const MAX_PREVIEW_CHARS: usize = 1000;
 /// Ids that one reading call may name. More are refused, not read.
-pub const READ_IDS: usize = 200;
+pub const MAX_READ_IDS: usize = 200;
 /// Most ids that the response to an unknown id lists.
-pub const LISTED_IDS: usize = 50;
+pub const MAX_LISTED_IDS: usize = 50;
 /// Most bytes of a cleaned file name, which is the limit of most file systems for one name.
-pub const NAME_BYTES: usize = 255;
+pub const MAX_NAME_BYTES: usize = 255;
 /// Most characters of the name of a file that was left out.
-pub const LEFT_OUT_NAME_CHARS: usize = 200;
+pub const MAX_LEFT_OUT_NAME_CHARS: usize = 200;
 /// Depth to which arguments are searched for ids. Deeper values are not changed.
-pub const ARGUMENT_DEPTH: usize = 128;
+pub const MAX_ARGUMENT_DEPTH: usize = 128;
 
 /// The effective limit: zero counts as unset and means [`DEFAULT_MAX_FILES`].
 pub fn max_files(setting: usize) -> usize {
@@ -55,18 +55,18 @@ pub fn max_files(setting: usize) -> usize {
 }
 
 /// Characters of a tool result that stay untouched: a fifth of the model's context, at least
-/// [`TOKEN_FLOOR`] tokens, but never more than the context.
+/// [`MIN_CONTEXT_TOKENS`] tokens, but never more than the context.
 pub fn untouched_chars(context_tokens: usize) -> usize {
     let fifth = context_tokens / 5;
     // The context is applied last, because it may be smaller than the floor (12.5).
-    fifth.max(TOKEN_FLOOR).min(context_tokens) * CHARS_PER_TOKEN
+    fifth.max(MIN_CONTEXT_TOKENS).min(context_tokens) * CHARS_PER_TOKEN
 }
 
 /// Characters of a tool result above which it has to be made shorter: half of the context, with the same bounds.
 pub fn compressed_chars(context_tokens: usize) -> usize {
     let half = context_tokens / 2;
     // The context is applied last here as well (12.5).
-    half.max(TOKEN_FLOOR).min(context_tokens) * CHARS_PER_TOKEN
+    half.max(MIN_CONTEXT_TOKENS).min(context_tokens) * CHARS_PER_TOKEN
 }
 
 #[cfg(test)]
@@ -83,7 +83,7 @@ mod tests {
     fn limits_of_results_have_a_floor_and_never_exceed_the_context() {
         assert_eq!(untouched_chars(100_000), 60_000);
         assert_eq!(compressed_chars(100_000), 150_000);
-        assert_eq!(untouched_chars(8_192), TOKEN_FLOOR * 3);
+        assert_eq!(untouched_chars(8_192), MIN_CONTEXT_TOKENS * 3);
         assert_eq!(compressed_chars(1_000), 3_000);
     }
 }

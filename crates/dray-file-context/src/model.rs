@@ -70,7 +70,7 @@ pub struct ChatItem {
     /// The id that it is stored under.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data_id: Option<String>,
-    /// Its parts: `{"text": {"content"}}` and `{"file": {"type", "name", "url", "key"?}}`, or a plain string.
+    /// The item's parts: `{"text": {"content"}}` and `{"file": {"type", "name", "url", "key"?}}`, or a plain string.
     #[serde(default)]
     pub value: Value,
     /// Whether all older messages were compressed into this message (6.1).
@@ -101,12 +101,12 @@ impl ChatItem {
         }
     }
 
-    /// Its id, unless that is empty.
+    /// The item's id, unless that is empty.
     pub fn id(&self) -> Option<&str> {
         self.data_id.as_deref().filter(|id| !id.is_empty())
     }
 
-    /// Its parts, as far as they are text or files.
+    /// The item's parts, as far as they are text or files.
     pub fn parts(&self) -> Vec<MessagePart> {
         match &self.value {
             Value::String(text) => vec![MessagePart::Text(text.clone())],
@@ -116,7 +116,7 @@ impl ChatItem {
         }
     }
 
-    /// All of its text parts, joined without a separator.
+    /// All text parts of the item, joined without a separator.
     pub fn text(&self) -> String {
         let mut text = String::new();
         for part in self.parts() {
@@ -127,7 +127,7 @@ impl ChatItem {
         text
     }
 
-    /// Its file parts in order.
+    /// The item's file parts in order.
     pub fn files(&self) -> Vec<FilePart> {
         let parts = self.parts().into_iter();
         parts

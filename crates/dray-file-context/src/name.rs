@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::limits;
 
 /// Makes a name a single safe path segment: the text after the last slash or backslash, trimmed, without control
-/// characters, at most [`limits::NAME_BYTES`] long. If no usable text is left, the name is `file-{index}`.
+/// characters, at most [`limits::MAX_NAME_BYTES`] long. If no usable text is left, the name is `file-{index}`.
 pub fn clean_name(name: &str, index: usize) -> String {
     let last = name.rsplit(['/', '\\']).next().unwrap_or_default();
     let plain: String = last
@@ -20,9 +20,9 @@ pub fn clean_name(name: &str, index: usize) -> String {
     }
 }
 
-/// Shortens a name to [`limits::NAME_BYTES`]. Cuts before the extension, if the extension has at most 20 bytes.
+/// Shortens a name to [`limits::MAX_NAME_BYTES`]. Cuts before the extension, if the extension has at most 20 bytes.
 fn shorten_stem(name: &str) -> String {
-    if name.len() <= limits::NAME_BYTES {
+    if name.len() <= limits::MAX_NAME_BYTES {
         return name.to_owned();
     }
     let (stem, extension) = match name.rfind('.') {
@@ -30,7 +30,7 @@ fn shorten_stem(name: &str) -> String {
         Some(dot) if dot > 0 && name.len() - dot <= 20 => name.split_at(dot),
         _ => (name, ""),
     };
-    let end = stem.floor_char_boundary(limits::NAME_BYTES - extension.len());
+    let end = stem.floor_char_boundary(limits::MAX_NAME_BYTES - extension.len());
     let (stem, _) = stem.split_at(end);
     format!("{}{extension}", stem.trim_end())
 }
@@ -43,11 +43,11 @@ fn numbered_name(name: &str, count: usize) -> String {
         .find(|&(index, character)| index > 0 && character == '.' && !name.starts_with('.'));
     let (stem, extension) = dot
         .map(|(index, _)| name.split_at(index))
-        .filter(|(_, extension)| extension.len() <= limits::NAME_BYTES / 2)
+        .filter(|(_, extension)| extension.len() <= limits::MAX_NAME_BYTES / 2)
         .unwrap_or((name, ""));
     let suffix = format!("-{count}");
     // The stem is shortened, so that the number and the extension are kept.
-    let stem_limit = limits::NAME_BYTES.saturating_sub(extension.len() + suffix.len());
+    let stem_limit = limits::MAX_NAME_BYTES.saturating_sub(extension.len() + suffix.len());
     let (stem, _) = stem.split_at(stem.floor_char_boundary(stem_limit));
     format!("{stem}{suffix}{extension}")
 }
@@ -164,9 +164,9 @@ mod tests {
     fn a_very_long_name_is_cut_and_keeps_its_extension() {
         let long = format!("{}.pdf", "报".repeat(300));
         let shortened = clean_name(&long, 0);
-        assert!(shortened.len() <= limits::NAME_BYTES && shortened.ends_with("报.pdf"));
-        assert!(numbered_name(&shortened, 12).len() <= limits::NAME_BYTES);
-        assert!(clean_name(&format!("a.{}", "x".repeat(400)), 0).len() <= limits::NAME_BYTES);
+        assert!(shortened.len() <= limits::MAX_NAME_BYTES && shortened.ends_with("报.pdf"));
+        assert!(numbered_name(&shortened, 12).len() <= limits::MAX_NAME_BYTES);
+        assert!(clean_name(&format!("a.{}", "x".repeat(400)), 0).len() <= limits::MAX_NAME_BYTES);
     }
 
     proptest! {
@@ -176,7 +176,7 @@ mod tests {
             let assigned = assign_all(&[name.as_str(); 12]);
             let distinct: std::collections::BTreeSet<_> = assigned.iter().collect();
             prop_assert_eq!(distinct.len(), assigned.len());
-            prop_assert!(assigned.iter().all(|name| name.len() <= limits::NAME_BYTES));
+            prop_assert!(assigned.iter().all(|name| name.len() <= limits::MAX_NAME_BYTES));
         }
 
         #[test]
@@ -186,7 +186,7 @@ mod tests {
             let distinct: std::collections::BTreeSet<_> = assigned.iter().collect();
             prop_assert_eq!(distinct.len(), assigned.len());
             for name in &assigned {
-                prop_assert!(!name.is_empty() && name.len() <= limits::NAME_BYTES);
+                prop_assert!(!name.is_empty() && name.len() <= limits::MAX_NAME_BYTES);
                 prop_assert!(!name.contains(['/', '\\', '\0']) && name != "." && name != "..");
             }
         }

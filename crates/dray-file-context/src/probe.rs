@@ -1,6 +1,6 @@
 //! Detects the type of a URL without a known suffix (agent-file-context 16.5). Contains the decisions for two requests
 //! that the caller sends: at most [`crate::limits::MAX_CONCURRENT_PROBES`] concurrently and
-//! [`crate::limits::PROBE_TIME`] for both.
+//! [`crate::limits::PROBE_TIMEOUT`] for both.
 //!
 //! HEAD is only ever a hint: many signatures cover GET alone, so every failure of HEAD leads to GET.
 
@@ -21,7 +21,7 @@ pub const RANGE_HEADER: &str = "bytes=0-8191";
 pub enum ProbeStep {
     /// The type is known.
     Done(FileType),
-    /// Send a GET request with [`RANGE_HEADER`], and read [`crate::limits::PROBE_BYTES`] at most.
+    /// Send a GET request with [`RANGE_HEADER`], and read [`crate::limits::MAX_PROBE_BYTES`] at most.
     Get,
 }
 

@@ -35,7 +35,7 @@ pub struct ContextRequest {
     pub keep_media: Option<bool>,
     /// Everything stored before this turn, oldest first.
     pub histories: Vec<ChatItem>,
-    /// How much of the history the model gets.
+    /// The part of the history that the model gets.
     pub history: HistoryWindow,
     /// The raw message of this turn: its files and its text as they were sent.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -53,7 +53,7 @@ pub struct ContextRequest {
     pub fallback_id: Option<String>,
     /// Most files of one message; zero means 20.
     pub max_files: usize,
-    /// How the model reaches files above that limit, as the end of a sentence.
+    /// The way in which the model reaches files above that limit, as the end of a sentence.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reach: Option<String>,
     /// The public origin of the server that got the request.

@@ -1,4 +1,4 @@
-//! URLs in the place of ids, in the arguments of tools (agent-file-context 15).
+//! URLs in place of ids, in the arguments of tools (agent-file-context 15).
 //!
 //! A model names files by id; other tools need links. A string value is replaced only if the complete string is an id;
 //! parts of strings, keys and other values are never replaced. The functions map values to values, and look ids up only
@@ -27,7 +27,7 @@ pub fn replace_agent_file_ids_with_urls(value: &Value, urls: &BTreeMap<String, S
     if urls.is_empty() || is_falsy(value) {
         return value.clone();
     }
-    replace_strings(value, limits::ARGUMENT_DEPTH, &mut |text| {
+    replace_strings(value, limits::MAX_ARGUMENT_DEPTH, &mut |text| {
         urls.get(text).filter(|url| !url.is_empty()).cloned()
     })
 }
@@ -123,7 +123,7 @@ pub fn named_entries<'a>(value: &Value, catalog: &'a FileCatalog) -> Vec<&'a Cat
     let mut found: Vec<&CatalogEntry> = Vec::new();
     let mut seen = BTreeSet::new();
     // Uses the walk of the replacement without changes, so that both find the same strings.
-    replace_strings(value, limits::ARGUMENT_DEPTH, &mut |text| {
+    replace_strings(value, limits::MAX_ARGUMENT_DEPTH, &mut |text| {
         let entry = handles.find(text)?;
         if seen.insert(&entry.file.id) {
             found.push(entry);
@@ -143,7 +143,7 @@ pub fn substitute_ids(
 ) -> SubstitutedArguments {
     let handles = FileHandles::of(catalog);
     let mut fresh: BTreeMap<String, Option<String>> = BTreeMap::new();
-    let value = replace_strings(value, limits::ARGUMENT_DEPTH, &mut |text| {
+    let value = replace_strings(value, limits::MAX_ARGUMENT_DEPTH, &mut |text| {
         let entry = handles.find(text)?;
         let known = fresh.entry(entry.file.id.clone()).or_insert_with(|| {
             let url = renew(entry);

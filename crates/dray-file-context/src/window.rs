@@ -15,7 +15,7 @@ pub enum HistoryWindow {
     None,
     /// This many rounds at the end of the history.
     Rounds(u32),
-    /// These messages, never trimmed.
+    /// The messages of the request, never trimmed.
     Given(Vec<ChatItem>),
 }
 

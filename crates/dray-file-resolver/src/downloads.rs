@@ -34,7 +34,7 @@ const MAX_INLINE_BYTES: usize = 32 << 20;
 /// The calls that share a load.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum DownloadScope {
-    /// Only one call, without sharing.
+    /// One call alone, without sharing.
     Call,
     /// All calls of one request of an agent, by its name.
     Request(String),

@@ -1,4 +1,4 @@
-//! The file-resolver: puts the content of files in the place of `file:{base64|text|url}::…` arguments before a tool
+//! The file-resolver: puts the content of files in place of `file:{base64|text|url}::…` arguments before a tool
 //! runs.
 //!
 //! It handles `Resolve` calls, and consumes `ToolCallRequested` work. Files come from DIAL Core, at the exact origin

@@ -7,7 +7,7 @@ use dray_types::ByteSize;
 use crate::shown::DisplayName;
 
 /// Longest shown argument name, in characters.
-const SHOWN_NAME: usize = 200;
+const MAX_SHOWN_NAME_CHARACTERS: usize = 200;
 
 /// The tool message for an argument that the model can correct.
 pub fn invalid_parameter(name: &str, message: &str) -> String {
@@ -33,7 +33,7 @@ pub fn binary_file_message(url: &DisplayName, name: &str) -> String {
 pub fn shown_name(name: &str) -> String {
     let mut shown = String::new();
     // The model reads the name back, so it must not fill its context.
-    for character in name.chars().take(SHOWN_NAME) {
+    for character in name.chars().take(MAX_SHOWN_NAME_CHARACTERS) {
         if is_invisible(character) {
             shown.extend(character.escape_unicode());
         } else {

@@ -23,7 +23,7 @@ use dray_types::{Clock, Deadline, TenantId};
 const CALL_COUNT: u64 = 8;
 const FILE_BYTES: u64 = 32 << 20;
 /// Most memory of one call: the store's window at the client and at the server, and chunks on the network.
-const PER_CALL: u64 = 20 << 20;
+const MAX_CALL_BYTES: u64 = 20 << 20;
 
 /// A value of `/proc/self/status` in bytes.
 fn status(name: &str) -> u64 {
@@ -91,7 +91,7 @@ async fn r7_parallel_base64_of_large_files_is_bounded() {
         assert_eq!(claim.artifact.size, FILE_BYTES.div_ceil(3) * 4 + 14);
     }
     assert!(
-        grown <= CALL_COUNT * PER_CALL,
+        grown <= CALL_COUNT * MAX_CALL_BYTES,
         "{CALL_COUNT} calls took {} MiB",
         grown >> 20
     );

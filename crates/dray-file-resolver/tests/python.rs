@@ -227,14 +227,17 @@ async fn a_publisher_that_was_away_learns_the_outcome_and_only_of_its_tenant() {
     fixture.bus = connect(&fixture.nats, "file-resolver").await;
     fixture.start_resolver().await;
 
-    let asked = fixture.run(&["--operation", OPERATION_ID]).await;
-    assert_eq!(asked.status.code(), Some(1), "{asked:?}");
-    let message = String::from_utf8_lossy(&asked.stderr).into_owned();
+    let response = fixture.run(&["--operation", OPERATION_ID]).await;
+    assert_eq!(response.status.code(), Some(1), "{response:?}");
+    let message = String::from_utf8_lossy(&response.stderr).into_owned();
     assert!(message.contains("did not finish in time"), "{message}");
-    let again = fixture
+    let repeated = fixture
         .run(&["--operation", OPERATION_ID, "--arguments", NOTE_ARGUMENTS])
         .await;
-    assert_eq!(again.stderr, asked.stderr, "the same work, the same end");
+    assert_eq!(
+        repeated.stderr, response.stderr,
+        "the same work, the same end"
+    );
 
     let missed = fixture.run(&["--missed"]).await;
     let line: serde_json::Value = serde_json::from_slice(&missed.stdout).unwrap();

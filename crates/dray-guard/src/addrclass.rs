@@ -1,7 +1,7 @@
 //! Classifies an address by its number (section 8).
 //!
 //! The tables are data ([`IPV4_BLOCKS`], [`IPV6_BLOCKS`]); an IPv6 address outside `2000::/3` is always blocked,
-//! because nothing else is assigned for global unicast. It does not know the configuration; [`crate::judge`] applies
+//! because no other range is assigned for global unicast. It does not know the configuration; [`crate::judge`] applies
 //! that.
 
 use std::fmt;

@@ -142,7 +142,7 @@ impl Chain {
     /// the file redirects.
     ///
     /// # Errors
-    /// None for a URL that was accepted.
+    /// No error for a URL that was accepted.
     pub fn for_robots(&self) -> Result<Self, Code> {
         Ok(Self {
             policy: Arc::new(EffectivePolicy::clone(&self.policy).with_rules(None)),

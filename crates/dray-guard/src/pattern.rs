@@ -43,7 +43,7 @@ pub enum PatternError {
     /// The text begins like JSON and is not an array of strings.
     #[error("the host list begins with [ but is not a JSON array of strings")]
     Json(#[source] serde_json::Error),
-    /// Not ASCII; patterns are written in punycode (H-2).
+    /// The pattern is not ASCII; patterns are written in punycode (H-2).
     #[error("host pattern {pattern:?} is not ASCII{}", suggestion_hint(.suggestion.as_deref()))]
     NotAscii {
         /// The pattern as the operator wrote it.

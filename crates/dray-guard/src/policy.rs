@@ -68,7 +68,7 @@ pub enum RequestKind {
 }
 
 impl RequestKind {
-    /// Whether it is a tunnel, intercepted or not.
+    /// Whether the request is a tunnel, intercepted or not.
     pub const fn is_tunnel(&self) -> bool {
         matches!(self, Self::Tunnel | Self::Intercepted)
     }

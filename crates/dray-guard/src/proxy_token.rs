@@ -88,7 +88,7 @@ pub enum IdentityError {
     /// The client sent no credentials.
     #[error("no credentials were given")]
     Missing,
-    /// Not a token, or one that none of the keys made.
+    /// The text is not a token, or none of the keys made it.
     #[error("the token is not valid")]
     Invalid,
     /// The token has expired.

@@ -23,12 +23,12 @@ const MAX_RULES: usize = 10_000;
 /// How a fetch treats the robots.txt of a host.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RobotsMode {
-    /// It is not requested.
+    /// The robots.txt is not requested.
     #[default]
     Ignore,
-    /// It is requested. A refusal is recorded, and the fetch continues.
+    /// The robots.txt is requested. A refusal is recorded, and the fetch continues.
     Report,
-    /// It is requested. A refusal ends the fetch.
+    /// The robots.txt is requested. A refusal ends the fetch.
     Obey,
 }
 

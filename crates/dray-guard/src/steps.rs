@@ -1,7 +1,7 @@
 //! The steps in which a URL is judged, as they are reported to an observer.
 //!
 //! The functions that decide report each step when they decide it, so an explanation follows the same code as a fetch
-//! and cannot differ from it. Nothing is decided here.
+//! and cannot differ from it. This module makes no decision.
 
 use crate::reason::Code;
 

@@ -135,7 +135,7 @@ proptest! {
         prop_assert_eq!(by_both, by_admin && by_app);
     }
 
-    // D-4, I-1: what is pinned was public or opened, and nothing in its answer was blocked.
+    // D-4, I-1: what is pinned was public or opened, and no address of its answer was blocked.
     #[test]
     fn d_4_nothing_blocked_is_ever_pinned(
         addresses in proptest::collection::vec(address(), 0..12),
@@ -172,8 +172,8 @@ proptest! {
         let mut chain = Chain::start("https://start.example.com/a/b?c", policy.clone()).unwrap();
         match chain.on_redirect(302, &[location.as_bytes()]) {
             Ok(_) => {
-                let again = Chain::start(&chain.current().to_string(), policy).unwrap();
-                prop_assert_eq!(again.current(), chain.current());
+                let repeated = Chain::start(&chain.current().to_string(), policy).unwrap();
+                prop_assert_eq!(repeated.current(), chain.current());
             }
             Err(refused) => {
                 prop_assert_ne!(refused.code, Code::InvalidUrl);

@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{ConnectionLimits, DrainOutcome, body_failure_status, serve, with_text_paths};
 
-/// Longer than every timeout of the limits.
+/// Time limit of a test: longer than every timeout of the limits.
 const TEST_TIMEOUT: Duration = Duration::from_hours(1);
 
 struct RunningServer {

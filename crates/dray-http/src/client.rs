@@ -19,7 +19,7 @@ use crate::request::RequestBuilder;
 /// (sandbox-transfer 1.6).
 #[derive(Clone, Copy, Debug)]
 pub struct HttpTimeouts {
-    /// To connect, name resolution and TLS included.
+    /// Longest time to connect, name resolution and TLS included.
     pub connect: Duration,
     /// Longest time without a byte inside a body, in either direction.
     pub idle: Duration,

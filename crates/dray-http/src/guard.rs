@@ -27,7 +27,7 @@ pub trait DestinationGuard: fmt::Debug + Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// The reason why none may be connected to, for the log.
+    /// The reason why no address of the host may be connected to, for the log.
     fn check_addresses(&self, host: &str, resolved: Vec<IpAddr>) -> Result<Vec<IpAddr>, Cause>;
 }
 

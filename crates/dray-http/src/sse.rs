@@ -10,7 +10,7 @@ pub struct EventTooLong(pub usize);
 pub struct SseEvent {
     /// The name of its type; absent for `message`.
     pub event: Option<String>,
-    /// Its lines of data, joined by line feeds. Bytes that are not UTF-8 are replaced by U+FFFD.
+    /// The event's lines of data, joined by line feeds. Bytes that are not UTF-8 are replaced by U+FFFD.
     pub data: Option<String>,
     /// The id to resume at (`Last-Event-ID`).
     pub id: Option<String>,

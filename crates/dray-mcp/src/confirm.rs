@@ -26,7 +26,7 @@ const CONFIRM_KEY: &str = "confirm";
 /// A chat that a user may select if the session has none.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OfferedChat {
-    /// Its displayed name, as `PLATFORM:CHAT`.
+    /// The chat's displayed name, as `PLATFORM:CHAT`.
     pub name: String,
     /// The chat as a delivery names it.
     pub target: v1::ChatTarget,

@@ -23,7 +23,7 @@ const KEY_BYTES: usize = 32;
 /// A question to a user.
 #[derive(Clone, Debug)]
 pub struct InputQuestion {
-    /// Its name among the questions of one result.
+    /// The question's name among the questions of one result.
     pub key: &'static str,
     /// The text for the person.
     pub message: String,
@@ -169,8 +169,8 @@ impl InputGate {
             return Ok(to_input_answer(&result.action, result.content));
         }
         let binding = question.binding.as_deref();
-        let given = round.responses.and_then(|all| all.get(question.key));
-        if let Some(answered) = given.and_then(parse_answer)
+        let answer = round.responses.and_then(|all| all.get(question.key));
+        if let Some(answered) = answer.and_then(parse_answer)
             && self.is_asked(round.state, question.key, binding)?
         {
             return Ok(answered);

@@ -218,16 +218,16 @@ impl LocalRoot {
 
     /// The path relative to the root. An absolute path has to begin with the complete path of the root.
     fn beneath(&self, path: &str) -> Result<PathBuf, Fault> {
-        let given = Path::new(path);
+        let written_path = Path::new(path);
         if path.contains('\0') {
             return Err(outside_fault(path));
         }
-        if given.is_relative() {
-            return Ok(given.to_owned());
+        if written_path.is_relative() {
+            return Ok(written_path.to_owned());
         }
         let mut names = self.inner.names.iter();
         // By components, so that `/srv/data-old` is not beneath `/srv/data`.
-        let relative = names.find_map(|root| given.strip_prefix(root).ok());
+        let relative = names.find_map(|root| written_path.strip_prefix(root).ok());
         let relative = relative.ok_or_else(|| outside_fault(path))?;
         Ok(if relative.as_os_str().is_empty() {
             PathBuf::from(".")

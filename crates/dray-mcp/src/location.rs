@@ -179,7 +179,7 @@ mod tests {
         let local = |text: &str| Ok(Location::Local(text.to_owned()));
         let sandbox = |text: &str| Ok(Location::Sandbox(text.to_owned()));
         assert_eq!(parse("a/b.txt"), local("a/b.txt"));
-        // Percent signs in paths are characters: a second decoding would lead around checks of the first.
+        // Percent signs in paths are characters: a second decoding would bypass the checks of the first.
         assert_eq!(parse("%2e%2e/x"), local("%2e%2e/x"));
         assert_eq!(parse("a:b.txt"), local("a:b.txt"));
         assert_eq!(

@@ -141,16 +141,17 @@ pub(crate) fn get(
         })?;
     let mut text = prompt.text.to_owned();
     for argument in prompt.arguments {
-        let given = request.arguments.as_ref();
-        let given = given.and_then(|given| given.get(argument.name)?.as_str());
-        if argument.required && given.is_none_or(str::is_empty) {
+        let argument_text = request.arguments.as_ref();
+        let argument_text =
+            argument_text.and_then(|argument_text| argument_text.get(argument.name)?.as_str());
+        if argument.required && argument_text.is_none_or(str::is_empty) {
             return Err(Fault::new(
                 FaultCode::InvalidArgument,
                 format!("The argument `{}` is missing.", argument.name),
             )
             .detail("arguments_invalid"));
         }
-        let value = given.unwrap_or(argument.default);
+        let value = argument_text.unwrap_or(argument.default);
         text = text.replace(&format!("{{{}}}", argument.name), value);
     }
     let message = PromptMessage::new_text(Role::User, text);

@@ -89,7 +89,8 @@ impl ServerHandler for McpServer {
         let may_poll = caller.require([Scope::Read].into_iter().collect()).is_ok();
         let approval_lifetime = self.approval_lifetime(tool, &caller, &context);
         // A task asks no questions, so a call that may ask runs within its request.
-        if tool.is_transfer() && takes_tasks(&context) && may_poll && approval_lifetime.is_none() {
+        if tool.is_transfer() && accepts_tasks(&context) && may_poll && approval_lifetime.is_none()
+        {
             let called = self.call_transfer(tool, request.arguments, caller, &context);
             return Ok(called
                 .await
@@ -110,7 +111,7 @@ impl ServerHandler for McpServer {
                 round: InputRound::from(&request),
                 binding: confirm::binding(client, &caller.subject, tool, arguments.as_ref()),
             }),
-            takes_tasks: takes_tasks(&context),
+            accepts_tasks: accepts_tasks(&context),
             operation: OperationId::mint(),
             repeats: false,
         };
@@ -411,7 +412,7 @@ fn is_http(context: &RequestContext<RoleServer>) -> bool {
     context.extensions.get::<http::request::Parts>().is_some()
 }
 
-fn takes_tasks(context: &RequestContext<RoleServer>) -> bool {
+fn accepts_tasks(context: &RequestContext<RoleServer>) -> bool {
     let capabilities = context.client_capabilities();
     capabilities.is_some_and(|capabilities| capabilities.supports_tasks())
 }

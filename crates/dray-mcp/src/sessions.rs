@@ -24,7 +24,7 @@ const MAX_CALLER_SESSIONS: usize = 512;
 pub(crate) struct SessionLimit {
     manager: Arc<LocalSessionManager>,
     max_sessions: usize,
-    /// By the subject of the caller, the oldest first. Some of them may have ended.
+    /// Sessions by the subject of the caller, the oldest first. Some of them may have ended.
     by_subject: Mutex<HashMap<String, VecDeque<SessionId>>>,
 }
 

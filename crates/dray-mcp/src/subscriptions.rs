@@ -155,7 +155,7 @@ impl WatchLimiter {
     ///
     /// # Errors
     ///
-    /// It cannot be watched, does not exist, or the server watches too many.
+    /// The resource cannot be watched or does not exist, or the server watches too many.
     pub(crate) async fn watch(
         &self,
         access: &ContentAccess,

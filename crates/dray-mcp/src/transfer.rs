@@ -69,7 +69,7 @@ pub(crate) struct AuthorizeDownload {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct FileDigest {
     algorithm: String,
-    /// In base64url without padding.
+    /// The digest in base64url without padding.
     value: String,
 }
 

@@ -52,7 +52,7 @@ pub(crate) struct TransferTasks {
 #[derive(Debug, Default)]
 struct RunningTransfers {
     tasks: JoinSet<()>,
-    /// By key of the record, which has the tenant.
+    /// Handles by the key of the record, which contains the tenant.
     handles: HashMap<String, AbortHandle>,
 }
 

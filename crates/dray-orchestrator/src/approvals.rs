@@ -109,7 +109,7 @@ pub(crate) struct ApprovalRecord {
     /// The answer that the chat gave.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     answer: Option<UserAnswer>,
-    /// Of a record that a chat may decide: whether the turn has acted on the decision.
+    /// For an approval that a chat may decide: whether the turn has acted on the decision.
     #[serde(default)]
     is_used: bool,
     /// Whether a chat decided it and no request used the decision in time.
@@ -172,7 +172,7 @@ impl ApprovalRecord {
 /// A chat that is asked about a call.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct AskedChat {
-    /// Its name in the configuration.
+    /// The chat's name in the configuration.
     pub(crate) name: String,
     /// Unix milliseconds from which its answer is not accepted.
     pub(crate) expires_ms: u64,

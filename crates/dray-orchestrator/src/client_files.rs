@@ -32,7 +32,7 @@ pub(crate) struct FileRecord {
     pub(crate) content: ContentRef,
     /// Unix milliseconds at which it was stored.
     pub(crate) created_ms: u64,
-    /// Unix milliseconds from which it does not exist any more.
+    /// Unix milliseconds from which it no longer exists.
     pub(crate) expires_ms: u64,
 }
 

@@ -374,8 +374,8 @@ impl ClientUploads {
 /// The most bytes that a next part of this upload may have.
 fn part_limit_of(record: &UploadRecord) -> Result<ByteSize, RequestFailure> {
     let total = record.announced.bytes.saturating_mul(REPEAT_FACTOR);
-    let left = total.saturating_sub(record.received());
-    if record.parts.len() >= MAX_PARTS || left == 0 {
+    let remaining = total.saturating_sub(record.received());
+    if record.parts.len() >= MAX_PARTS || remaining == 0 {
         return Err(invalid_value(
             "data",
             format!(
@@ -384,7 +384,7 @@ fn part_limit_of(record: &UploadRecord) -> Result<ByteSize, RequestFailure> {
             ),
         ));
     }
-    let limit = left.min(record.announced.bytes);
+    let limit = remaining.min(record.announced.bytes);
     Ok(ByteSize::bytes(limit.min(MAX_PART_BYTES.as_u64())))
 }
 
@@ -430,7 +430,7 @@ fn invalid_value(param: &str, message: impl Into<String>) -> RequestFailure {
     RequestFailure::of_parameter(param, "invalid_value", message)
 }
 
-fn status_failure(what: &str) -> RequestFailure {
-    let message = format!("The upload {what}. Create another one.");
+fn status_failure(description: &str) -> RequestFailure {
+    let message = format!("The upload {description}. Create another one.");
     RequestFailure::of_parameter("upload_id", STATUS_CODE, message)
 }

@@ -181,12 +181,12 @@ pub struct Config {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum AnswerFiles {
-    /// As links that expire.
+    /// Files appear as links that expire.
     #[default]
     Links,
-    /// As `data:` URLs if a file is small enough, otherwise as links.
+    /// Files appear as `data:` URLs if they are small enough, otherwise as links.
     Data,
-    /// Not at all.
+    /// Files do not appear in the text.
     None,
 }
 
@@ -196,11 +196,11 @@ pub enum AnswerFiles {
 pub enum StageLevel {
     /// No stage is shown.
     None,
-    /// Those of failures.
+    /// Only the stages of failures are shown.
     Error,
-    /// All but those for builders.
+    /// All stages except those for builders of agents.
     Info,
-    /// All.
+    /// All stages.
     Debug,
 }
 

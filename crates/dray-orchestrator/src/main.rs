@@ -1,4 +1,4 @@
-//! The orchestrator as a process of its own.
+//! The orchestrator as a separate process.
 
 fn main() -> std::process::ExitCode {
     dray_service::main::<dray_orchestrator::Orchestrator>()

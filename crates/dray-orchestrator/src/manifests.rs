@@ -1,7 +1,7 @@
 //! Manifests of a local directory (`NAME.json`), and layers of templates, so that agents run without DIAL.
 //!
 //! A file is read again when it has changed, so an edit applies from the next request on. An invalid one is logged with
-//! its path and reason, and the others stay. Nothing is watched and nothing is written.
+//! its path and reason, and the others stay. Files are neither watched nor written.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -104,9 +104,9 @@ pub(crate) struct RevisedRecord<T> {
 /// The value of a record as this version reads it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum StoredValue<T> {
-    /// It was read.
+    /// The value was decoded.
     Readable(T),
-    /// It is damaged, or was written by a later version that knows more.
+    /// The value is damaged, or was written by a later version that knows more fields.
     Unreadable,
 }
 
@@ -160,7 +160,7 @@ impl ContentRef {
 /// The reason why a record was not written.
 #[derive(Debug)]
 pub(crate) enum RecordError {
-    /// It was changed since it was read, or exists already.
+    /// The record was changed since it was read, or exists already.
     Stale,
     /// The request fails with this error.
     Failed(RequestFailure),

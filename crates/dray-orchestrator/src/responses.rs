@@ -1,9 +1,9 @@
 //! The state of `/v1/responses` and `/v1/conversations`: a record for each response and conversation, and documents in
 //! the store with their content.
 //!
-//! A response that runs has a lease, which its process renews. When the lease has ended, the process is gone: every replica
-//! reports such a response as failed, and its tools are not called again. Each change of a record is a compare-and-set, so a
-//! response ends once: by its own process, by a cancellation, or by the end of its lease.
+//! A response that runs has a lease, which its process renews. When the lease has ended, the process has ended: every
+//! replica reports such a response as failed, and its tools are not called again. Each change of a record is a
+//! compare-and-set, so a response ends once: by its own process, by a cancellation, or by the end of its lease.
 
 use std::time::Duration;
 
@@ -46,7 +46,7 @@ const RENEWALS_PER_LEASE: u32 = 6;
 const MAX_ATTEMPTS: usize = 16;
 /// Most characters of an id of the client in a message. Ids of questions about approvals have about 115.
 const MAX_SHOWN_ID_CHARS: usize = 128;
-/// Error message of a response whose process is gone.
+/// Error message of a response whose process has ended.
 const INTERRUPTED_MESSAGE: &str = "The process that made this response ended before the response did. What the agent's tools have \
      done is done, and no tool was called again.";
 /// Error message of a response whose end could not be stored.
@@ -56,7 +56,7 @@ const NOT_STORED: &str = "The response has ended, but it could not be stored.";
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum ResponseStatus {
-    /// It runs.
+    /// The response is running.
     InProgress,
     /// The model ended the response.
     Completed,
@@ -64,7 +64,7 @@ pub(crate) enum ResponseStatus {
     Incomplete,
     /// A fault ended it.
     Failed,
-    /// Its client ended it.
+    /// The client cancelled the response.
     Cancelled,
 }
 
@@ -96,7 +96,7 @@ pub(crate) struct ResponseDocument {
     pub(crate) input: Vec<Value>,
     /// The answer as a message of chat completions, with the state of the turn.
     pub(crate) answer: Option<Value>,
-    /// Of a response that runs in the background: the data with which another replica can finish it.
+    /// For a response that runs in the background: the data with which another replica can finish it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) request: Option<StoredRequest>,
 }
@@ -127,7 +127,7 @@ struct HistoryEntry {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct ResponseRecord {
     pub(crate) status: ResponseStatus,
-    /// Whether it runs without its client.
+    /// Whether the response runs without its client.
     pub(crate) in_background: bool,
     document: ContentRef,
     history: Vec<HistoryEntry>,
@@ -245,7 +245,7 @@ impl ResponseStore {
         })
     }
 
-    /// The record of a response. If its process is gone, it counts as failed from now on.
+    /// The record of a response. If its process has ended, it counts as failed from now on.
     async fn record(
         &self,
         principal: &str,

@@ -155,7 +155,7 @@ impl fmt::Debug for SharedParts {
 /// The endpoint of the model of all turns.
 #[derive(Clone, Debug)]
 pub(crate) enum ModelEndpoint {
-    /// At an endpoint of chat completions.
+    /// The model is at an endpoint of chat completions.
     Available(Box<ChatClient>),
     /// Nowhere: the operator configured neither DIAL nor an endpoint. Every call of the model fails.
     Missing,

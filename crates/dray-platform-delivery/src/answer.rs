@@ -279,7 +279,7 @@ fn turn_key(meta: &Meta, session: &str, turn: &str) -> String {
 /// Converts a failure of the store to that of the request.
 fn store_failure(error: impl Into<Fault>) -> DeliveryError {
     DeliveryError::ServiceFault {
-        what: "the store",
+        description: "the store",
         fault: Box::new(error.into()),
     }
 }

@@ -40,7 +40,7 @@ pub struct ChatOrder {
 /// A place that was taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueuePosition {
-    /// Its number: Unix milliseconds at which the delivery was requested, or a little more so that no two are equal.
+    /// Unix milliseconds at which the delivery was requested, or a little more, so that no two numbers are equal.
     pub number: u64,
     /// Whether the delivery had no open place before.
     pub is_new: bool,
@@ -95,7 +95,7 @@ impl ChatOrder {
     /// Takes a place for a delivery after all earlier places. A delivery with an open place keeps it.
     ///
     /// # Errors
-    /// The bus.
+    /// The bus failed.
     pub async fn take(&self, chat: &str, delivery: &str) -> Result<QueuePosition, KeyError> {
         let (now_ms, until_ms) = self.times();
         self.change(chat, |positions| {
@@ -146,12 +146,12 @@ impl ChatOrder {
     /// Releases a place, because the delivery ended or its record says what it waits for.
     ///
     /// # Errors
-    /// The bus. The place ends with its time.
+    /// The bus failed. The place then ends with its lease.
     pub async fn release(&self, chat: &str, delivery: &str) -> Result<(), KeyError> {
         self.change(chat, |positions| {
             let before = positions.open.len();
             positions.open.retain(|open| open.delivery != delivery);
-            // An expired place was removed already; then nothing is written.
+            // An expired place was removed already; then no record is written.
             ((), positions.open.len() < before)
         })
         .await
@@ -265,8 +265,8 @@ mod tests {
             numbers.is_sorted_by(|earlier, later| earlier < later),
             "{numbers:?}"
         );
-        let again = two.take("chat", "a").await.unwrap();
-        assert_eq!((again.number, again.is_new), (numbers[0], false));
+        let repeated = two.take("chat", "a").await.unwrap();
+        assert_eq!((repeated.number, repeated.is_new), (numbers[0], false));
         let other_chat = two.take("other", "e").await.unwrap();
         assert_eq!(other_chat.number, numbers[0], "chats are independent");
     }

@@ -1,5 +1,5 @@
 //! The plan of a delivery: its account, the policy, the limits of the chat and the requests that would be made. The
-//! platform may be asked for its limits; nothing is sent and nothing is stored.
+//! platform may be asked for its limits; no message is sent and no record stored.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -13,11 +13,11 @@ pub enum DeliveryError {
     #[error("the request is not valid")]
     Request(#[from] InvalidMessage),
     /// Another service refused, or did not respond.
-    #[error("{what}: {fault}")]
+    #[error("{description}: {fault}")]
     ServiceFault {
         /// The service or the record that was asked, for the log.
-        what: &'static str,
-        /// Its fault, which the caller gets.
+        description: &'static str,
+        /// The service's fault, which the caller gets.
         fault: Box<Fault>,
     },
     /// No chat belongs to the session.
@@ -35,7 +35,7 @@ pub enum DeliveryError {
     /// The delivery is not over yet.
     #[error("the delivery is still under way")]
     UnderWay,
-    /// There is nothing that could be delivered again.
+    /// No file can be delivered again.
     #[error("no part of the delivery can be sent again")]
     NothingToResend,
     /// The record could not be read or written.
@@ -59,21 +59,23 @@ impl From<DeliveryError> for Fault {
                     .detail("no_chat")
                     .advice("Tell the operator to bind a chat to the session.")
             }
-            DeliveryError::NotAllowed(what) => {
-                Self::new(FaultCode::Denied, format!("This {what} is not allowed."))
-                    .detail("not_allowed")
-                    .advice("Send to the session's own chat, from its own sandbox.")
-            }
+            DeliveryError::NotAllowed(description) => Self::new(
+                FaultCode::Denied,
+                format!("This {description} is not allowed."),
+            )
+            .detail("not_allowed")
+            .advice("Send to the session's own chat, from its own sandbox."),
             DeliveryError::NoAccount(_) => Self::new(
                 FaultCode::Unsupported,
                 "No account is configured for this chat's platform.",
             )
             .detail("no_account")
             .advice("Tell the operator to configure one."),
-            DeliveryError::NotFound(what) => {
-                Self::new(FaultCode::NotFound, format!("The {what} does not exist."))
-                    .detail("not_found")
-            }
+            DeliveryError::NotFound(description) => Self::new(
+                FaultCode::NotFound,
+                format!("The {description} does not exist."),
+            )
+            .detail("not_found"),
             DeliveryError::UnderWay => Self::new(
                 FaultCode::InvalidArgument,
                 "The delivery is still under way.",
@@ -100,7 +102,7 @@ impl From<DeliveryError> for Fault {
 
 impl DeliveryError {
     /// Logs the whole chain for the operator.
-    pub(crate) fn log(&self, what: &str) {
-        tracing::warn!(error = self as &dyn std::error::Error, "{what}");
+    pub(crate) fn log(&self, description: &str) {
+        tracing::warn!(error = self as &dyn std::error::Error, "{description}");
     }
 }

@@ -200,7 +200,7 @@ impl Gatherer {
         // cache.
         if attempt < MAX_ATTEMPTS && files.iter().any(is_transient) {
             return Err(DeliveryError::ServiceFault {
-                what: "the sandbox",
+                description: "the sandbox",
                 fault: Box::new(
                     Fault::new(
                         FaultCode::Unavailable,
@@ -274,7 +274,7 @@ impl Gatherer {
         Ok(self.write_first(key, record).await?)
     }
 
-    /// Writes the first record of a delivery in the place of a mark of another session. If another attempt of the work
+    /// Writes the first record of a delivery in place of a mark of another session. If another attempt of the work
     /// or a cancellation by the session wrote it already, returns that one.
     async fn write_first(
         &self,

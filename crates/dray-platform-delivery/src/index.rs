@@ -19,7 +19,7 @@ use crate::records::{RecordStore, RevisionedRecord, decode_record};
 const MAX_FINISHED_DELIVERIES: usize = 50_000;
 
 /// Most changes that one refresh reads.
-const WATCH_BATCH: usize = 5_000;
+const MAX_WATCH_BATCH: usize = 5_000;
 
 /// The indexed fields of one delivery.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -83,7 +83,7 @@ impl DeliveryIndex {
         }
     }
 
-    /// Reads the changes since the last call; `false` if more than `WATCH_BATCH` are left.
+    /// Reads the changes since the last call; `false` if more than `MAX_WATCH_BATCH` are left.
     ///
     /// # Errors
     /// The bus failed. The changes that were read until then are applied.
@@ -92,7 +92,7 @@ impl DeliveryIndex {
         let _reading = self.reading.lock().await;
         let mut is_all = false;
         // Bounded, so that a large bucket does not block the first caller until all of it is read.
-        for _ in 0..WATCH_BATCH {
+        for _ in 0..MAX_WATCH_BATCH {
             let from = self.lock().next;
             let Some(change) = self.records.keys().next("", from).await? else {
                 is_all = true;
@@ -184,11 +184,11 @@ impl DeliveryIndex {
     /// Keys of deliveries that are over, and whose end was to be published at or before this time.
     pub fn unpublished_ends(&self, before_ms: u64) -> Vec<String> {
         let state = self.lock();
-        let left = state.entries.values().filter(|entry| {
+        let unpublished = state.entries.values().filter(|entry| {
             // A delivery that is over waits for nothing else.
             entry.finished && entry.due_at_ms != 0 && entry.due_at_ms <= before_ms
         });
-        left.map(|entry| entry.key.clone()).collect()
+        unpublished.map(|entry| entry.key.clone()).collect()
     }
 
     /// Deliveries of a tenant, newest first; keys begin with its token.
@@ -215,7 +215,7 @@ impl DeliveryIndex {
 }
 
 impl IndexEntry {
-    /// Its place among the deliveries of its chat.
+    /// The delivery's place among the deliveries of its chat.
     pub fn order(&self) -> Order {
         (self.begun_at_ms, self.delivery.clone())
     }

@@ -1,7 +1,7 @@
 //! Leases: one holder at a time among all replicas, in the bucket `dray_platform`. A lease that is not renewed
 //! expires.
 //!
-//! A lease keeps order and saves work. Nothing that must never happen twice relies on it, because a holder that
+//! A lease keeps order and saves work. No effect that must never happen twice relies on it, because a holder that
 //! stalls may continue after its lease has ended.
 
 use std::convert::Infallible;
@@ -192,7 +192,7 @@ mod tests {
             "renewed"
         );
         clock.advance(LEASE_LIFETIME / 2);
-        let taken = two.take("a", LEASE_LIFETIME).await.unwrap().unwrap();
+        let lease = two.take("a", LEASE_LIFETIME).await.unwrap().unwrap();
         assert!(
             !lost.renew(LEASE_LIFETIME).await.unwrap(),
             "another process has the lease"
@@ -202,7 +202,7 @@ mod tests {
             one.take("a", LEASE_LIFETIME).await.unwrap().is_none(),
             "the lease of another process was not released"
         );
-        taken.release().await;
+        lease.release().await;
     }
 
     #[tokio::test(start_paused = true)]

@@ -16,7 +16,7 @@
 //!   one continues after a wait.
 //! - `cache`, [`lease`]: removal of cached files that no delivery needs, by one replica at a time.
 //! - [`receipts`], [`answer`], [`uploads`]: the other calls. [`inbound`]: messages of people. [`cli`]: the command line.
-//! - [`dry_run`]: what a delivery would do, with nothing sent.
+//! - [`dry_run`]: what a delivery would do, without sending a message.
 //! - [`accounts`], `account_checks`, `account_config`, [`config`], [`service`], [`metrics`]: the service around it.
 //!
 //! What it does not do: it implements no platform's protocol (`dray-platform-*` do), and accesses no sandbox.

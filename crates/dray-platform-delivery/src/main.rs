@@ -1,4 +1,4 @@
-//! Platform delivery as a process of its own.
+//! Platform delivery as a separate process.
 
 fn main() -> std::process::ExitCode {
     dray_service::main::<dray_platform_delivery::PlatformDelivery>()

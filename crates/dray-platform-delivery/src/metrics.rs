@@ -111,8 +111,8 @@ impl DeliveryMetrics {
         );
     }
 
-    pub(crate) fn parked(&self, why: WaitingReason) {
-        self.waits.add(1, &[KeyValue::new("reason", why.name())]);
+    pub(crate) fn parked(&self, reason: WaitingReason) {
+        self.waits.add(1, &[KeyValue::new("reason", reason.name())]);
     }
 
     pub(crate) fn attachment(&self, platform: &str, outcome: &str) {

@@ -55,7 +55,7 @@ fn key_token(text: &str) -> String {
 }
 
 impl PlatformCache {
-    /// Opens the cache on this bus. Nothing is read yet.
+    /// Opens the cache on this bus. No record is read yet.
     pub fn new(bus: &Bus, clock: Clock) -> Self {
         Self {
             keys: bus.key_value(PLATFORM_BUCKET),
@@ -162,7 +162,7 @@ impl PlatformCache {
         self.get(&message_key("news", account, message)).await
     }
 
-    /// Those of the failures that were not reported to the user in this turn; from now on they count as reported.
+    /// Returns the failures that were not reported to the user in this turn; from now on they count as reported.
     pub async fn unreported(
         &self,
         session: &str,

@@ -99,19 +99,19 @@ impl QuestionService {
         let channel = account.platform.questions().ok_or_else(|| {
             Fault::new(FaultCode::Unsupported, "This platform has no buttons.").detail("no_buttons")
         })?;
-        let left = meta.deadline.remaining(self.clock.now_ms());
-        let left = left.min(MAX_ASK_TIME);
+        let remaining_time = meta.deadline.remaining(self.clock.now_ms());
+        let remaining_time = remaining_time.min(MAX_ASK_TIME);
         // Refused instead of a question after the deadline of its caller.
         let wait = self
-            .reserve_message(&account, &target, left)
+            .reserve_message(&account, &target, remaining_time)
             .map_err(busy)?;
         tokio::time::sleep(wait).await;
         let (chat, id) = (&request.chat, &request.question_id);
         // Recorded before it is shown: after a crash of this process, another replica shows the question and ends it.
-        let left = left.saturating_sub(wait);
-        self.remember(request, &target, left).await;
+        let remaining_time = remaining_time.saturating_sub(wait);
+        self.remember(request, &target, remaining_time).await;
         let shown = shown_question(request);
-        let sent = tokio::time::timeout(left, channel.ask(&target, &shown)).await;
+        let sent = tokio::time::timeout(remaining_time, channel.ask(&target, &shown)).await;
         let sent = sent.unwrap_or_else(|_elapsed| Err(silent_platform()));
         let message_id = match sent {
             Ok(message_id) => message_id,
@@ -286,7 +286,7 @@ impl QuestionService {
             );
         }
         match chat {
-            // The message shows the end, so it is not open any more.
+            // The message shows the end, so it is no longer open.
             Some(chat) if reply.outcome.is_some() && replied.is_ok() => {
                 self.forget(chat, id).await;
             }

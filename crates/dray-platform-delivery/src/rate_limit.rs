@@ -132,7 +132,7 @@ mod tests {
 
     // paused clock
     #[tokio::test(start_paused = true)]
-    async fn a_request_that_would_wait_too_long_takes_no_token() {
+    async fn a_request_that_would_wait_too_long_consumes_no_token() {
         let limiter = RateLimiter::new(Clock::manual(1));
         let limit = Duration::from_secs(2);
         let reserve = || limiter.reserve_within("a", "1", TEST_RATES, limit);

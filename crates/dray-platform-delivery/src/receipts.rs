@@ -57,7 +57,7 @@ impl ReceiptService {
     /// The state of a delivery; waits for its end up to `wait_ms`, and at most [`MAX_WAIT`].
     ///
     /// # Errors
-    /// It is unknown, or the bus failed.
+    /// The delivery is unknown, or the bus failed.
     pub(crate) async fn outcome(
         &self,
         meta: &Meta,
@@ -100,7 +100,7 @@ impl ReceiptService {
             .find::<v1::SendFileRequested>(tenant, id)
             .await
             .map_err(|error| DeliveryError::ServiceFault {
-                what: "the ledger",
+                description: "the ledger",
                 fault: Box::new(Fault::from(error)),
             })?;
         let Some(record) = found else {
@@ -127,7 +127,7 @@ impl ReceiptService {
     /// Deliveries of the tenant, newest first.
     ///
     /// # Errors
-    /// The bus, and a position that is not one of a list.
+    /// The bus failed, or the position is not one that an earlier list returned.
     pub(crate) async fn receipts(
         &self,
         meta: &Meta,
@@ -159,7 +159,7 @@ impl ReceiptService {
             // Another replica, or this one after its start, has many changes to read; what was read counts for the next call.
             if Instant::now() >= until {
                 return Err(DeliveryError::ServiceFault {
-                    what: "the index of deliveries",
+                    description: "the index of deliveries",
                     fault: Box::new(index_unread()),
                 });
             }
@@ -289,7 +289,7 @@ impl ReceiptService {
                 Err(ClaimFailure::Missing) => return Err(DeliveryError::NotFound("stored file")),
                 Err(ClaimFailure::Failed(fault)) => {
                     return Err(DeliveryError::ServiceFault {
-                        what: "the store",
+                        description: "the store",
                         fault,
                     });
                 }
@@ -354,7 +354,7 @@ fn index_unread() -> Fault {
 
 fn store_unreachable(error: dray_bus::KeyError) -> DeliveryError {
     DeliveryError::ServiceFault {
-        what: "the deliveries",
+        description: "the deliveries",
         fault: Box::new(Fault::from(error)),
     }
 }

@@ -35,7 +35,7 @@ const RECONCILE_INTERVAL: Duration = Duration::from_secs(1);
 /// How long after its deadline a delivery is left to its worker, in milliseconds.
 const EXPIRY_GRACE_MS: u64 = 60_000;
 
-/// After how many milliseconds work without an effect is published again.
+/// Milliseconds after which work without an effect is published again.
 const REPUBLISH_MS: u64 = 60_000;
 
 /// Recent actions of this process, so that it does not repeat them with every sweep.

@@ -53,7 +53,7 @@ macro_rules! code {
 code! {
     /// State of one file of a delivery (platform-delivery 1).
     FileState = FileState {
-        /// Not sent yet.
+        /// The file was not sent yet.
         Queued,
         /// A request with it was recorded and has no outcome yet.
         Sending,
@@ -63,13 +63,13 @@ code! {
         DeliveredAsLink,
         /// The platform confirmed a message with a link to a preview of it.
         DeliveredAsPreview,
-        /// It was copied into a directory of this machine.
+        /// The file was copied into a directory of this machine.
         Copied,
         /// Refused permanently: another attempt would fail too.
         Rejected,
-        /// Given up after failures that may be temporary.
+        /// All attempts failed, for reasons that may be temporary.
         Failed,
-        /// It may have arrived.
+        /// The file may have arrived.
         Unknown,
     }
 }
@@ -77,11 +77,11 @@ code! {
 code! {
     /// The reason why a delivery waits.
     WaitingReason = WaitingReason {
-        /// For a rate limit of the platform.
+        /// The delivery waits for a rate limit of the platform.
         RateLimited,
-        /// For a message of the user, without which the platform allows no message.
+        /// The delivery waits for a message of the user, without which the platform allows no message.
         WindowClosed,
-        /// For other deliveries of the same chat.
+        /// The delivery waits for other deliveries of the same chat.
         Queue,
     }
 }
@@ -95,7 +95,7 @@ impl FileState {
         )
     }
 
-    /// Whether nothing will happen to the file any more.
+    /// Whether the state of the file is final.
     pub const fn is_final(self) -> bool {
         !matches!(self, Self::Queued | Self::Sending)
     }
@@ -177,7 +177,7 @@ pub struct FileRecord {
     pub platform_code: String,
     /// Whether what the user sees may differ from the bytes.
     pub lossy: bool,
-    /// Where it is stored; `None` if the file was not copied into the store.
+    /// The claim of the stored file; `None` if the file was not copied into the store.
     pub claim: Option<v1::Claim>,
     /// Proof of the copy out of the sandbox.
     pub transfer: Option<v1::TransferReceipt>,
@@ -185,14 +185,14 @@ pub struct FileRecord {
     pub attempts: u32,
     /// Most bytes that the chat takes, when it was too large; 0 when unknown.
     pub limit: u64,
-    /// Its previews, for a file that is sent as one.
+    /// The file's previews, for a file that is sent as one.
     pub preview: Option<v1::PreviewReceipt>,
     /// Decision of the rules about files from the web.
     pub web: WebFileVerdict,
 }
 
 impl FileRecord {
-    /// A file of which nothing is known but its state.
+    /// A file of which only the state is known.
     pub const fn in_state(state: FileState) -> Self {
         Self {
             path: Vec::new(),
@@ -261,7 +261,7 @@ const STORED_FILE_NAME: &str = "file";
 pub struct DeliveryRecord {
     /// Identifies it within its tenant.
     pub delivery_id: String,
-    /// Its session; empty for none.
+    /// The delivery's session; empty for none.
     pub session: String,
     /// Chat to which the files go.
     pub target: Option<v1::ChatTarget>,
@@ -269,7 +269,7 @@ pub struct DeliveryRecord {
     pub files: Vec<FileRecord>,
     /// Whether every file was shown.
     pub success: bool,
-    /// Whether it ended.
+    /// Whether the delivery ended.
     pub finished: bool,
     /// Unix milliseconds at which it was requested, which are also its place in the chat.
     pub begun_at_ms: u64,
@@ -302,7 +302,7 @@ pub struct DeliveryRecord {
     pub traceparent: String,
     /// Random number of the worker that wrote it last, to distinguish equal writes of two workers.
     pub writer: u64,
-    /// Whether it ended because it was cancelled.
+    /// Whether the delivery ended because it was cancelled.
     pub cancelled: bool,
 }
 
@@ -350,7 +350,7 @@ impl DeliveryRecord {
 pub struct DeliveryStart {
     /// Identifies it within its tenant.
     pub delivery_id: String,
-    /// Its session; empty for none.
+    /// The delivery's session; empty for none.
     pub session: String,
     /// Chat to which the files go.
     pub target: Option<v1::ChatTarget>,

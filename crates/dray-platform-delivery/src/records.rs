@@ -31,7 +31,7 @@ pub struct RecordStore {
 pub struct RevisionedRecord {
     /// The record as it is stored at that revision.
     pub record: DeliveryRecord,
-    /// Its revision; 0 while it is not stored.
+    /// The record's revision; 0 while it is not stored.
     pub revision: u64,
 }
 
@@ -67,7 +67,7 @@ impl From<RecordError> for Fault {
 /// Decodes a record of this version or of the one before.
 ///
 /// # Errors
-/// It is not a record, or has steps that only a newer worker can send.
+/// The value is not a record, or has steps that only a newer worker can send.
 pub(crate) fn decode_record(value: bytes::Bytes) -> Result<DeliveryRecord, RecordError> {
     let wire = v1::DeliveryRecord::decode(value).map_err(RecordError::Corrupt)?;
     DeliveryRecord::try_from(wire).map_err(RecordError::Newer)

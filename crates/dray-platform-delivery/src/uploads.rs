@@ -120,7 +120,7 @@ impl UploadService {
     /// repeated call has no further effect.
     ///
     /// # Errors
-    /// The upload is unknown, nothing was uploaded, or something other than announced.
+    /// The upload is unknown, no file was uploaded, or the file differs from the announcement.
     pub(crate) async fn finish_upload(
         &self,
         meta: &Meta,
@@ -238,21 +238,24 @@ fn bus_failed(error: KeyError) -> DeliveryError {
     to_delivery_error("the bus", error)
 }
 
-fn to_delivery_error<E>(what: &'static str, error: E) -> DeliveryError
+fn to_delivery_error<E>(description: &'static str, error: E) -> DeliveryError
 where
     E: std::error::Error + Send + Sync + 'static,
     Fault: From<E>,
 {
-    tracing::warn!(error = &error as &dyn std::error::Error, "{what} failed");
+    tracing::warn!(
+        error = &error as &dyn std::error::Error,
+        "{description} failed"
+    );
     DeliveryError::ServiceFault {
-        what,
+        description,
         fault: Box::new(Fault::from(error)),
     }
 }
 
 fn too_large(numbers: &str) -> DeliveryError {
     DeliveryError::ServiceFault {
-        what: "the size",
+        description: "the size",
         fault: Box::new(
             Fault::new(
                 dray_types::FaultCode::TooLarge,

@@ -19,7 +19,7 @@ const MAX_RULES: usize = 256;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct WebFileRule {
-    /// Its name in receipts and audit events: 1 to 64 of a-z, 0-9, _ and -.
+    /// The rule's name in receipts and audit events: 1 to 64 of a-z, 0-9, _ and -.
     pub name: String,
     /// Tenants that it is about; empty means every tenant.
     pub tenants: Vec<String>,
@@ -71,11 +71,11 @@ impl WebFileVerdict {
 /// Where one file comes from, as far as is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FileOrigin<'a> {
-    /// Its bytes were fetched from these hosts.
+    /// The file's bytes were fetched from these hosts.
     Web(&'a [String]),
     /// The hosts are not known, or the bytes are never read here: the file counts as from any host.
     Unseen,
-    /// It was copied out of a sandbox, and no fetch of these bytes is known.
+    /// The file was copied out of a sandbox, and no fetch of these bytes is known.
     Sandbox,
 }
 

@@ -40,7 +40,8 @@ struct ErrorBody {
 
 impl DiscordApi {
     pub(crate) fn new(options: &DiscordOptions) -> Result<Self, PlatformError> {
-        let option_error = |what: &str| PlatformError::new(ErrorKind::BadFormat, what);
+        let option_error =
+            |description: &str| PlatformError::new(ErrorKind::BadFormat, description);
         if options.token.is_empty() {
             return Err(option_error("the token is missing"));
         }
@@ -62,7 +63,7 @@ impl DiscordApi {
         })
     }
 
-    /// Sends a GET request for a path below the base URL. Errors are never ambiguous, because a read makes nothing
+    /// Sends a GET request for a path below the base URL. Errors are never ambiguous, because a read makes no message
     /// visible.
     pub(crate) async fn get(
         &self,

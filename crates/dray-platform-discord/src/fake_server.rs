@@ -53,9 +53,9 @@ pub enum InjectedFault {
 /// A visible message of a channel.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StoredMessage {
-    /// Its id. Ids increase over all channels.
+    /// The message's id. Ids increase over all channels.
     pub id: String,
-    /// Its text as it was sent, at most 2,000 characters.
+    /// The message's text as it was sent, at most 2,000 characters.
     pub text: String,
     /// The message to which it replies; empty for none.
     pub reply_to: String,

@@ -4,7 +4,7 @@
 //! - [`DiscordOptions`]: its configuration.
 //! - `fake_server` (feature `fake-server`): a server with the same protocol, for tests and the demo.
 //!
-//! Nothing is stored: a restart loses the session of the gateway. A message that may be visible is only repeated with
+//! No state is stored: a restart loses the session of the gateway. A message that may be visible is only repeated with
 //! the same nonce. Sharding is not supported: one connection serves one bot.
 //!
 //! ```rust

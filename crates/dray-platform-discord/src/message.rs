@@ -22,7 +22,8 @@ pub(crate) struct AttachmentReference {
     pub(crate) channel: String,
     /// Id of the message that it is attached to.
     pub(crate) message: String,
-    /// Its current address, which is signed for this file and for about a day. Empty if it is too long to store.
+    /// The current address of the attachment, signed for this file and for about a day. Empty if it is too long to
+    /// store.
     pub(crate) url: String,
 }
 

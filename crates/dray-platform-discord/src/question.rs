@@ -171,7 +171,7 @@ fn with_outcome(question: &str, outcome: &str) -> String {
     both
 }
 
-/// The channel of a target: in Discord, a thread is a channel of its own.
+/// The channel of a target: in Discord, a thread is a separate channel.
 fn channel_of(target: &DeliveryTarget) -> Result<&str, PlatformError> {
     if target.thread.is_empty() {
         checked_id(&target.chat)

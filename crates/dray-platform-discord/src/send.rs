@@ -70,7 +70,7 @@ fn step_files(send: SendRequest<'_>) -> impl Iterator<Item = (usize, &OutgoingFi
     plan::files_of(send.delivery, send.step)
 }
 
-/// The channel to send to. In Discord, a thread is a channel of its own.
+/// The channel to send to. In Discord, a thread is a separate channel.
 fn target_channel(send: SendRequest<'_>) -> &str {
     let target = &send.delivery.target;
     if target.thread.is_empty() {
@@ -233,7 +233,7 @@ fn confirm_files(
     response: &Value,
 ) -> Result<Vec<ConfirmedFile>, PlatformError> {
     // The status was a success, so the message is probably visible.
-    let unexpected = |why: &str| PlatformError::new(ErrorKind::Unknown, why).ambiguous();
+    let unexpected = |reason: &str| PlatformError::new(ErrorKind::Unknown, reason).ambiguous();
     let id = response
         .get("id")
         .and_then(Value::as_str)

@@ -167,10 +167,10 @@ async fn r_8_the_same_key_returns_the_same_message() {
     fake.script(InjectedFault::LoseResponse);
     let lost = deliver(&discord, &delivery, key).await.unwrap_err();
     assert_eq!(lost.send_outcome(), SendOutcome::Ambiguous);
-    let again = deliver(&discord, &delivery, key).await.unwrap();
+    let repeated = deliver(&discord, &delivery, key).await.unwrap();
     let messages = fake.visible_messages(&channel);
     assert_eq!(messages.len(), 1);
-    assert_eq!(messages[0].id, again);
+    assert_eq!(messages[0].id, repeated);
     deliver(&discord, &delivery, "another-key-of-a-step1")
         .await
         .unwrap();
@@ -367,7 +367,7 @@ async fn an_account_check_names_the_bot_and_counts_servers_where_it_may_attach_f
     let discord = bot(options(&fake));
     let file_permission = async || discord.check_account().await.unwrap().files;
     assert!(
-        matches!(file_permission().await, FilePermission::PerChat(why) if why.contains("no server"))
+        matches!(file_permission().await, FilePermission::PerChat(reason) if reason.contains("no server"))
     );
     fake.join("mute", 1 << 11);
     assert!(matches!(file_permission().await, FilePermission::Denied(_)));
@@ -376,7 +376,7 @@ async fn an_account_check_names_the_bot_and_counts_servers_where_it_may_attach_f
     assert_eq!(check.identity, "fake");
     assert_eq!(check.credentials, CredentialCheck::Accepted);
     assert!(
-        matches!(check.files, FilePermission::PerChat(why) if why.contains("in 1 of 2 servers"))
+        matches!(check.files, FilePermission::PerChat(reason) if reason.contains("in 1 of 2 servers"))
     );
     assert_eq!(check.limits.unwrap(), discord.options.limits(0));
     let wrong_token = bot(DiscordOptions {

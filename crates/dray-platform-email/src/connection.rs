@@ -22,7 +22,7 @@ pub(crate) type BufferedStream = BufReader<Box<dyn MailStream>>;
 /// A mail server of the configuration.
 #[derive(Clone, Copy)]
 pub(crate) struct MailServer<'a> {
-    /// Its name or address; brackets mark an IPv6 address.
+    /// The server's name or address; brackets mark an IPv6 address.
     pub(crate) host: &'a str,
     pub(crate) port: u16,
     pub(crate) security: ConnectionSecurity,
@@ -97,6 +97,6 @@ async fn with_timeout<T>(
 }
 
 /// The error for a connection that fails or ends.
-pub(crate) fn broken_connection(why: &str) -> PlatformError {
-    PlatformError::new(ErrorKind::Transient, why)
+pub(crate) fn broken_connection(reason: &str) -> PlatformError {
+    PlatformError::new(ErrorKind::Transient, reason)
 }

@@ -99,7 +99,7 @@ impl<'a> OutgoingMail<'a> {
         Ok(Self { id, to, chunks })
     }
 
-    /// Its exact length on the wire, in bytes, without the dot that ends it. It is announced before a byte is
+    /// The mail's exact length on the wire, in bytes, without the dot that ends it. It is announced before a byte is
     /// written.
     pub(crate) fn length(&self) -> u64 {
         let lengths = self.chunks.iter().map(|chunk| match chunk {

@@ -39,7 +39,7 @@ pub enum ConnectionSecurity {
 pub struct EmailOptions {
     /// Host of the server. Required.
     pub host: String,
-    /// Its port. Default 587.
+    /// The server's port. Default 587.
     pub port: u16,
     /// How the connection is protected. Default `starttls`.
     pub security: ConnectionSecurity,
@@ -64,7 +64,7 @@ pub struct EmailOptions {
     pub idle_timeout: Period,
     /// Longest wait for the response to a whole mail. Default `5m`.
     pub answer_timeout: Period,
-    /// The mailbox in which answers of users arrive; without it nothing is received.
+    /// The mailbox in which answers of users arrive; without it no messages are received.
     pub inbox: Option<InboxOptions>,
 }
 
@@ -92,7 +92,8 @@ impl Default for EmailOptions {
 impl EmailOptions {
     /// Checks the options without the network.
     pub(crate) fn check(&self) -> Result<(), PlatformError> {
-        let invalid_option = |what: &str| Err(PlatformError::new(ErrorKind::BadFormat, what));
+        let invalid_option =
+            |description: &str| Err(PlatformError::new(ErrorKind::BadFormat, description));
         if !is_host(&self.host) {
             return invalid_option("host is missing or not a host name");
         }

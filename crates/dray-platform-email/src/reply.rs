@@ -9,7 +9,7 @@ const MAX_SHOWN_CHARACTERS: usize = 200;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SmtpReply {
     pub(crate) code: u16,
-    /// Its lines without the code and the separator.
+    /// The reply's lines without the code and the separator.
     pub(crate) lines: Vec<String>,
 }
 

@@ -116,7 +116,7 @@ async fn send_file(
     file: &OutgoingFile,
     progress: &dyn UploadProgress,
 ) -> Result<(), PlatformError> {
-    let source_error = |why: &str| PlatformError::new(ErrorKind::Source, why);
+    let source_error = |reason: &str| PlatformError::new(ErrorKind::Source, reason);
     let mut stream = file.source.open().await?;
     let mut encoder = Base64LineEncoder::default();
     let mut read = 0_u64;

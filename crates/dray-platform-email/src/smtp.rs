@@ -196,11 +196,11 @@ impl SmtpConnection {
 
 fn io_result<T>(
     result: Result<io::Result<T>, tokio::time::error::Elapsed>,
-    what: &str,
+    description: &str,
 ) -> Result<(), PlatformError> {
     match result {
         Ok(Ok(_)) => Ok(()),
-        Ok(Err(cause)) => Err(broken_connection(what).caused_by(cause)),
+        Ok(Err(cause)) => Err(broken_connection(description).caused_by(cause)),
         Err(_) => Err(broken_connection("the connection timed out")),
     }
 }

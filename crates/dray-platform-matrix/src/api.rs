@@ -61,7 +61,8 @@ pub(crate) fn media_parts(uri: &str) -> Option<(&str, &str)> {
 
 impl MatrixApi {
     pub(crate) fn new(options: &MatrixOptions) -> Result<Self, PlatformError> {
-        let invalid_option = |what: &str| PlatformError::new(ErrorKind::BadFormat, what);
+        let invalid_option =
+            |description: &str| PlatformError::new(ErrorKind::BadFormat, description);
         if options.token.is_empty() {
             return Err(invalid_option("the token is missing"));
         }
@@ -212,8 +213,8 @@ impl MatrixApi {
             _ => String::new(),
         };
         if id.is_empty() {
-            let what = "a room does not begin with ! or #";
-            return Err(PlatformError::new(ErrorKind::NotFound, what));
+            let description = "a room does not begin with ! or #";
+            return Err(PlatformError::new(ErrorKind::NotFound, description));
         }
         let path = format!(
             "/client/v3/rooms/{}/state/m.room.encryption/",

@@ -104,7 +104,7 @@ impl Platform for MatrixPlatform {
         }
     }
 
-    /// By `account/whoami`, with the homeserver's limit of uploads. Rooms decide by the user's power level.
+    /// Requests `account/whoami` and the homeserver's limit of uploads. Rooms decide by the user's power level.
     async fn check_account(&self) -> Result<AccountCheck, PlatformError> {
         let user = self.api.get("/client/v3/account/whoami", &[]).await?;
         let name = user.get("user_id").and_then(serde_json::Value::as_str);

@@ -78,7 +78,7 @@ mod tests {
         assert!(matches!(check.files, FilePermission::PerChat(_)));
         fake.grant("chat:write");
         let files = slack.check_account().await.unwrap().files;
-        assert!(matches!(files, FilePermission::Denied(why) if why.contains("files:write")));
+        assert!(matches!(files, FilePermission::Denied(reason) if reason.contains("files:write")));
         let app_with_wrong_token = app(&fake, Secret::new("xoxb-wrong"));
         let refusal = app_with_wrong_token.check_account().await.unwrap_err();
         assert_eq!(refusal.kind(), ErrorKind::Auth);
@@ -88,7 +88,7 @@ mod tests {
     #[test]
     fn a_token_without_a_needed_scope_may_not_send_files() {
         let denied = |scopes| match permission_of(Some(scopes)) {
-            FilePermission::Denied(why) => why,
+            FilePermission::Denied(reason) => reason,
             other => panic!("{scopes}: {other:?}"),
         };
         assert!(denied("chat:write,files:read").ends_with("files:write"));

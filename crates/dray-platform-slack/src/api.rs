@@ -24,7 +24,8 @@ pub(crate) struct SlackApi {
 
 impl SlackApi {
     pub(crate) fn new(options: &SlackOptions) -> Result<Self, PlatformError> {
-        let invalid_option = |what: &str| PlatformError::new(ErrorKind::BadFormat, what);
+        let invalid_option =
+            |description: &str| PlatformError::new(ErrorKind::BadFormat, description);
         if options.token.is_empty() {
             return Err(invalid_option("the token is missing"));
         }

@@ -36,11 +36,11 @@ pub const DIRECT_CHANNEL: &str = "D0FAKE";
 pub enum InjectedFault {
     /// The next completion or message is refused with 429 and this delay.
     RateLimit(Duration),
-    /// The next completion or message fails with 500, and nothing appears.
+    /// The next completion or message fails with 500, and no message appears.
     Fail,
     /// The next completion or message succeeds, but the connection is closed instead of a response.
     LoseResponse,
-    /// The connection of the next completion or message is closed, and nothing appears.
+    /// The connection of the next completion or message is closed, and no message appears.
     LoseRequest,
     /// The connection of the next upload is closed after the first bytes.
     CloseDuringUpload,
@@ -63,9 +63,9 @@ pub enum InjectedFault {
 /// A visible message of a channel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredMessage {
-    /// Its time stamp, which is also its id in the channel.
+    /// The message's time stamp, which is also its id in the channel.
     pub ts: String,
-    /// Its text without escapes, as users see it.
+    /// The message's text without escapes, as users see it.
     pub text: String,
     /// Time stamp of the root of its thread; empty for none.
     pub thread: String,

@@ -71,7 +71,7 @@ fn verify_signature(
     request: &WebhookRequest,
     now: u64,
 ) -> Result<(), PlatformError> {
-    let refused = |why: &str| PlatformError::new(ErrorKind::Auth, why);
+    let refused = |reason: &str| PlatformError::new(ErrorKind::Auth, reason);
     let header = |name: &str| {
         request
             .headers

@@ -102,7 +102,7 @@ impl Platform for SlackPlatform {
         }
     }
 
-    /// By `auth.test`, whose response names the scopes of the token in a header.
+    /// Calls `auth.test`, whose response names the scopes of the token in a header.
     async fn check_account(&self) -> Result<AccountCheck, PlatformError> {
         let (name, files) = account::check_app(&self.api).await?;
         Ok(AccountCheck::accepted(name, files).with_limits(self.options.limits()))

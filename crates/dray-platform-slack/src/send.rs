@@ -51,7 +51,7 @@ pub(crate) async fn prepare_uploads(
         files: Vec::new(),
     };
     for (_, file) in step_files(send) {
-        // Nothing is visible after an upload, on success or on failure.
+        // No message is visible after an upload, on success or on failure.
         let id = upload_file(api, file, progress)
             .await
             .map_err(|error| error.with_outcome(dray_platform::SendOutcome::NotSent))?;

@@ -40,7 +40,8 @@ pub(crate) struct TelegramApi {
 
 impl TelegramApi {
     pub(crate) fn new(options: &TelegramOptions) -> Result<Self, PlatformError> {
-        let invalid_option = |what: &str| PlatformError::new(ErrorKind::BadFormat, what);
+        let invalid_option =
+            |description: &str| PlatformError::new(ErrorKind::BadFormat, description);
         let token = options.token.expose();
         // The token becomes a part of the path: a slash or a question mark in it would address another resource.
         let is_token = token.contains(':')

@@ -74,7 +74,7 @@ async fn open_local_file(
     options: &TelegramOptions,
     file: &FileLocation,
 ) -> Result<ByteStream, PlatformError> {
-    let refuse = |why: &str| PlatformError::new(ErrorKind::Forbidden, why);
+    let refuse = |reason: &str| PlatformError::new(ErrorKind::Forbidden, reason);
     let Some(root) = &options.local_files else {
         return Err(refuse("local_files is not set"));
     };

@@ -34,7 +34,7 @@ pub(crate) fn read_webhook(
             "the secret token is wrong",
         ));
     }
-    let malformed = |what: &str| PlatformError::new(ErrorKind::BadFormat, what);
+    let malformed = |description: &str| PlatformError::new(ErrorKind::BadFormat, description);
     if request.method != "POST" {
         return Err(malformed("the method is not POST"));
     }

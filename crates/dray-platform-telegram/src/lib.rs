@@ -111,7 +111,7 @@ impl Platform for TelegramPlatform {
         }
     }
 
-    /// By `getMe`. Each group decides whether files may be sent (`can_send_documents` and similar rights).
+    /// Calls `getMe`. Each group decides whether files may be sent (`can_send_documents` and similar rights).
     async fn check_account(&self) -> Result<AccountCheck, PlatformError> {
         let bot = self.api.ask("getMe", MultipartForm::new()).await?;
         let name = bot.get("username").and_then(Value::as_str);

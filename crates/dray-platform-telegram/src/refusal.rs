@@ -132,7 +132,7 @@ pub(crate) fn refusal_error(
     }
     let moved = envelope.parameters.migrate_to_chat_id;
     ApiError {
-        // The new id leads to another attempt, which is safe only if nothing of the step is visible.
+        // The new id leads to another attempt, which is safe only if no part of the step is visible.
         moved: moved.filter(|_| error.send_outcome() == SendOutcome::NotSent),
         error,
     }

@@ -38,9 +38,13 @@ pub(crate) struct ChatAddress {
 impl ChatAddress {
     pub(crate) fn of(target: &DeliveryTarget) -> Result<Self, PlatformError> {
         // The error is `NoThread`, because the delivery service then sends without the thread or the reply.
-        let number = |text: &str, what: &str| {
-            let missing =
-                || PlatformError::new(ErrorKind::NoThread, format!("{what} is not a number"));
+        let number = |text: &str, description: &str| {
+            let missing = || {
+                PlatformError::new(
+                    ErrorKind::NoThread,
+                    format!("{description} is not a number"),
+                )
+            };
             (!text.is_empty())
                 .then(|| text.parse().map_err(|_| missing()))
                 .transpose()

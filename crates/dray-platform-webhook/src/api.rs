@@ -19,9 +19,9 @@ pub(crate) struct WebhookApi {
 
 impl WebhookApi {
     pub(crate) fn new(options: &WebhookOptions) -> Result<Self, PlatformError> {
-        let invalid_hook = |name: &str, why: &str| {
+        let invalid_hook = |name: &str, reason: &str| {
             // The name of the hook, not its address, which may contain a token.
-            PlatformError::new(ErrorKind::BadFormat, format!("webhook {name}: {why}"))
+            PlatformError::new(ErrorKind::BadFormat, format!("webhook {name}: {reason}"))
         };
         for (name, hook) in &options.hooks {
             let url = Url::parse(hook.url.expose())

@@ -43,7 +43,7 @@ pub enum InjectedFault {
 /// An event that the receiver accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReceivedEvent {
-    /// Its id at the receiver, which becomes the message id of the sender.
+    /// The event's id at the receiver, which becomes the message id of the sender.
     pub id: String,
     /// Path that it was posted to.
     pub path: String,
@@ -118,8 +118,8 @@ impl FakeReceiver {
     }
 }
 
-fn error_reply(status: u16, why: &str) -> Reply {
-    json_reply(status, &json!({ "error": why }))
+fn error_reply(status: u16, reason: &str) -> Reply {
+    json_reply(status, &json!({ "error": reason }))
 }
 
 async fn respond_to_request(

@@ -52,7 +52,7 @@ pub(crate) fn read_webhook(
     let signed = (header("x-timestamp"), header("x-signature-256"));
     // Verified over the bytes as received, before they are parsed.
     sign::verify_signature(&options.inbound_secret, signed, &request.body, now)?;
-    let invalid_message = |why: &str| PlatformError::new(ErrorKind::BadFormat, why);
+    let invalid_message = |reason: &str| PlatformError::new(ErrorKind::BadFormat, reason);
     let message: PostedMessage = serde_json::from_slice(&request.body)
         .map_err(|cause| invalid_message("could not parse the message").caused_by(cause))?;
     if message.id.is_empty() {

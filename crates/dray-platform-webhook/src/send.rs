@@ -133,7 +133,8 @@ async fn confirm_files(
 /// Checks that the files which the receiver lists are those that were sent, in order.
 fn compare_files(send: SendRequest<'_>, listed: &[Value]) -> Result<(), PlatformError> {
     // The status was a success, so something of the event may be in use already.
-    let mismatched_response = |why: &str| PlatformError::new(ErrorKind::Unknown, why).ambiguous();
+    let mismatched_response =
+        |reason: &str| PlatformError::new(ErrorKind::Unknown, reason).ambiguous();
     if listed.len() != send.step.files().len() {
         return Err(mismatched_response(
             "the receiver has another number of files",

@@ -38,7 +38,7 @@ pub(crate) fn verify_signature(
     body: &[u8],
     now: u64,
 ) -> Result<(), PlatformError> {
-    let refused = |why: &str| PlatformError::new(ErrorKind::Auth, why);
+    let refused = |reason: &str| PlatformError::new(ErrorKind::Auth, reason);
     // HMAC accepts an empty key, with which anyone could sign.
     if secret.is_empty() {
         return Err(refused("no secret is configured"));

@@ -91,7 +91,8 @@ impl BridgePlatform {
     ///
     /// [`ErrorKind::BadFormat`] for invalid options: a missing token, a relative directory, an address off loopback.
     pub fn new(account: &str, options: BridgeOptions) -> Result<Self, PlatformError> {
-        let invalid_option = |what: &str| PlatformError::new(ErrorKind::BadFormat, what);
+        let invalid_option =
+            |description: &str| PlatformError::new(ErrorKind::BadFormat, description);
         if options.token.is_empty() {
             return Err(invalid_option("the token of the bridge is missing"));
         }
@@ -264,7 +265,7 @@ impl Drop for PlacedFile {
 
 fn refusal_error(response: &HttpResponse) -> PlatformError {
     let status = response.status();
-    let (kind, why) = match status {
+    let (kind, reason) = match status {
         400 => (ErrorKind::BadFormat, "the bridge reports a missing field"),
         401 | 403 => (ErrorKind::Auth, "the bridge refuses the token"),
         404 => (ErrorKind::Source, "the bridge does not find the file"),
@@ -277,7 +278,7 @@ fn refusal_error(response: &HttpResponse) -> PlatformError {
         500..=599 => (ErrorKind::Transient, "the bridge failed"),
         _ => (ErrorKind::Unknown, "the bridge refuses"),
     };
-    let error = PlatformError::new(kind, why).code(status.to_string());
+    let error = PlatformError::new(kind, reason).code(status.to_string());
     match status {
         429 => error.with_retry_after(response.retry_after().unwrap_or(Duration::from_secs(5))),
         // Not connected means that the message was not sent; any other failure may follow a send.
@@ -313,7 +314,7 @@ impl Platform for BridgePlatform {
         }
     }
 
-    /// By the bridge's `/health`: whether its phone is connected.
+    /// Requests the bridge's `/health`: whether its phone is connected.
     async fn check_account(&self) -> Result<AccountCheck, PlatformError> {
         account::check_connection(&self.client, &self.url("/health"), &self.options.token).await?;
         let check = AccountCheck::accepted("", FilePermission::Allowed);

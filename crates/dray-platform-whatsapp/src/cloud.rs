@@ -151,7 +151,7 @@ impl Platform for CloudPlatform {
         }
     }
 
-    /// By the fields of the phone number.
+    /// Reads the fields of the phone number.
     async fn check_account(&self) -> Result<AccountCheck, PlatformError> {
         let number = self.api.number().await?;
         let text = |name: &str| number.get(name).and_then(Value::as_str).unwrap_or_default();

@@ -36,7 +36,7 @@ pub enum InjectedFault {
 /// A message as users see it in its chat.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StoredMessage {
-    /// Its id, unique in its server.
+    /// The message's id, unique in its server.
     pub id: String,
     /// Text, or caption of the file; may be empty.
     pub text: String,

@@ -101,7 +101,7 @@ pub struct VisibleMessage {
     pub message_id: String,
     /// Text, or caption of the files.
     pub text: String,
-    /// Its files in order.
+    /// The message's files in order.
     pub files: Vec<SeenFile>,
     /// Thread or topic; empty without one.
     pub thread: String,
@@ -112,7 +112,7 @@ pub struct VisibleMessage {
 /// A file as it is shown to a user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SeenFile {
-    /// Its name; `None` if the platform shows none (a photo).
+    /// The file's name; `None` if the platform shows none (a photo).
     pub name: Option<String>,
     /// Number of bytes that the user would download.
     pub size: u64,
@@ -193,7 +193,7 @@ pub const CONFORMANCE_CASES: &[(&str, Case)] = case_list![
     links::the_link_of_a_preview_arrives_unchanged,
     order::every_file_is_planned_once,
     order::files_of_a_kind_keep_their_order,
-    order::more_pictures_than_one_message_takes_arrive,
+    order::more_pictures_than_fit_one_message_arrive,
     order::a_file_that_is_too_large_is_left_out_and_the_others_arrive,
     order::two_equal_deliveries_are_both_shown,
     places::a_thread_is_kept,

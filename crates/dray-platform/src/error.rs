@@ -19,7 +19,7 @@ pub enum ErrorKind {
     RateLimited,
     /// A temporary failure: connection lost, server overloaded.
     Transient,
-    /// Over the size limit of this chat. [`PlatformError::numbers`] has the size and the limit if known.
+    /// The file is over the size limit of this chat. [`PlatformError::numbers`] has the size and the limit if known.
     TooLarge,
     /// The platform does not accept empty files.
     Empty,
@@ -111,9 +111,9 @@ impl fmt::Display for ErrorKind {
 /// Whether a visible message may exist although the request failed (platform-delivery 10.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SendOutcome {
-    /// It cannot exist: the request was not sent, its body was not complete, or the platform refused it.
+    /// No message can exist: the request was not sent, its body was not complete, or the platform refused it.
     NotSent,
-    /// It may exist: the complete request was sent, and the response was lost or a 5xx.
+    /// A message may exist: the complete request was sent, and the response was lost or a 5xx.
     Ambiguous,
     /// A part of the step is visible; the confirmations list that part.
     Partial,
@@ -235,7 +235,7 @@ impl PlatformError {
     }
 }
 
-/// For the operator's log, like the context.
+/// Formats the error for the operator's log, like the context.
 impl fmt::Display for PlatformError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Without the cause: loggers print the chain of causes after it.

@@ -40,12 +40,12 @@ pub fn response_stream(response: dray_http::HttpResponse) -> ByteStream {
 /// The same stream; it fails with [`ErrorKind::Transient`] when it has more or fewer bytes than `size`.
 pub fn exact_length_stream(size: u64, body: ByteStream) -> ByteStream {
     dray_http::exact_length_stream(size, body, move |received| {
-        let why = if received > size {
+        let reason = if received > size {
             "the file is longer than reported"
         } else {
             "the file is shorter than reported"
         };
-        PlatformError::new(ErrorKind::Transient, why)
+        PlatformError::new(ErrorKind::Transient, reason)
     })
 }
 

@@ -45,7 +45,7 @@ pub struct RateLimits {
 /// A delivery for a platform.
 #[derive(Clone, Debug)]
 pub struct OutgoingDelivery {
-    /// Its id, as in its receipt; a UUID that the caller made once.
+    /// The delivery's id, as in its receipt; a UUID that the caller made once.
     pub id: String,
     /// The target chat, the same for all of its files.
     pub target: DeliveryTarget,
@@ -81,7 +81,7 @@ pub trait UploadProgress: Debug + std::marker::Send + Sync {
 pub enum ReconcileResult {
     /// The message exists, with these files.
     Sent(Vec<ConfirmedFile>),
-    /// It does not exist and will not appear later, so it can be sent again.
+    /// The message does not exist and will not appear later, so it can be sent again.
     NotSent,
     /// The platform has no information.
     Unknown,
@@ -90,13 +90,13 @@ pub enum ReconcileResult {
 /// One account on one platform. Methods may run concurrently.
 #[async_trait]
 pub trait Platform: Debug + std::marker::Send + Sync {
-    /// Its name in the list of platforms ([`dray_types::PlatformKind`]).
+    /// The platform's name in the list of platforms ([`dray_types::PlatformKind`]).
     fn name(&self) -> &'static str;
 
-    /// Its protection against duplicates, for all of its steps.
+    /// The platform's protection against duplicates, for all of its steps.
     fn ambiguity(&self) -> DuplicateProtection;
 
-    /// Its rates for this target.
+    /// The platform's rates for this target.
     fn rates(&self, target: &DeliveryTarget) -> RateLimits;
 
     /// Asks the platform whether it accepts the credentials of the account, and what the account may send. Shows
@@ -112,7 +112,7 @@ pub trait Platform: Debug + std::marker::Send + Sync {
         ))
     }
 
-    /// Its limits for this target now, requested from the platform where it has an API for them.
+    /// The platform's limits for this target now, requested from the platform where it has an API for them.
     ///
     /// # Errors
     ///
@@ -224,9 +224,9 @@ pub struct InboundMessage {
     pub message_id: String,
     /// Who wrote it, in the platform's spelling.
     pub sender: String,
-    /// Its text; may be empty.
+    /// The message's text; may be empty.
     pub text: String,
-    /// Its attachments, in order. They are not downloaded yet.
+    /// The message's attachments, in order. They are not downloaded yet.
     pub attachments: Vec<InboundAttachment>,
 }
 

@@ -103,7 +103,7 @@ pub trait QuestionChannel: Debug + Send + Sync {
     ///
     /// # Errors
     ///
-    /// When the platform did not take it, for example because it comes too late. The press counts nevertheless.
+    /// The platform did not accept the response, for example because it comes too late. The press counts nevertheless.
     async fn acknowledge(&self, _press: &ButtonPress) -> Result<(), PlatformError> {
         Ok(())
     }
@@ -112,10 +112,10 @@ pub trait QuestionChannel: Debug + Send + Sync {
     ///
     /// # Errors
     ///
-    /// When one of both could not be shown; the other one was tried.
+    /// One of both could not be shown; the other one was tried.
     async fn reply(&self, press: &ButtonPress, reply: &PressReply) -> Result<(), PlatformError>;
 
-    /// Shows the outcome of a question in the place of its buttons, without a press. Showing it again is harmless.
+    /// Shows the outcome of a question in place of its buttons, without a press. Showing it again is harmless.
     ///
     /// # Errors
     ///

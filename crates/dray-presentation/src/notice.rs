@@ -153,15 +153,15 @@ fn shown_name(raw: &str) -> String {
 mod tests {
     use super::*;
 
-    fn check(given: &[(&str, FailureReason)], expected: Option<&str>) {
-        let given: Vec<FileFailure> = given
+    fn check(failures: &[(&str, FailureReason)], expected: Option<&str>) {
+        let failures: Vec<FileFailure> = failures
             .iter()
             .map(|(name, reason)| FileFailure {
                 name: (*name).to_owned(),
                 reason: reason.clone(),
             })
             .collect();
-        assert_eq!(failure_notice(&given).as_deref(), expected);
+        assert_eq!(failure_notice(&failures).as_deref(), expected);
     }
 
     #[test]
@@ -245,13 +245,13 @@ mod tests {
 
     #[test]
     fn many_names_are_counted() {
-        let given: Vec<FileFailure> = (0..13)
+        let failures: Vec<FileFailure> = (0..13)
             .map(|number| FileFailure {
                 name: format!("{number}.txt"),
                 reason: FailureReason::Empty,
             })
             .collect();
-        let text = failure_notice(&given).unwrap();
+        let text = failure_notice(&failures).unwrap();
         assert!(
             text.contains("9.txt and 3 more.") && !text.contains("10.txt"),
             "{text}"

@@ -179,7 +179,7 @@ impl Sink for ClientSink {
     async fn write(&mut self, chunk: Bytes) -> Result<(), Error> {
         self.has_sent = true;
         let length = chunk.len();
-        let client_error = |why: &str| Error::new(ErrorKind::Timeout, why);
+        let client_error = |reason: &str| Error::new(ErrorKind::Timeout, reason);
         match timeout(CLIENT_STALL_TIMEOUT, self.chunks.send(chunk)).await {
             Ok(Ok(())) => {
                 self.metrics.sent(length);
@@ -218,9 +218,9 @@ mod tests {
     async fn an_archive_whose_task_fails_or_panics_ends_with_an_error_and_is_never_complete() {
         let chunk = Ok(Bytes::from_static(b"PK"));
         assert_eq!(chunks_of(|| Ok(())).await, std::slice::from_ref(&chunk));
-        let gone = || Err(Error::new(ErrorKind::SandboxGone, "gone"));
+        let gone_error = || Err(Error::new(ErrorKind::SandboxGone, "gone"));
         assert_eq!(
-            chunks_of(gone).await,
+            chunks_of(gone_error).await,
             [chunk.clone(), Err(ErrorKind::SandboxGone)]
         );
         let panics = || panic!("a defect");

@@ -19,7 +19,7 @@ pub struct PreviewConfig {
     /// uses a free port on loopback.
     pub listen: Option<SocketAddr>,
     /// Base of links if a proxy with TLS is in front of the address, such as `https://preview.example.org`. With a
-    /// star, `https://*.preview.example.org`, every preview has an origin of its own; the name needs a wildcard record
+    /// star, `https://*.preview.example.org`, every preview has a separate origin; the name needs a wildcard record
     /// and certificate. Default empty: the address itself.
     pub url: String,
     /// Lifetime of a link for which the caller requests none. Default `1h`.

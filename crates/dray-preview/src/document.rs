@@ -79,7 +79,7 @@ pub(crate) async fn serve_document(
     }
 }
 
-/// Repeats the read until the file did not change during it. Nothing was sent yet, so a newer state of the file is just
+/// Repeats the read until the file did not change during it. No byte was sent yet, so a newer state of the file is just
 /// as good.
 async fn read_unchanged<T>(
     view: &SandboxView,

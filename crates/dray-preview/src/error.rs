@@ -53,7 +53,7 @@ pub enum PreviewError {
     /// The records cannot be reached.
     #[error("the records of previews cannot be reached")]
     Keys(#[from] KeyError),
-    /// The audit event was not stored, so nothing happens.
+    /// The audit event was not stored, so the operation is not executed.
     #[error("the audit event could not be stored")]
     Audit(#[source] Box<Fault>),
     /// The sandbox was not opened.
@@ -96,7 +96,7 @@ impl PreviewError {
         match self {
             Self::Unknown => "This preview does not exist, or it has ended. Ask for a new link.",
             Self::SandboxGone => "The sandbox of this preview no longer exists.",
-            Self::Invalid(why) => why,
+            Self::Invalid(reason) => reason,
             Self::TooMany(_) => "Too many previews are open.",
             Self::NotConfigured => "Previews are not set up here.",
             Self::NotDocument => "Files of this type have no page of their own.",
@@ -168,8 +168,8 @@ impl From<PreviewError> for Fault {
             )
             .detail("no_preview")
             .advice("`dray preview list` shows the open ones."),
-            PreviewError::Invalid(why) => {
-                Self::new(FaultCode::InvalidArgument, why).detail("invalid")
+            PreviewError::Invalid(reason) => {
+                Self::new(FaultCode::InvalidArgument, reason).detail("invalid")
             }
             PreviewError::TooMany(limit) => Self::new(
                 FaultCode::RateLimited,

@@ -37,7 +37,7 @@ pub(crate) async fn serve_file(
                 return Ok(response);
             }
             Ok((response, None)) => return Ok(response),
-            // Nothing was sent yet, so a newer state of the file is just as good.
+            // No byte was sent yet, so a newer state of the file is just as good.
             Err(PreviewError::Sandbox(error))
                 if error.kind() == ErrorKind::ChangedDuringTransfer
                     && attempt < MAX_PIN_ATTEMPTS =>

@@ -1,7 +1,7 @@
 //! Previews: short-lived links through which a person views a file or a directory directly in its sandbox.
 //!
 //! - [`PreviewService`] makes, lists and revokes previews, within limits, and finds the one of a link.
-//! - [`PreviewEndpoint`] serves their links over HTTP on an origin of its own: the files as they are, with ranges and
+//! - [`PreviewEndpoint`] serves their links over HTTP on a separate origin: the files as they are, with ranges and
 //!   conditions, and viewer pages around them.
 //! - [`PreviewSource`] opens sandboxes; the service that owns their credentials implements it.
 //! - [`PreviewConfig`] is the section of an operator.

@@ -15,7 +15,7 @@ use crate::token::PreviewToken;
 /// Longest time that a response is sent without a check whether its preview is open.
 const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 /// Most bytes that a response sends without this check.
-const CHECK_BYTES: usize = 16 << 20;
+const MAX_UNCHECKED_BYTES: usize = 16 << 20;
 
 /// A body and the preview that it belongs to.
 struct OpenBody {
@@ -52,7 +52,7 @@ pub(crate) fn while_open(
 
 impl OpenBody {
     async fn next_bytes(&mut self) -> Result<Option<Bytes>, axum::BoxError> {
-        if self.sent_bytes >= CHECK_BYTES || self.checked_at.elapsed() >= CHECK_INTERVAL {
+        if self.sent_bytes >= MAX_UNCHECKED_BYTES || self.checked_at.elapsed() >= CHECK_INTERVAL {
             let found = self.service.find(&self.token, self.host.as_deref()).await;
             // While the bus does not respond, what was open stays open: no revocation is known.
             if matches!(found, Err(PreviewError::Unknown)) {

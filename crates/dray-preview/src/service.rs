@@ -107,7 +107,7 @@ pub(crate) struct FoundPreview {
 }
 
 impl PreviewService {
-    /// Makes the service. Nothing is read yet.
+    /// Makes the service. No record is read yet.
     pub fn new(system: PreviewSystem) -> Self {
         Self {
             inner: Arc::new(ServiceParts {
@@ -248,7 +248,7 @@ impl PreviewService {
     ///
     /// # Errors
     ///
-    /// The reference names nothing, or the records cannot be read.
+    /// The reference names no sandbox, or the records cannot be read.
     pub async fn list(
         &self,
         tenant: &TenantId,

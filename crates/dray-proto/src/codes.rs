@@ -1,8 +1,8 @@
 //! Enum codes of the contracts and the names that were on the wire before them.
 //!
-//! A writer sets the code and, for peers of the version before, its name in the deprecated field beside it. A reader uses
-//! the code, and the name only where the code is unspecified. Both rules are in this module alone; the compiler warns
-//! wherever a deprecated field is used.
+//! A writer sets the code and, for peers of the previous version, its name in the deprecated field beside it. A reader
+//! uses the code, and the name only where the code is unspecified. Both rules are in this module alone; the compiler
+//! warns wherever a deprecated field is used.
 
 use crate::v1::{
     self, ConsoleAction, ConsoleStage, CredentialState, DeliveryErrorKind, DeliveryRoute,
@@ -35,7 +35,7 @@ pub trait NamedCode: Copy + PartialEq + TryFrom<i32> + 'static {
     /// Reads a code and the deprecated name of the same field; `None` if neither is set.
     ///
     /// # Errors
-    /// A newer peer wrote it.
+    /// The code is unknown: a newer peer wrote it.
     fn read(code: i32, name: &str) -> Result<Option<Self>, UnknownCode> {
         let known = match code {
             0 => Self::from_name(name),
@@ -79,7 +79,7 @@ macro_rules! names {
     };
 }
 
-// After the macro, which it uses.
+// Declared after the macro `names`, which these modules use.
 mod question;
 mod sandbox;
 
@@ -295,14 +295,14 @@ impl v1::DeliveredFile {
         route.name().clone_into(&mut self.route);
     }
 
-    /// The reason why it did not arrive; `None` without a failure. An unknown code of a newer peer becomes
+    /// The reason why the file did not arrive; `None` without a failure. An unknown code of a newer peer becomes
     /// [`DeliveryErrorKind::Unknown`].
     pub fn failure(&self) -> Option<DeliveryErrorKind> {
         DeliveryErrorKind::read(self.error_code, &self.error_kind)
             .unwrap_or(Some(DeliveryErrorKind::Unknown))
     }
 
-    /// Sets why it did not arrive; the unspecified kind for no failure.
+    /// Sets the reason why the file did not arrive; the unspecified kind for no failure.
     pub fn set_failure(&mut self, kind: DeliveryErrorKind) {
         self.error_code = kind.into();
         kind.name().clone_into(&mut self.error_kind);
@@ -360,10 +360,10 @@ impl v1::DeliveryStep {
         }
     }
 
-    /// How it is shown.
+    /// The form in which the platform shows the step.
     ///
     /// # Errors
-    /// A newer worker planned it: this one cannot send it.
+    /// The code is unknown: a newer worker planned the step, and this one cannot send it.
     pub fn planned_route(&self) -> Result<Option<DeliveryRoute>, UnknownCode> {
         DeliveryRoute::read(self.route_code, &self.route)
     }
@@ -446,7 +446,7 @@ impl v1::DeliverFiles {
         }
     }
 
-    /// The same work with this task, also in the form of the version before where that has one.
+    /// The same work with this task, also in the form of the previous version, where that has one.
     #[must_use]
     pub fn with_task(mut self, task: DeliveryTask) -> Self {
         use v1::deliver_files::Task;

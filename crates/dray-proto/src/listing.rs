@@ -18,7 +18,7 @@ impl ListSandboxRequest {
     ///
     /// # Errors
     ///
-    /// Those of `call`.
+    /// The errors of `call`.
     pub async fn list_from_offset<F, E>(
         &self,
         mut call: impl FnMut(Self) -> F,

@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_platform_has_a_queue_that_takes_its_deliveries() {
+    fn every_platform_has_a_queue_that_accepts_its_deliveries() {
         let queues = work_queues();
         for platform in PlatformKind::ALL {
             let deliver = v1::DeliverFiles {

@@ -118,7 +118,7 @@ impl MemoryCache {
 }
 
 impl Default for MemoryCache {
-    /// At most 64 MiB of Markdown, parts and warnings together.
+    /// A cache of at most 64 MiB of Markdown, parts and warnings together.
     fn default() -> Self {
         Self::new(64 << 20)
     }

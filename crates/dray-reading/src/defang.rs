@@ -29,7 +29,7 @@ pub fn defang(text: &str) -> String {
     }
 }
 
-/// Whether there is only printable ASCII and line ends.
+/// Whether the text has only printable ASCII and line ends.
 fn is_plain(text: &str) -> bool {
     text.bytes()
         .all(|byte| matches!(byte, b'\n' | b'\t' | b' '..=b'~'))

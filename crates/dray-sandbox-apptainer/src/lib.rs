@@ -42,7 +42,7 @@ pub struct ApptainerBackend {
 }
 
 impl ApptainerBackend {
-    /// A backend with these settings; nothing is started or checked before its first use.
+    /// A backend with these settings; no program is started or checked before the first use.
     pub const fn new(config: Config) -> Self {
         Self { config }
     }

@@ -234,13 +234,13 @@ pub(super) async fn arguments_reach_the_program_as_they_are(
     let mut expected = words.join(&b'|');
     expected.push(b'|');
     expect_bytes("words", &ended.output, &expected)?;
-    let made = context
+    let metadata = context
         .sandbox
         .stat(&context.path("pwned")?, dray_sandbox::Follow::No)
         .await;
     expect_error(
         "the file that a word would create",
-        made,
+        metadata,
         &[ErrorKind::NotFound],
     )
 }

@@ -153,10 +153,10 @@ pub(super) async fn directories_are_made_with_their_parents(
     // A second call must leave a directory with contents as it is.
     context.sandbox.make_directory(&deep).await?;
     expect_bytes("after", &context.read(&deep.join("file")?).await?, b"kept")?;
-    let made = context.sandbox.stat(&deep, Follow::No).await?;
-    expect_equal("kind", made.kind, FileKind::Directory)?;
+    let metadata = context.sandbox.stat(&deep, Follow::No).await?;
+    expect_equal("kind", metadata.kind, FileKind::Directory)?;
     if context.traits.modes {
-        expect_equal("mode", made.mode & 0o777, 0o755)?;
+        expect_equal("mode", metadata.mode & 0o777, 0o755)?;
     }
     let file = context.put("file", b"x").await?;
     for path in [file.clone(), file.join("below")?] {
@@ -183,8 +183,8 @@ pub(super) async fn several_directories_are_made_with_their_parents(
     context.sandbox.make_directories(&paths).await?;
     context.sandbox.make_directories(&paths).await?;
     for path in &paths {
-        let made = context.sandbox.stat(path, Follow::No).await?;
-        expect_equal("kind", made.kind, FileKind::Directory)?;
+        let metadata = context.sandbox.stat(path, Follow::No).await?;
+        expect_equal("kind", metadata.kind, FileKind::Directory)?;
     }
     let file = context.put("file", b"x").await?;
     let both = [context.path("other")?, file];
@@ -198,8 +198,8 @@ pub(super) async fn several_directories_are_made_with_their_parents(
 pub(super) async fn files_and_links_are_removed(context: &CaseContext<'_>) -> Result<(), CaseEnd> {
     let file = context.put("file", b"x").await?;
     context.sandbox.remove(&file, false).await?;
-    let gone = context.sandbox.stat(&file, Follow::No).await;
-    expect_error("removed", gone, &[ErrorKind::NotFound])?;
+    let error = context.sandbox.stat(&file, Follow::No).await;
+    expect_error("removed", error, &[ErrorKind::NotFound])?;
     context.needs(|traits| traits.links)?;
     context
         .sh("mkdir kept; printf x > kept/file; ln -s kept link; ln -s kept/file leaf")
@@ -207,8 +207,8 @@ pub(super) async fn files_and_links_are_removed(context: &CaseContext<'_>) -> Re
     for (name, recursive) in [("link", true), ("leaf", false)] {
         let link = context.path(name)?;
         context.sandbox.remove(&link, recursive).await?;
-        let gone = context.sandbox.stat(&link, Follow::No).await;
-        expect_error(name, gone, &[ErrorKind::NotFound])?;
+        let error = context.sandbox.stat(&link, Follow::No).await;
+        expect_error(name, error, &[ErrorKind::NotFound])?;
     }
     let kept = context.path("kept")?.join("file")?;
     expect_bytes("kept", &context.read(&kept).await?, b"x")
@@ -241,7 +241,7 @@ pub(super) async fn directories_are_removed_only_on_request(
     )?;
     expect_bytes("still there", &context.read(&file).await?, b"x")?;
     context.sandbox.remove(&full, true).await?;
-    let gone = context.sandbox.stat(&full, Follow::No).await;
-    expect_error("removed", gone, &[ErrorKind::NotFound])?;
+    let error = context.sandbox.stat(&full, Follow::No).await;
+    expect_error("removed", error, &[ErrorKind::NotFound])?;
     expect_bytes("beside it", &context.read(&kept).await?, b"kept")
 }

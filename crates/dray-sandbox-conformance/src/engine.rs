@@ -148,8 +148,8 @@ pub(super) async fn a_file_goes_in_with_its_proof(
     expect_equal("path", &done.path, &context.path("it's.csv")?)?;
     expect_equal("digest", done.receipt.sha256, Some(first.sha256()))?;
     expect_equal("renamed", (done.renamed, done.existed), (false, false))?;
-    let again = put(&first, rename).await.map_err(|failed| failed.error)?;
-    expect_equal("the same again", &again.path, &done.path)?;
+    let repeated = put(&first, rename).await.map_err(|failed| failed.error)?;
+    expect_equal("the same again", &repeated.path, &done.path)?;
     let other = put(&second, rename).await.map_err(|failed| failed.error)?;
     expect_equal("another", &other.path, &context.path("it's_2.csv")?)?;
     expect_equal("renamed", other.renamed, true)?;

@@ -7,17 +7,17 @@ use dray_types::ErrorChain;
 /// Fails unless `result` is an error of one of these kinds.
 #[track_caller]
 pub(super) fn expect_error<T>(
-    what: &str,
+    description: &str,
     result: Result<T, Error>,
     kinds: &[ErrorKind],
 ) -> Result<(), CaseEnd> {
     match result {
         Ok(_) => Err(CaseEnd::fail(format_args!(
-            "{what}: no error, wanted {kinds:?}"
+            "{description}: no error, wanted {kinds:?}"
         ))),
         Err(error) if kinds.contains(&error.kind()) => Ok(()),
         Err(error) => Err(CaseEnd::fail(format_args!(
-            "{what}: {}, wanted {kinds:?}",
+            "{description}: {}, wanted {kinds:?}",
             ErrorChain(&error)
         ))),
     }

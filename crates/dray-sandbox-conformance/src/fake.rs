@@ -62,13 +62,13 @@ pub enum Call {
 pub enum Fault {
     /// No fault.
     None,
-    /// It fails immediately.
+    /// The operation fails immediately.
     Fail(ErrorKind),
-    /// It is refused for now, with the delay after which it may be repeated.
+    /// The operation is refused for now, with the delay after which it may be repeated.
     Later(Duration),
-    /// It never returns.
+    /// The operation never returns.
     Hang,
-    /// It takes effect, and then the response is lost with this kind. For streams: after the last byte.
+    /// The operation has its effect, and then its response is lost with this kind. For streams: after the last byte.
     Lost(ErrorKind),
     /// A stream fails after this many bytes.
     Break(u64, ErrorKind),

@@ -24,8 +24,8 @@ pub(super) async fn a_probe_reports_transports_and_handle(
     expect_true(context.sandbox.parallel() >= 1, "no transfer may run")?;
     let handle = context.sandbox.handle();
     expect_equal("address", &handle.address, &context.fixture.address())?;
-    let again = context.fixture.backend().resolve(&handle.address).await?;
-    expect_equal("resolved again", &again, handle)?;
+    let repeated = context.fixture.backend().resolve(&handle.address).await?;
+    expect_equal("resolved again", &repeated, handle)?;
     expect_equal(
         "name",
         context.fixture.backend().name(),
@@ -52,29 +52,33 @@ pub(super) async fn a_replaced_sandbox_is_gone(context: &CaseContext<'_>) -> Res
     if !context.fixture.replace().await {
         return Err(CaseEnd::Skip("the sandbox cannot be replaced"));
     }
-    let gone = [ErrorKind::SandboxGone];
+    let gone_kinds = [ErrorKind::SandboxGone];
     let backend = context.fixture.backend();
-    expect_error("opening the old handle", backend.open(&old).await, &gone)?;
+    expect_error(
+        "opening the old handle",
+        backend.open(&old).await,
+        &gone_kinds,
+    )?;
     // The sandbox that was opened before must not reach the new incarnation under the old name either.
     let old = &context.sandbox;
-    expect_error("stat", old.stat(&path, Follow::Yes).await, &gone)?;
-    expect_error("list", old.list(&path.parent(), 1, 1).await, &gone)?;
-    expect_error("probe", old.probe().await, &gone)?;
+    expect_error("stat", old.stat(&path, Follow::Yes).await, &gone_kinds)?;
+    expect_error("list", old.list(&path.parent(), 1, 1).await, &gone_kinds)?;
+    expect_error("probe", old.probe().await, &gone_kinds)?;
     for transport in old.transports(&path) {
         let read = context.read_by(transport, &file).await;
-        expect_error(transport.as_str(), read, &gone)?;
+        expect_error(transport.as_str(), read, &gone_kinds)?;
         let other = context.path("other")?;
         let written = old
             .write(new_file(transport, &other, 1), chunks(b"x"))
             .await;
-        expect_error(transport.as_str(), written, &gone)?;
+        expect_error(transport.as_str(), written, &gone_kinds)?;
     }
     expect_error(
         "make",
         old.make_directory(&context.path("made")?).await,
-        &gone,
+        &gone_kinds,
     )?;
-    expect_error("remove", old.remove(&path, false).await, &gone)?;
+    expect_error("remove", old.remove(&path, false).await, &gone_kinds)?;
     let new = CaseContext::open(context.fixture, "replaced").await?;
     expect_true(
         new.sandbox.handle() != old.handle(),

@@ -177,8 +177,8 @@ pub(super) async fn access_without_permission_is_refused(
         let written = context.sandbox.write(write, chunks(b"x")).await;
         expect_error(transport.as_str(), written, &denied)?;
     }
-    let made = context.sandbox.make_directory(&inside).await;
-    expect_error("make", made, &denied)?;
+    let result = context.sandbox.make_directory(&inside).await;
+    expect_error("make", result, &denied)?;
     let dark = context.path("dark")?;
     expect_error("list", context.sandbox.list(&dark, 1, 10).await, &denied)?;
     let deep = context.sandbox.stat(&dark.join("deep")?, Follow::No).await;

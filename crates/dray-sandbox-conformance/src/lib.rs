@@ -1,6 +1,6 @@
 //! The conformance suite: one set of cases that every backend must pass (sandbox-transfer R-17).
 //!
-//! A backend writes a [`Fixture`] for its sandbox and calls [`run_all`]. Every case gets a directory of its own. A
+//! A backend writes a [`Fixture`] for its sandbox and calls [`run_all`]. Every case gets a separate directory. A
 //! case that does not apply to the sandbox, for instance because no command can create a link in it, is reported as
 //! skipped. The backend's test lists the expected skips, so that no case is left out silently.
 //!
@@ -63,7 +63,7 @@ pub trait Fixture: Debug + Send + Sync {
     fn workspace(&self) -> SandboxPath;
 
     /// Runs a script with `sh` in a directory of the sandbox, by other means than the backend, and returns what it
-    /// printed. Scripts use relative paths and what `BusyBox` has. `None` when nothing can be run there.
+    /// printed. Scripts use relative paths and what `BusyBox` has. `None` when no program can be run there.
     async fn sh(&self, directory: &SandboxPath, script: &str) -> Option<String>;
 
     /// The capabilities of this sandbox.

@@ -53,8 +53,9 @@ const HOSTILE_NAMES: &[&str] = &[
 
 /// Performs every operation on files of these names in one directory.
 async fn exercise_files(context: &CaseContext<'_>, paths: &[SandboxPath]) -> Result<(), Error> {
-    let wrong =
-        |path: &SandboxPath, what: &str| Error::new(ErrorKind::Protocol, format!("{path}: {what}"));
+    let wrong = |path: &SandboxPath, description: &str| {
+        Error::new(ErrorKind::Protocol, format!("{path}: {description}"))
+    };
     for path in paths {
         let content = path.to_string().into_bytes();
         context.write(path, &content).await?;
@@ -104,8 +105,12 @@ fn all_paths<N: AsRef<[u8]>>(
 
 pub(super) async fn every_name_survives(context: &CaseContext<'_>) -> Result<(), CaseEnd> {
     exercise_files(context, &all_paths(context, HOSTILE_NAMES)?).await?;
-    let left = context.sandbox.list(&context.directory, 1, 10).await?;
-    expect_equal("nothing was run and nothing is left", left.entries, vec![])
+    let listing = context.sandbox.list(&context.directory, 1, 10).await?;
+    expect_equal(
+        "nothing was run and nothing is left",
+        listing.entries,
+        vec![],
+    )
 }
 
 pub(super) async fn names_that_are_not_text_survive_or_are_refused(
@@ -115,8 +120,8 @@ pub(super) async fn names_that_are_not_text_survive_or_are_refused(
     let paths = all_paths(context, names)?;
     if context.traits.byte_names {
         exercise_files(context, &paths).await?;
-        let left = context.sandbox.list(&context.directory, 1, 10).await?;
-        return expect_equal("nothing is left", left.entries, vec![]);
+        let listing = context.sandbox.list(&context.directory, 1, 10).await?;
+        return expect_equal("nothing is left", listing.entries, vec![]);
     }
     for path in paths {
         let refusal = [ErrorKind::InvalidName];
@@ -138,8 +143,8 @@ pub(super) async fn names_that_are_not_text_survive_or_are_refused(
         )?;
         expect_error("list", context.sandbox.list(&path, 1, 1).await, &refusal)?;
     }
-    let left = context.sandbox.list(&context.directory, 1, 10).await?;
-    expect_equal("nothing is left", left.entries, vec![])
+    let listing = context.sandbox.list(&context.directory, 1, 10).await?;
+    expect_equal("nothing is left", listing.entries, vec![])
 }
 
 pub(super) async fn the_longest_name_is_a_name(context: &CaseContext<'_>) -> Result<(), CaseEnd> {

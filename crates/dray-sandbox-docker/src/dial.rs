@@ -36,9 +36,15 @@ pub(crate) struct SshEndpoint {
     pub(crate) port: Option<u16>,
 }
 
-fn invalid(what: &str, error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> io::Error {
+fn invalid(
+    description: &str,
+    error: impl Into<Box<dyn std::error::Error + Send + Sync>>,
+) -> io::Error {
     let error = error.into();
-    io::Error::new(io::ErrorKind::InvalidInput, format!("{what}: {error}"))
+    io::Error::new(
+        io::ErrorKind::InvalidInput,
+        format!("{description}: {error}"),
+    )
 }
 
 impl TlsEndpoint {

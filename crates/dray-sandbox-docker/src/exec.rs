@@ -82,7 +82,7 @@ impl Exec for DockerExec {
 
     /// A running shell belongs to this container, because its full id is in every path. A command that is being killed
     /// could still change files, so there must be none.
-    fn asks_beside_ready(&self) -> bool {
+    fn sends_before_ready(&self) -> bool {
         self.supervisor.is_settled()
     }
 

@@ -63,8 +63,8 @@ fn check_kind(kind: FileKind) -> Result<(), Error> {
     }
 }
 
-fn changed(what: &'static str) -> Error {
-    Error::new(ErrorKind::ChangedDuringTransfer, what)
+fn changed(description: &'static str) -> Error {
+    Error::new(ErrorKind::ChangedDuringTransfer, description)
 }
 
 fn check_unchanged(stat: &PathStat, file: &Metadata) -> Result<(), Error> {

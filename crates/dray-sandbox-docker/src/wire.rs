@@ -50,7 +50,7 @@ pub(crate) trait EngineStream: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> EngineStream for T {}
 
-/// Such a stream, in the form that hyper takes.
+/// A connection to the engine, in the form that hyper accepts.
 pub(crate) type Io = TokioIo<Box<dyn EngineStream>>;
 
 impl Endpoint {

@@ -146,17 +146,17 @@ impl ControlClient {
 
     /// Extends the life of an incarnation to at least `needed` from now, or fails.
     pub(crate) async fn prolong(&self, handle: &Handle, needed: Duration) -> Result<(), Error> {
-        let left = self
+        let remaining = self
             .require_incarnation(handle)
             .await?
             .remaining_life(&self.clock);
-        if left >= needed {
+        if remaining >= needed {
             return Ok(());
         }
         let longest = self.config.longest_life.as_duration();
         let lifetime = needed.saturating_add(LIFETIME_MARGIN).min(longest);
         // The call sets the life and does not add to it, so a smaller value would shorten it.
-        if lifetime > left {
+        if lifetime > remaining {
             let id = check_name(&handle.address.name)?;
             let url = format!("{}/sandboxes/{id}/timeout", self.config.api());
             let seconds = lifetime.as_millis().div_ceil(1000);
@@ -170,11 +170,11 @@ impl ControlClient {
                 other => drop(other?),
             }
         }
-        let left = self
+        let remaining = self
             .require_incarnation(handle)
             .await?
             .remaining_life(&self.clock);
-        require_life(left, needed)
+        require_life(remaining, needed)
     }
 
     async fn request_json<T: serde::de::DeserializeOwned>(

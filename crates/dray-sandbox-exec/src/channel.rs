@@ -58,7 +58,7 @@ impl Channel {
 pub struct CommandExit {
     /// Exit status; 128 + n when killed by signal n.
     pub status: i32,
-    /// At most the last 4 KiB of stderr, lossily decoded; for the operator and for mapping to an error kind.
+    /// The last 4 KiB of stderr at most, lossily decoded; for the operator and for mapping to an error kind.
     pub stderr: String,
 }
 
@@ -91,7 +91,7 @@ pub trait Exec: Debug + Send + Sync {
     ///
     /// # Errors
     ///
-    /// Those of [`Self::run`].
+    /// As [`Self::run`].
     async fn run_shell(&self, input: Body) -> Result<RunningCommand, Error> {
         self.run(vec![b"sh".to_vec()], Some(input)).await
     }
@@ -109,7 +109,7 @@ pub trait Exec: Debug + Send + Sync {
     /// Whether a request that changes nothing may be sent to a running shell while [`Self::ready`] is still pending.
     /// This is safe if a running shell cannot belong to another incarnation and only stays silent while its own sandbox
     /// is paused.
-    fn asks_beside_ready(&self) -> bool {
+    fn sends_before_ready(&self) -> bool {
         false
     }
 }
@@ -132,7 +132,7 @@ impl<T: Exec + ?Sized> Exec for std::sync::Arc<T> {
         self.as_ref().ready().await
     }
 
-    fn asks_beside_ready(&self) -> bool {
-        self.as_ref().asks_beside_ready()
+    fn sends_before_ready(&self) -> bool {
+        self.as_ref().sends_before_ready()
     }
 }

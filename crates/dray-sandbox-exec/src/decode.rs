@@ -11,8 +11,8 @@ use flate2::write::GzDecoder;
 /// most about 2 MiB.
 const COMPRESSED_STEP_BYTES: usize = 2 * 1024;
 
-fn corrupted(why: &str) -> Error {
-    Error::new(ErrorKind::Corrupted, why)
+fn corrupted(reason: &str) -> Error {
+    Error::new(ErrorKind::Corrupted, reason)
 }
 
 /// Decodes lines of base64, or hexadecimal digits with any white space between them. Any other character is an error

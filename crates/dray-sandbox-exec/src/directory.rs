@@ -18,7 +18,7 @@ const IDENTITY_SCRIPT: &str = concat!(
 pub struct DirectoryIdentity {
     /// Device, inode and, where the file system records it, the birth time, as one word.
     pub word: String,
-    /// Its path without links.
+    /// The directory's path without links.
     pub path: SandboxPath,
 }
 

@@ -78,7 +78,7 @@ impl<E: Exec + 'static> ExecFiles<E> {
                 let end = receiver.await.map_err(|_| {
                     Error::new(ErrorKind::Unavailable, "the output was not read to its end")
                 });
-                // After the end nothing is left to kill, and the command has recorded that.
+                // After the end no process has to be killed, and the command has recorded that.
                 drop(end_guard);
                 drop(stopper);
                 end

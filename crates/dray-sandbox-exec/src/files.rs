@@ -43,7 +43,7 @@ pub struct ExecFiles<E> {
     persistent_shell: Option<Arc<PersistentShell>>,
     /// Whether long output comes through that shell too.
     lends_shell: bool,
-    /// Ends the programs of [`Self::execute`] whose caller is gone.
+    /// Ends the programs of [`Self::execute`] whose caller has disconnected.
     pub(super) supervisor: Supervisor,
 }
 

@@ -19,7 +19,7 @@ use tokio::sync::Notify;
 const BASE64_LINE_BYTES: usize = 57;
 /// Bytes that are sampled to decide on compression (sandbox-transfer R-3).
 const SAMPLE_BYTES: usize = 64 << 10;
-/// Below this many bytes, compression is not worth a second program.
+/// Least bytes for which compression is worth a second program.
 const MIN_COMPRESSED_BYTES: usize = 1024;
 
 /// Records whether the source of an input failed, so that its error is reported and not that of a command cut short.

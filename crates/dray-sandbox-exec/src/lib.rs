@@ -16,7 +16,7 @@
 //! # }
 //! ```
 //!
-//! What it does not do: it decides nothing about what may be read, and knows no provider's protocol.
+//! What it does not do: it has no policy about the files that may be read, and knows no provider's protocol.
 
 mod channel;
 mod command;

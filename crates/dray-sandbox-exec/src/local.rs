@@ -31,7 +31,7 @@ const STDERR_LINGER: Duration = Duration::from_secs(1);
 /// Recognizes failures of the program that runs commands, as opposed to those of the command.
 pub type Failure = fn(&CommandExit) -> Option<Error>;
 
-/// Runs `PREFIX… ARGV…` in a process group of its own, which is killed when its result is not needed any more. The
+/// Runs `PREFIX… ARGV…` in a separate process group, which is killed when its result is no longer needed. The
 /// command gets only the environment that is set here, so that no variable of this service reaches a sandbox.
 #[derive(Clone, Debug)]
 pub struct LocalExec {

@@ -3,7 +3,7 @@
 //! Starting a command costs far more than running it: an engine creates a process in a container, and a host runs the
 //! start files of a login shell. Requests are therefore written as lines to the input of one shell, and each runs in a
 //! process of its own, separate from the others. Responses are distinguished by their nonce. When a caller is dropped
-//! in the middle of a response, the shell is ended too, so that nothing keeps running.
+//! in the middle of a response, the shell is ended too, so that no command keeps running.
 
 mod feed;
 
@@ -137,8 +137,8 @@ impl PersistentShell {
         }
         let mut shell = ShellProcess::start(exec).await?;
         let line = line(&mut shell);
-        let gone = |_| Error::new(ErrorKind::Unavailable, "the shell is gone");
-        shell.input.send(line).await.map_err(gone)?;
+        let gone_error = |_| Error::new(ErrorKind::Unavailable, "the shell is gone");
+        shell.input.send(line).await.map_err(gone_error)?;
         Ok(shell)
     }
 
@@ -159,8 +159,8 @@ impl PersistentShell {
             silent: true,
         };
         if shell.input.send(line).await.is_err() {
-            let gone = Error::new(ErrorKind::Unavailable, "the shell is gone");
-            return Err(silent(gone));
+            let gone_error = Error::new(ErrorKind::Unavailable, "the shell is gone");
+            return Err(silent(gone_error));
         }
         let mut output = Vec::new();
         loop {
@@ -412,7 +412,7 @@ async fn send_when_ready<E: Exec>(
         error,
         silent: false,
     };
-    if repeat != RetrySafety::Harmless || !exec.asks_beside_ready() {
+    if repeat != RetrySafety::Harmless || !exec.sends_before_ready() {
         exec.ready().await.map_err(unready)?;
         return call.await;
     }

@@ -1,5 +1,5 @@
 //! The pipes and the group of a process: stdin is fed, the end of stderr is kept, and the group is killed when its
-//! result is not needed any more.
+//! result is no longer needed.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};

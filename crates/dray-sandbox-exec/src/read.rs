@@ -32,8 +32,8 @@ const MAX_RANGE_BYTES: usize = 6 << 20;
 /// Output that is not content: marks, and the messages of shells around them.
 const MARK_BYTES: usize = 2048;
 
-fn changed(why: &str) -> Error {
-    Error::new(ErrorKind::ChangedDuringTransfer, why)
+fn changed(reason: &str) -> Error {
+    Error::new(ErrorKind::ChangedDuringTransfer, reason)
 }
 
 /// One run of the script, for the file or a range of it.
@@ -127,7 +127,7 @@ impl<E: Exec> ScriptRead<E> {
             .checked_sub(self.position)
             .ok_or_else(|| changed("it is shorter than where to begin"))?;
         // One byte more than allowed: a file that grew is noticed.
-        let most = remaining + 1;
+        let max_bytes = remaining + 1;
         let longest = self.exec.channel().longest_output;
         let room = longest.map_or(0, |longest| {
             longest
@@ -137,7 +137,7 @@ impl<E: Exec> ScriptRead<E> {
         let arguments: [&[u8]; 6] = [
             self.path.as_bytes(),
             &self.position.to_string().into_bytes(),
-            &most.to_string().into_bytes(),
+            &max_bytes.to_string().into_bytes(),
             &room.to_string().into_bytes(),
             yes_or_no(self.text),
             yes_or_no(self.digest.is_some()),
@@ -153,7 +153,7 @@ impl<E: Exec> ScriptRead<E> {
             }
             None => Stream::open(exec, READ_SCRIPT, self.text, &arguments).await?,
         };
-        if stream.announced == 0 || stream.announced > most {
+        if stream.announced == 0 || stream.announced > max_bytes {
             return Err(Error::new(
                 ErrorKind::Protocol,
                 "the response has another length than requested",

@@ -1,4 +1,4 @@
-//! Ends remote commands whose caller is gone, because they may outlive their connection.
+//! Ends remote commands whose caller has disconnected, because they may outlive their connection.
 //!
 //! Docker, Kubernetes and Modal promise nothing about a command whose stream was closed. Each command therefore carries
 //! a mark in its environment, which its children inherit, and a second command kills every process that carries it. A
@@ -147,7 +147,7 @@ impl CommandMarks {
 pub struct SupervisedCommand {
     control: Box<dyn CommandControl>,
     marks: CommandMarks,
-    /// Whether it has ended, or is being killed.
+    /// Whether the command has ended, or is being killed.
     is_over: AtomicBool,
     start_failed: AtomicBool,
     status: Mutex<Option<i32>>,
@@ -163,7 +163,7 @@ impl SupervisedCommand {
         }
     }
 
-    /// Records that the command does not run any more, or never ran.
+    /// Records that the command no longer runs, or never ran.
     pub fn set_over(&self) {
         self.is_over.store(true, Ordering::SeqCst);
     }
@@ -268,7 +268,7 @@ pub struct KillGuard {
 }
 
 impl KillGuard {
-    /// The command need not be killed on behalf of this guard any more.
+    /// The command no longer has to be killed on behalf of this guard.
     pub fn disarm(&mut self) {
         self.command = None;
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use dray_sandbox::backend::Write;
 use dray_sandbox::body::Body;
-use dray_sandbox::error::{Again, Error, ErrorKind};
+use dray_sandbox::error::{Error, ErrorKind, RetryMode};
 use dray_sandbox::metadata::Fingerprint;
 
 use super::channel::Exec;
@@ -187,7 +187,7 @@ impl<E: Exec + 'static> ExecFiles<E> {
     }
 
     async fn write_arguments(&self, write: Write<'_>, mut body: Body) -> Result<(), Error> {
-        let most = self.max_chunk_bytes(&write)?;
+        let max_bytes = self.max_chunk_bytes(&write)?;
         let compresses = self.has_tool("gzip").await?;
         // Creates the file exclusively; the chunks are appended to it.
         if write.offset == 0 {
@@ -201,8 +201,8 @@ impl<E: Exec + 'static> ExecFiles<E> {
         let mut pending = BytesMut::new();
         while let Some(part) = body.next().await {
             pending.extend_from_slice(&part?);
-            while pending.len() >= most {
-                let chunk = pending.split_to(most).freeze();
+            while pending.len() >= max_bytes {
+                let chunk = pending.split_to(max_bytes).freeze();
                 offset = self.append(&write, offset, chunk, compresses).await?;
             }
         }
@@ -271,20 +271,21 @@ impl<E: Exec + 'static> ExecFiles<E> {
             .longest_arguments
             .saturating_sub(weight(&channel, &bare) + 16);
         // 57 bytes become a line of 77 characters, its break included.
-        let most = (room / 77 * 57).min(MAX_CHUNK_BYTES);
-        if most == 0 {
+        let max_bytes = (room / 77 * 57).min(MAX_CHUNK_BYTES);
+        if max_bytes == 0 {
             return Err(Error::new(
                 ErrorKind::ToolMissing,
                 "arguments of this channel are too short",
             ));
         }
-        Ok(most)
+        Ok(max_bytes)
     }
 }
 
 /// Whether the error means that a response was lost. A refusal would come again.
 fn may_be_lost(error: &Error) -> bool {
-    error.kind() != ErrorKind::RateLimited && matches!(error.kind().again(), Again::BackOff(5))
+    error.kind() != ErrorKind::RateLimited
+        && matches!(error.kind().retry_mode(), RetryMode::BackOff(5))
 }
 
 fn mode(mode: u32) -> Vec<u8> {

@@ -97,7 +97,7 @@ impl FaultQueue {
         }
     }
 
-    /// All of them.
+    /// All faults that were not injected yet.
     pub fn pending(&self) -> Vec<ProviderFault> {
         self.0.clone()
     }
@@ -107,7 +107,7 @@ impl FaultQueue {
 ///
 /// # Errors
 ///
-/// Those of the file system.
+/// The errors of the file system.
 pub fn create_file(path: &Path) -> io::Result<File> {
     if let Some(parent) = path.parent() {
         fs::create_dir_all(parent)?;

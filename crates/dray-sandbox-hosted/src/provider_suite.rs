@@ -82,7 +82,7 @@ pub async fn run_conformance<F: ProviderFixture>(
 ///
 /// # Errors
 ///
-/// Those of the backend.
+/// The errors of the backend.
 pub async fn open_sandbox(fixture: &dyn ProviderFixture) -> Result<Arc<dyn Sandbox>, Error> {
     let backend = fixture.backend();
     let handle = backend.resolve(&fixture.address()).await?;
@@ -103,7 +103,7 @@ pub fn path_in_sandbox(fixture: &dyn ProviderFixture, name: &str) -> Result<Sand
 ///
 /// # Errors
 ///
-/// Those of the sandbox.
+/// The errors of the sandbox.
 pub async fn read_file(
     sandbox: &dyn Sandbox,
     file: &Metadata,
@@ -121,7 +121,7 @@ pub async fn read_file(
 ///
 /// # Errors
 ///
-/// Those of the sandbox.
+/// The errors of the sandbox.
 pub async fn write_file(
     sandbox: &dyn Sandbox,
     path: &SandboxPath,

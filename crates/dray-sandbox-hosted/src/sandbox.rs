@@ -120,11 +120,11 @@ impl<P: Provider> Sandbox for HostedSandbox<P> {
     }
 
     async fn probe(&self) -> Result<Probe, Error> {
-        let left = self.provider.life_left().await?;
+        let remaining = self.provider.life_left().await?;
         let probe = self.commands.probe().await?;
         Ok(Probe {
             transports: self.transports(&probe.working_directory),
-            life_ms: left.map(whole_millis),
+            life_ms: remaining.map(whole_millis),
             ..probe
         })
     }

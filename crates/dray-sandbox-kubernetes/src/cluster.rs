@@ -244,15 +244,15 @@ impl Cluster {
     /// Returns a client that was made after the one with this number.
     async fn client(&self, after: u64) -> Result<(u64, kube::Client), Error> {
         // The lock is held while the client is created: concurrent callers that were refused too share the new client.
-        let mut held = self.client.lock().await;
-        if let Some((made, client)) = held.as_ref()
+        let mut guard = self.client.lock().await;
+        if let Some((made, client)) = guard.as_ref()
             && *made > after
         {
             return Ok((*made, client.clone()));
         }
         let client = self.create_client().await?;
-        let made = held.as_ref().map_or(0, |(made, _)| *made) + 1;
-        *held = Some((made, client.clone()));
+        let made = guard.as_ref().map_or(0, |(made, _)| *made) + 1;
+        *guard = Some((made, client.clone()));
         Ok((made, client))
     }
 
@@ -354,7 +354,7 @@ fn upgrade_headers(key: &str) -> Result<HeaderMap, Error> {
 
 /// Checks the upgrade response (RFC 6455, 4.1). Returns whether the end of stdin can be signalled.
 fn check_upgrade(response: &Response<Body>, key: &str) -> Result<bool, Error> {
-    let invalid = |why: &str| Err(Error::new(ErrorKind::Protocol, why));
+    let invalid = |reason: &str| Err(Error::new(ErrorKind::Protocol, reason));
     if response.status() != StatusCode::SWITCHING_PROTOCOLS {
         // A proxy that does not forward upgrades responds with 200 or 400 here.
         return invalid("the server did not open a stream");

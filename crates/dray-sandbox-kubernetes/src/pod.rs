@@ -174,20 +174,21 @@ impl Pod {
         let Some(status) = self.helper_status(name) else {
             return Ok(false);
         };
-        let broken = |why: &StateReason| {
-            let reason = why.reason.escape_debug();
+        let broken = |found_state: &StateReason| {
+            let reason = found_state.reason.escape_debug();
             let text = format!("the ephemeral container does not start: {reason}");
             Err(Error::new(ErrorKind::ToolMissing, text))
         };
         match &status.state {
             ContainerState {
-                terminated: Some(why),
+                terminated: Some(found_state),
                 ..
-            } => broken(why),
+            } => broken(found_state),
             // `ErrImagePull` or `ImagePullBackOff`: waiting would mostly use up the whole timeout.
             ContainerState {
-                waiting: Some(why), ..
-            } if why.reason.contains("Image") => broken(why),
+                waiting: Some(found_state),
+                ..
+            } if found_state.reason.contains("Image") => broken(found_state),
             state => Ok(state.running.is_some()),
         }
     }
@@ -201,25 +202,27 @@ impl Pod {
 impl ContainerState {
     /// The error for a container that does not run; `None` for one that does.
     fn not_running_error(&self) -> Option<Error> {
-        let failure = |kind, why: &StateReason, text| {
-            let reason = why.reason.escape_debug();
+        let failure = |kind, state: &StateReason, text| {
+            let reason = state.reason.escape_debug();
             Some(Error::new(kind, format!("the container {text}: {reason}")))
         };
         match self {
             Self {
-                terminated: Some(why),
+                terminated: Some(state),
                 ..
-            } if why.reason == "OOMKilled" => failure(ErrorKind::SandboxGone, why, "was killed"),
+            } if state.reason == "OOMKilled" => {
+                failure(ErrorKind::SandboxGone, state, "was killed")
+            }
             Self {
-                terminated: Some(why),
+                terminated: Some(state),
                 ..
-            } => failure(ErrorKind::SandboxStopped, why, "has ended"),
+            } => failure(ErrorKind::SandboxStopped, state, "has ended"),
             Self {
                 running: Some(_), ..
             } => None,
             Self { waiting, .. } => {
-                let why = waiting.clone().unwrap_or_default();
-                failure(ErrorKind::SandboxStopped, &why, "waits")
+                let state = waiting.clone().unwrap_or_default();
+                failure(ErrorKind::SandboxStopped, &state, "waits")
             }
         }
     }

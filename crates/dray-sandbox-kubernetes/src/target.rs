@@ -14,7 +14,7 @@ pub(crate) struct Target {
 impl Target {
     /// Parses the name of an address of this backend.
     pub(crate) fn parse(address: &Address) -> Result<Self, Error> {
-        let invalid = |why: &str| Error::new(ErrorKind::InvalidName, why);
+        let invalid = |reason: &str| Error::new(ErrorKind::InvalidName, reason);
         if address.backend != crate::backend::BACKEND_NAME {
             return Err(invalid("the address belongs to another backend"));
         }

@@ -1,16 +1,16 @@
-//! Blocking work on threads outside the runtime, cancelled when its caller is gone.
+//! Blocking work on threads outside the runtime, cancelled when its caller has disconnected.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use dray_sandbox::error::{Error, ErrorKind};
 
-/// Signals that the caller is gone.
+/// Signals that the caller has disconnected.
 #[derive(Clone, Debug, Default)]
 pub(super) struct AbandonedFlag(Arc<AtomicBool>);
 
 impl AbandonedFlag {
-    /// Fails when the caller is gone; long work calls it at every step.
+    /// Fails when the caller has disconnected; long work calls it at every step.
     pub(super) fn check(&self) -> Result<(), Error> {
         if self.0.load(Ordering::Relaxed) {
             return Err(Error::new(

@@ -24,6 +24,6 @@ pub(super) const fn kind(errno: Errno) -> ErrorKind {
 }
 
 /// Makes an error of the kernel, with the operation that was tried.
-pub(super) fn failed(what: &'static str) -> impl Fn(Errno) -> Error {
-    move |errno| Error::new(kind(errno), what).caused_by(errno)
+pub(super) fn failed(description: &'static str) -> impl Fn(Errno) -> Error {
+    move |errno| Error::new(kind(errno), description).caused_by(errno)
 }

@@ -1,9 +1,9 @@
 //! Sandboxes that are directories of this host (sandbox-transfer 3).
 //!
 //! `local:/srv/box` is the directory `/srv/box`, and paths in it are paths of the host: the path that the agent uses
-//! (`/srv/box/report.pdf`) is the one that the operator sees. Nothing outside the directory is ever opened: every
+//! (`/srv/box/report.pdf`) is the one that the operator sees. No file outside the directory is ever opened: every
 //! path is resolved from its descriptor, one part at a time where links are met, and the result is opened beneath it
-//! with links refused altogether, so that nothing can be moved in between check and use.
+//! and refuses all links, so that no path can change between check and use.
 //!
 //! ```no_run
 //! use dray_sandbox::Backend as _;
@@ -81,14 +81,14 @@ impl LocalBackend {
 
     /// Finds the directory of an address, if it is one that the operator allows.
     fn find(&self, address: &Address) -> Result<Root, Error> {
-        let given = Path::new(&address.name);
-        if !given.is_absolute() {
+        let written_path = Path::new(&address.name);
+        if !written_path.is_absolute() {
             let context = "the directory of a local sandbox is absolute";
             return Err(Error::new(ErrorKind::InvalidName, context));
         }
         let outside = || Error::new(ErrorKind::OutsideRoot, "not beneath an allowed directory");
         // The text is checked first, so that a caller cannot probe what else exists on this host.
-        if has_parent_parts(given) {
+        if has_parent_parts(written_path) {
             return Err(outside());
         }
         let allowed = |path: &Path| {
@@ -100,17 +100,17 @@ impl LocalBackend {
                     || std::fs::canonicalize(root).is_ok_and(|root| path.starts_with(root))
             })
         };
-        if !allowed(given) {
+        if !allowed(written_path) {
             return Err(outside());
         }
-        let real = std::fs::canonicalize(given).map_err(|error| {
+        let real = std::fs::canonicalize(written_path).map_err(|error| {
             Error::new(ErrorKind::SandboxGone, "the directory cannot be found").caused_by(error)
         })?;
         // The allowed name may be a link that leads out.
         if !allowed(&real) {
             return Err(outside());
         }
-        Root::open_at(&real, given, self.kernel)
+        Root::open_at(&real, written_path, self.kernel)
     }
 }
 

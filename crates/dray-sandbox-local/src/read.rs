@@ -39,7 +39,7 @@ impl Root {
         checked: Option<(u64, u64)>,
     ) -> Result<OpenFile, Error> {
         let found = self.resolve(path, Follow::Yes)?;
-        let changed = |why| Error::new(ErrorKind::ChangedDuringTransfer, why);
+        let changed = |reason| Error::new(ErrorKind::ChangedDuringTransfer, reason);
         if checked.is_some_and(|checked| checked != found.stat.identity) {
             return Err(changed("the path is another file now"));
         }
@@ -111,14 +111,15 @@ impl OpenFile {
         if self.stat.size == announced {
             return Ok(());
         }
-        let why = format!("{} bytes, not {announced}", self.stat.size);
-        Err(Error::new(ErrorKind::ChangedDuringTransfer, why))
+        let reason = format!("{} bytes, not {announced}", self.stat.size);
+        Err(Error::new(ErrorKind::ChangedDuringTransfer, reason))
     }
 
     /// Up to [`CHUNK_BYTES`] bytes from `offset`; fewer only at the size that the file had when it was opened.
     fn next_chunk(&self, offset: u64) -> Result<Vec<u8>, Error> {
-        let left = usize::try_from(self.stat.size.saturating_sub(offset)).unwrap_or(usize::MAX);
-        let wanted = left.min(CHUNK_BYTES);
+        let remaining =
+            usize::try_from(self.stat.size.saturating_sub(offset)).unwrap_or(usize::MAX);
+        let wanted = remaining.min(CHUNK_BYTES);
         let mut chunk = Vec::with_capacity(wanted);
         while chunk.len() < wanted {
             let at = offset + chunk.len() as u64;
@@ -127,8 +128,8 @@ impl OpenFile {
                 Ok(0) => {
                     // A writer that truncates the file first must cause the same error as one that does not.
                     self.check_unchanged()?;
-                    let why = format!("the file ended at {at} of {} bytes", self.stat.size);
-                    return Err(Error::new(ErrorKind::Truncated, why));
+                    let reason = format!("the file ended at {at} of {} bytes", self.stat.size);
+                    return Err(Error::new(ErrorKind::Truncated, reason));
                 }
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
                 Err(error) => return Err(failed("read a file")(error)),

@@ -20,30 +20,31 @@ pub(super) struct Root {
     /// The path without links.
     pub(super) real: SandboxPath,
     /// The path as the address has it, under which the agent may know it.
-    pub(super) given: SandboxPath,
+    pub(super) written_path: SandboxPath,
     /// Metadata at opening. The owner of the directory is the sandbox user.
     pub(super) stat: FileStat,
     pub(super) kernel: Kernel,
 }
 
 impl Root {
-    /// Opens the directory `real`, known to the agent as `given`.
-    pub(super) fn open_at(real: &Path, given: &Path, kernel: Kernel) -> Result<Self, Error> {
+    /// Opens the directory `real`, known to the agent as `written_path`.
+    pub(super) fn open_at(real: &Path, written_path: &Path, kernel: Kernel) -> Result<Self, Error> {
         let path = SandboxPath::new(real.as_os_str().as_bytes())?;
-        let given = SandboxPath::new(given.as_os_str().as_bytes())?;
+        let written_path = SandboxPath::new(written_path.as_os_str().as_bytes())?;
         let flags = OFlags::PATH | OFlags::DIRECTORY;
-        let gone = |errno| Error::new(ErrorKind::SandboxGone, "no such directory").caused_by(errno);
+        let gone_error =
+            |errno| Error::new(ErrorKind::SandboxGone, "no such directory").caused_by(errno);
         // `real` was checked a moment ago. Opening it from `/` without following links makes sure that it is still that
         // directory.
         let top = rustix::fs::openat(CWD, "/", flags | OFlags::CLOEXEC, Mode::empty());
         let names: Vec<_> = path_parts(path.as_bytes()).map(<[u8]>::to_vec).collect();
-        let descriptor =
-            open_beneath(top.map_err(gone)?.as_fd(), kernel, &names, flags).map_err(gone)?;
+        let descriptor = open_beneath(top.map_err(gone_error)?.as_fd(), kernel, &names, flags)
+            .map_err(gone_error)?;
         let stat = FileStat::of(&descriptor).map_err(failed("examine the directory"))?;
         Ok(Self {
             descriptor,
             real: path,
-            given,
+            written_path,
             stat,
             kernel,
         })
@@ -59,24 +60,24 @@ impl Root {
 
     /// Fails when the name belongs to another directory now, or to none.
     pub(super) fn check_not_replaced(&self) -> Result<(), Error> {
-        let gone = || {
+        let gone_error = || {
             Error::new(
                 ErrorKind::SandboxGone,
                 "the directory was removed or replaced",
             )
         };
-        let now =
-            FileStat::at(CWD, self.real.as_bytes()).map_err(|errno| gone().caused_by(errno))?;
+        let now = FileStat::at(CWD, self.real.as_bytes())
+            .map_err(|errno| gone_error().caused_by(errno))?;
         if (now.identity, now.born_ns) == (self.stat.identity, self.stat.born_ns) {
             Ok(())
         } else {
-            Err(gone())
+            Err(gone_error())
         }
     }
 
     /// The names that lead from the directory to a path.
     pub(super) fn names(&self, path: &SandboxPath) -> Result<Vec<Vec<u8>>, Error> {
-        let ancestor = [&self.real, &self.given]
+        let ancestor = [&self.real, &self.written_path]
             .into_iter()
             .find(|ancestor| path.is_beneath(ancestor))
             .ok_or_else(|| {

@@ -68,8 +68,8 @@ impl Root {
         let stat = FileStat::of(&file).map_err(failed("examine a partial file"))?;
         // A second link would let another name see, or change, what is written here.
         if (stat.identity, stat.size, stat.links) != (before.identity, offset, 1) {
-            let why = format!("{} bytes are there, not {offset}", stat.size);
-            return Err(Error::new(ErrorKind::ChangedDuringTransfer, why));
+            let reason = format!("{} bytes are there, not {offset}", stat.size);
+            return Err(Error::new(ErrorKind::ChangedDuringTransfer, reason));
         }
         Ok(PartialFile { file, directory })
     }
@@ -151,8 +151,8 @@ fn check_free_space(directory: impl AsFd, size: u64) -> Result<(), Error> {
     if size <= free {
         return Ok(());
     }
-    let why = format!("{size} bytes are needed, {free} are free");
-    Err(Error::new(ErrorKind::NoSpace, why))
+    let reason = format!("{size} bytes are needed, {free} are free");
+    Err(Error::new(ErrorKind::NoSpace, reason))
 }
 
 /// Makes names survive a power cut, where the file system can.

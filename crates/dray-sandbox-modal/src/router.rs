@@ -70,7 +70,7 @@ impl Router {
         &self.task.task_id
     }
 
-    /// Kills commands whose callers are gone.
+    /// Kills commands whose caller has disconnected.
     pub(crate) fn supervisor(&self) -> &Supervisor {
         &self.supervisor
     }

@@ -44,7 +44,7 @@ impl ModalSandbox {
 
     /// Fails unless the file is still the one with this metadata.
     async fn check_unchanged(&self, file: &Metadata) -> Result<(), Error> {
-        let changed = |why: &str| Err(Error::new(ErrorKind::ChangedDuringTransfer, why));
+        let changed = |reason: &str| Err(Error::new(ErrorKind::ChangedDuringTransfer, reason));
         let current = match self.stat_path(&file.real_path).await {
             Err(error) if error.kind() == ErrorKind::NotFound => {
                 return changed("the file no longer exists");
@@ -264,22 +264,22 @@ impl Sandbox for ModalSandbox {
     }
 
     async fn make_directory(&self, path: &SandboxPath) -> Result<(), Error> {
-        let made = self.files.make_directory(path).await;
-        if lacks_tool(&made) {
+        let result = self.files.make_directory(path).await;
+        if lacks_tool(&result) {
             return self.tools.make_directory(path).await;
         }
-        made
+        result
     }
 
     async fn make_directories(&self, paths: &[SandboxPath]) -> Result<(), Error> {
-        let made = self.files.make_directories(paths).await;
-        if lacks_tool(&made) {
+        let result = self.files.make_directories(paths).await;
+        if lacks_tool(&result) {
             for path in paths {
                 self.tools.make_directory(path).await?;
             }
             return Ok(());
         }
-        made
+        result
     }
 
     async fn remove(&self, path: &SandboxPath, recursive: bool) -> Result<(), Error> {

@@ -7,7 +7,7 @@ use dray_sandbox::{Error, ErrorKind};
 pub(crate) enum Refusal {
     /// This connection carries as many channels as the host allows; another connection can.
     Full(Error),
-    /// No connection is behind the socket, and nothing has begun.
+    /// No connection is behind the socket, and no command has begun.
     NotConnected(Error),
     /// The connection was lost while the channel opened; its program may have begun.
     Lost(Error),

@@ -24,7 +24,7 @@ pub(crate) struct HostLookup {
     pub(crate) probe: Option<Probe>,
 }
 
-/// Examines the host over a shell and over SFTP concurrently: each is a session with a server process of its own.
+/// Examines the host over a shell and over SFTP concurrently: each is a session with a separate server process.
 /// `directory` is the configured session directory; absent means home. Afterwards a persistent shell of `files` and a
 /// channel of `pool` are open for their next use.
 pub(crate) async fn examine_host(

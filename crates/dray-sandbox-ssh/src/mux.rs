@@ -301,8 +301,8 @@ impl MuxSession {
     }
 }
 
-fn unavailable(what: &str, error: io::Error) -> Error {
-    Error::new(ErrorKind::Unavailable, what).caused_by(error)
+fn unavailable(description: &str, error: io::Error) -> Error {
+    Error::new(ErrorKind::Unavailable, description).caused_by(error)
 }
 
 fn master_hung_up() -> Error {

@@ -1,7 +1,7 @@
 //! Commands on the host, through the login shell of its user.
 //!
 //! A line that cannot be guessed separates the output of start files from that of the command. Without a terminal the
-//! server does not end a command whose client is gone, so its process group is killed.
+//! server does not end a command whose client has disconnected, so its process group is killed.
 
 mod group;
 mod job;
@@ -268,7 +268,7 @@ fn classify_start_failure(status: Option<i32>, text: &str, has_client: bool) -> 
             "the connection was lost before the command responded",
         )),
         // A client program of this machine fails with 255, and its text shows why. Without one the text comes from the
-        // host, perhaps from a client program there, so it does not show that nothing began.
+        // host, perhaps from a client program there, so it does not show that no command began.
         Some(255) | None if has_client => fault::refusal("running a command", text),
         Some(255) | None => Refusal::Lost(fault::failure("running a command", text)),
         Some(status) => Refusal::Final(Error::new(

@@ -19,7 +19,7 @@ impl Target {
     /// Parses an address. Everything that `ssh` or a `ProxyCommand` could read as an option or as shell text is
     /// refused (CVE-2023-51385).
     pub(crate) fn parse(name: &str) -> Result<Self, Error> {
-        let invalid = |why: &str| Error::new(ErrorKind::InvalidName, why);
+        let invalid = |reason: &str| Error::new(ErrorKind::InvalidName, reason);
         // The first slash, since neither users nor hosts contain one.
         let (authority, directory) = match name.find('/') {
             Some(slash) => {

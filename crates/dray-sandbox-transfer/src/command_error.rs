@@ -14,13 +14,13 @@ pub enum CommandError {
     /// The operation has started its program already.
     #[error("the operation has started a program before")]
     Repeated,
-    /// The audit event was not stored, so nothing was run.
+    /// The audit event was not stored, so the program was not started.
     #[error("the audit event of a program was not stored: {0:?}")]
     Audit(Box<Fault>),
     /// The sandbox did not run it.
     #[error(transparent)]
     NotRun(dray_sandbox::Error),
-    /// It was started, or may have been, so the operation is not repeated.
+    /// The program was started, or may have been, so the operation is not repeated.
     #[error(transparent)]
     Started(Box<Error>),
 }

@@ -40,7 +40,7 @@ pub struct CommandRule {
     /// Tenants; `*` matches any characters, or none.
     pub tenants: Vec<String>,
     /// Sandboxes by address, for instance `docker:agent-*`; `*` matches any characters, or none. `local:` runs programs
-    /// on the host of the service and as its user: nothing confines them to the directory.
+    /// on the host of the service and as its user: they are not confined to the directory.
     pub sandboxes: Vec<String>,
 }
 

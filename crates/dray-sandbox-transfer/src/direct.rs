@@ -110,7 +110,7 @@ impl DirectSandbox {
     ///
     /// # Errors
     ///
-    /// A fault for a path that cannot be one.
+    /// A fault for an invalid path.
     pub fn origin(&self, path: &[u8]) -> Result<Vec<u8>, Fault> {
         let path = self.opened.path(path).map_err(Fault::from)?;
         let handle = self.opened.engine.handle().to_string();
@@ -131,7 +131,7 @@ impl DirectSandbox {
     ///
     /// # Errors
     ///
-    /// A fault for a path that cannot be one, or for an unknown format.
+    /// A fault for an invalid path, or for an unknown format.
     pub fn archive_name(&self, path: &[u8], format: &str) -> Result<String, Fault> {
         let path = self.opened.path(path).map_err(Fault::from)?;
         Ok(archive_name(
@@ -164,13 +164,13 @@ impl DirectSandbox {
         cancel: &CancellationToken,
     ) -> Result<Received, Fault> {
         let path = self.opened.path(path).map_err(Fault::from)?;
-        let most = self.config.max_file.as_u64();
+        let limit_bytes = self.config.max_file.as_u64();
         let options = GetOptions {
             policy: &self.opened.policy,
             max_bytes: if max_bytes == 0 {
-                most
+                limit_bytes
             } else {
-                max_bytes.min(most)
+                max_bytes.min(limit_bytes)
             },
         };
         let engine = &self.opened.engine;
@@ -258,10 +258,10 @@ impl DirectSandbox {
         progress: &dyn Progress,
         cancel: &CancellationToken,
     ) -> Result<Result<PutResult, TransferFailure>, Error> {
-        let most = self.config.max_file.as_u64();
+        let max_bytes = self.config.max_file.as_u64();
         let size = source.size();
-        if size > most {
-            return Err(dray_sandbox::Error::too_large(size, most).into());
+        if size > max_bytes {
+            return Err(dray_sandbox::Error::too_large(size, max_bytes).into());
         }
         let operation = token(self.operation.as_str());
         let options = PutOptions {

@@ -8,7 +8,7 @@ use dray_transfer_engine::policy::TransferDirection;
 use crate::error::Error;
 use crate::service::OpenedSandbox;
 
-/// From this number of directories on, a listing is cheaper than to look each of them up.
+/// Least number of directories for which a listing is cheaper than a look-up of each.
 const MIN_LISTED_DIRECTORIES: usize = 4;
 /// Levels below the first directory.
 const MAX_DEPTH: u32 = 64;
@@ -135,7 +135,7 @@ impl OpenedSandbox {
 enum PlaceState {
     /// The directory itself.
     Exists,
-    /// Nothing, and its parents are directories or missing too.
+    /// The path is free, and its parents are directories or missing too.
     Free,
     /// A link or a file, there or in place of a parent.
     Blocked,

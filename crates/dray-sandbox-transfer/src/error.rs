@@ -3,7 +3,7 @@
 use dray_bus::KeyError;
 use dray_presentation::size::human_size;
 use dray_proto::convert::InvalidMessage;
-use dray_sandbox::{Again, ErrorKind};
+use dray_sandbox::{ErrorKind, RetryMode};
 use dray_store::ReadError;
 use dray_types::{Fault, FaultCode};
 use std::time::Duration;
@@ -219,15 +219,15 @@ pub fn sandbox(error: &dray_sandbox::Error) -> Fault {
     let fault = Fault::new(code(kind), message)
         .detail(kind.as_str())
         .advice(advice);
-    match (error.retry_after(), kind.again()) {
+    match (error.retry_after(), kind.retry_mode()) {
         (Some(delay), _) => fault.retry_after(delay),
         // The provider named no delay, but the failure is temporary; a short delay keeps callers from repeating
         // immediately.
-        (None, Again::BackOff(_)) => fault.retry_after(Duration::from_secs(1)),
-        (None, Again::Resolve) if kind != ErrorKind::SandboxGone => {
+        (None, RetryMode::BackOff(_)) => fault.retry_after(Duration::from_secs(1)),
+        (None, RetryMode::Resolve) if kind != ErrorKind::SandboxGone => {
             fault.retry_after(Duration::from_secs(5))
         }
-        (None, Again::Resolve | Again::Never | Again::OtherTransport) => fault,
+        (None, RetryMode::Resolve | RetryMode::Never | RetryMode::OtherTransport) => fault,
     }
 }
 

@@ -1,4 +1,4 @@
-//! The sandbox-transfer service as a process of its own.
+//! The sandbox-transfer service as a separate process.
 
 fn main() -> std::process::ExitCode {
     dray_service::main::<dray_sandbox_transfer::SandboxTransfer>()

@@ -53,7 +53,7 @@ fn chat_key(tenant: &TenantId, chat: &v1::ChatTarget, with_thread: bool) -> Stri
 }
 
 impl Sessions {
-    /// Opens the records on this bus. Nothing is read yet.
+    /// Opens the records on this bus. No record is read yet.
     pub fn new(bus: &Bus) -> Self {
         Self {
             keys: bus.key_value(SESSION_BUCKET),

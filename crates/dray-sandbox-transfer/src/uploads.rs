@@ -8,7 +8,7 @@ use bytes::Bytes;
 use dray_bus::{Bus, KeyError, KeyValue, Meta};
 use dray_presentation::{line, name};
 use dray_proto::v1;
-use dray_sandbox::{Again, ErrorKind};
+use dray_sandbox::{ErrorKind, RetryMode};
 use dray_store::ReadError;
 use dray_transfer_engine::{Collision, PutOptions};
 use dray_types::{Claim, Deadline, OperationId, TenantId};
@@ -47,7 +47,7 @@ fn decode_list(value: Option<Bytes>) -> Result<Vec<v1::Upload>, Error> {
 }
 
 impl Uploads {
-    /// Opens the records on this bus. Nothing is read yet.
+    /// Opens the records on this bus. No record is read yet.
     pub fn new(bus: &Bus) -> Self {
         Self {
             keys: bus.key_value(UPLOAD_BUCKET),
@@ -93,7 +93,7 @@ impl Uploads {
     ///
     /// # Errors
     ///
-    /// [`Error::TooManyUploads`] when nothing can be dropped, [`Error::InvalidUploadList`], [`Error::Contended`]
+    /// [`Error::TooManyUploads`] when no upload can be dropped, [`Error::InvalidUploadList`], [`Error::Contended`]
     /// and [`Error::Keys`].
     pub async fn record(&self, meta: &Meta, work: &v1::PlaceUpload) -> Result<(), Error> {
         let upload = new_upload(meta, work);
@@ -382,10 +382,10 @@ fn is_same(one: &v1::Upload, other: &v1::Upload) -> bool {
 
 /// Whether another sandbox, or the same one later, may accept the upload.
 const fn may_succeed_later(kind: ErrorKind) -> bool {
-    match kind.again() {
-        Again::BackOff(_) | Again::Resolve => true,
-        Again::OtherTransport => false,
-        Again::Never => matches!(kind, ErrorKind::Auth),
+    match kind.retry_mode() {
+        RetryMode::BackOff(_) | RetryMode::Resolve => true,
+        RetryMode::OtherTransport => false,
+        RetryMode::Never => matches!(kind, ErrorKind::Auth),
     }
 }
 

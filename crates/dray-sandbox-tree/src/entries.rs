@@ -33,7 +33,7 @@ pub(super) enum TarItem {
 /// Converts an error of the decoder to one of transfers.
 pub(super) fn tar_error(error: TarError) -> Error {
     match error {
-        TarError::Malformed(why) => Error::new(ErrorKind::Protocol, why),
+        TarError::Malformed(reason) => Error::new(ErrorKind::Protocol, reason),
         TarError::Truncated => Error::new(ErrorKind::Truncated, "the tar ended early"),
     }
 }

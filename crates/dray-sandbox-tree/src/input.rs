@@ -59,10 +59,10 @@ impl HeldInput {
     pub(super) async fn padded(&mut self, size: u64) -> Result<Vec<u8>, Error> {
         // Without a reserved capacity: `size` is a claim, and memory grows only with what arrives.
         let mut bytes = Vec::new();
-        let mut left = size;
-        while left > 0 {
-            let chunk = self.some(left).await?.ok_or_else(short)?;
-            left -= chunk.len() as u64;
+        let mut remaining = size;
+        while remaining > 0 {
+            let chunk = self.some(remaining).await?.ok_or_else(short)?;
+            remaining -= chunk.len() as u64;
             bytes.extend_from_slice(&chunk);
         }
         self.pass(padding(size)).await?;

@@ -182,7 +182,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_that_a_file_system_takes_for_the_same_get_numbers() {
+    fn names_that_a_file_system_does_not_distinguish_get_numbers() {
         let mut unique = UniqueNames::default();
         let mut file = |name: &str| {
             let parts: Vec<_> = name.split('/').map(str::as_bytes).collect();

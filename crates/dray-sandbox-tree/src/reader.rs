@@ -137,12 +137,12 @@ impl Reader {
                     mtime: entry.mtime.and_then(|time| u64::try_from(time).ok()),
                 }))
             }
-            Err(why) => Ok(self.skip(name, why)),
+            Err(reason) => Ok(self.skip(name, reason)),
         }
     }
 
-    fn skip(&self, name: &[u8], why: SkipReason) -> Option<Member> {
-        self.report.skip(name, why);
+    fn skip(&self, name: &[u8], reason: SkipReason) -> Option<Member> {
+        self.report.skip(name, reason);
         None
     }
 

@@ -19,7 +19,7 @@ pub enum SkipReason {
     Sparse,
     /// A name that leaves the directory or that no file can have.
     Name,
-    /// Below the deepest level.
+    /// The entry is below the deepest level.
     TooDeep,
     /// Larger than one file may be.
     TooLarge,
@@ -70,10 +70,10 @@ impl SkipReason {
 /// One member that was left out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SkippedMember {
-    /// Its name made printable: control characters and broken encoding escaped, shortened.
+    /// The member's name made printable: control characters and broken encoding escaped, shortened.
     pub name: String,
     /// The reason for which it was left out.
-    pub why: SkipReason,
+    pub reason: SkipReason,
 }
 
 #[derive(Debug, Default)]
@@ -88,11 +88,11 @@ pub struct Report(Arc<Mutex<ReportState>>);
 
 impl Report {
     /// Records a member that was left out. After the first thousand only their number grows.
-    pub fn skip(&self, name: &[u8], why: SkipReason) {
+    pub fn skip(&self, name: &[u8], reason: SkipReason) {
         let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if inner.first.len() < MAX_LINES {
             let name = printable(name);
-            inner.first.push(SkippedMember { name, why });
+            inner.first.push(SkippedMember { name, reason });
         } else {
             // A hostile archive may hold millions of refused members; the report must not grow with them.
             inner.more += 1;
@@ -118,7 +118,7 @@ impl Report {
         for skipped in &inner.first {
             text.push_str(&skipped.name);
             text.push_str(": ");
-            text.push_str(skipped.why.sentence());
+            text.push_str(skipped.reason.sentence());
             // Notepad shows lone line feeds as one line on older Windows.
             text.push_str("\r\n");
         }

@@ -155,7 +155,9 @@ pub(super) async fn names(tar: &[u8]) -> Vec<String> {
 pub(super) async fn skipped(tar: &[u8]) -> Vec<(String, SkipReason)> {
     let (_, report) = read(tar).await.unwrap();
     let skipped = report.skipped().into_iter();
-    skipped.map(|skipped| (skipped.name, skipped.why)).collect()
+    skipped
+        .map(|skipped| (skipped.name, skipped.reason))
+        .collect()
 }
 
 pub(super) async fn refusal(tar: &[u8]) -> ErrorKind {

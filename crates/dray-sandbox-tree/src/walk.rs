@@ -97,7 +97,7 @@ impl Walk {
                 return Ok(self.skip(name, SkipReason::TooDeep));
             }
             Ok(parts) => parts,
-            Err(why) => return Ok(self.skip(name, why)),
+            Err(reason) => return Ok(self.skip(name, reason)),
         };
         if !(self.filter)(name) {
             return Ok(self.skip(name, SkipReason::Denied));
@@ -106,7 +106,7 @@ impl Walk {
         if kind == Kind::File {
             match self.begin(&entry.path).await? {
                 Ok(file_size) => size = file_size,
-                Err(why) => return Ok(self.skip(name, why)),
+                Err(reason) => return Ok(self.skip(name, reason)),
             }
         }
         let unique_name = match kind {
@@ -165,8 +165,8 @@ impl Walk {
         Ok(Ok(file.size))
     }
 
-    fn skip(&self, name: &[u8], why: SkipReason) -> Option<Member> {
-        self.report.skip(name, why);
+    fn skip(&self, name: &[u8], reason: SkipReason) -> Option<Member> {
+        self.report.skip(name, reason);
         None
     }
 }

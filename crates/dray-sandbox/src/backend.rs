@@ -196,7 +196,7 @@ pub trait Sandbox: Debug + Send + Sync {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::ToolMissing`] where nothing in the sandbox can compute one.
+    /// [`ErrorKind::ToolMissing`] where no program in the sandbox can compute one.
     async fn fingerprint(&self, path: &SandboxPath) -> Result<Fingerprint, Error>;
 
     /// A value that changes whenever a regular file changes. It is cheap, because the file is not read; callers compare
@@ -230,7 +230,7 @@ pub trait Sandbox: Debug + Send + Sync {
     /// # Errors
     ///
     /// [`ErrorKind::Exists`] without `replace`, [`ErrorKind::ToolMissing`], [`ErrorKind::SandboxStopped`] or
-    /// [`ErrorKind::SandboxPaused`] where nothing can rename now.
+    /// [`ErrorKind::SandboxPaused`] where renames are not possible now.
     async fn rename(
         &self,
         from: &SandboxPath,
@@ -258,7 +258,7 @@ pub trait Sandbox: Debug + Send + Sync {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::ToolMissing`] where nothing can make one; the caller then walks the directory.
+    /// [`ErrorKind::ToolMissing`] where no program can make one; the caller then walks the directory.
     async fn read_tree(&self, _path: &SandboxPath) -> Result<Body, Error> {
         Err(Error::new(
             ErrorKind::ToolMissing,
@@ -270,7 +270,7 @@ pub trait Sandbox: Debug + Send + Sync {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::ToolMissing`] where nothing can unpack; the caller then puts file by file.
+    /// [`ErrorKind::ToolMissing`] where no program can unpack; the caller then puts file by file.
     async fn write_tree(&self, _path: &SandboxPath, _tar: Body) -> Result<(), Error> {
         Err(Error::new(
             ErrorKind::ToolMissing,

@@ -26,7 +26,7 @@ pub enum ErrorKind {
     OutsideRoot,
     /// Credential or system path, refused by policy.
     DeniedPath,
-    /// Over a configured limit; [`Error::numbers`] returns the size and the limit.
+    /// The file or tree is over a configured limit; [`Error::numbers`] returns the size and the limit.
     TooLarge,
     /// Disk or quota of the sandbox or of the host is full.
     NoSpace,
@@ -62,12 +62,12 @@ pub enum ErrorKind {
     Protocol,
 }
 
-/// Whether and how a failed request may be repeated.
+/// The way in which a failed request may be repeated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Again {
+pub enum RetryMode {
     /// Never: the same request fails the same way.
     Never,
-    /// After a back-off, at most this many times.
+    /// At most this many times, each after a back-off.
     BackOff(u32),
     /// Only over another transport.
     OtherTransport,
@@ -169,16 +169,16 @@ impl ErrorKind {
         }
     }
 
-    /// Whether the same request may be repeated (the column `retry` of sandbox-transfer 1.3).
-    pub const fn again(self) -> Again {
+    /// The way in which the same request may be repeated (the column `retry` of sandbox-transfer 1.3).
+    pub const fn retry_mode(self) -> RetryMode {
         match self {
-            Self::ChangedDuringTransfer => Again::BackOff(3),
-            Self::Corrupted => Again::BackOff(2),
+            Self::ChangedDuringTransfer => RetryMode::BackOff(3),
+            Self::Corrupted => RetryMode::BackOff(2),
             Self::Truncated | Self::RateLimited | Self::Unavailable | Self::Timeout => {
-                Again::BackOff(5)
+                RetryMode::BackOff(5)
             }
-            Self::ToolMissing => Again::OtherTransport,
-            Self::SandboxGone | Self::SandboxStopped | Self::SandboxPaused => Again::Resolve,
+            Self::ToolMissing => RetryMode::OtherTransport,
+            Self::SandboxGone | Self::SandboxStopped | Self::SandboxPaused => RetryMode::Resolve,
             Self::NotFound
             | Self::IsDirectory
             | Self::NotDirectory
@@ -193,7 +193,7 @@ impl ErrorKind {
             | Self::Loop
             | Self::InvalidName
             | Self::Auth
-            | Self::Protocol => Again::Never,
+            | Self::Protocol => RetryMode::Never,
         }
     }
 }

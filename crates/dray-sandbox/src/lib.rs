@@ -35,7 +35,7 @@ pub mod path_walk;
 pub use backend::{Backend, BackendCheck, Follow, Read, ReadDigest, Sandbox, Write};
 pub use body::Body;
 pub use command::{CommandEnd, CommandInput, CommandRequest, SandboxCommand};
-pub use error::{Again, Error, ErrorKind};
+pub use error::{Error, ErrorKind, RetryMode};
 pub use handle::{Address, Handle};
 pub use metadata::{
     Entry, FileKind, FileState, Fingerprint, Integrity, Listing, Metadata, Probe, Transport,

@@ -244,7 +244,7 @@ impl FileState {
     ///
     /// # Errors
     ///
-    /// Those of the reading, except [`ErrorKind::ToolMissing`].
+    /// The errors of the reading, except [`ErrorKind::ToolMissing`].
     pub fn change_marker(read: Result<Self, Error>) -> Result<Option<String>, Error> {
         match read {
             Ok(state) => Ok(Some(state.text)),
@@ -265,6 +265,6 @@ impl FileState {
 pub enum Fingerprint {
     /// SHA-256 and size in bytes.
     Sha256(Sha256Digest, u64),
-    /// CRC of POSIX `cksum` and size in bytes, where nothing better is installed.
+    /// CRC of POSIX `cksum` and size in bytes, where no better program is installed.
     Cksum(u32, u64),
 }

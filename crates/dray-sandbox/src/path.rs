@@ -25,7 +25,7 @@ impl SandboxPath {
     ///
     /// [`ErrorKind::InvalidName`] when it is empty, relative, holds NUL, or is too long in all or in one part.
     pub fn new(path: impl AsRef<[u8]>) -> Result<Self, Error> {
-        let invalid = |why: &str| Err(Error::new(ErrorKind::InvalidName, why));
+        let invalid = |reason: &str| Err(Error::new(ErrorKind::InvalidName, reason));
         let path = path.as_ref();
         if path.first() != Some(&b'/') {
             return invalid("the path is not absolute");
@@ -117,7 +117,7 @@ impl SandboxPath {
         Self::new(path)
     }
 
-    /// Whether it is `ancestor` or lies beneath it.
+    /// Whether the path is `ancestor` or lies beneath it.
     pub fn is_beneath(&self, ancestor: &Self) -> bool {
         match self.0.strip_prefix(ancestor.0.as_slice()) {
             // `/work` must not match `/workshop`; the root ends in the slash that others lack.

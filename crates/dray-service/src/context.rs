@@ -42,8 +42,8 @@ pub struct ServiceContext {
 
 /// Listeners of services for requests that do not come over the bus, and the tasks of these requests.
 ///
-/// They end first: the bus and all services of the host still respond to calls while the last requests run, which take at
-/// most seven eighths of `shutdown.grace`. New work is left to other processes.
+/// The tasks end first: the bus and all services of the host still respond to calls while the last requests run, which
+/// take at most seven eighths of `shutdown.grace`. New work is left to other processes.
 #[derive(Clone, Debug, Default)]
 pub struct ListenerTasks {
     /// Owner of the tasks. Each ends by itself after `stop`, once its requests have ended.

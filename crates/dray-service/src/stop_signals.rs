@@ -20,7 +20,7 @@ impl StopSignals {
     ///
     /// # Errors
     ///
-    /// Those of the operating system.
+    /// The errors of the operating system.
     pub fn listen() -> io::Result<Self> {
         Ok(Self {
             interrupt: signal(SignalKind::interrupt())?,
@@ -48,7 +48,7 @@ impl StopSignals {
 ///
 /// # Errors
 ///
-/// Those of the operating system.
+/// The errors of the operating system.
 pub fn listen_to_hangup() -> io::Result<Option<Signal>> {
     // A handler would replace the ignored action that `nohup` gave to the process. Handlers that this process has
     // installed itself are listed as caught, not as ignored.

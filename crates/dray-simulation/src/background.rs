@@ -1,6 +1,6 @@
 //! The parts that run in addition to the workers: publishers, the sweeper of work, the reconciler of deliveries.
 //!
-//! The sweeper and the reconciler check an operation when nothing else happens to it. The sweeper also checks work that
+//! The sweeper and the reconciler check an operation when it makes no progress. The sweeper also checks work that
 //! was delivered more than once, a minute after its deadline, because it could then run concurrently with a worker.
 
 use std::rc::Rc;
@@ -210,7 +210,7 @@ async fn sweep_once(job: &mut SimulatedJob) -> Result<Option<VirtualTime>, JobEr
     Ok(None)
 }
 
-/// Starts the sweeper or the reconciler for an operation to which nothing happens; `false` if the operation has ended.
+/// Starts the sweeper or the reconciler for an operation without progress; `false` if the operation has ended.
 pub(crate) fn start_recovery(simulation: &Rc<Simulation>, id: OperationId) -> bool {
     let open_round = simulation.with_operation(id, |operation| {
         let ledger = simulation.ledger.borrow();
@@ -228,7 +228,7 @@ pub(crate) fn start_recovery(simulation: &Rc<Simulation>, id: OperationId) -> bo
             std::mem::replace(&mut operation.is_swept, true)
         });
         let deadline_ms = simulation.with_operation(id, |operation| operation.deadline_ms);
-        // The sweeper of the product finds work by its deadline, so nothing happens before it.
+        // The sweeper of the product finds work by its deadline, so the check does not run before it.
         let mut at = sweep_time(simulation, deadline_ms.unwrap_or(0));
         if is_repeated == Some(true) {
             at += SWEEP_INTERVAL;
@@ -270,7 +270,7 @@ async fn reconcile(simulation: Rc<Simulation>, hold: Rc<OperationHold>) {
         })
         .await;
     let Ok((Some(entry), terminal)) = read else {
-        // An operation to which nothing happens is checked again.
+        // An operation without progress is checked again.
         return;
     };
     let mut record = (*entry.value).clone();

@@ -58,7 +58,7 @@ pub(crate) struct WaitingPull {
 pub(crate) enum WorkAck {
     /// The work has ended and is never delivered again.
     Final,
-    /// To deliver again after this many microseconds.
+    /// The message is delivered again after this many microseconds.
     Again(VirtualTime),
     /// The work continues, so the time until a redelivery is restarted.
     Progress,

@@ -75,7 +75,7 @@ impl From<NoResponse> for DeliveryError {
 /// The next action after a step.
 enum StepFlow {
     Next,
-    Again,
+    SameStep,
     Park(u64),
 }
 
@@ -103,7 +103,7 @@ fn not_delivered() -> Fault {
     Fault::new(FaultCode::Unavailable, "not delivered").detail("not_delivered")
 }
 
-/// Returns `Some(true)` if the delivery ended and nothing of it can be visible, and `None` if it waits.
+/// Returns `Some(true)` if the delivery ended and no part of it can be visible, and `None` if it waits.
 async fn deliver_round(
     context: &HandlerContext,
     model: &'static PlatformModel,
@@ -190,7 +190,7 @@ impl<'a> DeliveryRun<'a> {
         matches!(self.record.step, DeliveryStep::Failed(_))
     }
 
-    /// Writes the record. Nothing that depends on it may happen before.
+    /// Writes the record. No step that depends on the record may run before.
     async fn save(&mut self) -> Result<(), DeliveryError> {
         self.record.writer = self.writer;
         let value = Rc::new(self.record.clone());
@@ -354,7 +354,7 @@ impl<'a> DeliveryRun<'a> {
                 }
             };
             match flow {
-                StepFlow::Again => {}
+                StepFlow::SameStep => {}
                 StepFlow::Next => break,
                 StepFlow::Park(due_ms) => {
                     self.park(due_ms).await?;
@@ -437,7 +437,7 @@ impl<'a> DeliveryRun<'a> {
             NotFoundAction::SendAgain => {
                 self.record.step = step.not_visible().into();
                 self.save().await?;
-                Ok(StepFlow::Again)
+                Ok(StepFlow::SameStep)
             }
             NotFoundAction::AskAt(due_ms) if due_ms < self.limit().unix_ms() => {
                 self.record.step = uncounted.into();

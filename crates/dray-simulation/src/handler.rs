@@ -51,9 +51,9 @@ impl HandlerContext {
         }
     }
 
-    pub(crate) fn note(&self, what: &'static str, value: u64) {
+    pub(crate) fn note(&self, event: &'static str, value: u64) {
         self.simulation
-            .note(self.hold.id, self.replica, what, value);
+            .note(self.hold.id, self.replica, event, value);
     }
 
     pub(crate) fn now_ms(&self) -> u64 {

@@ -127,9 +127,9 @@ impl SimulatedJob {
         (self.work.hold.id, self.work.round)
     }
 
-    pub(crate) fn note(&self, what: &'static str, value: u64) {
+    pub(crate) fn note(&self, event: &'static str, value: u64) {
         self.simulation
-            .note(self.work.hold.id, self.replica, what, value);
+            .note(self.work.hold.id, self.replica, event, value);
     }
 
     pub(crate) fn now_ms(&self) -> u64 {

@@ -28,7 +28,7 @@ pub(crate) struct TraceStep {
     at: VirtualTime,
     /// The replica; `None` for the bus, the platform and the publisher.
     replica: Option<u32>,
-    what: &'static str,
+    event: &'static str,
     value: u64,
 }
 
@@ -86,7 +86,7 @@ pub(crate) struct SimulatedOperation {
     pub(crate) rounds: BTreeMap<u32, RoundTruth>,
     /// Messages that the user sees.
     pub(crate) visible: u32,
-    /// When the first one appeared.
+    /// The time at which the first visible message appeared.
     pub(crate) visible_at: VirtualTime,
     pub(crate) is_swept: bool,
     holds: u32,
@@ -136,14 +136,14 @@ impl SimulatedOperation {
         &mut self,
         at: VirtualTime,
         replica: Option<u32>,
-        what: &'static str,
+        event: &'static str,
         value: u64,
     ) {
         if self.trace.len() < MAX_TRACE_STEPS {
             self.trace.push(TraceStep {
                 at,
                 replica,
-                what,
+                event,
                 value,
             });
         }
@@ -250,7 +250,7 @@ pub(crate) fn describe_trace(operation: &SimulatedOperation) -> Vec<String> {
             let source = step
                 .replica
                 .map_or_else(|| "-".to_owned(), |replica| format!("replica {replica}"));
-            format!("{at:>12.6} s  {source:<13} {} {}", step.what, step.value)
+            format!("{at:>12.6} s  {source:<13} {} {}", step.event, step.value)
         })
         .collect()
 }

@@ -77,7 +77,7 @@ impl Default for FaultSettings {
 }
 
 impl FaultSettings {
-    /// Settings under which nothing fails, to measure the load without failures.
+    /// Settings without failures, to measure the load without failures.
     pub const fn none() -> Self {
         Self {
             kill_every: Duration::ZERO,

@@ -63,7 +63,7 @@ pub struct SimulationReport {
     pub falsely_reported: u64,
     /// Time from the publication to the first claim.
     pub queue_time: DurationSummary,
-    /// Time from the publication until nothing happens any more.
+    /// Time from the publication to the last event of the operation.
     pub end_time: DurationSummary,
     /// Requests for each operation, by kind.
     pub requests_per_operation: BTreeMap<&'static str, f64>,
@@ -147,7 +147,7 @@ impl SimulationReport {
         }
     }
 
-    /// Whether nothing was lost, duplicated or falsely reported.
+    /// Whether no operation was lost, duplicated or falsely reported.
     pub const fn is_clean(&self) -> bool {
         self.lost == 0 && self.duplicated == 0 && self.falsely_reported == 0
     }

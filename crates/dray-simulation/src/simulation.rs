@@ -78,7 +78,7 @@ pub(crate) struct Simulation {
     pub(crate) leases: RefCell<KeyBucket<u32, Rc<Vec<u8>>>>,
     pub(crate) replicas: RefCell<Vec<ReplicaState>>,
     pub(crate) operations: RefCell<HashMap<OperationId, SimulatedOperation>>,
-    /// Operations to which nothing happens any more.
+    /// Operations that can make no further progress.
     pub(crate) idle: RefCell<Vec<OperationId>>,
     /// Messages that were handed to waiting pulls, by the number of the pull.
     pub(crate) served: RefCell<HashMap<u64, crate::bus_model::PulledWork>>,
@@ -184,7 +184,7 @@ impl Simulation {
         }
     }
 
-    /// Checks and removes operations to which nothing happens any more.
+    /// Checks and removes operations that can make no further progress.
     fn settle(self: &Rc<Self>) {
         loop {
             let Some(id) = self.idle.borrow_mut().pop() else {
@@ -338,10 +338,10 @@ impl Simulation {
         self.executor.spawn(owner, Box::pin(future))
     }
 
-    pub(crate) fn note(&self, id: OperationId, replica: u32, what: &'static str, value: u64) {
+    pub(crate) fn note(&self, id: OperationId, replica: u32, event: &'static str, value: u64) {
         let replica = (replica != NO_REPLICA).then_some(replica);
         if let Some(operation) = self.operations.borrow_mut().get_mut(&id) {
-            operation.note(self.now(), replica, what, value);
+            operation.note(self.now(), replica, event, value);
         }
     }
 

@@ -28,9 +28,9 @@ const SLOT_LENGTH: Period = Period::secs(5 * 60);
 /// The area of the bucket that contains an artifact.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ObjectArea {
-    /// Under `cas/`, for as long as a dead letter may wait (K-6).
+    /// The object is under `cas/`, for as long as a dead letter may wait (K-6).
     Finished,
-    /// In the cache, under the slot in which it was stored.
+    /// The object is in the cache, under the slot in which it was stored.
     Cached(u64),
 }
 

@@ -82,7 +82,7 @@ pub(crate) async fn digest_all(chunks: Vec<Bytes>) -> (Sha256Digest, Vec<Bytes>)
     };
     match tokio::task::spawn_blocking(hash).await {
         Ok(hashed) => hashed,
-        // Nothing aborts the task, so its error is a panic.
+        // The task is never aborted, so its error is a panic.
         Err(error) => std::panic::resume_unwind(error.into_panic()),
     }
 }

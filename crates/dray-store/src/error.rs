@@ -51,7 +51,7 @@ fn list_problems(problems: &[OptionProblem]) -> String {
     texts.join("; ")
 }
 
-/// Bytes could not be stored. Nothing is visible under the artifact's key because of this call.
+/// Bytes could not be stored. This call makes no object visible under the artifact's key.
 #[derive(Debug, thiserror::Error)]
 pub enum PutError {
     /// The content is larger than one object can be.
@@ -83,7 +83,7 @@ pub enum ReadError {
     /// The claim names a store that is not configured here.
     #[error("the claim names the store `{0}`")]
     UnknownStore(String),
-    /// Nothing is stored under the claim's key: it expired, or it was never finished.
+    /// No object is stored under the claim's key: it expired, or it was never finished.
     #[error("the claim's object is gone")]
     Missing,
     /// Short, long or different bytes (messaging-reliability K-5).
@@ -164,7 +164,7 @@ fn unavailable_fault(detail: &str, message: &str, seconds: u64) -> Fault {
         .retry_after(Duration::from_secs(seconds))
 }
 
-/// Not retried: the stored bytes stay wrong (K-5).
+/// The fault for stored bytes that differ from their digest. It is not retried, because they stay wrong (K-5).
 fn mismatch_fault() -> Fault {
     Fault::new(
         FaultCode::Unavailable,

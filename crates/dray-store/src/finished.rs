@@ -25,9 +25,9 @@ pub struct FinishedObject {
 /// A page of the list.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FinishedPage {
-    /// By digest.
+    /// Objects in the order of their digests.
     pub objects: Vec<FinishedObject>,
-    /// Whether there are more.
+    /// Whether the store has more objects.
     pub truncated: bool,
 }
 

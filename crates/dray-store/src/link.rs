@@ -74,7 +74,7 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// Everything that prevents a link, but not where the content came from.
+    /// Every reason that prevents a link, except the origin of the content.
     pub async fn presign_judged(
         &self,
         tenant: &TenantId,

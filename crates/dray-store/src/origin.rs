@@ -87,7 +87,7 @@ impl Store {
     /// Returns what is known about where the bytes of this digest came from.
     ///
     /// # Errors
-    /// The store could not be asked. Nothing follows from that about the content.
+    /// The store could not be asked. The origin of the content is then unknown.
     pub fn origins<'a>(
         &'a self,
         tenant: &'a TenantId,

@@ -243,12 +243,12 @@ fn fetch_body<'a>(
     })
 }
 
-fn mismatch_error(claim: &Claim, what: &'static str) -> ReadError {
+fn mismatch_error(claim: &Claim, description: &'static str) -> ReadError {
     tracing::error!(
         key = claim.artifact.key(),
         store = claim.store,
-        what,
+        description,
         "a stored object does not match its claim"
     );
-    ReadError::Mismatch(what)
+    ReadError::Mismatch(description)
 }

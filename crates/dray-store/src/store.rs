@@ -309,14 +309,17 @@ impl StoreInner {
         permits: &Arc<Semaphore>,
         deadline: Option<Deadline>,
     ) -> Result<OwnedSemaphorePermit, RequestError> {
-        let left = self.remaining_time(deadline);
+        let remaining = self.remaining_time(deadline);
         // Checked before a permit is taken: a request without time left is not sent.
-        if left.is_zero() {
+        if remaining.is_zero() {
             return Err(RequestError::TimedOut);
         }
         // A queue longer than this is reported as busy, which callers can act on.
-        match tokio::time::timeout(left.min(IDLE_TIMEOUT), Arc::clone(permits).acquire_owned())
-            .await
+        match tokio::time::timeout(
+            remaining.min(IDLE_TIMEOUT),
+            Arc::clone(permits).acquire_owned(),
+        )
+        .await
         {
             Ok(Ok(permit)) => Ok(permit),
             Ok(Err(_)) | Err(_) => Err(RequestError::Busy),

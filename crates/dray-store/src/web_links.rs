@@ -12,12 +12,12 @@ use crate::store::Store;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum WebLinkOutcome {
-    /// It is made like any other.
+    /// The link is made like any other.
     #[default]
     Allow,
     /// As `Allow`; a line of the log names the host.
     Report,
-    /// It is not made.
+    /// The link is not made.
     Deny,
 }
 

@@ -212,8 +212,7 @@ impl Drop for ArtifactWriter {
         let Some(upload) = self.upload.take() else {
             return;
         };
-        // Outside a runtime only the sweep can clean up.
-        // Without a runtime nothing can be sent.
+        // Outside a runtime only the sweep can clean up. Without a runtime no request can be sent.
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             self.inner.tasks.spawn_on(upload.discard(), &runtime);
         }

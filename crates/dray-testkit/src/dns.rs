@@ -27,9 +27,9 @@ use encrypted::EncryptedProtocol;
 /// The response to a question.
 #[derive(Clone, Debug)]
 pub enum DnsReply {
-    /// These records, in order: owner and data.
+    /// Sends these records, in order: owner and data.
     Records(Vec<(String, RData)>),
-    /// These records, with the AD bit of a validating resolver where the query shows interest in it.
+    /// Sends these records, with the AD bit of a validating resolver if the query requests it.
     Authenticated(Vec<(String, RData)>),
     /// This response code without records.
     Code(ResponseCode),
@@ -39,21 +39,23 @@ pub enum DnsReply {
     CodeWithRecords(ResponseCode, Vec<(String, RData)>),
     /// No response: the query is recorded, and the client times out.
     Silence,
-    /// Over UDP these records, delayed until the channel is true.
+    /// Sends these records over UDP, delayed until the channel is true.
     Held(watch::Receiver<bool>, Vec<(String, RData)>),
     /// Bytes that are not a DNS message, after the right id.
     Garbage,
-    /// Over UDP an empty response with the truncation bit; over TCP the records.
+    /// Sends an empty response with the truncation bit over UDP, and the records over TCP.
     Truncated(Vec<(String, RData)>),
-    /// These records, as the response to another query.
+    /// Sends these records as the response to another query.
     WrongQuestion(Vec<(String, RData)>),
-    /// Over UDP an empty response with the truncation bit; over TCP these records, as the response to another query.
+    /// Sends an empty response with the truncation bit over UDP, and over TCP these records as the response to another
+    /// query.
     TruncatedThenWrong(Vec<(String, RData)>),
     /// A datagram with the wrong id and the first records, then the right one with the second records.
     SpoofedFirst(Vec<(String, RData)>, Vec<(String, RData)>),
-    /// Over UDP the first records, with the letters of the question in lower case; over TCP the second records.
+    /// Sends the first records over UDP, with the letters of the question in lower case, and the second records over
+    /// TCP.
     LowerCase(Vec<(String, RData)>, Vec<(String, RData)>),
-    /// Over HTTPS this status, media type and body; over other transports no response.
+    /// Sends this status, media type and body over HTTPS, and no response over other transports.
     Http(u16, &'static str, Vec<u8>),
 }
 
@@ -81,13 +83,13 @@ pub struct DnsQuestion {
     pub spelling: String,
     /// Record type that was requested.
     pub kind: RecordType,
-    /// Whether it was sent over TCP.
+    /// Whether the query was sent over TCP.
     pub tcp: bool,
     /// The address of the client.
     pub from: SocketAddr,
     /// Largest UDP response that the client accepts.
     pub max_payload: u16,
-    /// Whether it has the AD bit.
+    /// Whether the query has the AD bit.
     pub authentic_data: bool,
 }
 

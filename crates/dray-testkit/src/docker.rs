@@ -50,7 +50,7 @@ enum EngineProgram {
 }
 
 impl EngineProgram {
-    /// Its name in the supervisor's arguments and in directories.
+    /// The program's name in the supervisor's arguments and in directories.
     fn as_str(self) -> &'static str {
         match self {
             Self::Dockerd => "dockerd",

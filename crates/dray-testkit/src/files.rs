@@ -71,15 +71,15 @@ async fn serve_file(mut stream: TcpStream, block: Arc<[u8]>) -> io::Result<()> {
     stream
         .write_all(mark.get(..marked).unwrap_or_default())
         .await?;
-    let mut left = size - marked as u64;
-    while left > 0 {
-        let count = usize::try_from(left)
+    let mut remaining = size - marked as u64;
+    while remaining > 0 {
+        let count = usize::try_from(remaining)
             .unwrap_or(BLOCK_BYTES)
             .min(BLOCK_BYTES);
         stream
             .write_all(block.get(..count).unwrap_or_default())
             .await?;
-        left -= count as u64;
+        remaining -= count as u64;
     }
     stream.shutdown().await
 }

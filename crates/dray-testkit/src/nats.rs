@@ -1,6 +1,6 @@
 //! A real nats-server with JetStream, on loopback, with its store in a separate directory.
 //!
-//! It can be killed, paused and restarted on the same port and store. Stopped by its process id when dropped.
+//! The server can be killed, paused and restarted on the same port and store. It is stopped when it is dropped.
 
 #![expect(
     clippy::expect_used,
@@ -91,19 +91,19 @@ impl NatsServer {
         std::fs::read_to_string(self.directory.path().join("log")).unwrap_or_default()
     }
 
-    /// Kills it (SIGKILL) and waits until it has ended. [`NatsServer::restart`] starts it again.
+    /// Kills the server (SIGKILL) and waits until it has ended. [`NatsServer::restart`] starts it again.
     pub fn kill9(&mut self) {
         self.signal(Signal::KILL);
         self.wait();
     }
 
-    /// Stops it with SIGTERM and waits; kills it if it does not stop.
+    /// Stops the server with SIGTERM and waits; kills it if it does not stop in time.
     pub fn stop(&mut self) {
         self.signal(Signal::TERM);
         self.wait();
     }
 
-    /// Freezes it (SIGSTOP): connections stay open and get no response.
+    /// Pauses the server (SIGSTOP): connections stay open and get no response.
     pub fn pause(&self) {
         self.signal(Signal::STOP);
         let until = Instant::now() + SERVER_TIMEOUT;
@@ -131,12 +131,12 @@ impl NatsServer {
         })
     }
 
-    /// Continues it (SIGCONT).
+    /// Continues the server (SIGCONT).
     pub fn resume(&self) {
         self.signal(Signal::CONT);
     }
 
-    /// Starts it again on the same port and store, after ending it if it still runs.
+    /// Starts the server again on the same port and store, after ending it if it still runs.
     pub fn restart(&mut self) {
         if self.exit_status().is_none() {
             self.stop();
@@ -246,7 +246,7 @@ fn spawn_server(options: &NatsServerOptions, directory: &Path, port: Option<u16>
     }
 }
 
-/// Debian keeps it in `/usr/sbin`, which is not on the path of ordinary users.
+/// Debian installs the server in `/usr/sbin`, which is not on the path of ordinary users.
 fn server_binary() -> &'static str {
     let debian = "/usr/sbin/nats-server";
     if Path::new(debian).exists() {

@@ -18,7 +18,8 @@ const PROJECT_PACKAGES: [&str; 1] = ["@nats-io/transport-node@3.3.1"];
 
 /// Directory of a project that has `@drayage/client` installed, and the compiled tests of the client in `test`.
 ///
-/// It is built once for a state of the sources, even if several processes request it. Needs `npm` and its registry.
+/// The project is built once for a state of the sources, even if several processes request it. Needs `npm` and its
+/// registry.
 ///
 /// # Panics
 ///

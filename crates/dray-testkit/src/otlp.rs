@@ -31,13 +31,13 @@ pub struct ReceivedSpan {
     pub service: String,
     /// Name of the operation.
     pub name: String,
-    /// Its trace in hexadecimal digits.
+    /// The span's trace in hexadecimal digits.
     pub trace_id: String,
-    /// Its id in hexadecimal digits.
+    /// The span's id in hexadecimal digits.
     pub span_id: String,
     /// The span above; empty for a root.
     pub parent_id: String,
-    /// Its attributes as text; the values of a list are joined by commas.
+    /// The span's attributes as text; the values of a list are joined by commas.
     pub attributes: BTreeMap<String, String>,
 }
 

@@ -56,7 +56,7 @@ pub fn interpreter(module: &str) -> PathBuf {
 ///
 /// # Panics
 ///
-/// Without an interpreter for it.
+/// No suitable interpreter is installed.
 pub fn script_command(name: &str, module: &str) -> tokio::process::Command {
     let mut command = tokio::process::Command::new(interpreter(module));
     command
@@ -69,7 +69,7 @@ pub fn script_command(name: &str, module: &str) -> tokio::process::Command {
 ///
 /// # Panics
 ///
-/// When it fails; with its output.
+/// The script failed; with its output.
 pub async fn run_script(name: &str, module: &str, arguments: &[&str]) -> Value {
     run_json(script_command(name, module).args(arguments)).await
 }

@@ -65,7 +65,7 @@ impl RehearsalServer {
     ///
     /// # Errors
     ///
-    /// When it cannot be bound.
+    /// The address cannot be bound.
     pub async fn listen(script: Script, address: SocketAddr) -> io::Result<Self> {
         let state = Arc::new(Mutex::new(RehearsalState {
             use_counts: vec![0; script.rules.len()],

@@ -30,7 +30,7 @@ pub enum SftpOffer {
     /// Inside the server; no shell is involved.
     #[default]
     Internal,
-    /// By a program that the login shell starts, so that the output of start files interferes.
+    /// The login shell starts the SFTP program, so that the output of start files interferes.
     Program,
     /// SFTP is not offered; the subsystem request fails.
     None,
@@ -400,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn start_files_and_forced_sftp_take_effect() {
+    fn start_files_and_forced_sftp_are_applied() {
         let noisy = SshdOptions::default()
             .start_file("echo hello from rc")
             .start();

@@ -27,7 +27,7 @@ impl std::fmt::Debug for Authority {
 pub struct IssuedCertificate {
     /// The certificate as PEM text.
     pub certificate: String,
-    /// Its private key as PEM text.
+    /// The certificate's private key as PEM text.
     pub private_key: String,
 }
 

@@ -19,8 +19,17 @@ const LONG_PAUSE: Duration = Duration::from_millis(200);
 /// # Panics
 /// When no value is available in time; the message says that it waited for `what`.
 #[track_caller]
-pub fn eventually<T>(what: &str, check: impl AsyncFnMut() -> Option<T>) -> impl Future<Output = T> {
-    wait_for(Location::caller(), what, WAIT_TIMEOUT, POLL_INTERVAL, check)
+pub fn eventually<T>(
+    description: &str,
+    check: impl AsyncFnMut() -> Option<T>,
+) -> impl Future<Output = T> {
+    wait_for(
+        Location::caller(),
+        description,
+        WAIT_TIMEOUT,
+        POLL_INTERVAL,
+        check,
+    )
 }
 
 /// Like [`eventually`] for slow conditions, such as the start of a complete deployment: waits at most `limit`, with
@@ -31,23 +40,23 @@ pub fn eventually<T>(what: &str, check: impl AsyncFnMut() -> Option<T>) -> impl 
 #[track_caller]
 pub fn eventually_within<T>(
     limit: Duration,
-    what: &str,
+    description: &str,
     check: impl AsyncFnMut() -> Option<T>,
 ) -> impl Future<Output = T> {
-    wait_for(Location::caller(), what, limit, LONG_PAUSE, check)
+    wait_for(Location::caller(), description, limit, LONG_PAUSE, check)
 }
 
 #[expect(clippy::panic, reason = "only tests call it, and it fails the test")]
 async fn wait_for<T>(
     caller: &Location<'_>,
-    what: &str,
+    description: &str,
     limit: Duration,
     pause: Duration,
     check: impl AsyncFnMut() -> Option<T>,
 ) -> T {
     match poll_within(limit, pause, check).await {
         Some(value) => value,
-        None => panic!("{caller}: waited {limit:?} for {what}"),
+        None => panic!("{caller}: waited {limit:?} for {description}"),
     }
 }
 

@@ -25,12 +25,12 @@ pub(crate) enum UploadProtocol {
     Tus,
 }
 
-/// Where the bytes of a request belong.
+/// The position of the bytes of a request in the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum UploadStart {
-    /// At the beginning. Bytes of earlier requests are dropped.
+    /// The bytes belong to the beginning of the file. Bytes of earlier requests are dropped.
     Whole,
-    /// After the bytes of earlier requests, which must be this many.
+    /// The bytes follow those of earlier requests, which must be this many.
     Offset(u64),
 }
 

@@ -24,9 +24,9 @@ const SEGMENT_DIGEST_CHARS: usize = 43;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TicketDirection {
-    /// From the holder of the URL into the store.
+    /// A transfer from the holder of the URL into the store.
     Upload,
-    /// From the store to the holder of the URL.
+    /// A transfer from the store to the holder of the URL.
     Download,
 }
 
@@ -34,7 +34,7 @@ pub enum TicketDirection {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum TicketState {
-    /// Not used yet.
+    /// The ticket was not used yet.
     Open,
     /// Bytes are arriving, or were arriving until a connection broke.
     Active,

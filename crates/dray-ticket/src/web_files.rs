@@ -37,7 +37,7 @@ pub struct WebFilePolicy {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum WebFileOutcome {
-    /// It is made and used like any other.
+    /// The ticket is made and used like any other.
     #[default]
     Allow,
     /// As `Allow`; a line of the log names the host.

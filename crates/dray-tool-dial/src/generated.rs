@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_deployment_without_metadata_takes_a_query() {
+    fn a_deployment_without_metadata_accepts_a_query() {
         let tool = tool_manifest("x", &DeploymentFacts::default());
         let function = &tool["open_ai_tool"]["function"];
         assert_eq!(tool["display"]["stage"]["name"], "Call x: ");
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn a_setting_never_takes_the_place_of_the_query() {
+    fn a_setting_never_replaces_the_query() {
         let facts = facts(json!({ "properties": {
             "query": { "type": "integer", "description": "mine" },
             "attachment_urls": { "type": "integer" },

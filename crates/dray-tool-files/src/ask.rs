@@ -26,7 +26,7 @@ pub enum PeerService {
 }
 
 impl PeerService {
-    /// Its name for agents.
+    /// The service's name for agents.
     pub const fn title(self) -> &'static str {
         match self {
             Self::Documents => "The service that reads files",
@@ -55,7 +55,7 @@ pub enum CallFailure {
     /// The service did not respond in time.
     #[error("{} did not respond in time; try again later.", .0.title())]
     TimedOut(PeerService),
-    /// Its response is malformed.
+    /// The service's response is malformed.
     #[error("{} returned an unusable response; try again later.", .0.title())]
     Malformed(PeerService),
     /// The copy has no proof that it is complete.

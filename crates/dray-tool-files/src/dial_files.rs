@@ -182,7 +182,7 @@ impl Tool for DialFileTool {
 
     async fn call(&self, call: ToolCall, _turn: &Turn) -> Result<ToolOutput, ToolFailure> {
         let work = work::DialFileCall::of(&self.files, &call).await?;
-        let left = time_left(&call);
+        let remaining = time_left(&call);
         let done = async {
             match self.kind {
                 DialFileToolKind::List => work.list().await,
@@ -196,7 +196,7 @@ impl Tool for DialFileTool {
                 DialFileToolKind::Move => work.copy(true).await,
             }
         };
-        match tokio::time::timeout(left, Box::pin(done)).await {
+        match tokio::time::timeout(remaining, Box::pin(done)).await {
             Ok(result) => result.map(|text| ToolOutput::text(text, "text/plain")),
             Err(_elapsed) => Err(ToolFailure::TimedOut),
         }

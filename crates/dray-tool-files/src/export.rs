@@ -19,7 +19,7 @@ pub(super) struct CopiedFile {
     pub(super) claim: Claim,
     /// File name as people see it.
     pub(super) name: String,
-    /// Its path after links were followed.
+    /// The file's path after links were followed.
     pub(super) real_path: Vec<u8>,
 }
 

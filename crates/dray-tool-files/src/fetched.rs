@@ -19,7 +19,7 @@ pub(super) struct FetchedFile {
     pub(super) claim: Claim,
     /// Name of the file (quickapps 33.6).
     pub(super) name: String,
-    /// Its type from the server; detected from its bytes if the server gives none.
+    /// The file's type from the server; detected from its bytes if the server gives none.
     pub(super) media_type: String,
     /// Type by its bytes; empty for an unknown kind.
     pub(super) sniffed: String,

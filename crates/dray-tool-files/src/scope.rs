@@ -72,9 +72,10 @@ impl TurnScope {
     }
 
     /// The id of an action of a call; a repeated call has the same id.
-    pub(super) fn operation(&self, what: &str) -> OperationId {
+    pub(super) fn operation(&self, description: &str) -> OperationId {
         let session = self.session.as_ref().map_or("", SessionId::as_str);
-        let digest = Sha256Digest::of(format!("{session}\0{}\0{what}", self.turn).as_bytes());
+        let digest =
+            Sha256Digest::of(format!("{session}\0{}\0{description}", self.turn).as_bytes());
         let hex = digest.to_hex();
         OperationId::new(format!("turn-{}", hex.get(..40).unwrap_or_default()))
             .unwrap_or_else(|_| OperationId::mint())
@@ -100,6 +101,6 @@ impl TurnScope {
 
 /// Time left for a call, minus the time to report a failure.
 pub(super) fn time_left(call: &ToolCall) -> Duration {
-    let left = call.deadline.saturating_duration_since(Instant::now());
-    left.saturating_sub(REPORT_MARGIN.min(left / 10))
+    let remaining = call.deadline.saturating_duration_since(Instant::now());
+    remaining.saturating_sub(REPORT_MARGIN.min(remaining / 10))
 }

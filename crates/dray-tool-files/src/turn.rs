@@ -170,9 +170,9 @@ impl TurnFiles {
         let services = &self.scope.services;
         let artifact = &claim.artifact;
         let (name, kind) = (&artifact.name, &artifact.media_type);
-        let kept = self.storage.keep_claim(claim, name, kind).await?;
-        let reference = kept.reference();
-        let mut attachment = kept.attachment;
+        let stored = self.storage.keep_claim(claim, name, kind).await?;
+        let reference = stored.reference();
+        let mut attachment = stored.attachment;
         attachment.url = Some(reference);
         if kind.starts_with("image/") && artifact.size <= inline_limit.as_u64() {
             let time = services.config.transfer_timeout.as_duration();

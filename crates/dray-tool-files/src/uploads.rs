@@ -126,7 +126,7 @@ impl UploadPlacer<'_> {
         let session = self.scope.session_text();
         let (mut outcomes, mut pause) = (Vec::new(), POLL_DELAYS.0);
         loop {
-            let left = end.saturating_duration_since(Instant::now());
+            let remaining = end.saturating_duration_since(Instant::now());
             let request = v1::SettleUploadsRequest {
                 session: session.clone(),
                 all: false,
@@ -134,7 +134,7 @@ impl UploadPlacer<'_> {
             let reply = self
                 .scope
                 .services
-                .ask_watched(PeerService::Sandbox, &self.scope.meta(left), &request)
+                .ask_watched(PeerService::Sandbox, &self.scope.meta(remaining), &request)
                 .await;
             match reply {
                 Ok(reply) => {

@@ -63,7 +63,8 @@ impl FileStorage for DiscardingStorage {
     }
 }
 
-/// The address to which the suite redirects the browser. Nothing listens there: the address itself contains the code.
+/// The address to which the suite redirects the browser. No program listens there: the address itself contains the
+/// code.
 const REDIRECT_URI: &str = "http://localhost:3000/callback";
 /// The id of a client with a metadata document, as the suite knows it.
 const CLIENT_METADATA_URL: &str = "https://conformance-test.local/client-metadata.json";
@@ -141,7 +142,7 @@ async fn run_scenario(
     options.oauth = OAuthOptions {
         port: Some(person),
         client_metadata_url: Some(CLIENT_METADATA_URL.to_owned()),
-        // The servers of the suite are all on this machine, each with a port of its own.
+        // The servers of the suite are all on this machine, each with a separate port.
         issuer_trust: IssuerTrust::Any,
         ..OAuthOptions::default()
     };

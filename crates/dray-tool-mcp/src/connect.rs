@@ -33,7 +33,7 @@ pub enum McpToolset<'a> {
     App {
         /// The entry in the manifest.
         app: &'a DialApp,
-        /// Its display name, for an entry without a name.
+        /// The application's display name, for an entry without a name.
         display_name: Option<&'a str>,
     },
 }

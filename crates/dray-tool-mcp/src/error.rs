@@ -160,7 +160,7 @@ impl SessionError {
         }
     }
 
-    /// Whether it is a timeout.
+    /// Whether the error is a timeout.
     pub(crate) const fn is_timeout(&self) -> bool {
         matches!(
             self,

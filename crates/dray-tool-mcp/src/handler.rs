@@ -62,7 +62,7 @@ impl CallQuestions {
     ///
     /// # Errors
     ///
-    /// It is longer than [`MAX_PENDING_BYTES`].
+    /// The pending answer is longer than [`MAX_PENDING_BYTES`].
     pub(crate) fn pending(
         &self,
         tool: &str,

@@ -71,10 +71,10 @@ pub struct SignInPage {
 /// Decides which authorization servers may be connected to, because remote servers name them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum IssuerTrust {
-    /// Those at the origin of the server, and those that the manifest names.
+    /// Trusts issuers at the origin of the server, and issuers that the manifest names.
     #[default]
     Named,
-    /// All that the HTTP client connects to.
+    /// Trusts all addresses that the HTTP client may connect to.
     Any,
 }
 
@@ -300,7 +300,7 @@ impl RemoteSignIn {
         refused: Option<Secret>,
         prompt: &UserPrompt<'_>,
     ) -> Result<Secret, SignInError> {
-        // Renews expiring tokens in a task of its own; the check below then finds valid tokens.
+        // Renews expiring tokens in a separate task; the check below then finds valid tokens.
         self.token().await;
         let mut manager_slot = self.manager.lock().await;
         let known = manager_slot.take();

@@ -39,9 +39,9 @@ const MAX_PROGRAMS: usize = 32;
 pub struct ProgramCommand {
     /// The program; absolute, or found by the `PATH` of `env`, else in the system's own directories.
     pub command: String,
-    /// Its arguments, without the program itself.
+    /// The program's arguments, without the program itself.
     pub args: Vec<String>,
-    /// Its complete environment: no variable of the service is passed on.
+    /// The program's complete environment: no variable of the service is passed on.
     pub env: BTreeMap<String, Secret>,
     /// Working directory; that of the service if absent.
     pub cwd: Option<PathBuf>,

@@ -20,7 +20,7 @@ pub(crate) const MAX_QUESTIONS: usize = 8;
 #[async_trait]
 pub trait QuestionPort: fmt::Debug + Send + Sync {
     /// Shows the question of a tool set to the user behind this caller and waits for the answer. The future is dropped
-    /// when the call ends first, and nothing may be shown after that.
+    /// when the call ends first, and no question may be shown after that.
     async fn ask(&self, toolset: &str, question: &UserQuestion, caller: &Caller) -> UserAnswer;
 }
 

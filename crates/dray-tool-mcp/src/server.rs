@@ -29,7 +29,7 @@ const MAX_SIGN_INS: usize = 3;
 pub(crate) struct KnownToolset {
     pub(crate) dial: Arc<dyn DialPort>,
     pub(crate) id: String,
-    /// Whether it has a sign-in for users.
+    /// Whether the server has a sign-in for users.
     pub(crate) has_login: bool,
 }
 

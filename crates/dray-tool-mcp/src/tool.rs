@@ -60,7 +60,7 @@ impl Tool for McpTool {
             .values()
             .all(|answer| matches!(answer, UserAnswer::Accepted(_)));
         if pending.resume == ResumePoint::Visit && !has_agreed {
-            // The server waits for nothing: the call has failed and is not sent again.
+            // The server waits for no answer: the call has failed and is not sent again.
             let text = "The tool needs the user to visit a page, and the user did not. It was not called again.";
             return Err(HandledFailure::new(text).into());
         }

@@ -38,7 +38,7 @@ pub(crate) enum ServerAddress {
     Sse(String),
     /// A program of the operator.
     Stdio {
-        /// Its name in the configuration.
+        /// The server's name in the configuration.
         name: String,
         /// The command that starts it.
         command: ProgramCommand,

@@ -131,7 +131,7 @@ fn argument_slot((argument, parameter): &(String, RestParameter)) -> ArgumentSlo
 }
 
 fn check_url(text: &str) -> Result<(), String> {
-    let wrong = |why: &str| Err(format!("`method_url` {why}."));
+    let wrong = |reason: &str| Err(format!("`method_url` {reason}."));
     let Ok(url) = url::Url::parse(text) else {
         return wrong("is not an absolute URL");
     };

@@ -71,8 +71,8 @@ impl PreparedRequest {
             ParameterLocation::Header if !value.is_null() => {
                 let text = place::value_text(&value);
                 if !place::is_header_value(&text) {
-                    let why = "it must not hold line breaks or control characters";
-                    return Err(ToolFailure::parameter(&slot.argument, why));
+                    let reason = "it must not hold line breaks or control characters";
+                    return Err(ToolFailure::parameter(&slot.argument, reason));
                 }
                 self.set_header(&slot.key, &text);
             }
@@ -145,8 +145,8 @@ fn fill_address(
     // Authors may write dots, but values must not add any (path traversal).
     if place::dot_segments(&url) > place::dot_segments(template) {
         let name = path.first().map_or("", |(slot, _)| slot.argument.as_str());
-        let why = "a part of the path must not be `.` or `..`";
-        return Err(ToolFailure::parameter(name, why));
+        let reason = "a part of the path must not be `.` or `..`";
+        return Err(ToolFailure::parameter(name, reason));
     }
     Ok(url)
 }

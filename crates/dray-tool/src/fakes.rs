@@ -127,7 +127,7 @@ impl Tool for FakeTool {
     }
 }
 
-/// Puts `text` in the place of every reference, or fails, and counts.
+/// Puts `text` in place of every reference, or fails, and counts.
 #[derive(Debug, Default)]
 pub(crate) struct FakeResolver {
     pub(crate) text: &'static str,
@@ -182,5 +182,5 @@ pub(crate) fn test_turn() -> Turn {
     Turn::new(Caller::default(), "s", Vec::new(), Arc::new(NoStorage), 1)
 }
 
-/// Longer than any call of a test that is not about time.
+/// A timeout that is longer than any call of a test that is not about time.
 pub(crate) const AMPLE_TIMEOUT: Duration = Duration::from_mins(10);

@@ -7,7 +7,7 @@ pub use dray_media_type::matches_pattern;
 /// The files of a result after the rules of its tool.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct KeptFiles {
-    /// All that are kept, in order.
+    /// All files that are kept, in order.
     pub all: Vec<Attachment>,
     /// The kept files that are also shown to the user.
     pub propagate: Vec<Attachment>,

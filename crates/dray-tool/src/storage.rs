@@ -61,7 +61,7 @@ pub trait FileStorage: std::fmt::Debug + Send + Sync {
     ///
     /// # Errors
     ///
-    /// Those of the storage.
+    /// The errors of the storage.
     async fn keep(
         &self,
         name: &str,

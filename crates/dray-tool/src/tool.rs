@@ -18,7 +18,7 @@ use crate::{AnsweredQuestion, HandledFailure, StageWriter, ToolFailure, ToolOutp
 pub struct ToolDeclaration {
     /// Unique in a request; 1 to 64 characters of `[a-zA-Z0-9_-]`.
     pub name: String,
-    /// Its purpose, for the model.
+    /// The tool's purpose, for the model.
     pub description: Option<String>,
     /// JSON schema of an object.
     pub parameters: Value,
@@ -99,7 +99,7 @@ pub struct ToolCall {
     pub deadline: Instant,
 }
 
-/// Something that the model can call.
+/// A function that the model can call.
 #[async_trait]
 pub trait Tool: fmt::Debug + Send + Sync {
     /// The description that the model gets.

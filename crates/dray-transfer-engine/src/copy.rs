@@ -136,8 +136,8 @@ pub(super) async fn copy(
     progress: &dyn Progress,
 ) -> Result<(), TransferError> {
     let queue = Queue::new(limits.spool);
-    let left = limits.size.map(|size| size.saturating_sub(copied.bytes));
-    let filling = Box::pin(fill(body, &queue, left, limits.idle));
+    let remaining = limits.size.map(|size| size.saturating_sub(copied.bytes));
+    let filling = Box::pin(fill(body, &queue, remaining, limits.idle));
     let draining = Box::pin(drain(
         &queue,
         copied,

@@ -47,7 +47,7 @@ pub struct PermittedListing {
 /// Facts about the sandbox that earlier transfers learned.
 #[derive(Debug, Default)]
 pub(super) struct TransferHistory {
-    /// Transports that are not used any more, with the reason, by direction (`true` for out of the sandbox).
+    /// Transports that are no longer used, with the reason, by direction (`true` for out of the sandbox).
     pub(super) given_up: BTreeMap<(bool, Transport), ErrorKind>,
     /// Whether a file could be renamed at the last attempt; `None` before the first.
     pub(super) can_rename: Option<bool>,

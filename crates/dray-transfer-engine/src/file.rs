@@ -423,8 +423,9 @@ impl FileSource {
 
 impl SourceRead {
     fn read_ahead(&mut self) {
-        let left = self.source.size.saturating_sub(self.at);
-        let length = usize::try_from(left).map_or(CHUNK_BYTES, |left| left.min(CHUNK_BYTES));
+        let remaining = self.source.size.saturating_sub(self.at);
+        let length =
+            usize::try_from(remaining).map_or(CHUNK_BYTES, |remaining| remaining.min(CHUNK_BYTES));
         if length == 0 {
             return;
         }

@@ -24,8 +24,8 @@ use super::{GetResult, TransferFailure, prove};
 use crate::policy::{Finding, TransferDirection, Verdict};
 use crate::receipt::Receipt;
 
-/// Below this size in bytes, a transfer does not check the remaining life of the sandbox.
-const SHORT_FILE_BYTES: u64 = 8 << 20;
+/// Most bytes of a file for which a transfer does not check the remaining life of the sandbox.
+const MAX_SHORT_FILE_BYTES: u64 = 8 << 20;
 /// Bytes per second that a transfer usually reaches; decides how much lifetime of the sandbox is reserved.
 const LIKELY_BYTES_PER_SECOND: u64 = 8 << 20;
 /// Bytes per second below which a transfer fails (sandbox-transfer 1.6).
@@ -97,7 +97,7 @@ impl Engine {
 
     /// Makes sure that the sandbox exists long enough to move this many bytes. Fails only if it will end earlier.
     pub(super) async fn reserve_life(&self, size: u64) -> Result<(), Error> {
-        if size < SHORT_FILE_BYTES {
+        if size < MAX_SHORT_FILE_BYTES {
             return Ok(());
         }
         let needed = Duration::from_mins(1) + Duration::from_secs(size / LIKELY_BYTES_PER_SECOND);
@@ -424,8 +424,8 @@ fn damaged(kind: ErrorKind) -> TransferError {
     TransferError::transport(Error::new(kind, error))
 }
 
-fn changed(why: &str) -> Error {
-    Error::new(ErrorKind::ChangedDuringTransfer, why)
+fn changed(reason: &str) -> Error {
+    Error::new(ErrorKind::ChangedDuringTransfer, reason)
 }
 
 /// Whether the file is like those of `/proc`, which report a size of zero and have content.

@@ -76,11 +76,11 @@ impl Engine {
         self.with_response_timeout(self.sandbox.make_directory(&real))
             .await?;
         // Another process may have created a link in place of a missing part.
-        let made = self
+        let metadata = self
             .with_response_timeout(self.sandbox.stat(&real, Follow::Yes))
             .await?;
-        policy.check(&made.real_path, TransferDirection::Inbound)?;
-        Ok(made.real_path)
+        policy.check(&metadata.real_path, TransferDirection::Inbound)?;
+        Ok(metadata.real_path)
     }
 }
 

@@ -60,7 +60,7 @@ pub(super) fn judge(
         }
         (None, Some(after)) if copied.agrees(after) => Ok(strength(after, Integrity::Sha256After)),
         (None, Some(_)) => differ(stable),
-        // No program can run any more: only the digest before and unchanged metadata are left as evidence.
+        // No program can run now: only the digest before and unchanged metadata are left as evidence.
         (Some(before), None) if stable && !copied.agrees(before) => Err(ErrorKind::Corrupted),
         (_, None) if stable => Ok(Integrity::SizeMtime),
         (_, None) => differ(false),

@@ -80,7 +80,7 @@ enum ReaderStep {
 }
 
 impl Queue {
-    /// With a spool the writer does not wait for a reader that stalls.
+    /// Creates a queue. With a spool the writer does not wait for a reader that stalls.
     pub(super) fn new(spool: Option<Spool>) -> Self {
         Self {
             state: Mutex::default(),
@@ -226,10 +226,10 @@ impl Queue {
             state.held -= chunk.len();
             return ReaderStep::Chunk(chunk);
         }
-        let left = state.written - state.read;
+        let remaining = state.written - state.read;
         match &state.file {
-            Some(file) if left > 0 => {
-                let length = usize::try_from(left)
+            Some(file) if remaining > 0 => {
+                let length = usize::try_from(remaining)
                     .unwrap_or(READ_BACK_BYTES)
                     .min(READ_BACK_BYTES);
                 ReaderStep::Spooled(Arc::clone(file), state.read, length)

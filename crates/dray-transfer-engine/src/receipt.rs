@@ -13,7 +13,7 @@ pub struct Receipt {
     pub transport: Option<Transport>,
     /// Copies that were begun or continued. 0 when the file was there already or was refused before the first byte.
     pub attempts: u32,
-    /// Transports that were not used any more, after failures in this transfer or an earlier one with the same
+    /// Transports that were no longer used, after failures in this transfer or an earlier one with the same
     /// incarnation.
     pub skipped: Vec<SkippedTransport>,
     /// Size of the file in bytes; after a failure the bytes that arrived in the last attempt.
@@ -31,10 +31,10 @@ pub struct Receipt {
     pub milliseconds: u64,
 }
 
-/// A transport that is not used any more, with the reason.
+/// A transport that is no longer used, with the reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SkippedTransport {
-    /// The transport that is not tried any more.
+    /// The transport that is no longer tried.
     pub transport: Transport,
     /// The kind of the failure that ended it.
     pub reason: ErrorKind,

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use dray_sandbox::error::{Again, Error, ErrorKind};
+use dray_sandbox::error::{Error, ErrorKind, RetryMode};
 use dray_sandbox::metadata::Transport;
 use tokio::time::sleep;
 
@@ -78,7 +78,7 @@ pub(super) struct Schedule<'a> {
     pauses: u32,
     /// Bytes that had been moved when the count of interruptions was last reset.
     progress_mark: u64,
-    /// The failure after which the last transport was not used any more.
+    /// The failure after which the last transport was no longer used.
     given_up_for: Option<Error>,
 }
 
@@ -112,7 +112,7 @@ impl<'a> Schedule<'a> {
     }
 
     /// Records that a copy continues after `moved_bytes` bytes. After enough progress, earlier interruptions do not
-    /// count any more.
+    /// count.
     pub(super) fn record_progress(&mut self, moved_bytes: u64) {
         if moved_bytes >= self.progress_mark.saturating_add(MIN_PROGRESS_BYTES) {
             self.progress_mark = moved_bytes;
@@ -196,8 +196,8 @@ impl<'a> Schedule<'a> {
 
 /// Attempts that may fail with this kind before it is final.
 const fn max_failures(kind: ErrorKind) -> u32 {
-    match kind.again() {
-        Again::BackOff(limit) => limit,
-        Again::Never | Again::OtherTransport | Again::Resolve => 1,
+    match kind.retry_mode() {
+        RetryMode::BackOff(limit) => limit,
+        RetryMode::Never | RetryMode::OtherTransport | RetryMode::Resolve => 1,
     }
 }

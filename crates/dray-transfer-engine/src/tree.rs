@@ -229,7 +229,7 @@ impl GetOperation<'_> {
         let skipped = self.skipped.iter().flat_map(tree::Report::skipped);
         skipped
             .into_iter()
-            .any(|skipped| skipped.why == SkipReason::TooLarge)
+            .any(|skipped| skipped.reason == SkipReason::TooLarge)
     }
 
     /// Opens the members of the directory, from a tar or by walking.

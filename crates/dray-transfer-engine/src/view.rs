@@ -10,7 +10,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use dray_sandbox::backend::{Follow, Read};
 use dray_sandbox::body::Body;
-use dray_sandbox::error::{Again, Error, ErrorKind};
+use dray_sandbox::error::{Error, ErrorKind, RetryMode};
 use dray_sandbox::metadata::{FileKind, Metadata, Transport};
 use dray_sandbox::path::SandboxPath;
 use dray_types::Sha256Digest;
@@ -34,7 +34,7 @@ const WHOLE_FILE_BYTES: u64 = MAX_SCANNED_BYTES;
 /// A path and its state at one time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PinnedPath {
-    /// Its metadata, after links were followed.
+    /// The file's metadata, after links were followed.
     pub metadata: Metadata,
     /// A text that changes with every write, even when the modification time is set back; `None` where the sandbox does
     /// not report it, and for everything but files.
@@ -119,14 +119,14 @@ impl Engine {
         let drains = self.sandbox.must_drain(transport);
         let queue = Queue::new(drains.then(|| Spool::from(&self.options)));
         let queue = Arc::new(queue.with_stall_timeout(VIEWER_STALL_TIMEOUT));
-        let left = file.size - (range.start - skip);
+        let remaining = file.size - (range.start - skip);
         let deadline = Self::total_timeout(file.size);
         let idle = self.options.idle;
         let mut filling = JoinSet::new();
         filling.spawn({
             let queue = Arc::clone(&queue);
             async move {
-                if timeout(deadline, fill(body, &queue, Some(left), idle))
+                if timeout(deadline, fill(body, &queue, Some(remaining), idle))
                     .await
                     .is_err()
                 {
@@ -238,7 +238,9 @@ impl Engine {
             };
             match self.with_response_timeout(self.sandbox.read(read)).await {
                 Ok(body) => return Ok((body, offset - start, transport)),
-                Err(error) if error.kind().again() == Again::OtherTransport => last_error = error,
+                Err(error) if error.kind().retry_mode() == RetryMode::OtherTransport => {
+                    last_error = error
+                }
                 Err(error) => return Err(error),
             }
         }

@@ -27,7 +27,7 @@ impl RedactedUrl {
     /// Redacts the text of a URL without normalizing its spelling: at most 200 characters, with control characters
     /// escaped.
     ///
-    /// Of a text that does not parse as an absolute URL with a host, the first 80 characters remain, escaped.
+    /// If the text does not parse as an absolute URL with a host, its first 80 characters remain, escaped.
     pub fn from_text(text: &str) -> Self {
         // Parsing affects only the length: secrets are also cut from text that no parser accepts.
         let parses = Url::parse(text).is_ok_and(|url| url.has_host());

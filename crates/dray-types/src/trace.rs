@@ -75,20 +75,20 @@ mod tests {
 
     #[test]
     fn malformed_headers_start_a_new_trace() {
-        let good = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+        let valid = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
         assert_eq!(
-            TraceContext::new(good, "a=b").trace_id(),
+            TraceContext::new(valid, "a=b").trace_id(),
             Some("4bf92f3577b34da6a3ce929d0e0e4736")
         );
         for wrong in [
             "",
             "00-x",
             "ff-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
-            &good.to_uppercase(),
+            &valid.to_uppercase(),
             "00-00000000000000000000000000000000-00f067aa0ba902b7-01",
         ] {
             assert!(TraceContext::new(wrong, "a=b").is_empty(), "{wrong}");
         }
-        assert_eq!(TraceContext::new(good, "a=b\r\nx: y").tracestate, "");
+        assert_eq!(TraceContext::new(valid, "a=b\r\nx: y").tracestate, "");
     }
 }

@@ -20,7 +20,7 @@ impl SystemConnection {
     ///
     /// # Errors
     ///
-    /// The fault of the service, or why it could not be called.
+    /// The fault of the service, or the reason why it could not be called.
     pub(crate) async fn call<C: Call>(
         &self,
         meta: &Meta,

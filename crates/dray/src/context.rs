@@ -101,7 +101,7 @@ impl From<OpenError> for CommandFailure {
         match error {
             OpenError::Failed(failure) => failure,
             OpenError::Served(directory) => Self::Unreachable {
-                what: format!("{} is served by another process", directory.display()),
+                description: format!("{} is served by another process", directory.display()),
                 advice:
                     "Name another directory with --state, or wait until the other command ends."
                         .to_owned(),
@@ -339,7 +339,7 @@ impl SystemConnection {
         let bus = Bus::connect(&bus.nats, clock.clone(), &meter)
             .await
             .map_err(|error| CommandFailure::Unreachable {
-                what: format!("{}", ErrorChain(&error)),
+                description: format!("{}", ErrorChain(&error)),
                 advice: bus_advice(&error, "the URL given with --nats"),
             })?;
         let store = if needs_store {
@@ -442,7 +442,7 @@ async fn remote_store(loaded: &LoadedConfig, clock: &Clock) -> Result<Store, Com
     Store::open(&store.s3, clock.clone())
         .await
         .map_err(|error| CommandFailure::Unreachable {
-            what: format!("{}", ErrorChain(&error)),
+            description: format!("{}", ErrorChain(&error)),
             advice: "Check the URL given with --s3, the bucket and the credentials.".to_owned(),
         })
 }

@@ -88,7 +88,7 @@ impl Drop for StagingDirectory {
     }
 }
 
-/// Removes the directories of commands that were dropped. Called when no task runs any more.
+/// Removes the directories of commands that were dropped. Called when no task is running.
 pub(crate) fn remove_directories() {
     let directories =
         std::mem::take(&mut *DIRECTORIES.lock().unwrap_or_else(PoisonError::into_inner));

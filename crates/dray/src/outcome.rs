@@ -25,18 +25,18 @@ pub(crate) enum CommandFailure {
     #[error("{0}")]
     Configuration(String),
     /// The bus or the store cannot be reached.
-    #[error("{what}")]
+    #[error("{description}")]
     Unreachable {
         /// The unreachable service, and the reason.
-        what: String,
+        description: String,
         /// Advice for the user.
         advice: String,
     },
     /// A failure on this machine: a file that cannot be read, a full disk.
-    #[error("{what}")]
+    #[error("{description}")]
     Local {
         /// The operation that failed, in words.
-        what: String,
+        description: String,
         /// The error of the operating system.
         #[source]
         source: std::io::Error,
@@ -63,9 +63,12 @@ impl From<ExportError> for CommandFailure {
 
 impl CommandFailure {
     /// A conversion for `map_err`: a failed file operation with what was tried.
-    pub(crate) fn local(what: impl Into<String>) -> impl FnOnce(std::io::Error) -> Self {
-        let what = what.into();
-        move |source| Self::Local { what, source }
+    pub(crate) fn local(description: impl Into<String>) -> impl FnOnce(std::io::Error) -> Self {
+        let description = description.into();
+        move |source| Self::Local {
+            description,
+            source,
+        }
     }
 
     /// The exit code, as documented in `dray --help`.
@@ -107,12 +110,18 @@ impl CommandFailure {
             Self::Configuration(text) => {
                 Fault::new(FaultCode::InvalidArgument, text).detail("config_invalid")
             }
-            Self::Unreachable { what, advice } => Fault::new(FaultCode::Unavailable, what)
+            Self::Unreachable {
+                description,
+                advice,
+            } => Fault::new(FaultCode::Unavailable, description)
                 .detail("unreachable")
                 .advice(advice),
-            Self::Local { what, source } => {
+            Self::Local {
+                description,
+                source,
+            } => {
                 let (code, advice) = local_advice(source.kind());
-                Fault::new(code, format!("{what}: {source}"))
+                Fault::new(code, format!("{description}: {source}"))
                     .detail("local")
                     .advice(advice)
             }
@@ -293,7 +302,7 @@ mod tests {
         check(&CommandFailure::Usage(String::new()), 2);
         check(
             &CommandFailure::Unreachable {
-                what: String::new(),
+                description: String::new(),
                 advice: String::new(),
             },
             69,

@@ -32,7 +32,7 @@ const AMBIGUOUS_ADDRESSES: [&str; 21] = [
     "http://ⓔxample.example.com/",
 ];
 
-/// Not an absolute http(s) URL that all parsers read in the same way (U-1 to U-5, U-7, U-9).
+/// Texts that are not an absolute http(s) URL that all parsers read in the same way (U-1 to U-5, U-7, U-9).
 const INVALID_URLS: [&str; 33] = [
     " http://good.example.com/",
     "http://good.example.com/ ",

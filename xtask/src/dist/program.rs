@@ -32,7 +32,8 @@ impl SourceCommit {
     ///
     /// # Errors
     ///
-    /// When files differ from it, unless `allow_dirty`: otherwise the release would differ from its commit.
+    /// When files of the working tree differ from the commit, unless `allow_dirty`: the release would not match its
+    /// commit.
     pub(super) fn read(root: &Path, allow_dirty: bool) -> anyhow::Result<Self> {
         let git = |arguments: &[&str]| {
             step::program_step("git")

@@ -24,7 +24,7 @@ pub(super) struct AlertRule {
 enum AlertSeverity {
     /// Immediately: work could be lost, or an invariant is violated.
     Critical,
-    /// During working hours.
+    /// A person has to react during working hours.
     Warning,
 }
 
@@ -44,14 +44,14 @@ pub(super) const ALERT_RULES: [AlertRule; 17] = [
         expression: "max(dray_oldest_unfinished_seconds) > 3600",
         hold: "5m",
         severity: AlertSeverity::Critical,
-        summary: "The oldest work has no end for {{ $value | humanizeDuration }}.",
+        summary: "The oldest work has been unfinished for {{ $value | humanizeDuration }}.",
     },
     AlertRule {
         name: "DrayWorkStranded",
         expression: "sum(increase(dray_stranded_total[15m])) > 0",
         hold: "0m",
         severity: AlertSeverity::Critical,
-        summary: "The sweeper found messages that no worker ended.",
+        summary: "The sweeper found messages that no worker finished.",
     },
     AlertRule {
         name: "DrayDeadLetters",
@@ -115,7 +115,7 @@ pub(super) const ALERT_RULES: [AlertRule; 17] = [
         expression: "sum by (service) (rate(dray_answer_refused_total{reason=\"overloaded\"}[5m])) > 0",
         hold: "10m",
         severity: AlertSeverity::Warning,
-        summary: "{{ $labels.service }} refuses calls because all places are taken.",
+        summary: "{{ $labels.service }} refuses calls because no permit is free.",
     },
     AlertRule {
         name: "DrayPanics",
@@ -150,7 +150,7 @@ pub(super) const ALERT_RULES: [AlertRule; 17] = [
         expression: "sum(dray_egress_queue_depth) > 10",
         hold: "10m",
         severity: AlertSeverity::Warning,
-        summary: "{{ $value }} fetches wait for a place.",
+        summary: "{{ $value }} fetches wait for a slot.",
     },
     AlertRule {
         name: "DrayDeliveryUnknown",

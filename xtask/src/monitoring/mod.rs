@@ -15,7 +15,7 @@ use anyhow::{Context as _, bail};
 struct MetricGroup {
     /// Name of the component, such as `egress-fetcher`.
     name: String,
-    /// In the order of the page.
+    /// The metrics in the order of the page.
     metrics: Vec<DeclaredMetric>,
 }
 

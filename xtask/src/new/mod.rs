@@ -35,7 +35,7 @@ pub(crate) enum ExtensionKind {
 }
 
 impl ExtensionKind {
-    /// Its value on the command line.
+    /// The kind's value on the command line.
     pub(crate) const fn as_str(self) -> &'static str {
         match self {
             Self::Backend => "backend",

@@ -66,11 +66,11 @@ const RESERVED_NAMES: &[&str] = &[
 /// A name that can be used for a kind of extension, in the spellings that files need.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ExtensionName {
-    /// As it was given: `my-search`.
+    /// The name as given: `my-search`.
     pub(super) kebab: String,
-    /// As a type: `MySearch`.
+    /// The name as a type: `MySearch`.
     pub(super) camel: String,
-    /// As a module: `my_search`.
+    /// The name as a module: `my_search`.
     pub(super) snake: String,
 }
 

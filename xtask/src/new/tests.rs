@@ -109,7 +109,7 @@ fn an_insertion_needs_its_marker_exactly_once() {
 }
 
 #[test]
-fn lists_stay_in_order_and_take_a_name_once() {
+fn lists_stay_in_order_and_accept_a_name_once() {
     let list = "const A: K = K { names: &[\"a\"] };\nconst B: K = K { names: &[\"b\", \"d\"] };\n";
     let longer = insert_word(list, "const B", "c").unwrap();
     assert_eq!(longer, list.replace("\"d\"", "\"c\", \"d\""));

@@ -204,7 +204,7 @@ const ALLOWED_EDGES: &[(&str, &[&str])] = &[
 struct CrateKind {
     /// The prefix of the names of its crates.
     prefix: &'static str,
-    /// Its crates, without the prefix.
+    /// The kind's crates, without the prefix.
     names: &'static [&'static str],
     /// The allowed dependencies of each of them.
     edges: &'static [&'static str],

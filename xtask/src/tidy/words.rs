@@ -144,14 +144,14 @@ pub(crate) fn violations(sources: &[SourceFile], rules: &WordRules) -> Vec<Strin
         let Some(share) = count.share(rule.scale) else {
             continue;
         };
-        let what = rule.what;
+        let description = rule.what;
         match rule.bound {
             ShareBound::AtMost if share > *limit => violations.push(format!(
-                "{what}: {share:.1}, more than the limit of {limit:.1} in xtask/words.toml; the last one is {}",
+                "{description}: {share:.1}, more than the limit of {limit:.1} in xtask/words.toml; the last one is {}",
                 count.last
             )),
             ShareBound::AtLeast if share < *limit => violations.push(format!(
-                "{what}: {share:.1}, less than the limit of {limit:.1} in xtask/words.toml"
+                "{description}: {share:.1}, less than the limit of {limit:.1} in xtask/words.toml"
             )),
             _ => {}
         }
@@ -166,9 +166,9 @@ struct WordCounts {
     functions: ShareCount,
     /// Their share of all comment lines.
     odd_phrases: ShareCount,
-    /// Among docs of one line.
+    /// Share of short docs among docs of one line.
     short_docs: ShareCount,
-    /// Among lines that are not empty.
+    /// Share of inline comments among lines that are not empty.
     inline_comments: ShareCount,
 }
 

@@ -1,4 +1,4 @@
-"""The connections of both clients: one channel for each address, shared by a client and those of its `with_options`."""
+"""gRPC channels, one for each address. A client and the clients that its `with_options` returns share them."""
 
 from __future__ import annotations
 

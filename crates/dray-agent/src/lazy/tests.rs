@@ -90,8 +90,8 @@ fn r_16_pairs_are_the_same_each_time_and_have_ids_of_their_own() {
     let files = json!([pdf("files/B/a.pdf")]);
     assert_eq!(injected(&files), injected(&files));
     let mut messages = injected(&files);
-    let again = message("user", &files);
-    messages.push(again);
+    let repeated = message("user", &files);
+    messages.push(repeated);
     inject_files(&mut messages, &types());
     let ids: Vec<_> = messages
         .iter()

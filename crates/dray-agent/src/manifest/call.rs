@@ -126,7 +126,7 @@ pub struct ToolStage {
     pub name: Option<String>,
     /// Kept by editors; not used.
     pub body: Option<String>,
-    /// Whether it is shown.
+    /// Whether the stage is shown.
     #[serde(default = "default_true")]
     pub show: bool,
     /// Whether it stays open after the call, until the end of the response.
@@ -136,7 +136,7 @@ pub struct ToolStage {
 /// Display of an argument to the user.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 pub struct ParameterDisplay {
-    /// In the stage of its tool.
+    /// How the argument is shown in the stage of its tool.
     pub stage: Option<ParameterStage>,
 }
 
@@ -152,9 +152,9 @@ pub struct ParameterStage {
     /// Whether the value follows the name of the stage.
     #[serde(default)]
     pub show_value_in_stage_title: bool,
-    /// Shown in place of its name.
+    /// Text that replaces the name of the parameter.
     pub name: Option<String>,
-    /// Shown before the value.
+    /// Text before the value.
     pub prefix: Option<String>,
     /// Shown behind the value.
     pub suffix: Option<String>,

@@ -252,7 +252,7 @@ fn one_of(values: &[&Value]) -> String {
     format!("must be one of {}", names.join(", "))
 }
 
-fn must_be(what: &str, value: &Value) -> String {
+fn must_be(description: &str, value: &Value) -> String {
     // The kind and never the value, which may be a secret.
     let actual = match value {
         Value::Null => "null",
@@ -262,7 +262,7 @@ fn must_be(what: &str, value: &Value) -> String {
         Value::Array(_) => "a list",
         Value::Object(_) => "an object",
     };
-    format!("must be {what}, not {actual}")
+    format!("must be {description}, not {actual}")
 }
 
 /// The first keyword of one schema that the value itself violates. Members and items are not checked.

@@ -94,7 +94,7 @@ pub struct FileLoading {
 /// Files of the web in arguments.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 pub struct ExternalUrlFetch {
-    /// Whether they may be fetched.
+    /// Whether external URLs may be fetched.
     pub enabled: Option<bool>,
     /// Hosts from which they may be fetched.
     pub host_allowlist: Option<Vec<String>>,
@@ -135,7 +135,7 @@ pub struct DialFiles {
 /// Large results of tools are put into files; absent fields are the service's defaults.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 pub struct Offload {
-    /// Whether they are.
+    /// Whether the feature is enabled.
     pub enabled: Option<bool>,
     /// Size from which results are put into files, in bytes.
     #[schemars(range(min = 1, max = i64::MAX))]
@@ -147,7 +147,7 @@ pub struct Offload {
 /// Old messages of long conversations are put into a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 pub struct Compaction {
-    /// Whether they are; on if absent.
+    /// Whether the feature is enabled; on if absent.
     #[serde(default = "default_true")]
     pub enabled: bool,
     /// Estimated tokens of a prompt from which messages are compacted; the service's if absent.
@@ -158,10 +158,10 @@ pub struct Compaction {
 /// Large numbers of tools are found by a search instead of being declared to the model.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 pub struct ToolSearch {
-    /// Whether they are; on if absent.
+    /// Whether the feature is enabled; on if absent.
     #[serde(default = "default_true")]
     pub enabled: bool,
-    /// Number of tools of all tool sets above which they are; the service's if absent.
+    /// Number of tools of all tool sets above which tools are found by a search; the service's if absent.
     #[schemars(range(min = 1, max = 1_000_000))]
     pub threshold: Option<u32>,
     /// Patterns of the names of tools that are declared in any case; `*` stands for any text.
@@ -171,7 +171,7 @@ pub struct ToolSearch {
 /// The tool that reads pages of the web.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 pub struct WebFetch {
-    /// Whether there is one.
+    /// Whether the tool is offered.
     #[serde(default)]
     pub enabled: bool,
     /// Largest response that is given as text, in bytes.

@@ -14,7 +14,7 @@ pub struct Orchestrator {
     /// Models that take its place, in this order, when a call fails before any of its answer has arrived.
     #[serde(default)]
     pub fallback_deployments: Vec<Deployment>,
-    /// Its instructions.
+    /// The system prompt: the agent's instructions.
     #[serde(default)]
     pub system_prompt: SystemPrompt,
     /// How many times the model is called in one turn; the service's default if absent.
@@ -76,7 +76,7 @@ impl Orchestrator {
 /// A deployment and the parameters of each call.
 #[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
 pub struct Deployment {
-    /// Its id; `name` in early manifests.
+    /// The deployment's id; `name` in early manifests.
     // `prepare` renames the key before the check, which knows only the current name.
     #[schemars(extend("x-alias" = "name"))]
     pub deployment_id: String,
@@ -111,11 +111,11 @@ pub struct Parameters {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 4_294_967_295_u32))]
     pub max_tokens: Option<u32>,
-    /// Penalty on what was mentioned, -2 to 2.
+    /// Penalty on tokens that occurred before, -2 to 2.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = -2, max = 2))]
     pub presence_penalty: Option<f64>,
-    /// Penalty on what was repeated, -2 to 2.
+    /// Penalty that grows with each repetition of a token, -2 to 2.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = -2, max = 2))]
     pub frequency_penalty: Option<f64>,
@@ -136,9 +136,9 @@ pub struct CustomFields {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged)]
 pub enum Stop {
-    /// At one text.
+    /// The model stops at this text.
     One(String),
-    /// At any of these.
+    /// The model stops at any of these texts.
     Any(Vec<String>),
 }
 
@@ -148,21 +148,21 @@ pub enum Stop {
 pub enum SystemPrompt {
     /// A text that the service knows by name.
     Predefined {
-        /// Its name.
+        /// The template's name.
         template: String,
         /// Kept by editors; not used.
         content: Option<String>,
     },
     /// The text itself.
     Custom {
-        /// Used as it is.
+        /// The text, used unchanged.
         content: String,
         /// Kept by editors; not used.
         variables: Option<Map<String, Value>>,
     },
     /// A prompt of DIAL.
     Dial {
-        /// Its path in DIAL.
+        /// The skill's path in DIAL.
         path: String,
         /// Kept by editors; not used.
         variables: Option<Map<String, Value>>,

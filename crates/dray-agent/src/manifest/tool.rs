@@ -35,10 +35,10 @@ pub struct Common {
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(tag = "type")]
 pub enum RestTool {
-    /// Described here, with its address and arguments.
+    /// A tool that the manifest describes, with its address and arguments.
     #[serde(rename = "restapi-tool")]
     Endpoint(Box<RestEndpoint>),
-    /// One that the service knows by name.
+    /// A tool that the service knows by name.
     #[serde(rename = "predefined-tool")]
     Predefined(Predefined),
 }
@@ -83,7 +83,7 @@ pub enum Method {
 /// Answers as files.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 pub struct ResponseAsAttachment {
-    /// Whether they are.
+    /// Whether the tool is enabled.
     #[serde(default)]
     pub enabled: bool,
     /// Their media types; all if empty.
@@ -98,9 +98,9 @@ pub struct ResponseAsAttachment {
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(tag = "type", rename_all = "kebab-case")]
 pub enum DeploymentTool {
-    /// Described here.
+    /// A deployment that the manifest describes.
     DeploymentTool(Box<DescribedDeployment>),
-    /// Described by its own metadata.
+    /// A deployment that is described by its own metadata.
     DialDeploymentSimple {
         /// Name of the deployment in DIAL.
         deployment_id: String,
@@ -108,7 +108,7 @@ pub enum DeploymentTool {
         #[serde(default = "default_true")]
         enabled: bool,
     },
-    /// One that the service knows by name.
+    /// A tool that the service knows by name.
     PredefinedTool(Predefined),
 }
 
@@ -119,7 +119,7 @@ pub struct DescribedDeployment {
     pub open_ai_tool: OpenAiTool<Parameter>,
     /// The deployment, and the parameters of its calls.
     pub deployment: Deployment,
-    /// Its instructions.
+    /// The deployment's instructions.
     pub system_prompt: Option<String>,
     /// Parts of the session that the deployment gets.
     #[serde(default)]
@@ -145,7 +145,7 @@ pub struct ContentPropagation {
 pub enum InternalTool {
     /// Runs Python.
     PythonInterpreter(Common),
-    /// One that the service knows by name.
+    /// A tool that the service knows by name.
     PredefinedTool(Predefined),
 }
 
@@ -177,7 +177,7 @@ pub struct Function<P> {
     pub name: String,
     /// The purpose of the function, for the model.
     pub description: Option<String>,
-    /// Its arguments.
+    /// The function's arguments.
     pub parameters: Option<Arguments<P>>,
     /// Other members, passed on unchanged.
     #[serde(flatten)]
@@ -186,7 +186,7 @@ pub struct Function<P> {
 
 /// The arguments of a function: a JSON schema of an object.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
-// `in_order` reads members through `Value`, from which nothing can be borrowed, so `P` must own its data. The types
+// `in_order` reads members through `Value`, whose members cannot be borrowed, so `P` must own its data. The types
 // that contain this one inherit the bound.
 #[serde(bound(deserialize = "P: serde::de::DeserializeOwned"))]
 pub struct Arguments<P> {
@@ -216,10 +216,10 @@ pub struct Parameter {
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[schemars(extend("x-rule" = "constant"))]
 pub struct RestParameter {
-    /// Its type; absent or `null` for a constant.
+    /// The parameter's type; absent or `null` for a constant.
     #[serde(rename = "type")]
     pub kind: Option<ParameterKind>,
-    /// Its location in the request.
+    /// The parameter's location in the request.
     pub parameter_info: ParameterInfo,
     /// Appearance of its value in the stage.
     pub display: Option<ParameterDisplay>,
@@ -259,7 +259,7 @@ pub struct ParameterInfo {
     /// The part of the request.
     #[serde(rename = "type")]
     pub place: ParameterLocation,
-    /// Its name there.
+    /// The parameter's name there.
     pub key: String,
 }
 

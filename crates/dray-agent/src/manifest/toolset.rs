@@ -34,7 +34,7 @@ pub enum ToolSet {
 /// Settings that all kinds of tool sets have.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 pub struct Common {
-    /// Its purpose, for the model.
+    /// The tool set's purpose, for the model.
     pub description: Option<String>,
     /// Whether it is used; a disabled entry counts as absent.
     #[serde(default = "default_true")]
@@ -181,7 +181,7 @@ pub struct Mcp {
 // Address and protocol depend on each other, for which JSON Schema checks here have no keyword.
 #[schemars(extend("x-rule" = "mcp-server"))]
 pub struct McpServer {
-    /// Its address; for a program of the operator, `stdio:` and its configured name.
+    /// The server's address; for a program of the operator, `stdio:` and its configured name.
     pub url: String,
     /// Transport of the server.
     pub protocol: McpProtocol,
@@ -195,7 +195,7 @@ pub struct McpServer {
 pub enum McpProtocol {
     /// Server-sent events and posts.
     Sse,
-    /// One endpoint for all.
+    /// One endpoint for all requests (streamable HTTP).
     StreamableHttp,
     /// Input and output of a program that the operator configured.
     Stdio,
@@ -263,7 +263,7 @@ pub enum OauthGrant {
 /// An MCP server that DIAL knows.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 pub struct DialMcp {
-    /// Its id; `deployment_id` in later manifests.
+    /// The tool set's id; `deployment_id` in later manifests.
     // `prepare` renames the key before the check, which knows the present name only.
     #[schemars(extend("x-alias" = "deployment_id"))]
     pub dial_id: String,
@@ -290,7 +290,7 @@ pub struct DialMcp {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum DialTransport {
-    /// One endpoint for all.
+    /// One endpoint for all requests (streamable HTTP).
     #[default]
     Http,
     /// Server-sent events and posts.
@@ -348,21 +348,21 @@ pub struct AgentRef {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum AppTransport {
-    /// All that it offers.
+    /// All transports that the application offers.
     #[default]
     Auto,
-    /// Its MCP endpoint alone.
+    /// The application's MCP endpoint alone.
     Mcp,
     /// Chat completions.
     ChatCompletion,
 }
 
-/// Something that the service knows by name.
+/// A definition that the service knows by name.
 #[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
 pub struct Predefined {
     /// The name under which the service knows it.
     pub template_name: String,
-    /// Changes to it: a merge patch (RFC 7396).
+    /// Changes to the definition: a merge patch (RFC 7396).
     #[serde(rename = "override")]
     pub patch: Option<Map<String, Value>>,
     /// Whether it is used; a disabled entry counts as absent.

@@ -5,7 +5,7 @@ use thiserror::Error;
 
 use super::Role;
 
-/// One thing that is wrong with the order.
+/// A violation of the order of messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum ShapeViolation {
     /// The list of messages is empty; then no other problem is reported.

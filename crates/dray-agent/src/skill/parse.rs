@@ -36,7 +36,7 @@ pub struct ParsedSkill {
 ///
 /// # Errors
 ///
-/// The reason why it cannot be used, in one sentence.
+/// The reason why the skill cannot be used, in one sentence.
 pub fn parse_strict(directory: &str, markdown: &str) -> Result<Skill, String> {
     let (mut skill, _) = read_skill(markdown, false)?;
     if skill.name != directory {
@@ -66,7 +66,7 @@ pub fn parse_strict(directory: &str, markdown: &str) -> Result<Skill, String> {
 ///
 /// # Errors
 ///
-/// The reason why it cannot be used, as text for builders.
+/// The reason why the front matter cannot be used, as text for builders.
 pub fn parse_lenient(markdown: &str) -> Result<ParsedSkill, String> {
     let (skill, repaired) = read_skill(markdown, true)?;
     let name = &skill.name;

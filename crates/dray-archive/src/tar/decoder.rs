@@ -130,7 +130,7 @@ const TWO_HEADERS: TarError =
 const LONE_ZEROS: TarError = TarError::Malformed("a block of zeros where a header belongs");
 
 impl Decoder {
-    /// At the beginning of an archive.
+    /// Creates a decoder for the beginning of an archive.
     pub fn new(rules: TarRules) -> Self {
         Self {
             rules,
@@ -142,7 +142,7 @@ impl Decoder {
     /// Takes the next block, or the end of the input where a block would begin.
     ///
     /// # Errors
-    /// The archive is malformed or ends early. Nothing can be read after an error.
+    /// The archive is malformed or ends early. No entry can be read after an error.
     pub fn block(&mut self, block: Option<&Block>) -> Result<DecodeStep, TarError> {
         match std::mem::take(&mut self.expected) {
             ExpectedBlock::Header => match block {
@@ -171,7 +171,7 @@ impl Decoder {
     /// Takes the content of an extended header.
     ///
     /// # Errors
-    /// It is malformed, or gives a size to all entries.
+    /// The header is malformed, or gives a size to all entries.
     pub fn extension(&mut self, content: &[u8]) -> Result<ExtensionScope, TarError> {
         let ExpectedBlock::Extension(flag) = std::mem::take(&mut self.expected) else {
             return Err(TarError::Malformed("content of no extended header"));

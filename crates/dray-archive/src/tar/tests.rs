@@ -6,7 +6,7 @@ use super::*;
 
 /// Entries with their content, read from bytes.
 fn decode(mut bytes: &[u8], rules: TarRules) -> Result<Vec<(Entry, Vec<u8>)>, TarError> {
-    let mut left = bytes.len();
+    let mut remaining = bytes.len();
     let mut take = |size: u64| {
         let size = usize::try_from(size).unwrap_or(usize::MAX);
         let (taken, rest) = bytes.split_at_checked(size).ok_or(TarError::Truncated)?;
@@ -16,23 +16,23 @@ fn decode(mut bytes: &[u8], rules: TarRules) -> Result<Vec<(Entry, Vec<u8>)>, Ta
     let mut decoder = Decoder::new(rules);
     let mut entries = Vec::new();
     loop {
-        let block = if left == 0 {
+        let block = if remaining == 0 {
             None
         } else {
             let (block, rest) = take(BLOCK_BYTES as u64)?;
-            left = rest;
+            remaining = rest;
             block.first_chunk().copied()
         };
         match decoder.block(block.as_ref())? {
             DecodeStep::Next | DecodeStep::Map => {}
             DecodeStep::Extension(size) => {
                 let (content, _) = take(size)?;
-                (_, left) = take(padding(size))?;
+                (_, remaining) = take(padding(size))?;
                 decoder.extension(&content)?;
             }
             DecodeStep::Entry(entry) => {
                 let (content, _) = take(entry.size)?;
-                (_, left) = take(padding(entry.size))?;
+                (_, remaining) = take(padding(entry.size))?;
                 entries.push((entry, content));
             }
             DecodeStep::End => return Ok(entries),
@@ -252,7 +252,7 @@ fn files_with_holes_are_named_and_their_maps_are_passed() {
 }
 
 #[test]
-fn global_headers_rename_nothing_and_resize_nothing() {
+fn global_headers_change_neither_names_nor_sizes() {
     let tar = archive(&[plain(b'g', b"12 path=all\n"), plain(b'0', b"")]);
     assert_eq!(names(&tar, TarRules::Exact), ["x"]);
     let sized = archive(&[plain(b'g', b"12 size=512\n"), plain(b'0', b"")]);

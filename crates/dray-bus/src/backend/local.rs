@@ -48,9 +48,9 @@ struct LocalServer {
 #[derive(Debug, Default)]
 struct ServerState {
     routes: SubjectRoutes,
-    /// By the name of the stream.
+    /// Logs by the name of the stream.
     logs: BTreeMap<String, StreamLog>,
-    /// By the names of the stream and of the durable.
+    /// Consumers by the names of the stream and of the durable.
     consumers: BTreeMap<String, BTreeMap<String, DurableConsumer>>,
 }
 

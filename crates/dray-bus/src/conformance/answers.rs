@@ -283,8 +283,11 @@ async fn a_drained_responder_answers_its_requests_and_accepts_no_new_ones(fixtur
     for call in calls {
         assert_eq!(wait_soon("an answer", call).await.unwrap().name, "in hand");
     }
-    let late = caller.call(&meta_within(&fixture, 300), &request).await;
-    assert!(matches!(late, Err(CallError::NoResponder(_))), "{late:?}");
+    let late_reply = caller.call(&meta_within(&fixture, 300), &request).await;
+    assert!(
+        matches!(late_reply, Err(CallError::NoResponder(_))),
+        "{late_reply:?}"
+    );
 }
 
 async fn pending_replies_are_sent_before_the_bus_closes(fixture: BusFixture) {

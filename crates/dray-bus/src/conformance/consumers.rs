@@ -96,14 +96,14 @@ async fn a_returned_message_is_redelivered_after_its_delay(fixture: BusFixture) 
     fetch_one(&mut puller)
         .await
         .acker
-        .send(AckAction::Again(Duration::ZERO))
+        .send(AckAction::Redeliver(Duration::ZERO))
         .await
         .unwrap();
     let second = fetch_one(&mut puller).await;
     let started = Instant::now();
     second
         .acker
-        .send(AckAction::Again(SHORT_TIMEOUT * 3))
+        .send(AckAction::Redeliver(SHORT_TIMEOUT * 3))
         .await
         .unwrap();
     let third = fetch_one(&mut puller).await;
@@ -208,7 +208,7 @@ async fn a_message_at_its_delivery_limit_is_not_redelivered_and_reported_once(fi
         assert_eq!(pulled.delivered, delivered);
         pulled
             .acker
-            .send(AckAction::Again(Duration::ZERO))
+            .send(AckAction::Redeliver(Duration::ZERO))
             .await
             .unwrap();
     }

@@ -135,8 +135,11 @@ async fn a_dead_letter_can_be_shown_and_redriven_once(fixture: BusFixture) {
     assert!(!first.duplicate);
     let rejected = next_rejection(&mut events).await;
     assert_eq!(rejected.state(), TerminalState::DeadLettered);
-    let again = letters.redrive(sequence, None).await.unwrap_err();
-    assert!(matches!(again, LetterError::AlreadyRestarted(_)), "{again}");
+    let repeated = letters.redrive(sequence, None).await.unwrap_err();
+    assert!(
+        matches!(repeated, LetterError::AlreadyRestarted(_)),
+        "{repeated}"
+    );
     nothing_pending(&fixture).await;
     worker.stop().await;
     assert_eq!(script.runs("op"), 4, "two attempts each time");
@@ -222,8 +225,11 @@ async fn a_dead_letter_is_resolved_when_its_redriven_work_succeeds(fixture: BusF
     worker.stop().await;
     let state = letters.show(sequence).await.unwrap().summary.state;
     assert_eq!(state, LetterState::Resolved);
-    let again = letters.redrive(sequence, None).await.unwrap_err();
-    assert!(matches!(again, LetterError::AlreadyResolved(_)), "{again}");
+    let repeated = letters.redrive(sequence, None).await.unwrap_err();
+    assert!(
+        matches!(repeated, LetterError::AlreadyResolved(_)),
+        "{repeated}"
+    );
     assert_eq!(script.runs("op"), 2);
 }
 

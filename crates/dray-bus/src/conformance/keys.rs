@@ -79,8 +79,8 @@ async fn a_deleted_key_is_gone_and_can_be_created_again(fixture: BusFixture) {
     ));
     keys.delete("a", revision).await.unwrap();
     assert_eq!(keys.get("a").await.unwrap(), None);
-    let again = keys.create("a", "two".into()).await.unwrap();
-    assert!(again > revision);
+    let repeated = keys.create("a", "two".into()).await.unwrap();
+    assert!(repeated > revision);
     assert!(matches!(
         keys.create("a", "x".into()).await,
         Err(KeyError::Exists)

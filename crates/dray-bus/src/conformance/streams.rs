@@ -54,11 +54,11 @@ async fn messages_with_the_same_id_are_stored_once_even_with_another_body(fixtur
         (EVENT_SUBJECT, "other"),
         ("dray.event.file.v1.resolved.other", "one"),
     ] {
-        let again = store_message(&fixture, outgoing_message(subject, "a", body))
+        let repeated = store_message(&fixture, outgoing_message(subject, "a", body))
             .await
             .unwrap();
         assert!(
-            again.duplicate && again.sequence == first.sequence,
+            repeated.duplicate && repeated.sequence == first.sequence,
             "{subject} {body}"
         );
     }
@@ -105,10 +105,10 @@ async fn an_id_is_forgotten_after_the_window(fixture: BusFixture) {
     );
     let fixture = &fixture;
     eventually("the window to end", async || {
-        let again = store_message(fixture, outgoing_message(EVENT_SUBJECT, "a", ""))
+        let repeated = store_message(fixture, outgoing_message(EVENT_SUBJECT, "a", ""))
             .await
             .unwrap();
-        (!again.duplicate).then_some(())
+        (!repeated.duplicate).then_some(())
     })
     .await;
 }

@@ -119,7 +119,7 @@ async fn the_sweeper_dead_letters_work_at_its_delivery_limit(fixture: BusFixture
         .unwrap();
     pulled[0]
         .acker
-        .send(AckAction::Again(Duration::ZERO))
+        .send(AckAction::Redeliver(Duration::ZERO))
         .await
         .unwrap();
     let gone = puller

@@ -66,12 +66,12 @@ async fn work_is_done_once_reported_once_and_acknowledged(fixture: BusFixture) {
 async fn the_same_operation_published_twice_is_done_once(fixture: BusFixture) {
     let (script, worker) = at_work(&fixture).await;
     let meta = submit_work(&fixture, "op", "works").await;
-    let again = fixture
+    let repeated = fixture
         .bus
         .publish_work(&meta, &tool_call("works"))
         .await
         .unwrap();
-    assert!(again.duplicate);
+    assert!(repeated.duplicate);
     wait_until_reported(&fixture, &meta).await;
     // Another publisher writes the id in another form, so that the stream accepts the message as new.
     let foreign = foreign_message(&meta, &tool_call("works"), 0);
@@ -341,11 +341,11 @@ async fn a_stop_returns_work_that_does_not_end(fixture: BusFixture) {
         .await
         .unwrap();
     let never = tokio_util::sync::CancellationToken::new();
-    let again = puller
+    let repeated = puller
         .fetch(1, Duration::from_secs(10), &never)
         .await
         .unwrap();
-    assert_eq!(again[0].delivered, 2);
+    assert_eq!(repeated[0].delivered, 2);
 }
 
 async fn a_worker_without_its_consumer_fails_with_the_name_of_the_consumer(fixture: BusFixture) {

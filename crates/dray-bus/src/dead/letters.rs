@@ -38,7 +38,7 @@ pub struct DeadLetterDetails {
 /// The reason why a dead letter was not read or started again.
 #[derive(Debug, thiserror::Error)]
 pub enum LetterError {
-    /// No dead letter has this sequence (any more).
+    /// No dead letter has this sequence number; it may have been removed.
     #[error("the dead letter {0} does not exist")]
     NotFound(u64),
     /// The message is not a dead letter.

@@ -19,7 +19,7 @@ pub enum LetterState {
 /// One line about a dead letter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeadLetterSummary {
-    /// Its sequence in the dead-letter stream: the argument of `show` and `redrive`.
+    /// The dead letter's sequence in the dead-letter stream: the argument of `show` and `redrive`.
     pub sequence: u64,
     /// Subject of the original.
     pub subject: String,
@@ -70,19 +70,19 @@ impl LetterState {
 /// A selection of letters. The default selects all of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LetterFilter {
-    /// Of this tenant only.
+    /// Only letters of this tenant.
     pub tenant: Option<TenantId>,
-    /// Of this area of work only, for example `toolcall`.
+    /// Only letters of this area of work, for example `toolcall`.
     pub area: Option<String>,
-    /// Given up with this code only.
+    /// Only letters that failed with this code.
     pub code: Option<FaultCode>,
-    /// Given up with this detail only, for example `no_responder`.
+    /// Only letters that failed with this detail, for example `no_responder`.
     pub detail: Option<String>,
-    /// In one of these states only; empty for every state.
+    /// Only letters in one of these states; empty for every state.
     pub states: Vec<LetterState>,
     /// Given up at or after this instant only, in Unix milliseconds.
     pub from_ms: Option<u64>,
-    /// Given up before this instant only, in Unix milliseconds.
+    /// Only letters that failed before this instant, in Unix milliseconds.
     pub until_ms: Option<u64>,
 }
 

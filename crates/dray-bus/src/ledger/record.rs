@@ -383,7 +383,7 @@ mod tests {
 
     #[test]
     fn only_work_that_did_not_succeed_can_be_restarted() {
-        let again = ClaimRequest {
+        let repeated = ClaimRequest {
             redrives: 1,
             ..claimant(90_000)
         };
@@ -401,7 +401,7 @@ mod tests {
             TerminalState::Expired,
             TerminalState::DeadLettered,
         ] {
-            let record = work(decide_claim(Some(&end(terminal)), &again));
+            let record = work(decide_claim(Some(&end(terminal)), &repeated));
             assert_eq!((record.epoch, record.attempts, record.redrives), (2, 1, 1));
             assert!(!is_terminal(&record) && record.result.is_none());
             assert_eq!(
@@ -412,7 +412,7 @@ mod tests {
         }
         for terminal in [TerminalState::Done, TerminalState::Unknown] {
             assert_eq!(
-                decide_claim(Some(&end(terminal)), &again),
+                decide_claim(Some(&end(terminal)), &repeated),
                 ClaimDecision::Finish
             );
         }

@@ -15,7 +15,7 @@ use crate::headers::{self, MessageHeaders};
 /// Most replies that the caller has not acknowledged. An inbox can hold many times as many.
 const MAX_UNACKNOWLEDGED: u64 = 16;
 
-/// The caller of a stream does not listen any more, or the connection was lost and with it replies.
+/// The caller of a stream no longer listens, or the connection was lost and with it replies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the caller of the stream is gone")]
 pub struct CallerGone;
@@ -45,7 +45,7 @@ impl ReplyStream {
     /// safe: a dropped future may or may not have sent it.
     ///
     /// # Errors
-    /// The caller is gone.
+    /// The caller has disconnected.
     pub async fn send(&mut self, reply: Bytes) -> Result<(), CallerGone> {
         while self.sent - self.acknowledged >= MAX_UNACKNOWLEDGED {
             self.read_acknowledgement().await?;
@@ -60,7 +60,7 @@ impl ReplyStream {
     /// be filled with heartbeats (C-8).
     ///
     /// # Errors
-    /// The caller is gone.
+    /// The caller has disconnected.
     pub async fn send_heartbeat(&self) -> Result<(), CallerGone> {
         if self.acknowledged < self.sent {
             return Ok(());
@@ -68,7 +68,7 @@ impl ReplyStream {
         self.publish(progress_headers(), Bytes::new()).await
     }
 
-    /// Returns when the caller is gone. Cancellation safe.
+    /// Returns when the caller has disconnected. Cancellation safe.
     pub async fn caller_gone(&mut self) {
         while self.read_acknowledgement().await.is_ok() {}
     }

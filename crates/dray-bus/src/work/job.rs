@@ -228,7 +228,7 @@ pub(crate) async fn settle_delivery(pulled: &PulledMessage, ack: AckAction) {
 
 /// Returns the delivery to the server, which delivers it again after the delay.
 pub(crate) async fn retry_delivery_later(pulled: &PulledMessage, delay: Duration) {
-    if let Err(error) = pulled.acker.send(AckAction::Again(delay)).await {
+    if let Err(error) = pulled.acker.send(AckAction::Redeliver(delay)).await {
         tracing::debug!(
             error = &error as &dyn std::error::Error,
             "a message was not returned; it is delivered again after ack_wait"

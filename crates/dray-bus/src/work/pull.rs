@@ -48,7 +48,7 @@ pub(super) struct WorkLoop<W, H> {
     heartbeat: Interval,
     /// When the backlog began: from then on more work may be waiting than can start.
     busy_since: Option<Instant>,
-    /// After it fires, no message is started.
+    /// Once this token is cancelled, no message is started.
     stop: CancellationToken,
     work: PhantomData<fn() -> W>,
 }
@@ -267,7 +267,7 @@ fn subject_tenant(pulled: &PulledMessage) -> &str {
 
 /// Returns a delivered message that was not started (messaging-reliability 15 step 2).
 async fn hand_back(pulled: &PulledMessage, delay: Duration) {
-    if let Err(error) = pulled.acker.send(AckAction::Again(delay)).await {
+    if let Err(error) = pulled.acker.send(AckAction::Redeliver(delay)).await {
         tracing::debug!(
             error = &error as &dyn std::error::Error,
             "a message was not returned to the server"

@@ -24,7 +24,7 @@ pub(super) struct TenantShares<M> {
 #[derive(Debug)]
 struct TenantWork<M> {
     running: usize,
-    /// In the order of arrival.
+    /// Messages in the order of arrival.
     held: VecDeque<M>,
     /// Number of the last start of this tenant's work. Among tenants with equally much running work, the lowest number
     /// starts next.

@@ -20,20 +20,20 @@ pub(crate) fn meter() -> Meter {
     NoopMeterProvider::new().meter("test")
 }
 
-pub(crate) struct FaultRig {
+pub(crate) struct FaultFixture {
     pub(crate) server: NatsServer,
     pub(crate) bus: Bus,
     pub(crate) clock: Clock,
 }
 
-impl FaultRig {
+impl FaultFixture {
     /// A provisioned server whose consumers redeliver after two seconds.
     pub(crate) async fn start(server: NatsServer) -> Self {
         let clock = Clock::system();
         let bus = connect(&server, "provisioner").await;
-        let rig = Self { server, bus, clock };
-        rig.provision(|_| {}).await;
-        rig
+        let fixture = Self { server, bus, clock };
+        fixture.provision(|_| {}).await;
+        fixture
     }
 
     pub(crate) async fn provision(&self, change: impl FnOnce(&mut Topology)) {

@@ -9,7 +9,7 @@ use dray_proto::{MESSAGE_LIMIT, v1};
 use dray_testkit::{eventually, nats};
 use dray_types::{Clock, Secret};
 
-use crate::fixture::{FaultRig, meter};
+use crate::fixture::{FaultFixture, meter};
 
 fn work(bytes: usize) -> v1::ToolCallRequested {
     v1::ToolCallRequested {
@@ -19,7 +19,7 @@ fn work(bytes: usize) -> v1::ToolCallRequested {
 }
 
 /// Publishes until the stream is full, and returns how many messages the stream accepted.
-async fn fill(rig: &FaultRig) -> u32 {
+async fn fill(rig: &FaultFixture) -> u32 {
     let mut accepted = 0;
     loop {
         let meta = rig.meta(&format!("op-{accepted}"));
@@ -39,23 +39,23 @@ async fn fill(rig: &FaultRig) -> u32 {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_full_stream_refuses_work_as_busy_and_accepts_it_again_when_there_is_space() {
-    let rig = FaultRig::start(nats::NatsServer::start()).await;
+    let fixture = FaultFixture::start(nats::NatsServer::start()).await;
     let shrink =
         |bytes: u64| move |topology: &mut dray_bus::Topology| topology.streams[0].max_bytes = bytes;
-    rig.provision(shrink(64 * 1024)).await;
-    assert!((4..7).contains(&fill(&rig).await));
-    let meta = rig.meta("late");
-    let error = rig
+    fixture.provision(shrink(64 * 1024)).await;
+    assert!((4..7).contains(&fill(&fixture).await));
+    let meta = fixture.meta("late");
+    let error = fixture
         .bus
         .publish_work(&meta, &work(10_000))
         .await
         .unwrap_err();
     assert!(matches!(error, PublishError::Busy(_)), "{error}");
-    let other = rig.meta("later");
+    let other = fixture.meta("later");
     let body = work(10_000);
     let (published, ()) = tokio::join!(
-        rig.bus.publish_work(&other, &body),
-        rig.provision(shrink(1024 * 1024))
+        fixture.bus.publish_work(&other, &body),
+        fixture.provision(shrink(1024 * 1024))
     );
     assert!(!published.unwrap().duplicate);
 }
@@ -77,17 +77,17 @@ async fn the_message_limit_is_the_same_on_small_and_large_servers() {
         let server = nats::NatsServerOptions::default()
             .config(&format!("max_payload: {limit}"))
             .start();
-        let rig = FaultRig::start(server).await;
-        rig.bus.round_trip().await.unwrap();
-        let meta = rig.meta("op");
-        let result = rig
+        let fixture = FaultFixture::start(server).await;
+        fixture.bus.round_trip().await.unwrap();
+        let meta = fixture.meta("op");
+        let result = fixture
             .bus
             .publish_work(&meta, &work(MESSAGE_LIMIT - 1024))
             .await;
         assert!(result.is_ok(), "{limit}");
-        let error = rig
+        let error = fixture
             .bus
-            .publish_work(&rig.meta("other"), &work(MESSAGE_LIMIT))
+            .publish_work(&fixture.meta("other"), &work(MESSAGE_LIMIT))
             .await
             .unwrap_err();
         assert!(
@@ -104,7 +104,7 @@ async fn the_message_limit_is_the_same_on_small_and_large_servers() {
             url: "x".repeat(MESSAGE_LIMIT),
             ..v1::FetchRequest::default()
         };
-        let error = rig.bus.call(&meta, &request).await.unwrap_err();
+        let error = fixture.bus.call(&meta, &request).await.unwrap_err();
         assert!(matches!(error, CallError::TooLarge { .. }), "{error}");
     }
 }
@@ -156,21 +156,23 @@ async fn forbidden_requests_fail_as_denied_without_a_timeout_and_make_the_servic
         .config(USER_LIMITS)
         .start();
     let bus = try_connect(&server, "provisioner", "p").await.unwrap();
-    let rig = FaultRig {
+    let fixture = FaultFixture {
         server,
         bus,
         clock: Clock::system(),
     };
-    rig.provision(|_| {}).await;
-    let bus = try_connect(&rig.server, "file-resolver", "r")
+    fixture.provision(|_| {}).await;
+    let bus = try_connect(&fixture.server, "file-resolver", "r")
         .await
         .unwrap();
     bus.round_trip().await.unwrap();
-    bus.publish_work(&rig.meta("op"), &work(1)).await.unwrap();
+    bus.publish_work(&fixture.meta("op"), &work(1))
+        .await
+        .unwrap();
 
     let event = v1::ToolCallResolved::default();
     let error = bus
-        .publish_event(&rig.meta("op"), &event)
+        .publish_event(&fixture.meta("op"), &event)
         .await
         .unwrap_err();
     // Without the refusal of the server, the end of the wait would be `Unconfirmed`, and that of the call `Timeout`.
@@ -181,7 +183,7 @@ async fn forbidden_requests_fail_as_denied_without_a_timeout_and_make_the_servic
         "{error}"
     );
     let error = bus
-        .call(&rig.meta("op"), &v1::FetchRequest::default())
+        .call(&fixture.meta("op"), &v1::FetchRequest::default())
         .await
         .unwrap_err();
     assert!(
@@ -223,7 +225,7 @@ async fn a_bus_waits_for_streams_that_are_provisioned_later() {
     let server = nats::NatsServer::start();
     let bus = crate::fixture::connect(&server, "file-resolver").await;
     assert!(bus.round_trip().await.is_err());
-    let rig = FaultRig::start(server).await;
+    let fault_fixture = FaultFixture::start(server).await;
     eventually("readiness", async || bus.round_trip().await.ok()).await;
-    drop(rig);
+    drop(fault_fixture);
 }

@@ -9,7 +9,7 @@ use dray_types::{Clock, Deadline, Fault, FaultCode, TenantId};
 use futures_util::TryStreamExt as _;
 use tokio::task::JoinSet;
 
-use crate::fixture::{FaultRig, connect};
+use crate::fixture::{FaultFixture, connect};
 
 fn meta_with_timeout(millis: u64) -> Meta {
     let deadline = Deadline::after(Clock::system().now_ms(), Duration::from_millis(millis));
@@ -75,43 +75,43 @@ async fn a_call_survives_an_outage_shorter_than_its_deadline() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_probe_fails_while_the_server_is_paused() {
-    let rig = FaultRig::start(NatsServer::start()).await;
-    rig.bus.round_trip().await.unwrap();
-    rig.server.pause();
-    assert!(rig.bus.round_trip().await.is_err());
-    rig.server.resume();
+    let fixture = FaultFixture::start(NatsServer::start()).await;
+    fixture.bus.round_trip().await.unwrap();
+    fixture.server.pause();
+    assert!(fixture.bus.round_trip().await.is_err());
+    fixture.server.resume();
     eventually("the probe to succeed", async || {
-        rig.bus.round_trip().await.ok()
+        fixture.bus.round_trip().await.ok()
     })
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_message_id_is_deduplicated_after_a_restart_of_the_server() {
-    let mut rig = FaultRig::start(NatsServer::start()).await;
-    let meta = rig.meta("op");
+    let mut fixture = FaultFixture::start(NatsServer::start()).await;
+    let meta = fixture.meta("op");
     let work = v1::ToolCallRequested::default();
-    let first = rig.bus.publish_work(&meta, &work).await.unwrap();
-    rig.server.kill9();
-    rig.server.restart();
+    let first = fixture.bus.publish_work(&meta, &work).await.unwrap();
+    fixture.server.kill9();
+    fixture.server.restart();
     let other_body = v1::ToolCallRequested {
         tool: "another".to_owned(),
         ..work
     };
-    let second = rig.bus.publish_work(&meta, &other_body).await.unwrap();
+    let second = fixture.bus.publish_work(&meta, &other_body).await.unwrap();
     assert!(second.duplicate && second.sequence == first.sequence);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_reader_of_events_continues_after_an_outage() {
-    let mut rig = FaultRig::start(NatsServer::start()).await;
+    let mut fixture = FaultFixture::start(NatsServer::start()).await;
     let filter = EventFilter::new("dray.event.>").from_start();
-    let mut events = rig.bus.events(filter).await.unwrap();
-    let publisher = connect(&rig.server, "file-resolver").await;
+    let mut events = fixture.bus.events(filter).await.unwrap();
+    let publisher = connect(&fixture.server, "file-resolver").await;
     for operation in ["one", "two"] {
         let event = v1::ToolCallResolved::default();
         publisher
-            .publish_event(&rig.meta(operation), &event)
+            .publish_event(&fixture.meta(operation), &event)
             .await
             .unwrap();
         let read = tokio::time::timeout(Duration::from_mins(1), events.next())
@@ -119,22 +119,28 @@ async fn a_reader_of_events_continues_after_an_outage() {
             .unwrap()
             .unwrap();
         assert_eq!(read.headers.get("Dray-Operation"), Some(operation));
-        rig.server.kill9();
-        rig.server.restart();
+        fixture.server.kill9();
+        fixture.server.restart();
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_reader_of_new_events_misses_none_when_the_server_loses_its_consumer_before_the_first() {
-    let rig = FaultRig::start(NatsServer::start()).await;
+    let fixture = FaultFixture::start(NatsServer::start()).await;
     let event = v1::ToolCallResolved::default();
-    let before = rig.bus.publish_event(&rig.meta("before"), &event).await;
+    let before = fixture
+        .bus
+        .publish_event(&fixture.meta("before"), &event)
+        .await;
     before.unwrap();
     let filter = EventFilter::new("dray.event.>");
-    let mut events = rig.bus.events(filter).await.unwrap();
+    let mut events = fixture.bus.events(filter).await.unwrap();
     // As after an outage after which the server has deleted the consumers of idle readers.
-    delete_readers(&rig.server, "DRAY_EVENT").await;
-    let during = rig.bus.publish_event(&rig.meta("during"), &event).await;
+    delete_readers(&fixture.server, "DRAY_EVENT").await;
+    let during = fixture
+        .bus
+        .publish_event(&fixture.meta("during"), &event)
+        .await;
     during.unwrap();
     let read = tokio::time::timeout(Duration::from_mins(1), events.next())
         .await
@@ -145,14 +151,17 @@ async fn a_reader_of_new_events_misses_none_when_the_server_loses_its_consumer_b
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_reader_continues_with_the_first_event_of_a_stream_that_was_created_again() {
-    let rig = FaultRig::start(NatsServer::start()).await;
+    let fixture = FaultFixture::start(NatsServer::start()).await;
     let event = v1::ToolCallResolved::default();
     let publish = async |operation: &str| {
-        let published = rig.bus.publish_event(&rig.meta(operation), &event).await;
+        let published = fixture
+            .bus
+            .publish_event(&fixture.meta(operation), &event)
+            .await;
         published.unwrap();
     };
     let filter = EventFilter::new("dray.event.>").from_start();
-    let mut events = rig.bus.events(filter).await.unwrap();
+    let mut events = fixture.bus.events(filter).await.unwrap();
     let mut next = async || {
         let read = tokio::time::timeout(Duration::from_mins(1), events.next());
         let read = read.await.unwrap().unwrap();
@@ -164,10 +173,10 @@ async fn a_reader_continues_with_the_first_event_of_a_stream_that_was_created_ag
         assert_eq!(next().await, (sequence, operation.to_owned()));
     }
     // As after an outage in which the server lost its storage: numbers begin again, below those that were read.
-    let client = async_nats::connect(rig.server.url()).await.unwrap();
+    let client = async_nats::connect(fixture.server.url()).await.unwrap();
     let context = async_nats::jetstream::new(client);
     context.delete_stream("DRAY_EVENT").await.unwrap();
-    rig.provision(|_| {}).await;
+    fixture.provision(|_| {}).await;
     for (sequence, operation) in [(1, "four"), (2, "five")] {
         publish(operation).await;
         assert_eq!(next().await, (sequence, operation.to_owned()));
@@ -192,8 +201,8 @@ async fn delete_readers(server: &NatsServer, stream: &str) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_closed_bus_sends_no_request() {
-    let rig = FaultRig::start(NatsServer::start()).await;
-    let other = connect(&rig.server, "file-resolver").await;
+    let fixture = FaultFixture::start(NatsServer::start()).await;
+    let other = connect(&fixture.server, "file-resolver").await;
     other.drain().await;
     let error = other
         .call(&meta_with_timeout(600), &v1::FetchRequest::default())

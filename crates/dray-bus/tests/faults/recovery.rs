@@ -13,17 +13,19 @@ use dray_types::{Deadline, Fault};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::fixture::{FaultRig, connect};
+use crate::fixture::{FaultFixture, connect};
 
 /// Store of the standard topology.
 const STORE_BYTES: u64 = 256 * 1024 * 1024;
 
 /// A server with the standard topology.
-async fn start_standard() -> FaultRig {
-    let rig = FaultRig::start(NatsServer::start()).await;
+async fn start_standard() -> FaultFixture {
+    let fixture = FaultFixture::start(NatsServer::start()).await;
     let topology = Topology::new(1, STORE_BYTES);
-    rig.provision(|provisioned| *provisioned = topology).await;
-    rig
+    fixture
+        .provision(|provisioned| *provisioned = topology)
+        .await;
+    fixture
 }
 
 /// A worker with its own connection. When dropped, it ends without any message.
@@ -48,13 +50,13 @@ impl ConnectedWorker {
     }
 }
 
-async fn find(rig: &FaultRig, meta: &Meta) -> Option<v1::LedgerRecord> {
+async fn find(rig: &FaultFixture, meta: &Meta) -> Option<v1::LedgerRecord> {
     let ledger = rig.bus.ledger();
     let found = ledger.find::<v1::ToolCallRequested>(&meta.tenant, &meta.operation);
     found.await.ok().flatten()
 }
 
-async fn wait_until_reported(rig: &FaultRig, meta: &Meta) -> v1::LedgerRecord {
+async fn wait_until_reported(rig: &FaultFixture, meta: &Meta) -> v1::LedgerRecord {
     eventually("the end to be reported", async || {
         let found = find(rig, meta).await;
         found.filter(|record| record.state() == LedgerState::Reported)
@@ -123,32 +125,32 @@ pub(crate) async fn take_over_from_a_killed_worker() {
 
 /// Two workers. The server is unavailable until the lease of the one that runs the handler has expired.
 pub(crate) async fn outlive_an_outage_longer_than_the_lease() {
-    let mut rig = FaultRig::start(NatsServer::start()).await;
+    let mut fixture = FaultFixture::start(NatsServer::start()).await;
     let settings = WorkSettings {
         lease: Duration::from_secs(3),
         renew: Duration::from_secs(1),
         ..WorkSettings::default()
     };
     let handler = GatedHandler::default();
-    let _first = ConnectedWorker::start(&rig.server, settings.clone(), handler.clone()).await;
-    let _second = ConnectedWorker::start(&rig.server, settings, handler.clone()).await;
-    let meta = rig.meta("op");
-    rig.submit(&rig.bus, "op").await;
+    let _first = ConnectedWorker::start(&fixture.server, settings.clone(), handler.clone()).await;
+    let _second = ConnectedWorker::start(&fixture.server, settings, handler.clone()).await;
+    let meta = fixture.meta("op");
+    fixture.submit(&fixture.bus, "op").await;
     handler.wait_until_started().await;
-    let lease_until_ms = find(&rig, &meta).await.unwrap().lease_until_ms;
-    rig.server.kill9();
+    let lease_until_ms = find(&fixture, &meta).await.unwrap().lease_until_ms;
+    fixture.server.kill9();
     eventually("the lease to expire", async || {
-        (rig.clock.now_ms() > lease_until_ms + 3_000).then_some(())
+        (fixture.clock.now_ms() > lease_until_ms + 3_000).then_some(())
     })
     .await;
-    rig.server.restart();
+    fixture.server.restart();
     eventually("the lease to be renewed", async || {
-        let record = find(&rig, &meta).await?;
-        (record.lease_until_ms > rig.clock.now_ms()).then_some(())
+        let record = find(&fixture, &meta).await?;
+        (record.lease_until_ms > fixture.clock.now_ms()).then_some(())
     })
     .await;
     handler.open.cancel();
-    let record = wait_until_reported(&rig, &meta).await;
+    let record = wait_until_reported(&fixture, &meta).await;
     assert_eq!(
         (record.terminal(), record.attempts, record.epoch),
         (TerminalState::Done, 1, 1)

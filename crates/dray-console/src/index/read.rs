@@ -202,14 +202,14 @@ fn set_session(row: &mut EventRow, session: &str) {
     }
 }
 
-fn rejection(row: &mut EventRow, what: &str, fault: Option<&v1::Fault>) {
+fn rejection(row: &mut EventRow, description: &str, fault: Option<&v1::Fault>) {
     let fault = fault.cloned().unwrap_or_default();
     row.outcome = if fault.code() == v1::FaultCode::Denied {
         RowOutcome::Refused
     } else {
         RowOutcome::Failed
     };
-    row.summary = format!("{what}: {}", fault.message);
+    row.summary = format!("{description}: {}", fault.message);
     row.prove("detail", fault.detail);
 }
 
@@ -292,7 +292,7 @@ fn message_received(row: &mut EventRow, received: &v1::MessageReceived) {
 fn egress_audit(row: &mut EventRow, audit: &v1::EgressAudit) {
     set_session(row, &audit.session_id);
     row.duration_ms = Some(audit.duration_ms);
-    let what = match (audit.lookup_only, audit.proxy_stage.as_str()) {
+    let description = match (audit.lookup_only, audit.proxy_stage.as_str()) {
         (true, _) => "Look-up",
         (false, "") => "Fetch",
         (false, _) => "Proxy connection",
@@ -313,7 +313,7 @@ fn egress_audit(row: &mut EventRow, audit: &v1::EgressAudit) {
         (code, _) => format!(": {code} in {}", audit.phase),
     };
     row.summary = format!(
-        "{what} of {}://{}:{} {}{end}",
+        "{description} of {}://{}:{} {}{end}",
         audit.url_scheme, audit.url_host, audit.url_port, audit.verdict
     );
     row.prove("rule", audit.rule.as_str());

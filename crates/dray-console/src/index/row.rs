@@ -24,13 +24,13 @@ impl EventSource {
 pub(crate) enum RowOutcome {
     /// The operation continues; a later event ends it.
     Working,
-    /// It had its effect, and there is proof.
+    /// The operation had its effect, and there is proof.
     Done,
     /// A policy refused it.
     Refused,
-    /// It failed, and no effect was confirmed.
+    /// The operation failed, and no effect was confirmed.
     Failed,
-    /// It may have had its effect, or the event does not say.
+    /// The operation may have had its effect, or the event does not say.
     #[default]
     Unknown,
 }
@@ -64,12 +64,12 @@ impl RowOutcome {
 /// One event, with every text cut to a shown length.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct EventRow {
-    /// Its number in the index.
+    /// The event's number in the index.
     pub(crate) id: u64,
     /// Unix milliseconds at which the stream took it.
     pub(crate) time_ms: u64,
     pub(crate) source: EventSource,
-    /// Its sequence in its stream.
+    /// The event's sequence in its stream.
     pub(crate) sequence: u64,
     /// Area and past participle of its subject, such as `delivery.delivered`.
     pub(crate) kind: String,

@@ -18,7 +18,7 @@ pub(super) struct MinuteSequences {
 impl MinuteSequences {
     /// Notes an event that was read.
     pub(super) fn note(&mut self, time_ms: u64, sequence: u64) {
-        // A stream that was created again begins with small numbers; those of the lost one lead past its events.
+        // A recreated stream begins with small numbers. The numbers of the old stream would skip its events.
         if sequence <= self.last {
             self.first.clear();
         }
@@ -29,7 +29,7 @@ impl MinuteSequences {
         }
     }
 
-    /// A sequence from which all events since this time can be read, as late as is known.
+    /// The latest known sequence from which all events since this time can be read.
     pub(super) fn start_of(&self, since_ms: u64) -> u64 {
         let minute = since_ms / MINUTE_MS;
         // Earlier minutes may have been removed.
@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_of_a_lost_stream_are_forgotten() {
+    fn sequences_of_a_lost_stream_are_dropped() {
         let mut sequences = MinuteSequences::default();
         for (minute, sequence) in [(10, 500), (11, 600), (12, 1), (13, 2)] {
             sequences.note(minute * MINUTE_MS, sequence);

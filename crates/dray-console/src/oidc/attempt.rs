@@ -49,12 +49,12 @@ impl LoginAttempt {
 #[derive(Debug)]
 pub(super) struct LoginAttempts {
     key: hmac::Key,
-    /// When each attempt that was taken began, and the digest of its cookie.
+    /// The start time of each used attempt in Unix milliseconds, and the digest of its cookie.
     used: Mutex<BTreeSet<(u64, Sha256Digest)>>,
 }
 
 impl Default for LoginAttempts {
-    /// With a new key: attempts do not outlive the process.
+    /// Creates a store with a new key: attempts do not outlive the process.
     fn default() -> Self {
         Self {
             key: hmac::Key::new(hmac::HMAC_SHA256, &rand::random::<[u8; 32]>()),
@@ -152,10 +152,10 @@ mod tests {
         assert!(attempts.take(&other_cookie, &state, START_MS).is_none());
         assert!(attempts.take("", &state, START_MS).is_none());
         assert!(attempts.take(&cookie, "", START_MS).is_none());
-        let taken = attempts.take(&cookie, &state, START_MS).unwrap();
-        assert_eq!(taken.next.as_str(), "/live?a=1");
-        assert_eq!(taken.nonce, begun.nonce);
-        assert_eq!(taken.code_verifier, begun.code_verifier);
+        let attempt_taken = attempts.take(&cookie, &state, START_MS).unwrap();
+        assert_eq!(attempt_taken.next.as_str(), "/live?a=1");
+        assert_eq!(attempt_taken.nonce, begun.nonce);
+        assert_eq!(attempt_taken.code_verifier, begun.code_verifier);
         assert!(attempts.take(&cookie, &state, START_MS).is_none());
     }
 
@@ -174,8 +174,8 @@ mod tests {
         let (cookie, state) = begin(&attempts, START_MS);
         for _ in 0..=MAX_USED_ATTEMPTS {
             let (other_cookie, other_state) = begin(&attempts, START_MS + 1);
-            let taken = attempts.take(&other_cookie, &other_state, START_MS + 1);
-            assert!(taken.is_some());
+            let attempt_taken = attempts.take(&other_cookie, &other_state, START_MS + 1);
+            assert!(attempt_taken.is_some());
         }
         assert_eq!(attempts.used.lock().unwrap().len(), MAX_USED_ATTEMPTS);
         assert!(attempts.take(&cookie, &state, START_MS + 2).is_some());
@@ -218,8 +218,8 @@ mod tests {
         let longest = OwnPath::parse(&format!("/{}", "a".repeat(1023)));
         let (cookie, attempt) = attempts.begin(longest, START_MS);
         assert!(cookie.len() <= MAX_COOKIE_BYTES);
-        let taken = attempts.take(&cookie, &attempt.state, START_MS).unwrap();
-        assert_eq!(taken.next.as_str().len(), 1024);
+        let attempt_taken = attempts.take(&cookie, &attempt.state, START_MS).unwrap();
+        assert_eq!(attempt_taken.next.as_str().len(), 1024);
     }
 
     /// The example of RFC 7636 appendix B.

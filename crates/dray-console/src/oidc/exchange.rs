@@ -17,7 +17,7 @@ const MAX_RESPONSE_BYTES: usize = 64 * 1024;
 #[derive(Deserialize)]
 pub(super) struct IssuedTokens {
     pub(super) id_token: String,
-    /// For the userinfo endpoint alone, during the login.
+    /// Used only for the userinfo endpoint, during the login.
     #[serde(default)]
     pub(super) access_token: Option<Secret>,
 }

@@ -48,9 +48,9 @@ pub(crate) struct OidcLogin {
     attempts: LoginAttempts,
     cookie: ConsoleCookie,
     clock: Clock,
-    /// Where the provider sends the browser back to.
+    /// Address to which the provider sends the browser after a login.
     redirect_uri: String,
-    /// Where the provider sends the browser after its logout; `None` for a page of the provider.
+    /// Address to which the provider sends the browser after a logout; `None` for a page of the provider.
     logout_return_uri: Option<String>,
 }
 
@@ -166,7 +166,7 @@ impl OidcLogin {
         })
     }
 
-    /// Where the person ends the session at the provider (OpenID Connect RP-Initiated Logout 1.0 section 2).
+    /// Address at which the person ends the session at the provider (OpenID Connect RP-Initiated Logout 1.0 section 2).
     fn logout_url(&self, endpoint: &Url, id_token: &str) -> Secret {
         let mut url = endpoint.clone();
         let mut query = url.query_pairs_mut();
@@ -175,7 +175,7 @@ impl OidcLogin {
         if id_token.len() <= MAX_HINT_BYTES {
             query.append_pair("id_token_hint", id_token);
         }
-        // Section 3: without the hint, a provider may show its own page in the place of this one.
+        // Section 3: without the hint, a provider may show its own page in place of this one.
         if let Some(uri) = &self.logout_return_uri {
             query.append_pair("post_logout_redirect_uri", uri);
         }

@@ -31,9 +31,9 @@ pub(super) struct ProviderMetadata {
     pub(super) authorization_endpoint: Url,
     pub(super) token_endpoint: Url,
     pub(super) jwks_uri: Url,
-    /// Where claims are that the ID token does not have.
+    /// Endpoint for claims that the ID token does not contain.
     pub(super) userinfo_endpoint: Option<Url>,
-    /// Where a person ends the session at the provider (OpenID Connect RP-Initiated Logout 1.0 section 2.1).
+    /// Address at which a person ends the session at the provider (OpenID Connect RP-Initiated Logout 1.0 section 2.1).
     pub(super) end_session_endpoint: Option<Url>,
     /// Whether responses name their issuer (RFC 9207 section 3).
     pub(super) announces_issuer: bool,

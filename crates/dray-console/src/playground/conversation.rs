@@ -209,7 +209,7 @@ pub(super) struct AnswerStage {
     pub(super) content: String,
     /// Names of files of the stage.
     pub(super) files: Vec<String>,
-    /// `None` while it runs.
+    /// The end of the stage; `None` while it runs.
     pub(super) status: Option<StageEnd>,
     /// Whether text was dropped at the limit [`MAX_STAGE_BYTES`].
     pub(super) is_cut: bool,

@@ -25,7 +25,7 @@ const BATCH_INTERVAL: Duration = Duration::from_millis(100);
 /// Interval of comments that keep proxies from closing a quiet stream.
 const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(15);
 
-/// How much of an answer a page has: bytes of its text, and the revision of stages and files.
+/// The part of an answer that a page has: bytes of its text, and the revision of stages and files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct ReadPosition {
     pub(super) text_bytes: usize,

@@ -25,7 +25,7 @@ const MAX_STORED_REPLAYS: usize = 16;
 const MAX_EVENTS: u64 = 500_000;
 /// Longest time for one replay.
 const REPLAY_TIMEOUT: Duration = Duration::from_mins(2);
-/// The stream is read to its end when nothing more comes for this long.
+/// The stream is read to its end when no message arrives for this long.
 const END_TIMEOUT: Duration = Duration::from_secs(2);
 /// Events after which the task yields and checks its limits.
 const CHECK_EVENTS: u64 = 64;
@@ -60,10 +60,10 @@ pub(super) struct ReplayProgress {
 /// The reason why a replay ended.
 #[derive(Clone, Debug)]
 pub(super) enum ReplayEnding {
-    /// At the end of the stream.
+    /// The replay reached the end of the stream.
     Complete,
     Cancelled,
-    /// At a limit of the console, named here; later requests were not judged.
+    /// The replay reached a limit of the console, named here; later requests were not judged.
     Limited(&'static str),
     Failed(Box<Fault>),
 }

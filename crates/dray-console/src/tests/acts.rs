@@ -231,8 +231,11 @@ async fn dead_letters_are_shown_without_secrets_planned_and_started_once() {
     assert_eq!(begun.target, format!("dead letter {sequence}"));
     assert_eq!(trail.next().await.1.stage(), ConsoleStage::Done);
     // The work is in the stream again: a second start is recognised.
-    let again = console.post("/letters/redrive", &login, &start).await;
-    assert!(again.body.contains("started again before"), "{again:?}");
+    let repeated = console.post("/letters/redrive", &login, &start).await;
+    assert!(
+        repeated.body.contains("started again before"),
+        "{repeated:?}"
+    );
 }
 
 #[tokio::test]

@@ -87,10 +87,10 @@ async fn a_link_logs_in_once_and_every_other_request_requires_the_cookie() {
         cookie.ends_with("; Path=/; HttpOnly; SameSite=Strict"),
         "{cookie}"
     );
-    let again = console.get(&link, None).await;
-    assert_eq!(again.status, 401);
-    assert!(again.header("set-cookie").is_none(), "{again:?}");
-    assert!(again.body.contains("used before"), "{again:?}");
+    let repeated = console.get(&link, None).await;
+    assert_eq!(repeated.status, 401);
+    assert!(repeated.header("set-cookie").is_none(), "{repeated:?}");
+    assert!(repeated.body.contains("used before"), "{repeated:?}");
     let login = Login {
         cookie: cookie.split(';').next().unwrap().to_owned(),
         form_token: String::new(),

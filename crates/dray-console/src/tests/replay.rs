@@ -79,8 +79,8 @@ async fn a_replay_compares_a_policy_with_the_recorded_decisions() {
         "{page}"
     );
     assert!(!page.contains("secret.example.org"), "{page}");
-    let stranger = console.log_in(ConsoleRole::Look).await;
-    let page = console.get("/policy/replay", Some(&stranger)).await;
+    let other_login = console.log_in(ConsoleRole::Look).await;
+    let page = console.get("/policy/replay", Some(&other_login)).await;
     assert!(!page.body.contains("other.example.org"), "{page:?}");
 }
 

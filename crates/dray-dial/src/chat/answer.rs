@@ -24,7 +24,7 @@ pub struct AnswerEnding {
     pub finish_reason: Option<String>,
     /// Numbers of tokens, where the service reports them.
     pub usage: Option<TokenUsage>,
-    /// Whether it requests tool calls from this client.
+    /// Whether the response requests tool calls from this client.
     pub calls_tools: bool,
 }
 
@@ -53,7 +53,7 @@ impl ChatAnswer {
         ending.calls_tools |= !delta.tool_calls.is_empty();
     }
 
-    /// Its text so far.
+    /// The answer's text so far.
     pub fn content(&self) -> &str {
         &self.content
     }
@@ -63,7 +63,7 @@ impl ChatAnswer {
         self.size
     }
 
-    /// Its files, in the order of arrival.
+    /// The answer's files, in the order of arrival.
     pub fn attachments(&self) -> &[Attachment] {
         &self.attachments
     }

@@ -11,9 +11,9 @@ pub struct ChunkDelta {
     pub model: Option<String>,
     /// Text that is appended to the response.
     pub content: Option<String>,
-    /// More of the model's reasoning, as services of reasoning models show it.
+    /// Text that is appended to the model's reasoning, as services of reasoning models show it.
     pub reasoning: Option<String>,
-    /// More of the text with which the model refuses.
+    /// Text that is appended to the model's refusal.
     pub refusal: Option<String>,
     /// Log probabilities of the chunk's text.
     pub logprobs: Option<Value>,
@@ -23,7 +23,7 @@ pub struct ChunkDelta {
     pub stages: Vec<StageDelta>,
     /// Chunks of tool calls, each named by its number.
     pub tool_calls: Vec<CallDelta>,
-    /// More state: objects merge.
+    /// State that is merged into the earlier state, object by object.
     pub state: Option<Value>,
     /// All tokens; replaces earlier values.
     pub usage: Option<TokenUsage>,
@@ -38,11 +38,11 @@ pub struct ChunkDelta {
 pub struct StageDelta {
     /// Number of the stage in this response.
     pub index: u32,
-    /// More of its name.
+    /// Text that is appended to the stage's name.
     pub name: Option<String>,
-    /// More of its text.
+    /// Text that is appended to the stage's content.
     pub content: Option<String>,
-    /// More of its files.
+    /// Files that are added to the stage.
     pub attachments: Vec<Attachment>,
     /// How the stage ended; `None` while it runs.
     pub status: Option<StageEnd>,
@@ -62,11 +62,11 @@ pub enum StageEnd {
 pub struct CallDelta {
     /// Number of the call in this response.
     pub index: u32,
-    /// Its id; sent once.
+    /// The call's id; sent once.
     pub id: Option<String>,
-    /// More of its name.
+    /// Text that is appended to the name of the function.
     pub name: Option<String>,
-    /// More of its arguments.
+    /// Text that is appended to the arguments.
     pub arguments: Option<String>,
 }
 

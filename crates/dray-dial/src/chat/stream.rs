@@ -80,7 +80,7 @@ impl ChatStream {
             return Ok(None);
         }
         let next = self.advance(read).await;
-        // After the end or an error, the connection is not read any more.
+        // After the end or an error, the connection is no longer read.
         self.is_closed = !matches!(next, Ok(Some(_)));
         next
     }
@@ -111,7 +111,8 @@ impl ChatStream {
     }
 
     /// Reads the body to its end, so that a later call can use the connection: a connection whose response was not read
-    /// completely is closed. The answer is complete in any case, so a service that keeps the response open delays nothing.
+    /// completely is closed. The answer is complete in any case, so a service that keeps the response open causes no
+    /// delay.
     async fn read_body_end(&mut self) {
         let Some(mut response) = self.response.take() else {
             return;

@@ -1,7 +1,7 @@
 //! Detects the type of a file: the bytes decide, and the name only refines the type of a text (read-attachment 5).
 //!
 //! Reads at most 64 KiB of the start, the directory of a container and the few small parts of it that name its type.
-//! Nothing is allocated in proportion to a number in the file.
+//! No memory is allocated in proportion to a number in the file.
 
 pub(crate) mod bytes;
 mod late_pdf;
@@ -49,7 +49,7 @@ impl Kind {
         Self::Binary,
     ];
 
-    /// Its name in messages and in configuration.
+    /// The kind's name in messages and in configuration.
     pub fn word(self) -> &'static str {
         match self {
             Self::Text => "text",
@@ -66,7 +66,7 @@ impl Kind {
 pub struct Class {
     /// The kind, which a policy allows or refuses.
     pub kind: Kind,
-    /// Its media type, from the table in [`mime`] and the signatures.
+    /// The file's media type, from the table in [`mime`] and the signatures.
     pub mime: &'static str,
     /// Encoding of a text by its name, as far as the start shows.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -23,7 +23,7 @@ const MAX_INFLATED_BYTES: u64 = 4 << 20;
 /// An entry, as the directory has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Entry {
-    /// Its name, as the file spells it.
+    /// The entry's name, as the file spells it.
     pub(super) name: String,
     /// 0 is stored, 8 is deflated.
     pub(super) method: u16,

@@ -66,7 +66,7 @@ pub type Convert = fn(&mut dyn Input, &ConversionHint, &mut Markdown) -> Result<
 /// A converter and its name.
 #[derive(Clone, Copy, Debug)]
 pub struct Converter {
-    /// Its short name for logs: `docx`, `pdf`, `csv`.
+    /// The converter's short name for logs: `docx`, `pdf`, `csv`.
     pub name: &'static str,
     /// Reads the document and writes it; called once for each conversion.
     pub convert: Convert,

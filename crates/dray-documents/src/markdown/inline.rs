@@ -26,7 +26,7 @@ pub struct Style {
 pub enum InlinePosition {
     /// A paragraph or list item: breaks are line ends.
     Block,
-    /// After `#`: one line, no formats.
+    /// Text after `#`: one line, no formats.
     Heading,
     /// A cell of a pipe table: breaks are `<br>`, `\` and `|` are marked.
     Cell,
@@ -314,7 +314,7 @@ fn split_white_space(text: &str) -> (&str, &str, &str) {
     (before, middle, after)
 }
 
-/// In a cell a pipe would end the cell.
+/// Escapes pipes in a cell, where they would end the cell.
 fn escape_cell(text: &str, place: InlinePosition) -> std::borrow::Cow<'_, str> {
     if place == InlinePosition::Cell && text.contains('|') {
         text.replace('|', "\\|").into()

@@ -121,9 +121,9 @@ impl Markdown {
     }
 
     /// Counts hidden content, whether it is written or left out. `what` is the unit: `character`, `row`.
-    pub fn count_hidden(&mut self, what: &'static str, count: u64) {
+    pub fn count_hidden(&mut self, description: &'static str, count: u64) {
         if count > 0 {
-            let counted = self.hidden.entry(what).or_default();
+            let counted = self.hidden.entry(description).or_default();
             *counted = counted.saturating_add(count);
         }
     }
@@ -464,9 +464,9 @@ impl Markdown {
 fn hidden_warning(shown: bool, counts: &BTreeMap<&'static str, u64>) -> Option<String> {
     let counts: Vec<String> = counts
         .iter()
-        .map(|(what, count)| match count {
-            1 => format!("1 {what}"),
-            _ => format!("{count} {what}s"),
+        .map(|(description, count)| match count {
+            1 => format!("1 {description}"),
+            _ => format!("{count} {description}s"),
         })
         .collect();
     let action = if shown { "shown" } else { "dropped" };

@@ -33,7 +33,7 @@ impl Unit {
 pub struct Part {
     /// Page, slide, sheet or chapter.
     pub unit: Unit,
-    /// Its number, from 1.
+    /// The part's number, from 1.
     pub number: u32,
     /// Title or name of the part, if it has one.
     pub title: Option<String>,
@@ -81,7 +81,7 @@ pub enum Selection {
     Named {
         /// [`Unit::Sheet`] or [`Unit::Chapter`], which have names.
         unit: Unit,
-        /// Its name, or its number in digits.
+        /// The part's name, or its number in digits.
         name: String,
         /// Rows as the source numbers them, from 1.
         rows: Option<Span>,

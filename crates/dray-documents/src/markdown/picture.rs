@@ -11,7 +11,7 @@ const MAX_IMAGE_BYTES: usize = 32 << 20;
 /// A picture that may contain text.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Picture {
-    /// Its page in the document; `None` for a file that is a picture.
+    /// The picture's page in the document; `None` for a file that is a picture.
     pub page: Option<u32>,
     /// Offset of the start of its note in the Markdown, in bytes.
     pub start: usize,
@@ -50,7 +50,7 @@ impl Markdown {
     }
 
     /// Whether the images of another picture would be kept.
-    pub fn takes_images(&self) -> bool {
+    pub fn accepts_images(&self) -> bool {
         self.pictures.found.len() < self.pictures.max && self.pictures.bytes < MAX_IMAGE_BYTES
     }
 
@@ -66,7 +66,7 @@ impl Markdown {
         };
         let bytes: usize = images.iter().map(Vec::len).sum();
         let has_room =
-            self.takes_images() && self.pictures.bytes.saturating_add(bytes) <= MAX_IMAGE_BYTES;
+            self.accepts_images() && self.pictures.bytes.saturating_add(bytes) <= MAX_IMAGE_BYTES;
         self.note(&description)?;
         let end = self.out.len();
         if has_room {

@@ -236,7 +236,7 @@ mod tests {
         assert_eq!(ocsf["metadata"]["tenant_uid"], "acme");
         assert_eq!(ocsf["dst_endpoint"]["ip"], "2606:4700::1111");
         assert_eq!(ocsf["tls"]["sni"], "files.example.org");
-        // Nothing is lost.
+        // No information is lost.
         assert_eq!(ocsf["unmapped"]["proxy_stage"], "refused");
         assert_eq!(ocsf["unmapped"].get("url_host"), None);
     }

@@ -1,6 +1,6 @@
 //! Events on their way to a place beside log and stream: a file, or a syslog server.
 //!
-//! A thread of its own writes, so that a slow or full place delays no decision. What a caller or client learns waits until its
+//! A separate thread writes, so that a slow or full place delays no decision. What a caller or client learns waits until its
 //! event is in the file, for a bounded time: a process that is killed loses what the queue holds. What the file does not
 //! take stays in the queue and is written later; only what no longer fits into the queue is dropped, counted and logged.
 //! A syslog server gets each event once. Log and stream have every event as well. Everything that waits is written
@@ -47,7 +47,7 @@ pub(super) trait EventWriter: Send + 'static {
     ///
     /// # Errors
     ///
-    /// Those that could not be written.
+    /// The frames that could not be written.
     fn write_frames(&mut self, frames: &[Vec<u8>]) -> Result<(), UnwrittenFrames> {
         let mut unwritten: Option<UnwrittenFrames> = None;
         for (index, frame) in frames.iter().enumerate() {
@@ -80,7 +80,7 @@ pub(super) enum QueueTask {
 /// The result of adding an event to a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum QueueOutcome {
-    /// It waits to be written.
+    /// The event waits to be written.
     Queued,
     /// Sampling leaves it out.
     LeftOut,
@@ -302,14 +302,14 @@ impl WriteBatch {
         }
         let retry_at = Instant::now() + RETRY_INTERVAL;
         loop {
-            let left = retry_at.saturating_duration_since(Instant::now());
-            match tasks.recv_timeout(left) {
+            let remaining = retry_at.saturating_duration_since(Instant::now());
+            match tasks.recv_timeout(remaining) {
                 // Their bytes still count, so the queue bounds them.
                 Ok(task) => self.add(task),
                 Err(RecvTimeoutError::Timeout) => return true,
                 Err(RecvTimeoutError::Disconnected) => return false,
             }
-            if left.is_zero() {
+            if remaining.is_zero() {
                 return true;
             }
         }

@@ -39,7 +39,7 @@ impl AuditQueue {
     ///
     /// # Errors
     ///
-    /// When no thread can be started. A server that does not respond is none: it may start later.
+    /// No thread can be started. A server that does not respond is not an error: it may start later.
     pub fn to_syslog(settings: &AuditSyslogSettings, metrics: EgressMetrics) -> io::Result<Self> {
         let terms = QueueTerms {
             place: AuditDestination::Syslog,

@@ -13,7 +13,7 @@ type State = BrotliState<StandardAlloc, StandardAlloc, StandardAlloc>;
 
 /// A streaming decoder for one brotli stream.
 pub(super) struct BrotliDecoder {
-    /// `None` after the end of the stream; nothing may follow.
+    /// `None` after the end of the stream; no byte may follow.
     state: Option<Box<State>>,
 }
 

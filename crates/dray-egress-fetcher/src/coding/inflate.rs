@@ -24,11 +24,11 @@ enum DecoderState {
     Member,
     /// Inside the trailer of a gzip member.
     Trailer(GzipTrailer),
-    /// After a complete gzip member; another may follow.
+    /// The decoder is after a complete gzip member; another may follow.
     Between,
     /// Inside a zlib stream.
     Zlib,
-    /// After the end of a zlib stream; nothing may follow.
+    /// The decoder is after the end of a zlib stream; no byte may follow.
     Done,
 }
 

@@ -126,9 +126,9 @@ fn b_5_optional_header_fields_are_skipped() {
 
 #[test]
 fn b_5_checksum_and_length_of_each_member_are_checked() {
-    let good = gzip(b"content");
+    let compressed = gzip(b"content");
     for from_end in 1..=8 {
-        let mut wrong = good.clone();
+        let mut wrong = compressed.clone();
         let index = wrong.len() - from_end;
         wrong[index] ^= 1;
         check(ContentCoding::Gzip, &wrong, Err(DecodeError::Mismatch));
@@ -142,19 +142,19 @@ fn b_5_checksum_and_length_of_each_member_are_checked() {
 
 #[test]
 fn b_5_a_missing_or_short_trailer_is_an_error() {
-    let good = gzip(b"content");
-    for length in 1..good.len() {
+    let compressed = gzip(b"content");
+    for length in 1..compressed.len() {
         check(
             ContentCoding::Gzip,
-            &good[..length],
+            &compressed[..length],
             Err(DecodeError::Truncated),
         );
     }
-    let good = zlib(b"content");
-    for length in 1..good.len() {
+    let compressed = zlib(b"content");
+    for length in 1..compressed.len() {
         check(
             ContentCoding::Deflate,
-            &good[..length],
+            &compressed[..length],
             Err(DecodeError::Truncated),
         );
     }

@@ -44,7 +44,7 @@ pub(super) struct ZstandardDecoder {
 
 #[derive(Default)]
 enum DecoderState {
-    /// Before a frame, or inside its header.
+    /// The decoder is before a frame, or inside its header.
     #[default]
     Between,
     /// Number of bytes of a skippable frame that are left.

@@ -30,7 +30,7 @@ pub struct AuditFileConfig {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum AuditFormat {
-    /// With the field names of the log.
+    /// Lines of JSON with the field names of the log.
     #[default]
     Json,
     /// Open Cybersecurity Schema Framework.

@@ -18,7 +18,7 @@ const MAX_FACILITY: u8 = 23;
 #[serde(default, deny_unknown_fields)]
 pub struct AuditSyslogConfig {
     /// The server: `udp://HOST:PORT`, `tcp://HOST:PORT` (RFC 6587, with octet counts) or `unix:///dev/log` (datagrams).
-    /// Absent for none. Nothing is encrypted.
+    /// Absent for none. The connection is not encrypted.
     pub address: Option<String>,
     /// `json`: the event as in the log. `ocsf`: HTTP Activity and Network Activity of OCSF 1.3.0.
     pub format: AuditFormat,
@@ -86,7 +86,7 @@ impl AuditSyslogConfig {
         })
     }
 
-    /// The host of a server in the network, from which nothing is fetched.
+    /// The host of a server in the network, from which no file is fetched.
     pub(super) fn host(&self) -> Option<String> {
         let (SyslogAddress::Udp(server) | SyslogAddress::Tcp(server)) =
             read_address(self.address.as_ref()?)?

@@ -50,7 +50,7 @@ impl Default for CacheConfig {
 }
 
 impl CacheConfig {
-    /// Checks the fields; `None` when nothing is to be stored.
+    /// Checks the fields; `None` when responses are not stored.
     pub(super) fn compile(&self, checks: &mut ProblemCollector) -> Option<CacheSettings> {
         checks.count("cache.max_entries", self.max_entries);
         if self.max_file_bytes.as_u64() == 0 {

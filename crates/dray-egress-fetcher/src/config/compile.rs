@@ -22,7 +22,7 @@ use crate::limits::AdmissionLimits;
 use crate::resolve::{NameServer, parse_servers};
 
 /// Longest total time that an operator may configure (egress-security 14).
-const TOTAL_CEILING: Period = Period::secs(300);
+const MAX_TOTAL_TIMEOUT: Period = Period::secs(300);
 /// Longest time for connecting that an operator may configure (egress-security 20).
 const MAX_CONNECT: Period = Period::secs(30);
 /// Longest `User-Agent` in bytes (egress-security 20).
@@ -48,7 +48,7 @@ pub struct CompiledConfig {
     pub audit_file: Option<AuditFileSettings>,
     /// The syslog server of audit events; `None` without one.
     pub audit_syslog: Option<AuditSyslogSettings>,
-    /// Stored responses; `None` when nothing is stored.
+    /// Stored responses; `None` when responses are not stored.
     pub cache: Option<CacheSettings>,
     /// The upstream proxy; `None` without one.
     pub upstream_proxy: Option<UpstreamProxySettings>,
@@ -240,12 +240,12 @@ impl Config {
             ));
         }
         FetchLimits {
-            dns: checks.period("dns_timeout", self.dns_timeout, TOTAL_CEILING),
+            dns: checks.period("dns_timeout", self.dns_timeout, MAX_TOTAL_TIMEOUT),
             connect: checks.period("connect_timeout", self.connect_timeout, MAX_CONNECT),
-            tls: checks.period("tls_timeout", self.tls_timeout, TOTAL_CEILING),
-            head: checks.period("head_timeout", self.head_timeout, TOTAL_CEILING),
-            total: checks.period("total_timeout", self.total_timeout, TOTAL_CEILING),
-            idle: checks.period("idle_timeout", self.idle_timeout, TOTAL_CEILING),
+            tls: checks.period("tls_timeout", self.tls_timeout, MAX_TOTAL_TIMEOUT),
+            head: checks.period("head_timeout", self.head_timeout, MAX_TOTAL_TIMEOUT),
+            total: checks.period("total_timeout", self.total_timeout, MAX_TOTAL_TIMEOUT),
+            idle: checks.period("idle_timeout", self.idle_timeout, MAX_TOTAL_TIMEOUT),
             // Read together with `grace`: the average counts only when it has passed (B-8).
             floor: self.min_rate.as_u64(),
             grace: self.min_rate_after.as_duration(),

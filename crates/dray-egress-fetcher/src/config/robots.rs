@@ -14,12 +14,12 @@ const MAX_CONTACT_BYTES: usize = 80;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum RobotsSetting {
-    /// Nothing; it is not requested.
+    /// The robots.txt is not requested.
     #[default]
     Ignore,
-    /// They record a refusal, and fetch.
+    /// A refusal is recorded, and the URL is fetched.
     Report,
-    /// They refuse what it refuses.
+    /// A refused URL is not fetched.
     Obey,
 }
 

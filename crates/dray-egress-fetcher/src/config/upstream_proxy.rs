@@ -49,7 +49,7 @@ impl UpstreamProxyConfig {
         }
     }
 
-    /// The host of the proxy, from which nothing is fetched.
+    /// The host of the proxy, from which no file is fetched.
     pub(super) fn host(&self) -> Option<String> {
         let url = CanonicalUrl::parse(self.url.as_ref()?).ok()?;
         Some(match url.host() {

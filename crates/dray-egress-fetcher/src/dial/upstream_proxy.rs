@@ -2,10 +2,10 @@
 //!
 //! The proxy gets the judged address. By name it would resolve the host itself, to an address that nothing judged
 //! (I-2). TLS with the target runs end to end through the tunnel. Opened private ranges are part of the operator's
-//! network, so they are dialled directly. Nothing is repeated here, and no other scheme of authentication than Basic is
-//! known.
+//! network, so they are dialled directly. No attempt is repeated here, and no other scheme of authentication than Basic
+//! is known.
 //!
-//! A circuit breaker of its own refuses an unreachable proxy for a while, so that fetches fail without a wait. A
+//! A separate circuit breaker refuses an unreachable proxy for a while, so that fetches fail without a wait. A
 //! failure of the proxy does not count against the hosts behind it ([`is_upstream_proxy_failure`]).
 
 use std::error::Error as StdError;

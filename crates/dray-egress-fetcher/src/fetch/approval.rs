@@ -103,7 +103,7 @@ pub enum HostAnswer {
     },
     /// A person denied it.
     Denied(QuestionId),
-    /// It waits for an answer.
+    /// The question waits for an answer.
     Waiting(QuestionId),
     /// No question exists: the request may not ask, the session has too many questions, or the question could not be
     /// recorded.

@@ -39,7 +39,7 @@ pub struct CachedFile {
 pub struct CachedResponse {
     /// The stored body and its description.
     pub file: CachedFile,
-    /// How it may be used from now on.
+    /// The terms of its further use.
     pub terms: ReuseTerms,
     /// Digest of the request fields on which it depends.
     pub vary_digest: String,
@@ -65,7 +65,7 @@ pub(super) struct HopSource<'a> {
     pub(super) revision: Option<u64>,
 }
 
-/// How a received response is stored, and what it replaces.
+/// The terms under which a received response is stored, and what it replaces.
 pub(super) struct StorageTerms<'a> {
     /// `None` for a response that is not stored.
     pub(super) terms: Option<ReuseTerms>,
@@ -107,7 +107,7 @@ pub trait ResponseCache: Send + Sync + 'static {
 }
 
 impl Fetcher {
-    /// Uses stored responses, and stores new ones where their servers allow it; `None` stores nothing.
+    /// Uses stored responses, and stores new ones where their servers allow it; `None` stores no responses.
     #[must_use]
     pub fn with_cache(mut self, cache: Option<std::sync::Arc<dyn ResponseCache>>) -> Self {
         self.cache = cache;

@@ -16,7 +16,7 @@ use crate::error::{FetchError, FetchPhase};
 use crate::limits::{AddressSlot, FetchAdmission, FetchSlot, QuotaLease};
 use crate::record::FetchRecord;
 
-/// A connection to a judged address, whose peer was checked. Nothing was written to it yet.
+/// A connection to a judged address, whose peer was checked. No byte was written to it yet.
 pub struct OpenConnection {
     /// The connected and checked stream.
     pub io: Box<dyn Io>,
@@ -24,11 +24,11 @@ pub struct OpenConnection {
     pub url: CanonicalUrl,
     /// Decision of the policy files about the connection; `None` without files.
     pub decision: Option<RuleDecision>,
-    /// Where its bytes count; `None` without policy files.
+    /// The quota that counts the bytes of the connection; `None` without policy files.
     pub quota: Option<QuotaLease>,
     /// The credential for the request; `None` for tunnels.
     pub credential: Option<Arc<Credential>>,
-    /// When the approval of a person that allows the connection ends; `None` where no person was asked.
+    /// The end of the approval that allows the connection; `None` where no person was asked.
     pub approval_ends: Option<Instant>,
     /// Whether a request inside of it was judged already. Its tunnel was charged for the first one.
     pub is_charged: bool,
@@ -90,9 +90,9 @@ impl Fetcher {
         opened
     }
 
-    /// Judges a request inside the intercepted tunnel `opened` by everything that needs no network. The connection is then
-    /// one for the URL of the request, with its decision and credential. The quota was charged for the tunnel and its first
-    /// request together; every further one is charged here, in the place of the one before.
+    /// Judges a request inside the intercepted tunnel `opened` by everything that needs no network. The connection is
+    /// then one for the URL of the request, with its decision and credential. The quota was charged for the tunnel and
+    /// its first request together; every further one is charged here, in place of the one before.
     ///
     /// # Errors
     ///

@@ -392,7 +392,7 @@ impl Fetcher {
             })
     }
 
-    /// Checks the peer (T-2), then does the TLS handshake if the URL is `https`. Nothing is sent before the check.
+    /// Checks the peer (T-2), then does the TLS handshake if the URL is `https`. No byte is sent before the check.
     async fn secure(
         &self,
         winner: DialWinner,

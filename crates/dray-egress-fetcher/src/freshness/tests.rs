@@ -131,7 +131,7 @@ fn a_response_is_fresh_as_long_as_its_server_says_and_no_longer() {
             &[("cache-control", "max-age=60"), ("pragma", "no-cache")],
             60,
         ),
-        // Nothing is fresh by heuristics.
+        // No response is fresh by heuristics.
         (
             &[date, ("last-modified", "Sat, 21 Nov 2020 10:00:00 GMT")],
             0,

@@ -22,7 +22,7 @@ pub struct SlotRequest {
     pub app: String,
     /// The host of the hop's URL.
     pub host: String,
-    /// When the fetch arrived, from [`super::FetchAdmission::next_turn`].
+    /// The order of arrival of the fetch, from [`super::FetchAdmission::next_turn`].
     pub turn: u64,
     /// Whether the fetch ran before and continues: it waits even when the queue is full.
     pub continues: bool,

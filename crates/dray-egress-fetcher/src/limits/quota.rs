@@ -337,7 +337,7 @@ mod tests {
         );
         assert_eq!(refused.refills_in, Some(Duration::from_mins(30)));
         assert!(quotas.check(&rules, &caller("acme")).is_err());
-        // Another tenant has a quota of its own.
+        // Another tenant has a separate quota.
         assert!(quotas.admit(&rules, &caller("umbrella")).is_ok());
         clock.advance(Duration::from_mins(30));
         assert!(quotas.admit(&rules, &caller("acme")).is_ok());

@@ -79,7 +79,7 @@ async fn section_15_a_hop_that_waits_for_its_host_holds_no_slot_of_the_process()
 }
 
 #[tokio::test]
-async fn section_15_a_tenant_never_takes_the_last_free_slot() {
+async fn section_15_a_tenant_never_occupies_the_last_free_slot() {
     let limits = FetchAdmission::new(sizes());
     let take = |tenant: &str| {
         (0..8)
@@ -119,7 +119,7 @@ async fn section_15_the_tenant_then_the_app_then_the_host_that_runs_least_is_nex
 }
 
 #[tokio::test]
-async fn section_15_equal_tenants_take_turns_with_any_number_of_waiters() {
+async fn section_15_equal_tenants_alternate_with_any_number_of_waiters() {
     let limits = FetchAdmission::new(AdmissionLimits {
         global: 1,
         queue: 10,
@@ -136,7 +136,7 @@ async fn section_15_equal_tenants_take_turns_with_any_number_of_waiters() {
 }
 
 #[tokio::test]
-async fn section_15_the_queue_takes_as_many_as_configured_and_refuses_the_next() {
+async fn section_15_the_queue_accepts_as_many_as_configured_and_refuses_the_next() {
     let limits = FetchAdmission::new(sizes());
     let (_, _one) = ask(&limits, "t", "a", "h");
     let (_, _two) = ask(&limits, "t", "a", "h");

@@ -116,7 +116,7 @@ impl HistogramSet {
                 .with_boundaries(bounds.to_vec())
                 .build()
         };
-        // The default timeouts of section 14 are edges, so a phase at its limit has a bucket of its own.
+        // The default timeouts of section 14 are edges, so a phase at its limit has a separate bucket.
         let bounds = [
             0.005, 0.02, 0.1, 0.25, 0.5, 1.0, 3.0, 5.0, 10.0, 30.0, 60.0, 300.0,
         ];

@@ -133,7 +133,7 @@ impl InterceptionAuthority {
     ///
     /// # Errors
     ///
-    /// When none can be made.
+    /// No certificate can be made.
     pub fn server_config(
         &self,
         host: &Host,

@@ -24,7 +24,7 @@ pub(super) struct LimitedBody {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum BodyStage {
     Passing,
-    /// Bytes beyond the limit were dropped: nothing more passes, not even the end.
+    /// Bytes beyond the limit were dropped: no further byte passes, not even the end.
     Cut,
     /// The reader had an opportunity to send what it has.
     Failed,

@@ -19,7 +19,7 @@ const MAX_NAME_BYTES: usize = 512;
 /// A certificate that the TLS handshake has verified.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientCertificate {
-    /// Its first URI, or without one its first DNS name; `None` without either.
+    /// The certificate's first URI, or without one its first DNS name; `None` without either.
     pub name: Option<String>,
     /// Unix seconds at which it expires.
     pub expires_s: u64,

@@ -9,7 +9,7 @@ use bytes::{Buf as _, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, ReadBuf};
 
 /// Most bytes that one read adds.
-const READ_BYTES: usize = 4 * 1024;
+const MAX_READ_BYTES: usize = 4 * 1024;
 /// Longest time that a refused client has to take its response.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 /// Most bytes of a refused request that are read and dropped, so that its response is not lost to a reset.
@@ -47,8 +47,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ClientStream<S> {
     ///
     /// `UnexpectedEof` when the client sends no more.
     pub async fn read_ahead(&mut self) -> io::Result<()> {
-        self.ahead.reserve(READ_BYTES);
-        let mut more = (&mut self.io).take(READ_BYTES as u64);
+        self.ahead.reserve(MAX_READ_BYTES);
+        let mut more = (&mut self.io).take(MAX_READ_BYTES as u64);
         match more.read_buf(&mut self.ahead).await? {
             0 => Err(io::ErrorKind::UnexpectedEof.into()),
             _ => Ok(()),

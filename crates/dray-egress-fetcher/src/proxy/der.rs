@@ -47,7 +47,7 @@ impl<'a> CertificateParts<'a> {
                 extensions = Some(DerReader(content).expect(SEQUENCE_TAG)?);
             }
         }
-        // No signature covers bytes behind the certificate.
+        // Bytes after the certificate are not signed, so they are refused.
         (fields.0.is_empty() && whole.0.is_empty()).then_some(Self {
             validity,
             subject,
@@ -56,7 +56,7 @@ impl<'a> CertificateParts<'a> {
     }
 }
 
-/// The bytes that are not read yet.
+/// A reader over DER values; holds the bytes that are not read yet.
 pub(super) struct DerReader<'a>(pub(super) &'a [u8]);
 
 impl<'a> DerReader<'a> {

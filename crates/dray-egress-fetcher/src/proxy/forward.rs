@@ -61,13 +61,13 @@ type PreparedRequest = (
 pub(super) struct ForwardedRequest<'a> {
     /// The head for the target.
     pub(super) head: http::request::Parts,
-    /// How its body is checked.
+    /// The check of the body, if it is a form.
     pub(super) form: Option<FormCheck>,
     /// The connection, whose bytes are counted.
     pub(super) target: Box<dyn Io>,
     /// The decision that allowed the request; `None` without policy files.
     pub(super) decision: Option<&'a RuleDecision>,
-    /// When it ends at the latest.
+    /// The instant at which the request ends at the latest.
     pub(super) ends_at: Instant,
 }
 

@@ -60,7 +60,7 @@ pub enum RequestTarget {
     Origin(String),
 }
 
-/// To whom a request is addressed, which decides the forms that its target may have.
+/// The recipient of a request, which decides the forms that its target may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequestRecipient {
     /// The proxy that reads it.
@@ -74,9 +74,9 @@ pub enum RequestRecipient {
 pub enum RequestFraming {
     /// The message has no body.
     Empty,
-    /// So many bytes.
+    /// The body has this many bytes.
     Length(u64),
-    /// With the last chunk.
+    /// The body ends with its last chunk.
     Chunked,
 }
 
@@ -92,7 +92,7 @@ pub enum HeadError {
     /// A field that continues in the next line.
     #[error("a header field is folded")]
     Folded,
-    /// Not a request line and fields.
+    /// The head is not a request line and fields.
     #[error("the head is not HTTP/1")]
     Syntax,
     /// Another version than 1.0 and 1.1.

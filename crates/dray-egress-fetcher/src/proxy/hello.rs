@@ -21,7 +21,7 @@ pub const HTTP1_PROTOCOLS: [&[u8]; 2] = [b"http/1.1", b"http/1.0"];
 const SERVER_NAME_EXTENSION: u16 = 0;
 /// Extension `encrypted_client_hello` (RFC 9849).
 const ECH_EXTENSION: u16 = 0xfe0d;
-/// Its predecessor, `encrypted_server_name` of the drafts.
+/// `encrypted_server_name`, the predecessor of ECH in its early drafts.
 const ESNI_EXTENSION: u16 = 0xffce;
 /// Length of `Random`.
 const RANDOM_BYTES: usize = 32;
@@ -46,7 +46,7 @@ pub enum HelloError {
     /// The first record is not one of a TLS handshake.
     #[error("the tunnel does not begin with a TLS handshake")]
     NotTls,
-    /// It is not a `ClientHello`, or not a valid one.
+    /// The message is not a `ClientHello`, or not a valid one.
     #[error("the ClientHello is not valid")]
     Malformed,
     /// More than [`MAX_HELLO_BYTES`].

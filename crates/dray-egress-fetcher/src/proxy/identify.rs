@@ -29,7 +29,8 @@ pub(super) enum ClientRequest {
     Socks(String),
 }
 
-/// The reason why a client was not identified: the refusal and the last bytes for it. `None` for a client that is gone.
+/// The reason why a client was not identified: the refusal and the last bytes for it. `None` for a client that has
+/// disconnected.
 type IdentificationFailure = Option<(ProxyRefusal, Vec<u8>)>;
 
 impl ForwardProxy {

@@ -54,7 +54,7 @@ struct InterceptedTunnel<'a> {
     spent: Option<OpenConnection>,
     /// The open one after TLS, once it carries requests that can have successors.
     target: Option<KeptTarget>,
-    /// How it was opened, for the events of further requests on it.
+    /// The hop that opened the connection, for the events of further requests on it.
     hop: HopRecord,
     /// End of the answer that let the tunnel pass, without those for single requests.
     approval_ends: Option<Instant>,
@@ -65,7 +65,7 @@ type LastHead = (http::request::Parts, Option<FormCheck>);
 
 /// A judged and recorded request.
 enum BegunRequest {
-    /// One that may have successors.
+    /// A request after which the connection can carry another one.
     Kept(Box<BoundedRequest>),
     /// The last one of its tunnel, whose body follows, and the secured connection for it.
     Last(Box<LastHead>, Box<dyn Io>),

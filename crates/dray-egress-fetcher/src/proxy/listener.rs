@@ -131,8 +131,8 @@ impl AcceptLoop {
         let sizes = self.proxy.settings().sizes;
         // Clients that are served, that wait, and that have not shown a token. Further clients wait in the backlog of
         // the kernel.
-        let most = sizes.global + sizes.queue + self.proxy.settings().max_unidentified;
-        let permits = Arc::new(Semaphore::new(most));
+        let max_connections = sizes.global + sizes.queue + self.proxy.settings().max_unidentified;
+        let permits = Arc::new(Semaphore::new(max_connections));
         let accepting = async {
             loop {
                 let Ok(permit) = Arc::clone(&permits).acquire_owned().await else {
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn one_address_takes_a_quarter_of_the_places_and_gives_them_back() {
+    fn one_address_occupies_at_most_a_quarter_of_the_places_and_returns_them() {
         let clients = UnidentifiedClients::new(8);
         let one: IpAddr = "10.0.0.1".parse().unwrap();
         let places: Vec<_> = (0..2).map(|_| clients.enter(one).unwrap()).collect();

@@ -20,9 +20,9 @@ pub const HALF_CLOSED_TIMEOUT: Duration = Duration::from_mins(1);
 /// Most bytes of a connection in each direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ByteLimits {
-    /// From the client to the target.
+    /// Bytes from the client to the target.
     pub up: u64,
-    /// From the target to the client.
+    /// Bytes from the target to the client.
     pub down: u64,
 }
 
@@ -168,8 +168,8 @@ pub struct StreamQuota(Arc<Mutex<Option<QuotaLease>>>);
 impl StreamQuota {
     /// Counts the bytes from now on against these quotas, and returns the place of the earlier ones.
     pub fn set(&self, quota: Option<QuotaLease>) {
-        let mut held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        *held = quota;
+        let mut guard = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        *guard = quota;
     }
 
     /// Counts bytes.
@@ -188,7 +188,7 @@ pub struct TargetStream {
     limits: ByteLimits,
     quota: StreamQuota,
     counts: ByteCounts,
-    /// Whether bytes beyond the limit were read and thrown away: nothing more passes, not even the end.
+    /// Whether bytes beyond the limit were read and thrown away: no further byte passes, not even the end.
     is_cut: bool,
 }
 
@@ -219,7 +219,7 @@ impl TargetStream {
         self
     }
 
-    /// Its quotas, to change them later.
+    /// The stream's quotas, to change them later.
     pub fn quota(&self) -> StreamQuota {
         self.quota.clone()
     }
@@ -247,14 +247,14 @@ impl AsyncRead for TargetStream {
         if count == 0 {
             return Poll::Ready(Ok(()));
         }
-        let left = self.limits.down.saturating_sub(self.counts.down());
-        if left == 0 {
+        let remaining = self.limits.down.saturating_sub(self.counts.down());
+        if remaining == 0 {
             buffer.set_filled(before);
             return Poll::Ready(Err(self.counts.exceed(LimitReached::Down)));
         }
         // Bytes beyond the limit are cut and the next read fails. That read might find the end of the stream, so the
         // limit is recorded now.
-        let passed = count.min(left);
+        let passed = count.min(remaining);
         if passed < count {
             let _ = self.counts.exceed(LimitReached::Down);
             // Not larger than what was filled, so it fits.
@@ -274,8 +274,10 @@ impl AsyncWrite for TargetStream {
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        let left = self.limits.up.saturating_sub(self.counts.up());
-        let allowed = bytes.len().min(usize::try_from(left).unwrap_or(usize::MAX));
+        let remaining = self.limits.up.saturating_sub(self.counts.up());
+        let allowed = bytes
+            .len()
+            .min(usize::try_from(remaining).unwrap_or(usize::MAX));
         if allowed == 0 && !bytes.is_empty() {
             return Poll::Ready(Err(self.counts.exceed(LimitReached::Up)));
         }

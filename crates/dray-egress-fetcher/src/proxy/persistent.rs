@@ -143,7 +143,7 @@ pub(super) struct KeptTarget {
     wire: (StreamQuota, ByteCounts),
     /// Counts inside of TLS, without the records of the handshake and of the end.
     inner_counts: ByteCounts,
-    /// Whether it carried a request before.
+    /// Whether the connection carried a request before.
     is_used: bool,
 }
 
@@ -205,7 +205,7 @@ impl KeptTarget {
         .await
     }
 
-    /// Whether it can carry another request.
+    /// Whether the connection can carry another request.
     pub(super) fn is_ready(&self) -> bool {
         self.driver.0.is_some() && self.sender.is_ready()
     }

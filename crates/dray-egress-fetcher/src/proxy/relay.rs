@@ -1,8 +1,8 @@
 //! Moves bytes between a client and a target in both directions until both have closed.
 //!
-//! A direction holds no buffer while it is idle: bytes are read onto the stack and written on immediately. Only what the
-//! other side does not take is kept, at most [`CHUNK_BYTES`], and nothing is read until it is gone (back-pressure). It
-//! has no deadline and counts nothing: [`super::meter`] does.
+//! A direction holds no buffer while it is idle: bytes are read onto the stack and written on immediately. Only what
+//! the other side does not take is kept, at most [`CHUNK_BYTES`], and no byte is read until they are written
+//! (back-pressure). It has no deadline and counts nothing: [`super::meter`] does.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_writer_that_takes_nothing_stops_the_reader() {
+    async fn a_writer_that_accepts_no_bytes_stops_the_reader() {
         let (mut client, target, relaying) = ends(1024);
         let mut relaying = Box::pin(relaying);
         let mut sent = 0;

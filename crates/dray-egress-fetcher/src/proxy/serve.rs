@@ -57,11 +57,11 @@ pub struct ForwardProxy {
 pub(super) struct TunnelTerms<'a> {
     /// The identity of the client.
     pub(super) identity: &'a ProxyIdentity,
-    /// Whether it is intercepted.
+    /// Whether the connection is an intercepted tunnel.
     pub(super) is_intercepted: bool,
     /// The bytes that grant it.
     pub(super) grant: &'a [u8],
-    /// When it ends at the latest.
+    /// The instant at which the connection ends at the latest.
     pub(super) ends_at: Instant,
 }
 
@@ -236,13 +236,13 @@ impl ForwardProxy {
 
     /// Longest time of a connection: it does not outlive its token, nor its client certificate.
     fn lifetime(&self, identity: &ProxyIdentity) -> Duration {
-        let left = identity
+        let remaining = identity
             .expires_s
             .saturating_mul(1000)
             .saturating_sub(self.clock.now_ms());
         self.settings
             .tunnel_timeout
-            .min(Duration::from_millis(left))
+            .min(Duration::from_millis(remaining))
     }
 
     async fn serve_socks<S>(
@@ -351,7 +351,7 @@ impl ForwardProxy {
     }
 }
 
-/// Reads a request head. `None` when the client is gone.
+/// Reads a request head. `None` when the client has disconnected.
 pub(super) async fn read_head<S>(
     client: &mut ClientStream<S>,
     recipient: RequestRecipient,

@@ -32,7 +32,7 @@ pub enum SocksError {
     /// `BIND` or `UDP ASSOCIATE`.
     #[error("the command is not supported")]
     Command,
-    /// Not an IPv4 address, a name or an IPv6 address.
+    /// The address is not an IPv4 address, a name or an IPv6 address.
     #[error("the type of address is not supported")]
     AddressType,
 }
@@ -54,7 +54,7 @@ pub enum SocksReply {
     HostUnreachable = 4,
     /// The target refuses connections.
     Refused = 5,
-    /// It took too long.
+    /// The request reached a timeout.
     Expired = 6,
     /// The command is not supported.
     Command = 7,

@@ -173,7 +173,7 @@ async fn read_all(client: &mut TcpStream) -> String {
     String::from_utf8_lossy(&all).into_owned()
 }
 
-/// A response head, byte by byte, so that nothing behind it is read.
+/// A response head, byte by byte, so that no byte after it is read.
 async fn read_head(client: &mut TcpStream) -> String {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {

@@ -50,14 +50,14 @@ impl QuestionFixture {
     }
 
     async fn answer(&self, id: QuestionId, is_allowed: bool, minutes: Option<u64>) {
-        let given = GivenAnswer {
+        let given_answer = GivenAnswer {
             is_allowed,
             valid_for: minutes.map(Duration::from_mins),
             principal: "ops".to_owned(),
             only_waiting: false,
         };
         self.store
-            .answer(&self.meta("acme"), id, &given)
+            .answer(&self.meta("acme"), id, &given_answer)
             .await
             .unwrap();
     }
@@ -294,7 +294,7 @@ async fn each_part_of_a_list_of_long_questions_fits_into_a_message() {
 async fn another_tenant_answers_no_question() {
     let fixture = QuestionFixture::new().await;
     let id = fixture.waiting("chat-1", "a.example.org").await;
-    let given = GivenAnswer {
+    let given_answer = GivenAnswer {
         is_allowed: true,
         valid_for: None,
         principal: "ops".to_owned(),
@@ -302,7 +302,7 @@ async fn another_tenant_answers_no_question() {
     };
     let answered = fixture
         .store
-        .answer(&fixture.meta("beta"), id, &given)
+        .answer(&fixture.meta("beta"), id, &given_answer)
         .await;
     assert!(matches!(answered, Err(QuestionError::Gone)), "{answered:?}");
     assert_eq!(fixture.waiting("chat-1", "a.example.org").await, id);

@@ -8,11 +8,11 @@ use dray_types::RedactedUrl;
 /// Scheme, host and port as far as they can be read from a text that is not an acceptable URL.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RequestedOrigin {
-    /// In lower case; empty when there is none.
+    /// Scheme in lower case; empty when there is none.
     pub scheme: String,
-    /// As it was written; empty when there is none.
+    /// Host as it was written; empty when there is none.
     pub host: String,
-    /// As it was written, or the scheme's default; 0 when there is neither.
+    /// Port as it was written, or the scheme's default; 0 when there is neither.
     pub port: u16,
 }
 

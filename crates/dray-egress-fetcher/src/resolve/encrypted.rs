@@ -72,7 +72,7 @@ impl std::fmt::Debug for EncryptedServer {
 /// A connection that is ready for queries.
 struct Connection {
     protocol: ConnectionProtocol,
-    /// When the last bytes arrived.
+    /// The time of the last received bytes.
     last_arrival: LastArrival,
     /// Moves the bytes; the task ends with the last user of the connection.
     _tasks: JoinSet<()>,

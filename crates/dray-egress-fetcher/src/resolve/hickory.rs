@@ -175,7 +175,7 @@ impl HickoryResolver {
             running: 0,
         };
         let mut waiting = in_turn.enumerate();
-        let mut left = self.servers.len();
+        let mut remaining = self.servers.len();
         let mut queries = FuturesUnordered::new();
         let mut failure = None;
         let mut next_at = Instant::now();
@@ -205,8 +205,8 @@ impl HickoryResolver {
                         }
                     }
                 },
-                () = sleep_until(next_at), if left > 0 => {
-                    left -= 1;
+                () = sleep_until(next_at), if remaining > 0 => {
+                    remaining -= 1;
                     queries.extend(waiting.next().map(async |(turn, (index, server))| {
                         (turn, index, self.ask_server(server, name, kind).await)
                     }));
@@ -243,7 +243,7 @@ impl HickoryResolver {
         let mut probes = self.probes.lock().unwrap_or_else(PoisonError::into_inner);
         while probes.try_join_next().is_some() {}
         let server = Arc::clone(server);
-        // In a task of its own: another server may answer the question before the silent server responds.
+        // In a separate task: another server may answer the question before the silent server responds.
         probes.spawn(async move {
             // The servers of the root are in the cache of every resolver (RFC 8109), and no caller can slow them down.
             let root = Name::root();

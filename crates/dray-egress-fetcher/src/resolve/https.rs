@@ -61,7 +61,7 @@ impl HttpsConnection {
         let (response, mut body) = sender.send_request(request, false).map_err(to_failure)?;
         body.send_data(query.into(), true).map_err(to_failure)?;
         let response = response.await.map_err(to_failure)?;
-        let refused = |what: String| Err(ExchangeError::Response(what));
+        let refused = |description: String| Err(ExchangeError::Response(description));
         if response.status() != StatusCode::OK {
             return refused(format!("HTTP status {}", response.status().as_u16()));
         }

@@ -24,7 +24,7 @@ pub(super) struct ServerHandle {
     transport: ServerTransport,
     /// Whether the AD bit of its responses counts ([`NameServer::is_trusted`]).
     pub(super) is_trusted: bool,
-    /// Its address in the log.
+    /// The server's address in the log.
     shown: String,
     pub(super) health: ServerHealth,
 }
@@ -130,8 +130,8 @@ pub(super) async fn ask_one(
         (true, false) => DnssecStatus::NotAuthenticated,
         (true, true) => DnssecStatus::Authenticated,
     };
-    let failed = |what: &str| {
-        let error = DnsError::Failure(what.to_owned());
+    let failed = |description: &str| {
+        let error = DnsError::Failure(description.to_owned());
         Err(QueryFailure::OfServer(error))
     };
     // D-10. The UDP client drops such answers itself; over other transports nothing else compares the question.

@@ -178,12 +178,12 @@ async fn d_10_a_truncated_answer_is_asked_for_again_over_tcp() {
 #[tokio::test]
 async fn d_10_answers_to_other_questions_are_dropped() {
     let server = FakeDnsServer::start().await.unwrap();
-    let good = || vec![address_record(HOST_NAME, ip("8.8.8.8"))];
+    let records = || vec![address_record(HOST_NAME, ip("8.8.8.8"))];
     let evil = || vec![address_record(HOST_NAME, ip("10.0.0.1"))];
     server.set(
         HOST_NAME,
         RecordType::A,
-        DnsReply::SpoofedFirst(evil(), good()),
+        DnsReply::SpoofedFirst(evil(), records()),
     );
     check(&server, Ok(&["8.8.8.8"])).await;
     server.set(HOST_NAME, RecordType::A, DnsReply::WrongQuestion(evil()));
@@ -218,8 +218,8 @@ async fn d_10_letters_of_names_have_random_case_over_udp() {
 async fn d_10_a_response_with_other_case_is_not_valid_and_tcp_decides() {
     let server = FakeDnsServer::start().await.unwrap();
     let evil = vec![address_record(HOST_NAME, ip("10.0.0.1"))];
-    let good = vec![address_record(HOST_NAME, ip("8.8.8.8"))];
-    server.set(HOST_NAME, RecordType::A, DnsReply::LowerCase(evil, good));
+    let records = vec![address_record(HOST_NAME, ip("8.8.8.8"))];
+    server.set(HOST_NAME, RecordType::A, DnsReply::LowerCase(evil, records));
     check(&server, Ok(&["8.8.8.8"])).await;
     let questions = server.questions();
     assert!(questions.iter().any(|question| question.tcp));

@@ -32,7 +32,7 @@ impl EgressFetcher {
         };
         let _guard = self.fetcher.limits().enter().map_err(|_| overloaded())?;
         if !resolve_names {
-            // Nothing leaves the process, so there is nothing to audit.
+            // No query leaves the process, so no audit event is needed.
             let mut record = FetchRecord::default();
             return Ok(self.fetcher.explain(command, false, &mut record).await);
         }

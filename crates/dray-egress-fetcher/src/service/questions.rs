@@ -51,8 +51,8 @@ impl EgressFetcher {
         let answering = async {
             // A text that cannot be an id names nothing.
             let id = body.id.parse().map_err(|_| QuestionError::Gone)?;
-            let given = GivenAnswer::of_request(&body)?;
-            self.questions.answer(&meta, id, &given).await
+            let given_answer = GivenAnswer::of_request(&body)?;
+            self.questions.answer(&meta, id, &given_answer).await
         };
         match answering.await {
             Ok(question) => Ok(v1::AnswerEgressQuestionReply {

@@ -111,7 +111,7 @@ async fn section_18_with_audit_required_a_fetch_passes_only_when_its_event_is_in
     let fault = host.call(FILE_URL).await.unwrap_err();
     assert_eq!(fault.detail, "sink_failed");
     std::fs::remove_dir(&path).unwrap();
-    // Nothing is lost: the events waited.
+    // No event is lost: the events waited.
     dray_testkit::eventually("a fetch", async || host.call(FILE_URL).await.ok()).await;
     let text = std::fs::read_to_string(&path).unwrap();
     let events = text.lines().map(|line| serde_json::from_str(line).unwrap());

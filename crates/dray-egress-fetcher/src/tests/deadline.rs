@@ -48,7 +48,7 @@ async fn section_14_tls_has_five_seconds() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn section_14_the_head_has_ten_seconds_however_it_drips() {
+async fn section_14_the_head_has_ten_seconds_for_any_pauses_between_its_parts() {
     let fixture = FetcherFixture::default();
     fixture
         .fake_network

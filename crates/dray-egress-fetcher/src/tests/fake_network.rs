@@ -282,7 +282,7 @@ pub(crate) fn settings() -> FetchLimits {
     }
 }
 
-/// A fetcher over a fake network of its own.
+/// A fetcher over a separate fake network.
 pub(crate) struct FetcherFixture {
     pub(crate) fake_network: FakeNetwork,
     pub(crate) admin: AdminPolicy,

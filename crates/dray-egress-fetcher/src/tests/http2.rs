@@ -157,7 +157,7 @@ async fn t_4_the_server_chooses_between_both_versions() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn retries_a_refused_stream_and_takes_http_1_1_where_it_is_required() {
+async fn retries_a_refused_stream_and_uses_http_1_1_where_it_is_required() {
     let refused = Http2Reply::Reset(Reason::REFUSED_STREAM);
     let fixture = Http2Fixture::start(vec![refused.clone(), refused, whole(b"third")]);
     let outcome = fixture.fetch().await;

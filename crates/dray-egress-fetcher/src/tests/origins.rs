@@ -145,7 +145,7 @@ async fn a_small_file_that_is_only_returned_needs_no_store_by_default() {
     assert_eq!(fault.detail, "sink_failed");
 }
 
-/// Puts a file in the place of the directory of records: the store cannot write any.
+/// Puts a file in place of the directory of records: the store cannot write any.
 fn break_records(service: &TestService) {
     let record = records(service.directory()).remove(0);
     let mut directories = record.ancestors();

@@ -183,7 +183,7 @@ async fn wait_for_waiting(service: &TestService, count: usize) {
 }
 
 #[tokio::test]
-async fn section_15_fetches_that_wait_take_no_call_permit_of_the_process() {
+async fn section_15_fetches_that_wait_hold_no_call_permit_of_the_process() {
     let fake_network = hello();
     fake_network.name("slow.example.org", &[OTHER_PUBLIC_ADDRESS]);
     fake_network.peer(OTHER_PUBLIC_ADDRESS, 80, FakePeer::Mute);

@@ -28,9 +28,9 @@ pub struct FileAnswer {
     pub requested: String,
     /// Name of the file; empty after some failures.
     pub file_name: String,
-    /// Its text, or the reason why there is none.
+    /// The file's text, or the reason why there is none.
     pub content: String,
-    /// Whether it was read.
+    /// Whether the file was read.
     pub status: ReadStatus,
     /// The reason why it was not read; `None` after success.
     pub code: Option<FailureCode>,
@@ -167,11 +167,11 @@ fn display_name(file: &FileAnswer) -> &str {
 /// The first and the last characters; the complete text if they overlap.
 fn preview_ends(content: &str) -> String {
     let length = content.chars().count();
-    if length <= limits::PREVIEW_CHARS * 2 {
+    if length <= limits::MAX_PREVIEW_CHARS * 2 {
         return content.to_owned();
     }
-    let head: String = content.chars().take(limits::PREVIEW_CHARS).collect();
-    let tail = content.chars().skip(length - limits::PREVIEW_CHARS);
+    let head: String = content.chars().take(limits::MAX_PREVIEW_CHARS).collect();
+    let tail = content.chars().skip(length - limits::MAX_PREVIEW_CHARS);
     head.chars().chain(tail).collect()
 }
 

@@ -5,7 +5,7 @@ use serde_json::Value;
 /// Name of the tool that models are offered.
 pub const READ_TOOL: &str = "read_files";
 
-/// Its name in stored calls of G0. Accepted, never advertised.
+/// The tool's name in stored calls of generation G0. Accepted, never advertised.
 pub const LEGACY_TOOL: &str = "file_read";
 
 /// The kind of name by which a call identifies its files; also the key of each file in the answer.

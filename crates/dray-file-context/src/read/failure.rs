@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 pub enum FailureCode {
     /// No file has that id.
     UnknownId,
-    /// Its link expired and could not be renewed.
+    /// The file's link expired and could not be renewed.
     Expired,
     /// The file is larger than the limit of reading.
     TooLarge,

@@ -13,7 +13,8 @@ pub struct TextPage<'a> {
     pub next_offset: Option<usize>,
 }
 
-/// At most `limit` characters from `offset` on. `None` if `offset` is after the end of a text that is not empty.
+/// Returns at most `limit` characters from `offset` on. `None` if `offset` is after the end of a text that is not
+/// empty.
 pub fn cut_page(text: &str, offset: usize, limit: usize) -> Option<TextPage<'_>> {
     let length = text.chars().count();
     if offset > 0 && offset >= length {

@@ -136,7 +136,7 @@ impl ReadPlan {
         let entries = entries.map(|(index, name)| PlanEntry {
             name: name.clone(),
             // The rest is refused one by one, so that each name has a result.
-            step: if index < limits::READ_IDS {
+            step: if index < limits::MAX_READ_IDS {
                 decide_step(arguments, catalog, name)
             } else {
                 refuse_file("", ReadFailure::of(FailureCode::TooMany))
@@ -148,7 +148,7 @@ impl ReadPlan {
             offset: arguments.offset,
             limit: arguments.limit,
             // With a smaller budget, pages would be too short to be useful.
-            budget: budget.max(limits::READ_BUDGET_MIN),
+            budget: budget.max(limits::MIN_READ_BUDGET),
         }
     }
 
@@ -316,7 +316,7 @@ fn unknown_id_failure(catalog: &FileCatalog) -> ReadFailure {
         message.push_str(" None of the files can be read.");
     } else {
         // The newest files: the catalog begins with the oldest.
-        let from = ids.len().saturating_sub(limits::LISTED_IDS);
+        let from = ids.len().saturating_sub(limits::MAX_LISTED_IDS);
         let listed: Vec<_> = ids.iter().skip(from).copied().collect();
         message.push_str(" Readable ids: ");
         message.push_str(&listed.join(", "));

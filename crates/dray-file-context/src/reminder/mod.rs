@@ -33,7 +33,7 @@ pub struct ReminderLine {
     pub url: String,
     /// Path in the sandbox, if the file is there.
     pub sandbox_path: Option<String>,
-    /// Its text, in the tool-call layout.
+    /// The file's text, in the tool-call layout.
     pub content: Option<String>,
     /// Whether the file can no longer be fetched.
     pub unavailable: bool,

@@ -103,7 +103,7 @@ impl FetchPlan {
             target: target.to_owned(),
             path,
             directory: directory.trim_end_matches('/').to_owned(),
-            max_bytes: max_bytes.unwrap_or(limits::FILE_BYTES),
+            max_bytes: max_bytes.unwrap_or(limits::MAX_FILE_BYTES),
         })
     }
 

@@ -77,7 +77,7 @@ impl InjectionPlan {
                 file: file.clone(),
                 path: format!("{root}/{sandbox_path}"),
                 sandbox_path,
-                max_bytes: max_bytes.unwrap_or(limits::FILE_BYTES),
+                max_bytes: max_bytes.unwrap_or(limits::MAX_FILE_BYTES),
             });
         }
         Self {

@@ -183,7 +183,7 @@ fn a_call_from_elsewhere_is_merged_and_replaced() {
 #[test]
 fn values_below_the_depth_limit_are_unchanged() {
     let mut value = json!("current-0");
-    for _ in 0..=limits::ARGUMENT_DEPTH {
+    for _ in 0..=limits::MAX_ARGUMENT_DEPTH {
         value = json!([value]);
     }
     check(&value, &value);

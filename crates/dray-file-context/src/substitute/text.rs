@@ -74,7 +74,7 @@ pub fn substitute_text(
     })
 }
 
-/// The same text with other strings in the place of values. Keys and values that are too deep are kept.
+/// The same text with other strings in place of values. Keys and values that are too deep are kept.
 fn replace_strings(
     json: &str,
     change: &mut impl FnMut(&str) -> Option<String>,
@@ -138,7 +138,7 @@ impl JsonPosition {
     }
 
     fn is_value(&self) -> bool {
-        !self.at_key && self.open.len() <= limits::ARGUMENT_DEPTH
+        !self.at_key && self.open.len() <= limits::MAX_ARGUMENT_DEPTH
     }
 }
 
@@ -207,8 +207,8 @@ mod tests {
             let substituted = substitute_text(&nested(depth), &catalog(), signed).unwrap();
             !substituted.replaced.is_empty()
         };
-        assert!(is_replaced(0) && is_replaced(limits::ARGUMENT_DEPTH - 1));
-        assert!(!is_replaced(limits::ARGUMENT_DEPTH + 1));
+        assert!(is_replaced(0) && is_replaced(limits::MAX_ARGUMENT_DEPTH - 1));
+        assert!(!is_replaced(limits::MAX_ARGUMENT_DEPTH + 1));
     }
 
     fn value() -> impl Strategy<Value = Value> {

@@ -105,7 +105,7 @@ fn maps_differ_by_generation() {
 }
 
 #[test]
-fn parts_without_text_or_url_are_dropped_and_take_no_index() {
+fn parts_without_text_or_url_are_dropped_and_get_no_index() {
     for generation in ["g1", "stable"] {
         let built = turn(
             generation,

@@ -44,7 +44,7 @@ fn the_id_of_a_turn_is_rebuilt_in_the_next() {
 }
 
 #[test]
-fn each_generation_takes_its_prefix_from_its_own_message() {
+fn each_generation_reads_its_prefix_from_its_own_message() {
     let histories = [
         message("Human", "h1", &[file("file", "", "/a.pdf")]),
         message("System", "s", &[]),
@@ -125,8 +125,8 @@ fn r_1_ids_and_names_survive_what_the_rules_would_change() {
 fn r_1_an_answer_asked_for_again_keeps_the_ids() {
     let question = message("Human", "q1", &[file("file", "a.pdf", "/a.pdf")]);
     let first = build(json!({"userMessage": question, "responseChatItemId": "r1"}));
-    let again = store(&question, &first, "", true).remove(0);
-    let second = build(json!({"userMessage": again, "responseChatItemId": "other"}));
+    let repeated = store(&question, &first, "", true).remove(0);
+    let second = build(json!({"userMessage": repeated, "responseChatItemId": "other"}));
     assert_eq!(second.current_files[0].id, "r1-0");
 }
 

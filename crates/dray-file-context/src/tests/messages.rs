@@ -21,7 +21,7 @@ fn with(mut base: Value, more: &Value) -> Value {
 }
 
 #[test]
-fn history_gets_the_file_section_and_nothing_of_now() {
+fn history_gets_the_file_section_without_the_current_time() {
     let history = [
         message(
             "Human",

@@ -136,11 +136,15 @@ impl DialError {
 
     /// The message for the agent about `file`, without words of DIAL.
     pub fn fault(&self, file: &DisplayName) -> Fault {
-        let failed = |code, detail: &str, what: &str| {
-            Fault::new(code, format!("File {file} could not be loaded: {what}.")).detail(detail)
+        let failed = |code, detail: &str, description: &str| {
+            Fault::new(
+                code,
+                format!("File {file} could not be loaded: {description}."),
+            )
+            .detail(detail)
         };
-        let transient = |detail: &str, what: &str, delay| {
-            failed(FaultCode::Unavailable, detail, what)
+        let transient = |detail: &str, description: &str, delay| {
+            failed(FaultCode::Unavailable, detail, description)
                 .advice("Try again in a moment.")
                 .retry_after(delay)
         };

@@ -73,7 +73,9 @@ impl ReadingContext {
                             .await
                     }
                 }
-                Err(OpenFailure::Refused(why)) => refused_record(&shown_name(&body.name, ""), &why),
+                Err(OpenFailure::Refused(reason)) => {
+                    refused_record(&shown_name(&body.name, ""), &reason)
+                }
                 Err(OpenFailure::Fault(fault)) => return Err(fault),
             }
         };
@@ -116,6 +118,6 @@ fn non_empty(text: &str) -> Option<String> {
     (!text.is_empty()).then(|| text.to_owned())
 }
 
-fn refused_record(shown: &str, why: &RefusedDocument) -> Record {
-    Record::refused(why.code, message::cannot_read(shown, &why.reason))
+fn refused_record(shown: &str, refusal: &RefusedDocument) -> Record {
+    Record::refused(refusal.code, message::cannot_read(shown, &refusal.reason))
 }

@@ -122,7 +122,7 @@ impl ReadingContext {
         }
     }
 
-    /// Puts fresh URLs in the place of file ids.
+    /// Puts fresh URLs in place of file ids.
     pub(crate) async fn substitute_ids(
         &self,
         request: Request<v1::SubstituteIdsRequest>,
@@ -183,7 +183,7 @@ impl ReadingContext {
         access.limit = limit;
         let fetched = match self.fetch(&access, &plan, body.sandbox).await {
             Ok(fetched) => fetched,
-            Err(OpenFailure::Refused(why)) => Fetched::Failed(why.reason),
+            Err(OpenFailure::Refused(refusal)) => Fetched::Failed(refusal.reason),
             Err(OpenFailure::Fault(fault)) => Fetched::Failed(fault.message),
         };
         Ok(v1::FetchUserFileReply {
@@ -370,14 +370,14 @@ fn not_json(field: &'static str, error: &serde_json::Error) -> Fault {
 
 /// The reason for which a file could not be opened, in the codes of `read_files`.
 fn open_failure(failure: OpenFailure, limit: ByteSize) -> read::ReadFailure {
-    let why = match failure {
-        OpenFailure::Refused(why) => why,
+    let refusal = match failure {
+        OpenFailure::Refused(refusal) => refusal,
         OpenFailure::Fault(fault) if fault.code == FaultCode::Timeout => {
             return read::ReadFailure::of(read::FailureCode::Timeout);
         }
         OpenFailure::Fault(_) => return read::ReadFailure::of(read::FailureCode::Failed),
     };
-    match (why.code, why.detail.as_str()) {
+    match (refusal.code, refusal.detail.as_str()) {
         (Code::TooLarge, _) => read::ReadFailure::too_large(limit.as_u64()),
         (Code::NotFound, _) => read::ReadFailure::of(read::FailureCode::Expired),
         // The fetcher's code for an address that is not public (I-8: which one is not stated).
@@ -385,7 +385,7 @@ fn open_failure(failure: OpenFailure, limit: ByteSize) -> read::ReadFailure {
             read::ReadFailure::of(read::FailureCode::PrivateNetwork)
         }
         (_, "timeout" | "deadline_expired") => read::ReadFailure::of(read::FailureCode::Timeout),
-        _ => read::ReadFailure::saying(read::FailureCode::Failed, why.reason),
+        _ => read::ReadFailure::saying(read::FailureCode::Failed, refusal.reason),
     }
 }
 

@@ -37,8 +37,9 @@ impl FileResolver {
         let call_deadline = meta.deadline;
         // The work may last longer than the call that submits it.
         meta.deadline = work_deadline.max(call_deadline);
-        let left = call_deadline.earlier(REPORT_MARGIN).remaining(now);
-        let published = tokio::time::timeout(left, self.resolver.bus.publish_work(&meta, &body));
+        let remaining_time = call_deadline.earlier(REPORT_MARGIN).remaining(now);
+        let published =
+            tokio::time::timeout(remaining_time, self.resolver.bus.publish_work(&meta, &body));
         match published.await {
             Ok(Ok(published)) => Ok(v1::ToolCallAccepted {
                 operation_id: meta.operation.to_string(),

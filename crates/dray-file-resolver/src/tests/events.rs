@@ -254,9 +254,9 @@ async fn submitted_calls_are_work_and_can_be_asked_after() {
         (accepted.operation_id.as_str(), accepted.duplicate),
         (meta.operation.as_str(), false)
     );
-    let again = fixture.bus.call(&meta, &work).await.unwrap();
+    let repeated = fixture.bus.call(&meta, &work).await.unwrap();
     assert_eq!(
-        (again.operation_id, again.duplicate),
+        (repeated.operation_id, repeated.duplicate),
         (accepted.operation_id, true)
     );
     let answer = outcome(&fixture, &meta).await;
@@ -327,14 +327,14 @@ async fn a_publisher_learns_the_outcome_on_the_subject_of_its_tenant_and_of_no_o
     let question = v1::ToolCallOutcomeRequest {
         operation_id: meta.operation.to_string(),
     };
-    let asked = fixture
+    let response = fixture
         .bus
         .call_for_tenant(&fixture.meta(), &question)
         .await;
-    assert_eq!(asked.unwrap(), ended);
+    assert_eq!(response.unwrap(), ended);
     let other = Meta::new(TenantId::new("other").unwrap(), meta.deadline);
-    let asked = fixture.bus.call_for_tenant(&other, &question).await;
-    assert_eq!(asked.unwrap(), v1::ToolCallOutcome::default());
+    let response = fixture.bus.call_for_tenant(&other, &question).await;
+    assert_eq!(response.unwrap(), v1::ToolCallOutcome::default());
 }
 
 #[tokio::test]

@@ -51,7 +51,7 @@ async fn the_fetcher_gets_url_policy_limit_and_envelope_and_no_credentials() {
             patterns: Vec::new(),
         }),
     };
-    let asked = v1::ResolveRequest {
+    let resolve_request = v1::ResolveRequest {
         options: Some(v1::ResolveOptions {
             size_limit_bytes: 1234,
             external_url_fetch: Some(policy.clone()),
@@ -61,7 +61,7 @@ async fn the_fetcher_gets_url_policy_limit_and_envelope_and_no_credentials() {
         ..request(&format!(r#"{{"a":"file:text::  {SECRET_URL}"}}"#))
     };
     let meta = fixture.meta();
-    fixture.bus.call(&meta, &asked).await.unwrap();
+    fixture.bus.call(&meta, &resolve_request).await.unwrap();
     let (envelope, fetch) = fixture.egress.asked().remove(0);
     assert_eq!(
         (&envelope.operation, &envelope.tenant),
@@ -277,7 +277,7 @@ async fn an_answer_that_contradicts_itself_is_not_handed_over() {
 async fn r3_more_than_was_asked_for_is_refused() {
     let fixture = ResolverFixture::new().await;
     fixture.egress.answer(SECRET_URL, Ok(inline(b"too long")));
-    let asked = v1::ResolveRequest {
+    let resolve_request = v1::ResolveRequest {
         options: Some(v1::ResolveOptions {
             size_limit_bytes: 7,
             ..v1::ResolveOptions::default()
@@ -285,7 +285,7 @@ async fn r3_more_than_was_asked_for_is_refused() {
         ..request(&format!(r#"{{"a":"file:text::{SECRET_URL}"}}"#))
     };
     assert_eq!(
-        fixture.ask(asked).await.unwrap_err().detail,
+        fixture.ask(resolve_request).await.unwrap_err().detail,
         "egress_answer"
     );
 }

@@ -17,7 +17,7 @@ fn with_files(fixture: ResolverFixture) -> ResolverFixture {
 }
 
 #[tokio::test]
-async fn a_full_store_fails_what_needs_it_and_nothing_else() {
+async fn a_full_store_fails_only_the_calls_that_need_it() {
     let fixture = with_files(ResolverFixture::with_capacity(3 << 20).await);
     let fault = fixture.fault(LARGE_ARGUMENTS).await;
     assert_eq!(
@@ -30,7 +30,7 @@ async fn a_full_store_fails_what_needs_it_and_nothing_else() {
 }
 
 #[tokio::test]
-async fn a_store_that_is_away_fails_what_needs_it_and_nothing_else() {
+async fn an_unavailable_store_fails_only_the_calls_that_need_it() {
     let mut fixture = with_files(ResolverFixture::new().await);
     fixture.stop_store().await;
     let fault = fixture.fault(LARGE_ARGUMENTS).await;

@@ -104,7 +104,7 @@ async fn a_caller_that_may_not_read_a_file_gets_nothing_from_one_that_may() {
 }
 
 #[tokio::test]
-async fn a_file_that_the_store_let_go_of_is_loaded_again() {
+async fn a_file_that_the_store_deleted_is_loaded_again() {
     let fixture = ResolverFixture::new().await;
     fixture.core.put("b/large", noise(200_000), "image/x");
     let arguments = r#"{"a":"file:base64::files/b/large"}"#;
@@ -112,8 +112,8 @@ async fn a_file_that_the_store_let_go_of_is_loaded_again() {
     for path in fixture.stored().await {
         std::fs::remove_file(path).unwrap();
     }
-    let again = fixture.resolved(of("turn", arguments)).await;
-    assert_eq!(first, again);
+    let repeated = fixture.resolved(of("turn", arguments)).await;
+    assert_eq!(first, repeated);
     assert_eq!(gets(&fixture), 2);
 }
 

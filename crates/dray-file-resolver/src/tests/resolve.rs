@@ -74,11 +74,11 @@ async fn stored_arguments_are_read_and_stay_stored() {
     fixture.core.put("b/a", "text", "text/plain");
     let padding = "x".repeat(100_000);
     let plain = fixture.put("acme", format!(r#"{{"p":"{padding}"}}"#)).await;
-    let asked = v1::ResolveRequest {
+    let resolve_request = v1::ResolveRequest {
         arguments: Some(ContentSource::Claim(plain.clone()).into()),
         ..request("")
     };
-    let reply = fixture.ask(asked.clone()).await.unwrap();
+    let reply = fixture.ask(resolve_request.clone()).await.unwrap();
     let Some(v1::resolve_reply::Outcome::Resolved(resolved)) = reply.outcome else {
         panic!("not resolved");
     };
@@ -89,11 +89,11 @@ async fn stored_arguments_are_read_and_stay_stored() {
             format!(r#"{{"p":"{padding}","f":"file:text::files/b/a"}}"#),
         )
         .await;
-    let asked = v1::ResolveRequest {
+    let resolve_request = v1::ResolveRequest {
         arguments: Some(ContentSource::Claim(with_reference).into()),
-        ..asked
+        ..resolve_request
     };
-    let (text, _) = fixture.resolved(asked).await;
+    let (text, _) = fixture.resolved(resolve_request).await;
     assert_eq!(text, format!(r#"{{"p":"{padding}","f":"text"}}"#));
 }
 
@@ -101,11 +101,11 @@ async fn stored_arguments_are_read_and_stay_stored() {
 async fn claims_of_other_tenants_are_refused() {
     let fixture = ResolverFixture::new().await;
     let foreign = fixture.put("other", "{}").await;
-    let asked = v1::ResolveRequest {
+    let resolve_request = v1::ResolveRequest {
         arguments: Some(ContentSource::Claim(foreign).into()),
         ..request("")
     };
-    let fault = fixture.ask(asked).await.unwrap_err();
+    let fault = fixture.ask(resolve_request).await.unwrap_err();
     assert_eq!(
         (fault.code, fault.detail.as_str()),
         (FaultCode::Denied, "foreign_tenant")

@@ -227,8 +227,8 @@ async fn r7_large_results_go_to_the_store_and_come_with_a_link_on_request() {
         );
         assert_eq!(resolved.url.is_some(), presign);
         if let Some(url) = resolved.url {
-            let got = fixture.download(&url.url).await;
-            assert!(got == expected.as_bytes(), "other bytes behind the link");
+            let result = fixture.download(&url.url).await;
+            assert!(result == expected.as_bytes(), "other bytes behind the link");
         }
     }
     assert_eq!(

@@ -87,8 +87,11 @@ async fn r_15_a_file_that_is_gone_is_a_warning_in_history_and_has_no_id_in_this_
 async fn an_unusable_name_does_not_change_the_ids_of_other_files() {
     let fixture = ReadingFixture::new().await;
     let part = |name: &str, key: &str| json!({"file": {"type": "file", "name": name, "key": key, "url": format!("/v1/{key}")}});
-    let bad = ["files/B/../x", "files//B/x", "files/"];
-    let mut value: Vec<_> = bad.iter().map(|key| part("bad.txt", key)).collect();
+    let invalid_paths = ["files/B/../x", "files//B/x", "files/"];
+    let mut value: Vec<_> = invalid_paths
+        .iter()
+        .map(|key| part("bad.txt", key))
+        .collect();
     value.push(part("good.txt", "files/B/good.txt"));
     let conversation = json!({
         "userMessage": {"obj": "Human", "dataId": "q1", "value": value}, "question": "q", "responseChatItemId": "a1"
@@ -141,7 +144,7 @@ async fn arguments_keep_every_digit_and_every_byte_that_is_not_an_id() {
 }
 
 #[tokio::test]
-async fn r_5_ids_are_read_ten_turns_later_and_a_bad_one_spoils_nothing() {
+async fn r_5_ids_are_read_ten_turns_later_and_an_unknown_one_affects_no_other() {
     let fixture = ReadingFixture::new().await;
     let claim = fixture.put("people.csv", "a,b\n1,2\n").await;
     let built = build(&fixture, &conversation(&claim)).await;

@@ -54,9 +54,9 @@ async fn a_stored_file_is_read_framed_and_converted_once() {
         "[Read attachment: people.csv (text/csv), converted to Markdown] -- content between"
     ));
     assert_eq!(body(&output_).trim_end(), TABLE_MARKDOWN.trim_end());
-    let (_, again) = output(&fixture, &request).await;
-    assert_eq!(body(&again), body(&output_));
-    assert_ne!(again, output_, "every frame has a nonce of its own");
+    let (_, repeated) = output(&fixture, &request).await;
+    assert_eq!(body(&repeated), body(&output_));
+    assert_ne!(repeated, output_, "every frame has a nonce of its own");
     assert_eq!(fixture.conversions(), 1);
 }
 

@@ -13,7 +13,7 @@ impl CanonicalUrl {
     /// is joined as WHATWG defines it, and then cannot leave the origin.
     ///
     /// # Errors
-    /// Those of [`CanonicalUrl::parse`].
+    /// The errors of [`CanonicalUrl::parse`].
     pub fn join(&self, reference: &str) -> Result<Self, Code> {
         check_text(reference)?;
         // Not joined: WHATWG resolves `https:path` against an https base as if it were relative.

@@ -61,7 +61,7 @@ fn references_are_resolved_against_the_current_url() {
     check("/é", "https://start.example.com/%C3%A9");
 }
 
-/// A reference with a scheme or an authority is judged as it is; nothing is repaired.
+/// A reference with a scheme or an authority is judged as written, without repairs.
 #[test]
 fn references_that_parsers_would_repair_are_refused() {
     let check = |location, code| check(&admin(), FIRST_URL, location, Err(code));

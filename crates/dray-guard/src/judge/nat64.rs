@@ -17,7 +17,7 @@ pub struct Nat64Prefix(Ipv6Net);
 /// The reason why an operator's NAT64 prefix is not accepted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Nat64Error {
-    /// Not an IPv6 network with its prefix length.
+    /// The text is not an IPv6 network with its prefix length.
     #[error("{0:?} is not an IPv6 prefix such as 64:ff9b::/96")]
     NotAPrefix(String),
     /// RFC 6052 knows only six lengths.

@@ -7,7 +7,7 @@ use ipnet::{IpNet, Ipv4Net};
 /// The reason why an operator's list of blocked networks is not accepted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NetworksError {
-    /// Not an address and not a network.
+    /// The text is neither an address nor a network.
     #[error("{0:?} is not an address or a network such as 203.0.113.0/24")]
     NotANetwork(String),
     /// Bits after the prefix are set: it is unclear which network is meant.

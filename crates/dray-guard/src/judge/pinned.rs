@@ -58,7 +58,7 @@ impl PinnedAddr {
         self.socket
     }
 
-    /// Its class; never blocked.
+    /// The address' class; never blocked.
     pub const fn class(&self) -> Class {
         self.class
     }

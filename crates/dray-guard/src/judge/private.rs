@@ -29,7 +29,7 @@ pub struct PrivateRanges {
 /// The reason why an operator's private range is not accepted: an error at start.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PrivateRangeError {
-    /// Not a network in the notation of its family with a prefix length.
+    /// The text is not a network in the notation of its family with a prefix length.
     #[error("{0:?} is not a network such as 10.20.0.0/16")]
     NotANetwork(String),
     /// Bits after the prefix are set.
@@ -57,7 +57,7 @@ impl PrivateRanges {
         Ok(Self { entries })
     }
 
-    /// Whether nothing is open.
+    /// Whether no range is open.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }

@@ -1,4 +1,4 @@
-//! The sentences of section 17.
+//! The messages of refused and failed fetches (egress-security, section 17).
 //!
 //! They are part of the wire format: callers and prompts depend on their exact text, including the missing capital
 //! letter after "could not be fetched.". The file-resolver adds its own advice to the four policy sentences.
@@ -38,7 +38,7 @@ impl Code {
             ReasonMessage::Robots(0) => {
                 format!("{not_fetched} The robots.txt of its server could not be read.")
             }
-            // The number alone: the text of the line is the server's.
+            // Only the number of the line: its text comes from the server and could contain instructions for a model.
             ReasonMessage::Robots(line) => {
                 format!(
                     "External URL {url} is refused by the robots.txt of its server (line {line})."
@@ -91,10 +91,10 @@ impl Code {
         }
     }
 
-    /// The next step for the agent; empty where the message has it already or the caller knows better.
+    /// The next step for the agent; empty where the message already contains it, or where the caller adds its own.
     pub(super) const fn advice(self) -> &'static str {
         match self {
-            // The file-resolver adds its own advice to the policy sentences; this crate does not know of DIAL.
+            // The file-resolver adds its own advice about DIAL to the policy sentences.
             Self::DisabledByAdmin
             | Self::DisabledByApp
             | Self::HostNotInAdminAllowlist

@@ -177,7 +177,7 @@ struct Compiler {
     intercept: Vec<InterceptRule>,
     roles: Vec<CompiledRole>,
     default: Option<(RuleName, DefaultSetting)>,
-    /// Where each name of a role, or of an entry of a list, was first used.
+    /// Place of the first use of each name of a role, or of an entry of a list.
     names: HashMap<(NamedPart, String), String>,
     has_enforced_file: bool,
 }
@@ -444,7 +444,7 @@ impl Compiler {
         })
     }
 
-    /// Without a setting the default is to deny, unless every file is in report-only mode.
+    /// The default outcome if no file sets one: deny, unless every file is in report-only mode.
     fn defaults(&self) -> DefaultOutcome {
         let is_unset_allowed = !self.has_enforced_file;
         let outcome_if = |is_allowed| {

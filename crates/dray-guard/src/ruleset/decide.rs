@@ -35,7 +35,7 @@ pub enum ObservedPart<T> {
     Seen(T),
     /// The peers hide it, as TLS does in a tunnel, or it has several readings.
     Hidden,
-    /// It will be seen later, when the request itself is judged.
+    /// The part will be known when the request itself is judged.
     Deferred,
     /// The part was visible during the request and was not recorded.
     Unrecorded,
@@ -203,7 +203,7 @@ pub struct UnrecordedPart;
 /// The rules that are considered in a judgement.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum JudgedRules {
-    /// Those in force.
+    /// The rules in force.
     Enforced,
     /// All of them, as if the report-only rules were in force.
     WithTrial,

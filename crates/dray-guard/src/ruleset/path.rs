@@ -6,9 +6,9 @@ use super::pattern::{matches_glob, matches_sequence};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct PathPattern {
     segments: Vec<String>,
-    /// In lower case and without a slash at the end.
+    /// Segments in lower case, without a slash at the end.
     folded: Vec<String>,
-    /// Whether it has parameters of a segment.
+    /// Whether a segment has parameters.
     has_parameters: bool,
 }
 

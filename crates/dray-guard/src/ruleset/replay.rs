@@ -66,7 +66,7 @@ impl ReplayOutcome {
 /// The outcome with which that of the new policy is compared.
 #[derive(Clone, Debug)]
 pub enum ReplayBaseline<'a> {
-    /// That of these rules; `None` stands for no policy.
+    /// The decision of these rules; `None` stands for no policy.
     Rules(Option<&'a RuleSet>),
     /// The recorded outcome, and the rule that decided it.
     Recorded(ReplayOutcome, Arc<RuleName>),

@@ -252,9 +252,9 @@ fn schema(value: Value) -> Result<ElicitationSchema, ErrorData> {
 
 /// A text among the arguments of a call; empty without it.
 pub(crate) fn argument(request: &CallToolRequestParams, name: &str) -> String {
-    let given = request.arguments.as_ref();
-    let given = given.and_then(|given| given.get(name)?.as_str());
-    given.unwrap_or_default().to_owned()
+    let argument_text = request.arguments.as_ref();
+    let argument_text = argument_text.and_then(|argument_text| argument_text.get(name)?.as_str());
+    argument_text.unwrap_or_default().to_owned()
 }
 
 /// SEP-1034: a default for each type.

@@ -72,7 +72,7 @@ pub(crate) async fn call(
     request: &CallToolRequestParams,
     context: &RequestContext<RoleServer>,
 ) -> Result<Option<CallToolResponse>, ErrorData> {
-    let takes_tasks = context
+    let accepts_tasks = context
         .client_capabilities()
         .is_some_and(|capabilities| capabilities.supports_tasks());
     let job = match request.name.as_ref() {
@@ -82,21 +82,21 @@ pub(crate) async fn call(
         }
         "slow_compute" => {
             let seconds = compute_seconds(request);
-            if !takes_tasks {
+            if !accepts_tasks {
                 tokio::time::sleep(seconds).await;
                 return Ok(Some(computed().into()));
             }
             Job::Compute(seconds)
         }
         "failing_job" => {
-            require_tasks(takes_tasks)?;
+            require_tasks(accepts_tasks)?;
             Job::Fail
         }
         "protocol_error_job" => Job::ProtocolError,
         "confirm_delete" => Job::Ask(&["confirm"]),
         "multi_input" => Job::Ask(&["first", "second"]),
         "test_tool_with_task" => {
-            require_tasks(takes_tasks)?;
+            require_tasks(accepts_tasks)?;
             let question = InputQuestion {
                 key: "user_name",
                 message: "What is your name?".to_owned(),
@@ -123,8 +123,8 @@ fn compute_seconds(request: &CallToolRequestParams) -> Duration {
 }
 
 /// Refuses a client that cannot follow a task.
-fn require_tasks(takes_tasks: bool) -> Result<(), ErrorData> {
-    if takes_tasks {
+fn require_tasks(accepts_tasks: bool) -> Result<(), ErrorData> {
+    if accepts_tasks {
         return Ok(());
     }
     let needed = ClientCapabilities::builder().enable_tasks().build();

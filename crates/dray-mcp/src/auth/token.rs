@@ -32,7 +32,7 @@ impl BearerToken {
     ///
     /// # Errors
     ///
-    /// It is too short, or not printable ASCII.
+    /// The token is too short, or not printable ASCII.
     pub fn new(token: &str) -> Result<Self, InvalidToken> {
         if token.len() < MIN_TOKEN_CHARACTERS || !token.bytes().all(|byte| byte.is_ascii_graphic())
         {

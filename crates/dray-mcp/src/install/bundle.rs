@@ -69,7 +69,7 @@ pub struct BundleOptions {
 pub struct Bundle {
     /// The file.
     pub path: PathBuf,
-    /// Its size in bytes.
+    /// The bundle's size in bytes.
     pub size: u64,
     /// Its SHA-256 digest in hexadecimal, as `fileSha256` of `server.json` has it.
     pub sha256: String,

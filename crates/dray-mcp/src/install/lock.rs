@@ -19,7 +19,7 @@ pub(super) const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
 /// A held lock. The kernel releases it when this value is dropped, and when the process dies.
 #[derive(Debug)]
 pub(super) struct ConfigLock {
-    /// None where the directory cannot be locked.
+    /// The locked directory; `None` where it cannot be locked.
     _directory: Option<File>,
 }
 

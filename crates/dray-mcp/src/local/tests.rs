@@ -57,7 +57,7 @@ fn files_beneath_the_root_are_read_by_relative_and_absolute_paths() {
 }
 
 #[test]
-fn no_path_leads_out_of_the_root() {
+fn no_path_leaves_the_root() {
     let fixture = RootFixture::new();
     let data = fixture.directory.path().join("data");
     let secret = fixture.absolute("secret.txt");
@@ -140,7 +140,7 @@ fn file_uris_are_names_below_the_root() {
 /// Servers that check a path and then open it can be led out by a link that is put in its place in between (the race
 /// behind the fixes of `server-filesystem` and `DesktopCommander`).
 #[test]
-fn a_link_that_changes_between_two_looks_never_leads_out() {
+fn a_link_that_changes_between_two_checks_never_leads_outside() {
     let fixture = RootFixture::new();
     let data = fixture.directory.path().join("data");
     std::fs::create_dir(fixture.directory.path().join("outside")).unwrap();
@@ -264,9 +264,9 @@ fn a_new_file_appears_complete_and_replaces_nothing() {
     file.finish().unwrap();
     assert_eq!(std::fs::read(data.join("sub/new.txt")).unwrap(), b"whole");
 
-    let mut again = fixture.root.create_file("sub/new.txt").unwrap();
-    again.write(b"other").unwrap();
-    assert_eq!(again.finish().unwrap_err().detail, "exists");
+    let mut repeated = fixture.root.create_file("sub/new.txt").unwrap();
+    repeated.write(b"other").unwrap();
+    assert_eq!(repeated.finish().unwrap_err().detail, "exists");
     assert_eq!(std::fs::read(data.join("sub/new.txt")).unwrap(), b"whole");
     assert_eq!(std::fs::read_dir(data.join("sub")).unwrap().count(), 2);
 

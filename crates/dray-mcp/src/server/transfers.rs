@@ -153,7 +153,7 @@ impl McpServer {
                 progress,
                 is_http: false,
                 questions: None,
-                takes_tasks: false,
+                accepts_tasks: false,
                 operation: transfer.operation,
                 repeats: transfer.repeats,
             };

@@ -52,7 +52,7 @@ impl ToolCall<'_> {
             SendDecision::Pending(result) => return Ok(ToolOutcome::Pending(result)),
             SendDecision::Refused(error) => return Ok(ToolOutcome::Refused(error)),
         }
-        let default_wait = if self.takes_tasks {
+        let default_wait = if self.accepts_tasks {
             TASK_AFTER
         } else {
             DEFAULT_WAIT
@@ -66,7 +66,7 @@ impl ToolCall<'_> {
         let report = self
             .wait_for_end(&accepted.delivery_id, wait.min(MAX_WAIT))
             .await?;
-        if self.takes_tasks && !report.finished {
+        if self.accepts_tasks && !report.finished {
             return Ok(ToolOutcome::Running(Box::new(report)));
         }
         Ok(report_result(&report).into())
@@ -110,9 +110,9 @@ impl ToolCall<'_> {
     ) -> Result<v1::DeliveryReport, Fault> {
         let started_at = Instant::now();
         loop {
-            let left = wait.saturating_sub(started_at.elapsed());
+            let remaining = wait.saturating_sub(started_at.elapsed());
             let client = &self.access.client;
-            let report = match outcome(client, delivery_id, left.min(OUTCOME_WAIT)).await {
+            let report = match outcome(client, delivery_id, remaining.min(OUTCOME_WAIT)).await {
                 Ok(report) => report,
                 // The delivery was accepted, but no worker has started it.
                 Err(fault) if fault.code == FaultCode::NotFound => v1::DeliveryReport {

@@ -31,7 +31,7 @@ pub(crate) struct ToolCall<'a> {
     /// The questions to a user before files are sent; `None` for calls that send nothing.
     pub(crate) questions: Option<SendQuestions<'a>>,
     /// Whether the client accepts a task for a delivery that takes long.
-    pub(crate) takes_tasks: bool,
+    pub(crate) accepts_tasks: bool,
     /// Id of the transfer that the call makes.
     pub(crate) operation: OperationId,
     /// Whether another server may have run the call before.
@@ -124,8 +124,11 @@ fn extended(mut value: Value, further: Value) -> Value {
 }
 
 /// The fault of an effect that is off.
-fn not_permitted(what: &str, flag: &str) -> Fault {
-    Fault::new(FaultCode::Denied, format!("{what} is off on this server."))
-        .detail("not_permitted")
-        .advice(format!("The user turns it on with `dray mcp {flag}`."))
+fn not_permitted(description: &str, flag: &str) -> Fault {
+    Fault::new(
+        FaultCode::Denied,
+        format!("{description} is off on this server."),
+    )
+    .detail("not_permitted")
+    .advice(format!("The user turns it on with `dray mcp {flag}`."))
 }

@@ -22,7 +22,7 @@ const PICTURE_TYPES: [&str; 4] = ["image/png", "image/jpeg", "image/gif", "image
 const MAX_PICTURE_BYTES: ByteSize = ByteSize::mib(3);
 /// Limit of a picture over HTTP, where clients of Python take no event above 1 MiB. Base64 encodes three bytes as four.
 const MAX_HTTP_PICTURE_BYTES: ByteSize = ByteSize::kib(760);
-/// By how much a range of bytes can be longer or shorter than its numbers: both ends move to the next character.
+/// Most bytes by which a range can be longer or shorter than requested: both ends move to the next character.
 const MAX_ROUNDING_BYTES: u64 = 3;
 /// Largest framed text of a service; the service's own limit is lower.
 const MAX_OUTPUT_BYTES: ByteSize = ByteSize::mib(16);

@@ -152,7 +152,7 @@ impl StoredTransfer {
         found.ok_or_else(|| Fault::new(FaultCode::NotFound, "The task does not exist."))
     }
 
-    /// Writes the record in the place of the one that was read.
+    /// Writes the record in place of the one that was read.
     ///
     /// # Errors
     ///

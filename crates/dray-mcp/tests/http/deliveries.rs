@@ -35,43 +35,54 @@ pub(crate) struct FakeDelivery {
 impl FakeDelivery {
     async fn serve(bus: &Bus, tasks: &mut JoinSet<()>) -> Self {
         let fake = Self::default();
-        let own = fake.clone();
+        let handle = fake.clone();
         answer(bus, tasks, move |id, request: v1::SendFileRequested| {
-            own.accept(id, request)
+            handle.accept(id, request)
         })
         .await;
-        let own = fake.clone();
+        let handle = fake.clone();
         answer(bus, tasks, move |_, ask: v1::DeliveryOutcomeRequest| {
-            own.report(&ask.delivery_id)
+            handle.report(&ask.delivery_id)
         })
         .await;
-        let own = fake.clone();
+        let handle = fake.clone();
         answer(bus, tasks, move |_, ask: v1::CancelDeliveryRequest| {
-            own.end(&ask.delivery_id, |report| {
+            handle.end(&ask.delivery_id, |report| {
                 assert_eq!(report.session, ask.session);
                 report.cancelled = true;
             });
-            own.report(&ask.delivery_id)
+            handle.report(&ask.delivery_id)
         })
         .await;
-        let own = fake.clone();
+        let handle = fake.clone();
         answer(bus, tasks, move |_, ask: v1::ListReceiptsRequest| {
-            Ok(own.list(&ask.session))
+            Ok(handle.list(&ask.session))
         })
         .await;
-        let own = fake.clone();
+        let handle = fake.clone();
         answer(bus, tasks, move |_, ask: v1::ShowSessionRequest| {
             Ok(v1::Session {
-                chat: own.state.lock().unwrap().chats.get(&ask.session).cloned(),
+                chat: handle
+                    .state
+                    .lock()
+                    .unwrap()
+                    .chats
+                    .get(&ask.session)
+                    .cloned(),
                 session: ask.session,
                 ..v1::Session::default()
             })
         })
         .await;
-        let own = fake.clone();
+        let handle = fake.clone();
         answer(bus, tasks, move |_, bind: v1::BindSessionRequest| {
             let chat = bind.chat.unwrap();
-            own.state.lock().unwrap().chats.insert(bind.session, chat);
+            handle
+                .state
+                .lock()
+                .unwrap()
+                .chats
+                .insert(bind.session, chat);
             Ok(v1::Session::default())
         })
         .await;
@@ -260,8 +271,8 @@ async fn deliveries_of_the_session_complete_the_uri_of_a_receipt() {
     assert_eq!(complete(&fixture.token, "none").await, json!([]));
     let mut claims = send_claims();
     claims["session"] = json!("s8");
-    let stranger = fixture.http.issuer.token(&claims);
-    assert_eq!(complete(&stranger, "").await, json!([]));
+    let other_token = fixture.http.issuer.token(&claims);
+    assert_eq!(complete(&other_token, "").await, json!([]));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -304,11 +315,18 @@ async fn a_cancelled_task_ends_its_delivery_and_those_of_other_sessions_are_not_
     let id = created["result"]["taskId"].as_str().unwrap().to_owned();
     let mut claims = send_claims();
     claims["session"] = json!("s8");
-    let stranger = fixture.http.issuer.token(&claims);
+    let other_token = fixture.http.issuer.token(&claims);
     for method in ["tasks/get", "tasks/update"] {
         let params = json!({"taskId": id, "inputResponses": {}});
         let address = fixture.http.address;
-        let refused = call_with(address, Some(&stranger), method, params, task_capability()).await;
+        let refused = call_with(
+            address,
+            Some(&other_token),
+            method,
+            params,
+            task_capability(),
+        )
+        .await;
         assert_eq!(
             refused.message()["error"]["code"],
             -32_602,
@@ -379,9 +397,9 @@ async fn nothing_is_sent_before_a_person_confirmed_exactly_this_call() {
     let sent = fixture.send(confirmed.clone(), asking_capability()).await;
     assert_eq!(sent["result"]["isError"], false, "{sent}");
     // The same answer is the same delivery.
-    let again = fixture.send(confirmed, asking_capability()).await;
+    let repeated = fixture.send(confirmed, asking_capability()).await;
     let id = |message: &Value| message["result"]["structuredContent"]["delivery_id"].clone();
-    assert_eq!(id(&sent), id(&again));
+    assert_eq!(id(&sent), id(&repeated));
     assert_eq!(fixture.delivery.requests(), 1);
 }
 

@@ -46,14 +46,14 @@ impl FakeQuestions {
     async fn serve(http: &HttpFixture, chain: &[&'static str], tasks: &mut JoinSet<()>) -> Self {
         let fake = Self::default();
         fake.0.lock().unwrap().chain = chain.to_vec();
-        let own = fake.clone();
-        http.issuer.serve_fetches(move |_| Err(own.fetch()));
-        let own = fake.clone();
+        let handle = fake.clone();
+        http.issuer.serve_fetches(move |_| Err(handle.fetch()));
+        let handle = fake.clone();
         let subject = call_subject::<v1::ListEgressQuestionsRequest>();
         let mut lists = http.bus.respond_to(&subject, "fake").await.unwrap();
         tasks.spawn(async move {
             while let Some(request) = lists.next().await {
-                let questions = own.0.lock().unwrap().questions.clone();
+                let questions = handle.0.lock().unwrap().questions.clone();
                 let waiting = questions.into_iter();
                 let waiting =
                     waiting.filter(|question| question.answer() == EgressAnswer::Unspecified);
@@ -65,13 +65,13 @@ impl FakeQuestions {
                 request.answer(Ok(reply)).await;
             }
         });
-        let own = fake.clone();
+        let handle = fake.clone();
         let subject = call_subject::<v1::AnswerEgressQuestionRequest>();
         let mut answers = http.bus.respond_to(&subject, "fake").await.unwrap();
         tasks.spawn(async move {
             while let Some(request) = answers.next().await {
                 let answer: v1::AnswerEgressQuestionRequest = request.decode().unwrap();
-                request.answer(own.record(answer)).await;
+                request.answer(handle.record(answer)).await;
             }
         });
         fake
@@ -222,8 +222,8 @@ async fn each_host_of_a_chain_is_asked_about_and_the_fetch_runs_after_the_answer
 #[tokio::test(flavor = "multi_thread")]
 async fn an_answer_counts_only_for_its_caller_and_call() {
     let fixture = AskingFixture::new(APPROVAL_PERIOD, "read fetch approve", &["a.example"]).await;
-    let asked = fixture.call(json!({})).await;
-    let own = answered(&asked, true);
+    let response = fixture.call(json!({})).await;
+    let own = answered(&response, true);
     let with = |name: &str, value: Value| {
         let mut changed = own.clone();
         changed[name] = value;
@@ -261,7 +261,7 @@ async fn an_answer_counts_only_for_its_caller_and_call() {
     assert!(reply.to_string().contains("-32602"), "{reply}");
     assert!(fixture.fake.answers().is_empty());
     // A refusal is an answer: the host is not asked about again.
-    let refused = fixture.call(answered(&asked, false)).await;
+    let refused = fixture.call(answered(&response, false)).await;
     assert!(refused.to_string().contains("policy_denied"), "{refused}");
     assert_eq!(fixture.fake.answers()[0].answer(), EgressAnswer::Deny);
 }

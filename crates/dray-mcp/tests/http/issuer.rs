@@ -21,13 +21,13 @@ pub(crate) const JWKS_URL: &str = "https://login.example.org/keys";
 /// How the server responds to a request for its keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum KeysAnswer {
-    /// With its JSON Web Key Set.
+    /// Responds with the JSON Web Key Set.
     Keys,
-    /// With another text.
+    /// Responds with a text that is not a key set.
     Garbage,
-    /// With status 500.
+    /// Responds with status 500.
     Failure,
-    /// Without a response: the policy refuses the fetch.
+    /// Does not respond: the policy refuses the fetch.
     Refused,
     /// Never.
     Stall,

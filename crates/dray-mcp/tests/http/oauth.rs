@@ -221,11 +221,11 @@ async fn tenant_and_session_are_those_of_the_token() {
         .as_str()
         .unwrap()
         .to_owned();
-    let again = fixture
+    let repeated = fixture
         .tool(&own_token, "get", json!({"from": handle}))
         .await
         .message();
-    assert_eq!(again["result"]["isError"], false, "{again}");
+    assert_eq!(repeated["result"]["isError"], false, "{repeated}");
     // Another tenant sees neither the stored file nor the directory of this machine.
     let other_token = fixture
         .issuer

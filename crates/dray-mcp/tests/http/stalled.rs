@@ -7,7 +7,8 @@ use tokio::net::TcpStream;
 
 use crate::fixture::{HttpFixture, STATIC_TOKEN};
 
-/// Longer than every timeout of the listener. The clock is paused and advances when all tasks wait.
+/// Time limit of a test: longer than every timeout of the listener. The clock is paused and advances when all tasks
+/// wait.
 const TEST_TIMEOUT: Duration = Duration::from_hours(1);
 
 #[tokio::test]

@@ -102,8 +102,8 @@ async fn a_subscription_ends_with_the_token_and_none_begins_for_another_session(
     assert!(ended.await.unwrap().is_some());
     claims = send_claims();
     claims["session"] = json!("s8");
-    let stranger = fixture.http.issuer.token(&claims);
-    let mut events = EventReader::open(&fixture, &stranger, &uris);
+    let other_token = fixture.http.issuer.token(&claims);
+    let mut events = EventReader::open(&fixture, &other_token, &uris);
     let refused = tokio::task::spawn_blocking(move || {
         let mut messages = std::iter::from_fn(|| events.next());
         messages.find(|message| message.get("error").is_some())
@@ -156,11 +156,11 @@ impl FakeDirectory {
 async fn a_change_right_after_the_acknowledgement_is_announced() {
     let fixture = Box::pin(SendingFixture::new(ServerOptions::default())).await;
     let (directory, mut tasks) = (FakeDirectory::default(), JoinSet::new());
-    let own = directory.clone();
+    let handle = directory.clone();
     answer(
         &fixture.http.bus,
         &mut tasks,
-        move |_, _: v1::ListSandboxRequest| Ok(own.list()),
+        move |_, _: v1::ListSandboxRequest| Ok(handle.list()),
     )
     .await;
     let mut events = EventReader::open(&fixture, &fixture.token, &["sandbox:out".to_owned()]);

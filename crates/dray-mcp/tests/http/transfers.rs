@@ -16,7 +16,7 @@ use crate::issuer::{JWKS_URL, seconds_from_now};
 
 /// Longest wait for an event.
 const TEST_TIMEOUT: Duration = Duration::from_secs(30);
-/// Longer than a call waits before it becomes a task.
+/// Longer than the wait after which a call becomes a task.
 const BEYOND_TASK: Duration = Duration::from_secs(3);
 /// Bucket of the records.
 const TASK_BUCKET: &str = "dray_tickets";
@@ -24,9 +24,9 @@ const TASK_BUCKET: &str = "dray_tickets";
 /// A step of a request to the fake sandbox.
 #[derive(Debug, PartialEq, Eq)]
 enum PutEvent {
-    /// It arrived, with this operation id.
+    /// The request arrived, with this operation id.
     Begun(String),
-    /// Its caller asked to stop.
+    /// The caller asked to stop the transfer.
     Stopped,
 }
 
@@ -132,12 +132,12 @@ async fn a_transfer_that_takes_long_is_a_task_and_stops_when_it_is_cancelled() {
         "{working}"
     );
     // Another session does not find it, and a token that may not make the call cannot end it.
-    let stranger = fixture.http.issuer.token(&claims("read put", "s8"));
+    let other_token = fixture.http.issuer.token(&claims("read put", "s8"));
     let reader = fixture.http.issuer.token(&claims("read", "s7"));
     for (token, method) in [
-        (&stranger, "tasks/get"),
-        (&stranger, "tasks/update"),
-        (&stranger, "tasks/cancel"),
+        (&other_token, "tasks/get"),
+        (&other_token, "tasks/update"),
+        (&other_token, "tasks/cancel"),
         (&reader, "tasks/cancel"),
     ] {
         let params = json!({"taskId": id, "inputResponses": {}});

@@ -34,7 +34,7 @@ pub const HEAD_BYTES: usize = 64 * 1024;
 pub struct DetectedKind {
     /// The kind by which the file is routed.
     pub kind: ContentKind,
-    /// Its media type, such as `image/png`.
+    /// The kind's media type, such as `image/png`.
     pub media_type: &'static str,
     /// The usual extension, without a dot; `None` if the kind has none.
     pub extension: Option<&'static str>,

@@ -1,4 +1,4 @@
-//! The kinds, with their media types.
+//! The kinds of content, and the media type of each.
 
 use crate::names;
 use crate::table::usual_extension;
@@ -120,7 +120,7 @@ pub enum AudioKind {
 /// Documents, which platforms pass on unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum DocumentKind {
-    /// PDF whose mark is the first thing in the file.
+    /// PDF whose signature `%PDF-` is at offset 0.
     Pdf,
     /// Word since 2007 (Office Open XML).
     Docx,

@@ -115,7 +115,7 @@ fn by_media_type(content: &[u8]) -> Option<SniffResult> {
 /// One entry as far as the head shows it.
 struct ZipEntry<'head> {
     name: &'head [u8],
-    /// Its stored bytes; empty if the size is after them.
+    /// The entry's stored bytes; empty if the size is after them.
     content: &'head [u8],
 }
 

@@ -34,7 +34,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(500);
 const MAX_ATTEMPTS: usize = 5;
 /// Reason of the fault for a chat that does not take what tools ask.
 const NOT_TAKEN_DETAIL: &str = "no_tool_questions";
-/// Recorded for a question whose turn does not want the answer any more.
+/// Recorded for a question whose turn no longer needs the answer.
 pub(super) const WITHDRAWAL_REASON: &str = "The turn continued without the call.";
 
 /// The owner of the question with an id.
@@ -84,11 +84,11 @@ pub(crate) enum AskFailure {
 /// The outcome of a question in a chat.
 #[derive(Debug)]
 pub(crate) enum ChatState {
-    /// It waits for its answer.
+    /// The question waits for its answer.
     Waiting(RevisedRecord<ApprovalRecord>),
-    /// It was decided, and the turn has not acted on it yet.
+    /// The question was decided, and the turn has not acted on the decision yet.
     Decided(RevisedRecord<ApprovalRecord>),
-    /// It has expired without a decision, no request used its decision in time, or its request counted as gone.
+    /// The question expired without a decision, no request used its decision in time, or its request counted as gone.
     Expired(RevisedRecord<ApprovalRecord>),
     /// The turn has acted on the decision.
     Used,
@@ -111,7 +111,7 @@ impl ApprovalStore {
         let stored = self
             .keep_question(principal, checkpoint, approval, chat.expires_ms)
             .await;
-        // Nothing was shown, so nothing has to be withdrawn.
+        // No question was shown, so none has to be withdrawn.
         if let Err(failure) = stored {
             tracing::warn!(%failure, "a question for a chat was not kept");
             return Err(AskFailure::Unreachable);
@@ -134,7 +134,7 @@ impl ApprovalStore {
         let decided = self.wait_for_chat(principal, &approval.id, sleep(ASK_TIMEOUT));
         let reply = tokio::select! {
             reply = asking => reply,
-            // A person may answer before the reply, and in the place of one that never comes.
+            // A person may answer before the reply, and in place of one that never comes.
             _ = decided => return Ok(()),
         };
         let Err(error) = reply else { return Ok(()) };
@@ -161,8 +161,8 @@ impl ApprovalStore {
         })
     }
 
-    /// The reply about a decision, once its request has used it or cannot use it any more; before that, a reply that leaves
-    /// the message of the question open. Waits for the request at most `max_wait`.
+    /// The reply about a decision, once its request has used it or can no longer use it; before that, a reply that
+    /// leaves the message of the question open. Waits for the request at most `max_wait`.
     async fn reply_after_use(
         &self,
         principal: &str,
@@ -187,11 +187,11 @@ impl ApprovalStore {
                     Err(RecordError::Failed(_)) => return unused_reply(is_new),
                 }
             }
-            let left = end.saturating_duration_since(Instant::now());
-            if left.is_zero() {
+            let remaining = end.saturating_duration_since(Instant::now());
+            if remaining.is_zero() {
                 return unused_reply(is_new);
             }
-            sleep(left.min(POLL_INTERVAL)).await;
+            sleep(remaining.min(POLL_INTERVAL)).await;
         }
     }
 
@@ -362,7 +362,7 @@ impl ApprovalStore {
     ///
     /// # Errors
     ///
-    /// 503 while the bus fails; nothing was recorded then.
+    /// 503 while the bus fails; no decision was recorded then.
     pub(crate) async fn decide_in_chat(
         &self,
         request: &DecideInChatRequest,

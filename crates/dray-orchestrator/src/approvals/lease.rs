@@ -1,6 +1,6 @@
-//! The lease of a request that waits for a chat and that no other request can continue: its process renews it. When it has
-//! ended, the process is gone, so a press is answered truthfully instead of being kept for a request that does not exist. A
-//! question of a response in the background ends with that response.
+//! The lease of a request that waits for a chat and that no other request can continue: its process renews it. When it
+//! has ended, the process has ended, so a press is answered truthfully instead of being kept for a request that does
+//! not exist. A question of a response in the background ends with that response.
 
 use dray_agent::failure::RequestFailure;
 use dray_proto::v1::DecideInChatReply;
@@ -133,7 +133,7 @@ impl ApprovalRecord {
         self.permits() && !self.is_used && !is_paused
     }
 
-    /// Unix milliseconds from which no request uses the decision any more. A response in the background may have to find
+    /// Unix milliseconds from which no request uses the decision. A response in the background may have to find
     /// another process first.
     pub(super) fn last_use_ms(&self) -> u64 {
         let decided_ms = self.decided_ms.unwrap_or_default();

@@ -33,12 +33,12 @@ pub struct CallerPermissions {
     pub agents: Option<Vec<String>>,
     /// Names that manifests in the header `X-DIAL-APPLICATION-PROPERTIES` may use.
     pub manifest_header: ManifestPermissions,
-    /// Of one of `clients` that speaks for several users: the `X-*` header in which it names the user of each request,
+    /// For one of `clients` that speaks for several users: the `X-*` header in which it names the user of each request,
     /// such as `x-openwebui-user-id`. Sign-ins at MCP servers then belong to this user, and a request without the
     /// header has none. The client's key vouches for the header, so the client must set it itself and never pass on
     /// what a user sent. Default none: all users of the key share its sign-ins.
     pub user_header: Option<String>,
-    /// Of the same client: the `X-*` header in which it names the groups of the user of each request, separated by
+    /// For such a client: the `X-*` header in which it names the groups of the user of each request, separated by
     /// commas, such as `x-forwarded-groups`. Entries of `tool_access` may name them. The client must set it itself, as
     /// `user_header`. Default none: users of the key are in no group.
     pub groups_header: Option<String>,
@@ -89,7 +89,7 @@ pub enum ToolKind {
 }
 
 impl ToolKind {
-    /// All of them.
+    /// All kinds of tools.
     pub const ALL_NAMES: &[Self] = &[
         Self::RestApi,
         Self::Mcp,
@@ -102,7 +102,7 @@ impl ToolKind {
         Self::Agents,
     ];
 
-    /// Its name in the configuration.
+    /// The kind's name in the configuration.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::RestApi => "rest-api",

@@ -16,9 +16,9 @@ use super::Config;
 pub struct McpServer {
     /// The program.
     pub command: String,
-    /// Its arguments.
+    /// The server's arguments.
     pub args: Vec<String>,
-    /// Its environment; it gets nothing of the service's but `PATH`.
+    /// Environment variables of the server. Of the service's own variables it gets only `PATH`.
     pub env: BTreeMap<String, Secret>,
 }
 
@@ -84,7 +84,7 @@ impl Default for McpPrograms {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Interpreter {
-    /// Its base URL; without one DIAL Core is the interpreter.
+    /// The interpreter's base URL; without one DIAL Core is the interpreter.
     pub url: Option<String>,
     /// Key for requests to it. Empty: the key of the caller.
     pub api_key: Secret,

@@ -36,7 +36,7 @@ pub(super) async fn read_json(
 }
 
 /// The error for text that is not JSON, with the line and column of the fault.
-pub(super) fn not_json(what: &str, error: &serde_json::Error) -> RequestFailure {
+pub(super) fn not_json(description: &str, error: &serde_json::Error) -> RequestFailure {
     let (line, column) = (error.line(), error.column());
     let reason = match error.classify() {
         Category::Eof => "it ends too early",
@@ -44,7 +44,7 @@ pub(super) fn not_json(what: &str, error: &serde_json::Error) -> RequestFailure 
     };
     RequestFailure::new(
         400,
-        format!("{what} isn't valid JSON: {reason} at line {line} column {column}"),
+        format!("{description} isn't valid JSON: {reason} at line {line} column {column}"),
     )
 }
 

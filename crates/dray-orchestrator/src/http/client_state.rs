@@ -36,7 +36,7 @@ pub struct BackgroundTasks {
     pub tasks: TaskTracker,
     /// Cancelled when the service ends.
     pub stop: CancellationToken,
-    /// Where they count what they find.
+    /// The metrics that count stored and damaged state.
     pub metrics: OrchestratorMetrics,
 }
 

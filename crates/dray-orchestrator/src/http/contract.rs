@@ -20,7 +20,8 @@ pub trait Agent: Send + Sync + 'static {
     /// Answers one chat request. Events go to `sink` as they happen; the state is one of them and is sent after a
     /// failure too. The surface writes the start chunk, the end chunk and the error event.
     ///
-    /// The future is dropped as soon as the client is gone, and a send to `sink` waits while the client is slow.
+    /// The future is dropped as soon as the client has disconnected, and a send to `sink` waits while the client is
+    /// slow.
     ///
     /// # Errors
     ///
@@ -81,11 +82,11 @@ pub struct CheckedChatRequest {
 /// The source of a manifest (quickapps 2.2).
 #[derive(Clone, Debug, PartialEq)]
 pub enum ManifestSource {
-    /// In the request itself.
+    /// The request contains the manifest.
     Given(Value),
-    /// In DIAL Core, as the properties of this application.
+    /// DIAL Core has the manifest, as the properties of this application.
     Application(String),
-    /// In the local directory, by name.
+    /// The local directory has the manifest, under this name.
     Named(String),
     /// The request names none.
     Default,
@@ -143,13 +144,13 @@ pub(crate) const INPUT_TOOL: &str = "request_input";
 /// The form in which a client gets questions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ApprovalForm {
-    /// As text of the answer, which the next message of the user answers.
+    /// The client gets a question as text of the answer, and the next message of the user answers it.
     #[default]
     Text,
-    /// As calls of `APPROVAL_TOOL`, which the client declared.
+    /// The client gets a question as a call of `APPROVAL_TOOL`, which the client declared.
     ClientTool,
-    /// As items of `/v1/responses`.
+    /// The client gets a question as an item of `/v1/responses`.
     Items,
-    /// Not at all: such calls are refused.
+    /// The client cannot get questions: such calls are refused.
     Unavailable,
 }

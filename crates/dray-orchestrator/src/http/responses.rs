@@ -7,7 +7,7 @@
 //! - `writer`, `open_item`: events of the turn become items and events of the response.
 //! - `create`: from a request to a response that runs; `driver`: the task that runs it, with its client or without.
 //! - `input_tokens`: an estimate of the tokens of a request.
-//! - `takeover`: a response whose process is gone; `sweeper` finds those that no client polls.
+//! - `takeover`: a response whose process has ended; `sweeper` finds those that no client polls.
 //! - `recorder`, `event_stream`: the events of a response in the background, and streams of them that are resumed.
 //! - `conversations`: conversations and their items.
 

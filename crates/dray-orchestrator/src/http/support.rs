@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use super::reply;
 use super::routes::HttpSurface;
 
-/// Its routes, below `/v1/configuration-support`.
+/// The routes below `/v1/configuration-support`.
 pub(super) fn support_routes(surface: &Arc<HttpSurface>) -> Router<Arc<HttpSurface>> {
     Router::new()
         .route("/application-schema", get(get_schema))

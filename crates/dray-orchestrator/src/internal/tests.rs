@@ -23,7 +23,7 @@ use super::*;
 #[derive(Debug, Default)]
 struct FakeServices {
     asked: Mutex<Vec<String>>,
-    /// Where copies go.
+    /// Directory of the sandbox into which files are copied.
     directory: &'static str,
 }
 
@@ -97,7 +97,7 @@ impl InternalFixture {
         }
     }
 
-    /// With the strategy by which the model asks for files, and files that it could take.
+    /// A fixture with the lazy strategy, by which the model asks for files, and with files for it.
     fn lazy() -> Self {
         let files = json!([
             {"type": "file", "url": "files/B/context.pdf"},
@@ -244,8 +244,8 @@ async fn the_list_of_files_reports_changes_since_the_last_list() {
     let second = fixture.call(notify::LIST_TOOL, json!({})).await.unwrap();
     assert!(!second.content.contains("status"), "{}", second.content);
     fixture.manifest.contexts.clear();
-    let gone = fixture.call(notify::LIST_TOOL, json!({})).await.unwrap();
-    assert!(gone.content.contains(r#""status":"removed""#));
+    let response = fixture.call(notify::LIST_TOOL, json!({})).await.unwrap();
+    assert!(response.content.contains(r#""status":"removed""#));
 }
 
 #[tokio::test]

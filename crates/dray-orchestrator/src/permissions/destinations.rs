@@ -111,13 +111,13 @@ impl DestinationPolicy {
 
 impl DestinationGuard for DestinationPolicy {
     fn check_url(&self, url: &Url) -> Result<(), Cause> {
-        self.check_parsed(url).map_err(|why| {
+        self.check_parsed(url).map_err(|reason| {
             tracing::warn!(
                 host = url.host_str(),
-                why,
+                reason,
                 "a caller's manifest leads to a refused address"
             );
-            Cause::from(format!("the destination {why}"))
+            Cause::from(format!("the destination {reason}"))
         })
     }
 
@@ -155,7 +155,7 @@ impl DestinationGuard for DestinationPolicy {
 /// Whether an address belongs to this machine: only such an address can be bound. Checked for each connection, because
 /// addresses change.
 fn is_own(address: IpAddr) -> bool {
-    // UDP and port 0: nothing listens, and no specific port has to be free.
+    // UDP and port 0: no program listens, and no specific port has to be free.
     UdpSocket::bind(SocketAddr::new(address, 0)).is_ok()
 }
 

@@ -1,4 +1,4 @@
-//! Compares what the manifest of a caller names with the permissions of the caller. Nothing is connected to here;
+//! Compares what the manifest of a caller names with the permissions of the caller. No connection is made here;
 //! addresses are checked again when a connection is made.
 
 use dray_agent::manifest::Manifest;

@@ -57,7 +57,7 @@ fn mcp(url: &str) -> Value {
 }
 
 #[test]
-fn a_manifest_may_name_nothing_that_is_not_allowed() {
+fn a_manifest_may_name_only_allowed_resources() {
     let closed = grant(|_| {});
     let sets = json!([
         mcp("stdio:notes"),

@@ -99,7 +99,7 @@ impl CallerRecords {
         let deadline = self.store.deadline_after(STORE_TIMEOUT);
         let opened = loop {
             match self.store.read(&self.tenant, &claim, deadline).await {
-                // Nothing was sent. The deadline ends it.
+                // No request was sent. The deadline ends the operation.
                 Err(ReadError::Request(RequestError::Busy)) => {}
                 opened => break opened,
             }

@@ -24,7 +24,7 @@ pub(crate) struct ConversationRecord {
     /// A document with more of them, from before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) replaced_before: Option<ContentRef>,
-    /// Whether it exists for its replaced documents alone.
+    /// Whether the record exists only for its replaced documents.
     #[serde(default, skip_serializing_if = "is_false")]
     is_deleted: bool,
 }

@@ -132,8 +132,8 @@ impl ResponseStore {
         Ok(ItemReplacements { all })
     }
 
-    /// Moves the replacements of a conversation into a document when the record has many. Those are left out that no response
-    /// can name any more, because all from before them have expired.
+    /// Moves the replacements of a conversation into a document when the record has many. Those are left out that no
+    /// response can name, because all from before them have expired.
     ///
     /// # Errors
     ///

@@ -1,5 +1,5 @@
-//! The events of a response in the background that began as a stream: documents in the store, and a record that names them.
-//! A client that lost its connection, or whose process is gone, reads them from there.
+//! The events of a response in the background that began as a stream: documents in the store, and a record that names
+//! them. A client that lost its connection, or whose process has ended, reads them from there.
 
 use dray_agent::failure::RequestFailure;
 use serde::{Deserialize, Serialize};
@@ -12,8 +12,8 @@ use crate::records::{ContentRef, RecordError, RecordKind, RevisedRecord};
 const MAX_LOG_BYTES: u64 = 32 << 20;
 /// Most batches of one response; each takes about 110 bytes of a record of at most 200 KB.
 pub(crate) const MAX_BATCHES: usize = 1_500;
-/// Numbers that are left out when another process continues: the process that is gone may have sent events that it did not
-/// record, and a number must not mean two events.
+/// Numbers that are left out when another process continues: the process that has ended may have sent events that it
+/// did not record, and a number must not mean two events.
 pub(crate) const TAKEOVER_GAP: u64 = 10_000;
 
 /// The stored form of the list of a response's events.
@@ -161,8 +161,8 @@ impl ResponseStore {
         })
     }
 
-    /// Continues the log of a response whose process is gone, and returns its events. From then on that process cannot
-    /// record. `None` for a response without a log.
+    /// Continues the log of a response whose process has ended, and returns its events. From then on that process
+    /// cannot record. `None` for a response without a log.
     ///
     /// # Errors
     ///
@@ -229,8 +229,8 @@ impl ResponseStore {
         }
     }
 
-    /// Deletes the log of a response, and returns whether it has none any more. The record stays until it expires if no later
-    /// attempt succeeds.
+    /// Deletes the log of a response, and returns whether it has none left. The record stays until it expires if no
+    /// later attempt succeeds.
     pub(crate) async fn forget_events(&self, principal: &str, id: &str) -> bool {
         let deleted =
             self.records

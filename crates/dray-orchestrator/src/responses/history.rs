@@ -13,7 +13,7 @@ use super::{
 #[derive(Clone, Debug, Default)]
 pub(crate) struct History {
     pub(super) entries: Vec<HistoryEntry>,
-    /// Its documents, oldest first.
+    /// The conversation's documents, oldest first.
     pub(crate) documents: Vec<ResponseDocument>,
 }
 

@@ -1,5 +1,5 @@
-//! The responses in the background of all callers, so that a replica finds those whose process is gone although no client
-//! polls them.
+//! The responses in the background of all callers, so that a replica finds those whose process has ended although no
+//! client polls them.
 
 use dray_agent::failure::RequestFailure;
 use serde::{Deserialize, Serialize};
@@ -29,7 +29,7 @@ pub(crate) struct BackgroundRun {
 pub(crate) enum RunState {
     /// Nothing before this time, in Unix milliseconds: its process runs, and has renewed its lease.
     Running { until_ms: u64 },
-    /// Finish or report it: its process is gone.
+    /// Finish or report it: its process has ended.
     Abandoned,
     /// Forget the run; `has_events` says whether its events are kept for a while.
     Ended { has_events: bool },

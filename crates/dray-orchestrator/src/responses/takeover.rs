@@ -1,4 +1,4 @@
-//! Responses whose process is gone and that this process finishes.
+//! Responses whose process has ended and that this process finishes.
 
 use dray_agent::failure::RequestFailure;
 
@@ -23,7 +23,7 @@ pub(crate) struct TakenResponse {
     pub(crate) takeovers: u32,
 }
 
-/// Whether no process makes a response any more and none will: it has ended, it is gone, or it was taken over too often.
+/// Whether no process makes a response now or later: it has ended, it is gone, or it was taken over too often.
 ///
 /// # Errors
 ///
@@ -47,7 +47,7 @@ pub(crate) async fn is_over(
 }
 
 impl ResponseStore {
-    /// Whether another process may take over this response in the background, because its process is gone.
+    /// Whether another process may take over this response in the background, because its process has ended.
     ///
     /// # Errors
     ///
@@ -80,7 +80,8 @@ impl ResponseStore {
         }))
     }
 
-    /// Takes over a response whose process is gone; `None` when another replica was first, or it cannot be taken over.
+    /// Takes over a response whose process has ended; `None` when another replica was first, or it cannot be taken
+    /// over.
     ///
     /// # Errors
     ///

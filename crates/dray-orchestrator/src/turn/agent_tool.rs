@@ -283,7 +283,7 @@ struct AgentAnswer {
 }
 
 impl AgentAnswer {
-    /// Appends text up to [`MAX_TEXT_BYTES`]. Nothing is appended after a cut, even if it would fit.
+    /// Appends text up to [`MAX_TEXT_BYTES`]. No text is appended after a cut, even if it would fit.
     fn append_text(&mut self, text: &str) {
         if self.is_cut {
             return;

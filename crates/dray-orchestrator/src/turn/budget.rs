@@ -46,9 +46,9 @@ struct ScopedBudget {
 struct TurnTime {
     /// When the turn began.
     started_at: Instant,
-    /// By the operator, from the beginning of the turn.
+    /// The operator's limit, from the beginning of the turn.
     turn: Option<Duration>,
-    /// By the manifest, from when its agent began to answer.
+    /// The manifest's limit, from when its agent began to answer.
     manifest: Option<(Instant, Duration)>,
 }
 
@@ -88,7 +88,7 @@ impl TurnBudget {
     ///
     /// # Errors
     ///
-    /// 429 when one is used up, 503 while the bus fails, 500 for a model without a price where cost is limited.
+    /// 429 when a budget is used up, 503 while the bus fails, 500 for a model without a price where cost is limited.
     pub(super) async fn open(
         parts: &SharedParts,
         identity: &CallerIdentity,
@@ -148,7 +148,7 @@ impl TurnBudget {
     ///
     /// # Errors
     ///
-    /// 429 when one is used up, 500 for a model without a price where cost is limited.
+    /// 429 when a budget is used up, 500 for a model without a price where cost is limited.
     pub(super) fn succeed(
         &self,
         parts: &SharedParts,

@@ -83,13 +83,13 @@ impl Drop for OpenQuestion<'_> {
 /// The outcome of a call.
 #[derive(Debug)]
 pub(super) enum ChatOutcome {
-    /// It is made now: the decision is used.
+    /// The call is made now: the decision is used.
     Approved(Box<RevisedRecord<ApprovalRecord>>),
-    /// It continues now with answers for its tool, which are used. Without a record the question has expired.
+    /// The call continues now with answers for its tool, which are used. Without a record the question has expired.
     Answered(AnswerMap, Option<Box<RevisedRecord<ApprovalRecord>>>),
-    /// It is not made, and the model gets this.
+    /// The call is not made, and the model gets this reason.
     Refused(&'static str),
-    /// It still waits.
+    /// The question still waits for an answer.
     Waiting,
 }
 

@@ -18,15 +18,15 @@ use super::waiting::{WaitingCall, waiting_or_ran};
 /// How a call ended about which a chat was asked.
 #[derive(Debug)]
 pub(super) enum ChatCallEnd<'a> {
-    /// It was made or continued.
+    /// The call was made or continued.
     Ran(ToolCall, Box<CompletedCall>),
-    /// It is not made, and the model gets this.
+    /// The call is not made, and the model gets this reason.
     Refused(ToolCall, &'static str),
-    /// Its chat has not decided.
+    /// The call's chat has not decided.
     Open(Box<OpenQuestion<'a>>),
-    /// Its tool asks the client.
+    /// The call's tool asks the client.
     OfClient(Box<WaitingCall>),
-    /// It ends the request.
+    /// The call ends the request.
     Failed(LoopError),
 }
 
@@ -82,7 +82,7 @@ impl ChatGate {
         self.state.send_modify(|state| state.has_failed = true);
     }
 
-    /// Waits until a question must not wait any more.
+    /// Waits until a question has to stop waiting.
     pub(super) async fn closed(&self) {
         let mut state = self.state.subscribe();
         loop {
@@ -155,7 +155,7 @@ impl<'a> ToolLoop<'a> {
             let round = due.next_round();
             let call = due.waiting.call;
             match ran.map(|ran| waiting_or_ran(call.clone(), ran, round)) {
-                Ok(Ok(again)) => match self.chats.ask_tool(again).await {
+                Ok(Ok(repeated)) => match self.chats.ask_tool(repeated).await {
                     Ok(question) => open = question,
                     Err(waiting) => {
                         gate.note_client();

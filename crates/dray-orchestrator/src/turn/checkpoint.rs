@@ -62,7 +62,7 @@ impl Checkpoints<'_> {
         self.store(messages, &[], &[]).await;
     }
 
-    /// From here on the response fails if this process ends.
+    /// Removes the checkpoint: from here on the response fails if this process ends.
     ///
     /// # Errors
     ///

@@ -31,7 +31,7 @@ impl ClientTools {
         }
     }
 
-    /// Whether there are none.
+    /// Whether the client has no tools.
     pub(super) fn is_empty(&self) -> bool {
         self.declared.is_empty()
     }

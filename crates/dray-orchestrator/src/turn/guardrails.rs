@@ -72,7 +72,7 @@ pub(super) fn plan_guardrails(
 }
 
 fn missing_tool_failure(index: usize, tool: &str, issues: &IssueLog) -> RequestFailure {
-    let (status, why) = if issues.tools.is_empty() {
+    let (status, reason) = if issues.tools.is_empty() {
         (400, "The manifest is not valid")
     } else {
         // For the operator: the tool set may have failed.
@@ -80,7 +80,7 @@ fn missing_tool_failure(index: usize, tool: &str, issues: &IssueLog) -> RequestF
         (503, "A check of this agent is not available")
     };
     let message =
-        format!("{why}:\nguardrails.{index}.tool: no tool of this agent has the name '{tool}'");
+        format!("{reason}:\nguardrails.{index}.tool: no tool of this agent has the name '{tool}'");
     RequestFailure::new(status, message.clone()).display(message)
 }
 
@@ -110,7 +110,7 @@ impl ArgumentResolver for NoReferences {
     }
 }
 
-/// Something that guardrails judge.
+/// The content that guardrails judge.
 #[derive(Debug)]
 struct Subject<'a> {
     event: GuardrailEvent,
@@ -182,7 +182,7 @@ enum VerdictKind {
 ///
 /// # Errors
 ///
-/// It is no verdict: the reason for the log, without anything of the result.
+/// Why the result is not a verdict, for the log, without any content of the result.
 fn read_verdict(ran: &CompletedCall, replaces: Replaces) -> Result<Verdict, &'static str> {
     if ran.failed {
         return Err("its call failed");

@@ -204,12 +204,12 @@ pub(super) fn requested_agent(parts: &SharedParts, source: &ManifestSource) -> S
 }
 
 /// The agent that answers a request: the one that it names, or the one to which the conversation was handed over. A
-/// step that the manifests or the caller's permissions do not allow any more ends with the agent that the request
+/// step that the manifests or the caller's permissions no longer allow ends with the agent that the request
 /// names.
 ///
 /// # Errors
 ///
-/// 400 when the request continues a turn whose agent may not answer any more, because only that agent has the tools of
+/// 400 when the request continues a turn whose agent may no longer answer, because only that agent has the tools of
 /// the open calls.
 pub(super) async fn answering_agent(
     parts: &SharedParts,

@@ -46,7 +46,8 @@ impl ManifestLoader {
                 self.read_granted(document.clone(), grant)
             }
             ManifestSource::Application(id) => {
-                // Permission comes first: nothing is fetched for a caller that may not use the application.
+                // The permission is checked first: no manifest is fetched for a caller that may not use the
+                // application.
                 self.grants.check_agent(identity, id)?;
                 let grant = self.grants.of_application()?;
                 let document = self.fetch_application(caller, id).await?;
@@ -92,7 +93,8 @@ impl ManifestLoader {
             tracing::warn!("manifest: {warning}");
         }
         let mut manifest = reading.value;
-        // Before the manifest is returned, so that nothing in it is resolved, connected to or started earlier.
+        // Before the manifest is returned, so that no name in it is resolved, no address connected to and no program
+        // started earlier.
         grant.restrict(&mut manifest)?;
         Ok(LoadedManifest {
             manifest: Arc::new(manifest),
@@ -105,7 +107,7 @@ impl ManifestLoader {
             let message = format!("Error while fetching application {id}: {reason}");
             RequestFailure::new(500, message).kind("internal_server_error")
         };
-        // Nothing was fetched, so this is not the failure of quickapps 2.2, and another attempt fails too.
+        // The application was not fetched, so this is not the failure of quickapps 2.2, and another attempt fails too.
         let Some(core) = &self.core else {
             return Err(RequestFailure::new(
                 400,

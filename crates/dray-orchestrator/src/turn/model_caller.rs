@@ -240,7 +240,7 @@ enum CallError {
 }
 
 impl CallError {
-    /// Its kind in traces and metrics, from a closed set.
+    /// The failure's kind in traces and metrics, from a closed set.
     const fn kind(&self) -> &'static str {
         match self {
             Self::Interrupted(LoopError::Gone) => "cancelled",

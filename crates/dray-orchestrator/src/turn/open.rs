@@ -154,7 +154,7 @@ impl TurnSession {
     }
 }
 
-/// Opens a turn with all its inputs. Nothing was sent to the client yet, so a failure still has an HTTP status.
+/// Opens a turn with all its inputs. No byte was sent to the client yet, so a failure still has an HTTP status.
 pub(super) async fn open_turn(
     parts: &Arc<SharedParts>,
     mut request: CheckedChatRequest,

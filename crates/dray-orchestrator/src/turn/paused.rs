@@ -57,7 +57,7 @@ const EXPIRED_CODE: &str = "tool_calls_expired";
 /// The reason why a record was not read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PausedTurnError {
-    /// It has expired, or it does not belong to this caller.
+    /// The paused turn has expired, or it does not belong to this caller.
     Expired,
     /// The store does not answer.
     Store,

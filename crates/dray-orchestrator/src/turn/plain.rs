@@ -10,7 +10,7 @@ use super::client_tools::ClientTools;
 use super::{SharedParts, hooks};
 use crate::http::CheckedChatRequest;
 
-/// Whether answers are for people to read. Nothing may be added to a structured answer, which is JSON.
+/// Whether answers are for people to read. No text may be added to a structured answer, which is JSON.
 pub(super) fn is_text(response_format: Option<&Value>) -> bool {
     response_format.is_none_or(|format| format.get("type").is_some_and(|kind| kind == "text"))
 }

@@ -49,14 +49,14 @@ impl OutgoingMessages {
         // Links become names before the filter, whose list of attachments must not show links.
         let named: Vec<_> = messages.iter().map(by_key).collect();
         let mut copies = filter::for_model(named, policies);
-        // Copies of each call start from the canonical messages, so nothing accumulates over the rounds.
+        // Copies of each call start from the canonical messages, so no change accumulates over the rounds.
         append_reminders(&mut copies, &self.reminders);
         self.deferred.show(&mut copies);
         if self.stamps {
             clock::annotate_times(&mut copies);
         }
         if self.plain {
-            // This removes `custom_content` as a whole, so nothing is left to strip or lift.
+            // This removes `custom_content` as a whole, so no part has to be stripped or lifted.
             copies.iter_mut().for_each(to_plain_message);
         } else {
             copies.iter_mut().for_each(strip_private_fields);

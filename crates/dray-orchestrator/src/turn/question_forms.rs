@@ -85,8 +85,8 @@ const CONTINUE_ACTION: &str = "continue";
 
 /// Whether the result of a call of `request_input` leaves the answer to the chat.
 pub(super) fn waits_for_chat(message: &Message) -> bool {
-    let given: Value = serde_json::from_str(&message_text(message)).unwrap_or_default();
-    given.get("action").and_then(Value::as_str) == Some(CONTINUE_ACTION)
+    let answers: Value = serde_json::from_str(&message_text(message)).unwrap_or_default();
+    answers.get("action").and_then(Value::as_str) == Some(CONTINUE_ACTION)
 }
 
 /// The result that leaves the answer to the chat.
@@ -98,18 +98,18 @@ pub(super) fn wait_result() -> Value {
 ///
 /// # Errors
 ///
-/// 400 that says what is expected. Nothing is recorded then, and the question still waits.
+/// 400 that says what is expected. No answer is recorded then, and the question still waits.
 pub(super) fn read_input_answer(
     message: &Message,
     questions: &QuestionMap,
 ) -> Result<AnswerMap, RequestFailure> {
-    let given: Value = serde_json::from_str(&message_text(message)).unwrap_or_default();
-    let only = questions.len() == 1 && given.get("answers").is_none();
+    let values: Value = serde_json::from_str(&message_text(message)).unwrap_or_default();
+    let only = questions.len() == 1 && values.get("answers").is_none();
     let answers = questions.iter().map(|(key, question)| {
         let answer = if only {
-            Some(&given)
+            Some(&values)
         } else {
-            given.get("answers").and_then(|all| all.get(key))
+            values.get("answers").and_then(|all| all.get(key))
         };
         let answer = answer.ok_or_else(|| format!("`{key}` has no answer."))?;
         read_answer(question, answer)

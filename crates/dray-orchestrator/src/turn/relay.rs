@@ -23,7 +23,7 @@ const MAX_HELD_LOGPROBS: usize = 64 << 20;
 /// An answer that is not usable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum InvalidAnswer {
-    /// The client is gone.
+    /// The client has disconnected.
     Gone,
     /// The answer is too long or has too many calls.
     TooMuch,
@@ -38,7 +38,7 @@ impl From<ClientGone> for InvalidAnswer {
 /// One complete answer of the model.
 #[derive(Debug, Default)]
 pub(super) struct ModelAnswer {
-    /// Its text, as the model wrote it.
+    /// The answer's text, as the model wrote it.
     pub(super) content: String,
     /// The calls that it requests, in order.
     pub(super) calls: Vec<ToolCall>,
@@ -50,7 +50,7 @@ pub(super) struct ModelAnswer {
     pub(super) reason: Option<FinishReason>,
     /// The model that answered, as its service names it.
     pub(super) model: Option<String>,
-    /// Its tokens, by model.
+    /// The answer's tokens, by model.
     pub(super) usage: Vec<ModelUsage>,
     /// The events of an answer that is held back, in order of arrival.
     pub(super) held: Vec<Event>,

@@ -36,7 +36,7 @@ pub(super) struct ToolLoop<'a> {
     pub(super) agents: &'a TurnAgents,
     /// Chats whose people decide about calls.
     pub(super) chats: ChatApprovals<'a>,
-    /// Of a response in the background.
+    /// Only for a response in the background.
     pub(super) checkpoints: Option<Checkpoints<'a>>,
 }
 
@@ -79,7 +79,7 @@ impl LoopEnd {
 /// The reason why a loop failed.
 #[derive(Debug)]
 pub(super) enum LoopError {
-    /// The client has disconnected: nothing is reported.
+    /// The client has disconnected, so no failure is reported.
     Gone,
     /// The request fails with this error, which the client gets.
     Failed(RequestFailure),
@@ -106,9 +106,9 @@ pub(super) async fn stop_with(
 
 /// The calls of a round that this service makes.
 struct PlannedCalls {
-    /// Those that need no decision.
+    /// Calls that need no decision.
     own: Vec<ToolCall>,
-    /// Those about which chats are asked.
+    /// Calls about which chats are asked.
     in_chats: Vec<WaitingCall>,
     /// Whether the client has something to answer in this round.
     asks: bool,
@@ -242,7 +242,8 @@ impl<'a> ToolLoop<'a> {
     ///
     /// # Errors
     ///
-    /// Of the first call that ends the request. The results of the others stay in the history, which the state keeps.
+    /// The failure of the first call that ends the request. The results of the others stay in the history, which the
+    /// state keeps.
     async fn make_calls(
         &self,
         calls: PlannedCalls,

@@ -18,7 +18,7 @@ const SESSION_HEADER: &str = "x-dray-session";
 /// A caller with a key of DIAL can only name sessions of its own: the name is bound to the key's user. Names from the
 /// service's own clients are used unchanged, so that operators can bind them to sandboxes and chats in advance.
 ///
-/// Returns whether it is new: nothing can be bound to it yet.
+/// Returns whether it is new: no sandbox or chat can be bound to it yet.
 pub(super) fn session_of(
     caller: &Caller,
     owner: Option<&str>,
@@ -151,8 +151,8 @@ mod tests {
         assert!(is_new);
         let mut state = json!({});
         note_session(&mut state, &first);
-        let again = session_of(&caller(None), None, &answered(state));
-        assert_eq!(again, (first.clone(), false));
+        let repeated = session_of(&caller(None), None, &answered(state));
+        assert_eq!(repeated, (first.clone(), false));
         assert_ne!(session_of(&caller(None), None, &[]).0, first);
     }
 

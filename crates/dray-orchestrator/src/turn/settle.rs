@@ -70,7 +70,7 @@ impl Settlement<'_> {
     ///
     /// # Errors
     ///
-    /// A decision is not valid any more: the request then ends before any call is made. Or one of the calls ends the
+    /// A decision is no longer valid: the request then ends before any call is made. Or one of the calls ends the
     /// request: the results of the others are kept.
     pub(super) async fn settle(
         self,
@@ -144,8 +144,8 @@ impl Settlement<'_> {
     ) -> Result<Vec<WaitingCall>, LoopError> {
         gate.begin_calls();
         let made = self.make(due, rounds, messages, tally).await;
-        let (again, mut records) = made.inspect_err(|_| gate.fail())?;
-        let (open, mut waiting) = rounds.chats.ask_tools(again).await;
+        let (repeated, mut records) = made.inspect_err(|_| gate.fail())?;
+        let (open, mut waiting) = rounds.chats.ask_tools(repeated).await;
         if !waiting.is_empty() {
             gate.note_client();
         }
@@ -161,7 +161,7 @@ impl Settlement<'_> {
     ///
     /// # Errors
     ///
-    /// Of the first call that ends the request. The results of the other calls are kept.
+    /// The failure of the first call that ends the request. The results of the other calls are kept.
     async fn take_ends<'a>(
         self,
         (mut ends, waiting): (
@@ -201,7 +201,7 @@ impl Settlement<'_> {
     ///
     /// # Errors
     ///
-    /// Of the first call that ends the request. The results of the other calls are kept.
+    /// The failure of the first call that ends the request. The results of the other calls are kept.
     async fn make(
         self,
         due: Vec<DueCall>,
@@ -216,9 +216,9 @@ impl Settlement<'_> {
             let round = due.next_round();
             let (call, record) = (due.waiting.call, due.record);
             let result = match ran.map(|ran| waiting_or_ran(call.clone(), ran, round)) {
-                Ok(Ok(again)) => {
+                Ok(Ok(repeated)) => {
                     records.extend(record.map(|record| (call.id, record)));
-                    asking.push(again);
+                    asking.push(repeated);
                     Ok(())
                 }
                 Ok(Err(ran)) => {
@@ -309,7 +309,7 @@ impl Settlement<'_> {
     }
 }
 
-/// Waits for the decisions of chats about calls of an earlier request, or of a process that is gone.
+/// Waits for the decisions of chats about calls of an earlier request, or of a process that has ended.
 ///
 /// # Errors
 ///

@@ -247,7 +247,7 @@ impl ToolKinds {
         }
     }
 
-    /// The tools of a set of REST endpoints. They depend on nothing of a turn, so all turns with the plan share them;
+    /// The tools of a set of REST endpoints. They do not depend on the turn, so all turns with the plan share them;
     /// the client of a guarded set belongs to its caller.
     fn build_rest(
         &self,

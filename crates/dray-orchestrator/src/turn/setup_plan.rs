@@ -20,7 +20,7 @@ pub(crate) struct PlannedSet {
     pub(crate) is_guarded: bool,
     /// Name of the template that it is from.
     pub(crate) template: Option<String>,
-    /// Its tools, of a set whose tools depend on nothing of a turn.
+    /// The tools of a set that is the same for every turn; set up by the first turn that needs them.
     shared: OnceLock<ToolsetResult>,
     sources: OnceLock<Arc<[String]>>,
 }
@@ -76,7 +76,7 @@ impl SetupPlan {
 /// The plans of local manifests.
 #[derive(Debug, Default)]
 pub(crate) struct SetupPlans {
-    /// By the address of the manifest, which stays in use as long as the entry refers to it.
+    /// Plans by the address of the manifest, which stays in use as long as the entry refers to it.
     plans: Mutex<HashMap<usize, CachedPlan>>,
 }
 

@@ -1,4 +1,4 @@
-//! Tests of permissions: nothing is connected, started or charged for a caller without permission.
+//! Tests of permissions: no connection, program or charge for a caller without permission.
 
 use dray_orchestrator::Config;
 use dray_orchestrator::config::permissions::{ManifestPermissions, ToolKind};
@@ -227,7 +227,7 @@ async fn the_identity_of_the_service_is_presented_for_the_operators_manifest_alo
     assert_eq!((exchanges(), with_token()), before);
 }
 
-/// With a DIAL Core and a model of its own.
+/// Starts a fixture with a separate DIAL Core and model.
 async fn beside_dial(dial_url: String, change: impl FnOnce(&mut Config)) -> TurnFixture {
     TurnFixture::with(&manifest(json!([])), HELLO_SCRIPT, |config| {
         config.dial_url = Some(dial_url);
@@ -238,7 +238,7 @@ async fn beside_dial(dial_url: String, change: impl FnOnce(&mut Config)) -> Turn
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_key_that_dial_does_not_know_reaches_nothing() {
+async fn a_key_unknown_to_dial_has_no_access() {
     let core = DialCore::start().await.unwrap();
     core.add_key("good", "bucket");
     let (server, url) = tools().await;

@@ -106,7 +106,7 @@ async fn a_call_of_a_client_s_tool_ends_the_answer_and_its_result_continues_it()
         (&json!("function"), &json!("weather"))
     );
     assert_eq!(calls[0]["function"]["arguments"], r#"{"city":"Paris"}"#);
-    // The server did nothing itself, so the id is the model's and nothing was stored.
+    // The server handled no call itself, so the id is the model's and no question was stored.
     assert!(calls[0]["id"].as_str().unwrap().starts_with("call_"));
     let request = &fixture.asked()[0];
     let tools = request["tools"].as_array().unwrap();

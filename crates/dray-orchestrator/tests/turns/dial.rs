@@ -17,7 +17,7 @@ impl OnDial {
         Self::reaching(manifest, Vec::new()).await
     }
 
-    /// With an operator who lets applications reach these origins.
+    /// Starts a fixture whose operator lets applications reach these origins.
     pub(crate) async fn reaching(manifest: &Value, origins: Vec<String>) -> Self {
         let core = DialCore::start().await.unwrap();
         core.add_key(REQUEST_KEY, "bucket");
@@ -169,14 +169,14 @@ async fn stages_attachments_and_state_of_the_model_are_passed_on_and_come_back()
     dial.core.chat("lead", saying("Again."));
     let messages = json!([{"role": "user", "content": "x"}, first.message(), {"role": "user", "content": "y"}]);
     dial.ask(messages).await;
-    let asked = dial
+    let model_request = dial
         .core
         .bodies()
         .into_iter()
         .rfind(|(target, _)| target.contains("chat/completions"))
         .unwrap()
         .1;
-    let back = asked["messages"]
+    let back = model_request["messages"]
         .as_array()
         .unwrap()
         .iter()
@@ -237,14 +237,14 @@ async fn static_tools_of_the_model_are_sent_and_never_run() {
     );
     dial.core.chat("lead", saying("Hi."));
     dial.send_text("x").await;
-    let asked = dial
+    let model_request = dial
         .core
         .bodies()
         .into_iter()
         .rfind(|(target, _)| target.contains("chat/completions"))
         .unwrap()
         .1;
-    let statics: Vec<_> = asked["tools"]
+    let statics: Vec<_> = model_request["tools"]
         .as_array()
         .unwrap()
         .iter()
@@ -300,7 +300,8 @@ async fn skills_come_from_prompts_and_those_that_are_not_there_are_reported() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_file_that_the_model_takes_comes_with_the_result_of_a_call_when_files_are_lazy() {
+async fn a_file_that_the_model_requests_is_returned_with_the_result_of_a_call_when_files_are_lazy()
+{
     let mut manifest = manifest(json!([]));
     manifest["orchestrator"]["attachment_strategy"] = json!({"type": "lazy_on_demand"});
     let dial = OnDial::new(&manifest).await;
@@ -318,11 +319,11 @@ async fn a_file_that_the_model_takes_comes_with_the_result_of_a_call_when_files_
         .ask(json!([{"role": "user", "content": "x", "custom_content": {"attachments": attachments}}]))
         .await;
     assert_eq!(result.text(), "\n\rSeen.");
-    let asked = dial.core.bodies().into_iter();
-    let asked = asked
+    let model_request = dial.core.bodies().into_iter();
+    let model_request = model_request
         .rev()
         .find(|(target, _)| target.contains("chat/completions"));
-    let messages = asked.unwrap().1["messages"].clone();
+    let messages = model_request.unwrap().1["messages"].clone();
     let inline: Vec<_> = messages
         .as_array()
         .unwrap()
@@ -370,10 +371,10 @@ async fn starters_of_the_application_are_its_configuration() {
 /// The files that the newest request to the model names: the last segment of each address, and its status.
 fn named_files(dial: &OnDial) -> Vec<(String, Value)> {
     let bodies = dial.core.bodies();
-    let asked = bodies
+    let model_request = bodies
         .iter()
         .rfind(|(target, _)| target.contains("chat/completions"));
-    let messages = asked.unwrap().1["messages"].as_array().unwrap();
+    let messages = model_request.unwrap().1["messages"].as_array().unwrap();
     let result = messages.iter().rfind(|message| message["role"] == "tool");
     let result = result.unwrap()["content"].as_str().unwrap();
     let notice: Value = serde_json::from_str(result).unwrap();

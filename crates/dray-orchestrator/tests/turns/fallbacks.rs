@@ -18,8 +18,8 @@ fn agent(tool_sets: Value) -> Value {
 
 /// The models that were called, in order.
 fn models(fixture: &TurnFixture) -> Vec<String> {
-    let asked = fixture.asked().into_iter();
-    asked
+    let model_requests = fixture.asked().into_iter();
+    model_requests
         .map(|body| body["model"].as_str().unwrap().to_owned())
         .collect()
 }

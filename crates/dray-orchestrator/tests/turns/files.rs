@@ -137,8 +137,8 @@ async fn a_picture_named_by_its_id_keeps_the_detail_that_the_client_wants() {
     let input = json!([{"role": "user", "content": [part]}]);
     let (status, response) = create(&fixture, &json!({ "input": input })).await;
     assert_eq!(status, 200, "{response}");
-    let asked = &fixture.asked()[0]["messages"];
-    let user = asked.as_array().unwrap().last().unwrap();
+    let model_request = &fixture.asked()[0]["messages"];
+    let user = model_request.as_array().unwrap().last().unwrap();
     let parts = user["content"].as_array().unwrap();
     let image = parts.iter().find(|part| part["type"] == "image_url");
     assert_eq!(image.unwrap()["image_url"]["detail"], "low", "{user}");

@@ -129,7 +129,7 @@ pub(crate) struct TurnFixture {
 }
 
 impl TurnFixture {
-    /// With a manifest `agent` and this script; nothing of DIAL.
+    /// Starts a fixture with the manifest `agent` and this script, without DIAL.
     pub(crate) async fn plain(manifest: &Value, script: &str) -> Self {
         Self::with(manifest, script, |_| {}).await
     }

@@ -57,7 +57,7 @@ impl Judge {
         self.0.shared().lock().asked.clone()
     }
 
-    /// Its tool set, which the model does not see.
+    /// The judge's tool set, which the model does not see.
     pub(crate) fn set(&self) -> Value {
         let names = [
             "event",
@@ -132,17 +132,17 @@ async fn before_model_sees_the_prompt_and_what_is_new_in_it_and_its_tool_is_hidd
     let answer = fixture.send_text("go").await;
     assert_eq!(answer.text(), "Looking.\n\rGot {\"own\":\"one\"}");
     assert_eq!(endpoint.called(), ["one"]);
-    let asked = judge.asked();
-    assert_eq!(asked.len(), 2);
-    let first = asked[0]["messages"].as_array().unwrap();
-    assert_eq!(asked[0]["event"], "before_model");
-    assert_eq!(asked[0]["new_from"], 0);
+    let model_requests = judge.asked();
+    assert_eq!(model_requests.len(), 2);
+    let first = model_requests[0]["messages"].as_array().unwrap();
+    assert_eq!(model_requests[0]["event"], "before_model");
+    assert_eq!(model_requests[0]["new_from"], 0);
     assert!(
         first.contains(&json!({"role": "user", "text": "go"})),
         "{first:?}"
     );
-    let second = asked[1]["messages"].as_array().unwrap();
-    assert_eq!(asked[1]["new_from"], first.len());
+    let second = model_requests[1]["messages"].as_array().unwrap();
+    assert_eq!(model_requests[1]["new_from"], first.len());
     assert_eq!(
         second.last().unwrap(),
         &json!({"role": "tool", "text": "{\"own\":\"one\"}"})
@@ -220,9 +220,13 @@ async fn reasoning_refusal_and_probabilities_are_judged_and_held_back_as_well() 
         for text in ["Let me ", "think.", "\"Hi\"", "No.", "\"logprob\""] {
             assert_eq!(chunks.contains(text), shows, "{text} {chunks}");
         }
-        let asked = &judge.asked()[0];
+        let judge_request = &judge.asked()[0];
         assert_eq!(
-            (&asked["text"], &asked["reasoning"], &asked["refusal"]),
+            (
+                &judge_request["text"],
+                &judge_request["reasoning"],
+                &judge_request["refusal"]
+            ),
             (&json!("Hi"), &json!("Let me think."), &json!("No."))
         );
     }
@@ -259,9 +263,9 @@ async fn calls_of_a_blocked_answer_are_not_made_and_such_an_answer_cannot_be_rep
         assert!(answer.text().starts_with("This request was not answered: "));
         assert_eq!(answer.reason(), "content_filter");
         assert_eq!(endpoint.called(), [""; 0]);
-        let asked = &judge.asked()[0];
+        let judge_request = &judge.asked()[0];
         assert_eq!(
-            asked["tool_calls"],
+            judge_request["tool_calls"],
             json!([{"name": "shop_a", "arguments": {"q": "one"}}])
         );
         assert!(!answer.state().to_string().contains("shop_a"));
@@ -297,9 +301,9 @@ async fn an_approval_is_about_the_arguments_that_replace_those_of_the_model() {
         text.contains(r#"{"q":"other"}"#) && !text.contains(r#""one""#),
         "{text}"
     );
-    let said = json!({"role": "assistant", "content": text});
+    let assistant_message = json!({"role": "assistant", "content": text});
     let done = fixture
-        .ask(json!([{"role": "user", "content": "go"}, said, {"role": "user", "content": "yes"}]))
+        .ask(json!([{"role": "user", "content": "go"}, assistant_message, {"role": "user", "content": "yes"}]))
         .await;
     assert_eq!(done.text(), "Got {\"own\":\"other\"}", "{done:?}");
     assert_eq!(endpoint.called(), ["other"]);
@@ -316,9 +320,9 @@ async fn the_result_of_an_approved_call_is_judged_in_the_request_that_makes_it()
     let fixture = TurnFixture::plain(&agent, CALL_SCRIPT).await;
     let question = fixture.send_text("go").await;
     assert_eq!(judge.asked().len(), 0);
-    let said = json!({"role": "assistant", "content": question.text()});
+    let assistant_message = json!({"role": "assistant", "content": question.text()});
     let done = fixture
-        .ask(json!([{"role": "user", "content": "go"}, said, {"role": "user", "content": "yes"}]))
+        .ask(json!([{"role": "user", "content": "go"}, assistant_message, {"role": "user", "content": "yes"}]))
         .await;
     assert_eq!(endpoint.called(), ["one"]);
     assert_eq!(
@@ -366,9 +370,9 @@ async fn neither_text_nor_files_of_a_withheld_result_reach_anyone() {
                 "{shown}"
             );
         }
-        let asked = &judge.asked()[0];
+        let judge_request = &judge.asked()[0];
         assert_eq!(
-            (&asked["tool"], &asked["arguments"]),
+            (&judge_request["tool"], &judge_request["arguments"]),
             (&json!("shop_a"), &json!({"q": "one"}))
         );
     }
@@ -474,11 +478,11 @@ async fn an_agent_whose_guardrail_has_no_tool_answers_nothing() {
     let (fixture, _) = shop(&judge, entry).await;
     assert_eq!(fixture.send_text("go").await.reason(), "stop");
     // A server that cannot be reached may come back.
-    let gone = json!({"type": "mcp", "name": "gone", "mcp_server_info": {
+    let unreachable_set = json!({"type": "mcp", "name": "gone", "mcp_server_info": {
         "url": "http://127.0.0.1:9/mcp", "protocol": "streamable_http"}});
     let mut agent = guarded(
         &judge,
-        vec![gone],
+        vec![unreachable_set],
         json!([guardrail("after_model", json!({}))]),
     );
     agent["guardrails"][0]["tool"] = json!("gone_judge");

@@ -261,14 +261,14 @@ async fn a_turn_that_waits_continues_with_the_agent_that_asked() {
     );
     // A call of the client's own tool.
     let weather = json!({"type": "function", "function": {"name": "weather", "parameters": {"type": "object"}}});
-    let asked = fixture
+    let response = fixture
         .chat(json!({"messages": [user("weather")], "tools": [weather]}))
         .await;
-    let calls = asked.calls();
-    assert_eq!(calls.len(), 1, "{asked:?}");
+    let calls = response.calls();
+    assert_eq!(calls.len(), 1, "{response:?}");
     let messages = json!([
         user("weather"),
-        kept(&asked),
+        kept(&response),
         tool_result(&calls[0], "sunny")
     ]);
     let body = json!({"messages": messages, "tools": [weather]});
@@ -276,21 +276,21 @@ async fn a_turn_that_waits_continues_with_the_agent_that_asked() {
     // Only that agent has the rest of the turn: without it the turn does not continue.
     let directory = fixture.directory().join("manifests");
     std::fs::remove_file(directory.join("billing.json")).unwrap();
-    let gone = fixture.chat(body).await;
+    let late_response = fixture.chat(body).await;
     assert_eq!(
-        (gone.status, &gone.error()["code"]),
+        (late_response.status, &late_response.error()["code"]),
         (400, &json!("agent_unavailable")),
-        "{gone:?}"
+        "{late_response:?}"
     );
     // A new message of the user is answered by the agent that the request names.
-    let again = fixture
+    let repeated = fixture
         .ask(json!([user("x"), with_state("billing"), user("hello")]))
         .await;
-    assert_eq!(again.text(), "Lead.");
+    assert_eq!(repeated.text(), "Lead.");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_handoff_beside_calls_that_wait_is_refused_and_one_that_was_approved_takes_place() {
+async fn a_handoff_beside_calls_that_wait_is_refused_and_an_approved_handoff_happens() {
     let endpoint = CountingEndpoint::start().await;
     let rule = |tools: &str| vec![serde_json::from_value(json!({"tools": [tools]})).unwrap()];
     let fixture = lead_and_billing(&endpoint, &billing(&endpoint), |config| {

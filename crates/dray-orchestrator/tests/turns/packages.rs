@@ -1,4 +1,4 @@
-//! Tests with agents of packages that we did not write, which bring their own tools and want structured output.
+//! Tests with agents of independent packages, which bring their own tools and want structured output.
 
 use serde_json::{Value, json};
 

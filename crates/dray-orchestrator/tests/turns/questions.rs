@@ -81,8 +81,8 @@ async fn the_next_message_answers_and_the_call_continues_once_at_another_replica
     assert_eq!(bank.calls(), ["pay begin", "pay accept"]);
     // No call of the same round was made twice.
     assert_eq!(shop.called(), ["free"]);
-    let asked = fixture.asked().pop().unwrap();
-    let roles: Vec<_> = asked["messages"]
+    let model_request = fixture.asked().pop().unwrap();
+    let roles: Vec<_> = model_request["messages"]
         .as_array()
         .unwrap()
         .iter()
@@ -93,9 +93,9 @@ async fn the_next_message_answers_and_the_call_continues_once_at_another_replica
         ["assistant", "tool", "tool"],
         "{roles:?}"
     );
-    assert!(!asked.to_string().contains("apr_"));
-    let again = fixture.ask(messages.clone()).await;
-    assert_eq!(code(&again), (400, "approval_used".to_owned()));
+    assert!(!model_request.to_string().contains("apr_"));
+    let repeated = fixture.ask(messages.clone()).await;
+    assert_eq!(code(&repeated), (400, "approval_used".to_owned()));
     // The conversation continues with the result, from the text alone.
     let mut later = messages.as_array().unwrap().clone();
     later.push(json!({"role": "assistant", "content": done.text()}));
@@ -117,8 +117,8 @@ async fn declining_and_cancelling_reach_the_server() {
         let done = fixture.ask(answered("pay", &[(&question, answer)])).await;
         assert_eq!(done.text(), text);
         // Such an answer may be repeated.
-        let again = fixture.ask(answered("pay", &[(&question, answer)])).await;
-        assert_eq!(again.text(), text);
+        let repeated = fixture.ask(answered("pay", &[(&question, answer)])).await;
+        assert_eq!(repeated.text(), text);
     }
     // A message that is not an answer cancels the question, and is answered itself.
     let question = fixture.send_text("both").await;
@@ -163,16 +163,16 @@ async fn two_questions_of_a_round_come_one_after_the_other_also_after_a_restart(
     assert_eq!(done.text(), "Signed: accept {\"ok\":true}.", "{done:?}");
     // The model was not called in between, and sees one round with both results.
     assert_eq!(fixture.asked().len(), model_calls + 1);
-    let asked = fixture.asked().pop().unwrap()["messages"]
+    let model_request = fixture.asked().pop().unwrap()["messages"]
         .as_array()
         .unwrap()
         .clone();
-    let with_calls = asked
+    let with_calls = model_request
         .iter()
         .filter(|message| message["tool_calls"].to_string().contains("bank_"))
         .count();
-    assert_eq!(with_calls, 1, "{asked:?}");
-    assert!(json!(asked).to_string().contains("paid from first"));
+    assert_eq!(with_calls, 1, "{model_request:?}");
+    assert!(json!(model_request).to_string().contains("paid from first"));
     let mut calls = bank.calls();
     calls[..2].sort();
     assert_eq!(
@@ -180,8 +180,8 @@ async fn two_questions_of_a_round_come_one_after_the_other_also_after_a_restart(
         ["pay begin", "sign begin", "pay accept", "sign accept"]
     );
     // Answers to the first question do not count a second time.
-    let again = fixture.ask(answered("both", &[(&first, "first")])).await;
-    assert_eq!(code(&again), (400, "approval_used".to_owned()));
+    let repeated = fixture.ask(answered("both", &[(&first, "first")])).await;
+    assert_eq!(code(&repeated), (400, "approval_used".to_owned()));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -273,20 +273,24 @@ async fn a_client_that_declares_request_input_gets_all_questions_as_calls() {
         json!({"action": "accept"}),
         json!({"action": "accept", "content": {"iban": "x"}}),
     ] {
-        let seen = answer(&calls[0], &wrong, &signs).await;
-        assert_eq!(code(&seen), (400, "invalid_answer".to_owned()), "{wrong}");
+        let response = answer(&calls[0], &wrong, &signs).await;
+        assert_eq!(
+            code(&response),
+            (400, "invalid_answer".to_owned()),
+            "{wrong}"
+        );
     }
     let mut changed = shown.clone();
     changed["questions"]["q"]["message"] = json!("Which one?");
     let mut echo = calls[0].clone();
     echo["function"]["arguments"] = json!(changed.to_string());
-    let seen = answer(&echo, &account, &signs).await;
-    assert_eq!(code(&seen), (400, "approval_mismatch".to_owned()));
+    let response = answer(&echo, &account, &signs).await;
+    assert_eq!(code(&response), (400, "approval_mismatch".to_owned()));
     assert_eq!(bank.calls().len(), 2);
     let done = answer(&calls[0], &account, &signs).await;
     assert_eq!(done.text(), "Signed: decline null.", "{done:?}");
-    let again = answer(&calls[0], &account, &signs).await;
-    assert_eq!(code(&again), (400, "approval_used".to_owned()));
+    let repeated = answer(&calls[0], &account, &signs).await;
+    assert_eq!(code(&repeated), (400, "approval_used".to_owned()));
     assert_eq!(bank.calls().len(), 4);
 }
 
@@ -343,8 +347,12 @@ async fn calls_of_the_client_come_before_a_question_in_text() {
     ]);
     let done = chat(&json!(messages)).await;
     assert_eq!(done.text(), "Got paid from first.", "{done:?}");
-    let asked = fixture.asked().pop().unwrap().to_string();
-    assert_eq!(asked.matches("of the client").count(), 1, "{asked}");
+    let model_request = fixture.asked().pop().unwrap().to_string();
+    assert_eq!(
+        model_request.matches("of the client").count(),
+        1,
+        "{model_request}"
+    );
     assert_eq!(fixture.asked().len(), 2);
     assert_eq!(bank.calls(), ["pay begin", "pay accept"]);
 }
@@ -402,9 +410,9 @@ async fn responses_ask_in_their_text_or_with_function_calls() {
     let (status, done) = create(&fixture, &next).await;
     assert_eq!(status, 200, "{done}");
     assert_eq!(output_text(&done), "Got paid from first.");
-    let (status, again) = create(&fixture, &next).await;
+    let (status, repeated) = create(&fixture, &next).await;
     assert_eq!(
-        (status, &again["error"]["code"]),
+        (status, &repeated["error"]["code"]),
         (400, &json!("approval_used"))
     );
     let tool = json!({"type": "function", "name": "request_input", "parameters": {"type": "object"}, "strict": false});

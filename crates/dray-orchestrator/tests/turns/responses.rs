@@ -39,9 +39,9 @@ async fn file_maker(endpoint: &CountingEndpoint) -> TurnFixture {
 
 /// Adds an agent `bank` with the tools of an MCP server, and one of a server that is gone.
 fn add_bank(fixture: &TurnFixture, bank: &Bank) {
-    let gone = json!({"type": "mcp", "name": "gone", "mcp_server_info": {
+    let unreachable_set = json!({"type": "mcp", "name": "gone", "mcp_server_info": {
         "url": "http://127.0.0.1:9/mcp", "protocol": "streamable_http"}});
-    let manifest = manifest(json!([bank.set(), gone]));
+    let manifest = manifest(json!([bank.set(), unreachable_set]));
     let path = fixture.directory().join("manifests/bank.json");
     std::fs::write(path, manifest.to_string()).unwrap();
 }
@@ -274,11 +274,16 @@ async fn own_rounds_come_back_with_the_previous_response_and_the_prompt_stays_th
     let next = json!({"input": "and?", "previous_response_id": first["id"]});
     let (_, second) = create(&fixture, &next).await;
     assert_eq!(output_text(&second), "Second.", "{second}");
-    let asked = fixture.asked();
-    let prompt = |number: usize| asked[number]["messages"].as_array().unwrap().clone();
+    let model_requests = fixture.asked();
+    let prompt = |number: usize| {
+        model_requests[number]["messages"]
+            .as_array()
+            .unwrap()
+            .clone()
+    };
     let (before, after) = (prompt(1), prompt(2));
     assert_eq!(before[..], after[..before.len()], "prompt caches hit");
-    let text = asked[2].to_string();
+    let text = model_requests[2].to_string();
     assert!(
         text.contains("<title>a.csv</title>") && !text.contains("X-Amz"),
         "{text}"

@@ -145,12 +145,12 @@ const SCRIPT: &str = r#"{"rules": [
     {"reply": {"say": "Hello."}}]}"#;
 
 /// An orchestrator with two clients, and the server.
-pub(crate) struct SignInWorld {
+pub(crate) struct SignInFixture {
     pub(crate) fixture: TurnFixture,
     server: FakeServer<ProtectedServer>,
 }
 
-impl SignInWorld {
+impl SignInFixture {
     pub(crate) async fn new(expires_in: u64) -> Self {
         Self::with(expires_in, |_| {}).await
     }
@@ -261,13 +261,13 @@ impl SignInWorld {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_user_signs_in_between_two_turns_and_the_tokens_are_kept_for_later_ones() {
-    let fixture = SignInWorld::new(3600).await;
+    let fixture = SignInFixture::new(3600).await;
     let page = fixture.page("alice").await;
     let returned = fixture.follow(&page).await;
     let callback = format!("{}/v1/sign-in/callback?", fixture.fixture.url);
     assert!(returned.starts_with(&callback), "{returned}");
     let code = fixture.code(&returned).await;
-    // Nothing is exchanged before the user brings the code.
+    // No code is exchanged before the user brings the code.
     assert_eq!(fixture.exchanges(), 0);
     let answer = fixture.reply("alice", &format!("My code: {code}")).await;
     assert_eq!((answer.text().as_str(), fixture.exchanges()), ("Done.", 1));
@@ -293,7 +293,7 @@ async fn a_user_signs_in_between_two_turns_and_the_tokens_are_kept_for_later_one
 
 #[tokio::test(flavor = "multi_thread")]
 async fn tokens_that_end_are_renewed_without_the_user() {
-    let fixture = SignInWorld::new(1).await;
+    let fixture = SignInFixture::new(1).await;
     let returned = fixture.follow(&fixture.page("alice").await).await;
     let code = fixture.code(&returned).await;
     let answer = fixture.reply("alice", &code).await;
@@ -323,7 +323,7 @@ async fn tokens_that_end_are_renewed_without_the_user() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn replicas_that_need_new_tokens_at_one_time_use_a_refresh_token_once() {
-    let fixture = SignInWorld::new(1).await;
+    let fixture = SignInFixture::new(1).await;
     // Counted from the exchange of the code.
     fixture.server.shared().lock().rotated = Some(String::new());
     let returned = fixture.follow(&fixture.page("alice").await).await;
@@ -337,10 +337,10 @@ async fn replicas_that_need_new_tokens_at_one_time_use_a_refresh_token_once() {
     // The tokens expire soon; those of the next renewal last longer.
     fixture.server.shared().lock().expires_in = 3600;
     let before = fixture.exchanges();
-    let again = json!([{"role": "user", "content": "again - please"}]);
+    let repeated = json!([{"role": "user", "content": "again - please"}]);
     let asked = replicas
         .iter()
-        .map(|replica| fixture.ask_at(replica, "alice", again.clone()));
+        .map(|replica| fixture.ask_at(replica, "alice", repeated.clone()));
     for answer in futures_util::future::join_all(asked).await {
         assert_eq!(answer.text(), "Done.");
     }
@@ -349,7 +349,7 @@ async fn replicas_that_need_new_tokens_at_one_time_use_a_refresh_token_once() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_page_that_was_passed_to_another_person_signs_no_one_in() {
-    let fixture = SignInWorld::new(3600).await;
+    let fixture = SignInFixture::new(3600).await;
     // Bob sends his link to Alice, who signs in and writes the code in her own chat.
     let returned = fixture.follow(&fixture.page("bob").await).await;
     let code = fixture.code(&returned).await;
@@ -378,7 +378,7 @@ async fn a_page_that_was_passed_to_another_person_signs_no_one_in() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_state_that_is_wrong_or_was_used_opens_nothing() {
-    let fixture = SignInWorld::new(3600).await;
+    let fixture = SignInFixture::new(3600).await;
     let first = fixture.page("alice").await;
     let page = fixture.page("alice").await;
     // A conversation has one page for each server: the newer one.
@@ -413,7 +413,7 @@ async fn a_state_that_is_wrong_or_was_used_opens_nothing() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_answer_of_another_authorization_server_is_refused_and_the_page_stays_open() {
-    let fixture = SignInWorld::new(3600).await;
+    let fixture = SignInFixture::new(3600).await;
     let returned = fixture.follow(&fixture.page("alice").await).await;
     let (sound, _) = returned.split_once("&iss=").unwrap();
     for mixed_up in [

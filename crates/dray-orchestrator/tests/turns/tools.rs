@@ -214,7 +214,7 @@ async fn r_10_an_unknown_tool_and_broken_arguments_do_not_end_the_turn() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn r_10_of_two_tools_with_one_name_the_first_is_there() {
+async fn r_10_of_two_tools_with_one_name_the_first_is_kept() {
     let endpoint = FakeEndpoint::start().await;
     let sets = json!([rest(&endpoint.url(), &["a"]), rest(&endpoint.url(), &["a"])]);
     let fixture =
@@ -251,11 +251,11 @@ async fn a_turn_ends_at_its_limit_and_keeps_its_state() {
     // It would look like a complete answer.
     assert_eq!(result.reason(), "");
     assert_eq!(rounds(&result).len(), 4);
-    let at = |what: &str| {
+    let at = |description: &str| {
         result
             .chunks
             .iter()
-            .position(|chunk| chunk.to_string().contains(what))
+            .position(|chunk| chunk.to_string().contains(description))
             .unwrap()
     };
     assert!(at("\"state\"") < at("\"error\""));

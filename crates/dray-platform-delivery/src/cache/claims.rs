@@ -67,7 +67,7 @@ impl ClaimKeeper {
                 // The caller tries again later. After other failures, only the single file fails when it is read.
                 Err(ClaimFailure::Failed(fault)) if fault.is_retryable() => {
                     return Err(DeliveryError::ServiceFault {
-                        what: "the store",
+                        description: "the store",
                         fault,
                     });
                 }

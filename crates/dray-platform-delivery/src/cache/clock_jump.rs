@@ -1,5 +1,5 @@
-//! Detects jumps of the wall clock, after which all objects seem too old or too young. After a jump, nothing is removed
-//! until running deliveries have had time to end.
+//! Detects jumps of the wall clock, after which all objects seem too old or too young. After a jump, no object is
+//! removed until running deliveries have had time to end.
 
 use dray_types::whole_millis;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use super::plan::PROTECTED_MS;
 
 /// Largest difference between the two clocks that does not count as a jump, in milliseconds.
-const SLACK_MS: u64 = 60_000;
+const MAX_CLOCK_DIFFERENCE_MS: u64 = 60_000;
 
 /// Compares the wall clock with the monotonic clock of the process.
 #[derive(Debug, Default)]
@@ -24,7 +24,7 @@ impl ClockJumpDetector {
         if let Some((last_instant, last_wall_ms)) = self.last.replace((now, wall_ms)) {
             let passed_ms = whole_millis(now.saturating_duration_since(last_instant));
             // Jumps in both directions count, because a clock that was set back may be set forward again.
-            if wall_ms.abs_diff(last_wall_ms.saturating_add(passed_ms)) > SLACK_MS {
+            if wall_ms.abs_diff(last_wall_ms.saturating_add(passed_ms)) > MAX_CLOCK_DIFFERENCE_MS {
                 tracing::warn!("the clock jumped: the cache is not swept for a while");
                 self.quiet_until = Some(now + Duration::from_millis(PROTECTED_MS));
             }

@@ -70,7 +70,7 @@ impl GatheringNotes {
     /// Start of the earliest gathering that has not ended; [`u64::MAX`] if there is none.
     ///
     /// # Errors
-    /// The bus failed, so nothing may be removed.
+    /// The bus failed, so no object may be removed.
     pub(crate) async fn since_ms(&self) -> Result<u64, KeyError> {
         let now_ms = self.clock.now_ms();
         let listing = self.keys.list("gathering", usize::from(NOTE_KEYS)).await?;

@@ -57,7 +57,7 @@ pub(crate) struct SweepReport {
 /// The error of a sweep that was not finished; the next one continues.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SweepError {
-    /// The records cannot be read, so the needs are unknown: nothing was removed.
+    /// The records cannot be read, so the needs are unknown, and no object was removed.
     #[error("what deliveries need cannot be read")]
     Records(#[from] KeyError),
     /// The store failed. Objects before the failure were removed.

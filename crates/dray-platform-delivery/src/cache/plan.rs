@@ -231,8 +231,8 @@ mod tests {
                 .into_iter()
                 .filter(|object| !planned.expired.contains(object) && !planned.evicted.contains(object))
                 .collect();
-            let again = plan_sweep(remaining, &uses, now(size));
-            prop_assert!(again.expired.is_empty() && again.evicted.is_empty());
+            let repeated = plan_sweep(remaining, &uses, now(size));
+            prop_assert!(repeated.expired.is_empty() && repeated.evicted.is_empty());
         }
     }
 }

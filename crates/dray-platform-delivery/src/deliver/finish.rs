@@ -14,7 +14,7 @@ use crate::record::{self, DeliveryRecord, FileState};
 use crate::report;
 
 impl DeliveryRun<'_> {
-    /// Adds the notice about what failed as one more step (platform-delivery 9); `false` when there is nothing to add.
+    /// Adds the notice about failed files as one more step (platform-delivery 9). Returns `false` if no notice is due.
     pub(super) async fn add_notice(&mut self, open: &OpenDelivery) -> Result<bool, DeliveryError> {
         let steps = &self.record().steps;
         let is_reported = steps.iter().any(|step| step.route == Route::Notice);
@@ -79,8 +79,8 @@ impl DeliveryRun<'_> {
     }
 }
 
-/// Adds the platform and its ids of the messages to the span of the work, so that the trace of a turn leads to what people
-/// see.
+/// Adds the platform and the ids of its messages to the span of the work, so that the trace of a turn leads to the
+/// visible messages.
 fn trace_messages(platform: &str, record: &DeliveryRecord) {
     let mut ids: Vec<StringValue> = Vec::new();
     for file in &record.files {

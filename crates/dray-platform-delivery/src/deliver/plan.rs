@@ -94,7 +94,7 @@ impl DeliveryRun<'_> {
                 ErrorKind::RateLimited => error
                     .retry_after()
                     .unwrap_or_else(|| self.context.pace.backoff(attempts)),
-                // Nothing is visible yet, so any number of attempts would be safe; the bound limits the time of the
+                // No message is visible yet, so any number of attempts would be safe; the bound limits the time of the
                 // worker.
                 ErrorKind::Transient if attempts < MAX_VISIBLE_ATTEMPTS => {
                     self.context.pace.backoff(attempts)
@@ -131,9 +131,9 @@ impl DeliveryRun<'_> {
     }
 
     /// The flow that parks the delivery for this delay.
-    pub(super) fn park_after(&self, delay: std::time::Duration, why: WaitingReason) -> StepFlow {
+    pub(super) fn park_after(&self, delay: std::time::Duration, reason: WaitingReason) -> StepFlow {
         let delay = whole_millis(delay);
-        StepFlow::Park(self.context.clock.now_ms().saturating_add(delay), why)
+        StepFlow::Park(self.context.clock.now_ms().saturating_add(delay), reason)
     }
 
     /// Opens the files that may still be sent, and detects their kinds from their first bytes.
@@ -152,7 +152,7 @@ impl DeliveryRun<'_> {
             if file.preview.is_some() {
                 continue;
             }
-            // A file without an open step needs no bytes any more, and its object may have expired.
+            // A file without an open step no longer needs bytes, and its object may have expired.
             if !is_needed && (is_planned || file.state.is_final()) {
                 continue;
             }
@@ -225,7 +225,7 @@ impl DeliveryRun<'_> {
         let planned = open.account.platform.plan(&open.delivery, &open.limits);
         let mut steps: Vec<ReadyStep> = Vec::new();
         let message = open.delivery.message.trim();
-        // The message is a caption where the platform has room for one; otherwise it becomes a step of its own.
+        // The message is a caption where the platform has room for one; otherwise it becomes a separate step.
         let has_text = planned.iter().any(|step| !step.text().trim().is_empty());
         if !message.is_empty() && !has_text {
             // An agent's text must not notify everyone in a channel (`@everyone`, `@here`).

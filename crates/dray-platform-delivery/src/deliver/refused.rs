@@ -1,4 +1,4 @@
-//! Handles a refused request of which nothing is visible: wait, use another route, or give up (platform-delivery 7,
+//! Handles a refused request without visible messages: wait, use another route, or give up (platform-delivery 7,
 //! 10).
 
 use std::time::Duration;
@@ -30,7 +30,7 @@ impl DeliveryRun<'_> {
         {
             // Telegram moves a group to another id when it becomes a supergroup.
             self.follow_chat(open, chat).await?;
-            return Ok(StepFlow::Again);
+            return Ok(StepFlow::SameStep);
         }
         match error.kind() {
             ErrorKind::RateLimited => {
@@ -141,7 +141,7 @@ impl DeliveryRun<'_> {
             }
             WaitAction::Wait => {
                 self.pause(delay).await?;
-                Ok(StepFlow::Again)
+                Ok(StepFlow::SameStep)
             }
         }
     }
@@ -171,7 +171,7 @@ impl DeliveryRun<'_> {
             return self.give_up(open, step_index, step, error).await;
         }
         self.save().await?;
-        Ok(StepFlow::Again)
+        Ok(StepFlow::SameStep)
     }
 
     /// Retries without the reply, then without the thread, and stores the changed target in the record.
@@ -194,7 +194,7 @@ impl DeliveryRun<'_> {
         let target = super::wire_target(target.clone());
         self.record_mut().target = Some(target);
         self.save().await?;
-        Ok(StepFlow::Again)
+        Ok(StepFlow::SameStep)
     }
 
     /// Parks the delivery until the user writes again.
@@ -252,7 +252,7 @@ impl DeliveryRun<'_> {
         open.limits = open.limits.clone().at_most(allowed);
     }
 
-    /// The refusal of a step that is known to be too large for the chat, so that nothing is uploaded for it.
+    /// The refusal of a step that is known to be too large for the chat, so that no file is uploaded for it.
     pub(super) fn known_too_large(
         &self,
         open: &OpenDelivery,
@@ -399,7 +399,7 @@ impl DeliveryRun<'_> {
         Some(steps)
     }
 
-    /// Replaces a step of which nothing is visible by these steps.
+    /// Replaces an invisible step by these steps.
     async fn replace(
         &mut self,
         step_index: usize,
@@ -413,10 +413,10 @@ impl DeliveryRun<'_> {
             );
         }
         self.save().await?;
-        Ok(StepFlow::Again)
+        Ok(StepFlow::SameStep)
     }
 
-    /// Fails a step of which nothing is visible, and continues with the next.
+    /// Fails an invisible step, and continues with the next.
     pub(super) async fn give_up(
         &mut self,
         open: &OpenDelivery,

@@ -53,11 +53,11 @@ pub(super) struct OpenDelivery {
 /// The next action after a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum StepFlow {
-    /// The next step.
+    /// Continue with the next step.
     Next,
-    /// The same step again.
-    Again,
-    /// Later, in another message of the queue: Unix milliseconds, and the reason.
+    /// Handle the same step again.
+    SameStep,
+    /// Continue at this time in Unix milliseconds, in another message of the queue, for this reason.
     Park(u64, WaitingReason),
 }
 
@@ -90,7 +90,7 @@ impl<'a> DeliveryRun<'a> {
         &mut self.stored.record
     }
 
-    /// Stores the record. Nothing may depend on a change before it is stored.
+    /// Stores the record. No other step may depend on a change before the change is stored.
     pub(super) async fn save(&mut self) -> Result<(), DeliveryError> {
         // After a lost response this shows whether the stored revision is our own write (`save_firmly`).
         self.stored.record.writer = self.writer;
@@ -150,7 +150,7 @@ impl<'a> DeliveryRun<'a> {
         }
         let mut open = match self.open(account, chat).await? {
             Ok(open) => open,
-            Err(StepFlow::Park(due_ms, why)) => return self.park(due_ms, why).await,
+            Err(StepFlow::Park(due_ms, reason)) => return self.park(due_ms, reason).await,
             Err(_) => return self.finish(None).await,
         };
         loop {
@@ -160,8 +160,8 @@ impl<'a> DeliveryRun<'a> {
             while step_index < self.record().steps.len() {
                 match self.step(&mut open, step_index).await? {
                     StepFlow::Next => step_index += 1,
-                    StepFlow::Again => {}
-                    StepFlow::Park(due_ms, why) => return self.park(due_ms, why).await,
+                    StepFlow::SameStep => {}
+                    StepFlow::Park(due_ms, reason) => return self.park(due_ms, reason).await,
                 }
             }
             if !self.add_notice(&open).await? {
@@ -174,17 +174,17 @@ impl<'a> DeliveryRun<'a> {
     pub(super) async fn park(
         &mut self,
         due_ms: u64,
-        why: WaitingReason,
+        reason: WaitingReason,
     ) -> Result<WorkEnd, DeliveryError> {
         let record = self.record_mut();
         // 0 means that the delivery does not wait.
         record.due_at_ms = due_ms.max(1);
-        record.waiting = Some(why);
+        record.waiting = Some(reason);
         record.rounds += 1;
         self.save().await?;
         self.context.log.index.note(&self.key, &self.stored);
-        self.context.metrics.parked(why);
-        tracing::info!(why = why.name(), due_ms, "a delivery waits");
+        self.context.metrics.parked(reason);
+        tracing::info!(reason = reason.name(), due_ms, "a delivery waits");
         Ok(WorkEnd::Waiting(self.stored.record.clone()))
     }
 

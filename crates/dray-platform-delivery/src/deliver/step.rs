@@ -81,7 +81,7 @@ impl DeliveryRun<'_> {
             NotFoundAction::SendAgain => {
                 self.put(step_index, step.not_visible());
                 self.save().await?;
-                Ok(StepFlow::Again)
+                Ok(StepFlow::SameStep)
             }
             // Another worker sent this step. Its request may still be delayed inside the platform, and be shown later.
             NotFoundAction::AskAt(due_ms) if due_ms < self.limit().unix_ms() => {
@@ -159,7 +159,7 @@ impl DeliveryRun<'_> {
         Ok(StepFlow::Next)
     }
 
-    /// Makes the visible request of a step of which nothing can be visible yet.
+    /// Makes the visible request of a step that cannot be visible yet.
     async fn attempt(
         &mut self,
         open: &mut OpenDelivery,
@@ -400,7 +400,7 @@ impl DeliveryRun<'_> {
             SendMode::Repeated => self.put(step_index, step),
         }
         self.save().await?;
-        Ok(StepFlow::Again)
+        Ok(StepFlow::SameStep)
     }
 
     /// A visible request failed: what follows depends on whether it, or an earlier one, may be visible.
@@ -433,7 +433,7 @@ impl DeliveryRun<'_> {
                 if delay > MAX_INLINE_WAIT || !self.pause(delay).await? {
                     return self.end_as_unknown(open, step_index, step).await;
                 }
-                Ok(StepFlow::Again)
+                Ok(StepFlow::SameStep)
             }
         }
     }

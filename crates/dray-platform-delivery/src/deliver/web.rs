@@ -124,7 +124,7 @@ fn unknown_origin(error: &RequestError) -> DeliveryError {
         "The store cannot say where a file came from right now.",
     );
     DeliveryError::ServiceFault {
-        what: "the origin of a file",
+        description: "the origin of a file",
         fault: Box::new(
             fault
                 .detail("origin_unknown")

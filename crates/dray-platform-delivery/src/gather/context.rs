@@ -137,13 +137,13 @@ pub(super) fn progress_report(
 }
 
 /// Logs a call without a usable response for the operator, and makes the error for the caller.
-pub(crate) fn failed_call(what: &'static str, error: CallError) -> DeliveryError {
+pub(crate) fn failed_call(description: &'static str, error: CallError) -> DeliveryError {
     tracing::warn!(
         error = &error as &dyn std::error::Error,
-        "could not fetch {what}"
+        "could not fetch {description}"
     );
     DeliveryError::ServiceFault {
-        what,
+        description,
         fault: Box::new(Fault::from(error)),
     }
 }

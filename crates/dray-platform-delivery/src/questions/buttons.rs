@@ -29,7 +29,7 @@ const MAX_LABEL_CHARS: usize = 60;
 ///
 /// `InvalidArgument` for an id, a text or labels that no chat can show, `TooLarge` for too many bytes.
 pub(super) fn check_question(request: &v1::AskInChatRequest) -> Result<(), Fault> {
-    let invalid = |what: &str| Fault::new(FaultCode::InvalidArgument, what);
+    let invalid = |description: &str| Fault::new(FaultCode::InvalidArgument, description);
     let is_id = (1..=MAX_ID_CHARS).contains(&request.question_id.len())
         && request
             .question_id

@@ -35,12 +35,12 @@ const ENDED_NOTICE: &str =
 #[derive(Clone, Debug)]
 pub(super) struct HostQuestionList {
     pub(super) questions: Vec<v1::EgressQuestion>,
-    /// Whether some are missing.
+    /// Whether questions are missing.
     pub(super) is_truncated: bool,
 }
 
 impl HostQuestionList {
-    /// Those that were asked first in front, as one part of the list has them.
+    /// Sorts the questions of one page of the list, the oldest first.
     fn of(questions: BTreeMap<String, v1::EgressQuestion>, is_truncated: bool) -> Self {
         let mut questions: Vec<_> = questions.into_values().collect();
         questions.sort_by_key(|question| question.asked_at_ms);

@@ -62,7 +62,7 @@ impl QuestionStep {
     }
 }
 
-/// Whether the outcome of a question is not waited for any more.
+/// Whether the outcome of a question is no longer waited for.
 pub(super) const fn is_unknown(expires_ms: u64, now_ms: u64) -> bool {
     now_ms >= expires_ms.saturating_add(UNKNOWN_GRACE_MS)
 }

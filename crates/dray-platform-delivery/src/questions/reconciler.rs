@@ -25,7 +25,7 @@ use super::{
 };
 use crate::accounts::PlatformAccount;
 
-/// Between two rounds.
+/// Time between two rounds.
 const RECONCILE_INTERVAL: Duration = Duration::from_secs(2);
 /// How long after the claim the last step of a round begins. A step takes 35 s at most, so it ends before another
 /// replica begins it.
@@ -95,7 +95,7 @@ impl QuestionService {
         self.end_decided(access, &mut record).await;
         let now_ms = self.clock.now_ms();
         // Nothing is claimed that cannot be sent: another replica may have room in its rate.
-        let can_send = self.takes_message(access);
+        let can_send = self.accepts_message(access);
         let steps = plan_steps(&mut record, access.name, hosts.as_ref(), (now_ms, can_send));
         if steps.is_empty() {
             return Ok(());
@@ -109,7 +109,7 @@ impl QuestionService {
         let mut steps = VecDeque::from(steps);
         while let Some(step) = steps.pop_front() {
             let is_late = self.clock.now_ms() >= now_ms.saturating_add(LAST_START_MS);
-            if is_late || (step.is_sent() && !self.takes_message(access)) {
+            if is_late || (step.is_sent() && !self.accepts_message(access)) {
                 steps.push_front(step);
                 break;
             }
@@ -150,7 +150,7 @@ impl QuestionService {
         }
     }
 
-    fn takes_message(&self, access: &ChatAccess<'_>) -> bool {
+    fn accepts_message(&self, access: &ChatAccess<'_>) -> bool {
         self.has_room(access.account, &access.target, MAX_RATE_WAIT)
     }
 
@@ -234,7 +234,7 @@ impl QuestionService {
         match self.decision_outcome(access, id).await {
             // The caller waits.
             Some(outcome) if outcome.is_empty() => {}
-            // Nothing is known to be visible. A message that is shows the outcome after a press.
+            // No message is known to be visible. A message that is shows the outcome after a press.
             Some(_) => return self.open.remove(name, id).await,
             None => return Ok(()),
         }
@@ -287,7 +287,7 @@ impl QuestionService {
         Ok(())
     }
 
-    /// Shows the outcome in the message of a question, which is not open any more then.
+    /// Shows the outcome in the message of a question, which is no longer open then.
     async fn close(
         &self,
         access: &ChatAccess<'_>,

@@ -1,10 +1,10 @@
-//! Which open questions a replica asks the orchestrator about, and when. Questions can end before their expiry without a
-//! press: the caller answers, takes the call back, or leaves. Asks nothing itself.
+//! Selects the open questions whose outcome a replica requests from the orchestrator. Questions can end before their
+//! expiry without a press: the caller answers, withdraws the call, or disconnects. This module sends no request itself.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
-/// Between two requests for the outcome of a question.
+/// Milliseconds between two requests for the outcome of a question.
 const CHECK_INTERVAL_MS: u64 = 10_000;
 /// Most requests for one chat in one round.
 const MAX_CHECKS: usize = 8;
@@ -24,8 +24,8 @@ struct WatchedQuestion {
 }
 
 impl OutcomeWatch {
-    /// Those of the open questions of a chat that are due, the longest waiting first. Questions that are not open any
-    /// more are forgotten.
+    /// Returns the open questions of a chat whose outcome is due, the longest waiting first. Forgets questions that
+    /// are no longer open.
     pub(super) fn due_questions(&self, chat: &str, open: &[String], now_ms: u64) -> Vec<String> {
         let mut chats = self.chats.lock().unwrap_or_else(PoisonError::into_inner);
         let watched = chats.entry(chat.to_owned()).or_default();

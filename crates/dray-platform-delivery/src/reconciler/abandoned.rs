@@ -20,7 +20,7 @@ const UNPUBLISHED_MS: u64 = 60_000;
 enum WorkState {
     /// A worker has the work or will get it.
     Open,
-    /// No worker will get the work any more.
+    /// No worker will get the work again.
     Dead,
     /// The work ended, but the delivery did not: another round is needed.
     Idle,
@@ -83,7 +83,7 @@ impl Reconciler {
     async fn terminal(&self, key: &LedgerKey) -> Result<Option<TerminalState>, DeliveryError> {
         let found = self.bus.ledger().read(key).await;
         let found = found.map_err(|error| DeliveryError::ServiceFault {
-            what: "the ledger",
+            description: "the ledger",
             fault: Box::new(Fault::from(error)),
         })?;
         Ok(found.map(|stored| stored.record.terminal()))

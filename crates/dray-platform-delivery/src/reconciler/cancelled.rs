@@ -24,7 +24,7 @@ impl Reconciler {
     /// Ends a delivery of the session; a finished delivery is not changed.
     ///
     /// # Errors
-    /// It is unknown in this session, or the bus failed.
+    /// The delivery is unknown in this session, or the bus failed.
     pub(crate) async fn cancel(
         &self,
         context: &RequestContext,
@@ -76,7 +76,7 @@ impl Reconciler {
         let ledger = self.bus.ledger();
         let found = ledger.find::<v1::SendFileRequested>(&meta.tenant, id).await;
         let found = found.map_err(|error| DeliveryError::ServiceFault {
-            what: "the ledger",
+            description: "the ledger",
             fault: Box::new(Fault::from(error)),
         })?;
         if found.is_none_or(|work| work.terminal() != TerminalState::Unspecified) {

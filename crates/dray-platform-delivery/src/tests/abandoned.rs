@@ -18,9 +18,9 @@ use crate::record::{DeliveryRecord, FileState};
 /// The end that a worker gives to all work.
 #[derive(Clone, Copy)]
 enum ScriptedWorker {
-    /// With a failure that may be retried.
+    /// Ends with a failure that may be retried.
     Fail,
-    /// With success, without doing anything.
+    /// Ends with success and has no effect.
     Succeed,
 }
 

@@ -50,7 +50,7 @@ fn names(directory: &std::path::Path) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_copy_takes_a_free_name_and_leaves_nothing_else_behind() {
+async fn a_copy_gets_a_free_name_and_leaves_no_other_file() {
     let mut fixture = DeliveryFixture::new().await;
     with_cli(&mut fixture, Vec::new());
     let directory = fixture.directory().join("here");

@@ -72,8 +72,8 @@ impl HostedDelivery {
 #[tokio::test]
 async fn a_configured_service_copies_for_the_command_line() {
     let directory = tempfile::tempdir().unwrap();
-    let here = directory.path().join("here");
-    std::fs::create_dir(&here).unwrap();
+    let target_directory = directory.path().join("here");
+    std::fs::create_dir(&target_directory).unwrap();
     let hosted = HostedDelivery::start(
         directory.path(),
         &[
@@ -93,7 +93,7 @@ async fn a_configured_service_copies_for_the_command_line() {
         claims: vec![claim.into()],
         target: Some(v1::ChatTarget {
             platform: "cli".to_owned(),
-            chat: here.to_string_lossy().into_owned(),
+            chat: target_directory.to_string_lossy().into_owned(),
             ..v1::ChatTarget::default()
         }),
         ..v1::SendFileRequested::default()
@@ -103,7 +103,10 @@ async fn a_configured_service_copies_for_the_command_line() {
     let report = hosted.outcome("d1").await.unwrap();
     assert!(report.finished && report.success, "{report:?}");
     assert_eq!(public_states(&report), [v1::FileState::Copied]);
-    assert_eq!(std::fs::read(here.join("a.txt")).unwrap(), b"hello");
+    assert_eq!(
+        std::fs::read(target_directory.join("a.txt")).unwrap(),
+        b"hello"
+    );
     let list = v1::ListReceiptsRequest::default();
     let receipts = hosted.bus.call(&hosted.meta("list"), &list).await.unwrap();
     assert_eq!(receipts.reports.len(), 1);

@@ -446,8 +446,8 @@ async fn an_upload_with_a_token_is_stored_and_placed() {
         (first["name"].as_str(), first["size"].as_u64()),
         (Some("a.txt"), Some(5))
     );
-    let (_, again) = send_request(&fixture, finish()).await;
-    assert_eq!(again, first, "finishing twice is finishing once");
+    let (_, repeated) = send_request(&fixture, finish()).await;
+    assert_eq!(repeated, first, "finishing twice is finishing once");
     let placed = placed(&fixture).await;
     assert_eq!(placed.len(), 1);
     assert_eq!(

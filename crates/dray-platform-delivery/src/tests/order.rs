@@ -182,12 +182,12 @@ async fn repeated_and_refused_requests_do_not_block_the_order() {
         fixture.resume("d1").await.unwrap(),
         WorkEnd::Finished(_)
     ));
-    let again = fixture
+    let repeated = fixture
         .replica
         .intake
         .accept(&fixture.meta("d1"), &work("d1"))
         .await;
-    assert!(again.unwrap().duplicate);
+    assert!(repeated.unwrap().duplicate);
     let other_chat = v1::SendFileRequested {
         target: Some(chat("666")),
         ..work("d1")

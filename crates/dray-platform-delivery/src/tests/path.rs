@@ -131,13 +131,16 @@ async fn a_file_of_the_sandbox_reaches_the_chat_with_a_receipt() {
     assert_eq!(json["files"][0]["path"], "/w/report.csv");
     assert_eq!(json["files"][0]["state"], "delivered");
 
-    let again = fixture
+    let repeated = fixture
         .replica
         .intake
         .accept(&fixture.meta("d1"), &work)
         .await
         .unwrap();
-    assert!(again.duplicate, "the same operation is the same delivery");
+    assert!(
+        repeated.duplicate,
+        "the same operation is the same delivery"
+    );
     fixture
         .replica
         .intake

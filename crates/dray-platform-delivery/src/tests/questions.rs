@@ -240,40 +240,42 @@ fn answer_host(
 
 #[tokio::test(start_paused = true)]
 async fn a_question_about_a_host_is_shown_once_and_the_first_press_of_a_named_person_answers_it() {
-    let asked = QuestionFixture::new().await;
-    let second = other(&asked.fixture);
-    asked.asks_about_host();
+    let question_fixture = QuestionFixture::new().await;
+    let second = other(&question_fixture.fixture);
+    question_fixture.asks_about_host();
     for _ in 0..2 {
-        asked.reconcile(&[&asked.fixture.replica, &second]).await;
+        question_fixture
+            .reconcile(&[&question_fixture.fixture.replica, &second])
+            .await;
     }
-    let question = asked.question();
+    let question = question_fixture.question();
     assert_eq!(question.chat, OPS_CHAT);
     assert_eq!(question.detail, "files.example.org:443");
     assert!(question.text.contains("Session chat-1"), "{question:?}");
     let [allow, refuse] = question.buttons.as_slice() else {
         panic!("{question:?}");
     };
-    let press_reply = asked.press(OPS_CHAT, "8", allow).await;
+    let press_reply = question_fixture.press(OPS_CHAT, "8", allow).await;
     assert!(
         press_reply.contains("not one of the people"),
         "{press_reply}"
     );
     // Data that names another question, another chat, and a chat without questions about hosts.
     let forged = allow.replace("ff:", "00:");
-    let press_reply = asked.press(OPS_CHAT, APPROVER_ID, &forged).await;
+    let press_reply = question_fixture.press(OPS_CHAT, APPROVER_ID, &forged).await;
     assert!(press_reply.contains("does not exist"), "{press_reply}");
     for chat in ["43", "44"] {
-        let press_reply = asked.press(chat, APPROVER_ID, allow).await;
+        let press_reply = question_fixture.press(chat, APPROVER_ID, allow).await;
         assert!(
             press_reply.contains("not answered in this chat"),
             "{press_reply}"
         );
     }
-    assert!(asked.answers().is_empty());
-    let press_reply = asked.press(OPS_CHAT, APPROVER_ID, allow).await;
+    assert!(question_fixture.answers().is_empty());
+    let press_reply = question_fixture.press(OPS_CHAT, APPROVER_ID, allow).await;
     assert_eq!(press_reply, "Your answer is recorded.");
-    let [answer] = &asked.answers()[..] else {
-        panic!("{:?}", asked.answers());
+    let [answer] = &question_fixture.answers()[..] else {
+        panic!("{:?}", question_fixture.answers());
     };
     assert_eq!(answer.answer(), EgressAnswer::Allow);
     assert_eq!(
@@ -281,13 +283,21 @@ async fn a_question_about_a_host_is_shown_once_and_the_first_press_of_a_named_pe
         ("chat ops:7", 1_800_000)
     );
     let outcome = "Allowed by Ada (7), 2026-11-20 00:00 UTC, until 2026-11-20 00:30 UTC.";
-    assert_eq!(asked.question().outcome, outcome);
+    assert_eq!(question_fixture.question().outcome, outcome);
     // A second press changes neither the answer nor the message.
-    let press_reply = asked.press(OPS_CHAT, APPROVER_ID, refuse).await;
+    let press_reply = question_fixture.press(OPS_CHAT, APPROVER_ID, refuse).await;
     assert!(press_reply.contains("answered before"), "{press_reply}");
-    asked.advance(60_000);
-    asked.reconcile(&[&asked.fixture.replica, &second]).await;
-    assert_eq!((asked.answers().len(), asked.question().edits), (1, 1));
+    question_fixture.advance(60_000);
+    question_fixture
+        .reconcile(&[&question_fixture.fixture.replica, &second])
+        .await;
+    assert_eq!(
+        (
+            question_fixture.answers().len(),
+            question_fixture.question().edits
+        ),
+        (1, 1)
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -302,61 +312,77 @@ async fn a_host_that_is_answered_elsewhere_or_expires_ends_its_question_once_wit
             "Expired, 2026-11-20 01:00 UTC: the host stays refused.",
         ),
     ] {
-        let asked = QuestionFixture::new().await;
-        asked.asks_about_host();
-        asked.reconcile_one().await;
-        let buttons = asked.question().buttons;
+        let question_fixture = QuestionFixture::new().await;
+        question_fixture.asks_about_host();
+        question_fixture.reconcile_one().await;
+        let buttons = question_fixture.question().buttons;
         if expires {
-            asked.advance(HOUR_MS);
-            asked.deciders.lock().unwrap().hosts.clear();
+            question_fixture.advance(HOUR_MS);
+            question_fixture.deciders.lock().unwrap().hosts.clear();
         } else {
-            asked.answer_elsewhere();
+            question_fixture.answer_elsewhere();
         }
         // A replica that never saw the question, as after a restart.
-        let second = other(&asked.fixture);
+        let second = other(&question_fixture.fixture);
         for _ in 0..3 {
-            asked.reconcile(&[&asked.fixture.replica, &second]).await;
+            question_fixture
+                .reconcile(&[&question_fixture.fixture.replica, &second])
+                .await;
         }
-        let ended = asked.question();
+        let ended = question_fixture.question();
         assert_eq!((ended.outcome.as_str(), ended.edits), (outcome, 1));
         assert!(ended.buttons.is_empty());
-        let press_reply = asked.press(OPS_CHAT, APPROVER_ID, &buttons[0]).await;
+        let press_reply = question_fixture
+            .press(OPS_CHAT, APPROVER_ID, &buttons[0])
+            .await;
         assert!(press_reply.contains("changes nothing"), "{press_reply}");
-        assert_eq!(asked.question(), ended);
+        assert_eq!(question_fixture.question(), ended);
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_question_that_a_platform_refuses_is_shown_later_by_any_replica() {
-    let asked = QuestionFixture::new().await;
-    asked.asks_about_host();
-    asked.fixture.fake.refuse_question(ErrorKind::Transient);
-    let second = other(&asked.fixture);
-    asked.reconcile(&[&asked.fixture.replica, &second]).await;
-    asked.reconcile(&[&asked.fixture.replica, &second]).await;
-    assert!(asked.fixture.fake.seen_questions().is_empty());
-    asked.advance(60_000);
-    asked.reconcile(&[&second]).await;
-    assert_eq!(asked.question().buttons.len(), 2);
+    let question_fixture = QuestionFixture::new().await;
+    question_fixture.asks_about_host();
+    question_fixture
+        .fixture
+        .fake
+        .refuse_question(ErrorKind::Transient);
+    let second = other(&question_fixture.fixture);
+    question_fixture
+        .reconcile(&[&question_fixture.fixture.replica, &second])
+        .await;
+    question_fixture
+        .reconcile(&[&question_fixture.fixture.replica, &second])
+        .await;
+    assert!(question_fixture.fixture.fake.seen_questions().is_empty());
+    question_fixture.advance(60_000);
+    question_fixture.reconcile(&[&second]).await;
+    assert_eq!(question_fixture.question().buttons.len(), 2);
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_message_shows_an_answer_whose_outcome_the_platform_refused_after_the_press() {
-    let asked = QuestionFixture::new().await;
-    asked.asks_about_host();
-    asked.reconcile_one().await;
-    let buttons = asked.question().buttons;
-    asked.fixture.fake.refuse_question(ErrorKind::Transient);
-    asked.press(OPS_CHAT, APPROVER_ID, &buttons[1]).await;
-    assert_eq!(asked.answers().len(), 1);
+    let question_fixture = QuestionFixture::new().await;
+    question_fixture.asks_about_host();
+    question_fixture.reconcile_one().await;
+    let buttons = question_fixture.question().buttons;
+    question_fixture
+        .fixture
+        .fake
+        .refuse_question(ErrorKind::Transient);
+    question_fixture
+        .press(OPS_CHAT, APPROVER_ID, &buttons[1])
+        .await;
+    assert_eq!(question_fixture.answers().len(), 1);
     // The press may still show it itself.
-    asked.advance(25_000);
-    asked.reconcile_one().await;
-    assert_eq!(asked.question().edits, 0);
-    asked.advance(5_000);
-    asked.reconcile_one().await;
-    asked.reconcile_one().await;
-    let ended = asked.question();
+    question_fixture.advance(25_000);
+    question_fixture.reconcile_one().await;
+    assert_eq!(question_fixture.question().edits, 0);
+    question_fixture.advance(5_000);
+    question_fixture.reconcile_one().await;
+    question_fixture.reconcile_one().await;
+    let ended = question_fixture.question();
     assert!(
         ended.outcome.starts_with("Refused by chat ops:7, "),
         "{ended:?}"
@@ -366,25 +392,41 @@ async fn the_message_shows_an_answer_whose_outcome_the_platform_refused_after_th
 
 #[tokio::test(start_paused = true)]
 async fn a_call_that_expires_without_a_press_shows_its_outcome_once_with_two_replicas() {
-    let asked = QuestionFixture::new().await;
-    asked.ask_about_call().await.unwrap();
-    let second = other(&asked.fixture);
-    asked.reconcile(&[&asked.fixture.replica, &second]).await;
-    assert_eq!(asked.question().edits, 0);
-    asked.advance(HOUR_MS + 1_000);
-    asked.deciders.lock().unwrap().call_outcome = "Expired.".to_owned();
-    asked.fixture.fake.refuse_question(ErrorKind::Transient);
-    asked.reconcile(&[&asked.fixture.replica, &second]).await;
+    let question_fixture = QuestionFixture::new().await;
+    question_fixture.ask_about_call().await.unwrap();
+    let second = other(&question_fixture.fixture);
+    question_fixture
+        .reconcile(&[&question_fixture.fixture.replica, &second])
+        .await;
+    assert_eq!(question_fixture.question().edits, 0);
+    question_fixture.advance(HOUR_MS + 1_000);
+    question_fixture.deciders.lock().unwrap().call_outcome = "Expired.".to_owned();
+    question_fixture
+        .fixture
+        .fake
+        .refuse_question(ErrorKind::Transient);
+    question_fixture
+        .reconcile(&[&question_fixture.fixture.replica, &second])
+        .await;
     // The attempt that failed is made again after its time, and not before.
-    asked.reconcile(&[&asked.fixture.replica, &second]).await;
-    assert_eq!(asked.question().edits, 0);
-    asked.advance(120_000);
+    question_fixture
+        .reconcile(&[&question_fixture.fixture.replica, &second])
+        .await;
+    assert_eq!(question_fixture.question().edits, 0);
+    question_fixture.advance(120_000);
     for _ in 0..2 {
-        asked.reconcile(&[&asked.fixture.replica, &second]).await;
+        question_fixture
+            .reconcile(&[&question_fixture.fixture.replica, &second])
+            .await;
     }
-    let ended = asked.question();
+    let ended = question_fixture.question();
     assert_eq!((ended.outcome.as_str(), ended.edits), ("Expired.", 1));
-    let requests = asked.deciders.lock().unwrap().outcome_requests.clone();
+    let requests = question_fixture
+        .deciders
+        .lock()
+        .unwrap()
+        .outcome_requests
+        .clone();
     assert_eq!(requests.len(), 2);
     // A request without a choice decides nothing.
     assert_eq!(requests[0].choice(), v1::ApprovalChoice::Unspecified);
@@ -396,46 +438,57 @@ async fn a_call_that_expires_without_a_press_shows_its_outcome_once_with_two_rep
 
 #[tokio::test(start_paused = true)]
 async fn a_call_that_was_pressed_or_not_shown_is_not_asked_about_at_its_expiry() {
-    let asked = QuestionFixture::new().await;
-    asked.deciders.lock().unwrap().call_outcome = "Approved.".to_owned();
-    asked.ask_about_call().await.unwrap();
-    let data = asked.question().buttons[0].clone();
-    asked.press("43", APPROVER_ID, &data).await;
-    assert_eq!(asked.question().edits, 1);
-    asked.fixture.fake.refuse_question(ErrorKind::NotFound);
-    asked.ask_about_call().await.unwrap_err();
-    asked.advance(HOUR_MS + 1_000);
-    asked.reconcile_one().await;
-    assert_eq!(asked.question().edits, 1);
+    let question_fixture = QuestionFixture::new().await;
+    question_fixture.deciders.lock().unwrap().call_outcome = "Approved.".to_owned();
+    question_fixture.ask_about_call().await.unwrap();
+    let data = question_fixture.question().buttons[0].clone();
+    question_fixture.press("43", APPROVER_ID, &data).await;
+    assert_eq!(question_fixture.question().edits, 1);
+    question_fixture
+        .fixture
+        .fake
+        .refuse_question(ErrorKind::NotFound);
+    question_fixture.ask_about_call().await.unwrap_err();
+    question_fixture.advance(HOUR_MS + 1_000);
+    question_fixture.reconcile_one().await;
+    assert_eq!(question_fixture.question().edits, 1);
     // The press alone.
-    assert_eq!(asked.deciders.lock().unwrap().outcome_requests.len(), 1);
+    assert_eq!(
+        question_fixture
+            .deciders
+            .lock()
+            .unwrap()
+            .outcome_requests
+            .len(),
+        1
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_call_whose_outcome_stays_unknown_shows_after_an_hour_that_it_ended() {
-    let asked = QuestionFixture::new().await;
-    asked.ask_about_call().await.unwrap();
-    asked.advance(HOUR_MS + 1_000);
-    asked.reconcile_one().await;
-    assert_eq!(asked.question().edits, 0);
-    asked.advance(HOUR_MS);
-    asked.reconcile_one().await;
-    assert_eq!(asked.question().outcome, "Ended, 2026-11-20 01:00 UTC.");
+    let fixture = QuestionFixture::new().await;
+    fixture.ask_about_call().await.unwrap();
+    fixture.advance(HOUR_MS + 1_000);
+    fixture.reconcile_one().await;
+    assert_eq!(fixture.question().edits, 0);
+    fixture.advance(HOUR_MS);
+    fixture.reconcile_one().await;
+    assert_eq!(fixture.question().outcome, "Ended, 2026-11-20 01:00 UTC.");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_webhook_confirms_a_press_before_its_end_and_shows_the_end_later() {
-    let asked = QuestionFixture::new().await;
-    asked.asks_about_host();
-    asked.reconcile_one().await;
-    let allow = asked.question().buttons[0].clone();
-    let fake = &asked.fixture.fake;
+    let question_fixture = QuestionFixture::new().await;
+    question_fixture.asks_about_host();
+    question_fixture.reconcile_one().await;
+    let allow = question_fixture.question().buttons[0].clone();
+    let fake = &question_fixture.fixture.fake;
     fake.brings_press(press_of(OPS_CHAT, APPROVER_ID, &allow));
     fake.hold_replies();
     let request = Request::post("/platforms/bot/webhook?press")
         .header("host", "localhost")
         .header("x-signed", "1");
-    let router = listener::inbound_router(Arc::clone(&asked.fixture.replica.inbound));
+    let router = listener::inbound_router(Arc::clone(&question_fixture.fixture.replica.inbound));
     let response = router.oneshot(request.body(Body::empty()).unwrap());
     let response = tokio::time::timeout(Duration::from_secs(3), response).await;
     let response = response.expect("Slack waits for 3 s").unwrap();
@@ -443,23 +496,28 @@ async fn a_webhook_confirms_a_press_before_its_end_and_shows_the_end_later() {
     assert!(fake.notices().is_empty());
     fake.release_replies();
     eventually("the end of the press", async || {
-        (asked.question().edits == 1).then_some(())
+        (question_fixture.question().edits == 1).then_some(())
     })
     .await;
-    assert_eq!(asked.answers().len(), 1);
-    assert!(asked.question().outcome.starts_with("Allowed by Ada (7)"));
+    assert_eq!(question_fixture.answers().len(), 1);
+    assert!(
+        question_fixture
+            .question()
+            .outcome
+            .starts_with("Allowed by Ada (7)")
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_press_whose_process_dies_after_the_confirmation_is_decided_once_by_another_replica() {
-    let asked = QuestionFixture::new().await;
-    asked.asks_about_host();
-    asked.reconcile_one().await;
+    let question_fixture = QuestionFixture::new().await;
+    question_fixture.asks_about_host();
+    question_fixture.reconcile_one().await;
     let (allow, refuse) = {
-        let buttons = asked.question().buttons;
+        let buttons = question_fixture.question().buttons;
         (buttons[0].clone(), buttons[1].clone())
     };
-    let inbound = &asked.fixture.replica.inbound;
+    let inbound = &question_fixture.fixture.replica.inbound;
     let account = inbound.accounts.named("bot").unwrap();
     for (person, data) in [
         ("8", &refuse),
@@ -474,19 +532,21 @@ async fn a_press_whose_process_dies_after_the_confirmation_is_decided_once_by_an
             .await
             .unwrap();
     }
-    let second = other(&asked.fixture);
-    asked.reconcile(&[&second]).await;
-    assert!(asked.answers().is_empty());
-    asked.advance(30_000);
+    let second = other(&question_fixture.fixture);
+    question_fixture.reconcile(&[&second]).await;
+    assert!(question_fixture.answers().is_empty());
+    question_fixture.advance(30_000);
     for _ in 0..2 {
-        asked.reconcile(&[&asked.fixture.replica, &second]).await;
+        question_fixture
+            .reconcile(&[&question_fixture.fixture.replica, &second])
+            .await;
     }
-    let [answer] = &asked.answers()[..] else {
-        panic!("{:?}", asked.answers());
+    let [answer] = &question_fixture.answers()[..] else {
+        panic!("{:?}", question_fixture.answers());
     };
     // The first press of a person who may answer.
     assert_eq!(answer.answer(), EgressAnswer::Allow);
-    let ended = asked.question();
+    let ended = question_fixture.question();
     assert!(ended.outcome.starts_with("Allowed by Ada (7)"), "{ended:?}");
     assert_eq!(ended.edits, 1);
 }

@@ -40,7 +40,7 @@ async fn a_chat_that_another_replica_sends_to_is_waited_for() {
     let other = other(&fixture);
     let life = Duration::from_hours(1);
     let name = lease_name(&fixture);
-    let held = other
+    let lease = other
         .sender
         .turns
         .leases
@@ -54,12 +54,12 @@ async fn a_chat_that_another_replica_sends_to_is_waited_for() {
             tokio::task::yield_now().await;
         }
         assert_eq!(fixture.fake.requests(), 0);
-        held.release().await;
+        lease.release().await;
     };
     let (report, ()) = tokio::join!(fixture.delivered(&work), releasing);
     assert_eq!(states(&report), [FileState::Delivered]);
-    let again = other.sender.turns.leases.take(&name, life).await.unwrap();
-    assert!(again.is_some(), "it was given back");
+    let repeated = other.sender.turns.leases.take(&name, life).await.unwrap();
+    assert!(repeated.is_some(), "it was given back");
 }
 
 #[tokio::test]
@@ -76,12 +76,12 @@ async fn a_crashed_replica_blocks_a_chat_only_until_its_lease_ends() {
             () = fixture.fake.crashed() => {}
         }
         let name = lease_name(&fixture);
-        let taken = other
+        let lease = other
             .sender
             .turns
             .leases
             .take(&name, Duration::from_secs(1));
-        assert!(taken.await.unwrap().is_none(), "it sends");
+        assert!(lease.await.unwrap().is_none(), "it sends");
     }
     fixture.clock.advance(Duration::from_secs(15));
     let next = fixture.files("d2", &[("b.txt", b"b")]).await;

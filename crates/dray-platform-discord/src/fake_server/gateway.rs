@@ -43,11 +43,11 @@ pub enum GatewayFault {
 /// The way in which all open connections end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DisconnectAll {
-    /// They break without a close frame.
+    /// The connections break without a close frame.
     Drop,
-    /// They are asked to connect again (opcode 7).
+    /// The clients are asked to connect again (opcode 7).
     Reconnect,
-    /// They are closed with this code.
+    /// The connections are closed with this code.
     Close(u16),
 }
 
@@ -332,14 +332,14 @@ where
     let fault = shared.lock().gateway.faults.pop_front();
     match fault {
         Some(GatewayFault::Close(code)) => return Err(connection.close(code).await),
-        Some(GatewayFault::Invalid(again)) => {
-            if !again {
+        Some(GatewayFault::Invalid(repeated)) => {
+            if !repeated {
                 // Also for all later connections.
                 shared.lock().gateway.sessions.clear();
             }
             // Only to record the login.
             begin_session(shared, &payload);
-            connection.send(&json!({ "op": 9, "d": again })).await?;
+            connection.send(&json!({ "op": 9, "d": repeated })).await?;
             return Err(ConnectionClosed);
         }
         Some(GatewayFault::Gibberish) => {

@@ -13,9 +13,9 @@ use crate::{message, question};
 /// Start of the times in ids, in Unix milliseconds.
 const DISCORD_EPOCH_MS: u64 = 1_420_070_400_000;
 /// Most messages in one response.
-const PAGE_MESSAGES: usize = 100;
+const MAX_PAGE_MESSAGES: usize = 100;
 /// Most responses for one channel before the next channel has its turn.
-const ROUND_PAGES: usize = 10;
+const MAX_ROUND_PAGES: usize = 10;
 /// Kinds of channels that are threads: announcement, public, private.
 const THREAD_TYPES: [u64; 3] = [10, 11, 12];
 
@@ -182,7 +182,7 @@ struct MissedMessages {
 
 impl MissedMessages {
     /// Stores the messages of all channels since the last handled one, or since `gateway.since`. The channels take turns
-    /// of [`ROUND_PAGES`], so that a long history in one does not delay the others.
+    /// of [`MAX_ROUND_PAGES`], so that a long history in one does not delay the others.
     async fn store(
         mut self,
         gateway: &GatewayReceiver<'_>,
@@ -192,7 +192,7 @@ impl MissedMessages {
     ) -> Result<(), PlatformError> {
         while let Some((channel, last)) = self.channels.pop_front() {
             let mut is_complete = false;
-            for _ in 0..ROUND_PAGES {
+            for _ in 0..MAX_ROUND_PAGES {
                 if stop.is_cancelled() {
                     return Ok(());
                 }
@@ -241,7 +241,7 @@ impl MissedMessages {
             // Also for messages that were not stored, such as those of bots, so that they are not requested again.
             cache.note_message(channel, *id);
         }
-        Ok(page.len() < PAGE_MESSAGES || missed.is_empty())
+        Ok(page.len() < MAX_PAGE_MESSAGES || missed.is_empty())
     }
 }
 
@@ -252,7 +252,7 @@ async fn list_messages(
     after: u64,
 ) -> Result<Vec<Value>, PlatformError> {
     let path = format!("/channels/{channel}/messages");
-    let (after, limit) = (after.to_string(), PAGE_MESSAGES.to_string());
+    let (after, limit) = (after.to_string(), MAX_PAGE_MESSAGES.to_string());
     let query = [("after", after.as_str()), ("limit", limit.as_str())];
     match gateway.api.get(&path, &query).await {
         Ok(Value::Array(page)) => Ok(page),

@@ -30,8 +30,8 @@ pub(super) const fn close_action(code: u16) -> CloseAction {
 }
 
 /// The error for a refusal whose cause only an operator can correct. Its kind, [`ErrorKind::Auth`], ends receiving.
-pub(super) fn refused_close_error(code: u16, why: &str) -> PlatformError {
-    PlatformError::new(ErrorKind::Auth, why).code(code.to_string())
+pub(super) fn refused_close_error(code: u16, reason: &str) -> PlatformError {
+    PlatformError::new(ErrorKind::Auth, reason).code(code.to_string())
 }
 
 #[cfg(test)]
@@ -48,7 +48,7 @@ mod tests {
         }
         for code in [4004, 4010, 4011, 4012, 4013, 4014] {
             assert!(
-                matches!(close_action(code), CloseAction::GiveUp(why) if !why.is_empty()),
+                matches!(close_action(code), CloseAction::GiveUp(reason) if !reason.is_empty()),
                 "{code}"
             );
         }

@@ -140,7 +140,7 @@ impl<'a> LiveConnection<'a> {
                 self.cache.forget_session();
                 Ok(ConnectionEnd::Invalid)
             }
-            CloseAction::GiveUp(why) => Err(close::refused_close_error(code, why)),
+            CloseAction::GiveUp(reason) => Err(close::refused_close_error(code, reason)),
         }
     }
 

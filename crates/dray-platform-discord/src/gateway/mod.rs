@@ -38,7 +38,7 @@ const MAX_CONCURRENT_PRESSES: usize = 32;
 /// Waits between two connections.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ReconnectDelays {
-    /// After a failure; doubles with each further one.
+    /// Delay after a first failure; doubles with each further one.
     pub(crate) first: Duration,
     /// Longest wait after failures.
     pub(crate) longest: Duration,
@@ -122,8 +122,8 @@ impl<'a> GatewayReceiver<'a> {
             let wait = match ended {
                 Ok(ConnectionEnd::Stopped) => break,
                 Ok(ConnectionEnd::Invalid) => self.after_invalid(),
-                Ok(ConnectionEnd::Reconnect(why)) => {
-                    tracing::info!(why, "reconnecting to the gateway");
+                Ok(ConnectionEnd::Reconnect(reason)) => {
+                    tracing::info!(reason, "reconnecting to the gateway");
                     self.backoff(failures)
                 }
                 // A wrong token or a missing intent: connecting again would only use up the starts of sessions.

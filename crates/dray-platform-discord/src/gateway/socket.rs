@@ -61,7 +61,7 @@ impl GatewaySocket {
             .header("sec-websocket-version", "13")
             .header("sec-websocket-key", &key);
         let response = request.send(&|_| {}).await?;
-        let connect_error = |why: &str| PlatformError::new(ErrorKind::Transient, why);
+        let connect_error = |reason: &str| PlatformError::new(ErrorKind::Transient, reason);
         if response.status() != 101 {
             let status = response.status().to_string();
             let error = connect_error("could not connect to the gateway").code(status);

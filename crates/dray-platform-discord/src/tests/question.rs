@@ -90,8 +90,8 @@ async fn a_question_shows_its_detail_as_code_and_a_press_ends_it_with_the_outcom
     let discord = with_short_delays(options(&fake));
     let channel = fake.channel(0);
     let chat = target(&channel);
-    let asked = question(r#"{"q":"```<@1>"}"#);
-    let id = discord.ask(&chat, &asked).await.unwrap();
+    let chat_question = question(r#"{"q":"```<@1>"}"#);
+    let id = discord.ask(&chat, &chat_question).await.unwrap();
     let shown = fake.visible_messages(&channel).remove(0);
     assert_eq!(
         shown.text,
@@ -149,7 +149,7 @@ async fn a_question_shows_its_detail_as_code_and_a_press_ends_it_with_the_outcom
 }
 
 #[tokio::test]
-async fn the_outcome_is_shown_when_discord_no_longer_takes_a_response_to_the_press() {
+async fn the_outcome_is_shown_when_discord_no_longer_accepts_a_response_to_the_press() {
     let fake = FakeDiscord::start().await.unwrap();
     let discord = bot(options(&fake));
     let channel = fake.channel(0);
@@ -324,11 +324,14 @@ async fn a_question_with_many_choices_shows_all_buttons_in_their_order() {
         label: label.clone(),
         data: format!("dray:1:{label}"),
     };
-    let asked = ChatQuestion {
+    let chat_question = ChatQuestion {
         buttons: labels.iter().map(button).collect(),
         ..question("{}")
     };
-    discord.ask(&target(&channel), &asked).await.unwrap();
+    discord
+        .ask(&target(&channel), &chat_question)
+        .await
+        .unwrap();
     let shown = fake.visible_messages(&channel).remove(0);
     let shown_labels: Vec<_> = shown
         .buttons()

@@ -49,7 +49,7 @@ pub enum InjectedFault {
 /// An attachment that the server received.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MailFile {
-    /// Its name, decoded (RFC 2231).
+    /// The file's name, decoded (RFC 2231).
     pub name: String,
     /// Media type as sent.
     pub media_type: String,
@@ -76,7 +76,7 @@ pub struct ReceivedMail {
     pub text: String,
     /// Attachments in the order of the mail.
     pub files: Vec<MailFile>,
-    /// Whether it arrived over TLS.
+    /// Whether the mail arrived over TLS.
     pub protected: bool,
 }
 

@@ -150,7 +150,7 @@ impl ImapConnection {
                 .map(drop)
                 .map_err(refused);
         }
-        let auth_error = |why: &str| PlatformError::new(ErrorKind::Auth, why);
+        let auth_error = |reason: &str| PlatformError::new(ErrorKind::Auth, reason);
         // RFC 3501, section 6.2.3: a server that wants TLS or another mechanism first.
         if self.offers("LOGINDISABLED") {
             return Err(auth_error("the server disabled LOGIN on this connection"));

@@ -18,9 +18,9 @@ pub(crate) struct BodyPart {
     pub(crate) charset: String,
     /// `base64`, `quoted-printable`, `7bit` …, in lower case.
     pub(crate) encoding: String,
-    /// Its length in the transfer encoding, in bytes.
+    /// The part's length in the transfer encoding, in bytes.
     pub(crate) octets: u64,
-    /// Its file name as declared, not decoded; may be empty.
+    /// The part's file name as declared, not decoded; may be empty.
     pub(crate) name: String,
     /// `attachment` or `inline`, in lower case; may be empty.
     pub(crate) disposition: String,

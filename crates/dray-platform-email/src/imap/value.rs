@@ -46,7 +46,7 @@ impl ImapValue {
 /// A chunk of a response: a line, and the literal that follows it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ResponseChunk {
-    /// Without its line end and without the announcement of the literal.
+    /// The line without its end and without the announcement of the literal.
     pub(crate) line: Vec<u8>,
     pub(crate) literal: Option<Vec<u8>>,
 }

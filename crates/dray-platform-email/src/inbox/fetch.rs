@@ -128,7 +128,7 @@ impl AttachmentReader {
             PlatformError::new(ErrorKind::NotFound, "the mail is no longer there")
         })?;
         let chunk = fetched.body(section).unwrap_or_default();
-        let transient_error = |why: &str| PlatformError::new(ErrorKind::Transient, why);
+        let transient_error = |reason: &str| PlatformError::new(ErrorKind::Transient, reason);
         // Without this check the loop would never end.
         if chunk.is_empty() {
             return Err(transient_error("the part is shorter than reported"));

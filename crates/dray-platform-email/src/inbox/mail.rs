@@ -30,11 +30,11 @@ pub(super) struct AttachmentReference {
     pub(super) uid: u64,
     /// `Message-ID` of its mail, in case the numbers above have changed; may be empty.
     pub(super) id: String,
-    /// Its section; empty for the complete mail.
+    /// The attachment's section; empty for the complete mail.
     pub(super) section: String,
-    /// Its transfer encoding, in lower case.
+    /// The attachment's transfer encoding, in lower case.
     pub(super) encoding: String,
-    /// Its length in the transfer encoding, in bytes.
+    /// The attachment's length in the transfer encoding, in bytes.
     pub(super) octets: u64,
 }
 
@@ -348,7 +348,7 @@ Message-ID: <1@example.org>";
 
     #[test]
     fn refused_mails_have_a_reason() {
-        for (change, why) in [
+        for (change, expected) in [
             ("From: Eve <eve@evil.example>", "exactly one"),
             ("Auto-Submitted: auto-replied", "program"),
             ("Precedence: bulk", "program"),
@@ -356,11 +356,11 @@ Message-ID: <1@example.org>";
             ("Return-Path: <>", "program"),
         ] {
             let reason = read(&format!("{change}\n{PASSING_RESULTS}")).unwrap_err();
-            assert!(reason.contains(why), "{change}: {reason}");
+            assert!(reason.contains(expected), "{change}: {reason}");
         }
         let from =
             |from: &str| read(&PASSING_RESULTS.replace("Ada <Ada@Example.org>", from)).unwrap_err();
-        for (sender, why) in [
+        for (sender, expected) in [
             ("eve@evil.example", "not listed"),
             ("ada@example.org, eve@evil.example", "exactly one"),
             ("Bot <BOT@our.example>", "this account"),
@@ -368,7 +368,11 @@ Message-ID: <1@example.org>";
             ("\"a b\"@example.org", "cannot be answered"),
             ("\"ada@example.org\" <eve@evil.example>", "not listed"),
         ] {
-            assert!(from(sender).contains(why), "{sender}: {}", from(sender));
+            assert!(
+                from(sender).contains(expected),
+                "{sender}: {}",
+                from(sender)
+            );
         }
         let forged = PASSING_RESULTS.replace("mx.our.example", "mx.evil.example");
         assert!(read(&forged).unwrap_err().contains("did not verify"));

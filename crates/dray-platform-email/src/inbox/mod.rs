@@ -216,8 +216,8 @@ impl MailReceiver<'_> {
         match read {
             // Removed by another client since the search.
             MailOutcome::Removed => return Ok(()),
-            MailOutcome::Refused(why) => {
-                tracing::info!(uid = location.uid, why, "skipped a mail");
+            MailOutcome::Refused(reason) => {
+                tracing::info!(uid = location.uid, reason, "skipped a mail");
             }
             MailOutcome::Accepted(message) => deliver.message(*message).await?,
         }
@@ -237,7 +237,7 @@ impl MailReceiver<'_> {
         let head = fetched.body("HEADER").unwrap_or_default();
         let head = match MailHead::read(self.inbox, self.own, head) {
             Ok(head) => head,
-            Err(why) => return Ok(MailOutcome::Refused(why)),
+            Err(reason) => return Ok(MailOutcome::Refused(reason)),
         };
         let octets = fetched.find("RFC822.SIZE").and_then(ImapValue::number);
         // Requested after the head, so that a mail that is not accepted needs no further request.
@@ -295,7 +295,7 @@ impl MailReceiver<'_> {
 enum MailOutcome {
     /// Another client removed it.
     Removed,
-    /// It is not accepted, for this reason.
+    /// The mail is not accepted, for this reason.
     Refused(&'static str),
     Accepted(Box<dray_platform::InboundMessage>),
 }

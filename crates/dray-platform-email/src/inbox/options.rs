@@ -16,7 +16,7 @@ pub enum SenderVerification {
     Aligned,
     /// DMARC passed.
     Dmarc,
-    /// Not at all: anybody can write in anybody's name. Only for a closed mail system.
+    /// The sender is not verified: anybody can write in anybody's name. Only for a closed mail system.
     None,
 }
 
@@ -26,7 +26,7 @@ pub enum SenderVerification {
 pub struct InboxOptions {
     /// Host of the server. Required.
     pub host: String,
-    /// Its port. Default 993.
+    /// The server's port. Default 993.
     pub port: u16,
     /// How the connection is protected. Default `tls`.
     pub security: ConnectionSecurity,
@@ -71,7 +71,8 @@ impl Default for InboxOptions {
 
 impl InboxOptions {
     pub(crate) fn check(&self) -> Result<(), PlatformError> {
-        let invalid_option = |what: &str| Err(PlatformError::new(ErrorKind::BadFormat, what));
+        let invalid_option =
+            |description: &str| Err(PlatformError::new(ErrorKind::BadFormat, description));
         if !crate::options::is_host(&self.host) {
             return invalid_option("inbox.host is missing or not a host name");
         }

@@ -17,7 +17,7 @@ use dray_types::Clock;
 
 use crate::{EmailOptions, EmailPlatform};
 
-/// In Unix milliseconds: 14 November 2023, 22:13:20.
+/// The time of the tests in Unix milliseconds: 14 November 2023, 22:13:20.
 const NOW_MS: u64 = 1_700_000_000_000;
 
 fn target(chat: &str) -> DeliveryTarget {

@@ -1,4 +1,4 @@
-//! The fake server is checked with a client that we did not write (`smtplib`), and our sender with a server that we did
+//! The fake server is checked with an independent client (`smtplib`), and our sender with a server that we did
 //! not write (`aiosmtpd`).
 
 use std::process::Stdio;

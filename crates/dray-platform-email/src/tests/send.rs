@@ -223,16 +223,16 @@ async fn r_6_the_announced_size_lowers_the_limit() {
 
 /// A server's TLS, and the PEM file of its authority.
 fn tls() -> (Arc<ServerConfig>, tempfile::NamedTempFile) {
-    let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
+    let certificate = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
     let mut file = tempfile::NamedTempFile::new().unwrap();
-    file.write_all(made.cert.pem().as_bytes()).unwrap();
-    let key = rustls_pki_types::PrivatePkcs8KeyDer::from(made.signing_key.serialize_der());
+    file.write_all(certificate.cert.pem().as_bytes()).unwrap();
+    let key = rustls_pki_types::PrivatePkcs8KeyDer::from(certificate.signing_key.serialize_der());
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config = ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .unwrap()
         .with_no_client_auth()
-        .with_single_cert(vec![made.cert.der().clone()], key.into())
+        .with_single_cert(vec![certificate.cert.der().clone()], key.into())
         .unwrap();
     (Arc::new(config), file)
 }

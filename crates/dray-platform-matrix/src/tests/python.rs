@@ -1,4 +1,4 @@
-//! The fake server is checked with a client that we did not write: matrix-nio.
+//! The fake server is checked with an independent client: matrix-nio.
 
 use std::time::Duration;
 

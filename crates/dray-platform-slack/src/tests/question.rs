@@ -123,11 +123,11 @@ async fn a_question_with_many_choices_shows_all_buttons_in_their_order() {
         label: label.clone(),
         data: format!("dray:1:{label}"),
     };
-    let asked = ChatQuestion {
+    let chat_question = ChatQuestion {
         buttons: labels.iter().map(button).collect(),
         ..question("{}")
     };
-    slack.ask(&target(&channel), &asked).await.unwrap();
+    slack.ask(&target(&channel), &chat_question).await.unwrap();
     let shown = fake.visible_messages(&channel).remove(0);
     let seen: Vec<_> = shown
         .buttons

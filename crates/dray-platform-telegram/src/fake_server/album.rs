@@ -90,12 +90,12 @@ fn media_kind(media: &Value) -> Result<&'static str, MethodError> {
 /// How many items become visible, and the refusal after them.
 fn broken_album(fault: Option<&InjectedFault>, all: usize) -> (usize, Option<MethodError>) {
     match fault {
-        Some(InjectedFault::BreakAlbum(shown_items, why)) => {
-            let why = format!(
-                "failed to send message #{} with the error message \"{why}\"",
+        Some(InjectedFault::BreakAlbum(shown_items, reason)) => {
+            let reason = format!(
+                "failed to send message #{} with the error message \"{reason}\"",
                 shown_items + 1
             );
-            (*shown_items, Some(MethodError::bad(&why)))
+            (*shown_items, Some(MethodError::bad(&reason)))
         }
         Some(InjectedFault::ShortAlbum(shown_items)) => (*shown_items, None),
         _ => (all, None),

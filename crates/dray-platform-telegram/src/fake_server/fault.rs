@@ -9,7 +9,7 @@ pub enum InjectedFault {
     RateLimit(u64),
     /// A send is refused with this code and description (without `Bad Request: ` for others than 400).
     Refuse(u16, String),
-    /// After its whole body, a send gets this status and the error page of a proxy. Nothing appears.
+    /// After its whole body, a send gets this status and the error page of a proxy. No message appears.
     FailAfterBody(u16),
     /// A send succeeds, but the connection is closed instead of a response.
     LoseResponse,

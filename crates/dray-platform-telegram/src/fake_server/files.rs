@@ -74,11 +74,11 @@ fn accept_upload(
 
 fn check_photo(upload: &FormUpload, detected: &DetectedKind) -> Result<(), MethodError> {
     if upload.size > MAX_PHOTO_BYTES {
-        let why = format!(
+        let reason = format!(
             "file of size {} bytes is too big for a photo; the maximum size is {MAX_PHOTO_BYTES} bytes",
             upload.size
         );
-        return Err(MethodError::bad(&why));
+        return Err(MethodError::bad(&reason));
     }
     let ContentKind::Image(
         ImageKind::Png | ImageKind::Jpeg | ImageKind::Webp { .. } | ImageKind::Gif { .. },

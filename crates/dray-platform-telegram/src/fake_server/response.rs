@@ -15,12 +15,12 @@ pub(super) type ApiResponse = Result<Value, MethodError>;
 
 impl MethodError {
     /// `400 Bad Request: …`.
-    pub(super) fn bad(why: &str) -> Self {
-        Self::of(400, why)
+    pub(super) fn bad(reason: &str) -> Self {
+        Self::of(400, reason)
     }
 
     /// A refusal with any code. The codes 400 and 403 get their prefix.
-    pub(super) fn of(code: u16, why: &str) -> Self {
+    pub(super) fn of(code: u16, reason: &str) -> Self {
         let prefix = match code {
             400 => "Bad Request: ",
             403 => "Forbidden: ",
@@ -28,7 +28,7 @@ impl MethodError {
         };
         Self {
             code,
-            description: format!("{prefix}{why}"),
+            description: format!("{prefix}{reason}"),
             parameters: None,
         }
     }

@@ -94,8 +94,8 @@ async fn faulty_response(
             let refusal = error_reply(&MethodError::rate_limit(seconds));
             return reply_after_body(request, refusal).await;
         }
-        InjectedFault::Refuse(code, why) => {
-            let refusal = error_reply(&MethodError::of(code, &why));
+        InjectedFault::Refuse(code, reason) => {
+            let refusal = error_reply(&MethodError::of(code, &reason));
             return reply_after_body(request, refusal).await;
         }
         InjectedFault::FailAfterBody(status) => {

@@ -7,17 +7,17 @@ use super::buttons::ShownButton;
 /// A message as users see it in its chat.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StoredMessage {
-    /// Its number, which is unique on the server.
+    /// The message's number, which is unique on the server.
     pub message_id: i64,
     /// Text, or caption of the file.
     pub text: String,
-    /// Its file. In an album, each message has one.
+    /// The message's file. In an album, each message has one.
     pub file: Option<ShownFile>,
     /// Topic; 0 for none.
     pub thread: i64,
     /// The message to which it replies; 0 for none.
     pub reply_to: i64,
-    /// Its album; empty for none.
+    /// The message's album; empty for none.
     pub album: String,
     /// Whether the file is blurred until the user clicks it.
     pub spoiler: bool,
@@ -34,7 +34,7 @@ pub struct StoredMessage {
 pub struct ShownFile {
     /// `photo`, `document`, `audio`, `voice`, `video`, `animation`.
     pub kind: &'static str,
-    /// Its name, if files of this kind have one.
+    /// The file's name, if files of this kind have one.
     pub name: Option<String>,
     /// Number of bytes that were uploaded.
     pub size: u64,

@@ -37,8 +37,8 @@ pub(super) async fn get_updates(shared: &Arc<SharedState>, form: &FormData) -> A
 }
 
 fn begin_poll(state: &mut FakeState) -> Result<u64, MethodError> {
-    if let Some(InjectedFault::RefuseUpdates(code, why)) = state.fault(FaultPoint::Updates) {
-        return Err(MethodError::of(code, &why));
+    if let Some(InjectedFault::RefuseUpdates(code, reason)) = state.fault(FaultPoint::Updates) {
+        return Err(MethodError::of(code, &reason));
     }
     if state.webhook.is_some() {
         return Err(MethodError::of(

@@ -13,9 +13,9 @@ use super::state::{StoredFile, chat_json};
 pub struct UserFile {
     /// `photo`, `document`, `audio`, `voice`, `video`, `animation`, `video_note`, `sticker`.
     pub kind: &'static str,
-    /// Its name from the user's client, with any characters.
+    /// The file's name from the user's client, with any characters.
     pub name: String,
-    /// Its media type from the user's client.
+    /// The file's media type from the user's client.
     pub media_type: String,
     /// The bytes to download.
     pub bytes: Bytes,

@@ -118,7 +118,7 @@ async fn an_update_of_an_unknown_shape_is_skipped() {
 
 #[tokio::test]
 async fn polling_continues_after_server_failures_and_conflicts() {
-    for (code, why) in [
+    for (code, reason) in [
         (502, "Bad Gateway"),
         (409, "Conflict: terminated by other getUpdates request"),
         (429, "Too Many Requests: retry after 1"),
@@ -127,10 +127,10 @@ async fn polling_continues_after_server_failures_and_conflicts() {
         fixture.fake.user_writes(fixture.chat, "hello", None);
         fixture
             .fake
-            .script(InjectedFault::RefuseUpdates(code, why.to_owned()));
+            .script(InjectedFault::RefuseUpdates(code, reason.to_owned()));
         let sink = RecordingSink::default();
         poll_until_stored(&fixture, &sink, 1).await;
-        assert_eq!(sink.stored(), ["hello"], "{why}");
+        assert_eq!(sink.stored(), ["hello"], "{reason}");
     }
 }
 

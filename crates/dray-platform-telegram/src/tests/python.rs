@@ -1,4 +1,4 @@
-//! The fake server is checked with a client that we did not write: python-telegram-bot.
+//! The fake server is checked with an independent client: python-telegram-bot.
 
 use dray_testkit::python;
 use dray_types::Sha256Digest;

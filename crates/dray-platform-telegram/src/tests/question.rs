@@ -109,8 +109,11 @@ async fn a_question_has_its_detail_as_code_and_a_press_ends_it_with_the_outcome(
     assert_eq!(ended.text, format!("{}\n\nApproved by Ada L.", shown.text));
     assert_eq!(ended.buttons, Vec::<ShownButton>::new());
     // The same outcome again is shown already; the query was answered.
-    let again = fixture.bot.reply(&press, &reply).await.unwrap_err();
-    assert!(again.to_string().contains("query is too old"), "{again}");
+    let repeated = fixture.bot.reply(&press, &reply).await.unwrap_err();
+    assert!(
+        repeated.to_string().contains("query is too old"),
+        "{repeated}"
+    );
     assert_eq!(fixture.visible_messages(), std::slice::from_ref(&ended));
     // A client that still shows the buttons reports the message as it is now.
     fixture
@@ -168,13 +171,13 @@ async fn a_question_with_many_choices_shows_all_buttons_in_their_order() {
         label: label.clone(),
         data: format!("dray:1:{label}"),
     };
-    let asked = ChatQuestion {
+    let chat_question = ChatQuestion {
         buttons: labels.iter().map(button).collect(),
         ..question("{}")
     };
     fixture
         .bot
-        .ask(&target(fixture.chat), &asked)
+        .ask(&target(fixture.chat), &chat_question)
         .await
         .unwrap();
     let shown = fixture.visible_messages().remove(0);

@@ -15,7 +15,7 @@ fn kind_and_outcome(error: &PlatformError) -> (ErrorKind, SendOutcome) {
 
 #[tokio::test]
 async fn every_refusal_of_the_table_is_reported_and_shows_nothing() {
-    for (code, why, kind) in [
+    for (code, reason, kind) in [
         (400, "message thread not found", ErrorKind::NoThread),
         (400, "chat not found", ErrorKind::NotFound),
         (403, "bot was blocked by the user", ErrorKind::Forbidden),
@@ -29,24 +29,24 @@ async fn every_refusal_of_the_table_is_reported_and_shows_nothing() {
         let fixture = BotFixture::new().await;
         fixture
             .fake
-            .script(InjectedFault::Refuse(code, why.to_owned()));
+            .script(InjectedFault::Refuse(code, reason.to_owned()));
         let delivery = fixture.delivery("", vec![sample::binary_file("a.bin", 100)]);
         let error = fixture.send_only(&delivery).await.unwrap_err();
         assert_eq!(
             kind_and_outcome(&error),
             (kind, SendOutcome::NotSent),
-            "{why}"
+            "{reason}"
         );
         assert_eq!(error.platform_code(), code.to_string());
-        assert!(error.context().contains(why));
+        assert!(error.context().contains(reason));
         assert_eq!(fixture.visible_messages(), []);
-        assert_eq!(fixture.fake.requests().len(), 1, "{why} was tried again");
+        assert_eq!(fixture.fake.requests().len(), 1, "{reason} was tried again");
     }
 }
 
 #[tokio::test]
 async fn pictures_that_are_refused_arrive_as_documents() {
-    for why in [
+    for reason in [
         "PHOTO_INVALID_DIMENSIONS",
         "IMAGE_PROCESS_FAILED",
         "PHOTO_SAVE_FILE_INVALID",
@@ -58,11 +58,11 @@ async fn pictures_that_are_refused_arrive_as_documents() {
         let step = fixture.steps(&delivery).await.remove(0);
         fixture
             .fake
-            .script(InjectedFault::Refuse(400, why.to_owned()));
+            .script(InjectedFault::Refuse(400, reason.to_owned()));
         let error = fixture.attempt(&delivery, &step).await.unwrap_err();
         let document_step = fixture.bot.fallback(&delivery, &step, &error).unwrap();
         fixture.attempt(&delivery, &document_step).await.unwrap();
-        assert_eq!(fixture.kinds(), ["document", "document"], "{why}");
+        assert_eq!(fixture.kinds(), ["document", "document"], "{reason}");
         assert_eq!(fixture.visible_messages()[0].text, "words");
     }
 }

@@ -201,8 +201,8 @@ async fn the_same_key_is_accepted_once_and_reported_as_delivered() {
     let webhook = fixture.sender(|_| {});
     let files = delivery("", vec![sample::binary_file("a.bin", 100)]);
     let first = deliver(&webhook, &files, "key").await.unwrap();
-    let again = deliver(&webhook, &files, "key").await.unwrap();
-    assert_eq!(first, again);
+    let repeated = deliver(&webhook, &files, "key").await.unwrap();
+    assert_eq!(first, repeated);
     assert_eq!(fixture.fake.received_events("/hooks/7").len(), 1);
     deliver(&webhook, &files, "other").await.unwrap();
     assert_eq!(fixture.fake.received_events("/hooks/7").len(), 2);

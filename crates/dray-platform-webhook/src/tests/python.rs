@@ -54,8 +54,8 @@ async fn aiohttp_accepts_our_events() {
             ["b.bin", "application/octet-stream", 300_001, digests[1]],
         ])
     );
-    let again = deliver(&webhook, &outgoing, "one").await.unwrap();
-    assert_eq!(again, confirmed);
+    let repeated = deliver(&webhook, &outgoing, "one").await.unwrap();
+    assert_eq!(repeated, confirmed);
     let message = delivery("only words", Vec::new());
     deliver(&webhook, &message, "two").await.unwrap();
     let received: Value = serde_json::from_str(&lines.next_line().await.unwrap().unwrap()).unwrap();

@@ -40,7 +40,8 @@ struct ErrorDetails {
 
 impl CloudApi {
     pub(super) fn new(options: &CloudOptions) -> Result<Self, PlatformError> {
-        let invalid_option = |what: &str| PlatformError::new(ErrorKind::BadFormat, what);
+        let invalid_option =
+            |description: &str| PlatformError::new(ErrorKind::BadFormat, description);
         if options.token.is_empty() {
             return Err(invalid_option("the token is missing"));
         }

@@ -100,7 +100,7 @@ fn is_same_token(expected: &str, received: &str) -> bool {
 
 /// `sha256=HMAC-SHA256(app secret, body)`, compared in constant time.
 fn verify_signature(options: &CloudOptions, request: &WebhookRequest) -> Result<(), PlatformError> {
-    let refused = |why: &str| PlatformError::new(ErrorKind::Auth, why);
+    let refused = |reason: &str| PlatformError::new(ErrorKind::Auth, reason);
     // HMAC accepts an empty key, with which anyone could sign.
     if options.app_secret.is_empty() {
         return Err(refused("no app secret is configured"));

@@ -136,7 +136,7 @@ async fn respond_to_request(
     }
     let message_id = match show_message(&shared, &path, &payload).await {
         Ok(id) => id,
-        Err((status, why)) => return Ok(json_reply(status, &json!({ "error": why }))),
+        Err((status, reason)) => return Ok(json_reply(status, &json!({ "error": reason }))),
     };
     match fault {
         Some(InjectedFault::LoseResponse) => Err(ConnectionClosed),

@@ -235,7 +235,7 @@ fn post_message(
     }
     let message_id = match show_message(&mut state, payload) {
         Ok(id) => id,
-        Err((code, why)) => return Ok(error_reply(400, code, why)),
+        Err((code, reason)) => return Ok(error_reply(400, code, reason)),
     };
     match fault {
         Some(InjectedFault::LoseResponse) => Err(ConnectionClosed),

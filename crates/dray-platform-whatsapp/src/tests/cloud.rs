@@ -363,7 +363,9 @@ async fn an_account_check_reads_the_number_and_its_status() {
     ));
     fake.report_status("BANNED");
     let files = cloud(options(&fake)).check_account().await.unwrap().files;
-    assert!(matches!(files, dray_platform::FilePermission::Denied(why) if why.contains("BANNED")));
+    assert!(
+        matches!(files, dray_platform::FilePermission::Denied(reason) if reason.contains("BANNED"))
+    );
     let wrong = cloud(CloudOptions {
         token: Secret::new("wrong"),
         ..options(&fake)

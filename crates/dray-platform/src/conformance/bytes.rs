@@ -41,7 +41,7 @@ async fn send_in_new_chat(
 /// Adds the name of the file to a failure.
 fn with_file_name(name: &str, end: CaseEnd) -> CaseEnd {
     match end {
-        CaseEnd::Fail(why) => CaseEnd::Fail(format!("{name:?}: {why}")),
+        CaseEnd::Fail(reason) => CaseEnd::Fail(format!("{name:?}: {reason}")),
         skip @ CaseEnd::Skip(_) => skip,
     }
 }
@@ -135,9 +135,11 @@ pub(super) async fn a_known_file_id_saves_the_upload(
         return Err(CaseEnd::Skip("this platform gives no file ids"));
     };
     let context = context.with_new_chat().await;
-    let (mut again, read) = metered_file(sample::binary_file("data.bin", 70_000));
-    again.file_id = Some(id);
-    context.arrives(&context.delivery("", vec![again])).await?;
+    let (mut repeated, read) = metered_file(sample::binary_file("data.bin", 70_000));
+    repeated.file_id = Some(id);
+    context
+        .arrives(&context.delivery("", vec![repeated]))
+        .await?;
     expect_equal("bytes read again", read.load(Ordering::SeqCst), 0)?;
 
     // A new chat, because the first one shows the file already.

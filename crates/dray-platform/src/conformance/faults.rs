@@ -27,7 +27,7 @@ async fn prepare_delivery(
     Ok((delivery, step, context.key()))
 }
 
-/// Checks that nothing is visible after a fault, and that the same step then succeeds, once.
+/// Checks that no message is visible after a fault, and that the same step then succeeds, once.
 async fn expect_retry_succeeds(
     context: &CaseContext<'_>,
     delivery: &OutgoingDelivery,

@@ -85,7 +85,7 @@ pub(super) async fn files_of_a_kind_keep_their_order(
     Ok(())
 }
 
-pub(super) async fn more_pictures_than_one_message_takes_arrive(
+pub(super) async fn more_pictures_than_fit_one_message_arrive(
     context: &CaseContext<'_>,
 ) -> Result<(), CaseEnd> {
     // The smallest album, the largest of most platforms, one above it, and more than two of them.

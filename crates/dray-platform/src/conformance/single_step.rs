@@ -31,7 +31,7 @@ pub fn plain_delivery(
 ///
 /// # Errors
 ///
-/// Those of the platform, and [`ErrorKind::Unknown`] when the plan does not have exactly one step.
+/// The errors of the platform, and [`ErrorKind::Unknown`] when the plan does not have exactly one step.
 pub async fn send_only_step(
     platform: &dyn Platform,
     delivery: &OutgoingDelivery,

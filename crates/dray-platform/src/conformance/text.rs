@@ -15,7 +15,7 @@ fn joined_text(visible: &[VisibleMessage]) -> String {
     texts.join("\n")
 }
 
-/// Without white space, which may change where a text is divided.
+/// Removes white space, which may change where a text is divided.
 fn without_white_space(text: &str) -> String {
     text.split_whitespace().collect()
 }

@@ -136,7 +136,7 @@ fn other_text_is_not_changed() {
 
 proptest! {
     #[test]
-    fn pieces_fit_and_nothing_visible_is_lost(
+    fn parts_fit_and_no_visible_text_is_lost(
         text in "([a-z😀é\u{301}🇩\u{200D}]{0,12}[ \n]{0,3}){0,30}",
         limit in 0_usize..40,
         unit in prop::sample::select(vec![CaptionUnit::Utf16, CaptionUnit::Chars, CaptionUnit::Bytes]),

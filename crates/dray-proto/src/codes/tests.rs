@@ -58,7 +58,7 @@ fn codes_of_a_newer_peer_are_unknown_and_never_a_success() {
 }
 
 #[test]
-fn every_code_has_a_name_of_its_own_that_leads_back_to_it() {
+fn every_code_has_a_unique_name_that_parses_to_the_code() {
     fn check<E: NamedCode + std::fmt::Debug>(last: i32) {
         let mut names = Vec::new();
         for number in 0..=last {

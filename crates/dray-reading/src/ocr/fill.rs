@@ -37,7 +37,7 @@ impl PictureText {
             Some(page) => format!("page {page} is a picture"),
             None => "this file is a picture".to_owned(),
         };
-        let why = match self {
+        let reason = match self {
             Self::Recognized(text) => {
                 return format!(
                     "_({what}; its text was recognised by OCR and may have errors)_\n\n{}",
@@ -53,7 +53,7 @@ impl PictureText {
                 "one reading recognises only the pictures before it, ask for a range of pages"
             }
         };
-        format!("_({what}; {why})_")
+        format!("_({what}; {reason})_")
     }
 }
 

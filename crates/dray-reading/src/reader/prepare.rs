@@ -196,8 +196,10 @@ impl PrepareSteps {
                 // In memory, because the tool must not leave files behind (read-attachment 2).
                 none => none.insert((memory_file()?, 0)),
             };
-            let left = self.policy.max_file_bytes - *length;
-            let wanted = usize::try_from(left).unwrap_or(READ_STEP_BYTES).min(read);
+            let remaining = self.policy.max_file_bytes - *length;
+            let wanted = usize::try_from(remaining)
+                .unwrap_or(READ_STEP_BYTES)
+                .min(read);
             to.write_all(buffer.get(..wanted).unwrap_or_default())?;
             *length += wanted as u64;
             if *length == self.policy.max_file_bytes
@@ -215,13 +217,13 @@ impl PrepareSteps {
         let mut buffer = vec![0; READ_STEP_BYTES];
         // The file can grow while it is read. A digest that a cancellation cut short reaches no cache: the
         // conversion that would be kept under it is cancelled too.
-        let mut left = self.policy.max_file_bytes.saturating_add(1);
-        while left > 0 && !self.cancel.is_cancelled() {
+        let mut remaining = self.policy.max_file_bytes.saturating_add(1);
+        while remaining > 0 && !self.cancel.is_cancelled() {
             match file.read(&mut buffer) {
                 Ok(0) => break,
                 Ok(read) => {
                     hasher.update(buffer.get(..read).unwrap_or_default());
-                    left = left.saturating_sub(read as u64);
+                    remaining = remaining.saturating_sub(read as u64);
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),

@@ -34,10 +34,10 @@ impl ConversionWork {
         Self { worked, worker }
     }
 
-    fn without_worker(converted: Converted, why: &'static str) -> Self {
+    fn without_worker(converted: Converted, reason: &'static str) -> Self {
         Self {
             worked: WorkerOutcome::Done(converted),
-            worker: why,
+            worker: reason,
         }
     }
 }

@@ -283,13 +283,13 @@ fn an_excerpt_has_the_outline_both_ends_and_what_was_left_out() {
     );
     assert!(excerpt_text.ends_with("last words\n") && excerpt_text.len() < 5_000);
     let at = excerpt_text.find("_(").unwrap();
-    let left: usize = excerpt_text[at + 2..]
+    let remaining: usize = excerpt_text[at + 2..]
         .split(' ')
         .next()
         .unwrap()
         .parse()
         .unwrap();
-    assert!(left > text.len() - 5_000 && left < text.len());
+    assert!(remaining > text.len() - 5_000 && remaining < text.len());
     assert_eq!(excerpt("short\n", 5_000), "short\n");
     let long = "ä".repeat(10_000);
     assert!(excerpt(&long, 1_000).contains("_(192"));

@@ -37,7 +37,7 @@ const NO_MEMORY_EXIT_STATUS: u8 = 3;
 /// Time that the parent waits after the worker's own time limit, so that a worker can still return a partial result.
 const TIME_GRACE: Duration = Duration::from_millis(750);
 /// Most bytes of a result in addition to the text: parts and warnings.
-const OVERHEAD_BYTES: u64 = 8 << 20;
+const MAX_OVERHEAD_BYTES: u64 = 8 << 20;
 
 /// Most bytes of pictures in a result, in addition to text and overhead.
 const MAX_PICTURE_BYTES: u64 = 33 << 20;
@@ -79,7 +79,7 @@ impl Worker {
     ///
     /// # Errors
     ///
-    /// The system does not report which executable that is.
+    /// The system does not report the path of this executable.
     pub fn this_executable() -> io::Result<Self> {
         Ok(Self::at(std::env::current_exe()?))
     }
@@ -196,7 +196,7 @@ async fn read_output(child: &mut Child, limits: &Limits) -> io::Result<Vec<u8>> 
         // valid result.
         let max_bytes = limits
             .max_text_bytes
-            .saturating_add(OVERHEAD_BYTES + MAX_PICTURE_BYTES);
+            .saturating_add(MAX_OVERHEAD_BYTES + MAX_PICTURE_BYTES);
         stdout.take(max_bytes).read_to_end(&mut bytes).await?;
     }
     Ok(bytes)

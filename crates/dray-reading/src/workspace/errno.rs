@@ -2,7 +2,7 @@
 
 use rustix::io::Errno;
 
-/// Its name, such as `ENOENT`; its number if it has no name here.
+/// The name of an error number, such as `ENOENT`; the number itself if it is not in the table.
 pub(crate) fn name(error: Errno) -> String {
     let name = match error {
         Errno::PERM => "EPERM",

@@ -52,7 +52,7 @@ impl Roots {
     ///
     /// # Errors
     ///
-    /// When it is not an existing readable directory.
+    /// The path is not an existing readable directory.
     pub fn add(&mut self, root: &Path) -> io::Result<()> {
         let real = std::fs::canonicalize(root)?;
         // Fails if it is not a directory or cannot be read.

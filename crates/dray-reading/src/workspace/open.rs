@@ -18,9 +18,9 @@ use crate::record::{Code, Refusal};
 pub struct OpenedFile {
     /// The handle through which everything is read.
     pub file: File,
-    /// Its size in bytes, from the open handle.
+    /// The file's size in bytes, from the open handle.
     pub size: u64,
-    /// Its real path. For the operator, not for the model.
+    /// The file's real path. For the operator, not for the model.
     pub path: PathBuf,
 }
 

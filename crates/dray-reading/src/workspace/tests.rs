@@ -233,7 +233,7 @@ fn step_3_missing_files_are_not_found_inside_only() {
 }
 
 #[test]
-fn links_in_the_middle_may_lead_inside_and_nowhere_else() {
+fn links_in_the_middle_of_a_path_may_only_lead_inside() {
     let fixture = fixture();
     symlink(fixture.root.join("sub"), fixture.root.join("in")).unwrap();
     symlink(&fixture.outside, fixture.root.join("out")).unwrap();

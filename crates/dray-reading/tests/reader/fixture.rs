@@ -31,7 +31,7 @@ impl ReaderFixture {
         Self { top, root }
     }
 
-    /// With these files.
+    /// Creates a fixture with these files.
     pub(crate) fn with(files: &[(&str, &[u8])]) -> Self {
         let fixture = Self::new();
         for (name, content) in files {

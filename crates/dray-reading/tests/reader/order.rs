@@ -15,7 +15,7 @@ const SENTENCE_END: &str =
     "Attachments must be regular files inside the workspace, under the size cap.";
 
 #[tokio::test]
-async fn without_a_path_nothing_is_done() {
+async fn without_a_path_no_file_is_read() {
     let fixture = ReaderFixture::new();
     let record = read(&fixture.reader(Policy::default()), &Request::default()).await;
     assert_eq!(record.output, "Error: file_path is required");
@@ -248,7 +248,7 @@ fn cfb_with(stream: &str) -> std::fs::File {
 }
 
 #[tokio::test]
-async fn bytes_from_elsewhere_take_the_same_steps_without_containment() {
+async fn bytes_from_elsewhere_pass_the_same_steps_without_containment() {
     let fixture = ReaderFixture::new();
     let reader = fixture.reader(Policy::default());
     let mut file = tempfile::tempfile().unwrap();

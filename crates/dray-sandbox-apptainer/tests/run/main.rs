@@ -146,11 +146,11 @@ async fn r_1_another_instance_of_the_same_name_is_another_sandbox() {
     let handle = backend.resolve(&fixture.address()).await.unwrap();
     let sandbox = backend.open(&handle).await.unwrap();
     fixture.restart();
-    let gone = sandbox
+    let error = sandbox
         .stat(&fixture.path("f"), Follow::No)
         .await
         .unwrap_err();
-    assert_eq!(gone.kind(), ErrorKind::SandboxGone);
+    assert_eq!(error.kind(), ErrorKind::SandboxGone);
     assert_eq!(
         backend.open(&handle).await.unwrap_err().kind(),
         ErrorKind::SandboxGone
@@ -174,11 +174,11 @@ async fn an_instance_that_is_gone_for_apptainer_only_is_gone() {
     // The process still runs, but Apptainer no longer lists the name.
     let state = fixture.root().join("state/instances");
     std::fs::rename(state.join("box"), state.join("other")).unwrap();
-    let gone = sandbox
+    let error = sandbox
         .stat(&fixture.path("f"), Follow::No)
         .await
         .unwrap_err();
-    assert_eq!(gone.kind(), ErrorKind::SandboxGone, "{gone}");
+    assert_eq!(error.kind(), ErrorKind::SandboxGone, "{error}");
     std::fs::rename(state.join("other"), state.join("box")).unwrap();
 }
 

@@ -49,8 +49,8 @@ async fn r_1_a_name_that_another_sandbox_has_now_is_reported_as_gone() {
         .fake_server
         .run(SANDBOX_ID, fixture.directory.path());
     assert_ne!(handle.incarnation, replacement);
-    let gone = ErrorKind::SandboxGone;
-    assert_eq!(kind(backend.open(&handle).await), gone);
+    let gone_kind = ErrorKind::SandboxGone;
+    assert_eq!(kind(backend.open(&handle).await), gone_kind);
 }
 
 #[tokio::test]

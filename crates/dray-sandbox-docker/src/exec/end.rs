@@ -1,4 +1,5 @@
-//! The end of a command: the engine reports the status, and another command kills the command when its caller is gone.
+//! The end of a command: the engine reports the status, and another command kills the command when its caller has
+//! disconnected.
 
 use std::sync::Arc;
 

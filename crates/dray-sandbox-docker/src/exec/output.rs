@@ -163,6 +163,6 @@ async fn feed(mut input: Input, mut body: Body) -> Result<(), Error> {
     }
     drop(input.flush().await);
     drop(input.shutdown().await);
-    // Kept until nothing more is sent in either direction.
+    // Kept until no more bytes are sent in either direction.
     Ok(())
 }

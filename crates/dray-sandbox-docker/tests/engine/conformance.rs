@@ -89,7 +89,7 @@ impl Fixture for DockerFixture {
     }
 }
 
-/// Parts of the suite, each in a container of its own, so that they run side by side.
+/// Parts of the suite, each in a separate container, so that they run side by side.
 const SUITE_PARTS: usize = 4;
 
 /// Cases that depend on how this backend runs commands. The other command cases run with commands on this host, where
@@ -168,7 +168,7 @@ const UNASKED_OF_IMAGES: [&str; 2] = [
 ];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn r_17_memory_passes_what_is_asked_of_commands() {
+async fn r_17_memory_passes_the_suite_of_commands() {
     let options = ContainerOptions {
         user: "agent".into(),
         tmpfs: vec![("/memory".into(), "mode=1777".into())],
@@ -194,12 +194,12 @@ macro_rules! parts {
 }
 
 /// A write that its script refuses leaves input unread. Then Podman 4.3 often writes `read unixpacket … connection
-/// reset by peer` into the output in the place of the script's reply, so that the reason is lost and the put fails as
+/// reset by peer` into the output in place of the script's reply, so that the reason is lost and the put fails as
 /// `protocol` (docs/backends/docker.md).
 const LOST_BY_PODMAN: &str = "a_fifo_is_refused_and_never_waited_for";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn r_17_podman_passes_what_is_asked_of_commands() {
+async fn r_17_podman_passes_the_suite_of_commands() {
     let options = ContainerOptions {
         user: "agent".into(),
         ..ContainerOptions::default()

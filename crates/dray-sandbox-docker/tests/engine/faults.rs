@@ -63,7 +63,7 @@ async fn a_correct_response_is_read() {
 }
 
 #[tokio::test]
-async fn r_5_an_answer_that_ends_early_is_truncated_however_politely() {
+async fn r_5_a_response_that_ends_early_is_truncated_even_with_a_clean_close() {
     let tar = packed("file", b'0', b"12345");
     for length in [0, 100, 512, 515, 517, 1000, 1024, 1500, 2047] {
         let error = download(sent("", &tar[..length])).await.unwrap_err();

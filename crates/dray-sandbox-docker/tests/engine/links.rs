@@ -59,7 +59,7 @@ async fn forty_links_are_followed_and_no_more() {
 }
 
 #[tokio::test]
-async fn a_loop_is_a_link_that_leads_nowhere() {
+async fn a_link_loop_counts_as_a_dangling_link() {
     let fixture = ContainerFixture::agent().await;
     fixture.container.sh("cd /workspace; ln -s b a; ln -s a b");
     let at = path("/workspace/a");

@@ -4,7 +4,7 @@ use dray_sandbox::{ErrorKind, Integrity, Transport};
 use dray_testkit::docker::{ContainerOptions, DockerEngine};
 
 use super::fixture::{ContainerFixture, kind};
-use super::transfers::there_and_back;
+use super::transfers::round_trip;
 
 async fn podman_fixture(options: ContainerOptions) -> ContainerFixture {
     ContainerFixture::on(DockerEngine::shared_podman(), options).await
@@ -20,7 +20,7 @@ fn agent() -> ContainerOptions {
 #[tokio::test]
 async fn a_running_container_of_podman_proves_what_was_moved() {
     let fixture = podman_fixture(agent()).await;
-    let (put, got) = there_and_back(&fixture, "/workspace").await;
+    let (put, got) = round_trip(&fixture, "/workspace").await;
     assert_eq!(put.transport, Some(Transport::ExecRaw));
     assert_eq!(put.atomic, Some(true));
     assert!(got.integrity >= Some(Integrity::Sha256Beside), "{got:?}");
@@ -34,7 +34,7 @@ async fn a_running_container_of_podman_proves_what_was_moved() {
 async fn a_stopped_container_of_podman_is_reached_by_the_archive_calls() {
     let fixture = podman_fixture(agent()).await;
     fixture.container.stop();
-    let (put, got) = there_and_back(&fixture, "/workspace").await;
+    let (put, got) = round_trip(&fixture, "/workspace").await;
     assert_eq!(put.transport, Some(Transport::Archive));
     assert_eq!(put.atomic, Some(false));
     assert_eq!(got.transport, Some(Transport::Archive));

@@ -24,8 +24,8 @@ async fn holes_are_read_as_zeros() {
         last.drain(..last.len().saturating_sub(4));
     }
     assert_eq!((size, last.as_slice()), (100_000_003, &b"\0end"[..]));
-    let told = fixture.container.sh("sha256sum /workspace/sparse");
-    assert!(told.starts_with(format!("{:x}", digest.finalize()).as_bytes()));
+    let output = fixture.container.sh("sha256sum /workspace/sparse");
+    assert!(output.starts_with(format!("{:x}", digest.finalize()).as_bytes()));
 }
 
 #[tokio::test]
@@ -83,7 +83,7 @@ async fn r_2_only_the_examined_file_is_opened() {
 }
 
 #[tokio::test]
-async fn the_engine_reads_what_the_user_may_not() {
+async fn the_engine_reads_files_that_the_user_may_not_read() {
     // The policy decides what may be read; the archive calls ignore the permissions of the user.
     let fixture = ContainerFixture::agent().await;
     fixture

@@ -32,12 +32,12 @@ printf 'subjectAltName=IP:127.0.0.1\nextendedKeyUsage=serverAuth,clientAuth\n' >
 openssl x509 -req -in side.csr -CA "$2/ca.pem" -CAkey "$2/ca-key.pem" -CAcreateserial -days 2 -extfile side.ext -out cert.pem
 [ "$1" = "$2" ] || cp "$2/ca.pem" .
 "#;
-    let made = Command::new("sh")
+    let exit_status = Command::new("sh")
         .args(["-c", script, "sh"])
         .args([directory, authority])
         .output()
         .unwrap();
-    assert!(made.status.success(), "{made:?}");
+    assert!(exit_status.status.success(), "{exit_status:?}");
 }
 
 fn pem(file: &Path) -> Vec<CertificateDer<'static>> {
@@ -92,8 +92,8 @@ async fn open(config: &Config, name: &str) -> Result<Arc<dyn Sandbox>, dray_sand
 
 /// Looks at a file, which goes through the library, our own connections and a command.
 async fn check(sandbox: &dyn Sandbox) {
-    let seen = sandbox.stat(&path("/tmp/a"), Follow::No).await.unwrap();
-    assert_eq!(seen.size, 5);
+    let metadata = sandbox.stat(&path("/tmp/a"), Follow::No).await.unwrap();
+    assert_eq!(metadata.size, 5);
     assert!(sandbox.probe().await.is_ok());
     assert!(sandbox.fingerprint(&path("/tmp/a")).await.is_ok());
 }

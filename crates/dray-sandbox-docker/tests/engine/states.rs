@@ -34,14 +34,14 @@ async fn archive_only(fixture: &ContainerFixture, expected: ErrorKind) {
 }
 
 #[tokio::test]
-async fn a_paused_container_gives_and_takes_files() {
+async fn files_are_read_from_and_written_to_a_paused_container() {
     let fixture = ContainerFixture::agent().await;
     fixture.container.pause();
     archive_only(&fixture, ErrorKind::SandboxPaused).await;
 }
 
 #[tokio::test]
-async fn a_stopped_container_gives_and_takes_files() {
+async fn files_are_read_from_and_written_to_a_stopped_container() {
     let fixture = ContainerFixture::agent().await;
     fixture.container.stop();
     archive_only(&fixture, ErrorKind::SandboxStopped).await;
@@ -67,7 +67,7 @@ async fn users_behind_a_link_are_found() {
 }
 
 #[tokio::test]
-async fn a_container_that_never_ran_gives_and_takes_files() {
+async fn files_are_read_from_and_written_to_a_container_that_never_ran() {
     let fixture = ContainerFixture::of(ContainerOptions {
         created_only: true,
         ..ContainerOptions::default()
@@ -77,7 +77,7 @@ async fn a_container_that_never_ran_gives_and_takes_files() {
 }
 
 #[tokio::test]
-async fn r_9_a_container_without_a_shell_gives_and_takes_files() {
+async fn r_9_files_are_read_from_and_written_to_a_container_without_a_shell() {
     let fixture = ContainerFixture::of(ContainerOptions {
         user: "1000:1000".into(),
         shell_less: true,
@@ -101,13 +101,16 @@ async fn r_1_a_removed_container_is_gone() {
     let file = fixture.stat("/workspace/file").await.unwrap();
     let handle = fixture.sandbox.handle().clone();
     fixture.container.remove();
-    let gone = ErrorKind::SandboxGone;
-    assert_eq!(kind(fixture.stat("/workspace/file").await), gone);
-    assert_eq!(kind(fixture.open_as(&file).await), gone);
-    assert_eq!(kind(fixture.write("/workspace/new", b"x").await), gone);
-    assert_eq!(kind(fixture.sandbox.probe().await), gone);
-    assert_eq!(kind(fixture.backend.resolve(&handle.address).await), gone);
-    assert_eq!(kind(fixture.backend.open(&handle).await), gone);
+    let gone_kind = ErrorKind::SandboxGone;
+    assert_eq!(kind(fixture.stat("/workspace/file").await), gone_kind);
+    assert_eq!(kind(fixture.open_as(&file).await), gone_kind);
+    assert_eq!(kind(fixture.write("/workspace/new", b"x").await), gone_kind);
+    assert_eq!(kind(fixture.sandbox.probe().await), gone_kind);
+    assert_eq!(
+        kind(fixture.backend.resolve(&handle.address).await),
+        gone_kind
+    );
+    assert_eq!(kind(fixture.backend.open(&handle).await), gone_kind);
 }
 
 #[tokio::test]

@@ -81,8 +81,8 @@ async fn get(engine: &Engine, at: &str, sink: &mut dyn Sink) -> (Option<Integrit
         max_bytes: 100 << 20,
     };
     let cancel = CancellationToken::new();
-    let got = engine.get(&path(at), &options, sink, &(), &cancel).await;
-    let receipt = got.unwrap().receipt;
+    let result = engine.get(&path(at), &options, sink, &(), &cancel).await;
+    let receipt = result.unwrap().receipt;
     (receipt.integrity, receipt.attempts)
 }
 
@@ -105,8 +105,8 @@ async fn r_14_the_receipt_states_that_a_file_did_not_change() {
     let bytes = content(0);
     let (fixture, _directory, _file) = shared(&bytes).await;
     let mut sink = VecSink::default();
-    let got = get(&engine(&fixture), "/shared/file", &mut sink).await;
-    assert_eq!(got, (Some(Integrity::SizeMtime), 1));
+    let result = get(&engine(&fixture), "/shared/file", &mut sink).await;
+    assert_eq!(result, (Some(Integrity::SizeMtime), 1));
     assert!(sink.into_bytes().unwrap() == bytes);
     let policy = Policy::beneath([path("/workspace")]);
     let options = PutOptions {
@@ -140,8 +140,8 @@ async fn files_with_recent_times_are_digested() {
         "head -c {FILE_BYTES} /dev/urandom >/workspace/new; touch -d '2100-01-01 00:00:00' /workspace/new"
     ));
     let mut sink = VecSink::default();
-    let got = get(&engine(&fixture), "/workspace/new", &mut sink).await;
-    assert_eq!(got, (Some(Integrity::Sha256), 1));
+    let result = get(&engine(&fixture), "/workspace/new", &mut sink).await;
+    assert_eq!(result, (Some(Integrity::Sha256), 1));
 }
 
 /// Overwrites a file in place and sets its time back.
@@ -253,8 +253,8 @@ async fn get_large(fixture: &ContainerFixture, at: &str) -> dray_transfer_engine
     let engine = Engine::new(Arc::clone(&fixture.sandbox), EngineOptions::default());
     let (mut sink, cancel) = (VecSink::default(), CancellationToken::new());
     let at_path = path(at);
-    let got = engine.get(&at_path, &options, &mut sink, &(), &cancel);
-    let receipt = got.await.unwrap().receipt;
+    let result = engine.get(&at_path, &options, &mut sink, &(), &cancel);
+    let receipt = result.await.unwrap().receipt;
     let content = sink.into_bytes().unwrap();
     assert_eq!(receipt.sha256, Some(Sha256Digest::of(&content)));
     assert!(content == fixture.cat(at));
@@ -295,9 +295,9 @@ async fn a_large_file_that_the_user_may_not_read_does_not_come_as_an_archive() {
     let engine = Engine::new(Arc::clone(&fixture.sandbox), EngineOptions::default());
     let (mut sink, cancel) = (VecSink::default(), CancellationToken::new());
     let closed = path("/workspace/closed");
-    let got = engine.get(&closed, &options, &mut sink, &(), &cancel);
+    let result = engine.get(&closed, &options, &mut sink, &(), &cancel);
     assert_eq!(
-        got.await.unwrap_err().error.kind(),
+        result.await.unwrap_err().error.kind(),
         ErrorKind::PermissionDenied
     );
     assert!(sink.into_bytes().is_none());

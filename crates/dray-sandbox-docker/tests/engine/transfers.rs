@@ -56,10 +56,10 @@ pub(crate) async fn get(
     };
     let cancel = CancellationToken::new();
     let mut sink = VecSink::default();
-    let got = engine
+    let result = engine
         .get(&path(at), &options, &mut sink, &(), &cancel)
         .await?;
-    Ok((got, sink.into_bytes().unwrap()))
+    Ok((result, sink.into_bytes().unwrap()))
 }
 
 /// A source that changes the container before its bytes are read.
@@ -92,10 +92,7 @@ pub(crate) fn engine(fixture: &ContainerFixture) -> Engine {
 }
 
 /// Puts two files of one name and gets the first of them; returns the receipts of the first put and of the get.
-pub(crate) async fn there_and_back(
-    fixture: &ContainerFixture,
-    directory: &str,
-) -> (Receipt, Receipt) {
+pub(crate) async fn round_trip(fixture: &ContainerFixture, directory: &str) -> (Receipt, Receipt) {
     let engine = engine(fixture);
     let bytes: Vec<u8> = (0..=255).cycle().take(1_500_007).collect();
     let first = put(&engine, directory, &bytes).await.unwrap();
@@ -115,17 +112,17 @@ pub(crate) async fn there_and_back(
 #[tokio::test]
 async fn r_14_a_running_container_proves_what_was_moved() {
     let fixture = ContainerFixture::agent().await;
-    let (put, got) = there_and_back(&fixture, "/workspace").await;
+    let (put, got) = round_trip(&fixture, "/workspace").await;
     assert_eq!(put.transport, Some(Transport::ExecRaw));
     assert_eq!(put.integrity, Some(Integrity::Sha256Beside));
     assert_eq!((put.atomic, put.attempts), (Some(true), 1));
     assert_eq!(got.transport, Some(Transport::ExecRaw));
     // Once the file has been unchanged for two seconds, one digest is enough.
     assert!(got.integrity >= Some(Integrity::Sha256Beside));
-    let told = fixture
+    let output = fixture
         .container
         .sh("cd /workspace; ls -A; stat -c '%u %a' report.bin");
-    assert_eq!(told, b"report.bin\nreport_2.bin\n1000 644\n");
+    assert_eq!(output, b"report.bin\nreport_2.bin\n1000 644\n");
 }
 
 #[tokio::test]
@@ -136,7 +133,7 @@ async fn r_6_memory_is_reached_by_commands() {
         ..ContainerOptions::default()
     })
     .await;
-    let (put, got) = there_and_back(&fixture, "/memory").await;
+    let (put, got) = round_trip(&fixture, "/memory").await;
     assert_eq!(put.transport, Some(Transport::ExecRaw));
     assert_eq!(put.atomic, Some(true));
     assert_eq!(got.transport, Some(Transport::ExecRaw));
@@ -155,7 +152,7 @@ async fn r_9_receipts_say_that_a_container_cannot_run_commands() {
     })
     .await;
     for fixture in [&stopped, &paused, &shell_less] {
-        let (put, got) = there_and_back(fixture, "/workspace").await;
+        let (put, got) = round_trip(fixture, "/workspace").await;
         assert_eq!(put.transport, Some(Transport::Archive));
         assert_eq!(put.atomic, Some(false));
         assert_eq!(got.transport, Some(Transport::Archive));
@@ -282,7 +279,7 @@ fn now() -> Duration {
 }
 
 #[tokio::test]
-async fn a_get_takes_one_command_for_any_size() {
+async fn a_get_runs_one_command_for_any_size() {
     let fixture = ContainerFixture::agent().await;
     // The shell of a dropped engine is ended by another command.
     let mut engines = Vec::new();

@@ -58,12 +58,12 @@ async fn a_tree_is_written_back_under_another_name() {
             .await
             .unwrap();
         fixture.container.start();
-        let told = fixture
+        let output = fixture
             .container
             .sh("cd /workspace/two; cat deep/file 0*; stat -c '%u %g %a' deep/file run deep");
-        let told = String::from_utf8(told).unwrap();
+        let output = String::from_utf8(output).unwrap();
         assert_eq!(
-            told,
+            output,
             "data\nlong\n1000 1000 644\n1000 1000 755\n1000 1000 755\n"
         );
     }

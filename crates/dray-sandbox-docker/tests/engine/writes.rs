@@ -20,11 +20,11 @@ async fn a_file_belongs_to_the_user_and_to_now() {
         })
         .await;
         fixture.write("/workspace/file", b"data").await.unwrap();
-        let told = fixture
+        let output = fixture
             .container
             .sh("stat -c '%u %g %a %Y %s' /workspace/file");
         let expected = format!("{owner} 644 {NOW_S} 4\n");
-        assert_eq!(String::from_utf8(told).unwrap(), expected);
+        assert_eq!(String::from_utf8(output).unwrap(), expected);
     }
 }
 
@@ -41,8 +41,8 @@ async fn nothing_is_written_that_others_may_change_or_that_changes_its_user() {
     };
     let body = Body::from_bytes(&b"x"[..]);
     fixture.sandbox.write(write, body).await.unwrap();
-    let told = fixture.container.sh("stat -c %a /workspace/file");
-    assert_eq!(told, b"775\n");
+    let output = fixture.container.sh("stat -c %a /workspace/file");
+    assert_eq!(output, b"775\n");
 }
 
 #[tokio::test]
@@ -88,7 +88,7 @@ async fn r_15_a_full_disk_is_reported_as_no_space_without_a_path_of_the_host() {
 }
 
 #[tokio::test]
-async fn a_source_that_breaks_leaves_nothing_that_looks_whole() {
+async fn a_source_that_breaks_leaves_no_file_that_looks_complete() {
     let fixture = ContainerFixture::agent().await;
     let at = path("/workspace/file");
     let write = Write {

@@ -95,7 +95,7 @@ async fn output_that_is_cut_after_its_first_frames_is_never_a_result() {
 }
 
 #[tokio::test]
-async fn old_daemons_take_files_in_forms() {
+async fn old_daemons_get_files_as_forms() {
     let fixture = E2bFixture::new().await;
     fixture
         .fake_server
@@ -145,16 +145,16 @@ async fn r_11_a_life_is_read_first_and_extended() {
 async fn r_11_a_life_that_cannot_be_long_enough_is_refused() {
     let fixture = E2bFixture::new().await;
     let sandbox = fixture.sandbox().await;
-    let gone = ErrorKind::SandboxGone;
+    let gone_kind = ErrorKind::SandboxGone;
     let needed = Duration::from_secs(1000);
     fixture.fake_server.allow(Duration::from_mins(10));
-    assert_eq!(kind(sandbox.ensure_life(needed).await), gone);
+    assert_eq!(kind(sandbox.ensure_life(needed).await), gone_kind);
     assert_eq!(
         fixture.fake_server.left(SANDBOX_ID),
         Some(Duration::from_mins(5))
     );
     let needed = Duration::from_hours(2);
-    assert_eq!(kind(sandbox.ensure_life(needed).await), gone);
+    assert_eq!(kind(sandbox.ensure_life(needed).await), gone_kind);
 }
 
 #[tokio::test]

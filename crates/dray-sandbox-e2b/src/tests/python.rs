@@ -1,4 +1,4 @@
-//! The fake server is checked with a client that we did not write: the vendor's, in a version that speaks JSON to the
+//! The fake server is checked with an independent client: the vendor's, in a version that speaks JSON to the
 //! daemon, as we do. Its latest ones speak protobuf.
 
 use std::fs;

@@ -9,7 +9,7 @@ use crate::decode::TextDecoder;
 
 /// Standard error that has arrived so far.
 pub(super) struct LiveStderr {
-    /// Takes each part; a receiver that is gone wants none.
+    /// Sends each part to the caller; a dropped receiver gets none.
     sender: Option<mpsc::Sender<Bytes>>,
     /// The encoder that the script chose.
     coding: String,

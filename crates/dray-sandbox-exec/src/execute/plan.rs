@@ -111,7 +111,7 @@ impl OutputLimits {
 
 /// Refuses values that a shell or `env` would misread.
 fn check(request: &CommandRequest) -> Result<(), Error> {
-    let invalid = |why: &str| Err(Error::new(ErrorKind::InvalidName, why));
+    let invalid = |reason: &str| Err(Error::new(ErrorKind::InvalidName, reason));
     let Some(program) = request.argv.first() else {
         return invalid("a command has a program");
     };

@@ -98,8 +98,8 @@ impl ShellProcess {
 /// Writes a whole body to the input of a shell.
 async fn feed(shell: mpsc::Sender<Bytes>, mut input: Body) -> Result<(), Error> {
     while let Some(chunk) = input.next().await {
-        let gone = |_| Error::new(ErrorKind::Unavailable, "the shell is gone");
-        shell.send(chunk?).await.map_err(gone)?;
+        let gone_error = |_| Error::new(ErrorKind::Unavailable, "the shell is gone");
+        shell.send(chunk?).await.map_err(gone_error)?;
     }
     Ok(())
 }

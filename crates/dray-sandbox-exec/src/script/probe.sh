@@ -1,4 +1,4 @@
-# What is here.
+# Reports the user, directories, free space and tools of the sandbox.
 ask() {
   rec home; printf %s "$HOME"
   if [ -z "$HOME" ] && has id; then
@@ -8,7 +8,7 @@ ask() {
     done </etc/passwd 2>/dev/null
   fi
   rec cwd; pwd -P
-  # The kernel's own words take no process; where there are none, there is id.
+  # /proc needs no process; `id` is the fallback.
   uid='' gid=''
   if [ -r /proc/self/status ]; then
     while read -r key real effective rest; do

@@ -222,7 +222,7 @@ fn a_child_in_a_session_of_its_own_is_found() {
     assert_eq!(run_probe(&[&program("dash")], &mark), 1, "neither is left");
 }
 
-/// Starts a process without variables and in a session of its own, with this limit on file locks.
+/// Starts a process without variables and in a separate session, with this limit on file locks.
 fn unmarked(lock_limit: &str) -> std::process::Child {
     let script = "ulimit -x \"$0\" 2>/dev/null || ulimit -w \"$0\"; exec env -i setsid sleep 600";
     let mut command = Command::new(program("dash"));

@@ -44,17 +44,17 @@ impl Exec for BreakingExec {
         if !writes {
             return Ok(running);
         }
-        let mut said = running.stdout.read_all(1 << 20).await?;
+        let mut output = running.stdout.read_all(1 << 20).await?;
         let exit = running.end.await?;
         match self.heard {
             KeptOutput::All => {}
-            KeptOutput::Half => said.truncate(said.len() / 2),
-            KeptOutput::Nothing => said.clear(),
+            KeptOutput::Half => output.truncate(output.len() / 2),
+            KeptOutput::Nothing => output.clear(),
         }
         let reset = Error::new(ErrorKind::Unavailable, "connection reset");
-        let said = stream::iter([Ok(Bytes::from(said))]);
+        let output = stream::iter([Ok(Bytes::from(output))]);
         Ok(RunningCommand {
-            stdout: Body::new(said.chain(stream::iter([Err(reset)]))),
+            stdout: Body::new(output.chain(stream::iter([Err(reset)]))),
             end: future::ready(Ok(exit)).boxed(),
         })
     }

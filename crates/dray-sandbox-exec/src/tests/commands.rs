@@ -67,8 +67,8 @@ async fn r_1_only_the_same_incarnation_is_opened() {
     let path = fixture.file("f", b"x");
     sandbox.stat(&path, Follow::No).await.unwrap();
     std::fs::write(fixture.root.path().join("incarnation"), "second").unwrap();
-    let gone = sandbox.stat(&path, Follow::No).await.unwrap_err();
-    assert_eq!(gone.kind(), ErrorKind::SandboxGone);
+    let error = sandbox.stat(&path, Follow::No).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::SandboxGone);
 }
 
 #[tokio::test]
@@ -107,11 +107,11 @@ async fn without_an_incarnation_command_the_entry_itself_is_the_incarnation() {
         .unwrap();
     assert_eq!(one, same);
     assert_ne!(one, other);
-    let gone = backend(config(&["env", "-i"], &[]))
+    let error = backend(config(&["env", "-i"], &[]))
         .open(&one)
         .await
         .unwrap_err();
-    assert_eq!(gone.kind(), ErrorKind::SandboxGone);
+    assert_eq!(error.kind(), ErrorKind::SandboxGone);
 }
 
 #[tokio::test]

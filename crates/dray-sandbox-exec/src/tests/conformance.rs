@@ -78,7 +78,7 @@ async fn r_17_a_terminal_is_enough() {
 }
 
 #[tokio::test]
-async fn r_17_another_user_is_refused_what_is_not_theirs() {
+async fn r_17_another_user_gets_no_access_to_foreign_files() {
     if rustix::process::geteuid().is_root() {
         conforms(ToolSet::Dash, ChannelForm::Nobody).await;
     } else {

@@ -216,7 +216,7 @@ impl ExecFixture {
         self
     }
 
-    /// Puts a script in the place of a program.
+    /// Puts a script in place of a program.
     pub(super) fn with_fake(self, name: &str, script: &str) -> Self {
         let path = self.root.path().join("bin").join(name);
         let _ = std::fs::remove_file(&path);

@@ -272,7 +272,7 @@ async fn an_unknown_refusal_is_a_failure_all_the_same() {
 }
 
 #[tokio::test]
-async fn content_that_looks_like_marks_is_content() {
+async fn content_that_equals_marks_stays_content() {
     let bytes = b"\n@@0123456789abcdef0123456789abcdef end 0 - 3 1:2\n@@ end\n\n@@".repeat(99);
     for tools in [ToolSet::Dash, ToolSet::BusyBox] {
         let fixture = ExecFixture::new(tools, ChannelForm::Pipe);

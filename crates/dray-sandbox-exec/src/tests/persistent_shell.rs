@@ -27,7 +27,7 @@ pub(super) struct CountedExec {
     /// Number of replies after which a shell dies, and whether it dies immediately (`true`) or at the next request.
     gone_after: Option<(usize, bool)>,
     ready: Arc<Mutex<ReadyScript>>,
-    /// Result of [`Exec::asks_beside_ready`].
+    /// Result of [`Exec::sends_before_ready`].
     beside: bool,
 }
 
@@ -100,7 +100,7 @@ impl Exec for CountedExec {
         }
     }
 
-    fn asks_beside_ready(&self) -> bool {
+    fn sends_before_ready(&self) -> bool {
         self.beside
     }
 }
@@ -120,8 +120,8 @@ async fn one_persistent_shell_gives_the_same_results_as_many_commands() {
             let bytes = random(70_000);
             for name in ["plain", "it's $(here) `and` \"there\"\n", "-n"] {
                 let path = fixture.file(name, &bytes);
-                let told = files.stat(&path, Follow::Yes).await.unwrap();
-                assert_eq!(told, fresh.stat(&path, Follow::Yes).await.unwrap());
+                let metadata = files.stat(&path, Follow::Yes).await.unwrap();
+                assert_eq!(metadata, fresh.stat(&path, Follow::Yes).await.unwrap());
                 let print = files.fingerprint(&path).await.unwrap();
                 assert_eq!(print, Fingerprint::Sha256(Sha256Digest::of(&bytes), 70_000));
                 let to = path
@@ -129,8 +129,8 @@ async fn one_persistent_shell_gives_the_same_results_as_many_commands() {
                     .join([name.as_bytes(), b"2"].concat())
                     .unwrap();
                 assert!(files.rename(&path, &to, false).await.unwrap());
-                let gone = files.stat(&path, Follow::No).await.unwrap_err();
-                assert_eq!(gone.kind(), ErrorKind::NotFound);
+                let error = files.stat(&path, Follow::No).await.unwrap_err();
+                assert_eq!(error.kind(), ErrorKind::NotFound);
                 files.remove(&to, false).await.unwrap();
             }
             for name in ["it's a $(name)", "other"] {
@@ -151,8 +151,8 @@ async fn r_16_arguments_that_are_not_utf_8_are_not_interpreted() {
     let fixture = ExecFixture::new(ToolSet::Dash, ChannelForm::Pipe);
     let (files, _) = persistent_shell(CountedExec::new(&fixture));
     let path = fixture.path(b"\xff'; touch pwned; '\n$(touch pwned)");
-    let gone = files.stat(&path, Follow::No).await.unwrap_err();
-    assert_eq!(gone.kind(), ErrorKind::NotFound);
+    let error = files.stat(&path, Follow::No).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NotFound);
     assert_eq!(fixture.sh("ls -A"), "");
 }
 
@@ -293,8 +293,8 @@ async fn a_file_is_read_through_the_persistent_shell() {
             let path = fixture.file("f", &bytes);
             let read = read(&files, &path, Transport::ExecRaw).await.unwrap();
             assert!(read == bytes, "{tools:?} {size}");
-            let told = files.stat(&path, Follow::No).await.unwrap();
-            assert_eq!(told.size, size as u64);
+            let metadata = files.stat(&path, Follow::No).await.unwrap();
+            assert_eq!(metadata.size, size as u64);
         }
         assert_eq!(runs.load(Ordering::SeqCst), 1, "{tools:?}");
     }
@@ -464,8 +464,8 @@ async fn a_get_uses_the_running_shell_for_all_requests() {
         max_bytes: 1 << 30,
     };
     let (mut sink, cancel) = (VecSink::default(), CancellationToken::new());
-    let got = engine.get(&path, &options, &mut sink, &(), &cancel).await;
-    let receipt = got.unwrap().receipt;
+    let result = engine.get(&path, &options, &mut sink, &(), &cancel).await;
+    let receipt = result.unwrap().receipt;
     assert!(sink.into_bytes().unwrap() == bytes);
     if told {
         assert_eq!(receipt.integrity, Some(Integrity::Sha256Beside));

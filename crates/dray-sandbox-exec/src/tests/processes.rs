@@ -1,4 +1,4 @@
-//! Tests of processes on this host: their input, their output, and their end when the caller is gone.
+//! Tests of processes on this host: their input, their output, and their end when the caller has disconnected.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -22,8 +22,8 @@ fn sh(script: &str) -> Vec<Vec<u8>> {
 }
 
 async fn finish(running: RunningCommand) -> (Vec<u8>, Result<CommandExit, Error>) {
-    let said = running.stdout.read_all(64 << 20).await.unwrap();
-    (said, running.end.await)
+    let output = running.stdout.read_all(64 << 20).await.unwrap();
+    (output, running.end.await)
 }
 
 /// Waits until a file has a line in it.
@@ -178,8 +178,8 @@ async fn a_dropped_transfer_leaves_no_process() {
 async fn nothing_of_our_environment_is_handed_on() {
     let exec = host().with_environment([("GIVEN", "yes")]);
     let running = exec.run(vec![b"env".to_vec()], None).await.unwrap();
-    let said = String::from_utf8(finish(running).await.0).unwrap();
-    let mut lines: Vec<_> = said.lines().collect();
+    let output = String::from_utf8(finish(running).await.0).unwrap();
+    let mut lines: Vec<_> = output.lines().collect();
     lines.sort_unstable();
     assert_eq!(
         lines,

@@ -192,8 +192,8 @@ async fn every_digest_program_is_as_good() {
     }
     let fixture = ExecFixture::new(ToolSet::Bare, ChannelForm::Pipe).with_host(&["cksum"]);
     let path = fixture.file("f", &bytes);
-    let said = fixture.sh("cksum < f");
-    let sum = said.split_whitespace().next().unwrap().parse().unwrap();
+    let output = fixture.sh("cksum < f");
+    let sum = output.split_whitespace().next().unwrap().parse().unwrap();
     let found = fixture.files().fingerprint(&path).await.unwrap();
     assert_eq!(found, Fingerprint::Cksum(sum, 70_000));
     let fixture = ExecFixture::new(ToolSet::Bare, ChannelForm::Pipe);
@@ -264,8 +264,8 @@ async fn without_hard_links_a_name_is_claimed_and_that_is_reported() {
         assert!(!files.rename(&from, &to, false).await.unwrap());
         assert_eq!(fixture.sh("ls; cat to"), "to\nnew");
         let from = fixture.file("from", b"newer");
-        let taken = files.rename(&from, &to, false).await.unwrap_err();
-        assert_eq!(taken.kind(), ErrorKind::Exists);
+        let error = files.rename(&from, &to, false).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Exists);
         assert!(files.rename(&from, &to, true).await.unwrap());
         assert_eq!(fixture.sh("ls; cat to"), "to\nnewer");
     }
@@ -303,8 +303,8 @@ async fn directories_are_renamed_too() {
         fixture.sh("mkdir from full; : > from/file; : > full/file");
         let files = fixture.files();
         let (from, to) = (fixture.path("from"), fixture.path("to"));
-        let taken = files.rename(&from, &fixture.path("full"), false).await;
-        assert_eq!(taken.unwrap_err().kind(), ErrorKind::Exists);
+        let error = files.rename(&from, &fixture.path("full"), false).await;
+        assert_eq!(error.unwrap_err().kind(), ErrorKind::Exists);
         assert!(files.rename(&from, &to, false).await.unwrap());
         assert_eq!(fixture.sh("ls; ls to"), "full\nto\nfile\n");
     }
@@ -330,8 +330,8 @@ async fn a_write_digests_its_bytes_where_tee_and_sha256sum_are() {
             assert_eq!(digest.unwrap(), Some(expected), "{tools:?}");
             assert_eq!(fixture.files().fingerprint(&to).await.unwrap(), expected);
             // An existing file stays as it is.
-            let again = fixture.files().write_with_digest(order, body(&bytes)).await;
-            assert_eq!(again.unwrap_err().kind(), ErrorKind::Exists);
+            let repeated = fixture.files().write_with_digest(order, body(&bytes)).await;
+            assert_eq!(repeated.unwrap_err().kind(), ErrorKind::Exists);
         }
     }
     let bare = ExecFixture::new(ToolSet::Bare, ChannelForm::Pipe).with(&[

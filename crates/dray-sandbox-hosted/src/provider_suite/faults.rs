@@ -60,15 +60,15 @@ impl<'f> OpenSandbox<'f> {
 
 #[track_caller]
 fn expect_kind<T>(
-    what: &str,
+    description: &str,
     result: Result<T, Error>,
     expected: ErrorKind,
 ) -> Result<(), CaseEnd> {
     match result {
         Ok(_) => Err(CaseEnd::fail(format_args!(
-            "{what}: no error, expected {expected}"
+            "{description}: no error, expected {expected}"
         ))),
-        Err(error) => expect_equal(what, error.kind(), expected),
+        Err(error) => expect_equal(description, error.kind(), expected),
     }
 }
 
@@ -109,14 +109,14 @@ mod cases {
         let open = OpenSandbox::open(fixture).await?;
         let file = open.file("file", &vec![7; 300_000]).await?;
         fixture.inject_fault(ProviderFault::DieDuringDownload(1000));
-        let gone = ErrorKind::SandboxGone;
-        expect_kind("during the download", open.read(&file).await, gone)?;
-        expect_kind("after the download", open.read(&file).await, gone)?;
+        let gone_kind = ErrorKind::SandboxGone;
+        expect_kind("during the download", open.read(&file).await, gone_kind)?;
+        expect_kind("after the download", open.read(&file).await, gone_kind)?;
         fixture.restart_sandbox();
         let open = OpenSandbox::open(fixture).await?;
         fixture.inject_fault(ProviderFault::DieDuringUpload);
         let written = open.write("new", &vec![7; 300_000]).await;
-        expect_kind("during the upload", written, gone)
+        expect_kind("during the upload", written, gone_kind)
     }
 
     pub(super) async fn a_gateway_that_gives_up_is_not_a_sandbox_that_is_gone(
@@ -198,8 +198,8 @@ mod cases {
         for kept in [0, 3, 40] {
             fixture.inject_fault(ProviderFault::CutOutput(kept));
             let stat = open.sandbox.stat(&open.path("")?, Follow::Yes).await;
-            let what = format!("output of {kept} bytes");
-            expect_kind(&what, stat, ErrorKind::Unavailable)?;
+            let description = format!("output of {kept} bytes");
+            expect_kind(&description, stat, ErrorKind::Unavailable)?;
         }
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! Kills a command whose caller is gone.
+//! Kills a command whose caller has disconnected.
 
 use async_trait::async_trait;
 use dray_sandbox::Error;

@@ -96,7 +96,7 @@ impl CommandStreams {
     ///
     /// A stream that breaks or ends without a status, and a command that was not run.
     pub(super) async fn next(&mut self) -> Result<Option<Bytes>, Error> {
-        // Nothing can arrive before the command is requested, so the time counts from here.
+        // No byte can arrive before the command is requested, so the time counts from here.
         self.last_activity = Instant::now();
         loop {
             let ended = self.status.is_some();

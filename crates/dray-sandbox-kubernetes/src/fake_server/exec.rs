@@ -91,14 +91,14 @@ async fn live(command: FakeCommand, mut socket: Socket) {
                 .first()
                 .map(|name| String::from_utf8_lossy(name));
             let name = name.unwrap_or_default();
-            let why = match error.kind() {
+            let reason = match error.kind() {
                 std::io::ErrorKind::NotFound => {
                     "executable file not found in $PATH: unknown".to_owned()
                 }
                 _ => format!("{error}: unknown"),
             };
             let text = format!(
-                "OCI runtime exec failed: exec failed: unable to start container process: exec: \"{name}\": {why}"
+                "OCI runtime exec failed: exec failed: unable to start container process: exec: \"{name}\": {reason}"
             );
             let status = failure(&text).to_string();
             let _ = socket.send(frame(3, status.as_bytes())).await;
@@ -186,7 +186,7 @@ struct StreamClient {
     left: oneshot::Receiver<()>,
 }
 
-/// Takes messages of the client. When the client is gone, the command continues with an open stdin.
+/// Takes messages of the client. When the client has disconnected, the command continues with an open stdin.
 async fn listen(
     mut source: SplitStream<Socket>,
     feed: UnboundedSender<Bytes>,

@@ -19,7 +19,7 @@ pub enum InjectedFault {
     NotRun(String),
     /// The command is not run; the stream carries this exit status.
     Exit(i32),
-    /// The stream opens and nothing arrives, not even answers to pings.
+    /// The stream opens and no byte arrives, not even answers to pings.
     Silence,
     /// The stream stays open after the status.
     Linger,

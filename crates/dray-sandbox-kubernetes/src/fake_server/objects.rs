@@ -19,7 +19,7 @@ pub struct FakeContainer {
     pub id: String,
     /// The `state` of its status, as the API returns it.
     pub state: Value,
-    /// Its `securityContext`, as the API returns it.
+    /// The container's `securityContext`, as the API returns it.
     pub security: Value,
     /// The container that it targets, if it is an ephemeral one.
     pub target: Option<String>,

@@ -141,8 +141,9 @@ async fn r_9_links_never_leave_the_container() {
     let sandbox = fixture.sandbox();
     let stat = async |name: &str| {
         let path = SandboxPath::new(format!("/work/{name}")).unwrap();
-        let seen = sandbox.stat(&path, Follow::Yes).await;
-        seen.map(|seen| seen.real_path.to_text().unwrap().to_owned())
+        let metadata = sandbox.stat(&path, Follow::Yes).await;
+        metadata
+            .map(|metadata| metadata.real_path.to_text().unwrap().to_owned())
             .map_err(|error| error.kind())
     };
     for name in ["absolute", "above", "chain", "directory/hostname"] {

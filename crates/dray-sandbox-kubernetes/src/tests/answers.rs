@@ -305,7 +305,7 @@ async fn a_check_names_the_right_that_is_missing() {
     fixture.server.forbid("create pods/exec");
     let refused = fixture.backend.check().await.unwrap();
     assert!(
-        matches!(&refused, BackendCheck::Refused(why) if why.contains("`create` pods/exec")),
+        matches!(&refused, BackendCheck::Refused(reason) if reason.contains("`create` pods/exec")),
         "{refused:?}"
     );
     fixture.server.require("another-token");

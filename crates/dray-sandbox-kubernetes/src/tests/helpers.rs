@@ -66,8 +66,8 @@ async fn r_9_files_of_a_container_without_a_shell_pass_through_its_helper() {
     std::os::unix::fs::symlink("/data/note.txt", root.join("link")).unwrap();
     let link = path("/link");
     assert_eq!(read(sandbox.as_ref(), &link).await.unwrap(), b"hello");
-    let seen = sandbox.stat(&link, Follow::Yes).await.unwrap();
-    assert_eq!((&seen.path, &seen.real_path), (&link, &target));
+    let metadata = sandbox.stat(&link, Follow::Yes).await.unwrap();
+    assert_eq!((&metadata.path, &metadata.real_path), (&link, &target));
 }
 
 #[tokio::test]

@@ -29,10 +29,10 @@ async fn with_file(fault: InjectedFault) -> (PodFixture, Result<Vec<u8>, Error>)
     let sandbox = fixture.open().await.unwrap();
     let path = fixture.file("a", &content());
     fixture.server.fail("send()", 1, fault);
-    let got = read(sandbox.as_ref(), &path).await;
+    let result = read(sandbox.as_ref(), &path).await;
     // The next read is complete in every case.
     assert!(read(sandbox.as_ref(), &path).await.unwrap() == content());
-    (fixture, got)
+    (fixture, result)
 }
 
 fn content() -> Vec<u8> {
@@ -46,7 +46,7 @@ async fn r_8_output_that_was_not_flushed_is_truncated_despite_success() {
     for kept in [0, 1, 100, FILE_BYTES / 2, FILE_BYTES, FILE_BYTES + 60] {
         let (_fixture, got) = with_file(InjectedFault::Short(kept)).await;
         let kind = kind(got);
-        // Before the first mark nothing counts as a response.
+        // Before the first mark no bytes count as a response.
         let expected = if kept < 100 {
             ErrorKind::Protocol
         } else {
@@ -113,7 +113,7 @@ fn new_file(path: &dray_sandbox::SandboxPath, size: usize) -> Write<'_> {
 }
 
 #[tokio::test]
-async fn a_server_that_takes_no_input_is_given_up() {
+async fn a_server_that_reads_no_input_is_abandoned() {
     let fixture = PodFixture::configured(|config| config.idle_timeout = Period::secs(3)).await;
     let sandbox = fixture.open().await.unwrap();
     fixture

@@ -1,4 +1,4 @@
-//! Tests that nothing outside the directory is reached, with any path, any link, and any change during a call.
+//! Tests that no file outside the directory is reached, with any path, any link, and any change during a call.
 
 use std::os::unix::fs::symlink;
 use std::sync::Arc;
@@ -43,17 +43,17 @@ pub(super) async fn write(
 #[tokio::test]
 async fn links_that_lead_out_are_outside_for_every_operation() {
     for kernel in [NEW_KERNEL, OLD_KERNEL] {
-        let place = DirectoryFixture::new(kernel);
-        let root = place.root();
-        std::fs::write(place.outside().join("secret"), "secret").unwrap();
-        std::fs::create_dir(place.outside().join("beside")).unwrap();
+        let fixture = DirectoryFixture::new(kernel);
+        let root = fixture.root();
+        std::fs::write(fixture.outside().join("secret"), "secret").unwrap();
+        std::fs::create_dir(fixture.outside().join("beside")).unwrap();
         symlink("/etc/passwd", root.join("absolute")).unwrap();
         symlink("../secret", root.join("relative")).unwrap();
         symlink("../../../../../../../etc/passwd", root.join("high")).unwrap();
         symlink("..", root.join("up")).unwrap();
         symlink("../beside", root.join("beside")).unwrap();
         symlink("/proc/self/root/etc/passwd", root.join("magic")).unwrap();
-        let sandbox = place.open().await;
+        let sandbox = fixture.open().await;
         for name in [
             "absolute",
             "relative",
@@ -64,20 +64,20 @@ async fn links_that_lead_out_are_outside_for_every_operation() {
             "up/secret",
             "up/box/up/secret",
         ] {
-            let path = place.path(name);
+            let path = fixture.path(name);
             let followed = sandbox.stat(&path, Follow::Yes).await.unwrap_err();
             assert_eq!(followed.kind(), ErrorKind::OutsideRoot, "{name}");
             let digest = sandbox.fingerprint(&path).await.unwrap_err();
             assert_eq!(digest.kind(), ErrorKind::OutsideRoot, "{name}");
         }
         for name in ["beside/new", "up/new"] {
-            let path = place.path(name);
+            let path = fixture.path(name);
             for refused in [
                 write(&*sandbox, &path, b"x").await.unwrap_err(),
                 sandbox.make_directory(&path).await.unwrap_err(),
                 sandbox.remove(&path, true).await.unwrap_err(),
                 sandbox
-                    .rename(&place.path("high"), &path, true)
+                    .rename(&fixture.path("high"), &path, true)
                     .await
                     .unwrap_err(),
                 sandbox.list(&path.parent(), 1, 10).await.unwrap_err(),
@@ -85,21 +85,21 @@ async fn links_that_lead_out_are_outside_for_every_operation() {
                 assert_eq!(refused.kind(), ErrorKind::OutsideRoot, "{name}");
             }
         }
-        assert_eq!(std::fs::read_dir(place.outside()).unwrap().count(), 3);
+        assert_eq!(std::fs::read_dir(fixture.outside()).unwrap().count(), 3);
     }
 }
 
 #[tokio::test]
 async fn paths_of_the_host_that_lie_elsewhere_are_outside() {
-    let place = DirectoryFixture::new(NEW_KERNEL);
-    let sandbox = place.open().await;
+    let fixture = DirectoryFixture::new(NEW_KERNEL);
+    let sandbox = fixture.open().await;
     for path in ["/etc/passwd", "/", "/proc/self/environ"] {
         let path = SandboxPath::new(path).unwrap();
         let error = sandbox.stat(&path, Follow::No).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::OutsideRoot);
     }
     // A name that only begins like the directory.
-    let beside = format!("{}-beside", place.root().display());
+    let beside = format!("{}-beside", fixture.root().display());
     std::fs::write(&beside, "x").unwrap();
     let beside = SandboxPath::new(beside).unwrap();
     let error = sandbox.stat(&beside, Follow::Yes).await.unwrap_err();
@@ -109,37 +109,40 @@ async fn paths_of_the_host_that_lie_elsewhere_are_outside() {
 #[tokio::test]
 async fn absolute_and_relative_links_inside_are_followed() {
     for kernel in [NEW_KERNEL, OLD_KERNEL] {
-        let place = DirectoryFixture::new(kernel);
-        let root = place.root();
+        let fixture = DirectoryFixture::new(kernel);
+        let root = fixture.root();
         std::fs::create_dir_all(root.join("a/b")).unwrap();
         std::fs::write(root.join("a/file"), "inside").unwrap();
         symlink(root.join("a"), root.join("whole")).unwrap();
         symlink("../../a/./b/../file", root.join("a/b/odd")).unwrap();
         symlink(root.join("whole/b"), root.join("twice")).unwrap();
         symlink(&root, root.join("a/top")).unwrap();
-        let sandbox = place.open().await;
+        let sandbox = fixture.open().await;
         for name in ["twice/odd", "a/top/whole/b/odd", "whole/top/a/file"] {
-            let file = sandbox.stat(&place.path(name), Follow::Yes).await.unwrap();
-            assert_eq!(file.real_path, place.path("a/file"), "{name}");
+            let file = sandbox
+                .stat(&fixture.path(name), Follow::Yes)
+                .await
+                .unwrap();
+            assert_eq!(file.real_path, fixture.path("a/file"), "{name}");
             assert_eq!(read(&*sandbox, &file).await.unwrap(), b"inside");
         }
-        let top = sandbox.stat(&place.path("a/top"), Follow::Yes).await;
+        let top = sandbox.stat(&fixture.path("a/top"), Follow::Yes).await;
         assert_eq!(top.unwrap().kind, FileKind::Directory);
-        let error = sandbox.stat(&place.path("a/file/x"), Follow::Yes).await;
+        let error = sandbox.stat(&fixture.path("a/file/x"), Follow::Yes).await;
         assert_eq!(error.unwrap_err().kind(), ErrorKind::NotDirectory);
     }
 }
 
 #[tokio::test]
-async fn a_path_that_is_swapped_all_the_time_never_shows_what_is_outside() {
+async fn a_path_that_is_swapped_continuously_never_shows_files_outside() {
     for kernel in [NEW_KERNEL, OLD_KERNEL] {
-        let place = DirectoryFixture::new(kernel);
-        let root = place.root();
-        std::fs::create_dir(place.outside().join("secrets")).unwrap();
-        std::fs::write(place.outside().join("secrets/file"), "secret").unwrap();
+        let fixture = DirectoryFixture::new(kernel);
+        let root = fixture.root();
+        std::fs::create_dir(fixture.outside().join("secrets")).unwrap();
+        std::fs::write(fixture.outside().join("secrets/file"), "secret").unwrap();
         std::fs::create_dir(root.join("door")).unwrap();
         std::fs::write(root.join("door/file"), "inside").unwrap();
-        symlink(place.outside().join("secrets"), root.join("trap")).unwrap();
+        symlink(fixture.outside().join("secrets"), root.join("trap")).unwrap();
         let stop = Arc::new(AtomicBool::new(false));
         let swapper = {
             let (stop, root) = (Arc::clone(&stop), root.clone());
@@ -158,8 +161,8 @@ async fn a_path_that_is_swapped_all_the_time_never_shows_what_is_outside() {
                 }
             })
         };
-        let sandbox = place.open().await;
-        let path = place.path("door/file");
+        let sandbox = fixture.open().await;
+        let path = fixture.path("door/file");
         let (mut read_inside, mut refused) = (0, 0);
         for _ in 0..20_000 {
             if read_inside >= 20 && refused >= 20 {
@@ -210,9 +213,9 @@ async fn resolve(roots: &[&std::path::Path], name: &str) -> Result<(), ErrorKind
 
 #[tokio::test]
 async fn only_allowed_directories_are_sandboxes() {
-    let place = DirectoryFixture::new(NEW_KERNEL);
-    let allowed = place.outside();
-    let name = place.address().name;
+    let fixture = DirectoryFixture::new(NEW_KERNEL);
+    let allowed = fixture.outside();
+    let name = fixture.address().name;
     let other = tempfile::tempdir().unwrap();
     symlink(other.path(), allowed.join("out")).unwrap();
     symlink("box", allowed.join("in")).unwrap();
@@ -223,7 +226,10 @@ async fn only_allowed_directories_are_sandboxes() {
     assert_eq!(resolve(&[], &name).await, outside);
     assert_eq!(resolve(&[other.path()], &name).await, outside);
     assert_eq!(resolve(&[allowed], &name).await, Ok(()));
-    assert_eq!(resolve(&[other.path(), &place.root()], &name).await, Ok(()));
+    assert_eq!(
+        resolve(&[other.path(), &fixture.root()], &name).await,
+        Ok(())
+    );
     assert_eq!(resolve(&[allowed], &beneath("in")).await, Ok(()));
     assert_eq!(resolve(&[allowed], &beneath("out")).await, outside);
     assert_eq!(resolve(&[allowed], &beneath("box/..")).await, outside);
@@ -241,16 +247,16 @@ async fn only_allowed_directories_are_sandboxes() {
 
 #[tokio::test]
 async fn r_1_a_recreated_directory_is_another_sandbox() {
-    let place = DirectoryFixture::new(NEW_KERNEL);
-    let backend = place.backend();
-    let before = backend.resolve(&place.address()).await.unwrap();
+    let fixture = DirectoryFixture::new(NEW_KERNEL);
+    let backend = fixture.backend();
+    let before = backend.resolve(&fixture.address()).await.unwrap();
     let old = backend.open(&before).await.unwrap();
     // Some file systems reuse an inode number immediately.
-    assert!(place.replace().await);
-    let after = backend.resolve(&place.address()).await.unwrap();
+    assert!(fixture.replace().await);
+    let after = backend.resolve(&fixture.address()).await.unwrap();
     assert_ne!(before.incarnation, after.incarnation);
-    let gone = backend.open(&before).await.unwrap_err();
-    assert_eq!(gone.kind(), ErrorKind::SandboxGone);
+    let error = backend.open(&before).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::SandboxGone);
     let probe = old.probe().await.unwrap_err();
     assert_eq!(probe.kind(), ErrorKind::SandboxGone);
     backend.open(&after).await.unwrap();
@@ -259,12 +265,12 @@ async fn r_1_a_recreated_directory_is_another_sandbox() {
 #[test]
 fn a_directory_above_that_becomes_a_link_after_the_check_is_not_followed() {
     for kernel in [NEW_KERNEL, OLD_KERNEL] {
-        let place = DirectoryFixture::new(kernel);
-        std::fs::create_dir(place.root().join("inner")).unwrap();
-        let real = place.root().join("inner");
+        let fixture = DirectoryFixture::new(kernel);
+        std::fs::create_dir(fixture.root().join("inner")).unwrap();
+        let real = fixture.root().join("inner");
         Root::open_at(&real, &real, kernel).unwrap();
-        std::fs::rename(place.root(), place.outside().join("moved")).unwrap();
-        symlink("moved", place.root()).unwrap();
+        std::fs::rename(fixture.root(), fixture.outside().join("moved")).unwrap();
+        symlink("moved", fixture.root()).unwrap();
         assert!(real.is_dir());
         let refused = Root::open_at(&real, &real, kernel).unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::SandboxGone);

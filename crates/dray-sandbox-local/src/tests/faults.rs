@@ -35,13 +35,13 @@ async fn r_4_hard_links_to_files_of_others_are_refused() {
     assert!(!is_foreign_link(&stat(1, 0), 1000));
     assert!(!is_foreign_link(&stat(2, 1000), 1000));
 
-    let place = DirectoryFixture::new(NEW_KERNEL);
-    let root = place.root();
-    std::fs::write(place.outside().join("other"), "other").unwrap();
-    std::fs::hard_link(place.outside().join("other"), root.join("link")).unwrap();
-    let sandbox = place.open().await;
+    let fixture = DirectoryFixture::new(NEW_KERNEL);
+    let root = fixture.root();
+    std::fs::write(fixture.outside().join("other"), "other").unwrap();
+    std::fs::hard_link(fixture.outside().join("other"), root.join("link")).unwrap();
+    let sandbox = fixture.open().await;
     let ours = sandbox
-        .stat(&place.path("link"), Follow::Yes)
+        .stat(&fixture.path("link"), Follow::Yes)
         .await
         .unwrap();
     assert_eq!(ours.links, Some(2));
@@ -52,29 +52,32 @@ async fn r_4_hard_links_to_files_of_others_are_refused() {
     // Only root can make a file of another user.
     std::os::unix::fs::chown(root.join("link"), Some(65_534), Some(65_534)).unwrap();
     let theirs = sandbox
-        .stat(&place.path("link"), Follow::Yes)
+        .stat(&fixture.path("link"), Follow::Yes)
         .await
         .unwrap();
     let refused = read(&*sandbox, &theirs).await.unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::DeniedPath);
-    let refused = sandbox.fingerprint(&place.path("link")).await.unwrap_err();
+    let refused = sandbox
+        .fingerprint(&fixture.path("link"))
+        .await
+        .unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::DeniedPath);
 }
 
 #[tokio::test]
 async fn files_belong_to_the_owner_of_the_directory() {
-    let place = DirectoryFixture::new(NEW_KERNEL);
+    let fixture = DirectoryFixture::new(NEW_KERNEL);
     if rustix::process::geteuid().is_root() {
-        std::os::unix::fs::chown(place.root(), Some(65_534), Some(65_533)).unwrap();
+        std::os::unix::fs::chown(fixture.root(), Some(65_534), Some(65_533)).unwrap();
     }
-    let owner = std::fs::metadata(place.root()).unwrap();
-    let sandbox = place.open().await;
-    let path = place.path("made/file");
+    let owner = std::fs::metadata(fixture.root()).unwrap();
+    let sandbox = fixture.open().await;
+    let path = fixture.path("made/file");
     sandbox.make_directory(&path.parent()).await.unwrap();
     write(&*sandbox, &path, b"x").await.unwrap();
-    for made in ["made", "made/file"] {
-        let made = std::fs::metadata(place.root().join(made)).unwrap();
-        assert_eq!((made.uid(), made.gid()), (owner.uid(), owner.gid()));
+    for created in ["made", "made/file"] {
+        let created = std::fs::metadata(fixture.root().join(created)).unwrap();
+        assert_eq!((created.uid(), created.gid()), (owner.uid(), owner.gid()));
     }
     let probe = sandbox.probe().await.unwrap();
     assert_eq!((probe.uid, probe.gid), (owner.uid(), owner.gid()));
@@ -105,9 +108,9 @@ async fn r_2_pseudo_files_say_that_they_are_regular_and_are_not_believed() {
 
 #[tokio::test]
 async fn more_than_the_disk_holds_is_refused_before_the_first_byte() {
-    let place = DirectoryFixture::new(NEW_KERNEL);
-    let sandbox = place.open().await;
-    let path = place.path("huge");
+    let fixture = DirectoryFixture::new(NEW_KERNEL);
+    let sandbox = fixture.open().await;
+    let path = fixture.path("huge");
     let huge = Write {
         transport: Transport::Direct,
         path: &path,
@@ -117,7 +120,7 @@ async fn more_than_the_disk_holds_is_refused_before_the_first_byte() {
     };
     let refused = sandbox.write(huge, Body::from_bytes(&b"x"[..])).await;
     assert_eq!(refused.unwrap_err().kind(), ErrorKind::NoSpace);
-    assert_eq!(std::fs::read_dir(place.root()).unwrap().count(), 0);
+    assert_eq!(std::fs::read_dir(fixture.root()).unwrap().count(), 0);
 }
 
 #[tokio::test]
@@ -133,11 +136,11 @@ async fn a_full_disk_has_its_own_error_kind() {
 
 #[tokio::test]
 async fn a_partial_file_that_is_not_the_one_expected_is_not_continued() {
-    let place = DirectoryFixture::new(NEW_KERNEL);
-    let sandbox = place.open().await;
-    let path = place.path("partial");
+    let fixture = DirectoryFixture::new(NEW_KERNEL);
+    let sandbox = fixture.open().await;
+    let path = fixture.path("partial");
     write(&*sandbox, &path, b"12345").await.unwrap();
-    std::os::unix::fs::symlink("partial", place.root().join("link")).unwrap();
+    std::os::unix::fs::symlink("partial", fixture.root().join("link")).unwrap();
     let resume = |path, offset| Write {
         transport: Transport::Direct,
         path,
@@ -151,7 +154,7 @@ async fn a_partial_file_that_is_not_the_one_expected_is_not_continued() {
         let kind = refused.unwrap_err().kind();
         assert_eq!(kind, ErrorKind::ChangedDuringTransfer, "{offset}");
     }
-    let link = place.path("link");
+    let link = fixture.path("link");
     let refused = sandbox.write(resume(&link, 5), Body::from_bytes(&b"67890"[..]));
     assert_eq!(refused.await.unwrap_err().kind(), ErrorKind::NotRegular);
     let wrong = sandbox.write(resume(&path, 5), Body::from_bytes(&b"678"[..]));
@@ -160,9 +163,9 @@ async fn a_partial_file_that_is_not_the_one_expected_is_not_continued() {
 
 #[tokio::test]
 async fn a_file_of_another_size_than_announced_is_not_read() {
-    let place = DirectoryFixture::new(NEW_KERNEL);
-    let sandbox = place.open().await;
-    let path = place.path("file");
+    let fixture = DirectoryFixture::new(NEW_KERNEL);
+    let sandbox = fixture.open().await;
+    let path = fixture.path("file");
     write(&*sandbox, &path, b"12345").await.unwrap();
     let mut file = sandbox.stat(&path, Follow::Yes).await.unwrap();
     file.size = 4;
@@ -172,10 +175,10 @@ async fn a_file_of_another_size_than_announced_is_not_read() {
 
 /// Reads the first chunk of a file of 3 MiB, lets `change` change the file, and reads the rest.
 async fn read_across(change: impl FnOnce(&std::fs::File)) -> Error {
-    let place = DirectoryFixture::new(NEW_KERNEL);
-    let sandbox = place.open().await;
-    let path = place.path("file");
-    std::fs::write(place.root().join("file"), vec![1; 3 << 20]).unwrap();
+    let fixture = DirectoryFixture::new(NEW_KERNEL);
+    let sandbox = fixture.open().await;
+    let path = fixture.path("file");
+    std::fs::write(fixture.root().join("file"), vec![1; 3 << 20]).unwrap();
     let file = sandbox.stat(&path, Follow::Yes).await.unwrap();
     let read = Read {
         transport: Transport::Direct,
@@ -185,7 +188,12 @@ async fn read_across(change: impl FnOnce(&std::fs::File)) -> Error {
     let mut body = sandbox.read(read).await.unwrap();
     body.next().await.unwrap().unwrap();
     let mut writer = std::fs::OpenOptions::new();
-    change(&writer.write(true).open(place.root().join("file")).unwrap());
+    change(
+        &writer
+            .write(true)
+            .open(fixture.root().join("file"))
+            .unwrap(),
+    );
     body.read_all(4 << 20).await.unwrap_err()
 }
 
@@ -208,9 +216,9 @@ async fn a_file_that_becomes_shorter_while_it_is_read_changed() {
 
 #[tokio::test]
 async fn a_tree_deeper_than_any_path_is_removed() {
-    let place = DirectoryFixture::new(NEW_KERNEL);
-    let sandbox = place.open().await;
-    let deep = place.root().join("deep");
+    let fixture = DirectoryFixture::new(NEW_KERNEL);
+    let sandbox = fixture.open().await;
+    let deep = fixture.root().join("deep");
     std::fs::create_dir(&deep).unwrap();
     let name = "d".repeat(200);
     let mut here = rustix::fs::openat(
@@ -225,23 +233,26 @@ async fn a_tree_deeper_than_any_path_is_removed() {
         let flags = rustix::fs::OFlags::DIRECTORY;
         here = rustix::fs::openat(&here, &name, flags, rustix::fs::Mode::empty()).unwrap();
     }
-    let listing = sandbox.list(&place.path("deep"), 1000, 1000).await.unwrap();
+    let listing = sandbox
+        .list(&fixture.path("deep"), 1000, 1000)
+        .await
+        .unwrap();
     assert!(listing.truncated && listing.entries.len() > 10);
-    sandbox.remove(&place.path("deep"), true).await.unwrap();
-    assert_eq!(std::fs::read_dir(place.root()).unwrap().count(), 0);
-    let itself = SandboxPath::new(place.address_name()).unwrap();
+    sandbox.remove(&fixture.path("deep"), true).await.unwrap();
+    assert_eq!(std::fs::read_dir(fixture.root()).unwrap().count(), 0);
+    let itself = SandboxPath::new(fixture.address_name()).unwrap();
     let refused = sandbox.remove(&itself, true).await.unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::OutsideRoot);
 }
 
 #[tokio::test]
 async fn a_rename_without_the_new_call_claims_the_name_too() {
-    let place = DirectoryFixture::new(OLD_KERNEL);
-    let sandbox = place.open().await;
-    let (from, to) = (place.path("from"), place.path("to"));
+    let fixture = DirectoryFixture::new(OLD_KERNEL);
+    let sandbox = fixture.open().await;
+    let (from, to) = (fixture.path("from"), fixture.path("to"));
     write(&*sandbox, &from, b"moved").await.unwrap();
     assert!(sandbox.rename(&from, &to, false).await.unwrap());
-    let moved = std::fs::metadata(place.root().join("to")).unwrap();
+    let moved = std::fs::metadata(fixture.root().join("to")).unwrap();
     assert_eq!(moved.nlink(), 1);
     write(&*sandbox, &from, b"again").await.unwrap();
     let refused = sandbox.rename(&from, &to, false).await.unwrap_err();
@@ -250,26 +261,26 @@ async fn a_rename_without_the_new_call_claims_the_name_too() {
 
 #[tokio::test]
 async fn r_15_agents_get_no_path_of_the_host() {
-    let place = DirectoryFixture::new(NEW_KERNEL);
-    let sandbox = place.open().await;
-    let missing = sandbox.stat(&place.path("missing"), Follow::Yes).await;
+    let fixture = DirectoryFixture::new(NEW_KERNEL);
+    let sandbox = fixture.open().await;
+    let missing = sandbox.stat(&fixture.path("missing"), Follow::Yes).await;
     let error = missing.unwrap_err();
-    let host = place.root().display().to_string();
+    let host = fixture.root().display().to_string();
     assert!(!error.kind().sentence().contains('/'));
     assert!(!error.to_string().contains(&host), "{error}");
 }
 
 #[tokio::test]
 async fn a_file_whose_modification_time_is_set_back_has_another_change_marker() {
-    let place = DirectoryFixture::new(NEW_KERNEL);
-    let file = place.root().join("file");
+    let fixture = DirectoryFixture::new(NEW_KERNEL);
+    let file = fixture.root().join("file");
     std::fs::write(&file, "one").unwrap();
     let modified = std::fs::metadata(&file).unwrap().modified().unwrap();
-    let sandbox = place.open().await;
-    let path = place.path("file");
+    let sandbox = fixture.open().await;
+    let path = fixture.path("file");
     let before = sandbox.change_marker(&path).await.unwrap().unwrap();
-    let again = sandbox.change_marker(&path).await.unwrap().unwrap();
-    assert_eq!(before, again);
+    let repeated = sandbox.change_marker(&path).await.unwrap().unwrap();
+    assert_eq!(before, repeated);
     // The clock of the file system ticks every few milliseconds: within a tick all changes have one time.
     let wait = async {
         loop {
@@ -289,8 +300,8 @@ async fn a_file_whose_modification_time_is_set_back_has_another_change_marker() 
         .unwrap();
     // A file that took the name of another has another inode.
     let before = sandbox.change_marker(&path).await.unwrap();
-    std::fs::write(place.root().join("new"), "two").unwrap();
-    std::fs::rename(place.root().join("new"), &file).unwrap();
+    std::fs::write(fixture.root().join("new"), "two").unwrap();
+    std::fs::rename(fixture.root().join("new"), &file).unwrap();
     assert_ne!(sandbox.change_marker(&path).await.unwrap(), before);
 }
 

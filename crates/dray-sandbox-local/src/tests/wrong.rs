@@ -197,7 +197,7 @@ async fn every_wrong_result_of_a_backend_is_detected() {
         (ReportedLie::OtherDigest, "digests_are_those_of_the_bytes"),
         (ReportedLie::AnyIncarnation, "a_replaced_sandbox_is_gone"),
     ] {
-        let place = WrongPlace {
+        let fixture = WrongPlace {
             lie,
             place: DirectoryFixture::new(NEW_KERNEL),
         };
@@ -207,7 +207,7 @@ async fn every_wrong_result_of_a_backend_is_detected() {
             .copied()
             .collect();
         assert_eq!(cases.len(), 1, "{case}");
-        let failures = run_cases(&place, &cases).await;
+        let failures = run_cases(&fixture, &cases).await;
         let failures = failures.expect_err(&format!("{lie:?} passes {case}"));
         assert_eq!(failures.0[0].0, case);
         assert!(failures.to_string().contains(".rs:"), "{failures}");

@@ -99,8 +99,8 @@ async fn a_sandbox_that_is_terminated_meanwhile_is_gone() {
         last = chunk.err();
     }
     assert_eq!(last.unwrap().kind(), ErrorKind::SandboxGone);
-    let gone = sandbox.stat(&fixture.path("f"), Follow::No).await;
-    assert_eq!(gone.unwrap_err().kind(), ErrorKind::SandboxGone);
+    let error = sandbox.stat(&fixture.path("f"), Follow::No).await;
+    assert_eq!(error.unwrap_err().kind(), ErrorKind::SandboxGone);
     let resolved = fixture.backend().resolve(&fixture.address()).await;
     assert_eq!(resolved.unwrap_err().kind(), ErrorKind::SandboxGone);
 }
@@ -168,8 +168,8 @@ async fn a_dropped_transfer_ends_its_command() {
 #[tokio::test]
 async fn over_tls_only_the_named_authority_is_trusted_and_no_router_without_tls() {
     let directory = tempfile::tempdir().unwrap();
-    let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
-    let (certificate, key) = (made.cert.pem(), made.signing_key.serialize_pem());
+    let key_pair = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    let (certificate, key) = (key_pair.cert.pem(), key_pair.signing_key.serialize_pem());
     let server = FakeServer::start_tls(directory.path(), &certificate, &key)
         .await
         .unwrap();

@@ -106,8 +106,8 @@ async fn without_a_shell_the_file_tool_performs_the_operations() {
         .write(write, Body::from_bytes(&b"hello"[..]))
         .await
         .unwrap();
-    let again = sandbox.write(write, Body::from_bytes(&b"other"[..])).await;
-    assert_eq!(again.unwrap_err().kind(), ErrorKind::Exists);
+    let repeated = sandbox.write(write, Body::from_bytes(&b"other"[..])).await;
+    assert_eq!(repeated.unwrap_err().kind(), ErrorKind::Exists);
     let file = sandbox.stat(&path, Follow::Yes).await.unwrap();
     assert_eq!(
         (file.size, file.kind, file.identity),
@@ -137,8 +137,8 @@ async fn without_a_shell_the_file_tool_performs_the_operations() {
     assert_eq!(refused.unwrap_err().kind(), ErrorKind::IsDirectory);
     sandbox.remove(&fixture.path("a"), true).await.unwrap();
     sandbox.remove(&path, false).await.unwrap();
-    let gone = sandbox.stat(&path, Follow::No).await.unwrap_err();
-    assert_eq!(gone.kind(), ErrorKind::NotFound);
+    let error = sandbox.stat(&path, Follow::No).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NotFound);
     let renamed = sandbox.rename(&path, &deep, true).await;
     assert_eq!(renamed.unwrap_err().kind(), ErrorKind::ToolMissing);
 }

@@ -89,8 +89,8 @@ impl Message {
     }
 }
 
-fn malformed(why: &str) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, why)
+fn malformed(reason: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, reason)
 }
 
 /// A message to a master.

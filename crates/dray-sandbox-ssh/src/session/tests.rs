@@ -122,8 +122,8 @@ async fn a_master_that_took_the_socket_of_another_gets_no_request() {
         (fixture.master.identity() != Some(starter.socket)).then_some(())
     })
     .await;
-    let gone = starter.start(TRUE, true).await.unwrap_err();
-    assert!(matches!(gone, Refusal::NotConnected(_)), "{gone:?}");
+    let error = starter.start(TRUE, true).await.unwrap_err();
+    assert!(matches!(error, Refusal::NotConnected(_)), "{error:?}");
     // The greeting alone.
     assert_eq!(fake.received().await, [1]);
     assert_eq!(fixture.starts(), 0);

@@ -106,7 +106,7 @@ impl Channel {
         is_alive && self.has_only_handles(0)
     }
 
-    /// Whether requests that change files may still be carried out after their callers are gone.
+    /// Whether requests that change files may still be carried out after their caller has disconnected.
     pub(super) fn is_writing(&self) -> bool {
         self.may_change_files
             && !self.is_broken
@@ -200,7 +200,7 @@ impl Channel {
         parsed
     }
 
-    /// Sends one request and awaits its response. Nothing else may be under way on the channel.
+    /// Sends one request and awaits its response. No other request may be under way on the channel.
     pub(super) async fn call(
         &mut self,
         kind: u8,

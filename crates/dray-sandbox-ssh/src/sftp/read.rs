@@ -87,7 +87,7 @@ async fn open_regular(channel: &mut Channel, file: &Metadata) -> Result<Bytes, E
     match check_opened(channel, file, &handle).await {
         Ok(()) => Ok(handle),
         Err(error) => {
-            // The opened file may be of any kind; if it cannot be closed, the channel is not used any more.
+            // The opened file may be of any kind; if it cannot be closed, the channel is no longer used.
             let _ = channel.close(&handle).await;
             Err(error)
         }
@@ -174,7 +174,7 @@ struct FileRead {
     size: u64,
     /// Offset of the next request.
     next_offset: u64,
-    /// In the order of their offsets.
+    /// Open reads in the order of their offsets.
     reads: VecDeque<PendingRead>,
     /// Bytes that were requested and not passed on yet.
     requested_bytes: u64,

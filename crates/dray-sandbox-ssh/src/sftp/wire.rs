@@ -54,8 +54,8 @@ pub(super) mod open {
 }
 
 /// The error for a response that breaks the protocol.
-pub(super) fn protocol_error(why: &str) -> Error {
-    Error::new(ErrorKind::Protocol, format!("sftp: {why}"))
+pub(super) fn protocol_error(reason: &str) -> Error {
+    Error::new(ErrorKind::Protocol, format!("sftp: {reason}"))
 }
 
 /// A packet under way to the server; its length is filled in by [`Packet::finish`].

@@ -59,7 +59,7 @@ pub(crate) async fn upload(
         Err(error) => return Err(explain_open_failure(channel, upload.path, error).await),
     };
     let written = write_all(channel, &handle, upload, body).await;
-    // After a failed source or an invalid response nothing is closed: the whole channel is dropped.
+    // After a failed source or an invalid response no handle is closed: the whole channel is dropped.
     let closed = if channel.has_only_handles(1) {
         channel.close(&handle).await.and_then(Reply::done)
     } else {

@@ -3,7 +3,7 @@
 use super::Shell;
 
 /// Kills the group of a process if it is still the one that was started, which has the nonce in its command line. Where
-/// that cannot be read, nothing is killed: the number may belong to another process. Without a number the process is
+/// that cannot be read, no process is killed: the number may belong to another process. Without a number the process is
 /// found by the nonce; the script and its parent have the nonce there too and are left out.
 const KILL_SCRIPT: &str = r#"end() { kill -KILL "-$1" 2>/dev/null || kill -KILL "$1"; }
 if [ "$1" != 0 ]; then
@@ -22,9 +22,9 @@ const MAX_OUTPUT_BYTES: usize = 64 * 1024;
 pub(super) struct ProcessGroup {
     shell: Shell,
     nonce: String,
-    /// Its leader; 0 until it is known.
+    /// The group's leader; 0 until it is known.
     pub(super) leader: u32,
-    /// Whether nothing is left to kill, or killing is not permitted.
+    /// Whether no process is left to kill, or killing is not permitted.
     has_ended: bool,
 }
 
@@ -38,12 +38,12 @@ impl ProcessGroup {
         }
     }
 
-    /// Records that the command ended by itself, so that nothing is left to kill.
+    /// Records that the command ended by itself, so that no process is left to kill.
     pub(super) fn set_ended(&mut self) {
         self.has_ended = true;
     }
 
-    /// Kills the group, over a channel of its own. A failure is only logged.
+    /// Kills the group, over a separate channel. A failure is only logged.
     pub(super) fn kill(&self) -> impl Future<Output = ()> + Send + use<> {
         let shell = self.shell.without_kills();
         let leader = self.leader.to_string();

@@ -366,11 +366,11 @@ async fn a_command_that_is_too_long_or_has_nul_is_refused_before_it_is_sent() {
 async fn r_2_an_sftp_server_that_hangs_in_a_fifo_is_released() {
     let host = host(&SshdOptions::default()).await;
     let path = host.server.home().join("pipe");
-    let made = std::process::Command::new("mkfifo")
+    let exit_status = std::process::Command::new("mkfifo")
         .arg(&path)
         .status()
         .unwrap();
-    assert!(made.success());
+    assert!(exit_status.success());
     let path = dray_sandbox::SandboxPath::new(path.to_str().unwrap()).unwrap();
     let pool = Pool::new(Arc::clone(&host.shell.link));
     drop(pool.lease().await.unwrap());

@@ -119,14 +119,14 @@ async fn r_14_a_receipt_has_the_transport_the_proof_and_the_attempts() {
             policy: &policy,
             max_bytes: FILE_BYTES as u64,
         };
-        let got = engine
+        let result = engine
             .get(&put.path, &get, &mut sink, &(), &cancel)
             .await
             .unwrap();
-        assert_eq!(got.receipt.transport, Some(transport));
+        assert_eq!(result.receipt.transport, Some(transport));
         // Once the file has been unchanged for two seconds, one digest is enough.
-        assert!(got.receipt.integrity >= Some(Integrity::Sha256Beside));
-        assert_eq!(got.receipt.attempts, 1);
+        assert!(result.receipt.integrity >= Some(Integrity::Sha256Beside));
+        assert_eq!(result.receipt.attempts, 1);
         assert!(sink.into_bytes().unwrap() == bytes);
     }
 }
@@ -144,14 +144,14 @@ async fn r_10_a_cut_transfer_continues_where_it_broke_off() {
         max_bytes: FILE_BYTES as u64,
     };
     let cut = OnceAfter::at(FILE_BYTES as u64 / 4, || host.server.cut());
-    let got = engine
+    let result = engine
         .get(&path, &get, &mut sink, &cut, &cancel)
         .await
         .unwrap();
     assert!(
-        got.receipt.resumed && got.receipt.attempts == 2,
+        result.receipt.resumed && result.receipt.attempts == 2,
         "{:?}",
-        got.receipt
+        result.receipt
     );
     assert!(sink.into_bytes().unwrap() == bytes);
     let cut = OnceAfter::at(FILE_BYTES as u64 / 4, || host.server.cut());
@@ -225,8 +225,8 @@ async fn r_8_times_prove_an_unchanged_file_and_reveal_a_rewrite_that_sets_them_b
             max_bytes: FILE_BYTES as u64,
         };
         let mut sink = VecSink::default();
-        let got = engine.get(&path, &get, &mut sink, &(), &cancel).await;
-        let receipt = got.unwrap().receipt;
+        let result = engine.get(&path, &get, &mut sink, &(), &cancel).await;
+        let receipt = result.unwrap().receipt;
         assert_eq!(receipt.integrity, Some(Integrity::SizeMtime));
         assert!(sink.into_bytes().unwrap() == bytes);
 
@@ -234,11 +234,11 @@ async fn r_8_times_prove_an_unchanged_file_and_reveal_a_rewrite_that_sets_them_b
         let file = host.session().join("file");
         let rewrite_during_read = OnceAfter::at(1, || rewrite(&file, &other));
         let mut sink = VecSink::default();
-        let got = engine
+        let result = engine
             .get(&path, &get, &mut sink, &rewrite_during_read, &cancel)
             .await;
         // The file may have settled again by now, so the kind of proof depends on the time.
-        assert_eq!(got.unwrap().receipt.attempts, 2);
+        assert_eq!(result.unwrap().receipt.attempts, 2);
         assert!(sink.into_bytes().unwrap() == other);
 
         let source = BytesSource::new(bytes.clone());

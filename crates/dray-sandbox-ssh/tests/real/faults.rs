@@ -25,10 +25,10 @@ fn as_file(found: Metadata) -> Metadata {
 async fn r_2_reading_a_fifo_or_a_directory_fails_without_blocking() {
     let host = SshFixture::start(&SshdOptions::default());
     let sandbox = host.open().await;
-    let made = std::process::Command::new("mkfifo")
+    let exit_status = std::process::Command::new("mkfifo")
         .arg(host.session().join("pipe"))
         .status();
-    assert!(made.unwrap().success());
+    assert!(exit_status.unwrap().success());
     std::fs::create_dir(host.session().join("directory")).unwrap();
     for (name, expected) in [
         ("pipe", ErrorKind::NotRegular),

@@ -1,6 +1,6 @@
 //! Tests of login and host keys (sandbox-transfer 5.4, 5.5).
 
-use dray_sandbox::{Address, Again, Backend as _, BackendCheck, ErrorKind};
+use dray_sandbox::{Address, Backend as _, BackendCheck, ErrorKind, RetryMode};
 use dray_sandbox_ssh::{Config, HostKeys, SshBackend};
 use dray_testkit::sshd::SshdOptions;
 
@@ -16,7 +16,7 @@ async fn a_host_that_does_not_listen_is_unavailable() {
         refused.context().contains("Connection refused"),
         "{refused}"
     );
-    assert!(matches!(refused.kind().again(), Again::BackOff(_)));
+    assert!(matches!(refused.kind().retry_mode(), RetryMode::BackOff(_)));
 }
 
 #[tokio::test]
@@ -57,7 +57,7 @@ async fn a_changed_host_key_is_an_auth_error_and_not_retried() {
     host.server.change_host_key();
     let opened = backend.open(&handle).await.map(drop).unwrap_err();
     assert_eq!(opened.kind(), ErrorKind::Auth);
-    assert_eq!(opened.kind().again(), Again::Never);
+    assert_eq!(opened.kind().retry_mode(), RetryMode::Never);
     assert_eq!(
         kind(backend.resolve(&host.address()).await),
         ErrorKind::Auth

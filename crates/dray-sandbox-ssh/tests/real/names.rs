@@ -126,10 +126,10 @@ async fn names_that_no_file_can_have_are_refused_by_the_host_too() {
     let deep = (0..15).fold(host.path("d"), |path, _| {
         path.join("y".repeat(250)).unwrap()
     });
-    let made = sandbox.make_directory(&deep).await;
+    let result = sandbox.make_directory(&deep).await;
     let transports = sandbox.transports(&deep);
     assert!(transports.contains(&Transport::Sftp));
-    match made {
+    match result {
         Ok(()) => sandbox.remove(&host.path("d"), true).await.unwrap(),
         Err(error) => panic!("{error}"),
     }

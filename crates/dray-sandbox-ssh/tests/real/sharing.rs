@@ -135,7 +135,7 @@ async fn a_master_killed_in_the_middle_is_unavailable_and_the_next_call_connects
             transport.as_str()
         );
         // An idle channel may notice the end of its connection only when it is used, which is also `unavailable`.
-        let mut again = dray_testkit::eventually("a new connection", async || {
+        let mut repeated = dray_testkit::eventually("a new connection", async || {
             match begin(&*sandbox, &path, transport).await {
                 Ok(body) => Some(body),
                 Err(error) => {
@@ -145,7 +145,7 @@ async fn a_master_killed_in_the_middle_is_unavailable_and_the_next_call_connects
             }
         })
         .await;
-        again.next().await.unwrap().unwrap();
+        repeated.next().await.unwrap().unwrap();
     }
 }
 
@@ -238,8 +238,8 @@ async fn a_small_transfer_over_a_shared_connection_opens_its_sessions_concurrent
     std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o700)).unwrap();
     let home = host.server.home();
     let meeting = home.join("meeting");
-    let made = std::process::Command::new("mkfifo").arg(meeting).status();
-    assert!(made.unwrap().success());
+    let exit_status = std::process::Command::new("mkfifo").arg(meeting).status();
+    assert!(exit_status.unwrap().success());
     std::fs::write(home.join(".bashrc"), MEETING_SCRIPT).unwrap();
     let backend = SshBackend::new(Config {
         program,
@@ -257,8 +257,8 @@ async fn a_small_transfer_over_a_shared_connection_opens_its_sessions_concurrent
         max_bytes: 1024,
     };
     let (mut sink, cancel) = (VecSink::default(), CancellationToken::new());
-    let got = engine.get(&path, &options, &mut sink, &(), &cancel).await;
-    assert!(got.unwrap().receipt.integrity >= Some(Integrity::Sha256Beside));
+    let result = engine.get(&path, &options, &mut sink, &(), &cancel).await;
+    assert!(result.unwrap().receipt.integrity >= Some(Integrity::Sha256Beside));
     assert_eq!(sink.into_bytes().unwrap(), [7; 1024]);
     drop(engine);
     // An idle shell ends through its input: no client is started to kill it.
@@ -302,8 +302,8 @@ async fn a_host_is_examined_while_its_configuration_is_read() {
     std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o700)).unwrap();
     let first = backend().resolve(&host.address()).await.unwrap();
     let meeting = directory.path().join("meeting");
-    let made = std::process::Command::new("mkfifo").arg(&meeting).status();
-    assert!(made.unwrap().success());
+    let exit_status = std::process::Command::new("mkfifo").arg(&meeting).status();
+    assert!(exit_status.unwrap().success());
     std::fs::write(&program, WAITING_SSH).unwrap();
     let start = format!(": >{}", meeting.display());
     std::fs::write(host.server.home().join(".bashrc"), start).unwrap();

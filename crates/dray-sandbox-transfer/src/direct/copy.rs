@@ -1,7 +1,7 @@
 //! Copies a file from one sandbox into another.
 
 use dray_proto::v1;
-use dray_sandbox::{Again, Error as SandboxError, ErrorKind};
+use dray_sandbox::{Error as SandboxError, ErrorKind, RetryMode};
 use dray_transfer_engine::{FileSink, FileSource, GetOptions, Progress, TransferFailure};
 use dray_types::Fault;
 use tokio_util::sync::CancellationToken;
@@ -93,7 +93,7 @@ impl DirectSandbox {
         };
         let putting = async {
             let put = to.try_put(put, &source, progress, cancel).await;
-            // Without a proof the get is of no use any more, and its sink would wait for a reader that never comes.
+            // Without a proof the get is of no further use, and its sink would wait for a reader that never comes.
             if !source.is_proved() {
                 cancel_get.cancel();
             }
@@ -144,7 +144,7 @@ impl DirectSandbox {
                 SandboxError::new(ErrorKind::NoSpace, context).caused_by(error),
             ))
         };
-        // Removed on drop, so that a copy that fails leaves nothing in the spool directory.
+        // Removed on drop, so that a failed copy leaves no file in the spool directory.
         let directory = tempfile::tempdir_in(&self.config.spool_directory).map_err(failed)?;
         let file = directory.path().join("content");
         let mut sink = FileSink::create(&file).map_err(failed)?;
@@ -162,5 +162,6 @@ impl DirectSandbox {
 
 /// Whether a copy that failed like this may still succeed through a file, where each side retries by itself.
 fn may_succeed_through_file(error: &SandboxError) -> bool {
-    error.kind() == ErrorKind::ToolMissing || matches!(error.kind().again(), Again::BackOff(_))
+    error.kind() == ErrorKind::ToolMissing
+        || matches!(error.kind().retry_mode(), RetryMode::BackOff(_))
 }

@@ -43,7 +43,7 @@ pub struct ListedFile {
 }
 
 impl DirectSandbox {
-    /// Describes a path, with links followed; `None` when nothing is there.
+    /// Describes a path, with links followed; `None` when it does not exist.
     ///
     /// # Errors
     ///
@@ -75,8 +75,8 @@ impl DirectSandbox {
         let listing = listing.await?;
         // A cut listing would copy a part and report success.
         if listing.truncated {
-            let most = MAX_ENTRIES as u64;
-            return Err(SandboxError::too_many_entries(most + 1, most).into());
+            let max_entries = MAX_ENTRIES as u64;
+            return Err(SandboxError::too_many_entries(max_entries + 1, max_entries).into());
         }
         let mut tree = Tree {
             path: directory.as_bytes().to_vec(),
@@ -86,7 +86,7 @@ impl DirectSandbox {
             let Some(relative_name) = below(&directory, &entry.path) else {
                 continue;
             };
-            let why = match entry.kind {
+            let reason = match entry.kind {
                 _ if policy
                     .check(&entry.path, TransferDirection::Outbound)
                     .is_err() =>
@@ -110,7 +110,7 @@ impl DirectSandbox {
             };
             let relative_name = name::shown_text(&relative_name, MAX_SHOWN_CHARACTERS);
             tree.skipped
-                .push(format!("{relative_name}: {}", why.sentence()));
+                .push(format!("{relative_name}: {}", reason.sentence()));
         }
         // By the number of their parts, so that a directory comes before its contents in any sort order.
         tree.directories

@@ -101,7 +101,7 @@ impl Sink for PipeSink {
     }
 
     async fn write(&mut self, chunk: Bytes) -> Result<(), Error> {
-        // Until the first byte the get may begin again, because nothing was passed on.
+        // Until the first byte the get may begin again, because no byte was passed on.
         self.broken = true;
         match self.last.replace(chunk) {
             Some(earlier) => self.send(earlier).await,

@@ -40,8 +40,11 @@ impl SandboxTransfer {
             if names.is_empty() && !body.backend.is_empty() {
                 return Err(Error::NoBackend(body.backend.clone()));
             }
-            let left = meta.deadline.remaining(self.clock.now_ms());
-            let until = Instant::now() + left.saturating_sub(REPLY_MARGIN).min(CHECK_TIMEOUT);
+            let remaining_time = meta.deadline.remaining(self.clock.now_ms());
+            let until = Instant::now()
+                + remaining_time
+                    .saturating_sub(REPLY_MARGIN)
+                    .min(CHECK_TIMEOUT);
             // All concurrently: there are only as many as kinds of sandboxes.
             let checks = names.into_iter().map(|name| self.check_one(name, until));
             Ok(v1::CheckBackendsReply {

@@ -69,7 +69,8 @@ impl CommandAuditor {
     }
 }
 
-/// A program that has started. Dropped without an end, as when its caller is gone, it is recorded as cancelled.
+/// The audit record of a started program. If it is dropped before [`Self::end`], for example because the caller
+/// disconnected, the program is recorded as cancelled.
 pub(super) struct CommandRecord {
     auditor: CommandAuditor,
     meta: Meta,
@@ -133,16 +134,16 @@ async fn record_end(auditor: &CommandAuditor, meta: &Meta, audit: v1::SandboxCom
 
 /// The arguments that fit an event, and whether any were left out or cut.
 pub(super) fn recorded_argv(argv: &[Vec<u8>]) -> (Vec<Vec<u8>>, bool) {
-    let mut left = MAX_ARGV_BYTES;
+    let mut remaining = MAX_ARGV_BYTES;
     let mut recorded = Vec::new();
     for word in argv {
-        let kept = word.get(..left).unwrap_or(word);
+        let kept = word.get(..remaining).unwrap_or(word);
         recorded.push(kept.to_vec());
         if kept.len() < word.len() {
             return (recorded, true);
         }
         // Tag and length of each word count as well, so that many empty words reach the limit too.
-        left = left.saturating_sub(word.len() + 4);
+        remaining = remaining.saturating_sub(word.len() + 4);
     }
     (recorded, false)
 }

@@ -1,4 +1,4 @@
-//! The outputs of a program that its caller reads while the program writes them.
+//! Streams the outputs of a program to its caller while the program runs.
 
 use bytes::{Buf as _, Bytes};
 use dray_proto::v1::{self, exec_sandbox_event::Event};
@@ -49,7 +49,7 @@ impl<'a> StreamedOutput<'a> {
         self.chunks.is_some()
     }
 
-    /// Takes the next bytes. Waits for a caller that is slower than the program, which then waits too.
+    /// Collects and sends the next bytes. Waits for a slow caller, so that the program waits too (back-pressure).
     pub(super) async fn write(&mut self, chunk: Bytes) -> Result<(), Error> {
         // Bytes of a write that was dropped come first, or the caller would read them out of order.
         self.send_unsent().await;
@@ -74,16 +74,16 @@ impl<'a> StreamedOutput<'a> {
                 OutputName::Stderr => Event::Stderr(chunk),
             };
             if chunks.send(&wrapped(event)).await.is_err() {
-                // A caller that is gone cancels the call, and with it the program.
+                // A caller that has disconnected cancels the call, and with it the program.
                 return;
             }
             self.unsent.advance(size);
         }
     }
 
-    /// Takes the whole output, and skips the bytes at its beginning that were taken before.
+    /// Collects the rest of a complete output: the bytes after those that were written before.
     pub(super) async fn write_rest(&mut self, mut whole: Bytes) -> Result<(), Error> {
-        // The collector has counted what was written before, kept or not.
+        // The collector counts all earlier bytes, kept or not.
         let size = usize::try_from(self.collector.size()).unwrap_or(usize::MAX);
         let rest = whole.split_off(size.min(whole.len()));
         self.write(rest).await

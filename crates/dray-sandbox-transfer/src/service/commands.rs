@@ -59,9 +59,9 @@ struct AllowedCommand {
 /// The end of a program.
 #[derive(Debug)]
 enum ProgramEnd {
-    /// By itself.
+    /// The program ended by itself.
     Ended(CommandEnd),
-    /// At its time limit, with its report if it had time for one.
+    /// The program reached its time limit; with its report if it had time for one.
     TimedOut(Option<CommandEnd>),
 }
 
@@ -167,8 +167,8 @@ impl SandboxTransfer {
             return Err(SandboxError::new(ErrorKind::NotDirectory, "the working directory").into());
         }
         audit.working_directory = found.real_path.as_bytes().to_vec();
-        let left = work_until.remaining(self.clock.now_ms());
-        let time = left.saturating_sub(REPLY_MARGIN.min(left / 4));
+        let remaining_time = work_until.remaining(self.clock.now_ms());
+        let time = remaining_time.saturating_sub(REPLY_MARGIN.min(remaining_time / 4));
         let time = rules.time(body.timeout_ms, time);
         opened.engine.sandbox().ensure_life(time).await?;
         let max = rules.max_output.as_u64();
@@ -177,7 +177,7 @@ impl SandboxTransfer {
             opened,
             time,
             // The other half is for storing the output.
-            report_time: MAX_REPORT_TIME.min(left.saturating_sub(time) / 2),
+            report_time: MAX_REPORT_TIME.min(remaining_time.saturating_sub(time) / 2),
             max_output: match body.max_output_bytes {
                 0 => max,
                 requested => requested.min(max),
@@ -315,7 +315,7 @@ impl SandboxTransfer {
 /// Waits for the end of a program that is killed. When the call is dropped, a task waits, so that the service does not
 /// stop before the program has ended.
 struct EndingProgram<'a> {
-    /// Absent when nothing of the program is left to be killed.
+    /// Absent when no process of the program is left to be killed.
     sandbox: Option<Arc<dyn Sandbox>>,
     tasks: &'a TaskTracker,
 }
@@ -328,7 +328,7 @@ impl<'a> EndingProgram<'a> {
         }
     }
 
-    /// Waits until nothing is left of a program without a report.
+    /// Waits until no process of a program without a report is left.
     async fn settle(mut self, ended: &ProgramEnd) {
         if let (None, Some(sandbox)) = (ended.report(), &self.sandbox) {
             sandbox.settled().await;

@@ -295,8 +295,8 @@ impl SandboxTransfer {
                 let reason = format!("a request makes at most {MAX_DIRECTORIES} directories");
                 return Err(InvalidMessage::field("further_paths", reason).into());
             }
-            let made = engine.make_directory(policy, &path).await?;
-            let mut entry = wire::metadata(&engine.stat(policy, &made, Follow::Yes).await?);
+            let result = engine.make_directory(policy, &path).await?;
+            let mut entry = wire::metadata(&engine.stat(policy, &result, Follow::Yes).await?);
             if !body.further_paths.is_empty() {
                 let all = [vec![body.path], body.further_paths].concat();
                 opened.make_directories(&all).await?;

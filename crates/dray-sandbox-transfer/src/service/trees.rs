@@ -147,6 +147,6 @@ pub(crate) fn archive_name(directory: &SandboxPath, format: TreeFormat) -> Strin
 pub(crate) fn lines(report: &Report) -> Vec<String> {
     let skipped = report.skipped().into_iter().take(MAX_REPORTED_LINES);
     skipped
-        .map(|skipped| format!("{}: {}", skipped.why.sentence(), skipped.name))
+        .map(|skipped| format!("{}: {}", skipped.reason.sentence(), skipped.name))
         .collect()
 }

@@ -134,8 +134,11 @@ async fn a_streamed_program_needs_a_rule_and_runs_once() {
     };
     let first = fixture.bus.call_streaming(&meta, &streamed, sender.clone());
     first.await.unwrap();
-    let again = fixture.bus.call_streaming(&meta, &streamed, sender).await;
-    assert_eq!(Fault::from(again.unwrap_err()).detail, "command_repeated");
+    let repeated = fixture.bus.call_streaming(&meta, &streamed, sender).await;
+    assert_eq!(
+        Fault::from(repeated.unwrap_err()).detail,
+        "command_repeated"
+    );
     // The record is that of `Exec` too.
     let plain = fixture.bus.call(&meta, &request).await.unwrap_err();
     assert_eq!(Fault::from(plain).detail, "command_repeated");

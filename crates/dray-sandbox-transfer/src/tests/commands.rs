@@ -167,7 +167,7 @@ async fn a_directory_outside_of_the_roots_is_refused() {
     fixture.end().await;
 }
 
-/// A script whose child is in a session of its own, and writes the numbers of both.
+/// A script whose child is in a separate session, and writes the numbers of both.
 pub(super) const CHILDREN_SCRIPT: &str =
     "setsid sleep 300 & echo $! >pids.new; echo $$ >>pids.new; echo begun; mv pids.new pids; wait";
 
@@ -231,9 +231,9 @@ async fn an_operation_runs_its_program_once() {
     let request = script(&sandbox, "echo ran >>log");
     let meta = fixture.meta("acme");
     fixture.bus.call(&meta, &request).await.unwrap();
-    let again: Fault = fixture.bus.call(&meta, &request).await.unwrap_err().into();
-    assert_eq!(again.detail, "command_repeated");
-    assert!(!again.is_retryable());
+    let repeated: Fault = fixture.bus.call(&meta, &request).await.unwrap_err().into();
+    assert_eq!(repeated.detail, "command_repeated");
+    assert!(!repeated.is_retryable());
     assert_eq!(std::fs::read_to_string(path.join("log")).unwrap(), "ran\n");
     fixture.end().await;
 }

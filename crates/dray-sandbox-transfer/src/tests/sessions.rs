@@ -138,8 +138,8 @@ async fn a_record_that_cannot_be_decoded_is_not_overwritten() {
         fixture.ask(&show).await.unwrap_err().detail,
         "invalid_session_record"
     );
-    let kept = records.get(&key).await.unwrap().unwrap();
-    assert_eq!(kept.value, damaged);
+    let record = records.get(&key).await.unwrap().unwrap();
+    assert_eq!(record.value, damaged);
     // An operator removes it and binds the session again.
     let forget = v1::UnbindSessionRequest {
         session: "s1".to_owned(),

@@ -46,9 +46,9 @@ async fn a_file_goes_in_once_and_is_found_there_again() {
     let placed = fixture.ask(&request).await.unwrap();
     assert_eq!(placed.path, raw(&path.join("uploads/data.csv")));
     assert!(!placed.existed && !placed.renamed && placed.receipt.unwrap().atomic);
-    let again = fixture.ask(&request).await.unwrap();
-    assert!(again.existed);
-    assert_eq!(again.path, placed.path);
+    let repeated = fixture.ask(&request).await.unwrap();
+    assert!(repeated.existed);
+    assert_eq!(repeated.path, placed.path);
     let other = v1::PutSandboxFileRequest {
         claim: Some(fixture.store("data.csv", b"3,4\n").await),
         ..request.clone()
@@ -114,7 +114,7 @@ async fn refusals_name_their_kind_and_hide_the_host() {
 }
 
 #[tokio::test]
-async fn listings_and_stats_tell_what_is_there() {
+async fn listings_and_stats_report_the_existing_entries() {
     let fixture = TransferFixture::new().await;
     let (path, sandbox) = fixture.sandbox("one");
     std::fs::write(path.join("a.txt"), "a").unwrap();
@@ -178,9 +178,9 @@ async fn directories_are_made_inside_the_root_and_removed_with_their_content() {
         further_paths: Vec::new(),
     };
     for _ in 0..2 {
-        let made = fixture.ask(&make).await.unwrap();
-        assert_eq!(made.entry_kind(), v1::SandboxEntryKind::Directory);
-        assert_eq!(made.made_directories, 0);
+        let reply = fixture.ask(&make).await.unwrap();
+        assert_eq!(reply.entry_kind(), v1::SandboxEntryKind::Directory);
+        assert_eq!(reply.made_directories, 0);
     }
     assert!(path.join("new/with parents").is_dir());
     for (refused, detail) in [("../out", "outside_root"), ("a.txt/under", "not_directory")] {
@@ -215,8 +215,8 @@ async fn many_directories_of_one_request_are_all_made_inside_the_root() {
             .collect(),
         sandbox: Some(address(&sandbox)),
     };
-    let made = fixture.ask(&many).await.unwrap();
-    assert_eq!(made.made_directories, 51);
+    let reply = fixture.ask(&many).await.unwrap();
+    assert_eq!(reply.made_directories, 51);
     assert_eq!(std::fs::read_dir(path.join("tree")).unwrap().count(), 50);
     assert!(path.join("tree/49/x").is_dir());
     let outside = v1::MakeSandboxDirectoryRequest {

@@ -80,10 +80,14 @@ async fn uploads_are_reported_in_order_and_the_same_file_is_not_copied_again() {
     let second = fixture.store("b", b"two").await;
     fixture.place(&upload("a.txt", Some(first.clone()))).await;
     fixture.place(&upload("a.txt", Some(second))).await;
-    let again = fixture
+    let repeated = fixture
         .place(&upload("other name.txt", Some(first.clone())))
         .await;
-    assert_eq!(again.path, raw(&path.join("uploads/a.txt")), "no new copy");
+    assert_eq!(
+        repeated.path,
+        raw(&path.join("uploads/a.txt")),
+        "no new copy"
+    );
     std::fs::write(path.join("uploads/a.txt"), "changed by the agent").unwrap();
     let changed = fixture.place(&upload("a.txt", Some(first))).await;
     assert_eq!(changed.path, raw(&path.join("uploads/a_3.txt")));
@@ -281,7 +285,7 @@ async fn a_list_of_uploads_that_cannot_be_decoded_is_not_overwritten() {
         fixture.ask(&settle).await.unwrap_err().detail,
         "invalid_upload_list"
     );
-    let kept = records.get(&key).await.unwrap().unwrap();
-    assert_eq!(kept.value, damaged);
+    let stored_record = records.get(&key).await.unwrap().unwrap();
+    assert_eq!(stored_record.value, damaged);
     fixture.end().await;
 }

@@ -66,7 +66,7 @@ async fn every_format_of_gnu_tar_is_read() {
         let mut reasons: Vec<_> = report
             .skipped()
             .into_iter()
-            .map(|entry| entry.why)
+            .map(|entry| entry.reason)
             .collect();
         reasons.sort();
         // One of the two hard links is written as a file.
@@ -91,7 +91,7 @@ async fn sparse_files_of_gnu_tar_are_skipped_without_losing_the_rest() {
             let tar = run("tar", &arguments, zoo.path());
             let (found, report) = read(&tar).await.unwrap();
             assert_eq!(found, [("small".to_owned(), b"small".to_vec())]);
-            assert_eq!(report.skipped()[0].why, SkipReason::Sparse);
+            assert_eq!(report.skipped()[0].reason, SkipReason::Sparse);
         }
     }
 }
@@ -173,9 +173,9 @@ async fn our_tars_are_unpacked_by_others_byte_for_byte() {
         t.extractall(numeric_owner=False, filter='data')";
     unpackers.push(("python3", vec!["-c", python]));
     for (program, arguments) in unpackers {
-        let place = tempfile::tempdir().unwrap();
-        std::fs::write(place.path().join("a.tar"), &tar).unwrap();
-        let inside = place.path().join("inside");
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::write(directory.path().join("a.tar"), &tar).unwrap();
+        let inside = directory.path().join("inside");
         std::fs::create_dir(&inside).unwrap();
         run(program, &arguments, &inside);
         for (member, content) in members() {
@@ -210,8 +210,8 @@ async fn our_tars_come_back_through_our_reader() {
         uid: 1000,
         gid: 5_000_000,
     };
-    let again = super::super::tar(reader, owner).read_all(1 << 20).await;
-    assert!(again.unwrap() == tar);
+    let repeated = super::super::tar(reader, owner).read_all(1 << 20).await;
+    assert!(repeated.unwrap() == tar);
 }
 
 #[test]
@@ -219,10 +219,10 @@ fn sizes_that_octal_digits_cannot_say_are_binary() {
     let (mut member, _) = file("huge", b"");
     member.size = 9 << 30;
     let block = header(&member, Owner::default());
-    let place = tempfile::tempdir().unwrap();
-    std::fs::write(place.path().join("header"), &block).unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::write(directory.path().join("header"), &block).unwrap();
     let script = "import tarfile;print(tarfile.TarInfo.frombuf(open('header','rb').read(),'utf8','strict').size)";
-    let size = run("python3", &["-c", script], place.path());
+    let size = run("python3", &["-c", script], directory.path());
     assert_eq!(size, b"9663676416\n");
 }
 

@@ -54,14 +54,14 @@ async fn links_devices_and_pipes_are_skipped_and_reported() {
     let tar = tar.file("soft/inside", b"x").ended();
     assert_eq!(names(&tar).await, ["soft/inside"]);
     let skipped = skipped(&tar).await;
-    let kinds: Vec<_> = skipped.iter().map(|(_, why)| *why).collect();
+    let kinds: Vec<_> = skipped.iter().map(|(_, reason)| *reason).collect();
     assert_eq!(kinds[..2], [SkipReason::Link; 2]);
     assert_eq!(kinds[2..], [SkipReason::Special; 8]);
     assert_eq!(skipped[0].0, "hard");
 }
 
 #[tokio::test]
-async fn content_of_what_is_skipped_is_never_taken_for_members() {
+async fn content_of_skipped_entries_is_never_read_as_members() {
     let inner = ScriptedTar::default().file("smuggled", b"x").ended();
     let tar = ScriptedTar::default()
         .member(b'V', b"label", &inner)
@@ -122,7 +122,7 @@ async fn content_where_none_can_be_is_refused_because_readers_differ() {
 }
 
 #[tokio::test]
-async fn names_that_lead_elsewhere_are_skipped_wherever_they_stand() {
+async fn names_that_lead_elsewhere_are_skipped_at_any_position() {
     let evil = ["/etc/passwd", "../up", "a/../../up", "a//b", "C:\\x"];
     let mut tar = ScriptedTar::default();
     for name in evil {
@@ -137,7 +137,11 @@ async fn names_that_lead_elsewhere_are_skipped_wherever_they_stand() {
     assert_eq!(names(&tar).await, ["good"]);
     let skipped = skipped(&tar).await;
     assert_eq!(skipped.len(), 3 * evil.len() + 1);
-    assert!(skipped.iter().all(|(_, why)| *why == SkipReason::Name));
+    assert!(
+        skipped
+            .iter()
+            .all(|(_, reason)| *reason == SkipReason::Name)
+    );
 }
 
 #[tokio::test]
@@ -195,13 +199,13 @@ async fn files_with_holes_are_skipped_with_their_maps() {
     let reasons: Vec<_> = skipped(&tar)
         .await
         .into_iter()
-        .map(|(_, why)| why)
+        .map(|(_, reason)| reason)
         .collect();
     assert_eq!(reasons, [SkipReason::Sparse; 2]);
 }
 
 #[tokio::test]
-async fn global_headers_rename_nothing_and_resize_nothing() {
+async fn global_headers_change_neither_names_nor_sizes() {
     let tar = ScriptedTar::default()
         .pax(b'g', &[("comment", "of git archive")])
         .pax(b'g', &[("path", "everything")])
@@ -274,7 +278,7 @@ async fn bytes_after_the_end_are_reported_and_not_read() {
     let reasons: Vec<_> = skipped(&tar)
         .await
         .into_iter()
-        .map(|(_, why)| why)
+        .map(|(_, reason)| reason)
         .collect();
     assert_eq!(reasons, [SkipReason::AfterEnd]);
 }

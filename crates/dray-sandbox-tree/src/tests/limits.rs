@@ -9,7 +9,10 @@ async fn within(limits: Limits, tar: ScriptedTar) -> Result<(Found, Vec<SkipReas
     let mut reader = Reader::new(body(&tar.ended(), 4096), limits);
     let found = all(&mut reader).await?;
     let skipped = reader.report().skipped();
-    Ok((found, skipped.into_iter().map(|entry| entry.why).collect()))
+    Ok((
+        found,
+        skipped.into_iter().map(|entry| entry.reason).collect(),
+    ))
 }
 
 async fn too_large(limits: Limits, tar: ScriptedTar) -> (u64, u64) {

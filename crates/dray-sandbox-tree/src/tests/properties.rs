@@ -22,12 +22,12 @@ async fn checked(bytes: &[u8], limits: Limits) -> Result<Vec<Vec<u8>>, Error> {
         assert!(seen.insert(member.name.to_ascii_lowercase()));
         assert!(member.mode <= 0o777 && member.size <= limits.file);
         assert!(member.kind == Kind::File || member.size == 0);
-        let mut left = member.size;
+        let mut remaining = member.size;
         while let Some(chunk) = reader.next_chunk().await? {
             assert!(!chunk.is_empty());
-            left -= chunk.len() as u64;
+            remaining -= chunk.len() as u64;
         }
-        assert_eq!(left, 0);
+        assert_eq!(remaining, 0);
         total += member.size;
         assert!(total <= limits.total);
         names.push(member.name);

@@ -18,7 +18,7 @@ struct WalkFixture {
     root: SandboxPath,
 }
 
-async fn place() -> WalkFixture {
+async fn start_fixture() -> WalkFixture {
     let directory = tempfile::tempdir().unwrap();
     let real = directory.path().canonicalize().unwrap();
     let address = Address {
@@ -43,9 +43,9 @@ impl WalkFixture {
 }
 
 #[tokio::test]
-async fn a_walk_gives_what_a_tar_would() {
-    let place = place().await;
-    let root = place.directory.path();
+async fn a_walk_yields_the_same_members_as_a_tar() {
+    let fixture = start_fixture().await;
+    let root = fixture.directory.path();
     std::fs::create_dir_all(root.join("d/e")).unwrap();
     std::fs::write(root.join("d/e/deep"), "deep").unwrap();
     std::fs::write(root.join("a"), "first").unwrap();
@@ -61,7 +61,7 @@ async fn a_walk_gives_what_a_tar_would() {
         0,
     )
     .unwrap();
-    let mut walk = place.walk(Limits::default()).await.unwrap();
+    let mut walk = fixture.walk(Limits::default()).await.unwrap();
     let found = all(&mut walk).await.unwrap();
     let expected = [
         ("README", "1"),
@@ -78,15 +78,15 @@ async fn a_walk_gives_what_a_tar_would() {
         .report()
         .skipped()
         .into_iter()
-        .map(|entry| entry.why)
+        .map(|entry| entry.reason)
         .collect();
     assert_eq!(reasons, [SkipReason::Link, SkipReason::Special]);
 }
 
 #[tokio::test]
 async fn a_walk_has_the_limits_of_a_tar() {
-    let place = place().await;
-    let root = place.directory.path();
+    let fixture = start_fixture().await;
+    let root = fixture.directory.path();
     std::fs::create_dir_all(root.join("d/e")).unwrap();
     for name in ["a", "b", "d/c", "d/e/f"] {
         std::fs::write(root.join(name), [0; 100]).unwrap();
@@ -99,7 +99,7 @@ async fn a_walk_has_the_limits_of_a_tar() {
         depth: 2,
         names: 100,
     };
-    let mut walk = place.walk(limits).await.unwrap();
+    let mut walk = fixture.walk(limits).await.unwrap();
     let found = all(&mut walk).await.unwrap();
     let names: Vec<_> = found.iter().map(|(name, _)| name.as_str()).collect();
     assert_eq!(names, ["a", "b", "d/", "d/c", "d/e/"]);
@@ -107,7 +107,7 @@ async fn a_walk_has_the_limits_of_a_tar() {
         .report()
         .skipped()
         .into_iter()
-        .map(|entry| entry.why)
+        .map(|entry| entry.reason)
         .collect();
     assert_eq!(reasons, [SkipReason::TooDeep, SkipReason::TooLarge]);
 
@@ -115,17 +115,19 @@ async fn a_walk_has_the_limits_of_a_tar() {
         entries: 6,
         ..limits
     };
-    let error = place.walk(fewer).await.unwrap_err();
+    let error = fixture.walk(fewer).await.unwrap_err();
     assert_eq!(error.numbers(), Some((7, 6)));
     assert!(error.counts_entries());
     let less = Limits {
         total: 299,
         ..limits
     };
-    let error = all(&mut place.walk(less).await.unwrap()).await.unwrap_err();
+    let error = all(&mut fixture.walk(less).await.unwrap())
+        .await
+        .unwrap_err();
     assert_eq!(error.numbers(), Some((300, 299)));
     let shorter = Limits { names: 5, ..limits };
-    let error = all(&mut place.walk(shorter).await.unwrap())
+    let error = all(&mut fixture.walk(shorter).await.unwrap())
         .await
         .unwrap_err();
     assert_eq!(error.kind(), ErrorKind::TooLarge);
@@ -133,13 +135,13 @@ async fn a_walk_has_the_limits_of_a_tar() {
 
 #[tokio::test]
 async fn files_that_vanish_before_their_turn_are_reported() {
-    let place = place().await;
-    let root = place.directory.path();
+    let fixture = start_fixture().await;
+    let root = fixture.directory.path();
     for name in ["a", "b", "c"] {
         std::fs::write(root.join(name), name).unwrap();
     }
     let filter = |name: &[u8]| name != b"c";
-    let walk = place.walk(Limits::default()).await.unwrap();
+    let walk = fixture.walk(Limits::default()).await.unwrap();
     let mut walk = walk.filtered(Box::new(filter));
     walk.next().await.unwrap().unwrap();
     std::fs::remove_file(root.join("b")).unwrap();
@@ -148,7 +150,7 @@ async fn files_that_vanish_before_their_turn_are_reported() {
         .report()
         .skipped()
         .into_iter()
-        .map(|entry| entry.why)
+        .map(|entry| entry.reason)
         .collect();
     assert_eq!(reasons, [SkipReason::Unreadable, SkipReason::Denied]);
 }

@@ -21,12 +21,12 @@ with zipfile.ZipFile('a.zip') as z:
 
 /// The output of Python and `unzip` for a ZIP.
 fn listing_of(zip: &[u8]) -> Vec<String> {
-    let place = tempfile::tempdir().unwrap();
-    std::fs::write(place.path().join("a.zip"), zip).unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::write(directory.path().join("a.zip"), zip).unwrap();
     if there("unzip") {
-        run("unzip", &["-qt", "a.zip"], place.path());
+        run("unzip", &["-qt", "a.zip"], directory.path());
     }
-    let shown = run("python3", &["-c", LIST_SCRIPT], place.path());
+    let shown = run("python3", &["-c", LIST_SCRIPT], directory.path());
     let shown = String::from_utf8(shown).unwrap();
     shown.lines().map(str::to_owned).collect()
 }
@@ -61,7 +61,7 @@ async fn zipped(large: u64) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn zips_are_what_others_take_for_zips() {
+async fn zips_are_read_by_other_programs() {
     let zip = zipped(u64::MAX).await;
     let shown = listing_of(&zip);
     let time = "(2001, 9, 9, 1, 46, 40)";
@@ -91,19 +91,22 @@ async fn more_members_than_16_bits_count_are_a_zip() {
         .read_all(32 << 20)
         .await
         .unwrap();
-    let place = tempfile::tempdir().unwrap();
-    std::fs::write(place.path().join("a.zip"), zip).unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::write(directory.path().join("a.zip"), zip).unwrap();
     let script = "import zipfile;print(len(zipfile.ZipFile('a.zip').namelist()))";
-    assert_eq!(run("python3", &["-c", script], place.path()), b"70000\n");
+    assert_eq!(
+        run("python3", &["-c", script], directory.path()),
+        b"70000\n"
+    );
 }
 
 #[tokio::test]
 async fn an_empty_tree_is_an_empty_zip() {
     let zip = zip(GivenMembers::new([])).read_all(1000).await.unwrap();
     assert_eq!(zip.len(), 22);
-    let place = tempfile::tempdir().unwrap();
-    std::fs::write(place.path().join("a.zip"), zip).unwrap();
-    run("python3", &["-c", LIST_SCRIPT], place.path());
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::write(directory.path().join("a.zip"), zip).unwrap();
+    run("python3", &["-c", LIST_SCRIPT], directory.path());
 }
 
 #[tokio::test]
@@ -116,11 +119,11 @@ async fn skipped_entries_are_listed_in_a_file_with_a_free_name() {
         .ended();
     let reader = Reader::new(body(&tar, 512), Limits::default());
     let zip = zip(reader).read_all(1 << 20).await.unwrap();
-    let place = tempfile::tempdir().unwrap();
-    std::fs::write(place.path().join("a.zip"), zip).unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::write(directory.path().join("a.zip"), zip).unwrap();
     let script =
         "import zipfile;z=zipfile.ZipFile('a.zip');print(z.namelist(), z.read('_skipped_2.txt'))";
-    let said = run("python3", &["-c", script], place.path());
+    let said = run("python3", &["-c", script], directory.path());
     assert_eq!(
         String::from_utf8(said).unwrap(),
         "['a', '_SKIPPED.txt', '_skipped_2.txt'] b'link: a link\\r\\n/etc/passwd: its name cannot be used\\r\\n'\n"
@@ -189,7 +192,8 @@ fn every_reason_has_words_of_its_own() {
         SkipReason::GlobalHeader,
         SkipReason::AfterEnd,
     ];
-    let words: std::collections::BTreeSet<_> = all.iter().map(|why| why.as_str()).collect();
-    let sentences: std::collections::BTreeSet<_> = all.iter().map(|why| why.sentence()).collect();
+    let words: std::collections::BTreeSet<_> = all.iter().map(|reason| reason.as_str()).collect();
+    let sentences: std::collections::BTreeSet<_> =
+        all.iter().map(|reason| reason.sentence()).collect();
     assert_eq!((words.len(), sentences.len()), (all.len(), all.len()));
 }

@@ -291,7 +291,7 @@ pub(super) fn display_value(value: &Value, secret: bool) -> String {
 
 /// Message for an unknown `name`, with the known name that may have been meant.
 pub(super) fn unknown_name_message<'a>(
-    what: &str,
+    description: &str,
     name: &str,
     known: impl Iterator<Item = &'a str>,
 ) -> String {
@@ -303,7 +303,9 @@ pub(super) fn unknown_name_message<'a>(
         // A less similar name would be misleading.
         .filter(|(distance, _)| *distance <= 3);
     match nearest {
-        Some((_, candidate)) => format!("is not a known {what}; did you mean `{candidate}`?"),
-        None => format!("is not a known {what}; known: {}", known.join(", ")),
+        Some((_, candidate)) => {
+            format!("is not a known {description}; did you mean `{candidate}`?")
+        }
+        None => format!("is not a known {description}; known: {}", known.join(", ")),
     }
 }

@@ -5,16 +5,16 @@ use std::fmt;
 /// Everything that is wrong with a configuration, in one error.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub struct ConfigError {
-    /// At least one finding, in the order of the sources.
+    /// The findings, at least one, in the order of the sources.
     pub findings: Vec<ConfigFinding>,
 }
 
-/// One thing that is wrong, and where it was set.
+/// One problem of the configuration, and the source that set the value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigFinding {
     /// The key, dots between levels: `egress-fetcher.max_redirects`; the name of a variable that sets no known key.
     pub key: String,
-    /// Where it was set: `file dray.toml`, `variable DRAY_HTTP__LISTEN`, `flag --set http.listen`, `default`.
+    /// The source of the value: `file dray.toml`, `variable DRAY_HTTP__LISTEN`, `flag --set http.listen`, `default`.
     pub source: String,
     /// The value as written; `***` for secrets, `None` when the key itself is wrong.
     pub value: Option<String>,

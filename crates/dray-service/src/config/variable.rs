@@ -72,8 +72,8 @@ fn alias_layer(
             });
             Some(layer)
         }
-        Ok(AliasValue::Unset(why)) => {
-            collector.warnings.push(format!("{source} {why}"));
+        Ok(AliasValue::Unset(reason)) => {
+            collector.warnings.push(format!("{source} {reason}"));
             None
         }
         Err(message) => {

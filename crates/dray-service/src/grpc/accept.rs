@@ -24,9 +24,9 @@ const MAX_PENDING_HANDSHAKES: usize = 256;
 /// A connection that is ready for HTTP/2.
 #[derive(Debug)]
 pub(super) enum GrpcStream {
-    /// Without TLS.
+    /// A connection without TLS.
     Plain(TcpStream),
-    /// After the handshake.
+    /// A TLS connection after its handshake.
     Tls(Box<TlsStream<TcpStream>>),
 }
 

@@ -81,7 +81,7 @@ fn invalid_argument(message: impl Into<String>) -> Fault {
         .advice("Correct the metadata and send the request again.")
 }
 
-/// At most eight digits and a unit (gRPC over HTTP/2, "Timeout").
+/// Parses at most eight digits and a unit (gRPC over HTTP/2, "Timeout").
 fn parse_timeout(written: &str) -> Option<Duration> {
     let (digits, unit) = written.split_at_checked(written.len().checked_sub(1)?)?;
     // Eight digits, so no product below overflows.

@@ -113,14 +113,14 @@ async fn rounds_repeat_and_waiters_get_changes() {
 
 #[test]
 fn disk_headroom_is_checked_in_percent_of_the_volume_or_in_bytes() {
-    let here = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir().unwrap();
     let never = ByteSize::bytes(u64::MAX);
-    assert_eq!(free_disk(here.path(), 0, never), Ok(()));
+    assert_eq!(free_disk(directory.path(), 0, never), Ok(()));
     assert!(
-        free_disk(here.path(), 101, never)
+        free_disk(directory.path(), 101, never)
             .unwrap_err()
             .contains("101 %")
     );
-    assert_eq!(free_disk(here.path(), 101, ByteSize::bytes(1)), Ok(()));
+    assert_eq!(free_disk(directory.path(), 101, ByteSize::bytes(1)), Ok(()));
     assert!(free_disk(Path::new("/nowhere/at/all"), 0, never).is_err());
 }

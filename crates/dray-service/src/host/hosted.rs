@@ -27,7 +27,7 @@ pub(crate) trait PlannedStart: Send {
     /// All permissions of the service on the bus, including its routes.
     fn permissions(&self) -> Permissions;
     fn store_access(&self) -> StoreAccess;
-    /// Starts the service and ties its routes to it. Nothing is accepted yet.
+    /// Starts the service and ties its routes to it. No request is accepted yet.
     fn start(self: Box<Self>, common: SharedResources)
     -> Pending<Result<HostedService, HostError>>;
 }

@@ -10,7 +10,7 @@ const LAST_REPLIES_TIMEOUT: Duration = Duration::from_secs(1);
 
 pub(super) async fn stop_host(mut running: RunningHost) -> StopReport {
     tracing::info!("stopping");
-    // Step 1 of section 15: callers and the platform see first that this process is not ready any more.
+    // Step 1 of section 15: callers and the platform see first that this process is no longer ready.
     running.stop_readiness().await;
     let now = tokio::time::Instant::now();
     let grace = running.shutdown.grace.as_duration();

@@ -14,7 +14,7 @@ const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 /// Calls `open` repeatedly while its error is temporary, at most for `limit`. Every failure is logged; the
 /// last one is returned.
 pub(super) async fn retry_while_temporary<T, E, F>(
-    what: &'static str,
+    description: &'static str,
     limit: Duration,
     is_temporary: fn(&E) -> bool,
     mut open: impl FnMut() -> F,
@@ -29,17 +29,17 @@ where
             Err(error) if is_temporary(&error) => error,
             other => return other,
         };
-        let left = end.saturating_duration_since(Instant::now());
+        let remaining = end.saturating_duration_since(Instant::now());
         // Checked after an attempt, so that a limit of zero still allows one.
-        if left.is_zero() {
+        if remaining.is_zero() {
             return Err(error);
         }
         tracing::warn!(
             error = %ErrorChain(&error),
-            seconds_left = left.as_secs(),
-            "waiting for {what}"
+            seconds_left = remaining.as_secs(),
+            "waiting for {description}"
         );
-        tokio::time::sleep(RETRY_INTERVAL.min(left)).await;
+        tokio::time::sleep(RETRY_INTERVAL.min(remaining)).await;
     }
 }
 

@@ -299,7 +299,7 @@ mod tests {
     fn one_tenant_cannot_fill_the_queue_of_others() {
         let admission = Admission::new(3, 1);
         let (a, b) = (tenant("a"), tenant("b"));
-        let held = now(admission.admit(&a));
+        let permit = now(admission.admit(&a));
         let mut waiting = wait(admission.admit(&a));
         assert!(
             matches!(admission.admit(&a), AdmissionTicket::Full),
@@ -308,7 +308,7 @@ mod tests {
         let other = now(admission.admit(&b));
         drop(other);
         assert!(waiting.try_recv().is_err(), "b's permit is no permit for a");
-        drop(held);
+        drop(permit);
         assert!(waiting.try_recv().is_ok());
     }
 
@@ -346,10 +346,10 @@ mod tests {
     fn a_waiter_that_gave_up_uses_no_place_and_no_permit() {
         let admission = Admission::new(1, 1);
         let (a, b) = (tenant("a"), tenant("b"));
-        let held = now(admission.admit(&a));
+        let permits = now(admission.admit(&a));
         drop(wait(admission.admit(&a)));
         let mut next = wait(admission.admit(&b));
-        drop(held);
+        drop(permits);
         let permit = next.try_recv().unwrap();
         assert_eq!(admission.load(), (1, 0));
         drop(permit);
@@ -387,39 +387,39 @@ mod tests {
         #[test]
         fn limits_hold_and_no_call_waits_beside_a_free_permit(permits in 1..6_u32, share in 1..6_u32, steps in steps()) {
             let admission = Admission::new(permits, share);
-            let mut held = Vec::new();
+            let mut held_permits = Vec::new();
             let mut waiting = Vec::new();
             for step in steps {
                 match step {
                     LoadStep::Arrive(name) => match admission.admit(&tenant(&name.to_string())) {
-                        AdmissionTicket::Now(permit) => held.push(permit),
+                        AdmissionTicket::Now(permit) => held_permits.push(permit),
                         AdmissionTicket::Wait(granted) => waiting.push((name, granted)),
                         AdmissionTicket::Full => {}
                     },
-                    LoadStep::Finish(index) => drop(take(&mut held, index)),
+                    LoadStep::Finish(index) => drop(take(&mut held_permits, index)),
                     LoadStep::GiveUp(index) => drop(take(&mut waiting, index)),
                 }
                 let mut still_waiting = Vec::new();
                 for (name, mut granted) in waiting {
                     match granted.try_recv() {
-                        Ok(permit) => held.push(permit),
+                        Ok(permit) => held_permits.push(permit),
                         Err(_) => still_waiting.push((name, granted)),
                     }
                 }
                 waiting = still_waiting;
-                let of = |name: u8| held.iter().filter(|permit| permit.tenant.as_str() == name.to_string()).count();
-                prop_assert!(held.len() <= permits as usize);
+                let of = |name: u8| held_permits.iter().filter(|permit| permit.tenant.as_str() == name.to_string()).count();
+                prop_assert!(held_permits.len() <= permits as usize);
                 prop_assert!(waiting.len() <= permits as usize);
-                prop_assert_eq!(admission.load().0, held.len());
+                prop_assert_eq!(admission.load().0, held_permits.len());
                 for name in 0..4 {
                     prop_assert!(of(name) <= share as usize);
                 }
                 for (name, _) in &waiting {
-                    let full = held.len() == permits as usize || of(*name) == share as usize;
+                    let full = held_permits.len() == permits as usize || of(*name) == share as usize;
                     prop_assert!(full, "{name} waits for nothing");
                 }
             }
-            drop((held, waiting));
+            drop((held_permits, waiting));
             prop_assert!(admission.admit(&tenant("last")).is_now());
             let state = admission.lock();
             prop_assert!(state.running == 0 && state.queue.is_empty());

@@ -67,7 +67,7 @@ impl CallHandling {
         })
     }
 
-    /// From now on new calls are answered `unavailable`.
+    /// Stops admission: new calls are answered `unavailable`.
     pub(crate) fn stop_admitting(&self) {
         self.stopping.store(true, Ordering::Release);
     }
@@ -111,8 +111,8 @@ impl BoundCall {
 
     /// Time until the caller's deadline, at most the longest call.
     pub(crate) fn time_left(&self, meta: &Meta) -> Duration {
-        let left = meta.deadline.remaining(self.shared.clock.now_ms());
-        left.min(self.shared.max_call_time.as_duration())
+        let remaining_time = meta.deadline.remaining(self.shared.clock.now_ms());
+        remaining_time.min(self.shared.max_call_time.as_duration())
     }
 
     /// Counts a request that was refused before it became a call: `envelope`, `unauthenticated` or `forbidden`.
@@ -212,8 +212,8 @@ impl BoundCall {
         chunks: Option<ChunkSender>,
     ) -> CallOutcome {
         // The time ends shortly before the caller's deadline, so that the fault still arrives (C-3).
-        let left = work_until(meta.deadline).remaining(self.shared.clock.now_ms());
-        let outcome_in_time = tokio::time::timeout(left, async {
+        let remaining_time = work_until(meta.deadline).remaining(self.shared.clock.now_ms());
+        let outcome_in_time = tokio::time::timeout(remaining_time, async {
             loop {
                 match start {
                     CallStart::Run(lead, admitted) => {

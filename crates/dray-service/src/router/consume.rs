@@ -40,7 +40,7 @@ pub(crate) trait WorkPuller: Send + Sync {
 }
 
 pub(super) struct TypedWorkRoute<W, H> {
-    /// Its own durable consumer; `None` for the service's.
+    /// The route's own durable consumer; `None` for the service's.
     durable: Option<String>,
     handler: Arc<H>,
     // A function type: the route owns no message, so it stays `Send` and `Sync` for every `W`.

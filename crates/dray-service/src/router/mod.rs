@@ -82,7 +82,7 @@ pub(crate) struct CallRoute<S> {
     pub(crate) handler: Arc<ErasedHandler<S>>,
     /// Whether it is also handled on the subjects of tenants.
     pub(crate) for_tenants: bool,
-    /// Whether it has a stream of replies.
+    /// Whether the call has a stream of replies.
     pub(crate) streams: bool,
 }
 

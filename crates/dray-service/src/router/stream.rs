@@ -61,7 +61,7 @@ impl<M: Message> ReplyChunks<M> {
     ///
     /// # Errors
     ///
-    /// The caller is gone; the handler is about to be cancelled.
+    /// The caller has disconnected; the handler is about to be cancelled.
     pub async fn send(&self, reply: &M) -> Result<(), CallerGone> {
         let sent = self.sender.send(reply.encode_to_vec().into()).await;
         sent.map_err(|_closed| CallerGone)
@@ -92,8 +92,8 @@ where
     })
 }
 
-/// Handles a call over the bus with a stream of replies. The handler is dropped when its caller is gone. `remaining`
-/// is the time until the deadline of the call.
+/// Handles a call over the bus with a stream of replies. The handler is dropped when its caller has disconnected.
+/// `remaining` is the time until the deadline of the call.
 pub(super) async fn answer_stream(
     incoming: IncomingRequest,
     admitted: Result<impl Future<Output = CallOutcome>, Fault>,
@@ -112,7 +112,7 @@ pub(super) async fn answer_stream(
             let outcome = tokio::select! {
                 outcome = admitted => outcome,
                 () = kill.cancelled() => Err(stopping_fault()),
-                // No reply can reach the caller any more. Dropping the handler cancels its work.
+                // No reply can reach the caller now. Dropping the handler cancels its work.
                 _gone = &mut forwarding => return,
             };
             ended.cancel();

@@ -112,7 +112,7 @@ impl Section for StoreSection {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum LogFormat {
-    /// For people.
+    /// Log lines for people.
     #[default]
     Text,
     /// One JSON object per line.
@@ -289,7 +289,7 @@ impl Section for LimitsSection {
 #[serde(default)]
 pub struct StateSection {
     /// Directory for everything this process keeps on disk, such as the files of the embedded store. Created at start.
-    /// Where nothing sets it, `dray` uses `drayage` in `$XDG_STATE_HOME` or in `~/.local/state`; the default is for a
+    /// Where no source sets it, `dray` uses `drayage` in `$XDG_STATE_HOME` or in `~/.local/state`; the default is for a
     /// process without `HOME`.
     pub directory: PathBuf,
     /// Name of this process or replica, unique among those that share a bus. Unset: a new one per start.

@@ -1,4 +1,4 @@
-//! One log line for each event: the event, and once, from its spans, the operation that it belongs to.
+//! Writes one log line for each event, with the fields of the event and of its spans.
 //!
 //! The formatters of `tracing-subscriber` repeat the fields of every span in every line, and the innermost span twice.
 //! Here the fields of all spans are merged: the innermost value of a name counts.
@@ -174,7 +174,7 @@ fn printable_json(value: &Value) -> String {
     let mut escaped = String::with_capacity(json.len());
     for character in json.chars() {
         if is_unprintable(character) {
-            // Outside of strings JSON has none of them here, and within strings each has this form (RFC 8259 section 7).
+            // JSON has such characters only within strings, where each has this escaped form (RFC 8259 section 7).
             for unit in character.encode_utf16(&mut [0; 2]) {
                 let _ = write!(escaped, "\\u{unit:04x}");
             }

@@ -175,8 +175,8 @@ async fn calls_that_wait_for_another_service_leave_their_permits_to_other_tenant
     while let Some(response) = callers.join_next().await {
         assert_eq!(response.unwrap().unwrap(), "waited");
     }
-    let again = call(&fixture.bus(), &meta("modest"), "echo:served").await;
-    assert_eq!(again.unwrap(), "served");
+    let repeated = call(&fixture.bus(), &meta("modest"), "echo:served").await;
+    assert_eq!(repeated.unwrap(), "served");
 }
 
 #[tokio::test]

@@ -228,11 +228,11 @@ async fn a_failing_start_leaves_nothing_running() {
         "the one that had started was stopped"
     );
     assert!(get(port, "/live").await.is_err(), "nothing listens");
-    let again = host_at(&directory, port)
+    let repeated = host_at(&directory, port)
         .start()
         .await
         .expect("directory and port are free again");
-    again.stop().await;
+    repeated.stop().await;
 }
 
 fn host_at(directory: &tempfile::TempDir, port: std::net::SocketAddr) -> Host {

@@ -79,7 +79,7 @@ impl DeliveryRun<'_> {
                 self.record.step = step.not_visible().into();
             }
             self.save().await?;
-            return Ok(StepFlow::Again);
+            return Ok(StepFlow::SameStep);
         }
         self.is_own_request = true;
         self.context
@@ -111,7 +111,7 @@ impl DeliveryRun<'_> {
                 if delay > MAX_INLINE_WAIT || !self.pause(delay).await {
                     return self.leave_unknown(step).await;
                 }
-                Ok(StepFlow::Again)
+                Ok(StepFlow::SameStep)
             }
         }
     }
@@ -149,13 +149,13 @@ impl DeliveryRun<'_> {
         };
         self.record.step = step.clone().into();
         self.save().await?;
-        let left = self.limit().remaining(self.context.now_ms());
-        match decide_wait(delay, left, RETRY_UNIT) {
+        let remaining_time = self.limit().remaining(self.context.now_ms());
+        match decide_wait(delay, remaining_time, RETRY_UNIT) {
             WaitAction::GiveUp => self.give_up(step).await,
             WaitAction::Park => Ok(StepFlow::Park(self.context.now_ms() + whole_millis(delay))),
             WaitAction::Wait => {
                 self.pause(delay).await;
-                Ok(StepFlow::Again)
+                Ok(StepFlow::SameStep)
             }
         }
     }

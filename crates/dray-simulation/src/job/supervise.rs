@@ -35,8 +35,8 @@ impl SimulatedJob {
             if let Some(result) = outcome.take() {
                 return HandlerEnd::Finished(result);
             }
-            let left = Deadline::from_unix_ms(self.deadline_ms).remaining(self.now_ms());
-            let expires_at = simulation.now() + micros(left);
+            let remaining_time = Deadline::from_unix_ms(self.deadline_ms).remaining(self.now_ms());
+            let expires_at = simulation.now() + micros(remaining_time);
             let wake = next_progress.min(next_renewal).min(expires_at);
             let sleep = std::pin::pin!(simulation.executor.sleep_until(wake));
             if let Either::Left((result, _)) = select(&mut handler, sleep).await {

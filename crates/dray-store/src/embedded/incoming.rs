@@ -55,7 +55,7 @@ pub(super) async fn run_blocking<T: Send + 'static>(
 ) -> T {
     match tokio::task::spawn_blocking(work).await {
         Ok(done) => done,
-        // Nothing aborts the task, so its error is a panic.
+        // The task is never aborted, so its error is a panic.
         Err(error) => std::panic::resume_unwind(error.into_panic()),
     }
 }

@@ -66,7 +66,7 @@ pub fn is_long_lived(directory: &Path) -> bool {
 /// # Errors
 ///
 /// [`io::ErrorKind::PermissionDenied`] with advice, when every user may write to it and so could put another directory
-/// in the place of the endpoint's.
+/// in place of the endpoint's.
 pub fn prepare_parent(directory: &Path, known: &[&str]) -> io::Result<()> {
     private::claim_parent(directory, known)
 }
@@ -185,7 +185,7 @@ impl EmbeddedS3 {
     ///
     /// # Errors
     ///
-    /// Those of the file system.
+    /// The errors of the file system.
     pub fn mark_long_lived(&self) -> io::Result<()> {
         let mut marked = self.identity.clone();
         marked.long_lived = true;

@@ -46,7 +46,7 @@ pub(super) struct UnfinishedUpload {
 }
 
 impl ServedDirectory {
-    /// Opens an upload with a directory of its own.
+    /// Opens an upload with a separate directory.
     pub(super) fn start_upload(
         &self,
         bucket: &str,

@@ -46,7 +46,7 @@ struct PlacedPart {
 pub(super) struct StoredPart {
     pub(super) meta: ObjectMetadata,
     pub(super) size: u64,
-    /// Its offset in the common file, if it is there.
+    /// The part's offset in the common file, if it is there.
     pub(super) offset: Option<u64>,
     /// Opened only when needed, because an upload may have thousands of parts.
     file: PathBuf,

@@ -75,7 +75,7 @@ pub(super) fn claim_directory(path: &Path) -> io::Result<()> {
     restrict_content(path)
 }
 
-/// Makes sure that no other user can put a directory of their own into this one, which may also contain unrelated
+/// Makes sure that no other user can put a directory into this one, which may also contain unrelated
 /// files. Creates a missing directory with access for the owner only; restricts the mode of an existing one if it
 /// belongs to this user and contains only `known` names.
 pub(super) fn claim_parent(path: &Path, known: &[&str]) -> io::Result<()> {

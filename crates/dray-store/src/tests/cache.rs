@@ -77,9 +77,9 @@ async fn the_same_content_is_one_object_for_five_minutes_and_using_it_does_not_e
     let acme = tenant("acme");
     let first = cache(&store, &acme, "abc", "a").await;
     clock.advance(Duration::from_millis(5 * MINUTE_MS - 1));
-    let again = cache(&store, &acme, "abc", "b").await;
-    assert_eq!(cache_key(&first), cache_key(&again));
-    assert_eq!(first.expires_at_ms, again.expires_at_ms);
+    let repeated = cache(&store, &acme, "abc", "b").await;
+    assert_eq!(cache_key(&first), cache_key(&repeated));
+    assert_eq!(first.expires_at_ms, repeated.expires_at_ms);
     clock.advance(Duration::from_millis(1));
     let later = cache(&store, &acme, "abc", "c").await;
     assert_eq!(later.expires_at_ms, first.expires_at_ms + 5 * MINUTE_MS);
@@ -130,16 +130,16 @@ async fn kept_content_can_be_read_after_its_object_is_evicted_from_the_cache() {
     let (store, clock) = fixture.at(SLOT_START).await;
     let acme = tenant("acme");
     let claim = cache(&store, &acme, "abc", "a.txt").await;
-    let kept = store.keep(&acme, &claim, deadline(&clock)).await.unwrap();
-    assert_eq!(kept.artifact, claim.artifact);
-    assert_eq!(kept.store, "main");
-    assert!(kept.expires_at_ms >= SLOT_START + 14 * 24 * 60 * MINUTE_MS);
-    let again = store.keep(&acme, &kept, deadline(&clock)).await.unwrap();
-    assert_eq!(again, kept, "kept already");
+    let result = store.keep(&acme, &claim, deadline(&clock)).await.unwrap();
+    assert_eq!(result.artifact, claim.artifact);
+    assert_eq!(result.store, "main");
+    assert!(result.expires_at_ms >= SLOT_START + 14 * 24 * 60 * MINUTE_MS);
+    let repeated = store.keep(&acme, &result, deadline(&clock)).await.unwrap();
+    assert_eq!(repeated, result, "kept already");
 
     let objects = store.cached().await.unwrap();
     store.evict(&objects[0]).await.unwrap();
-    assert_eq!(read(&store, &clock, &kept).await.unwrap(), "abc");
+    assert_eq!(read(&store, &clock, &result).await.unwrap(), "abc");
     let gone = store.keep(&acme, &claim, deadline(&clock)).await;
     assert!(matches!(gone, Err(ReadError::Missing)), "{gone:?}");
     let foreign = store.keep(&tenant("other"), &claim, deadline(&clock)).await;

@@ -99,8 +99,8 @@ async fn requests_fail_after_the_end_of_the_endpoint_and_do_not_keep_its_directo
     );
     // The store still exists, and the directory can be served again.
     let (_endpoint, options) = EmbeddedS3::start(directory.path()).await.unwrap();
-    let again = Store::open(&options, clock).await.unwrap();
-    let reader = again.read(&tenant, &claim, deadline).await.unwrap();
+    let repeated = Store::open(&options, clock).await.unwrap();
+    let reader = repeated.read(&tenant, &claim, deadline).await.unwrap();
     assert_eq!(reader.read_all(ByteSize::mib(1)).await.unwrap(), "kept");
 }
 

@@ -62,8 +62,11 @@ async fn a_copy_in_parts_equals_the_object_and_is_made_once() {
         .await
         .unwrap();
     assert_eq!(digest, dray_types::Sha256Digest::of(&bytes));
-    let again = copy_in_parts(inner, &copy(&bytes, tag), None).await;
-    assert!(matches!(again, Err(RequestError::Exists)), "{again:?}");
+    let repeated = copy_in_parts(inner, &copy(&bytes, tag), None).await;
+    assert!(
+        matches!(repeated, Err(RequestError::Exists)),
+        "{repeated:?}"
+    );
     // The parts of the second attempt were removed.
     assert!(
         !fixture.files().iter().any(|file| file.contains("uploads/")),

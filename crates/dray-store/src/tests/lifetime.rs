@@ -79,8 +79,8 @@ async fn an_old_object_that_is_claimed_again_gets_a_new_lifetime() {
         .set_times(times)
         .unwrap();
 
-    let again = fixture.put(&tenant("acme"), "same").await;
-    assert!(again.expires_at_ms >= now + 15 * DAY_MS);
+    let repeated = fixture.put(&tenant("acme"), "same").await;
+    assert!(repeated.expires_at_ms >= now + 15 * DAY_MS);
     let (store, clock) = fixture.at(now).await;
     clock.advance(Duration::from_millis(2 * DAY_MS));
     assert_eq!(store.sweep().await.unwrap(), SweepReport::default());

@@ -53,7 +53,7 @@ pub(crate) fn copy_any_size<'a>(
     })
 }
 
-/// Copies an object range by range. When it fails, nothing is visible at the destination.
+/// Copies an object range by range. When it fails, no object is visible at the destination.
 pub(crate) async fn copy_in_parts(
     inner: &StoreInner,
     large: &LargeCopy<'_>,

@@ -26,7 +26,7 @@ pub enum ApiFault {
     Silent,
     /// The connection breaks after these bytes of a response.
     Cut(String),
-    /// These bytes of a response are sent, and then no more.
+    /// Sends these bytes of a response, and then no more.
     Stalled(String),
     /// The response consists of these bytes.
     Body(String),

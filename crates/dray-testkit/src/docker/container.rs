@@ -11,7 +11,7 @@ use super::{BUSYBOX_IMAGE, SHELL_LESS, api};
 /// Options of a new container.
 #[derive(Clone, Debug, Default)]
 pub struct ContainerOptions {
-    /// Its name; a random one when empty.
+    /// The container's name; a random one when empty.
     pub name: String,
     /// User, as for `docker run --user`; root when empty.
     pub user: String,
@@ -29,7 +29,7 @@ pub struct ContainerOptions {
     pub read_only: bool,
     /// Whether its image contains only the running program, without a shell or tools.
     pub shell_less: bool,
-    /// Whether it is only created and not started.
+    /// Whether the container is only created and not started.
     pub created_only: bool,
 }
 
@@ -166,7 +166,7 @@ impl Container {
     /// Runs a shell script as root and returns its output.
     ///
     /// # Panics
-    /// When it fails.
+    /// The command failed.
     pub fn sh(&self, script: &str) -> Vec<u8> {
         let output = self.exec("0", &["sh", "-ec", script]);
         assert_eq!(
@@ -233,8 +233,8 @@ impl Container {
         }
     }
 
-    fn post(&self, what: &str) {
-        let target = format!("/containers/{}/{what}", self.id);
+    fn post(&self, description: &str) {
+        let target = format!("/containers/{}/{description}", self.id);
         api::expect_success(&self.socket, "POST", &target, &Value::Null);
     }
 }
@@ -300,8 +300,8 @@ impl Drop for Volume {
 }
 
 /// A name that no other process on this machine uses.
-fn unique_name(what: &str) -> String {
-    let directory = tempfile::Builder::new().prefix(what).tempdir();
+fn unique_name(description: &str) -> String {
+    let directory = tempfile::Builder::new().prefix(description).tempdir();
     let directory = directory.expect("a directory with a unique name");
     let name = directory
         .path()

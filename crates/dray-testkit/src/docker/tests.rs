@@ -35,7 +35,7 @@ fn a_script_runs_in_a_container_without_the_engine() {
 }
 
 #[test]
-fn every_use_of_the_shared_engine_gets_the_same_one() {
+fn every_use_of_the_shared_engine_gets_the_same_engine() {
     let (one, other) = (DockerEngine::shared(), DockerEngine::shared());
     assert_eq!(one.socket(), other.socket());
     drop(one);

@@ -7,7 +7,7 @@ use serde_json::Value;
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Script {
-    /// In order of precedence.
+    /// The rules in order of precedence.
     pub rules: Vec<ScriptRule>,
 }
 

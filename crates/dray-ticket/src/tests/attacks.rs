@@ -58,7 +58,7 @@ async fn two_whole_uploads_to_one_ticket_store_one_file() {
 }
 
 #[tokio::test]
-async fn false_offsets_and_lengths_store_nothing() {
+async fn wrong_offsets_and_lengths_store_no_bytes() {
     let fixture = TestEndpoint::new().await;
     let url = fixture.issue(TicketRequest::upload(100)).await;
     let first = fixture
@@ -236,11 +236,11 @@ async fn the_result_can_be_requested_again_after_a_lost_response() {
     let url = fixture.issue(TicketRequest::upload(100)).await;
     let stored = fixture.send(&format!("PUT {url}"), b"abcdef").await;
     let part = "content-type: application/partial-upload\r\nupload-complete: ?1";
-    let again = fixture
+    let repeated = fixture
         .send(&format!("PATCH {url}\r\n{part}\r\nupload-offset: 6"), b"")
         .await;
-    assert_eq!((again.status, again.json()), (201, stored.json()));
-    assert_eq!(again.field("upload-complete"), Some("?1"));
+    assert_eq!((repeated.status, repeated.json()), (201, stored.json()));
+    assert_eq!(repeated.field("upload-complete"), Some("?1"));
     // Bytes are no longer accepted at any offset.
     for (offset, body) in [("6", b"g".as_slice()), ("3", b"")] {
         let head = format!("PATCH {url}\r\n{part}\r\nupload-offset: {offset}");

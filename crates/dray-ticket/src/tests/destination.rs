@@ -169,9 +169,9 @@ async fn a_failed_destination_keeps_the_content_and_is_tried_again_as_the_same_o
         (other_response.status, other_response.problem().as_str()),
         (409, "content-stored")
     );
-    let again = fixture.fixture.send_empty(&format!("POST {url}")).await;
-    assert_eq!(again.status, 201, "{again:?}");
-    assert_eq!(again.json()["receipt"]["kind"], "sandbox");
+    let repeated = fixture.fixture.send_empty(&format!("POST {url}")).await;
+    assert_eq!(repeated.status, 201, "{repeated:?}");
+    assert_eq!(repeated.json()["receipt"]["kind"], "sandbox");
     {
         let received_requests = received_requests.lock().unwrap();
         assert_eq!(received_requests.len(), 2);

@@ -95,8 +95,8 @@ async fn parts_become_the_artifact_after_the_same_checks() {
     assert!(fixture.is_stored(&bytes).await);
     assert_eq!(fixture.count_files("stage"), 0);
     // The response may have been lost.
-    let again = complete(&fixture, &url, &sent).await;
-    assert_eq!((again.status, again.json()), (201, completed.json()));
+    let repeated = complete(&fixture, &url, &sent).await;
+    assert_eq!((repeated.status, repeated.json()), (201, completed.json()));
     let more = fixture.send(&format!("POST {url}/parts"), b"").await;
     assert_eq!(more.problem(), "ticket-used");
 }
@@ -129,8 +129,8 @@ async fn parts_of_another_content_are_refused_and_removed() {
         assert!(!fixture.is_stored(&bytes).await);
         assert_eq!(fixture.count_files("stage"), 0, "{problem}");
         assert_eq!(fixture.count_files("uploads/"), 0, "{problem}");
-        let again = complete(&fixture, &url, &sent).await;
-        assert_eq!(again.problem(), "ticket-spent");
+        let repeated = complete(&fixture, &url, &sent).await;
+        assert_eq!(repeated.problem(), "ticket-spent");
     }
 }
 

@@ -70,9 +70,9 @@ async fn content_is_sent_once_with_its_digest_and_name() {
     assert!(disposition.contains("filename*=UTF-8''r%C3%A9sum%C3%A9.txt"));
 
     wait_for_release(&fixture, &url).await;
-    let again = fixture.send_empty(&format!("GET {url}")).await;
+    let repeated = fixture.send_empty(&format!("GET {url}")).await;
     assert_eq!(
-        (again.status, again.problem().as_str()),
+        (repeated.status, repeated.problem().as_str()),
         (410, "ticket-used")
     );
 }
@@ -215,7 +215,7 @@ async fn content_that_changed_is_not_sent_to_its_end() {
 }
 
 #[tokio::test]
-async fn a_download_ticket_takes_no_bytes() {
+async fn a_download_ticket_accepts_no_bytes() {
     let fixture = TestEndpoint::new().await;
     let url = fixture.issue_download(&noise(10), "a.bin").await;
     let response = fixture.send(&format!("PUT {url}"), b"abc").await;

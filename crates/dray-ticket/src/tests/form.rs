@@ -88,9 +88,9 @@ async fn a_form_stores_the_file_under_its_name() {
     assert!(page_text.contains("The file was received"), "{page_text}");
     assert!(!page_text.contains("<b>"), "{page_text}");
     assert!(fixture.is_stored(content).await);
-    let again = send_form(&fixture, &url, &body).await;
-    assert_eq!(again.status, 410);
-    assert!(text(&again).contains("the ticket was used"));
+    let repeated = send_form(&fixture, &url, &body).await;
+    assert_eq!(repeated.status, 410);
+    assert!(text(&repeated).contains("the ticket was used"));
 }
 
 #[tokio::test]

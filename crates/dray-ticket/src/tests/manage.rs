@@ -86,8 +86,8 @@ async fn a_revoked_ticket_is_a_problem_and_a_used_one_stays_used() {
     );
     let status_document = send_with_key(&fixture, &format!("GET {path}")).await;
     assert_eq!(status_document.json()["state"], "revoked");
-    let again = send_with_key(&fixture, &format!("DELETE {path}")).await;
-    assert_eq!(again.problem(), "ticket-revoked");
+    let repeated = send_with_key(&fixture, &format!("DELETE {path}")).await;
+    assert_eq!(repeated.problem(), "ticket-revoked");
     let used = fixture.issue_ticket(TicketRequest::upload(100)).await;
     fixture.send(&format!("PUT {}", used.url("")), b"abc").await;
     let late_revocation = send_with_key(
@@ -185,7 +185,7 @@ async fn requests_that_name_no_ticket_or_no_tenant_are_refused() {
 }
 
 #[tokio::test]
-async fn a_method_that_a_url_does_not_take_is_refused_with_those_that_it_takes() {
+async fn an_unsupported_method_is_refused_with_the_list_of_supported_methods() {
     let fixture = TestEndpoint::new().await;
     let ticket = fixture.issue_ticket(TicketRequest::upload(100)).await;
     let upload = ticket.url("");

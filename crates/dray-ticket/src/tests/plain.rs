@@ -23,9 +23,9 @@ async fn an_upload_is_one_artifact_and_the_ticket_is_used() {
         assert!(fixture.is_stored(&bytes).await);
         assert_eq!(fixture.count_files("segments"), 0);
 
-        let again = fixture.send(&format!("PUT {url}"), &bytes).await;
+        let repeated = fixture.send(&format!("PUT {url}"), &bytes).await;
         assert_eq!(
-            (again.status, again.problem().as_str()),
+            (repeated.status, repeated.problem().as_str()),
             (410, "ticket-used")
         );
     }

@@ -95,8 +95,8 @@ async fn every_protocol_refuses_tickets_that_do_not_work() {
         let fixture = TestEndpoint::new().await;
         let used = fixture.issue(TicketRequest::upload(100)).await;
         assert!(send_as(&fixture, protocol, &used, b"first").await.status < 300);
-        let again = send_as(&fixture, protocol, &used, b"some text").await;
-        assert_eq!(again.problem(), "ticket-used", "{protocol}");
+        let repeated = send_as(&fixture, protocol, &used, b"some text").await;
+        assert_eq!(repeated.problem(), "ticket-used", "{protocol}");
         let forged = format!("/t/{}", "x".repeat(43));
         let unknown = send_as(&fixture, protocol, &forged, b"some text").await;
         assert_eq!(unknown.problem(), "ticket-unknown", "{protocol}");

@@ -132,8 +132,8 @@ async fn a_revoked_ticket_does_not_work_and_is_not_listed() {
     let path = first.url.strip_prefix("https://files.example").unwrap();
     let refused = fixture.fixture.send(&format!("PUT {path}"), b"abc").await;
     assert_eq!(refused.problem(), "ticket-revoked");
-    let again = fixture.revoke("acme", &id).await.unwrap_err();
-    assert_eq!(again.detail, "ticket_revoked");
+    let repeated = fixture.revoke("acme", &id).await.unwrap_err();
+    assert_eq!(repeated.detail, "ticket_revoked");
     let remaining_tickets = fixture.list("acme", "s1").await;
     assert_eq!(remaining_tickets.len(), 1);
     assert_eq!(

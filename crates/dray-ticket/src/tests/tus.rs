@@ -98,7 +98,7 @@ async fn creation_without_one_clear_length_is_refused() {
 }
 
 #[tokio::test]
-async fn creation_announces_the_length_and_leads_to_the_same_url() {
+async fn creation_announces_the_length_and_returns_the_same_url() {
     let fixture = TestEndpoint::new().await;
     let url = fixture.issue(TicketRequest::upload(100)).await;
     let unknown = fixture

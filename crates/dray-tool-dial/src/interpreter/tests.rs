@@ -10,7 +10,7 @@ use dray_tool::{StageWriter, Tool, ToolFailure, ToolOutput, Turn};
 use serde_json::{Value, json};
 
 use super::{InterpreterOptions, TOOL_NAME, new_interpreter};
-use crate::tests::fixture::{FileShelf, ScriptedDial as _, call, turn};
+use crate::tests::fixture::{FakeFileStorage, ScriptedDial as _, call, turn};
 
 fn tool(fixture: &Arc<FakeDial>, options: InterpreterOptions) -> Arc<dyn Tool> {
     let common: Common = serde_json::from_value(json!({})).unwrap();
@@ -235,7 +235,7 @@ async fn one_error_names_all_files_without_a_match() {
     assert_eq!(fixture.operations(), []);
 }
 
-async fn shaped(response: Value, extra: Value, shelf: &Arc<FileShelf>) -> ToolOutput {
+async fn shaped(response: Value, extra: Value, shelf: &Arc<FakeFileStorage>) -> ToolOutput {
     let fixture = Arc::new(FakeDial::default());
     let tool = tool(&fixture, InterpreterOptions::default());
     opens(&fixture, "s");
@@ -245,14 +245,14 @@ async fn shaped(response: Value, extra: Value, shelf: &Arc<FileShelf>) -> ToolOu
 
 #[tokio::test]
 async fn r_9_displayed_content_becomes_files_with_exact_bytes() {
-    let shelf = Arc::default();
+    let storage = Arc::default();
     let shown = json!({ "display": [
         { "image/png": "iVBO\nRw==", "text/plain": "<Figure>" },
         { "text/csv": "abcd" },
         { "image/jpeg": "not base64!" },
     ]});
-    let output = shaped(shown, json!({}), &shelf).await;
-    let kept = shelf.kept.lock().unwrap();
+    let output = shaped(shown, json!({}), &storage).await;
+    let kept = storage.kept.lock().unwrap();
     assert_eq!(
         (kept[0].1.as_str(), &kept[0].2[..]),
         ("image/png", &b"\x89PNG"[..])
@@ -275,12 +275,12 @@ async fn r_9_displayed_content_becomes_files_with_exact_bytes() {
 
 #[tokio::test]
 async fn with_a_full_storage_the_result_is_returned_without_the_file() {
-    let shelf = Arc::new(FileShelf {
+    let storage = Arc::new(FakeFileStorage {
         is_full: true,
-        ..FileShelf::default()
+        ..FakeFileStorage::default()
     });
     let shown = json!({ "display": [{ "image/png": "iVBORw==", "text/csv": "a,b" }] });
-    let output = shaped(shown, json!({}), &shelf).await;
+    let output = shaped(shown, json!({}), &storage).await;
     assert_eq!(output.attachments, []);
     assert!(output.content.contains("The content could not be stored."));
     assert!(output.content.contains("a,b") && !output.content.contains("iVBORw"));

@@ -11,7 +11,7 @@ use dray_tool::{
 };
 use serde_json::{Value, json};
 
-use super::fixture::{FileShelf, ScriptedDial as _, call, caller, end, text, turn};
+use super::fixture::{FakeFileStorage, ScriptedDial as _, call, caller, end, text, turn};
 use crate::{DeploymentFacts, build_deployments};
 
 pub(super) fn described(extra: Value) -> Value {
@@ -47,15 +47,15 @@ async fn asked(
     fixture: &Arc<FakeDial>,
     arguments: Value,
     response: ScriptedChat,
-) -> (Result<ToolOutput, ToolFailure>, Arc<FileShelf>) {
-    let shelf = Arc::default();
+) -> (Result<ToolOutput, ToolFailure>, Arc<FakeFileStorage>) {
+    let storage = Arc::default();
     let tool = tool(fixture, json!({})).await;
     fixture.answers(Ok(response));
-    let turn = turn(json!([]), &shelf);
+    let turn = turn(json!([]), &storage);
     let outcome = tool
         .call(call(arguments, StageWriter::hidden()), &turn)
         .await;
-    (outcome, shelf)
+    (outcome, storage)
 }
 
 async fn failed(response: Result<ScriptedChat, Error>) -> HandledFailure {

@@ -18,7 +18,7 @@ use crate::DeploymentFacts;
 
 /// The methods that these tests use on a fake DIAL.
 pub(crate) trait ScriptedDial: Sized {
-    /// With a deployment that the caller with this key may use.
+    /// Adds a deployment that the caller with this key may use.
     fn knows(self, key: &str, id: &str, facts: DeploymentFacts) -> Self;
 
     fn answers(&self, response: Result<ScriptedChat, Error>);
@@ -73,14 +73,14 @@ impl ScriptedDial for FakeDial {
 
 /// Files below `files/b/` except `gone`; all other promoted files become `files/b/promoted`.
 #[derive(Debug, Default)]
-pub(crate) struct FileShelf {
+pub(crate) struct FakeFileStorage {
     pub(crate) kept: Mutex<Vec<(String, String, Bytes)>>,
     pub(crate) looked: Mutex<Vec<String>>,
     pub(crate) is_full: bool,
 }
 
 #[async_trait]
-impl FileStorage for FileShelf {
+impl FileStorage for FakeFileStorage {
     fn classify(&self, url: &str) -> UrlClass {
         match url {
             _ if url.starts_with("files/") => UrlClass::Dial,
@@ -137,10 +137,10 @@ pub(crate) fn caller(key: &str) -> Caller {
     }
 }
 
-pub(crate) fn turn(history: Value, shelf: &Arc<FileShelf>) -> Turn {
+pub(crate) fn turn(history: Value, storage: &Arc<FakeFileStorage>) -> Turn {
     let history: Vec<Message> = serde_json::from_value(history).unwrap();
-    let shelf: Arc<dyn FileStorage> = Arc::<FileShelf>::clone(shelf);
-    Turn::new(caller("k"), "session", history, shelf, 1 << 20)
+    let storage: Arc<dyn FileStorage> = Arc::<FakeFileStorage>::clone(storage);
+    Turn::new(caller("k"), "session", history, storage, 1 << 20)
 }
 
 pub(crate) fn call(arguments: Value, stage: StageWriter) -> ToolCall {

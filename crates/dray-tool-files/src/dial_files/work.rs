@@ -51,14 +51,14 @@ impl<'a> DialFileCall<'a> {
     }
 
     fn file(&self, name: &str) -> Result<String, ToolFailure> {
-        let given = required_argument(self.call, name)?;
-        let url = path::relative_path(given, false).ok_or_else(|| refused_parameter(name))?;
+        let argument = required_argument(self.call, name)?;
+        let url = path::relative_path(argument, false).ok_or_else(|| refused_parameter(name))?;
         Ok(format!("{}{url}", self.home))
     }
 
     fn folder(&self) -> Result<String, ToolFailure> {
-        let given = text_argument(&self.call.arguments, "path").unwrap_or_default();
-        let url = path::relative_path(given, true).ok_or_else(|| refused_parameter("path"))?;
+        let argument = text_argument(&self.call.arguments, "path").unwrap_or_default();
+        let url = path::relative_path(argument, true).ok_or_else(|| refused_parameter("path"))?;
         Ok(format!("{}{url}", self.home))
     }
 

@@ -157,12 +157,12 @@ async fn nothing_is_overwritten_unless_it_is_asked_for() {
             .unwrap(),
         "b.txt is deleted."
     );
-    let left: Vec<_> = lock(&drive.files).keys().cloned().collect();
-    assert_eq!(left, [format!("{HOME_FOLDER}d/c.txt")]);
+    let leftover_files: Vec<_> = lock(&drive.files).keys().cloned().collect();
+    assert_eq!(leftover_files, [format!("{HOME_FOLDER}d/c.txt")]);
 }
 
 #[tokio::test]
-async fn an_edit_takes_a_text_that_occurs_once_or_all_of_them() {
+async fn an_edit_replaces_a_text_that_occurs_once_or_all_occurrences() {
     let (_world, drive, files) = fixture(None).await;
     lock(&drive.files).insert(format!("{HOME_FOLDER}a.txt"), "a b a".into());
     let edit = |old: &str, all: bool| json!({"path": "a.txt", "old_text": old, "new_text": "c", "replace_all": all});

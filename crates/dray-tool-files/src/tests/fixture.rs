@@ -58,7 +58,7 @@ impl FilesFixture {
         }
     }
 
-    /// With a DIAL.
+    /// Adds a fake DIAL.
     pub(super) fn drive(&mut self) -> Arc<FakeDial> {
         let dial = Arc::new(FakeDial::default());
         self.services = self
@@ -76,8 +76,8 @@ impl FilesFixture {
     where
         C: Call + Clone,
     {
-        let asked: ReceivedCalls<C> = Arc::default();
-        let seen = Arc::clone(&asked);
+        let requests: ReceivedCalls<C> = Arc::default();
+        let seen = Arc::clone(&requests);
         let subject = call_subject::<C>();
         let mut responder = self
             .services
@@ -93,7 +93,7 @@ impl FilesFixture {
                 incoming.answer(reply).await;
             }
         });
-        asked
+        requests
     }
 
     /// The session `s` has a sandbox, and a chat when requested.

@@ -34,7 +34,7 @@ async fn references_are_sent_with_credentials_and_limits_and_content_is_returned
     let claim = fixture
         .put("", json!({ "doc": long }).to_string().as_bytes())
         .await;
-    let asked = fixture
+    let requests = fixture
         .serve(move |_: &v1::ResolveRequest| {
             let resolved = v1::ResolvedArguments {
                 arguments: Some(ContentSource::Claim(claim.clone()).into()),
@@ -59,8 +59,8 @@ async fn references_are_sent_with_credentials_and_limits_and_content_is_returned
     let arguments = object(json!({"doc": {"deep": "file:text::files/b/a.txt"}}));
     let resolved = files.resolver().resolve("tool", arguments).await.unwrap();
     assert_eq!(resolved["doc"].as_str().map(str::len), Some(200_000));
-    let asked = lock(&asked);
-    let (meta, request) = &asked[0];
+    let requests = lock(&requests);
+    let (meta, request) = &requests[0];
     assert_eq!(meta.session.as_ref().unwrap().as_str(), "s");
     assert_eq!(request.credentials.as_ref().unwrap().api_key, "key");
     let options = request.options.as_ref().unwrap();
@@ -76,7 +76,7 @@ async fn references_are_sent_with_credentials_and_limits_and_content_is_returned
 #[tokio::test]
 async fn arguments_above_the_inline_limit_go_as_a_claim() {
     let mut fixture = FilesFixture::new().await;
-    let asked = fixture
+    let requests = fixture
         .serve(|_: &v1::ResolveRequest| Err(Fault::new(FaultCode::Denied, "DIAL refuses the key.")))
         .await;
     let arguments = object(json!({"a": "file:text::files/b/a.txt", "b": "y".repeat(100_000)}));
@@ -88,7 +88,7 @@ async fn arguments_above_the_inline_limit_go_as_a_claim() {
         .unwrap_err();
     assert_eq!(failure.to_string(), "DIAL refuses the key.");
     assert!(matches!(failure, ToolFailure::Failed(_)));
-    let content = lock(&asked)[0].1.arguments.clone().unwrap();
+    let content = lock(&requests)[0].1.arguments.clone().unwrap();
     let ContentSource::Claim(claim) = ContentSource::try_from(content).unwrap() else {
         panic!("not a claim")
     };
@@ -195,7 +195,7 @@ async fn an_unsupported_address_is_refused_without_its_secrets() {
 async fn an_outside_file_is_promoted_once_also_under_concurrency() {
     let mut fixture = FilesFixture::new().await;
     let drive = fixture.drive();
-    let asked = fixture.page(b"a,b\n", "text/csv").await;
+    let requests = fixture.page(b"a,b\n", "text/csv").await;
     let files = fixture.turn();
     let url = "https://e.example/data/t%20able.csv?sig=1";
     let (one, two) = tokio::join!(
@@ -203,7 +203,7 @@ async fn an_outside_file_is_promoted_once_also_under_concurrency() {
         files.storage.durable("p", url)
     );
     assert_eq!(one.as_ref().unwrap(), two.as_ref().unwrap());
-    assert_eq!(lock(&asked).len(), 1);
+    assert_eq!(lock(&requests).len(), 1);
     let attachment = one.unwrap();
     assert_eq!(
         attachment.url.as_deref(),
@@ -219,7 +219,7 @@ async fn an_outside_file_is_promoted_once_also_under_concurrency() {
 #[tokio::test]
 async fn a_failed_promotion_is_tried_again_and_a_refusal_comes_with_advice() {
     let mut fixture = FilesFixture::new().await;
-    let asked = fixture
+    let requests = fixture
         .serve(|_: &v1::FetchRequest| {
             let sentence = "External URL fetching is disabled by this app (features.external_url_fetch.enabled=false).";
             Err(Fault::new(FaultCode::Denied, sentence).detail("disabled_by_app"))
@@ -239,7 +239,7 @@ async fn a_failed_promotion_is_tried_again_and_a_refusal_comes_with_advice() {
              deployment that supports url_attachments. URL: https://e.example/a"
         );
     }
-    assert_eq!(lock(&asked).len(), 2, "failures are not remembered");
+    assert_eq!(lock(&requests).len(), 2, "failures are not remembered");
 }
 
 #[tokio::test]
@@ -249,12 +249,12 @@ async fn r_9_files_of_one_name_never_overwrite_each_other() {
     let files = fixture.turn();
     let mut urls = Vec::new();
     for text in ["1", "2", "3", "4", "5", "6", "7"] {
-        let kept = files
+        let stored_file = files
             .storage
             .keep("plot.png", "image/png", text.into())
             .await
             .unwrap();
-        urls.push(kept.url.unwrap());
+        urls.push(stored_file.url.unwrap());
     }
     assert_eq!(
         urls[..2],
@@ -290,15 +290,15 @@ async fn a_storage_that_kept_less_than_it_got_is_not_believed() {
 #[tokio::test]
 async fn without_dial_a_kept_file_is_a_link_and_a_key_that_lasts() {
     let fixture = FilesFixture::new().await;
-    let kept = fixture
+    let stored = fixture
         .turn()
         .storage
         .keep("a.txt", "text/plain", "abc".into())
         .await
         .unwrap();
-    assert!(kept.url.unwrap().starts_with("http"));
+    assert!(stored.url.unwrap().starts_with("http"));
     let key = format!("artifact/{}/3/", Sha256Digest::of(b"abc").to_hex());
-    let name = kept.rest["key"].as_str().unwrap();
+    let name = stored.rest["key"].as_str().unwrap();
     assert_eq!(name.len(), key.len() + 32);
     assert!(name.starts_with(&key), "{name}");
 }

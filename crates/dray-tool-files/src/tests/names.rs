@@ -24,11 +24,11 @@ fn turn(services: &FileServices, session: &str) -> Arc<TurnFiles> {
 
 /// Stores a file and returns its name.
 async fn keep(files: &TurnFiles) -> String {
-    let kept = files
+    let stored = files
         .storage
         .keep("a.txt", "text/plain", "abc".into())
         .await;
-    kept.unwrap().rest["key"].as_str().unwrap().to_owned()
+    stored.unwrap().rest["key"].as_str().unwrap().to_owned()
 }
 
 async fn is_found(files: &TurnFiles, name: &str) -> bool {
@@ -130,7 +130,7 @@ fn kept(title: &str, key: &str) -> Attachment {
 #[tokio::test]
 async fn an_attachment_is_its_stored_file_only_by_a_name_of_its_own_conversation() {
     let mut fixture = FilesFixture::new().await;
-    let asked = conversations(&mut fixture).await;
+    let requests = conversations(&mut fixture).await;
     let own = keep(&turn(&fixture.services, "c-1")).await;
     let foreign = keep(&turn(&fixture.services, "c-2")).await;
     let digest = Sha256Digest::of(b"abc").to_hex();
@@ -144,7 +144,7 @@ async fn an_attachment_is_its_stored_file_only_by_a_name_of_its_own_conversation
         .context
         .prepare(&[message("q", attachments)])
         .await;
-    let parts = conversation(&asked)["userMessage"]["value"].clone();
+    let parts = conversation(&requests)["userMessage"]["value"].clone();
     let keys: Vec<_> = (0..4).map(|at| parts[at]["file"]["key"].clone()).collect();
     let key = Value::from(format!("artifact/{digest}/3"));
     assert_eq!(keys, [key, Value::Null, Value::Null, Value::Null]);
@@ -159,7 +159,7 @@ async fn the_reader_is_asked_for_ids_without_links_and_gets_every_name() {
     })
     .await;
     fixture.drive();
-    let asked = conversations(&mut fixture).await;
+    let requests = conversations(&mut fixture).await;
     let mut image = named("p.png", "files/b/p.png");
     image.kind = Some("image/png".to_owned());
     let attachments = vec![
@@ -174,7 +174,7 @@ async fn the_reader_is_asked_for_ids_without_links_and_gets_every_name() {
         .context
         .prepare(&[message("a secret question", attachments)])
         .await;
-    let conversation = conversation(&asked);
+    let conversation = conversation(&requests);
     assert_eq!(
         (&conversation["language"], &conversation["maxFiles"]),
         (&json!("zh"), &json!(7))

@@ -89,7 +89,7 @@ async fn without_dial_a_large_result_is_read_back_by_its_key() {
         ..Config::default()
     })
     .await;
-    let asked = fixture
+    let requests = fixture
         .serve(|_: &v1::ReadAttachmentRequest| {
             Ok(v1::ReadAttachmentReply {
                 output: Some(inline("part")),
@@ -121,7 +121,7 @@ async fn without_dial_a_large_result_is_read_back_by_its_key() {
     .await
     .unwrap();
     assert_eq!(output.content, "part");
-    let source = lock(&asked)[0].1.source.clone().unwrap().source.unwrap();
+    let source = lock(&requests)[0].1.source.clone().unwrap().source.unwrap();
     let document_source::Source::Claim(claim) = source else {
         panic!("not a claim: {source:?}")
     };

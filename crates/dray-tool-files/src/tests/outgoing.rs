@@ -33,7 +33,7 @@ async fn platform(
     fixture: &mut FilesFixture,
     report: fn(&str) -> v1::DeliveryReport,
 ) -> super::fixture::ReceivedCalls<v1::SendFileRequested> {
-    let asked = fixture
+    let requests = fixture
         .serve(|_: &v1::SendFileRequested| {
             Ok(v1::DeliveryAccepted {
                 delivery_id: "d".to_owned(),
@@ -44,7 +44,7 @@ async fn platform(
     fixture
         .serve(move |request: &v1::DeliveryOutcomeRequest| Ok(report(&request.delivery_id)))
         .await;
-    asked
+    requests
 }
 
 #[tokio::test]
@@ -73,10 +73,10 @@ async fn without_a_chat_the_answer_gets_the_file_with_its_digest() {
     let url = output.attachments[0].url.clone().unwrap();
     assert_eq!(lock(&drive.files)[&url], PDF_BYTES);
     // The model repeats its call: the same file is not stored twice.
-    let again = call(&files, "send_file", json!({"path": "/w/a.pdf"}))
+    let repeated = call(&files, "send_file", json!({"path": "/w/a.pdf"}))
         .await
         .unwrap();
-    assert_eq!(again.attachments, output.attachments);
+    assert_eq!(repeated.attachments, output.attachments);
     assert_eq!(lock(&drive.files).len(), 1);
 }
 
@@ -123,7 +123,7 @@ async fn one_missing_file_stops_no_other() {
 async fn with_a_chat_a_repeated_call_is_the_same_delivery() {
     let mut fixture = FilesFixture::new().await;
     fixture.bind(true).await;
-    let asked = platform(&mut fixture, |id| delivered(id, PDF_BYTES)).await;
+    let requests = platform(&mut fixture, |id| delivered(id, PDF_BYTES)).await;
     for _ in 0..2 {
         let output = call(
             &fixture.turn(),
@@ -133,11 +133,11 @@ async fn with_a_chat_a_repeated_call_is_the_same_delivery() {
         .await;
         assert_eq!(output.unwrap().content, r#"{"success":true}"#);
     }
-    let asked = lock(&asked);
-    assert_eq!(asked[0].0.operation, asked[1].0.operation);
-    assert_eq!(asked[0].1.paths, [b"/w/a.pdf".to_vec()]);
+    let requests = lock(&requests);
+    assert_eq!(requests[0].0.operation, requests[1].0.operation);
+    assert_eq!(requests[0].1.paths, [b"/w/a.pdf".to_vec()]);
     assert_eq!(
-        (asked[0].1.message.as_str(), asked[0].1.turn.as_str()),
+        (requests[0].1.message.as_str(), requests[0].1.turn.as_str()),
         ("Here", "t1")
     );
 }
@@ -181,7 +181,7 @@ async fn a_platform_service_that_is_down_is_reported_in_a_sentence() {
 }
 
 #[tokio::test]
-async fn nothing_to_send_is_a_mistake_of_the_model() {
+async fn an_empty_message_is_an_error_of_the_model() {
     let mut fixture = FilesFixture::new().await;
     fixture.bind(false).await;
     let failure = call(&fixture.turn(), "send_file", json!({"path": " "}))
@@ -203,7 +203,7 @@ async fn stream_text(media: &mut MediaTagFilter, text: &str, size: usize) -> Str
 }
 
 #[tokio::test]
-async fn half_a_tag_never_shows_and_its_file_is_attached_however_the_answer_is_cut() {
+async fn an_incomplete_tag_is_never_shown_and_its_file_is_attached_for_any_chunks() {
     for size in [1, 3, 7, 100] {
         let mut fixture = FilesFixture::new().await;
         fixture.bind(false).await;

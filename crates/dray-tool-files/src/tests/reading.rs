@@ -58,7 +58,7 @@ async fn files_of_a_conversation_get_ids_that_the_model_sees_and_readers_are_off
     let mut fixture = FilesFixture::new().await;
     fixture.drive();
     contexts(&mut fixture).await;
-    let asked = fixture
+    let requests = fixture
         .serve(|request: &v1::ReadFilesRequest| {
             Ok(v1::ReadFilesReply {
                 output: Some(inline(request.arguments.clone())),
@@ -79,7 +79,7 @@ async fn files_of_a_conversation_get_ids_that_the_model_sees_and_readers_are_off
         .await
         .unwrap();
     assert_eq!(output.content, r#"{"ids":["a1-0"]}"#);
-    let catalog = lock(&asked)[0].1.catalog.clone().unwrap();
+    let catalog = lock(&requests)[0].1.catalog.clone().unwrap();
     let Ok(ContentSource::Inline(catalog)) = ContentSource::try_from(catalog) else {
         panic!("not inline")
     };
@@ -87,7 +87,7 @@ async fn files_of_a_conversation_get_ids_that_the_model_sees_and_readers_are_off
     assert_eq!(catalog[0]["key"], "files/b/a.pdf");
 }
 
-/// A reader that signs a link of its own for each request, and keeps it out of the reminder when it is asked to.
+/// A reader that signs a separate link for each request, and keeps it out of the reminder when it is asked to.
 async fn signing_contexts(
     fixture: &mut FilesFixture,
 ) -> super::fixture::ReceivedCalls<v1::BuildContextRequest> {
@@ -122,7 +122,7 @@ async fn signing_contexts(
 #[tokio::test]
 async fn a_prompt_holds_no_link_and_two_turns_give_it_byte_by_byte() {
     let mut fixture = FilesFixture::new().await;
-    let asked = signing_contexts(&mut fixture).await;
+    let requests = signing_contexts(&mut fixture).await;
     let arguments = fixture
         .serve(|request: &v1::SubstituteIdsRequest| {
             Ok(v1::SubstituteIdsReply {
@@ -144,25 +144,25 @@ async fn a_prompt_holds_no_link_and_two_turns_give_it_byte_by_byte() {
         let name = attachment.url.clone().unwrap();
         assert!(name.starts_with(&format!("artifact/{digest}/3/")), "{name}");
         // A tool that takes a URL gets one: the stable name is requested by its id.
-        let given = files
+        let substituted = files
             .context
             .substitute(object(json!({"doc": name})))
             .await
             .unwrap();
-        assert_eq!(given["doc"], "a1-0");
+        assert_eq!(substituted["doc"], "a1-0");
         // A name that was not signed for this conversation refers to no file.
         let forged = json!(format!("artifact/{digest}/3"));
-        let given = files
+        let substituted = files
             .context
             .substitute(object(json!({"doc": forged})))
             .await
             .unwrap();
-        assert_eq!(given["doc"], forged);
+        assert_eq!(substituted["doc"], forged);
     }
     assert_eq!(prompts[0], prompts[1]);
     assert!(!prompts[0].contains("http"), "{}", prompts[0]);
-    assert_eq!((lock(&asked).len(), lock(&arguments).len()), (2, 2));
-    let sent = format!("{:?}", lock(&asked)[0].1);
+    assert_eq!((lock(&requests).len(), lock(&arguments).len()), (2, 2));
+    let sent = format!("{:?}", lock(&requests)[0].1);
     assert!(!sent.contains("X-Amz"), "{sent}");
 }
 
@@ -186,7 +186,7 @@ async fn a_reader_that_is_down_leaves_the_messages_as_they_are() {
 async fn ids_in_arguments_become_urls_and_other_arguments_send_no_request() {
     let mut fixture = FilesFixture::new().await;
     contexts(&mut fixture).await;
-    let asked = fixture
+    let requests = fixture
         .serve(|_: &v1::SubstituteIdsRequest| {
             Ok(v1::SubstituteIdsReply {
                 arguments: Some(inline(r#"{"doc":"https://signed.example/a"}"#)),
@@ -207,7 +207,7 @@ async fn ids_in_arguments_become_urls_and_other_arguments_send_no_request() {
         files.context.substitute(plain.clone()).await.unwrap(),
         plain
     );
-    assert_eq!(lock(&asked).len(), 0);
+    assert_eq!(lock(&requests).len(), 0);
     let done = files
         .context
         .substitute(object(json!({"doc": "a1-0"})))
@@ -217,7 +217,7 @@ async fn ids_in_arguments_become_urls_and_other_arguments_send_no_request() {
 }
 
 #[tokio::test]
-async fn a_document_is_read_from_wherever_it_is_and_its_frame_stays_whole() {
+async fn a_document_is_read_from_any_location_and_its_frame_stays_complete() {
     let mut fixture = FilesFixture::with(Config {
         always_read: true,
         ..Config::default()
@@ -225,7 +225,7 @@ async fn a_document_is_read_from_wherever_it_is_and_its_frame_stays_whole() {
     .await;
     fixture.drive();
     fixture.bind(false).await;
-    let asked = fixture
+    let requests = fixture
         .serve(|_: &v1::ReadAttachmentRequest| {
             Ok(v1::ReadAttachmentReply {
                 output: Some(inline("--BEGIN 1--\ntext\n--END 1--")),
@@ -249,7 +249,7 @@ async fn a_document_is_read_from_wherever_it_is_and_its_frame_stays_whole() {
         .unwrap();
         assert_eq!(output.content, "--BEGIN 1--\ntext\n--END 1--");
     }
-    let sources: Vec<_> = lock(&asked)
+    let sources: Vec<_> = lock(&requests)
         .iter()
         .map(|(_, request)| {
             (

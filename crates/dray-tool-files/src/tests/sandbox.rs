@@ -66,7 +66,7 @@ async fn tools_of_sandboxes_are_offered_only_with_a_sandbox() {
 async fn a_text_is_put_into_the_sandbox_and_a_repeat_is_the_same_operation() {
     let mut fixture = FilesFixture::new().await;
     fixture.bind(false).await;
-    let asked = takes(&mut fixture, |_| {}).await;
+    let requests = takes(&mut fixture, |_| {}).await;
     let arguments = json!({"path": "out/a.txt", "content": "hello"});
     for _ in 0..2 {
         let output = call(&fixture.turn(), "sandbox_put", arguments.clone())
@@ -74,9 +74,9 @@ async fn a_text_is_put_into_the_sandbox_and_a_repeat_is_the_same_operation() {
             .unwrap();
         assert_eq!(output.content, "/w/a.txt (5 B) is written.");
     }
-    let asked = lock(&asked).clone();
-    assert_eq!(asked[0].0.operation, asked[1].0.operation);
-    let request = &asked[0].1;
+    let requests = lock(&requests).clone();
+    assert_eq!(requests[0].0.operation, requests[1].0.operation);
+    let request = &requests[0].1;
     assert_eq!(
         (request.directory.as_slice(), request.collision.as_str()),
         (&b"out"[..], "rename")
@@ -90,13 +90,13 @@ async fn a_file_of_dial_is_put_into_the_sandbox_byte_for_byte() {
     let mut fixture = FilesFixture::new().await;
     let drive = fixture.drive();
     fixture.bind(false).await;
-    let asked = takes(&mut fixture, |_| {}).await;
+    let requests = takes(&mut fixture, |_| {}).await;
     lock(&drive.files).insert("files/b/a.bin".to_owned(), vec![7; 300_000].into());
     let arguments = json!({"path": "~/a.bin", "file": "/files/b/a.bin", "overwrite": "true"});
     call(&fixture.turn(), "sandbox_put", arguments)
         .await
         .unwrap();
-    let request = lock(&asked)[0].1.clone();
+    let request = lock(&requests)[0].1.clone();
     assert_eq!(request.collision, "overwrite");
     let claim = Claim::try_from(request.claim.unwrap()).unwrap();
     assert_eq!(claim.artifact.sha256, Sha256Digest::of(&vec![7; 300_000]));
@@ -137,7 +137,7 @@ async fn r_3_a_file_of_dial_over_the_limit_is_an_error_that_the_model_can_correc
 }
 
 #[tokio::test]
-async fn a_write_that_the_sandbox_does_not_confirm_is_not_called_one() {
+async fn a_write_that_the_sandbox_does_not_confirm_is_not_reported_as_done() {
     let mut fixture = FilesFixture::new().await;
     fixture.bind(false).await;
     takes(&mut fixture, |placed| placed.size = 1).await;
@@ -187,7 +187,7 @@ async fn a_short_text_comes_as_it_is_and_anything_else_as_a_file() {
 async fn a_directory_is_listed_in_lines() {
     let mut fixture = FilesFixture::new().await;
     fixture.bind(false).await;
-    let asked = fixture
+    let requests = fixture
         .serve(|_: &v1::ListSandboxRequest| {
             let entry = |path: &str, kind: v1::SandboxEntryKind| v1::SandboxEntry {
                 path: path.into(),
@@ -217,9 +217,9 @@ async fn a_directory_is_listed_in_lines() {
         "{}",
         output.content
     );
-    let asked = lock(&asked);
+    let requests = lock(&requests);
     assert_eq!(
-        (asked[0].1.path.as_slice(), asked[0].1.depth),
+        (requests[0].1.path.as_slice(), requests[0].1.depth),
         (&b"."[..], 8)
     );
 }
@@ -363,7 +363,7 @@ async fn an_upload_that_takes_too_long_is_reported() {
 }
 
 #[tokio::test]
-async fn without_a_sandbox_nothing_is_uploaded() {
+async fn without_a_sandbox_no_file_is_uploaded() {
     let fixture = FilesFixture::with(Config {
         sessions: false,
         ..Config::default()

@@ -63,7 +63,7 @@ async fn links_are_offered_only_where_the_operator_allows_them_and_there_is_a_sa
 #[tokio::test]
 async fn an_upload_link_leads_into_the_sandbox_of_the_session() {
     let mut fixture = allowed().await;
-    let asked = issues(&mut fixture).await;
+    let requests = issues(&mut fixture).await;
     let arguments = json!({"directory": "in", "media_type": "application/zip", "minutes": 5});
     let output = call(&fixture.turn(), "request_upload", arguments)
         .await
@@ -73,8 +73,8 @@ async fn an_upload_link_leads_into_the_sandbox_of_the_session() {
             .content
             .ends_with(&format!("within 5 minutes: {TICKET_URL}"))
     );
-    let asked = lock(&asked).clone();
-    let request = &asked[0].1;
+    let requests = lock(&requests).clone();
+    let request = &requests[0].1;
     assert_eq!(request.session, "s");
     assert_eq!(request.direction(), v1::TicketDirection::Upload);
     assert_eq!(request.max_bytes, Config::default().upload_limit.as_u64());
@@ -88,7 +88,7 @@ async fn an_upload_link_leads_into_the_sandbox_of_the_session() {
 #[tokio::test]
 async fn a_download_link_is_for_one_file_of_the_sandbox() {
     let mut fixture = allowed().await;
-    let asked = issues(&mut fixture).await;
+    let requests = issues(&mut fixture).await;
     let output = call(
         &fixture.turn(),
         "make_download_link",
@@ -97,9 +97,9 @@ async fn a_download_link_is_for_one_file_of_the_sandbox() {
     .await
     .unwrap();
     assert!(output.content.contains(TICKET_URL), "{}", output.content);
-    let asked = lock(&asked).clone();
-    assert_eq!(asked[0].1.sandbox_path, "out.zip");
-    assert_eq!(asked[0].1.lifetime_s, 3_600);
+    let requests = lock(&requests).clone();
+    assert_eq!(requests[0].1.sandbox_path, "out.zip");
+    assert_eq!(requests[0].1.lifetime_s, 3_600);
 }
 
 #[tokio::test]

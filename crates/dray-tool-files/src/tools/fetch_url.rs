@@ -66,7 +66,7 @@ pub(super) async fn fetch_url(
             ));
         }
     }
-    let kept = files
+    let stored = files
         .storage
         .keep_claim(&fetched.claim, &fetched.name, &fetched.media_type)
         .await?;
@@ -76,10 +76,10 @@ pub(super) async fn fetch_url(
             dray_presentation::name::shown_name(&fetched.name),
             shown_type(&fetched),
             size::human_size(size),
-            kept.reference(),
+            stored.reference(),
         ),
         content_type: "text/plain".to_owned(),
-        attachments: vec![kept.attachment],
+        attachments: vec![stored.attachment],
         ..ToolOutput::default()
     })
 }

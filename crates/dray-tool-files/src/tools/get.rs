@@ -51,19 +51,19 @@ pub(super) async fn get_file(
         }
     }
     let media_type = super::super::storage::media_type(&head, &copied.name, bytes);
-    let kept = files
+    let stored = files
         .storage
         .keep_claim(claim, &copied.name, media_type)
         .await?;
     let shown = name::shown_name(&copied.name);
-    let reference = kept.reference();
+    let reference = stored.reference();
     Ok(ToolOutput {
         content: format!(
             "{shown} ({media_type}, {}) is kept as {reference}",
             size::human_size(bytes)
         ),
         content_type: "text/plain".to_owned(),
-        attachments: vec![kept.attachment],
+        attachments: vec![stored.attachment],
         ..ToolOutput::default()
     })
 }

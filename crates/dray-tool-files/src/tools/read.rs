@@ -64,7 +64,7 @@ pub(super) async fn read_attachment(
 ) -> Result<ToolOutput, ToolFailure> {
     let path = required_argument(call, "file_path")?;
     let (source, name) = locate_document(files, path).await?;
-    let given = |name| {
+    let argument = |name| {
         text_argument(&call.arguments, name)
             .unwrap_or_default()
             .to_owned()
@@ -80,10 +80,10 @@ pub(super) async fn read_attachment(
         }),
         name,
         summarize: is_on("summarize"),
-        focus: given("focus"),
-        range: given("range"),
-        find: given("find"),
-        member: given("member"),
+        focus: argument("focus"),
+        range: argument("range"),
+        find: argument("find"),
+        member: argument("member"),
         // 0 means the operator's limit.
         inline_budget_bytes: 0,
         credentials: Some(files.scope.credentials()),

@@ -63,7 +63,7 @@ impl fmt::Debug for AssertionSigner {
 }
 
 enum SigningKey {
-    /// With its algorithm.
+    /// A key with its algorithm.
     Curve(EcdsaKeyPair, &'static str),
     Edwards(Ed25519KeyPair),
     Rsa(RsaKeyPair),

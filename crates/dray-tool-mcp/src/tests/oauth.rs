@@ -87,9 +87,9 @@ async fn answer(
             let form = request.form().await?;
             let is_renewal = form.field("grant_type") == "refresh_token";
             let reply = issue_token(&mut shared.lock(), form);
-            let held = shared.lock().held.clone().filter(|_| is_renewal);
-            if let Some(mut held) = held {
-                held.wait_for(|is_open| *is_open).await.unwrap();
+            let held_renewal = shared.lock().held.clone().filter(|_| is_renewal);
+            if let Some(mut held_renewal) = held_renewal {
+                held_renewal.wait_for(|is_open| *is_open).await.unwrap();
             }
             Ok(reply)
         }

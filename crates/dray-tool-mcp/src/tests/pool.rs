@@ -162,11 +162,11 @@ async fn a_program_that_was_killed_is_started_again_by_the_next_call() {
     let raw = rustix::process::Pid::from_raw(pid.parse().unwrap()).unwrap();
     rustix::process::kill_process(raw, rustix::process::Signal::KILL).unwrap();
     ends(&pid).await;
-    let again = dray_testkit::eventually("another program", async || {
+    let repeated = dray_testkit::eventually("another program", async || {
         let called = call(&named(&built, "s_pid"), json!({})).await;
         called.ok().map(|output| output.content)
     });
-    assert_ne!(again.await, pid);
+    assert_ne!(repeated.await, pid);
 }
 
 /// Keeps the fields of every event.

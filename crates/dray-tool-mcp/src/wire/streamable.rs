@@ -219,7 +219,7 @@ async fn discover(
     id: &RequestId,
 ) -> Result<StreamableHttpPostResponse, WireError> {
     let exchange = Box::pin(endpoint.exchange(message, id));
-    let why = match tokio::time::timeout(DISCOVER_TIMEOUT, exchange).await {
+    let reason = match tokio::time::timeout(DISCOVER_TIMEOUT, exchange).await {
         Ok(Ok(StreamableHttpPostResponse::Json(message, _))) if !is_discovery(&message) => {
             "its answer is not one to `server/discover`".to_owned()
         }
@@ -231,8 +231,8 @@ async fn discover(
         Ok(Err(error)) => error.to_string(),
         Err(_) => WireError::Idle.to_string(),
     };
-    tracing::debug!(why, "an MCP server is begun with `initialize`");
-    let error = ErrorData::invalid_request(why, None);
+    tracing::debug!(reason, "an MCP server is begun with `initialize`");
+    let error = ErrorData::invalid_request(reason, None);
     let error = ServerJsonRpcMessage::error(error, Some(id.clone()));
     Ok(StreamableHttpPostResponse::Json(error, None))
 }

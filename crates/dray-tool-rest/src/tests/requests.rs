@@ -214,9 +214,9 @@ async fn the_model_sees_neither_constants_nor_keys_of_the_manifest() {
 #[tokio::test]
 async fn unusable_tools_are_issues_and_the_rest_is_built() {
     let fixture = RestFixture::new([]).await;
-    let good = fixture.set("get", "/x", &json!({}))["tools"][0].clone();
+    let valid_tool = fixture.set("get", "/x", &json!({}))["tools"][0].clone();
     let at = |url: &str| {
-        let mut tool = good.clone();
+        let mut tool = valid_tool.clone();
         tool["rest_api_method_info"]["method_url"] = json!(url);
         tool
     };
@@ -225,7 +225,7 @@ async fn unusable_tools_are_issues_and_the_rest_is_built() {
     disabled["enabled"] = json!(false);
     let tools = json!([
         at("nowhere"), at("ftp://h/x"), at("https://{id}.h/x"), host, disabled,
-        {"type": "predefined-tool", "template_name": "search"}, good,
+        {"type": "predefined-tool", "template_name": "search"}, valid_tool,
     ]);
     let built = fixture.build(json!({"name": "shop", "tools": tools}));
     assert_eq!(built.tools.len(), 1);
@@ -246,7 +246,7 @@ async fn unusable_tools_are_issues_and_the_rest_is_built() {
 #[tokio::test]
 async fn no_spelling_of_an_address_lets_the_model_choose_the_host() {
     let fixture = RestFixture::new([]).await;
-    let good = fixture.set("get", "/x", &json!({}))["tools"][0].clone();
+    let valid_tool = fixture.set("get", "/x", &json!({}))["tools"][0].clone();
     for url in [
         "https:/{host}/x",
         "https:{host}/x",
@@ -259,7 +259,7 @@ async fn no_spelling_of_an_address_lets_the_model_choose_the_host() {
         "https://h.example:8{port}/x",
         "https://%7bhost%7d/x",
     ] {
-        let mut tool = good.clone();
+        let mut tool = valid_tool.clone();
         tool["rest_api_method_info"]["method_url"] = json!(url);
         let built = fixture.build(json!({"name": "shop", "tools": [tool]}));
         assert!(built.tools.is_empty(), "{url:?}");

@@ -99,7 +99,7 @@ async fn credentials_are_tried_in_the_header_when_the_body_is_refused() {
 }
 
 #[tokio::test]
-async fn a_token_server_that_gives_none_is_a_failure_without_secrets() {
+async fn a_token_server_that_returns_no_token_is_a_failure_without_secrets() {
     let useless = [
         FakeAction::Json(503, json!({"echo": "s-e-c-r-e-t"})),
         FakeAction::Json(200, json!({"token": "x"})),

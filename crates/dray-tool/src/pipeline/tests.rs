@@ -383,7 +383,7 @@ async fn r_8_the_stage_shows_the_reference_and_its_size() {
 }
 
 #[tokio::test]
-async fn arguments_that_take_references_never_take_content() {
+async fn arguments_that_accept_references_never_accept_content() {
     let by_reference = vec!["urls".to_owned()];
     let tool = FakeTool::named("look").rules(CallRules {
         by_reference,

@@ -135,8 +135,8 @@ async fn a_source_that_changes_between_two_attempts_is_refused() {
     let source = FileSource::new(file, 3);
     source.open(0).await.unwrap().read_all(10).await.unwrap();
     writer.write_all_at(b"xyz", 0).unwrap();
-    let again = source.open(0).await.unwrap();
-    let error = again.read_all(10).await.unwrap_err();
+    let repeated = source.open(0).await.unwrap();
+    let error = repeated.read_all(10).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::ChangedDuringTransfer);
 }
 
@@ -155,7 +155,7 @@ async fn interrupted(target: &Path, origin: &str, file: &Metadata, content: &[u8
 }
 
 #[tokio::test]
-async fn a_resumable_file_continues_behind_what_an_interrupted_transfer_brought() {
+async fn a_resumable_file_continues_after_the_bytes_of_an_interrupted_transfer() {
     let directory = tempfile::tempdir().unwrap();
     let target = directory.path().join("a");
     let (content, half) = halves();

@@ -7,7 +7,7 @@ const SYSTEM_DIRECTORIES: [&str; 10] = [
     "/etc", "/proc", "/sys", "/dev", "/root", "/boot", "/var/log", "/var/lib", "/var/run", "/run",
 ];
 
-/// Those system directories in which homes lie.
+/// System directories that contain home directories.
 const HOME_PARENTS: [&str; 2] = ["/root", "/var/lib"];
 
 /// Entries of a home that must not leave the sandbox.

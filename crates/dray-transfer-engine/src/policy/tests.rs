@@ -167,7 +167,7 @@ fn credentials_in_a_known_home_are_refused_and_at_any_depth_in_an_unknown_one() 
 }
 
 #[test]
-fn state_of_agent_programs_is_refused_wherever_it_is() {
+fn state_of_agent_programs_is_refused_in_every_directory() {
     let policy = bind(&PolicyOptions::default());
     check(
         &policy,
@@ -330,7 +330,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_scan_does_not_depend_on_where_the_pieces_end(
+    fn a_scan_does_not_depend_on_the_chunk_boundaries(
         before in "[ -~\n]{0,1200}",
         which in 0_usize..12,
         after in "[ -~\n]{0,40}",

@@ -1,7 +1,7 @@
 //! The step that gives a file its name.
 
 use dray_sandbox::backend::Follow;
-use dray_sandbox::error::{Again, Error, ErrorKind};
+use dray_sandbox::error::{Error, ErrorKind, RetryMode};
 use dray_sandbox::metadata::Integrity;
 use dray_sandbox::path::SandboxPath;
 
@@ -73,7 +73,7 @@ impl PutOperation<'_> {
                 ErrorKind::Exists => return Err(error.into()),
                 kind if cannot_run(kind) => {
                     engine.history().can_rename = Some(false);
-                    // The temporary file cannot be renamed any more, so the bytes are written again under the final
+                    // The temporary file can no longer be renamed, so the bytes are written again under the final
                     // name.
                     self.try_discard(written).await;
                     return self.write_directly(&target).await;
@@ -161,10 +161,10 @@ impl PutOperation<'_> {
 
 /// Whether the failure is not about the missing file, so that it does not show whether files can be renamed.
 const fn leaves_renaming_unknown(error: &Error) -> bool {
-    match error.kind().again() {
-        Again::BackOff(_) | Again::Resolve => true,
-        Again::OtherTransport => false,
-        Again::Never => matches!(
+    match error.kind().retry_mode() {
+        RetryMode::BackOff(_) | RetryMode::Resolve => true,
+        RetryMode::OtherTransport => false,
+        RetryMode::Never => matches!(
             error.kind(),
             ErrorKind::PermissionDenied
                 | ErrorKind::ReadOnly

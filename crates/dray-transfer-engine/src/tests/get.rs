@@ -204,7 +204,7 @@ async fn damage_is_noticed_and_a_transport_that_damages_twice_is_left() {
     let (got, _) = fixture.got("/work/a").await;
     assert_eq!(got.receipt.transport, Some(Transport::ExecRaw));
     assert_eq!((got.receipt.attempts, &got.receipt.skipped), (3, &skipped));
-    // This incarnation does not use it any more, and the receipt contains the reason.
+    // This incarnation no longer uses it, and the receipt contains the reason.
     let (got, _) = fixture.got("/work/a").await;
     assert_eq!((got.receipt.attempts, got.receipt.skipped), (1, skipped));
 }
@@ -216,9 +216,9 @@ async fn without_another_transport_damage_is_final() {
     let (kind, receipt) = fixture.refused("/work/a").await;
     assert_eq!((kind, receipt.attempts), (ErrorKind::Corrupted, 2));
     fixture.fake.script(Call::Read, Vec::new());
-    let again = fixture.refused("/work/a").await;
+    let repeated = fixture.refused("/work/a").await;
     assert_eq!(
-        again.1.attempts, 2,
+        repeated.1.attempts, 2,
         "the only transport gets another chance"
     );
 }
@@ -270,7 +270,7 @@ async fn without_digests_size_and_time_must_stay() {
 }
 
 #[tokio::test(start_paused = true)] // paused clock
-async fn a_weak_digest_is_called_weak() {
+async fn a_weak_digest_is_reported_as_weak() {
     let fixture = fixture();
     fixture.fake.digests(Digests::Cksum);
     fixture.fake.script(Call::Read, [Fault::Flip(77)]);
@@ -372,7 +372,7 @@ impl Sink for LateSink {
 }
 
 #[tokio::test]
-async fn r_7_a_drained_transport_is_read_to_its_end_however_slow_the_sink_is() {
+async fn r_7_a_drained_transport_is_read_to_its_end_for_any_speed_of_the_sink() {
     let fake = Fake::new();
     let content = pattern(6 << 20);
     fake.file("/work/big", content.clone());

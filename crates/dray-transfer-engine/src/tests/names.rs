@@ -13,9 +13,12 @@ async fn the_same_request_again_finds_the_file_in_place() {
         let mut fixture = fixture();
         fixture.collision = collision;
         fixture.put("a.csv", "abc").await.unwrap();
-        let again = fixture.put("a.csv", "abc").await.unwrap();
-        assert!(again.existed && !again.renamed, "{collision:?}");
-        assert_eq!((again.receipt.attempts, again.receipt.atomic), (0, None));
+        let repeated = fixture.put("a.csv", "abc").await.unwrap();
+        assert!(repeated.existed && !repeated.renamed, "{collision:?}");
+        assert_eq!(
+            (repeated.receipt.attempts, repeated.receipt.atomic),
+            (0, None)
+        );
         assert_eq!(
             (fixture.work(), fixture.fake.count(Call::Write)),
             (vec!["a.csv".to_owned()], 1)
@@ -34,8 +37,11 @@ async fn the_collision_rule_decides_about_another_file() {
         path("/work/a_3.csv")
     );
     // A repeated request finds its own file, whatever number it has.
-    let again = fixture.put("a.csv", "two").await.unwrap();
-    assert_eq!((again.path, again.existed), (path("/work/a_2.csv"), true));
+    let repeated = fixture.put("a.csv", "two").await.unwrap();
+    assert_eq!(
+        (repeated.path, repeated.existed),
+        (path("/work/a_2.csv"), true)
+    );
     fixture.collision = Collision::Fail;
     let failed = fixture.put("a.csv", "four").await.unwrap_err();
     assert_eq!(failed.error.kind(), ErrorKind::Exists);

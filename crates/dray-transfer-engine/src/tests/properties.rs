@@ -173,7 +173,7 @@ proptest! {
     }
 
     #[test]
-    fn r_13_a_put_is_in_its_place_or_leaves_nothing(
+    fn r_13_a_put_is_complete_or_leaves_no_file(
         sandbox in random_sandbox(),
         length in 0_usize..6000,
         taken in prop::option::of(0_usize..6000),

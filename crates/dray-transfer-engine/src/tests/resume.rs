@@ -198,7 +198,7 @@ async fn a_temp_file_with_other_bytes_is_noticed_and_written_again() {
 }
 
 #[tokio::test(start_paused = true)] // paused clock
-async fn a_put_that_is_refused_keeps_nothing() {
+async fn a_refused_put_keeps_no_bytes() {
     let fixture = fixture();
     fixture.fake.transports(&[Transport::Files]);
     let faults = [

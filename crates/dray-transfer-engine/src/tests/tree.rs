@@ -115,7 +115,9 @@ async fn files_that_policy_refuses_are_left_out_and_reported() {
         );
         let reasons = |report: &GotTree| -> Vec<(String, SkipReason)> {
             let skipped = report.skipped.skipped().into_iter();
-            let mut reasons: Vec<_> = skipped.map(|skipped| (skipped.name, skipped.why)).collect();
+            let mut reasons: Vec<_> = skipped
+                .map(|skipped| (skipped.name, skipped.reason))
+                .collect();
             reasons.sort();
             reasons
         };
@@ -320,7 +322,7 @@ async fn only_the_file_above_the_total_limit_is_left_out() {
         .skipped
         .skipped()
         .into_iter()
-        .map(|left| (left.name, left.why))
+        .map(|left| (left.name, left.reason))
         .collect();
     assert_eq!(reasons, [("sparse.img".to_owned(), SkipReason::TooLarge)]);
 }

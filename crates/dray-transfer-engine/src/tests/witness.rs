@@ -88,7 +88,7 @@ async fn r_8_a_file_touched_beside_its_digest_is_read_again() {
 }
 
 #[tokio::test(start_paused = true)] // paused clock
-async fn where_nothing_computes_a_digest_the_receipt_says_what_the_times_prove() {
+async fn without_a_digest_the_receipt_reports_the_proof_by_times() {
     for (digests, integrity) in [
         (Digests::Missing, Integrity::SizeMtime),
         (Digests::Cksum, Integrity::Weak),
@@ -206,7 +206,7 @@ async fn a_state_that_cannot_be_asked_afterwards_is_asked_again_without_a_copy()
 }
 
 #[tokio::test(start_paused = true)] // paused clock
-async fn a_sandbox_that_can_say_nothing_afterwards_has_proved_nothing() {
+async fn a_sandbox_without_a_check_after_the_copy_proves_no_transfer() {
     let fixture = settled(Transport::Archive);
     let missing = Fault::Fail(ErrorKind::ToolMissing);
     fixture.fake.script(Call::State, [Fault::None, missing]);

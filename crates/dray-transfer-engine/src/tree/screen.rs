@@ -31,9 +31,9 @@ impl ScreenTally {
 
 /// Whether policy lets a file of a directory pass.
 enum MemberVerdict {
-    /// It passes, with a finding that causes a warning, if there is one.
+    /// The file passes, with a finding that causes a warning, if there is one.
     Passes(Option<Finding>),
-    /// It is left out.
+    /// The file is left out.
     Refused,
 }
 

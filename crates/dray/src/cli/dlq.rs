@@ -15,7 +15,7 @@ fn limit_parser() -> RangedU64ValueParser<usize> {
 pub(crate) enum DeadLetterCommand {
     /// List dead letters, newest last, with their state: open, restarted, resolved or unknown.
     List {
-        /// At most this many.
+        /// Most letters to list.
         #[arg(long, value_name = "N", default_value_t = 100, value_parser = limit_parser())]
         limit: usize,
         #[command(flatten)]
@@ -23,7 +23,7 @@ pub(crate) enum DeadLetterCommand {
     },
     /// Show one dead letter.
     Show {
-        /// Its sequence, from `list`.
+        /// The dead letter's sequence, from `list`.
         sequence: u64,
     },
     /// Start the work of dead letters again: those named, or the open ones that a filter admits. Work that was
@@ -40,7 +40,7 @@ pub(crate) enum DeadLetterCommand {
         /// Print what would be started again, and do nothing.
         #[arg(long)]
         dry_run: bool,
-        /// At most this many.
+        /// Most letters to restart.
         #[arg(long, value_name = "N", default_value_t = 100, value_parser = limit_parser())]
         limit: usize,
     },
@@ -52,22 +52,22 @@ pub(crate) struct DlqFilter {
     /// Only letters of this tenant.
     #[arg(long, value_name = "TENANT")]
     pub(crate) of_tenant: Option<TenantId>,
-    /// Of this area of work, for example `toolcall`.
+    /// Only letters of this area of work, for example `toolcall`.
     #[arg(long, value_name = "AREA")]
     pub(crate) area: Option<String>,
-    /// Given up with this code, for example `unavailable`.
+    /// Only letters that failed with this code, for example `unavailable`.
     #[arg(long, value_name = "CODE", value_parser = fault_code)]
     pub(crate) code: Option<FaultCode>,
-    /// Given up with this detail, for example `no_responder`.
+    /// Only letters that failed with this detail, for example `no_responder`.
     #[arg(long, value_name = "DETAIL")]
     pub(crate) detail: Option<String>,
-    /// In this state: open, restarted, resolved or unknown. Can be given several times.
+    /// Only letters in this state: open, restarted, resolved or unknown. Can be given several times.
     #[arg(long = "in-state", value_name = "STATE", value_parser = letter_state)]
     pub(crate) states: Vec<LetterState>,
-    /// Given up within this time, for example `2h`.
+    /// Only letters that failed within this time, for example `2h`.
     #[arg(long, value_name = "TIME")]
     pub(crate) newer_than: Option<Period>,
-    /// Given up longer ago than this, for example `10m`.
+    /// Only letters that failed longer ago than this, for example `10m`.
     #[arg(long, value_name = "TIME")]
     pub(crate) older_than: Option<Period>,
 }

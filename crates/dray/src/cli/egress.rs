@@ -9,7 +9,7 @@ pub(crate) enum EgressCommand {
     /// Print a token with which one session uses the forward proxy.
     ///
     /// The token belongs to the tenant of --tenant. The key is `egress-fetcher.proxy.token_key` of the configuration;
-    /// nothing is connected to. A token cannot be revoked before it expires.
+    /// the command connects to no service. A token cannot be revoked before it expires.
     ///
     /// For example: `HTTPS_PROXY=http://sandbox:$(dray egress token --session chat-1)@127.0.0.1:3128 curl https://example.com`
     Token(EgressTokenArgs),

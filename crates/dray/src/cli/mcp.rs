@@ -148,7 +148,7 @@ pub(crate) struct UpMcpArgs {
 }
 
 impl UpMcpArgs {
-    /// These options as those of `dray mcp --http`; `None` without --mcp.
+    /// Returns these options as those of `dray mcp --http`; `None` without --mcp.
     pub(crate) fn to_server_args(&self) -> Option<McpArgs> {
         let listen = self.listen?;
         Some(McpArgs {

@@ -35,11 +35,11 @@ pub(crate) enum PolicyCommand {
     Diff(PolicyDiffArgs),
     /// List the questions that wait for a person: may a session reach a host? Rules with the outcome `ask` ask them.
     ///
-    /// They are those of the tenant of --tenant, in a running system.
+    /// The questions are those of the tenant of --tenant, in a running system.
     Questions(PolicyQuestionsArgs),
     /// Answer a question. The last answer holds, so an answer can be taken back.
     ///
-    /// It holds for exactly the session, host and port of the question.
+    /// The answer holds for exactly the session, host and port of the question.
     ///
     /// For example: `dray policy answer egq_0f… allow --for 1h`
     Answer(PolicyAnswerArgs),
@@ -58,7 +58,7 @@ pub(crate) struct PolicyQuestionsArgs {
 pub(crate) enum PolicyAnswer {
     /// The session may reach the host and port.
     Allow,
-    /// It may not, and is not asked about again before the answer ends.
+    /// The session may not reach the host, and no question about it is asked again before the answer ends.
     Deny,
 }
 

@@ -17,7 +17,7 @@ Examples:
   dray preview /workspace/site --session chat-7 --nats nats://127.0.0.1:4222
   dray preview list --session chat-7 --nats nats://127.0.0.1:4222
 
-Anyone with a link can view the directory, or the directory of the file, without a login until the link ends.
+Until the link ends, anyone who has it can view the directory without a login. For a file, this is its directory.
 Without --nats this command serves the preview itself until Ctrl-C."
 )]
 pub(crate) struct PreviewCommand {
@@ -51,7 +51,7 @@ pub(crate) enum PreviewManageCommand {
     List(PreviewOwner),
     /// End a preview.
     Revoke {
-        /// Its id, as `dray preview list` shows it.
+        /// The preview's id, as `dray preview list` shows it.
         #[arg(value_name = "ID")]
         preview: String,
         #[command(flatten)]
@@ -59,7 +59,7 @@ pub(crate) enum PreviewManageCommand {
     },
 }
 
-/// The session or delivery of previews.
+/// The owner of previews: a session or a sandbox.
 #[derive(Debug, Args)]
 #[group(required = true, multiple = false)]
 pub(crate) struct PreviewOwner {

@@ -17,11 +17,11 @@ pub(crate) struct ReadArgs {
         required = true,
         value_parser = OsStringValueParser::new().map(lossy_name)
     )]
-    pub(crate) what: Vec<String>,
+    pub(crate) documents: Vec<String>,
     /// A part: `pages 3-5`, `slides 2`, `sheet Budget rows 1001-2000`, `chapter 4`, `lines 1-200`, `bytes 100000-`.
     #[arg(long, value_name = "RANGE")]
     pub(crate) range: Option<String>,
-    /// Only the places where this text occurs.
+    /// Print only the places where this text occurs.
     #[arg(long, value_name = "TEXT", conflicts_with = "markdown")]
     pub(crate) find: Option<String>,
     /// A file of an archive (ZIP, tar), by its path in the listing, which is what the archive itself gives.
@@ -183,9 +183,9 @@ mod tests {
 
     #[test]
     fn names_may_begin_with_a_dash_and_be_no_utf_8() {
-        assert_eq!(read(&["read", "--", "--json"]).what, ["--json"]);
+        assert_eq!(read(&["read", "--", "--json"]).documents, ["--json"]);
         let name = OsString::from_vec(b"\xff.txt".to_vec());
         let line = ReadLine::try_parse_from([OsString::from("read"), "--".into(), name]).unwrap();
-        assert_eq!(line.read.what, ["\u{fffd}.txt"]);
+        assert_eq!(line.read.documents, ["\u{fffd}.txt"]);
     }
 }

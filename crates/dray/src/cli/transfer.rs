@@ -31,7 +31,7 @@ pub(crate) struct SendArgs {
     #[arg(long, value_name = "SANDBOX")]
     pub(crate) from: Option<String>,
     #[command(flatten)]
-    pub(crate) way: DeliveryOptions,
+    pub(crate) options: DeliveryOptions,
 }
 
 /// `dray deliver`
@@ -44,7 +44,7 @@ pub(crate) struct DeliverArgs {
     #[arg(required = true, value_name = "FILE")]
     pub(crate) files: Vec<PathBuf>,
     #[command(flatten)]
-    pub(crate) way: DeliveryOptions,
+    pub(crate) options: DeliveryOptions,
 }
 
 /// Target and options of a delivery.
@@ -267,13 +267,13 @@ pub(crate) struct TransferOptions {
 /// `dray receipts`
 #[derive(Debug, Args)]
 pub(crate) struct ReceiptsArgs {
-    /// Only this delivery.
+    /// Only the receipt of this delivery.
     #[arg(value_name = "DELIVERY")]
     pub(crate) delivery: Option<String>,
-    /// Only of this session.
+    /// Only receipts of this session.
     #[arg(long, value_name = "ID", default_value = "")]
     pub(crate) session: String,
-    /// Only what runs, failed, was refused or is unknown.
+    /// Only deliveries that run, failed, were refused or have an unknown outcome.
     #[arg(long)]
     pub(crate) open: bool,
     /// Print also the address of each delivery in the console at this URL, for example `http://127.0.0.1:7300`.
@@ -289,7 +289,7 @@ pub(crate) struct ReceiptsArgs {
 pub(crate) struct ResendArgs {
     /// Id of the earlier delivery, from `dray receipts`.
     pub(crate) delivery: String,
-    /// Also send again what was delivered.
+    /// Also send the files that were delivered already.
     #[arg(long)]
     pub(crate) all: bool,
     /// Seconds to wait for the end.
@@ -337,7 +337,7 @@ pub(crate) enum SessionCommand {
     Uploads {
         /// Session id.
         session: String,
-        /// Also show those that were reported before.
+        /// Also show failures that were reported before.
         #[arg(long)]
         all: bool,
     },

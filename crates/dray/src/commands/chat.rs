@@ -117,7 +117,7 @@ async fn read_and_ask(
         let done = match line {
             // The end of input, as with Ctrl-D.
             None => break,
-            Some(InputLine::Unusable(why)) => Err(CommandFailure::Usage(why)),
+            Some(InputLine::Unusable(reason)) => Err(CommandFailure::Usage(reason)),
             Some(InputLine::Text(text)) => run_line(session, interrupts, text.trim()).await,
         };
         match done {

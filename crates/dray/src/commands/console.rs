@@ -136,7 +136,7 @@ pub(crate) fn console_failure(error: &ConsoleError, flag: &str) -> CommandFailur
         | ConsoleError::Oidc { .. }
         | ConsoleError::OidcClient(_) => CommandFailure::Usage(ErrorChain(error).to_string()),
         ConsoleError::Bind { .. } => CommandFailure::Unreachable {
-            what: ErrorChain(error).to_string(),
+            description: ErrorChain(error).to_string(),
             advice: format!(
                 "End the program that uses the address, or name another one: {flag} ADDRESS."
             ),

@@ -31,7 +31,7 @@ pub(crate) async fn send_from_sandbox(
     global: &GlobalOptions,
     send: &SendArgs,
 ) -> Result<(), CommandFailure> {
-    if send.from.is_none() && send.way.session.is_none() {
+    if send.from.is_none() && send.options.session.is_none() {
         return Err(CommandFailure::Usage(
             "say which sandbox the files are in: --from docker:NAME, or --session ID".to_owned(),
         ));
@@ -39,7 +39,7 @@ pub(crate) async fn send_from_sandbox(
     if let Some(from) = &send.from {
         reach::check_address(from)?;
     }
-    let mut request = send_request(&send.way)?;
+    let mut request = send_request(&send.options)?;
     request.paths = send
         .paths
         .iter()
@@ -47,7 +47,7 @@ pub(crate) async fn send_from_sandbox(
         .collect();
     let from = send.from.as_deref().unwrap_or_default();
     request.sandbox = reach::absolute_address(from);
-    if send.way.dry_run {
+    if send.options.dry_run {
         // The sandbox was named by the user, so a directory may be used without being configured.
         return dry_run::plan_sandbox_files(&reach::allow_local_sandbox(global, from), &request)
             .await;
@@ -57,7 +57,7 @@ pub(crate) async fn send_from_sandbox(
         &DELIVERY_SERVICES,
     )
     .await?;
-    let outcome = Box::pin(submit_request(global, &system, &send.way, request)).await;
+    let outcome = Box::pin(submit_request(global, &system, &send.options, request)).await;
     system.close().await;
     outcome
 }
@@ -67,10 +67,10 @@ pub(crate) async fn deliver_local_files(
     global: &GlobalOptions,
     deliver: &DeliverArgs,
 ) -> Result<(), CommandFailure> {
-    let request = send_request(&deliver.way)?;
+    let request = send_request(&deliver.options)?;
     // Before anything is stored: a copy of all files can take long, and more space than there is.
     check_sizes(&deliver.files).await?;
-    if deliver.way.dry_run {
+    if deliver.options.dry_run {
         return dry_run::plan_local_files(global, &request, &deliver.files).await;
     }
     // Opened with the store, unlike in the other commands here, because content is stored in it.
@@ -110,7 +110,7 @@ async fn store_and_submit(
         let claim: Claim = upload::upload_file(global, system, file, None).await?;
         request.claims.push(claim.into());
     }
-    Box::pin(submit_request(global, system, &deliver.way, request)).await
+    Box::pin(submit_request(global, system, &deliver.options, request)).await
 }
 
 /// Sends undelivered files again as a new delivery.
@@ -143,20 +143,20 @@ pub(crate) async fn resend_delivery(
 }
 
 /// The request that the options describe, without files. Without a target, files go to the current directory.
-fn send_request(way: &DeliveryOptions) -> Result<v1::SendFileRequested, CommandFailure> {
-    let target = match (&way.to, &way.session) {
+fn send_request(options: &DeliveryOptions) -> Result<v1::SendFileRequested, CommandFailure> {
+    let target = match (&options.to, &options.session) {
         (Some(to), _) => Some(parse_chat_target(to)?),
         (None, Some(_)) => None,
         (None, None) => Some(parse_chat_target("cli:")?),
     };
     Ok(v1::SendFileRequested {
-        session: way.session.clone().unwrap_or_default(),
-        message: way.message.clone(),
+        session: options.session.clone().unwrap_or_default(),
+        message: options.message.clone(),
         flags: Some(v1::DeliveryFlags {
-            as_voice: way.appearance.as_voice,
-            as_document: way.appearance.as_document,
-            spoiler: way.appearance.spoiler,
-            as_preview: way.appearance.as_preview,
+            as_voice: options.appearance.as_voice,
+            as_document: options.appearance.as_document,
+            spoiler: options.appearance.spoiler,
+            as_preview: options.appearance.as_preview,
         }),
         target,
         ..v1::SendFileRequested::default()
@@ -199,12 +199,12 @@ pub(crate) fn parse_chat_target(text: &str) -> Result<v1::ChatTarget, CommandFai
 async fn submit_request(
     global: &GlobalOptions,
     system: &SystemConnection,
-    way: &DeliveryOptions,
+    options: &DeliveryOptions,
     request: v1::SendFileRequested,
 ) -> Result<(), CommandFailure> {
-    let mut meta = system.meta(Duration::from_secs(way.timeout));
+    let mut meta = system.meta(Duration::from_secs(options.timeout));
     // The same id is the same delivery, so that a script can repeat the command after a crash.
-    if let Some(id) = &way.delivery_id {
+    if let Some(id) = &options.delivery_id {
         let id = OperationId::new(id)
             .map_err(|error| CommandFailure::Usage(format!("--delivery-id: {error}")))?;
         meta = meta.with_operation(id);
@@ -214,9 +214,9 @@ async fn submit_request(
     let mut signals = interruption::listen_to_signals()?;
     let accepted = interruption::until_signal(&mut signals, system.call(&meta, &request)).await?;
     if accepted.duplicate {
-        print_note("This delivery was asked for before; waiting for its end.");
+        print_note("This delivery was requested before; waiting for its end.");
     }
-    let waited = (accepted.delivery_id.as_str(), way.timeout);
+    let waited = (accepted.delivery_id.as_str(), options.timeout);
     wait_for_outcome(global, system, waited, &mut signals).await
 }
 
@@ -296,7 +296,7 @@ fn undelivered_remarks(report: &v1::DeliveryReport) -> Vec<String> {
     lines
 }
 
-/// An internal fault, in case the follower of events ends, which runs until it is dropped.
+/// An internal fault: the follower of events ended, although it runs until it is dropped.
 fn unreachable_end() -> Result<v1::DeliveryReport, CommandFailure> {
     Err(Fault::internal().into())
 }
@@ -415,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn a_platform_without_an_account_gets_what_to_do() {
+    fn a_platform_without_an_account_gets_advice() {
         let mut rejected = report(&[FileState::Rejected], "");
         rejected.files[0].set_failure(v1::DeliveryErrorKind::NoAccount);
         let lines = undelivered_remarks(&rejected);
@@ -433,7 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn r_21_words_that_were_not_shown_are_reported() {
+    fn r_21_a_text_that_was_not_shown_is_reported() {
         let lines = undelivered_remarks(&report(&[FileState::Delivered], "⚠️ No words."));
         assert_eq!(lines, ["⚠️ No words."]);
         let lines =
@@ -444,10 +444,13 @@ mod tests {
 
     #[test]
     fn relative_paths_of_the_command_line_begin_at_the_working_directory() {
-        let here = std::env::current_dir().unwrap();
+        let current_directory = std::env::current_dir().unwrap();
         let chat = |text: &str| parse_chat_target(text).unwrap().chat;
-        assert_eq!(chat("cli:"), here.to_str().unwrap());
-        assert_eq!(chat("cli:out"), here.join("out").to_str().unwrap());
+        assert_eq!(chat("cli:"), current_directory.to_str().unwrap());
+        assert_eq!(
+            chat("cli:out"),
+            current_directory.join("out").to_str().unwrap()
+        );
         assert_eq!(chat("cli:/srv"), "/srv");
         assert!(parse_chat_target("nonsense").is_err());
     }

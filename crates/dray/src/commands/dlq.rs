@@ -334,7 +334,7 @@ fn letter_failure(error: LetterError) -> CommandFailure {
         .advice("List them with `dray dlq list`.")
         .into(),
         other => CommandFailure::Unreachable {
-            what: dray_service::host::ErrorChain(&other).to_string(),
+            description: dray_service::host::ErrorChain(&other).to_string(),
             advice: "Check that the streams exist and that this identity may read them.".to_owned(),
         },
     }

@@ -24,7 +24,7 @@ pub(crate) async fn run(
     let filter = if *all { filter.from_start() } else { filter };
     let unreadable = |error: dray_bus::events::EventError| {
         CommandFailure::Unreachable {
-        what: dray_service::host::ErrorChain(&error).to_string(),
+        description: dray_service::host::ErrorChain(&error).to_string(),
         advice: "Check that the streams exist (`dray topology check`) and that this identity may read them.".to_owned(),
     }
     };

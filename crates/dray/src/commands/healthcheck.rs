@@ -25,8 +25,8 @@ pub(crate) async fn run(
         )));
     }
     let advice = format!("Check that a service listens on {http} (`http.listen`).");
-    let unreachable = |what: String| CommandFailure::Unreachable {
-        what,
+    let unreachable = |description: String| CommandFailure::Unreachable {
+        description,
         advice: advice.clone(),
     };
     let response = tokio::time::timeout(RESPONSE_TIMEOUT, request_probe(*http, probe)).await;

@@ -244,7 +244,7 @@ async fn serve_stdio(server: McpServer, signals: &mut StopSignals) -> Result<(),
     let input = read_standard_input()?;
     tokio::select! {
         served = dray_mcp::serve_stdio(server, input) => served.map_err(|error| CommandFailure::Unreachable {
-            what: format!("{}", ErrorChain(&error)),
+            description: format!("{}", ErrorChain(&error)),
             advice: "Start this command from an MCP client; docs/mcp-server.md shows how.".to_owned(),
         }),
         _ = signals.next() => Ok(()),
@@ -376,7 +376,7 @@ fn http_failure(error: &HttpError, names: OptionNames) -> CommandFailure {
             names.token_file, names.auth_file
         )),
         HttpError::Bind { .. } => CommandFailure::Unreachable {
-            what: format!("{}", ErrorChain(error)),
+            description: format!("{}", ErrorChain(error)),
             advice: format!(
                 "End the program that uses the address, or name another one: {} ADDRESS.",
                 names.address

@@ -138,7 +138,10 @@ fn install_failure(error: InstallError) -> CommandFailure {
         | InstallError::InvalidOption(_) => CommandFailure::Usage(text),
         InstallError::BrokenLink { source, .. }
         | InstallError::Read { source, .. }
-        | InstallError::Write { source, .. } => CommandFailure::Local { what: text, source },
+        | InstallError::Write { source, .. } => CommandFailure::Local {
+            description: text,
+            source,
+        },
         InstallError::Occupied { .. } => Fault::new(FaultCode::InvalidArgument, text)
             .detail("entry_exists")
             .advice("Repeat the command with --replace, or with another --name.")
@@ -204,7 +207,10 @@ fn package_failure(error: PackageError) -> CommandFailure {
     match error {
         PackageError::InvalidOption(_) => CommandFailure::Usage(text),
         PackageError::Read { source, .. } | PackageError::Write { source, .. } => {
-            CommandFailure::Local { what: text, source }
+            CommandFailure::Local {
+                description: text,
+                source,
+            }
         }
     }
 }

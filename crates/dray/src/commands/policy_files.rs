@@ -21,7 +21,7 @@ use crate::commands::shown;
 use crate::context::{self, SystemConnection};
 use crate::outcome::{CommandFailure, print_line};
 
-/// The stream is read to its end when nothing more comes for this long.
+/// The stream is read to its end when no message arrives for this long.
 const END_TIMEOUT: Duration = Duration::from_secs(2);
 /// Names a place without policy files.
 const NO_POLICY: &str = "none";
@@ -141,7 +141,7 @@ async fn replay(
 ) -> Result<PolicyReplay, CommandFailure> {
     let unreadable = |error: dray_bus::events::EventError| {
         CommandFailure::Unreachable {
-        what: ErrorChain(&error).to_string(),
+        description: ErrorChain(&error).to_string(),
         advice: "Check that the streams exist (`dray topology check`) and that this identity may read them.".to_owned(),
     }
     };

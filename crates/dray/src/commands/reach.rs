@@ -99,12 +99,12 @@ mod tests {
 
     #[test]
     fn a_relative_directory_begins_at_the_working_directory() {
-        let here = std::env::current_dir().unwrap();
+        let current_directory = std::env::current_dir().unwrap();
         assert_eq!(
             absolute_address("local:box"),
-            format!("local:{}", here.join("box").display())
+            format!("local:{}", current_directory.join("box").display())
         );
-        let above = here.parent().unwrap().canonicalize().unwrap();
+        let above = current_directory.parent().unwrap().canonicalize().unwrap();
         assert_eq!(
             absolute_address("local:.."),
             format!("local:{}", above.display())

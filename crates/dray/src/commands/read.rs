@@ -42,12 +42,14 @@ use crate::progress;
 const FETCH_TIMEOUT: Duration = Duration::from_mins(10);
 
 /// Most documents that are read at the same time; each has a worker process.
-const CONCURRENT_READS: usize = 4;
+const MAX_CONCURRENT_READS: usize = 4;
 
 /// Reads documents and prints what an agent would get, in the order of the arguments.
 pub(crate) async fn run(global: &GlobalOptions, read: &ReadArgs) -> Result<(), CommandFailure> {
-    let targets =
-        targets::expand_arguments(&read.what, read.place.root.first().map(PathBuf::as_path))?;
+    let targets = targets::expand_arguments(
+        &read.documents,
+        read.place.root.first().map(PathBuf::as_path),
+    )?;
     if targets.is_empty() {
         print_note(
             "Nothing to read: a directory stands for its regular files, without those whose names begin with a dot.",
@@ -78,7 +80,7 @@ pub(crate) async fn run(global: &GlobalOptions, read: &ReadArgs) -> Result<(), C
     let mut reads = stream::iter(&targets)
         .map(|target| call.run(target))
         // In the order of the arguments, while later ones are read already.
-        .buffered(CONCURRENT_READS);
+        .buffered(MAX_CONCURRENT_READS);
     while let Some(read) = reads.next().await {
         if let Err(failure) = read.and_then(ReadOutput::print) {
             failure.report(global.json);
@@ -95,7 +97,7 @@ pub(crate) async fn run(global: &GlobalOptions, read: &ReadArgs) -> Result<(), C
     }
 }
 
-/// The output for one document, and how the command ends after it.
+/// The output for one document, and the failure with which the command then ends, if any.
 struct ReadOutput {
     text: String,
     failure: Option<CommandFailure>,
@@ -124,7 +126,7 @@ impl ReadRun<'_> {
     async fn run(&self, target: &ReadTarget) -> Result<ReadOutput, CommandFailure> {
         let read = self.read;
         let request = Request {
-            file_path: Some(target.what.clone()),
+            file_path: Some(target.document.clone()),
             summarize: read.summary.summarize,
             focus: read.summary.focus.clone(),
             range: read.range.clone(),
@@ -141,13 +143,13 @@ impl ReadRun<'_> {
                     Ok(fetched) => Some(fetched),
                     // A refused document has a record, as a refused file has.
                     Err(CommandFailure::Fault(fault)) if self.global.json => {
-                        let record = view::unfetched_record(&fault, &target.what);
-                        return self.output_for(&record, &target.what);
+                        let record = view::unfetched_record(&fault, &target.document);
+                        return self.output_for(&record, &target.document);
                     }
                     Err(failure) => return Err(failure),
                 },
                 () = self.cancel.cancelled() => {
-                    return self.output_for(&Record::cancelled(&target.what), &target.what);
+                    return self.output_for(&Record::cancelled(&target.document), &target.document);
                 }
             }
         };
@@ -165,11 +167,11 @@ impl ReadRun<'_> {
             }
         };
         waiting.finish_and_clear();
-        self.output_for(&record, &target.what)
+        self.output_for(&record, &target.document)
     }
 
     /// The complete record for scripts, the output for people. A document that was not read is a failure.
-    fn output_for(&self, record: &Record, what: &str) -> Result<ReadOutput, CommandFailure> {
+    fn output_for(&self, record: &Record, document: &str) -> Result<ReadOutput, CommandFailure> {
         if self.global.json {
             let mut shown = record.clone();
             shown.output = view::shown_message(&record.output);
@@ -179,7 +181,7 @@ impl ReadRun<'_> {
             return Ok(ReadOutput { text, failure });
         }
         match record.outcome {
-            Outcome::Refuse => Err(refusal_fault(record, what).into()),
+            Outcome::Refuse => Err(refusal_fault(record, document).into()),
             Outcome::Cancelled => Ok(ReadOutput {
                 text: record.output.trim_end_matches('\n').to_owned(),
                 failure: Some(CommandFailure::Reported),
@@ -217,7 +219,7 @@ impl ReadRun<'_> {
                 }
                 let text = converted.text.trim_end_matches('\n');
                 let text = if self.several {
-                    format!("==> {} <==\n\n{text}\n", escape_path(&target.what))
+                    format!("==> {} <==\n\n{text}\n", escape_path(&target.document))
                 } else {
                     text.to_owned()
                 };
@@ -227,13 +229,13 @@ impl ReadRun<'_> {
                 })
             }
             Err(record) if record.outcome == Outcome::Refuse => {
-                Err(refusal_fault(&record, &target.what).into())
+                Err(refusal_fault(&record, &target.document).into())
             }
             Err(record) => Err(Fault::new(FaultCode::Unsupported, record.output)
                 .detail(record.error_code.map_or("range", Code::word))
                 .advice(format!(
                     "`dray classify {}` detects its type.",
-                    escape_path(&target.what)
+                    escape_path(&target.document)
                 ))
                 .into()),
         }
@@ -246,8 +248,8 @@ fn document_reader(
     limits: &ReadLimitArgs,
     mut directories: Vec<PathBuf>,
 ) -> Result<Reader, CommandFailure> {
-    let here = match std::env::current_dir() {
-        Ok(here) => here,
+    let current_directory = match std::env::current_dir() {
+        Ok(current_directory) => current_directory,
         // The current directory was removed; with an absolute root it is not needed.
         Err(_) if location.root.first().is_some_and(|root| root.is_absolute()) => {
             PathBuf::from("/")
@@ -256,10 +258,13 @@ fn document_reader(
             return Err(CommandFailure::local("no current directory")(error));
         }
     };
-    let mut named = location.root.iter().map(|root| here.join(root));
+    let mut named = location
+        .root
+        .iter()
+        .map(|root| current_directory.join(root));
     let primary = named.next();
-    let mut roots =
-        Roots::new(primary.as_deref().unwrap_or(&here)).strict(!location.no_workspace_strict);
+    let mut roots = Roots::new(primary.as_deref().unwrap_or(&current_directory))
+        .strict(!location.no_workspace_strict);
     for root in named {
         if let Err(error) = roots.add(&root) {
             print_note(&format!("--root {} is skipped: {error}", root.display()));
@@ -281,7 +286,7 @@ fn document_reader(
     Ok(Reader::new(policy, roots, worker))
 }
 
-/// Notes each value that is not possible once.
+/// Prints one note for each flag with an impossible value.
 fn note_bad_limits(limits: &ReadLimitArgs) {
     let (_, flags) = read_policy(limits);
     for flag in flags {
@@ -291,7 +296,7 @@ fn note_bad_limits(limits: &ReadLimitArgs) {
     }
 }
 
-/// The limits as they were typed, and the flags whose values are not possible, which have their defaults
+/// The policy from the limits on the command line, and the flags with impossible values, whose defaults are used
 /// (read-attachment 6).
 fn read_policy(limits: &ReadLimitArgs) -> (Policy, Vec<String>) {
     let typed = [
@@ -346,32 +351,32 @@ async fn fetch_document(
     target: &ReadTarget,
 ) -> Result<(String, std::fs::File), CommandFailure> {
     let (policy, _) = read_policy(&read.limits);
-    let most = policy.max_file_bytes;
+    let max_bytes = policy.max_file_bytes;
     let system = match target.source {
         DocumentLocation::StandardInput => {
-            return Ok(("stdin".to_owned(), spool_stdin(most).await?));
+            return Ok(("stdin".to_owned(), spool_stdin(max_bytes).await?));
         }
         DocumentLocation::Artifact(_) => SystemConnection::open_store(global).await?,
         _ => SystemConnection::open(global, &[EgressFetcher::NAME]).await?,
     };
-    let brought = match &target.source {
-        DocumentLocation::Artifact(sha256) => stored_document(&system, sha256, most).await,
-        _ => external_document(global, &system, &target.what, most).await,
+    let document = match &target.source {
+        DocumentLocation::Artifact(sha256) => stored_document(&system, sha256, max_bytes).await,
+        _ => external_document(global, &system, &target.document, max_bytes).await,
     };
     system.close().await;
-    brought
+    document
 }
 
 async fn stored_document(
     system: &SystemConnection,
     sha256: &Sha256Digest,
-    most: u64,
+    max_bytes: u64,
 ) -> Result<(String, std::fs::File), CommandFailure> {
     let label = ArtifactLabel::new("application/octet-stream", "");
     let claim = artifact::stored_claim(system, *sha256, label).await?;
     Ok((
         sha256.to_hex(),
-        spool_content(system, ContentSource::Claim(claim), most).await?,
+        spool_content(system, ContentSource::Claim(claim), max_bytes).await?,
     ))
 }
 
@@ -379,11 +384,11 @@ async fn external_document(
     global: &GlobalOptions,
     system: &SystemConnection,
     url: &str,
-    most: u64,
+    max_bytes: u64,
 ) -> Result<(String, std::fs::File), CommandFailure> {
     let request = v1::FetchRequest {
         url: url.to_owned(),
-        size_limit_bytes: most,
+        size_limit_bytes: max_bytes,
         ..v1::FetchRequest::default()
     };
     let waiting = progress::spinner_with_text("fetching", global.json);
@@ -394,7 +399,10 @@ async fn external_document(
     waiting.finish_and_clear();
     let content = reply?.content.ok_or_else(Fault::internal)?;
     let content = ContentSource::try_from(content).map_err(|_| Fault::internal())?;
-    Ok((url.to_owned(), spool_content(system, content, most).await?))
+    Ok((
+        url.to_owned(),
+        spool_content(system, content, max_bytes).await?,
+    ))
 }
 
 /// A token that the first signal to stop cancels.

@@ -199,7 +199,7 @@ fn ticket_lines(ticket: &TicketStatus) -> [String; 2] {
 /// A running endpoint, and the key that lets this user create and revoke its tickets.
 struct EndpointClient {
     http: HttpClient,
-    /// Without a slash at its end.
+    /// Base URL without a slash at its end.
     base: String,
     key: Secret,
 }
@@ -268,7 +268,7 @@ impl EndpointClient {
 
 fn unreachable_failure(endpoint: &str, error: &dray_http::HttpError) -> CommandFailure {
     CommandFailure::Unreachable {
-        what: format!("no tickets from {endpoint}: {}", ErrorChain(error)),
+        description: format!("no tickets from {endpoint}: {}", ErrorChain(error)),
         advice:
             "Start the endpoint with `dray up --tickets ADDRESS`, or name another one with --endpoint."
                 .to_owned(),

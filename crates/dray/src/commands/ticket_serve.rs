@@ -47,7 +47,7 @@ pub(crate) async fn bind_endpoint(
 ) -> Result<TicketEndpoint, CommandFailure> {
     let bound = TicketEndpoint::bind(address, public_url).await;
     bound.map_err(|error| CommandFailure::Unreachable {
-        what: format!("{}", ErrorChain(&error)),
+        description: format!("{}", ErrorChain(&error)),
         advice: format!(
             "End the program that uses the address, or name another one: {flag} ADDRESS."
         ),

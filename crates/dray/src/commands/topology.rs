@@ -19,7 +19,7 @@ pub(crate) async fn run(
     let wanted =
         Wanted::new(size.replicas, size.store_size.as_u64()).with_publishers(&size.publishers);
     let unreachable = |error: dray_bus::TopologyError| CommandFailure::Unreachable {
-        what: ErrorChain(&error).to_string(),
+        description: ErrorChain(&error).to_string(),
         advice: failure_advice(&error.source).to_owned(),
     };
     let mismatches = match topology {

@@ -37,7 +37,7 @@ pub(crate) async fn open_regular_file(file: &Path) -> Result<(File, u64), Comman
 }
 
 fn check_regular(file: &Path, metadata: &Metadata) -> Result<(), CommandFailure> {
-    let what = if metadata.is_file() {
+    let description = if metadata.is_file() {
         return Ok(());
     } else if metadata.is_dir() {
         "is a directory"
@@ -45,7 +45,7 @@ fn check_regular(file: &Path, metadata: &Metadata) -> Result<(), CommandFailure>
         "is not a regular file"
     };
     Err(CommandFailure::Usage(format!(
-        "cannot read {}: {what}; name a file",
+        "cannot read {}: {description}; name a file",
         file.display()
     )))
 }
@@ -146,12 +146,12 @@ mod tests {
         let file = directory.path().join("a.txt");
         std::fs::write(&file, "hello").unwrap();
         assert_eq!(open_regular_file(&file).await.unwrap().1, 5);
-        for (other, why) in [
+        for (other, reason) in [
             (directory.path(), "is a directory"),
             (Path::new("/dev/null"), "is not a regular file"),
         ] {
             let refused = open_regular_file(other).await.map(drop).unwrap_err();
-            assert!(refused.to_string().contains(why), "{refused}");
+            assert!(refused.to_string().contains(reason), "{refused}");
         }
     }
 }

@@ -16,37 +16,37 @@ pub(crate) fn start_failure(error: &HostError) -> CommandFailure {
     match error {
         HostError::Service { service, source } if is_address_in_use(source) => {
             CommandFailure::Unreachable {
-                what: text,
+                description: text,
                 advice: listener_advice(service),
             }
         }
         HostError::Config(_) | HostError::Service { .. } => CommandFailure::Configuration(text),
         HostError::UnknownService { .. } | HostError::Twice(_) => CommandFailure::Usage(text),
         HostError::Bus(cause) => CommandFailure::Unreachable {
-            what: text,
+            description: text,
             advice: bus_advice(cause, "`bus.nats.servers` (or --nats)"),
         },
         HostError::Store(_) => CommandFailure::Unreachable {
-            what: text,
+            description: text,
             advice: "Check `store.s3` (or --s3), the bucket and the credentials.".to_owned(),
         },
         HostError::Topology(_) => CommandFailure::Unreachable {
-            what: text,
+            description: text,
             advice: "Run `dray topology apply` with an identity that may manage streams."
                 .to_owned(),
         },
         HostError::Bind { section, .. } => CommandFailure::Unreachable {
-            what: text,
+            description: text,
             advice: format!(
                 "End the program that uses the address, or name another one: --{section} ADDRESS."
             ),
         },
         HostError::State { source, .. } => CommandFailure::Unreachable {
-            what: text,
+            description: text,
             advice: state_advice(source.kind()).to_owned(),
         },
         _ => CommandFailure::Unreachable {
-            what: text,
+            description: text,
             advice: "Look at the log above; `dray up -v` logs more.".to_owned(),
         },
     }
@@ -116,7 +116,7 @@ pub(super) fn not_ready(failing: &BTreeMap<String, String>) -> CommandFailure {
         .map(|(name, reason)| format!("{name}: {reason}"))
         .collect();
     CommandFailure::Unreachable {
-        what: format!(
+        description: format!(
             "the services were not ready within {} s: {}",
             READY_TIMEOUT.as_secs(),
             reasons.join("; ")
@@ -151,10 +151,14 @@ mod tests {
             ),
         ] {
             let failure = start_failure(&start_error(service, ErrorKind::AddrInUse));
-            let CommandFailure::Unreachable { what, advice } = failure else {
+            let CommandFailure::Unreachable {
+                description,
+                advice,
+            } = failure
+            else {
                 panic!("{failure:?}");
             };
-            assert!(what.contains("127.0.0.1:5000"), "{what}");
+            assert!(description.contains("127.0.0.1:5000"), "{description}");
             assert!(advice.contains(variable), "{advice}");
         }
         let other = start_failure(&start_error("orchestrator", ErrorKind::InvalidInput));

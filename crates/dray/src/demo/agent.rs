@@ -144,8 +144,8 @@ async fn second_turn(
         "custom_content": {"state": first.state},
     });
     // The client sends the whole conversation; the service does not store it.
-    let again = json!({"role": "user", "content": "Is it still there?"});
-    let answer = ask_agent(system, json!([question, before, again])).await?;
+    let repeated = json!({"role": "user", "content": "Is it still there?"});
+    let answer = ask_agent(system, json!([question, before, repeated])).await?;
     show_text(teller, "user", "Is it still there?");
     for line in answer.text.lines().filter(|line| !line.trim().is_empty()) {
         show_text(teller, "agent", line);

@@ -125,7 +125,7 @@ async fn content_text(
     String::from_utf8(bytes.to_vec()).map_err(|_| untrue_claim_failure("text is UTF-8"))
 }
 
-/// In a later turn the file keeps its id and gets a new link.
+/// Shows that in a later turn the file keeps its id and gets a new link.
 async fn later_turn(
     system: &DemoSystem,
     teller: &StepReporter,

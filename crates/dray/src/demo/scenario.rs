@@ -211,7 +211,7 @@ async fn show_refusals(system: &DemoSystem, teller: &StepReporter) -> Result<(),
         ),
     ];
     let mut audits = system.events("dray.audit.>").await?;
-    for (what, url, expected) in attempts {
+    for (description, url, expected) in attempts {
         let Err(fault) = fetch_url(system, url).await? else {
             return Err(untrue_claim_failure("the address is refused"));
         };
@@ -219,7 +219,7 @@ async fn show_refusals(system: &DemoSystem, teller: &StepReporter) -> Result<(),
             fault.detail == expected,
             "the refusal has the expected reason",
         )?;
-        teller.line("tried", &format!("{url}  ({what})"));
+        teller.line("tried", &format!("{url}  ({description})"));
         teller.line("refused", &fault.message);
         let audit = audit_of(&mut audits, expected, url).await?;
         teller.line("audit", &audit_line(&audit));

@@ -194,9 +194,9 @@ pub(crate) async fn next_event(events: &mut EventStream) -> Result<ObservedEvent
     event.map_err(|_| Fault::internal().into())
 }
 
-pub(crate) fn late_event_failure(what: &str) -> CommandFailure {
+pub(crate) fn late_event_failure(description: &str) -> CommandFailure {
     CommandFailure::Unreachable {
-        what: what.to_owned(),
+        description: description.to_owned(),
         advice: "Run the demo again on a less busy machine.".to_owned(),
     }
 }

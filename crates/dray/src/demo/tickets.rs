@@ -92,9 +92,9 @@ async fn upload_once(
         "stored",
         &format!("{} bytes as {handle}", PRICES_XLSX.len()),
     );
-    let again = put(&client, &url).await?;
-    let status = again.status();
-    let problem = json_of(again).await?;
+    let repeated = put(&client, &url).await?;
+    let status = repeated.status();
+    let problem = json_of(repeated).await?;
     let detail = problem.get("detail").and_then(Value::as_str);
     let detail = detail.unwrap_or_default();
     check_claim(

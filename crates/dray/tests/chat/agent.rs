@@ -34,7 +34,7 @@ pub(crate) enum AnswerStep {
 pub(crate) enum AnswerScript {
     /// As server-sent events with status 200.
     Stream(Vec<AnswerStep>),
-    /// With a status and a body.
+    /// Responds with a status and a body.
     Status(u16, Value),
 }
 

@@ -67,7 +67,7 @@ async fn a_directory_of_manifests_decides_which_agent_answers() {
 }
 
 #[tokio::test]
-async fn without_a_model_nothing_is_started() {
+async fn without_a_model_no_service_is_started() {
     let home = tempfile::tempdir().unwrap();
     for (arguments, words) in [
         (&["hi"][..], "--model-url"),

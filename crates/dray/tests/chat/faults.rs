@@ -7,7 +7,7 @@ use super::agent::{AnswerScript, AnswerStep, FakeAgent, delta, done, end, says};
 use super::process::{check, err, events, file, run};
 
 #[tokio::test]
-async fn a_server_that_goes_in_the_middle_leaves_the_message_for_another_try() {
+async fn a_server_that_disconnects_in_the_middle_leaves_the_message_for_another_attempt() {
     let half = || delta(&json!({"content": "hal"}));
     let scripts = vec![
         AnswerScript::Stream(vec![half(), AnswerStep::Break]),
@@ -29,8 +29,8 @@ async fn a_server_that_goes_in_the_middle_leaves_the_message_for_another_try() {
         conversation["unanswered"],
         json!({"role": "user", "content": "hi"})
     );
-    let again = run(home.path(), &[&["/retry"][..], &to].concat(), b"").await;
-    check(&again, 0, "whole\n");
+    let repeated = run(home.path(), &[&["/retry"][..], &to].concat(), b"").await;
+    check(&repeated, 0, "whole\n");
     let asked = agent.asked();
     assert_eq!(asked.len(), 3, "nothing is tried again unasked");
     assert_eq!(asked[0].body, asked[2].body);

@@ -49,7 +49,7 @@ fn endpoints(name: &str) -> Vec<RestEndpoint> {
 }
 
 #[test]
-fn the_names_that_manifests_rely_on_are_there() {
+fn the_names_that_manifests_rely_on_exist() {
     let layers = built_in();
     let names = |kind| layers.names(kind).map(str::to_owned).collect::<Vec<_>>();
     assert_eq!(
@@ -115,7 +115,7 @@ fn every_prompt_serves_a_manifest_that_names_it() {
 }
 
 #[test]
-fn deployments_of_the_hub_take_a_query_and_can_be_pointed_elsewhere() {
+fn deployments_of_the_hub_accept_a_query_and_another_target() {
     let ToolSet::DialDeployment(hub) = tool_set("chathub") else {
         panic!("the hub has deployments");
     };

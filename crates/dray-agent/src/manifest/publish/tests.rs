@@ -150,7 +150,7 @@ fn the_default_model_is_shown_and_not_required() {
 }
 
 #[test]
-fn keys_of_ours_are_not_published() {
+fn private_schema_keys_are_not_published() {
     let text = editor_schema(&settings(true, None), SCHEMA_ID).to_string();
     assert!(PRIVATE_KEYS.iter().all(|key| !text.contains(key)), "{text}");
 }

@@ -83,7 +83,7 @@ fn every_example_is_read_and_named_in_the_guide() {
 }
 
 #[test]
-fn the_refusal_in_the_guide_is_what_is_said() {
+fn the_refusal_in_the_guide_is_the_actual_message() {
     let server = json!({"protocol": "stdio", "url": "https://h.example/mcp"});
     let sets = json!([{"type": "mcp", "name": "n", "mcp_server_info": server}]);
     let document = json!({

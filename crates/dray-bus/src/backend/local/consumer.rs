@@ -196,7 +196,7 @@ impl DurableConsumer {
             AckAction::Done | AckAction::Term => {
                 self.pending.remove(&sequence);
             }
-            AckAction::Again(delay) => {
+            AckAction::Redeliver(delay) => {
                 pending.redeliver_at = Instant::now() + delay;
                 pending.with_worker = false;
             }

@@ -16,7 +16,7 @@ use crate::error::TransportError;
 const STOP_LINGER: Duration = Duration::from_millis(100);
 /// Longest wait for messages that are available now, and for the end of a request.
 const IMMEDIATE_TIMEOUT: Duration = Duration::from_secs(2);
-/// After this long without a reader the server forgets a cursor's consumer.
+/// Time without a reader after which the server deletes the consumer of a cursor.
 const INACTIVE_THRESHOLD: Duration = Duration::from_mins(1);
 
 /// Pulls from one durable.
@@ -57,7 +57,7 @@ impl NatsBackend {
         let consumer = handle
             .create_consumer(pull::Config {
                 deliver_policy,
-                // Nothing is redelivered to a reader; it begins again by sequence after a loss of the connection.
+                // Messages are not redelivered to a reader; it begins again by sequence after a loss of the connection.
                 ack_policy: AckPolicy::None,
                 filter_subject: filter.to_owned(),
                 inactive_threshold: INACTIVE_THRESHOLD,
@@ -226,8 +226,8 @@ fn ack_kind(ack: AckAction) -> AckKind {
     match ack {
         AckAction::Done => AckKind::Ack,
         // A plain `-NAK` is handed out again immediately; the client writes every `Some` as a delay in nanoseconds.
-        AckAction::Again(delay) if delay.is_zero() => AckKind::Nak(None),
-        AckAction::Again(delay) => AckKind::Nak(Some(delay)),
+        AckAction::Redeliver(delay) if delay.is_zero() => AckKind::Nak(None),
+        AckAction::Redeliver(delay) => AckKind::Nak(Some(delay)),
         AckAction::Progress => AckKind::Progress,
         AckAction::Term => AckKind::Term,
     }

@@ -62,10 +62,10 @@ fn a_form_begins_one_conversation_of_its_login() {
     let BegunConversation::New(first) = begin("a") else {
         panic!("the form was not sent before");
     };
-    let BegunConversation::Repeated(again) = begin("a") else {
+    let BegunConversation::Repeated(repeated) = begin("a") else {
         panic!("the form was sent before");
     };
-    assert_eq!(first.id, again.id);
+    assert_eq!(first.id, repeated.id);
     // An operation can be written into any form, so it opens no conversation of another login.
     assert!(matches!(begin("b"), BegunConversation::New(other) if other.id != first.id));
 }

@@ -153,8 +153,8 @@ async fn a_person_logs_in_acts_and_logs_out_and_is_named_in_every_audit_event() 
         .console
         .post("/deliveries/resend", &login, "delivery=d-1")
         .await;
-    let left = fixture.console.post("/logout", &login, "").await;
-    assert_eq!(left.status, 303);
+    let logout_response = fixture.console.post("/logout", &login, "").await;
+    assert_eq!(logout_response.status, 303);
     assert_eq!(fixture.console.get("/live", Some(&login)).await.status, 401);
     for (action, stage) in [
         (ConsoleAction::Login, ConsoleStage::Done),
@@ -322,12 +322,12 @@ async fn a_logout_links_to_the_logout_of_the_provider_if_it_has_one() {
     fixture.provider.state().discovery =
         json!({"end_session_endpoint": "https://login.example.org/logout?realm=team"});
     let login = fixture.login_of(&fixture.log_in().await).await;
-    let left = fixture.console.post("/logout", &login, "").await;
-    assert_eq!(left.status, 200, "{left:?}");
+    let logout_response = fixture.console.post("/logout", &login, "").await;
+    assert_eq!(logout_response.status, 200, "{logout_response:?}");
     let link =
         "https://login.example.org/logout?realm=team&amp;client_id=console&amp;id_token_hint=eyJ";
-    assert!(left.body.contains(link), "{left:?}");
-    let cookie = left.header("set-cookie").unwrap();
+    assert!(logout_response.body.contains(link), "{logout_response:?}");
+    let cookie = logout_response.header("set-cookie").unwrap();
     assert!(cookie.contains("Max-Age=0"), "{cookie}");
     assert_eq!(fixture.console.get("/live", Some(&login)).await.status, 401);
     // A link of the console ends only the session of the console.
@@ -339,9 +339,15 @@ async fn a_logout_links_to_the_logout_of_the_provider_if_it_has_one() {
     // A token that no server would take in a URL is left out.
     fixture.provider.state().claims = json!({"groups": vec!["ops"; 2_000]});
     let login = fixture.login_of(&fixture.log_in().await).await;
-    let left = fixture.console.post("/logout", &login, "").await;
-    assert!(left.body.contains("client_id=console"), "{left:?}");
-    assert!(!left.body.contains("id_token_hint"), "{left:?}");
+    let logout_response = fixture.console.post("/logout", &login, "").await;
+    assert!(
+        logout_response.body.contains("client_id=console"),
+        "{logout_response:?}"
+    );
+    assert!(
+        !logout_response.body.contains("id_token_hint"),
+        "{logout_response:?}"
+    );
 }
 
 #[tokio::test]
@@ -353,8 +359,8 @@ async fn a_registered_return_address_is_part_of_the_logout_and_leads_to_a_page_w
     fixture.provider.state().discovery =
         json!({"end_session_endpoint": "https://login.example.org/logout"});
     let login = fixture.login_of(&fixture.log_in().await).await;
-    let left = fixture.console.post("/logout", &login, "").await;
-    let (_, link) = left
+    let logout_response = fixture.console.post("/logout", &login, "").await;
+    let (_, link) = logout_response
         .body
         .split_once("href=\"https://login.example.org/logout?")
         .unwrap();
@@ -418,7 +424,7 @@ async fn new_keys_of_the_provider_are_loaded_once_when_a_token_names_one() {
 }
 
 #[tokio::test]
-async fn the_secret_goes_where_the_provider_takes_it_and_a_public_client_sends_none() {
+async fn the_secret_is_sent_as_the_provider_accepts_it_and_a_public_client_sends_none() {
     let fixture = OidcFixture::new().await;
     fixture.login_of(&fixture.log_in().await).await;
     {

@@ -34,17 +34,17 @@ const ACCESS_TOKEN: &str = "access-1";
 /// How an endpoint of the provider fails.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum ProviderFault {
-    /// With this HTTP status and no body.
+    /// Responds with this HTTP status and no body.
     Status(u16),
-    /// With a text that is not JSON.
+    /// Responds with a text that is not JSON.
     Garbage,
-    /// With more bytes than any limit.
+    /// Responds with more bytes than any limit.
     Huge,
-    /// With a response that is cut off.
+    /// Cuts the response off.
     Cut,
-    /// Without a response.
+    /// Does not respond.
     Stall,
-    /// With a redirect to itself, which a client must not follow with a secret.
+    /// Responds with a redirect to itself, which a client must not follow with a secret.
     Redirect,
 }
 

@@ -234,8 +234,8 @@ async fn a_failing_or_lying_provider_gets_a_clear_page_and_is_not_asked_again_im
             .insert(DISCOVERY_PATH, fault);
         let refused = fixture.console.get("/login/provider", None).await;
         assert_refused(&format!("{fault:?}"), &refused, status, reason);
-        let again = fixture.console.get("/login/provider", None).await;
-        assert_refused(&format!("{fault:?}"), &again, 503, "failed a moment ago");
+        let repeated = fixture.console.get("/login/provider", None).await;
+        assert_refused(&format!("{fault:?}"), &repeated, 503, "failed a moment ago");
         assert_eq!(fixture.provider.requests(DISCOVERY_PATH), 1);
         fixture.provider.state().faults.clear();
         fixture.clock.advance(Duration::from_secs(5));

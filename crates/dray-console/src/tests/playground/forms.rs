@@ -68,9 +68,9 @@ async fn a_message_whose_form_is_sent_twice_is_one_turn() {
     let writer = fake.expect_request();
     let form = message_form(&login, &OperationId::mint(), "one", &[]);
     let begun = console.post_multipart("/playground", &login, &form).await;
-    let again = console.post_multipart("/playground", &login, &form).await;
-    assert_eq!(again.status, 303, "{again:?}");
-    assert_eq!(again.header("location"), begun.header("location"));
+    let repeated = console.post_multipart("/playground", &login, &form).await;
+    assert_eq!(repeated.status, 303, "{repeated:?}");
+    assert_eq!(repeated.header("location"), begun.header("location"));
     let path = begun.header("location").unwrap();
     writer.end();
     console.wait_for(path, &login, "data-ending=\"done\"").await;

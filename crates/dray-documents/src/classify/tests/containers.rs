@@ -297,7 +297,7 @@ fn a_directory_of_many_sectors_is_followed() {
 }
 
 #[test]
-fn an_encrypted_package_takes_the_office_type_of_its_name() {
+fn an_encrypted_package_gets_the_office_type_of_its_name() {
     let bytes = compound(&["/EncryptionInfo", "/EncryptedPackage"]);
     for (name, expected) in [
         ("secret.xlsx", mime::XLSX),

@@ -141,7 +141,7 @@ fn a_bomb_in_a_part_that_decides_is_bounded() {
 }
 
 #[test]
-fn chains_that_lead_in_circles_end() {
+fn circular_chains_end() {
     let mut bytes = compound(&["/a"]);
     // The directory follows itself.
     let directory = u32::from_le_bytes(bytes[48..52].try_into().unwrap());

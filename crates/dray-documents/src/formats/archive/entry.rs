@@ -25,7 +25,7 @@ pub(super) enum EntryKind {
 /// The header data of an entry. Names and sizes are unverified claims of the file's author.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Entry {
-    /// Its name, as the archive spells it; never used as a path here.
+    /// The entry's name, as the archive spells it; never used as a path here.
     pub(super) name: String,
     pub(super) kind: EntryKind,
     /// Unpacked size, as the archive claims it.
@@ -42,9 +42,9 @@ pub(super) struct Entry {
 /// How well an entry's name matches the name that a caller gave; greater is better.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum NameMatch {
-    /// Without the backslashes of Markdown that a model copied from the listing.
+    /// The name without the backslashes of Markdown that a model copied from the listing.
     Unescaped,
-    /// As the listing shows it, apart from a leading `./`.
+    /// The name as the listing shows it, apart from a leading `./`.
     Shown,
     /// Byte for byte as it is in the archive.
     Exact,
@@ -64,7 +64,7 @@ impl Entry {
         }
     }
 
-    /// Its name, with escapes for characters that hide or reverse text.
+    /// The entry's name, with escapes for characters that hide or reverse text.
     pub(super) fn shown_name(&self) -> String {
         listed_name(&self.name)
     }

@@ -31,18 +31,18 @@ use crate::markdown::Markdown;
 /// A file of an archive that was read in place of the archive.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Member {
-    /// Its media type, from its content.
+    /// The member's media type, from its content.
     pub mime: String,
-    /// Its kind, which the policy has to allow as well.
+    /// The member's kind, which the policy has to allow as well.
     pub kind: Kind,
-    /// Its unpacked size in bytes.
+    /// The member's unpacked size in bytes.
     pub bytes: u64,
 }
 
 /// A file out of an archive, to be converted.
 pub(super) struct UnpackedMember {
     pub(super) member: Member,
-    /// For the converter of the file itself.
+    /// Hint for the converter of the member.
     pub(super) hint: ConversionHint,
     pub(super) input: Cursor<Vec<u8>>,
 }

@@ -159,9 +159,9 @@ impl<'a> Stream<'a> {
 
     fn each(&mut self, length: u64, mut chunk: impl FnMut(&[u8])) -> Result<u64, Failure> {
         let mut buffer = vec![0; CHUNK_BYTES];
-        let mut left = length;
-        while left > 0 {
-            let read_bytes = usize::try_from(left)
+        let mut remaining = length;
+        while remaining > 0 {
+            let read_bytes = usize::try_from(remaining)
                 .unwrap_or(CHUNK_BYTES)
                 .min(CHUNK_BYTES);
             let read = self.read(buffer.get_mut(..read_bytes).unwrap_or_default())?;
@@ -169,9 +169,9 @@ impl<'a> Stream<'a> {
                 break;
             }
             chunk(buffer.get(..read).unwrap_or_default());
-            left -= read as u64;
+            remaining -= read as u64;
         }
-        Ok(length - left)
+        Ok(length - remaining)
     }
 
     /// Reads bytes from the decompressor and counts them.

@@ -207,7 +207,7 @@ impl<'a> Part<'a> {
         source::line_feeds(text.into_owned())
     }
 
-    /// Its entry among the attachments.
+    /// The part's entry among the attachments.
     fn attachment(&self, mime: String) -> Attachment {
         let inner_subject =
             (mime == "message/rfc822").then(|| Part::of(self.body).message().subject);

@@ -164,11 +164,11 @@ impl<'a> Package<'a> {
 pub(in crate::formats) fn default_if_damaged<T: Default>(
     read: Result<T, Failure>,
     out: &mut Markdown,
-    what: &str,
+    description: &str,
 ) -> Result<T, Failure> {
     match read {
         Err(Failure::Corrupt(_)) => {
-            out.warn(format!("{what} damaged"));
+            out.warn(format!("{description} damaged"));
             Ok(T::default())
         }
         other => other,

@@ -119,13 +119,13 @@ impl Ns {
 /// An element that opens.
 #[derive(Debug)]
 pub(in crate::formats) struct Element<'x> {
-    /// Its namespace, as far as converters distinguish it.
+    /// The element's namespace, as far as converters distinguish it.
     pub(in crate::formats) ns: Ns,
     start: BytesStart<'x>,
 }
 
 impl Element<'_> {
-    /// Its name without prefix.
+    /// The element's name without prefix.
     pub(in crate::formats) fn name(&self) -> &str {
         self.start.local_name().into_inner()
     }

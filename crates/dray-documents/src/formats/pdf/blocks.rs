@@ -143,7 +143,7 @@ impl Reader<'_> {
             };
             // The engine assigns the remainder of a page to the last item of a list.
             let far = item.lines.windows(2).position(
-                |pair| matches!(pair, [a, b] if a.y - b.y > a.size.max(b.size) * join::FAR_STEP),
+                |pair| matches!(pair, [a, b] if a.y - b.y > a.size.max(b.size) * join::MAX_LINE_STEP),
             );
             let (own, beyond) = item
                 .lines

@@ -17,13 +17,13 @@ const MIN_GUTTER_OF_SIZE: f32 = 0.8;
 /// Largest distance between two lines of a block, in font sizes.
 const MAX_STEP: f32 = 4.0;
 /// Fewest text spans of columns that the engine itself detects.
-const ENGINE_SPANS: usize = 40;
+const MIN_ENGINE_SPANS: usize = 40;
 /// Fewest lines of columns that the engine itself detects.
-const ENGINE_LINES: usize = 12;
+const MIN_ENGINE_LINES: usize = 12;
 /// Fewest visible characters of a line of prose, on average.
 const MIN_CHARACTERS: usize = 16;
 /// Least width of a full line, as a share of its column.
-const FULL_LINE: f32 = 0.6;
+const MIN_FULL_LINE_SHARE: f32 = 0.6;
 /// Most wide line steps that all columns have at the same height; more of them are the rows of a table.
 const MAX_COMMON_GAPS: usize = 2;
 
@@ -224,7 +224,7 @@ fn is_left_to_engine(rows: &[Row]) -> bool {
         .filter_map(|row| row.ink.last())
         .map(|ink| ink.1);
     let width = right.fold(f32::MIN, f32::max) - left.fold(f32::MAX, f32::min);
-    span_count >= ENGINE_SPANS && rows.len() >= ENGINE_LINES && top.y - bottom.y > width
+    span_count >= MIN_ENGINE_SPANS && rows.len() >= MIN_ENGINE_LINES && top.y - bottom.y > width
 }
 
 /// Selects the gaps that are gutters: with prose on all sides, and no two rulings across. `None` without any.
@@ -312,7 +312,7 @@ fn is_prose(lines: &[Line]) -> bool {
         > visible_characters;
     let left = lines.iter().map(|line| line.start).fold(f32::MAX, f32::min);
     let right = lines.iter().map(|line| line.end).fold(f32::MIN, f32::max);
-    let is_full = |line: &&Line| line.end - left >= FULL_LINE * (right - left);
+    let is_full = |line: &&Line| line.end - left >= MIN_FULL_LINE_SHARE * (right - left);
     let continues_sentence = |line: &&Line| {
         let first = line.text.chars().next();
         first

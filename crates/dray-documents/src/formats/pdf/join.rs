@@ -17,11 +17,11 @@ const FEW_LINES: usize = 4;
 /// Free space beyond the width of the next word, in letter sizes, above which a line was ended on purpose.
 const LINE_SLACK: f32 = 1.0;
 /// Largest step between lines of one paragraph, in sizes of letters, for any spacing.
-pub(super) const FAR_STEP: f32 = 2.6;
+pub(super) const MAX_LINE_STEP: f32 = 2.6;
 /// A line of fewer characters was ended on purpose: prose is not set that narrow.
 const NARROW_CHARACTERS: usize = 26;
 /// Least free space at the end of the last line of a paragraph, as a share of the column.
-const LAST_LINE: f32 = 0.1;
+const MIN_LAST_LINE_SPACE: f32 = 0.1;
 /// Largest difference between full lines of ragged text, as a share of the column.
 const MAX_RAGGEDNESS: f32 = 0.15;
 /// Fewest characters of a line that ends a sentence; shorter ones are entries of lists and addresses.
@@ -276,7 +276,7 @@ impl Shape {
         }
         let step = upper.y - lower.y;
         let wide = |times: f32| self.step > 0.0 && step > self.step * times;
-        if wide(PARAGRAPH_GAP) || step > FAR_STEP * upper.size.max(lower.size) {
+        if wide(PARAGRAPH_GAP) || step > MAX_LINE_STEP * upper.size.max(lower.size) {
             return LineJoin::Paragraph;
         }
         let short = self.loose || self.was_ended(upper, lower);
@@ -287,7 +287,7 @@ impl Shape {
         };
         let width = self.column.right - self.column.left;
         let sentences = are_sentences(upper, lower)
-            && self.room(upper, lower, self.column.room) > width * LAST_LINE;
+            && self.room(upper, lower, self.column.room) > width * MIN_LAST_LINE_SPACE;
         let ends = begins || sentences || wide(GAP_AFTER_SHORT);
         if short && ends || begins && ends_sentence(&upper.runs) {
             return LineJoin::Paragraph;

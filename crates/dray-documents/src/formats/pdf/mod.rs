@@ -172,7 +172,7 @@ fn write_page(
 
 /// Adds the picture of a page that consists of a picture.
 fn write_picture(engine: &mut dyn Engine, number: u32, out: &mut Markdown) -> Result<(), Limit> {
-    if !out.takes_images() {
+    if !out.accepts_images() {
         // Noted without its images; the note then suggests a range of pages.
         return out.picture(Some(number), Vec::new());
     }

@@ -28,7 +28,7 @@ pub(super) struct Candidate {
     pub(super) text: String,
     /// Whether the candidate can only be a watermark, even on a single page.
     is_certain: bool,
-    /// Its spans, with their indices among the spans of the page.
+    /// The candidate's spans, with their indices among the spans of the page.
     spans: Vec<(usize, TextSpan)>,
 }
 
@@ -108,8 +108,8 @@ fn usual_size(spans: &[TextSpan]) -> f32 {
     for span in spans {
         *sizes.entry(span.size.to_bits()).or_default() += span.text.trim().chars().count();
     }
-    let most = sizes.into_iter().max_by_key(|(_, count)| *count);
-    most.map_or(0.0, |(bits, _)| f32::from_bits(bits))
+    let most_frequent = sizes.into_iter().max_by_key(|(_, count)| *count);
+    most_frequent.map_or(0.0, |(bits, _)| f32::from_bits(bits))
 }
 
 /// Whether the file declares the text as a watermark (ISO 32000-1, 14.8.2.2).

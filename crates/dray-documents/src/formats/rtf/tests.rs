@@ -177,7 +177,7 @@ fn nesting_of_any_depth_keeps_the_text_and_drops_other_content() {
 }
 
 #[test]
-fn limits_keep_what_was_read() {
+fn limits_keep_the_text_that_was_read() {
     let source = format!("{{\\rtf1 a\\par {}}}", "word ".repeat(1_200_000));
     let (text, limit) = convert_until_limit("application/rtf", "rtf", source.as_bytes());
     assert_eq!(limit, Limit::Size);

@@ -13,13 +13,13 @@ const MAX_DECIMALS: usize = 15;
 /// Largest share by which the text of a number may differ from its value; beyond it the exact number is shown, too.
 pub(super) const MAX_LOSS: f64 = 0.02;
 
-/// A code, for numbers and for text.
+/// A number format code, with sections for numbers and for text.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Code {
+pub(super) struct FormatCode {
     sections: Vec<Section>,
 }
 
-/// A part of a code, for some of the numbers.
+/// A section of a code: the format of positive numbers, of negative numbers, of zero, or of text.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Section {
     tokens: Vec<FormatToken>,
@@ -30,10 +30,10 @@ struct Section {
     grouped: bool,
     /// Most and fewest decimals that are shown.
     decimals: (usize, usize),
-    /// Fewest digits before the point.
+    /// Least digits before the point.
     whole: usize,
     /// Whether the section has parts that this module does not apply: exponents, fractions, dates.
-    is_foreign: bool,
+    is_unsupported: bool,
     /// Whether the section shows numbers without a format.
     is_general: bool,
 }
@@ -41,9 +41,9 @@ struct Section {
 /// An element of a section's pattern.
 #[derive(Clone, Debug, PartialEq)]
 enum FormatToken {
-    /// Text that is written as it is.
+    /// Literal text.
     Literal(String),
-    /// A place of a digit before the point; the flag marks those that are always shown.
+    /// A digit before the point; the flag marks digits that are always shown.
     Digit(bool),
     /// The point, and all decimals.
     Decimals,
@@ -53,11 +53,11 @@ enum FormatToken {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum ShownNumber {
     Text(String),
-    /// The code shows nothing.
+    /// The code hides the number.
     Nothing,
 }
 
-impl Code {
+impl FormatCode {
     /// Parses a code; `None` for the code of unformatted numbers.
     pub(super) fn parse(code: &str) -> Option<Self> {
         if code.chars().count() > MAX_CODE_CHARACTERS || code.trim().eq_ignore_ascii_case("general")
@@ -113,7 +113,7 @@ impl Code {
             ([first, ..], _) => (first, ""),
             ([], _) => return None,
         };
-        if section.is_foreign {
+        if section.is_unsupported {
             return None;
         }
         if section.is_general {
@@ -196,12 +196,12 @@ impl Section {
                     chars.nth(5);
                     self.is_general = true;
                 } else {
-                    self.is_foreign = true;
+                    self.is_unsupported = true;
                 }
             }
             '@' => self.is_general = true,
-            '/' => self.is_foreign = true,
-            letter if letter.is_ascii_alphabetic() => self.is_foreign = true,
+            '/' => self.is_unsupported = true,
+            letter if letter.is_ascii_alphabetic() => self.is_unsupported = true,
             other => self.push_literal(&other.to_string()),
         }
     }
@@ -212,7 +212,7 @@ impl Section {
             let symbol = currency.split('-').next().unwrap_or_default();
             self.push_literal(symbol);
         } else if inner.starts_with(['<', '>', '=']) || inner.starts_with(['h', 'm', 's']) {
-            self.is_foreign = true;
+            self.is_unsupported = true;
         }
     }
 
@@ -360,7 +360,7 @@ mod tests {
     use super::*;
 
     fn shown(code: &str, value: f64) -> String {
-        match Code::parse(code).unwrap().apply(value) {
+        match FormatCode::parse(code).unwrap().apply(value) {
             Some(ShownNumber::Text(text)) => text,
             Some(ShownNumber::Nothing) => "(nothing)".to_owned(),
             None => "(foreign)".to_owned(),
@@ -423,9 +423,9 @@ mod tests {
 
     #[test]
     fn a_code_of_four_sections_may_hide_text() {
-        assert!(Code::parse(";;;").unwrap().hides_text());
-        assert!(!Code::parse("0;0;0;@").unwrap().hides_text());
-        assert!(!Code::parse(";;").unwrap().hides_text());
-        assert_eq!(Code::parse("General"), None);
+        assert!(FormatCode::parse(";;;").unwrap().hides_text());
+        assert!(!FormatCode::parse("0;0;0;@").unwrap().hides_text());
+        assert!(!FormatCode::parse(";;").unwrap().hides_text());
+        assert_eq!(FormatCode::parse("General"), None);
     }
 }

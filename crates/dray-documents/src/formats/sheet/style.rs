@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::rc::Rc;
 
-use super::code::{Code, ShownNumber};
+use super::code::{FormatCode, ShownNumber};
 use super::color::{Colors, Rgb};
 use super::format::Format;
 use super::value;
@@ -15,7 +15,7 @@ use crate::limits::{Budget, Failure};
 pub(super) struct Style {
     pub(super) format: Format,
     /// The code of a number that is not a date.
-    pub(super) code: Option<Rc<Code>>,
+    pub(super) code: Option<Rc<FormatCode>>,
     /// Whether text has the colour of its background.
     pub(super) is_invisible: bool,
 }
@@ -33,7 +33,7 @@ impl Style {
     pub(super) fn of_code(code: &str) -> Self {
         Self {
             format: Format::of_code(code),
-            code: Code::parse(code).map(Rc::new),
+            code: FormatCode::parse(code).map(Rc::new),
             is_invisible: false,
         }
     }
@@ -42,7 +42,7 @@ impl Style {
     pub(super) fn built_in(id: u32) -> Self {
         Self {
             format: Format::built_in(id),
-            code: Code::built_in(id).map(Rc::new),
+            code: FormatCode::built_in(id).map(Rc::new),
             is_invisible: false,
         }
     }

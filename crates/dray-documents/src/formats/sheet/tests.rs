@@ -100,7 +100,7 @@ fn one(rows: &str, strings: &str) -> String {
 }
 
 #[test]
-fn cells_show_what_a_person_sees() {
+fn cells_show_the_text_that_a_person_sees() {
     let rows = "<row r=\"1\"><c r=\"A1\" t=\"s\"><v>0</v></c><c r=\"B1\" t=\"inlineStr\"><is><t>in</t><rPh><t>x</t></rPh><r><t>line</t></r></is></c><c r=\"C1\" t=\"str\"><f>A1&amp;\"\"</f><v>cached</v></c></row>\
         <row r=\"2\"><c r=\"A2\"><v>0.30000000000000004</v></c><c r=\"B2\" s=\"2\"><v>0.125</v></c><c r=\"C2\" s=\"1\"><v>47921</v></c></row>\
         <row r=\"3\"><c r=\"A3\" s=\"4\"><v>47921.395833333336</v></c><c r=\"B3\" s=\"5\"><v>0.39583333333333331</v></c><c r=\"C3\" s=\"3\"><v>1.1458333333333333</v></c></row>\
@@ -328,7 +328,7 @@ const COLOR_STYLES: &str = "<numFmts><numFmt numFmtId=\"170\" formatCode=\";;;\"
     <xf fontId=\"0\" fillId=\"2\"/><xf fontId=\"1\" fillId=\"1\"/></cellXfs>";
 
 #[test]
-fn cells_that_show_nothing_are_hidden_cells() {
+fn cells_without_visible_text_are_hidden_cells() {
     let cell = |style: u32| format!("<c s=\"{style}\" t=\"str\"><v>secret</v></c>");
     let hidden: String = (1..=5).map(cell).collect();
     let cells = format!(

@@ -14,11 +14,11 @@ use crate::limits::{Failure, Limit};
 use crate::markdown::{Cell, Markdown, Table};
 
 /// Most records that are read to find the delimiter.
-const SAMPLE_RECORDS: usize = 50;
+const MAX_SAMPLE_RECORDS: usize = 50;
 /// Records between two checks of the time limit.
 const RECORDS_PER_CHECK: u64 = 256;
 
-/// One table. Values stay as they are spelled.
+/// Converts the text to one table. Values keep their spelling.
 pub(super) fn convert(
     input: &mut dyn Input,
     hint: &ConversionHint,
@@ -50,7 +50,7 @@ pub(super) fn convert(
     Ok(())
 }
 
-/// All records as a table, and the limit that ended it early.
+/// Reads all records into a table. Also returns the limit that ended the table early, if any.
 fn read_table(
     mut records: Records<'_>,
     out: &Markdown,
@@ -125,7 +125,7 @@ fn delimiter_consistency(text: &str, delimiter: u8) -> usize {
     let mut counts: Vec<(usize, usize)> = Vec::new();
     let mut records = Records::new(text, delimiter, true);
     let mut record_count = 0;
-    while record_count < SAMPLE_RECORDS {
+    while record_count < MAX_SAMPLE_RECORDS {
         let fields = match records.next(true) {
             Ok(Some(fields)) => fields.len(),
             Ok(None) => break,

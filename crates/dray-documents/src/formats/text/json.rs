@@ -90,7 +90,7 @@ pub(super) fn write_json_lines(
 enum Form {
     /// Indented by two spaces for each level.
     Indented,
-    /// Without white space between tokens.
+    /// No white space between tokens.
     Compact,
 }
 
@@ -295,7 +295,7 @@ impl<'a> Printer<'a> {
         Ok(())
     }
 
-    /// In the indented form a new line for the next element or the end of its container.
+    /// Begins a new line for the next element or the end of its container, in the indented form.
     fn indent(&mut self) {
         if self.form == Form::Indented {
             self.push("\n");

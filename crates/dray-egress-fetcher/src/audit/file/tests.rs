@@ -231,7 +231,7 @@ impl EventWriter for ScriptedWriter {
 }
 
 #[test]
-fn a_batch_that_a_stalled_writer_does_not_take_is_written_later_in_order_and_without_a_loss() {
+fn a_batch_that_a_stalled_writer_does_not_accept_is_written_later_in_order_and_without_a_loss() {
     let fixture = FileFixture::new();
     let (accept, accepted) = std::sync::mpsc::channel();
     let (writing, written) = std::sync::mpsc::channel();
@@ -359,7 +359,7 @@ fn a_line_that_a_killed_process_did_not_finish_is_removed_and_no_other() {
         (whole.clone(), whole.clone()),
         // Only the line end is missing.
         (whole.trim_end().to_owned(), whole.clone()),
-        // Not a line of ours: nothing of it is lost.
+        // A line of another writer: no part of it is lost.
         (format!("{whole}a note"), format!("{whole}a note\n")),
         ("x".repeat(2 << 20), format!("{}\n", "x".repeat(2 << 20))),
     ] {

@@ -108,13 +108,13 @@ fn a_connection_of_tcp_has_octet_counts_and_is_made_again_after_it_broke() {
     // With unread bytes, a close is a reset, which the next writes of the other end meet.
     drop(reader);
     listener.set_nonblocking(true).unwrap();
-    let again = std::time::Instant::now() + TEST_TIMEOUT;
+    let repeated = std::time::Instant::now() + TEST_TIMEOUT;
     let stream = loop {
         record(&queue, &event("three", "deny"));
         let _ = queue.flush().blocking_recv();
         match listener.accept() {
             Ok((stream, _)) => break stream,
-            Err(error) => assert!(std::time::Instant::now() < again, "{error}"),
+            Err(error) => assert!(std::time::Instant::now() < repeated, "{error}"),
         }
     };
     stream.set_nonblocking(false).unwrap();
@@ -122,7 +122,7 @@ fn a_connection_of_tcp_has_octet_counts_and_is_made_again_after_it_broke() {
 }
 
 #[test]
-fn a_server_that_is_not_there_costs_events_and_holds_nothing_up() {
+fn an_unreachable_server_costs_events_and_delays_no_caller() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     drop(listener);

@@ -270,7 +270,7 @@ async fn a_proxy_that_opens_no_tunnel_fails_the_fetch() {
     let long_field = format!("HTTP/1.1 200 OK\r\nX: {}", "x".repeat(MAX_HEAD_BYTES));
     let interim = "HTTP/1.1 100 Continue\r\n\r\n".repeat(400);
     let fixture = FetcherFixture {
-        // Nothing is repeated: a further attempt would begin after a quarter of a second.
+        // The proxy repeats no attempt: a further one would begin after a quarter of a second.
         settings: crate::fetch::FetchLimits {
             total: Duration::from_millis(200),
             ..crate::tests::fake_network::settings()

@@ -14,9 +14,9 @@ pub(super) struct FlightTable(Mutex<HashMap<FlightKey, watch::Receiver<()>>>);
 
 /// The role of a fetch among those that need the same file.
 pub(super) enum FlightRole<'a> {
-    /// It makes the request.
+    /// The fetch makes the request.
     Lead(FlightLeader<'a>),
-    /// It waits for the end of the request, when the channel closes.
+    /// The fetch waits for the end of the request, when the channel closes.
     Follow(watch::Receiver<()>),
 }
 

@@ -210,7 +210,7 @@ fn size_and_number_of_fields_are_bounded() {
 }
 
 #[test]
-fn the_end_of_a_head_is_found_however_it_drips_in() {
+fn the_end_of_a_head_is_found_for_any_chunks() {
     let text = b"GET http://files.example.org/ HTTP/1.1\r\nHost: x\r\n\r\nrest";
     let mut found = None;
     for length in 1..=text.len() {

@@ -88,7 +88,7 @@ fn the_name_is_the_one_that_a_server_reads() {
 }
 
 #[test]
-fn a_hello_is_read_however_it_is_cut() {
+fn a_hello_is_read_for_any_division_into_chunks() {
     let list = name_list(&[(0, "files.example.org")]);
     let message = message(&[(0, &list)]);
     for fragment in [1, 2, 3, 5, 40, 1000] {

@@ -18,14 +18,14 @@ use crate::error::FetchPhase;
 
 /// A request with its whole body, which can be sent again.
 pub(super) struct BoundedRequest {
-    /// As the client sent it, to be judged again.
+    /// The request as the client sent it, to be judged again.
     pub(super) request: ProxyRequest,
     /// The head for the target.
     pub(super) head: http::request::Parts,
     pub(super) body: Bytes,
 }
 
-/// How a request of a tunnel ended that has no successor.
+/// The end of a request of a tunnel that has no successor.
 pub(super) struct TunnelEnd {
     pub(super) end: ConnectionEnd,
     /// The last response for a client that got none.

@@ -67,7 +67,7 @@ impl ForwardProxy {
         is_kept: bool,
     ) -> Result<(), ProxyRefusal> {
         if let Some(target) = &tunnel.target {
-            // The last request needs a connection of its own, for its body.
+            // The last request needs a separate connection, for its body.
             if is_kept && target.is_ready() {
                 audited.counts = target.counts_from_now();
                 audited.record.url = Some(tunnel.url.clone());

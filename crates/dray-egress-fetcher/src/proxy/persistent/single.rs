@@ -1,4 +1,4 @@
-//! One request and its response on a connection of its own, as in an intercepted tunnel. Tests and the fuzz target of such
+//! One request and its response on a separate connection, as in an intercepted tunnel. Tests and the fuzz target of such
 //! responses call it; the product uses [`KeptTarget`] itself.
 
 use bytes::Bytes;

@@ -130,38 +130,38 @@ async fn a_refusal_names_the_question_and_a_later_request_passes_until_the_answe
 
 #[tokio::test]
 async fn a_denial_is_a_refusal_and_a_tunnel_ends_with_its_answer() {
-    let asked = AskedProxy::start().await;
+    let fixture = AskedProxy::start().await;
     let authority = format!("{NAME}:443");
-    let mut ends = asked.proxy.be_server(PUBLIC_ADDRESS, 443);
-    let (mut client, head) = asked.proxy.tunnel(&authority).await;
+    let mut ends = fixture.proxy.be_server(PUBLIC_ADDRESS, 443);
+    let (mut client, head) = fixture.proxy.tunnel(&authority).await;
     let body = read_all(&mut client).await;
     assert_eq!(status_of(&head), 403);
     let id = question_in(&body);
-    asked.answer(id, v1::EgressAnswer::Deny, 0).await.unwrap();
-    let (mut client, head) = asked.proxy.tunnel(&authority).await;
+    fixture.answer(id, v1::EgressAnswer::Deny, 0).await.unwrap();
+    let (mut client, head) = fixture.proxy.tunnel(&authority).await;
     assert_eq!(status_of(&head), 403);
     assert_eq!(read_all(&mut client).await, "policy_denied\n");
 
-    asked
+    fixture
         .answer(id, v1::EgressAnswer::Allow, 300)
         .await
         .unwrap();
-    let (mut client, head) = asked.proxy.tunnel(&authority).await;
+    let (mut client, head) = fixture.proxy.tunnel(&authority).await;
     assert_eq!(status_of(&head), 200);
     let _server = ends.recv().await.unwrap();
     // Neither end closes it.
     assert_eq!(read_all(&mut client).await, "");
-    let (mut client, head) = asked.proxy.tunnel(&authority).await;
+    let (mut client, head) = fixture.proxy.tunnel(&authority).await;
     assert_eq!(status_of(&head), 403);
     assert_ne!(question_in(&read_all(&mut client).await), id);
 }
 
 #[tokio::test]
 async fn a_port_that_the_proxy_never_opens_causes_no_question() {
-    let asked = AskedProxy::start().await;
-    let (_, head) = asked.proxy.tunnel(&format!("{NAME}:80")).await;
+    let fixture = AskedProxy::start().await;
+    let (_, head) = fixture.proxy.tunnel(&format!("{NAME}:80")).await;
     assert_eq!(status_of(&head), 403);
-    let gone = asked.answer("egq_1", v1::EgressAnswer::Allow, 0).await;
+    let gone = fixture.answer("egq_1", v1::EgressAnswer::Allow, 0).await;
     assert_eq!(gone.unwrap_err().detail, "question_gone");
-    assert_eq!(asked.questions().await, Vec::new());
+    assert_eq!(fixture.questions().await, Vec::new());
 }

@@ -159,7 +159,7 @@ async fn events_of_connections_are_in_the_file_of_audit_events() {
 }
 
 #[tokio::test]
-async fn with_audit_required_nothing_passes_while_the_file_takes_no_event_and_none_is_lost() {
+async fn with_audit_required_no_request_passes_while_the_file_accepts_no_event_and_none_is_lost() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("audit.jsonl");
     let set = [

@@ -71,13 +71,13 @@ fn change(response: &[u8], random: &mut RandomNumbers) -> Vec<u8> {
 /// How a response ends for the client that reads it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ResponseEnd {
-    /// Not even its head came.
+    /// No complete head arrived.
     Absent,
-    /// Before the end that its framing says.
+    /// The response ended before the end that its framing declares.
     Early,
-    /// At the end that its framing says.
+    /// The response ended where its framing declares.
     Complete,
-    /// With the connection.
+    /// The response ended with the connection.
     Closed,
 }
 
@@ -142,7 +142,7 @@ fn check(received: &[u8], sent: &[u8]) -> ResponseEnd {
     ResponseEnd::Closed
 }
 
-/// Where a chunked body ends; `None` when it broke off.
+/// Offset at which a chunked body ends; `None` when it broke off.
 fn chunked_end(body: &[u8]) -> Option<usize> {
     let mut at = 0;
     loop {

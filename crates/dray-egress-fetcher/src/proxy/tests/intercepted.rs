@@ -65,7 +65,7 @@ pub(in crate::proxy) fn new_authority() -> (String, CertificateDer<'static>, Str
 }
 
 impl InterceptingProxy {
-    /// With `set` beside the fields that interception needs.
+    /// Starts a proxy with the settings `set`, besides those that interception needs.
     pub(super) async fn start(set: &[(&str, &str)]) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let write = |name: &str, text: &str| {
@@ -262,7 +262,7 @@ async fn a_credential_goes_to_its_host_inside_the_tunnel_and_is_never_shown() {
     let own = "Authorization: Bearer own\r\nProxy-Authorization: Bearer own\r\n";
     let request = format!("GET /tables/a HTTP/1.1\r\nHost: {NAME}\r\n{own}\r\n");
     let response = fixture.exchange(&request).await;
-    // The redirect is the client's to follow, in a tunnel of its own, without the credential.
+    // The redirect is the client's to follow, in a separate tunnel, without the credential.
     assert_eq!(status_of(&response), 302, "{response}");
     assert!(!response.contains("hunter2"));
     let head = server.received_requests()[0].head.clone();

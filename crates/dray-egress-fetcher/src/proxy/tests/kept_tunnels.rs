@@ -1,13 +1,13 @@
 //! State that an intercepted tunnel keeps between requests: the client always, the connection to the target sometimes.
 
 use super::intercepted::InterceptingProxy;
-use super::persistent::{PersistentServer, ask, field, own_path, table_with};
+use super::persistent::{PersistentServer, ask, field, path_table, table_with};
 use super::*;
 
 #[tokio::test]
 async fn a_request_body_that_the_target_does_not_read_is_never_read_as_a_request() {
     let fixture = InterceptingProxy::start(&[]).await;
-    let server = PersistentServer::start(&fixture, own_path);
+    let server = PersistentServer::start(&fixture, path_table);
     let mut client = fixture.client().await;
     let hidden = "DELETE /tables/secret HTTP/1.1\r\nHost: x\r\n\r\n";
     for (path, body) in [

@@ -119,8 +119,8 @@ pub(super) fn table_with(fields: &str, content: &str) -> String {
     )
 }
 
-/// Its path as a table.
-pub(super) fn own_path(path: &str) -> String {
+/// A response with a CSV table whose content is the path of its request.
+pub(super) fn path_table(path: &str) -> String {
     table_with("", path)
 }
 
@@ -159,7 +159,7 @@ pub(super) async fn rest_of(client: &mut TunnelClient) -> String {
 #[tokio::test]
 async fn requests_of_one_tunnel_are_judged_and_recorded_each_and_share_a_connection() {
     let mut fixture = InterceptingProxy::start(&[]).await;
-    let server = PersistentServer::start(&fixture, own_path);
+    let server = PersistentServer::start(&fixture, path_table);
     let mut client = fixture.client().await;
     let mut connections = Vec::new();
     for (method, path, body) in [
@@ -224,7 +224,7 @@ async fn requests_of_one_tunnel_are_judged_and_recorded_each_and_share_a_connect
 #[tokio::test]
 async fn nothing_is_smuggled_as_the_second_request_of_a_tunnel() {
     let mut fixture = InterceptingProxy::start(&[]).await;
-    let server = PersistentServer::start(&fixture, own_path);
+    let server = PersistentServer::start(&fixture, path_table);
     for (request, code) in smuggling_cases() {
         let mut client = fixture.client().await;
         let (head, _) = ask(&mut client, "GET /tables/first", "").await;
@@ -251,10 +251,10 @@ async fn nothing_is_smuggled_as_the_second_request_of_a_tunnel() {
 async fn bytes_behind_a_response_do_not_answer_the_next_request() {
     let fixture = InterceptingProxy::start(&[]).await;
     let server = PersistentServer::start(&fixture, |path| match path {
-        "/tables/split" => format!("{}{}", own_path(path), table_with("", "stolen")),
+        "/tables/split" => format!("{}{}", path_table(path), table_with("", "stolen")),
         // Without a body by its status, whatever its fields say.
         "/sockets/empty" => "HTTP/1.1 204 No Content\r\nContent-Length: 6\r\n\r\nstolen".to_owned(),
-        _ => own_path(path),
+        _ => path_table(path),
     });
     let mut client = fixture.client().await;
     for path in ["/tables/split", "/tables/b", "/sockets/empty", "/tables/c"] {
@@ -282,8 +282,8 @@ async fn a_target_that_closes_gets_a_new_connection_for_the_next_request() {
     let mut fixture = InterceptingProxy::start(&[]).await;
     let server = PersistentServer::start(&fixture, |path| match path {
         "/tables/close" => table_with("Connection: close\r\n", path),
-        "/tables/old" => own_path(path).replace("HTTP/1.1", "HTTP/1.0"),
-        _ => own_path(path),
+        "/tables/old" => path_table(path).replace("HTTP/1.1", "HTTP/1.0"),
+        _ => path_table(path),
     });
     let mut client = fixture.client().await;
     for path in [
@@ -318,7 +318,7 @@ async fn a_chunked_response_keeps_its_tunnel_and_one_without_an_end_does_not() {
                 .to_owned()
         }
         "/tables/endless" => "HTTP/1.1 200 OK\r\nContent-Type: text/csv\r\n\r\nabc".to_owned(),
-        _ => own_path(path),
+        _ => path_table(path),
     });
     let mut client = fixture.client().await;
     let (head, body) = ask(&mut client, "GET /tables/chunks", "").await;
@@ -357,7 +357,7 @@ async fn responses_without_a_body_keep_their_tunnel() {
 #[tokio::test]
 async fn an_ambiguous_message_is_the_last_of_its_tunnel() {
     let fixture = InterceptingProxy::start(&[]).await;
-    let server = PersistentServer::start(&fixture, own_path);
+    let server = PersistentServer::start(&fixture, path_table);
     let (get, post) = ("GET /tables/last", "POST /tables/last");
     for (line, fields, body) in [
         (get, "Connection: close\r\n", ""),
@@ -403,15 +403,15 @@ async fn an_ambiguous_message_is_the_last_of_its_tunnel() {
 async fn a_response_that_breaks_off_or_floods_ends_the_tunnel() {
     let mut fixture = InterceptingProxy::start(&[]).await;
     let server = PersistentServer::start(&fixture, |path| match path {
-        "/tables/short/quiet" => own_path(path).replace("Length: 19", "Length: 30"),
+        "/tables/short/quiet" => path_table(path).replace("Length: 19", "Length: 30"),
         "/tables/interim" => {
             let interim = "HTTP/1.1 103 Early Hints\r\n\r\n".repeat(17);
-            format!("{interim}{}", own_path(path))
+            format!("{interim}{}", path_table(path))
         }
         "/tables/switch" => "HTTP/1.1 101 Switching Protocols\r\nX-Length: 0\r\n\r\n".to_owned(),
         "/tables/two" => table_with("Content-Length: 1\r\n", path),
         "/tables/large" => table_with("", &"x".repeat(2000)),
-        _ => own_path(path),
+        _ => path_table(path),
     });
     for (path, status, code) in [
         ("/tables/short/quiet", 200, "connection_closed"),
@@ -438,7 +438,7 @@ async fn a_response_that_breaks_off_or_floods_ends_the_tunnel() {
 #[tokio::test]
 async fn a_tunnel_without_another_request_ends_after_its_idle_time() {
     let mut fixture = InterceptingProxy::start(&[("idle_timeout", "1s")]).await;
-    let _server = PersistentServer::start(&fixture, own_path);
+    let _server = PersistentServer::start(&fixture, path_table);
     let mut client = fixture.client().await;
     let _ = ask(&mut client, "GET /tables/a", "").await;
     assert_eq!(rest_of(&mut client).await, "");
@@ -455,7 +455,7 @@ async fn every_request_of_a_tunnel_counts_against_its_quota_in_one_place() {
     std::fs::write(&path, format!("{POLICY_TEXT}{limits}")).unwrap();
     let set = [("/policy_path", path.to_str().unwrap())];
     let mut fixture = InterceptingProxy::start(&set).await;
-    let server = PersistentServer::start(&fixture, own_path);
+    let server = PersistentServer::start(&fixture, path_table);
     let mut client = fixture.client().await;
     for path in ["/tables/a", "/tables/b"] {
         let (head, _) = ask(&mut client, &format!("GET {path}"), "").await;
@@ -481,7 +481,7 @@ async fn every_request_of_a_tunnel_counts_against_its_quota_in_one_place() {
 async fn a_process_that_stops_does_not_wait_for_a_tunnel_between_two_requests() {
     // Longer than the test may take: the tunnel must end by itself.
     let mut fixture = InterceptingProxy::start(&[("drain_timeout", "5m")]).await;
-    let _server = PersistentServer::start(&fixture, own_path);
+    let _server = PersistentServer::start(&fixture, path_table);
     let mut client = fixture.client().await;
     let _ = ask(&mut client, "GET /tables/a", "").await;
     let _ = fixture.events().await;

@@ -1,7 +1,7 @@
 //! Requests of intercepted tunnels that are repeated because their target closed, and repeated lengths of responses.
 
 use super::intercepted::InterceptingProxy;
-use super::persistent::{PersistentServer, ask, own_path, rest_of, table_with};
+use super::persistent::{PersistentServer, ask, path_table, rest_of, table_with};
 use super::*;
 
 #[tokio::test]
@@ -25,7 +25,7 @@ async fn a_request_whose_kept_connection_ends_is_repeated_on_a_new_one_if_its_me
         ),
     ] {
         let mut fixture = InterceptingProxy::start(&[]).await;
-        let server = PersistentServer::start(&fixture, own_path);
+        let server = PersistentServer::start(&fixture, path_table);
         let mut client = fixture.client().await;
         let _ = ask(&mut client, "GET /tables/first", "").await;
         let _ = fixture.events().await;
@@ -69,7 +69,7 @@ async fn a_request_whose_kept_connection_ends_is_repeated_on_a_new_one_if_its_me
 }
 
 #[tokio::test]
-async fn equal_lengths_of_a_response_reach_the_client_as_one() {
+async fn equal_lengths_of_a_response_reach_the_client_as_one_field() {
     let fixture = InterceptingProxy::start(&[]).await;
     let _server = PersistentServer::start(&fixture, |path| {
         table_with(&format!("Content-Length: {}\r\n", path.len()), path)
@@ -97,7 +97,7 @@ async fn a_request_is_not_repeated_after_a_part_of_a_response_or_when_it_names_a
         let fixture = InterceptingProxy::start(&[]).await;
         let server = PersistentServer::start(&fixture, |path| match path {
             "/tables/part" => "HTTP/1.1 200 OK\r\nContent-Ty".to_owned(),
-            _ => own_path(path),
+            _ => path_table(path),
         });
         let mut client = fixture.client().await;
         let _ = ask(&mut client, "GET /tables/first", "").await;

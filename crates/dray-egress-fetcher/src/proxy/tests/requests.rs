@@ -221,7 +221,7 @@ async fn a_body_with_malformed_chunks_is_the_fault_of_the_client() {
 }
 
 #[tokio::test]
-async fn equal_content_lengths_of_a_response_reach_the_client_as_one() {
+async fn equal_content_lengths_of_a_response_reach_the_client_as_one_field() {
     let proxy = ProxyFixture::start(&[]).await;
     let script = ResponseScript::raw(
         "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 5\r\n\r\nhello",

@@ -184,7 +184,7 @@ async fn a_query_that_names_another_method_is_judged_as_that_method() {
 }
 
 #[tokio::test]
-async fn a_session_without_a_role_reaches_nothing() {
+async fn a_session_without_a_role_has_no_access() {
     let RuledProxy { proxy, .. } = RuledProxy::start(POLICY_TEXT).await;
     let auth = format!(
         "Proxy-Authorization: Bearer {}\r\n",

@@ -147,7 +147,7 @@ async fn bytes_behind_the_request_wait_for_the_judgement_of_the_tunnel() {
 }
 
 #[tokio::test]
-async fn a_plain_port_takes_any_protocol_and_a_server_may_speak_first() {
+async fn a_plain_port_carries_any_protocol_and_a_server_may_send_first() {
     let proxy =
         ProxyFixture::start(&[("connect_ports", "443,8080"), ("plain_ports", "8080")]).await;
     let mut ends = proxy.be_server(PUBLIC_ADDRESS, 8080);

@@ -1,12 +1,12 @@
 //! Requests that end before a response of their target: the client gets one that says why.
 
 use super::intercepted::{InterceptingProxy, POLICY_TEXT};
-use super::persistent::{PersistentServer, ask, own_path, rest_of};
+use super::persistent::{PersistentServer, ask, path_table, rest_of};
 use super::*;
 
 /// Bytes of a request body that is more than the quota, and is read before it is sent.
 const BODY_BYTES: usize = 48 * 1024;
-/// More than two handshakes with the target, and less than the body.
+/// A limit of bytes that exceeds two handshakes with the target and is below the body.
 const LIMITS_TEXT: &str = "[role.limits]\nbytes_per_hour = 32768\n";
 
 /// The number of seconds in `Retry-After`.
@@ -30,7 +30,7 @@ async fn a_quota_that_ends_a_request_before_its_response_gives_the_client_429() 
     for earlier_requests in [0, 1] {
         let set = [("/policy_path", path.to_str().unwrap())];
         let mut fixture = InterceptingProxy::start(&set).await;
-        let _server = PersistentServer::start(&fixture, own_path);
+        let _server = PersistentServer::start(&fixture, path_table);
         let mut client = fixture.client().await;
         for _ in 0..earlier_requests {
             let (head, _) = ask(&mut client, "GET /tables/first", "").await;

@@ -214,7 +214,7 @@ fn the_result_has_its_keys_in_order() {
 }
 
 #[test]
-fn r_5_an_unknown_id_names_those_that_exist_and_spoils_nothing() {
+fn r_5_an_unknown_id_lists_existing_ids_and_affects_no_other_id() {
     let read = answer(READ_TOOL, &json!({"ids": ["nope", "h-0", "e-0"]}));
     assert_eq!(read[0]["code"], "unknown_id");
     assert_eq!(read[0]["status"], "error");
@@ -277,7 +277,7 @@ fn r_5_an_empty_text_and_a_missing_result_are_failures_of_their_file() {
 }
 
 #[test]
-fn r_11_the_legacy_call_takes_ids_and_numbers_and_answers_by_index() {
+fn r_11_the_legacy_call_accepts_ids_and_numbers_and_answers_by_index() {
     let read = answer(
         LEGACY_TOOL,
         &json!({"file_indexes": ["c-0", "1", "2", "3", "9", "0", "01", "-1"]}),
@@ -374,9 +374,9 @@ fn a_record_shows_both_ends_of_each_file() {
 
 #[test]
 fn a_call_beyond_the_limit_of_files_refuses_only_the_rest() {
-    let ids: Vec<_> = (0..=limits::READ_IDS).map(|_| "c-0").collect();
+    let ids: Vec<_> = (0..=limits::MAX_READ_IDS).map(|_| "c-0").collect();
     let plan = plan(READ_TOOL, &json!({"ids": ids}));
-    assert_eq!(plan.tasks().count(), limits::READ_IDS);
+    assert_eq!(plan.tasks().count(), limits::MAX_READ_IDS);
     let answer = plan.run(|_| Ok(ReadText::of("x")));
     assert_eq!(
         answer.files.last().unwrap().code,

@@ -81,7 +81,7 @@ fn the_middle_is_left_out_where_a_text_is_too_long() {
 
 proptest! {
     #[test]
-    fn r_6_shares_are_bounded_fair_and_waste_nothing(budget in 0_usize..500, wanted in prop::collection::vec(0_usize..200, 0..12)) {
+    fn r_6_shares_are_bounded_and_fair_and_leave_no_unused_budget(budget in 0_usize..500, wanted in prop::collection::vec(0_usize..200, 0..12)) {
         let shares = share_budget(budget, &wanted);
         let total: usize = shares.iter().sum();
         let all: usize = wanted.iter().sum();

@@ -24,14 +24,14 @@ const ASCII_CHARSETS: [&str; 5] = ["utf-8", "utf8", "us-ascii", "iso-8859-1", "w
 pub enum FormBody {
     /// The body is not a form.
     Other,
-    /// It is a form that cannot be read here: compressed, in another charset, or with several types.
+    /// The body is a form that cannot be read here: compressed, in another charset, or with several types.
     Unreadable,
-    /// It is a form.
+    /// The body is a form.
     Form(FormScanner),
 }
 
 impl FormBody {
-    /// By the fields of a request. Some servers read a body without a type as a form.
+    /// Decides by the fields of a request. Some servers read a body without a type as a form.
     pub fn of(fields: &HeaderMap) -> Self {
         let mut types = fields.get_all(CONTENT_TYPE).iter();
         let declared = types.next().map(HeaderValue::as_bytes);

@@ -106,7 +106,7 @@ fn a_request_whose_query_names_another_method_needs_the_permission_for_both() {
     ] {
         assert_eq!(fetch(&rules, text), expected, "{text}");
     }
-    // Nothing of a query is visible in a tunnel.
+    // The query is not visible in a tunnel.
     let target = url("https://a.example.org/?_method=DELETE");
     let tunnel = rules.decide(&caller("acme"), &RequestView::intercepted(&target));
     assert!(tunnel.is_allowed());

@@ -59,7 +59,7 @@ fn an_empty_file_gets_a_complete_document() {
 }
 
 #[test]
-fn a_removal_gives_back_every_byte() {
+fn a_removal_restores_every_byte() {
     let texts = [
         "{\n  \"a\": 1\n}\n",
         "{\n  \"a\": 1 // note\n}\n",

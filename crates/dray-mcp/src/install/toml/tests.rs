@@ -53,7 +53,7 @@ fn line_ends_and_a_byte_order_mark_stay() {
 }
 
 #[test]
-fn a_removal_gives_back_every_byte() {
+fn a_removal_restores_every_byte() {
     let texts = [
         "# head\r\n[a]\r\nb = 1\r\n",
         "\u{feff}model = \"x\"\n",

@@ -43,7 +43,7 @@ fn an_empty_file_gets_one_table() {
 }
 
 #[test]
-fn a_removal_gives_back_every_byte() {
+fn a_removal_restores_every_byte() {
     let texts = [
         "GOOSE_MODEL: x # the model\n",
         "extensions:\n  developer:\n    enabled: true\n    type: builtin\nother: 1\n",

@@ -46,7 +46,7 @@ fn has(config: &Value, key: &str) -> bool {
 }
 
 #[test]
-fn keys_that_pages_name_are_there() {
+fn keys_that_pages_name_exist() {
     let config = serde_json::to_value(Config::default()).unwrap();
     for (page, text) in [
         ("orchestrator.md", ORCHESTRATOR_PAGE),

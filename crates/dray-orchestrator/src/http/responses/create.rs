@@ -120,7 +120,7 @@ async fn create(surface: Arc<HttpSurface>, request: Request) -> Result<Response,
         id: id.clone(),
         takeovers: 0,
     });
-    let asked = CheckedChatRequest {
+    let checked_request = CheckedChatRequest {
         request: chat,
         caller,
         identity,
@@ -139,7 +139,7 @@ async fn create(surface: Arc<HttpSurface>, request: Request) -> Result<Response,
         request,
     };
     // The permit is held until the response ends, also where its client does not wait for it.
-    let run = AnswerRun::begin(Arc::clone(&surface.agent), asked, permit);
+    let run = AnswerRun::begin(Arc::clone(&surface.agent), checked_request, permit);
     begin.run(surface, run).await
 }
 
@@ -309,7 +309,7 @@ impl BeginningResponse {
     }
 }
 
-/// Runs the response on a task of its own, and responds in the way that the client wants.
+/// Runs the response on a separate task, and responds in the way that the client wants.
 async fn spawn_driver(
     surface: &HttpSurface,
     driver: ResponseDriver,

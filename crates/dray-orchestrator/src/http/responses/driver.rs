@@ -56,7 +56,7 @@ pub(super) struct ResponseDriver {
     pub(super) id: String,
     pub(super) run: AnswerRun,
     pub(super) writer: ResponseWriter,
-    /// Its record, when it is stored.
+    /// The response's record, when it is stored.
     pub(super) running: Option<RunningResponse>,
     /// Records its events, when its stream can be resumed.
     pub(super) recorder: Option<EventRecorder>,
@@ -72,7 +72,7 @@ pub(super) struct ResponseDriver {
 enum Outcome {
     /// The turn has ended.
     Ended(Result<AnswerEnd, RequestFailure>),
-    /// Its client cancelled it, or left.
+    /// The client cancelled the response or disconnected.
     Cancelled,
     /// Another request has ended it.
     Superseded,

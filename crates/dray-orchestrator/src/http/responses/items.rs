@@ -26,7 +26,7 @@ pub(super) struct InputItems {
 #[derive(Clone, Debug)]
 pub(super) struct InputMessage {
     pub(super) message: Value,
-    /// Number of the item.
+    /// Index of the item in the request.
     pub(super) item: usize,
 }
 
@@ -196,8 +196,8 @@ impl InputItems {
         }
     }
 
-    /// Puts a result directly after the message with its call. A result whose call is in an earlier response comes
-    /// first.
+    /// Inserts a result directly after the message with its call, or before all messages if the call is in an earlier
+    /// response.
     fn add_result(&mut self, item: usize, message: Value, id: &str) {
         let calls_it = |input: &InputMessage| {
             let calls = input.message.get("tool_calls").and_then(Value::as_array);
@@ -460,8 +460,8 @@ mod tests {
             json!([{"type": "input_text", "text": "hi"}])
         );
         // Stored items are read back unchanged.
-        let again = read_items(read.items.clone()).unwrap();
-        assert_eq!(again.items, read.items);
+        let repeated = read_items(read.items.clone()).unwrap();
+        assert_eq!(repeated.items, read.items);
     }
 
     #[test]

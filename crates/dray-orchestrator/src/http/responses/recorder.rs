@@ -45,7 +45,7 @@ impl EventRecorder {
     pub(super) fn record(&mut self, events: &[Value]) {
         let Some(sender) = &self.sender else { return };
         if !events.is_empty() && sender.try_send(events.to_vec()).is_err() {
-            // A log with a gap would look complete, so nothing that follows is recorded.
+            // A log with a gap would look complete, so later events are not recorded.
             tracing::warn!("the events of a response are not recorded any more");
             self.sender = None;
         }

@@ -1,5 +1,5 @@
-//! Finishes responses in the background whose process is gone although no client polls them: each replica follows the records
-//! of runs, and looks at those that have not ended. One replica takes a response over, as it does for a poll.
+//! Finishes responses in the background whose process has ended although no client polls them: each replica follows the
+//! records of runs, and looks at those that have not ended. One replica takes a response over, as it does for a poll.
 //!
 //! A look reads the record of a response only when something can be due for it: after the end of its lease while it runs, and
 //! once after its end, when its events are deleted. So the work of a look grows with the responses that run, not with those
@@ -60,11 +60,11 @@ pub(in crate::http) struct SweepReport {
 
 /// When a run is looked at again.
 enum NextLook {
-    /// At this time, in Unix milliseconds.
+    /// The run is looked at again at this time, in Unix milliseconds.
     At(u64),
-    /// Its record cannot be read.
+    /// The response's record cannot be read.
     Unreadable,
-    /// It is forgotten.
+    /// The response is not looked at again.
     Never,
 }
 

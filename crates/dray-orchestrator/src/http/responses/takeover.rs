@@ -1,5 +1,6 @@
-//! Finishes a response whose process is gone from its last checkpoint, when its client polls it at this replica, or when no
-//! client did for a lease. The turn uses the credentials of the poll, which is of the same caller; no credentials are stored.
+//! Finishes a response whose process has ended from its last checkpoint, when its client polls it at this replica, or
+//! when no client did for a lease. The turn uses the credentials of the poll, which is of the same caller; no
+//! credentials are stored.
 
 use std::sync::Arc;
 
@@ -72,7 +73,7 @@ impl Abandonment {
     }
 }
 
-/// Finishes a response whose process is gone, if it has a checkpoint. Returns whether it has to be reported instead.
+/// Finishes a response whose process has ended, if it has a checkpoint. Returns whether it has to be reported instead.
 pub(super) async fn finish_abandoned(
     surface: &Arc<HttpSurface>,
     caller: ResponseCaller,
@@ -86,8 +87,8 @@ pub(super) async fn finish_abandoned(
     };
     // Checked before the response is taken over: a replica that is busy leaves it to another one.
     let permit = surface.chat_permit().await?;
-    let mut taken = match surface.state.responses.take_over(principal, id).await {
-        Ok(Some(taken)) => taken,
+    let mut takeover = match surface.state.responses.take_over(principal, id).await {
+        Ok(Some(takeover)) => takeover,
         // Another replica took it over first.
         Ok(None) => return Ok(false),
         Err(failure) if failure.status < 500 => {
@@ -100,17 +101,17 @@ pub(super) async fn finish_abandoned(
         response = id,
         "a response of a process that is gone is finished here"
     );
-    let mut writer = resumed_writer(id, &taken);
+    let mut writer = resumed_writer(id, &takeover);
     let recorder = resumed_recorder(surface, principal, id, &mut writer).await;
-    match asked_again(surface, caller, id, &mut taken, &checkpoint) {
+    match asked_again(surface, caller, id, &mut takeover, &checkpoint) {
         Ok((asked, places)) => {
             let driver = ResponseDriver {
                 id: id.to_owned(),
                 run: AnswerRun::begin(Arc::clone(&surface.agent), asked, permit),
                 writer,
-                running: Some(taken.running),
+                running: Some(takeover.running),
                 recorder,
-                input: taken.document.input,
+                input: takeover.document.input,
                 places,
                 drain: surface.options.drain,
                 stop: surface.stop.clone(),
@@ -183,7 +184,7 @@ fn asked_again(
         takeovers: taken.takeovers,
     });
     let RequestId(request_id) = RequestId::random();
-    let asked = CheckedChatRequest {
+    let checked_request = CheckedChatRequest {
         request: chat,
         caller,
         identity,
@@ -192,5 +193,5 @@ fn asked_again(
         is_dial: false,
         request_id,
     };
-    Ok((asked, places))
+    Ok((checked_request, places))
 }

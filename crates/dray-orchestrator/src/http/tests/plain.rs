@@ -80,7 +80,7 @@ async fn a_comment_keeps_a_silent_stream_of_the_plain_endpoint_open() {
         let piece = answer.chunk().await.unwrap().unwrap();
         text.push_str(std::str::from_utf8(&piece).unwrap());
     }
-    // The start chunk alone was sent: nothing is there to show yet.
+    // The start chunk alone was sent: the stream has no visible content yet.
     assert_eq!(text.matches("data: ").count(), 1, "{text}");
     drop(answer);
     fixture.working(0).await;

@@ -7,9 +7,10 @@ use serde_json::{Value, json};
 
 use super::scripted::{ScriptedStep, TestSurface, keys, text_step};
 
-async fn run(fixture: &TestSurface, what: &str) -> Value {
+async fn run(fixture: &TestSurface, description: &str) -> Value {
     let url = format!("http://{}", fixture.address);
-    dray_testkit::python::run_script("openai_client.py", "openai", &[&url, "one", what]).await
+    dray_testkit::python::run_script("openai_client.py", "openai", &[&url, "one", description])
+        .await
 }
 
 async fn start(script: Vec<ScriptedStep>) -> TestSurface {
@@ -75,7 +76,7 @@ async fn the_openai_package_raises_the_messages_of_failures() {
     let fixture = start(vec![ScriptedStep::Fail(failure())]).await;
     let range = "Your request contained invalid structure on path temperature. Input should be a number from 0 to 2";
     let shown = run(&fixture, "fails").await;
-    for (what, class, status, message, code) in [
+    for (description, class, status, message, code) in [
         ("agent", "RateLimitError", 429, "slow down", "429"),
         ("stream", "RateLimitError", 429, "slow down", "429"),
         (
@@ -108,17 +109,17 @@ async fn the_openai_package_raises_the_messages_of_failures() {
             "422",
         ),
     ] {
-        let seen = &shown[what];
+        let seen = &shown[description];
         assert_eq!(
             (&seen[0], &seen[1]),
             (&json!(class), &json!(status)),
-            "{what}: {seen}"
+            "{description}: {seen}"
         );
         assert!(
             seen[2].as_str().unwrap().contains(message),
-            "{what}: {seen}"
+            "{description}: {seen}"
         );
-        assert_eq!(seen[3], code, "{what}");
+        assert_eq!(seen[3], code, "{description}");
     }
 }
 

@@ -146,8 +146,11 @@ async fn a_cancelled_response_stops_the_agent_and_stays_cancelled() {
         (&found["status"], &found["error"]),
         (&json!("cancelled"), &Value::Null)
     );
-    let again = post(&fixture, &format!("{path}/cancel"), &json!({})).await;
-    assert_eq!((again.0, &again.1["status"]), (200, &json!("cancelled")));
+    let repeated = post(&fixture, &format!("{path}/cancel"), &json!({})).await;
+    assert_eq!(
+        (repeated.0, &repeated.1["status"]),
+        (200, &json!("cancelled"))
+    );
     let next = request(&json!({"previous_response_id": response["id"]}));
     let (status, failure) = post(&fixture, RESPONSES_PATH, &next).await;
     assert_eq!(
@@ -211,7 +214,7 @@ async fn a_client_that_leaves_ends_its_response_and_not_one_in_the_background() 
     }
 }
 
-/// A surface in a runtime of its own, which can end without notice, like a process that is killed.
+/// A surface in a separate runtime, which can end without notice, like a process that is killed.
 pub(super) fn replica(
     script: Vec<ScriptedStep>,
     shared: &Arc<SharedState>,
@@ -275,8 +278,8 @@ async fn another_replica_continues_a_response_and_cancels_one_that_runs_elsewher
     let (status, _) = post(&other, RESPONSES_PATH, &next).await;
     assert_eq!(status, 200);
     other.working(1).await;
-    let asked = other.agent.asked.lock().await.pop().unwrap();
-    assert_eq!(asked.request.messages.len(), 3);
+    let chat_request = other.agent.asked.lock().await.pop().unwrap();
+    assert_eq!(chat_request.request.messages.len(), 3);
     runtime.shutdown_background();
 }
 

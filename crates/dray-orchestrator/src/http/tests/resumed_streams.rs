@@ -1,4 +1,4 @@
-//! Tests of streams of responses in the background that are resumed, and of what is forgotten later.
+//! Tests of resumed streams of responses in the background, and of the removal of their events.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -88,7 +88,8 @@ async fn a_client_that_lost_its_stream_gets_the_rest_while_the_response_is_made(
         let (status, _) = post(&other, &format!("{path}/cancel"), &json!({})).await;
         assert_eq!(status, 200);
         until(&fixture, &path, "cancelled").await;
-        // The process of the response notices it when it renews its lease, which a request there anticipates.
+        // The process of the response notices the cancellation at the next renewal of its lease. A request to that
+        // process makes it notice immediately.
         post(&fixture, &format!("{path}/cancel"), &json!({})).await;
     };
     let (rest, ()) = futures_util::future::join(rest, cancelled).await;

@@ -39,7 +39,7 @@ use crate::progress::ProgressStore;
 use crate::records::CallerRecords;
 use crate::responses::ResponseStore;
 
-/// One thing the agent does.
+/// One action of the scripted agent.
 #[derive(Clone, Debug)]
 pub(super) enum ScriptedStep {
     Send(Event),
@@ -190,7 +190,7 @@ pub(super) struct SharedState {
 }
 
 impl SharedState {
-    /// On an embedded store below `directory`.
+    /// Starts the surface on an embedded store below `directory`.
     pub(super) async fn start(directory: &Path) -> Self {
         // The clock of the machine, because the store compares times with its own clock.
         let clock = Clock::manual(Clock::system().now_ms());
@@ -204,7 +204,7 @@ impl SharedState {
         }
     }
 
-    /// From now on the store does not answer.
+    /// Stops the store: from now on it does not respond.
     pub(super) fn stop_store(&self) {
         self.s3.lock().unwrap().take();
     }
@@ -322,7 +322,7 @@ impl TestSurface {
         request.json(body).send(&|_| ()).await.unwrap()
     }
 
-    /// Until so many answers are being made.
+    /// Waits until `count` answers are being made.
     pub(super) async fn working(&self, count: usize) {
         let look = async || (self.agent.working.load(Ordering::SeqCst) == count).then_some(());
         dray_testkit::eventually("the agent's work begins or ends", look).await;

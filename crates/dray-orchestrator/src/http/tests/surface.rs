@@ -273,8 +273,11 @@ async fn plain_clients_see_local_manifests_as_models() {
         .unwrap();
     let events = events(answer).await;
     assert!(events.iter().all(|event| event["model"] == "helper"));
-    let asked = fixture.agent.asked.lock().await.remove(0);
-    assert_eq!(asked.manifest, ManifestSource::Named("helper".to_owned()));
+    let chat_request = fixture.agent.asked.lock().await.remove(0);
+    assert_eq!(
+        chat_request.manifest,
+        ManifestSource::Named("helper".to_owned())
+    );
     body["model"] = json!("none");
     let (status, body) = post(&fixture, OPENAI_PATH, &[], &body).await;
     assert_eq!(
@@ -323,16 +326,16 @@ async fn keys_of_clients_give_access_and_are_not_forwarded() {
         );
     }
     assert_eq!(fixture.get("/v1/configuration-support/tools").await.0, 401);
-    let asked = fixture.agent.asked.lock().await;
+    let chat_request = fixture.agent.asked.lock().await;
     assert!(
-        asked
+        chat_request
             .iter()
-            .all(|asked| asked.caller.authorization.is_none())
+            .all(|chat_request| chat_request.caller.authorization.is_none())
     );
 }
 
 #[tokio::test]
-async fn behind_dial_plain_clients_need_a_key_of_ours() {
+async fn behind_dial_plain_clients_need_a_configured_key() {
     let fixture = TestSurface::with(vec![text_step("x")], |options| {
         options.dial = true;
         options.loopback = false;

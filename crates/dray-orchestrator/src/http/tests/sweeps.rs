@@ -1,5 +1,5 @@
-//! Tests of looks for responses in the background whose process is gone: how much a look reads, what it leaves to others, and
-//! what it reports without a poll.
+//! Tests of looks for responses in the background whose process has ended: how much a look reads, what it leaves to
+//! others, and what it reports without a poll.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -156,7 +156,7 @@ async fn replica_that_hangs(fixture: &TestSurface) -> TestSurface {
 }
 
 #[tokio::test]
-async fn a_deleted_response_takes_its_events_along() {
+async fn deleting_a_response_deletes_its_events() {
     let fixture = start(vec![text_step("Hello.")]).await;
     let streamed = request(&json!({"background": true, "stream": true}));
     let whole = events(&fixture, RESPONSES_PATH, Some(&streamed), "none").await;

@@ -48,8 +48,8 @@ impl<'a> ClientUpload<'a> {
         Self { fixture, id }
     }
 
-    fn path(&self, what: &str) -> String {
-        format!("/v1/uploads/{}/{what}", self.id)
+    fn path(&self, description: &str) -> String {
+        format!("/v1/uploads/{}/{description}", self.id)
     }
 
     async fn try_part(&self, key: &str, form: MultipartForm) -> (u16, Value) {
@@ -200,7 +200,7 @@ async fn parts_have_limits_and_belong_to_one_caller_and_one_field() {
 }
 
 #[tokio::test]
-async fn an_upload_that_is_cancelled_or_has_expired_takes_nothing_more() {
+async fn an_upload_that_is_cancelled_or_has_expired_accepts_no_more_parts() {
     let fixture = start().await;
     let upload = ClientUpload::create(&fixture, 4).await;
     let part = upload.part(b"x,y\n").await;

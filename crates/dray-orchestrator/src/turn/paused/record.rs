@@ -29,7 +29,7 @@ pub(in crate::turn) struct PausedTurn {
     /// Calls that wait as well, and about which the client was not asked yet.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(in crate::turn) later: Vec<WaitingCall>,
-    /// Of a checkpoint: calls that ran when the process ended, and that may be made again.
+    /// In a checkpoint: calls that ran when the process ended, and that may be made again.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(in crate::turn) repeated: Vec<ToolCall>,
     /// The earlier record of the same round, which this record replaces: the client was asked again.
@@ -61,7 +61,7 @@ pub(in crate::turn) struct PausedApproval {
     pub(in crate::turn) waiting: WaitingCall,
 }
 
-/// A call about which the request brings a decision. Nothing was recorded or done yet.
+/// A call about which the request brings a decision. No decision was recorded and no call made yet.
 #[derive(Debug)]
 pub(in crate::turn) struct DecidedCall {
     pub(in crate::turn) paused: PausedApproval,

@@ -171,12 +171,12 @@ async fn every_replica_restores_the_results_of_the_server_from_the_ids_of_calls(
         .unwrap();
     assert_eq!(messages, expected(&ids));
     // A repeated request restores the same messages.
-    let mut again = continued(&ids);
+    let mut repeated = continued(&ids);
     other
-        .restore("client:a", &mut again, &fixture.approvals)
+        .restore("client:a", &mut repeated, &fixture.approvals)
         .await
         .unwrap();
-    assert_eq!(again, messages);
+    assert_eq!(repeated, messages);
 }
 
 #[tokio::test]
@@ -357,8 +357,8 @@ async fn a_call_that_a_chat_declined_or_cancelled_is_used_once() {
         let state = store.chat_state("client:a", &id).await.unwrap();
         assert!(matches!(state, ChatState::Used), "{state:?}");
         // A second request that read the record before the first one used it.
-        let again = settlement.record(vec![decided()], &mut []).await;
-        assert!(again.is_err(), "{again:?}");
+        let repeated = settlement.record(vec![decided()], &mut []).await;
+        assert!(repeated.is_err(), "{repeated:?}");
     }
 }
 
@@ -423,8 +423,11 @@ async fn a_decision_that_no_request_uses_lapses_and_no_request_can_use_it_then()
     assert_eq!(used.unwrap_err().code.as_deref(), Some(USED_CODE));
     let state = store.chat_state("client:a", &id).await.unwrap();
     assert!(matches!(state, ChatState::Expired(_)), "{state:?}");
-    let again = chat_reply(&fixture, &id, ApprovalChoice::Approved).await;
-    assert_eq!((again.recorded, &again.outcome), (false, &ended.outcome));
+    let repeated = chat_reply(&fixture, &id, ApprovalChoice::Approved).await;
+    assert_eq!(
+        (repeated.recorded, &repeated.outcome),
+        (false, &ended.outcome)
+    );
 }
 
 #[tokio::test]
@@ -446,7 +449,7 @@ async fn a_chat_learns_that_a_late_request_has_used_its_decision() {
 }
 
 #[tokio::test]
-async fn a_decision_lapses_immediately_when_its_request_takes_the_question_back() {
+async fn a_decision_lapses_immediately_when_its_request_withdraws_the_question() {
     let fixture = RecordFixture::start().await;
     let store = &fixture.approvals;
     let id = ask_chat(&fixture).await;

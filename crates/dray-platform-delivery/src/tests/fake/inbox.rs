@@ -15,7 +15,7 @@ use super::FakePlatform;
 /// The result of fetching an attachment.
 #[derive(Clone, Debug)]
 pub(crate) enum UserAttachment {
-    /// These bytes.
+    /// An attachment of these bytes.
     Bytes(Vec<u8>),
     /// A failure, then the next in the list.
     Fails(ErrorKind),

@@ -38,59 +38,81 @@ fn outcome_reply(outcome: &str) -> v1::DecideInChatReply {
 
 #[tokio::test(start_paused = true)]
 async fn a_call_that_the_caller_decides_shows_it_before_the_expiry_once_with_two_replicas() {
-    let asked = QuestionFixture::new().await;
-    asked.ask_about_call().await.unwrap();
-    let second = other(&asked.fixture);
+    let question_fixture = QuestionFixture::new().await;
+    question_fixture.ask_about_call().await.unwrap();
+    let second = other(&question_fixture.fixture);
     let rounds = async |count: usize| {
         for _ in 0..count {
-            asked.reconcile(&[&asked.fixture.replica, &second]).await;
-            asked.advance(10_000);
+            question_fixture
+                .reconcile(&[&question_fixture.fixture.replica, &second])
+                .await;
+            question_fixture.advance(10_000);
         }
     };
     // A question that was shown a moment ago costs no request, and one that waits keeps its buttons.
-    asked.reconcile_one().await;
-    assert!(asked.deciders.lock().unwrap().outcome_requests.is_empty());
+    question_fixture.reconcile_one().await;
+    assert!(
+        question_fixture
+            .deciders
+            .lock()
+            .unwrap()
+            .outcome_requests
+            .is_empty()
+    );
     rounds(3).await;
-    let waiting = asked.question();
+    let waiting = question_fixture.question();
     assert_eq!((waiting.edits, waiting.buttons.len()), (0, 2));
-    asked.deciders.lock().unwrap().call_outcome = "Taken back.".to_owned();
+    question_fixture.deciders.lock().unwrap().call_outcome = "Taken back.".to_owned();
     rounds(4).await;
-    let ended = asked.question();
+    let ended = question_fixture.question();
     assert_eq!((ended.outcome.as_str(), ended.edits), ("Taken back.", 1));
     assert!(ended.buttons.is_empty());
-    let count = asked.deciders.lock().unwrap().outcome_requests.len();
+    let count = question_fixture
+        .deciders
+        .lock()
+        .unwrap()
+        .outcome_requests
+        .len();
     rounds(2).await;
-    assert_eq!(asked.deciders.lock().unwrap().outcome_requests.len(), count);
+    assert_eq!(
+        question_fixture
+            .deciders
+            .lock()
+            .unwrap()
+            .outcome_requests
+            .len(),
+        count
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_chat_that_waits_for_the_orchestrator_does_not_delay_the_other_chats() {
-    let asked = QuestionFixture::new().await;
-    asked.ask_about_call().await.unwrap();
-    asked.reconcile_one().await;
-    asked.advance(10_000);
-    asked.asks_about_host();
-    asked.deciders.lock().unwrap().unanswered = Some(Vec::new());
+    let question_fixture = QuestionFixture::new().await;
+    question_fixture.ask_about_call().await.unwrap();
+    question_fixture.reconcile_one().await;
+    question_fixture.advance(10_000);
+    question_fixture.asks_about_host();
+    question_fixture.deciders.lock().unwrap().unanswered = Some(Vec::new());
     let replying = async {
         eventually("a question about a host", async || {
-            let questions = asked.fixture.fake.seen_questions();
+            let questions = question_fixture.fixture.fake.seen_questions();
             questions
                 .iter()
                 .any(|question| question.chat == OPS_CHAT)
                 .then_some(())
         })
         .await;
-        let held = asked.deciders.lock().unwrap().unanswered.take();
-        for incoming in held.unwrap() {
+        let guard = question_fixture.deciders.lock().unwrap().unanswered.take();
+        for incoming in guard.unwrap() {
             incoming.answer(Ok(outcome_reply("Taken back."))).await;
         }
     };
-    futures_util::future::join(asked.reconcile_one(), replying).await;
+    futures_util::future::join(question_fixture.reconcile_one(), replying).await;
     // The reply came within its time, so the next one confirms it.
-    asked.deciders.lock().unwrap().call_outcome = "Taken back.".to_owned();
-    asked.advance(10_000);
-    asked.reconcile_one().await;
-    let questions = asked.fixture.fake.seen_questions();
+    question_fixture.deciders.lock().unwrap().call_outcome = "Taken back.".to_owned();
+    question_fixture.advance(10_000);
+    question_fixture.reconcile_one().await;
+    let questions = question_fixture.fixture.fake.seen_questions();
     let call = questions
         .iter()
         .find(|question| question.text == "May it?")

@@ -3,40 +3,46 @@
 use super::*;
 
 #[tokio::test(start_paused = true)]
-async fn nothing_is_claimed_while_a_chat_takes_no_message() {
-    let asked = QuestionFixture::new().await;
-    asked.asks_about_host();
-    let questions = &asked.fixture.replica.inbound.questions;
-    let account = asked.fixture.replica.inbound.accounts.named("bot").unwrap();
+async fn no_question_is_claimed_while_a_chat_accepts_no_message() {
+    let question_fixture = QuestionFixture::new().await;
+    question_fixture.asks_about_host();
+    let questions = &question_fixture.fixture.replica.inbound.questions;
+    let account = question_fixture
+        .fixture
+        .replica
+        .inbound
+        .accounts
+        .named("bot")
+        .unwrap();
     let hold = Duration::from_mins(5);
     questions.limiter.hold(&account.id(), OPS_CHAT, hold);
     for _ in 0..3 {
-        asked.reconcile_one().await;
+        question_fixture.reconcile_one().await;
     }
     let record = questions.open.read("ops").await.unwrap();
     assert_eq!(record.questions, []);
-    asked.advance(300_000);
-    asked.reconcile_one().await;
-    assert_eq!(asked.question().buttons.len(), 2);
+    question_fixture.advance(300_000);
+    question_fixture.reconcile_one().await;
+    assert_eq!(question_fixture.question().buttons.len(), 2);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_round_ends_before_its_claim_and_gives_back_what_it_did_not_begin() {
-    let asked = QuestionFixture::new().await;
-    asked.ask_about(CALL_ID).await.unwrap();
-    asked.ask_about("apr_2").await.unwrap();
-    asked.advance(HOUR_MS + 1_000);
+    let question_fixture = QuestionFixture::new().await;
+    question_fixture.ask_about(CALL_ID).await.unwrap();
+    question_fixture.ask_about("apr_2").await.unwrap();
+    question_fixture.advance(HOUR_MS + 1_000);
     let requested_ids = || {
-        let known = asked.deciders.lock().unwrap();
+        let known = question_fixture.deciders.lock().unwrap();
         let ids = known.outcome_requests.iter();
         ids.map(|request| request.question_id.clone())
             .collect::<Vec<_>>()
     };
-    asked.deciders.lock().unwrap().decision_time = Duration::from_secs(20);
-    asked.reconcile_one().await;
+    question_fixture.deciders.lock().unwrap().decision_time = Duration::from_secs(20);
+    question_fixture.reconcile_one().await;
     assert!(!requested_ids().is_empty());
     assert!(requested_ids().iter().all(|id| id == CALL_ID));
-    let questions = &asked.fixture.replica.inbound.questions;
+    let questions = &question_fixture.fixture.replica.inbound.questions;
     let record = questions.open.read("calls").await.unwrap();
     let second = record
         .questions
@@ -44,7 +50,7 @@ async fn a_round_ends_before_its_claim_and_gives_back_what_it_did_not_begin() {
         .find(|question| question.id == "apr_2");
     let second = second.unwrap();
     assert_eq!((second.due_ms, second.attempts), (0, 0));
-    asked.reconcile_one().await;
+    question_fixture.reconcile_one().await;
     assert_eq!(requested_ids().last().unwrap(), "apr_2");
 }
 
@@ -75,10 +81,10 @@ pub(super) fn list_hosts(
 
 #[tokio::test(start_paused = true)]
 async fn a_question_of_a_later_part_is_shown_and_its_answer_elsewhere_ends_it() {
-    let asked = QuestionFixture::new().await;
-    asked.asks_about_host();
+    let fixture = QuestionFixture::new().await;
+    fixture.asks_about_host();
     {
-        let mut known = asked.deciders.lock().unwrap();
+        let mut known = fixture.deciders.lock().unwrap();
         let question = known.hosts.pop().unwrap();
         // Those before it have an answer, so that the chat shows the last one alone.
         for number in 0..3 {
@@ -92,13 +98,13 @@ async fn a_question_of_a_later_part_is_shown_and_its_answer_elsewhere_ends_it() 
         known.hosts.push(question);
         known.lists_in_parts = true;
     }
-    asked.reconcile_one().await;
-    assert_eq!(asked.question().detail, "files.example.org:443");
-    asked.answer_elsewhere();
+    fixture.reconcile_one().await;
+    assert_eq!(fixture.question().detail, "files.example.org:443");
+    fixture.answer_elsewhere();
     for _ in 0..3 {
-        asked.reconcile_one().await;
+        fixture.reconcile_one().await;
     }
-    let outcome = asked.question().outcome;
+    let outcome = fixture.question().outcome;
     assert!(
         outcome.starts_with("Refused by console login 1"),
         "{outcome}"

@@ -25,30 +25,30 @@ impl QuestionFixture {
 
 #[tokio::test(start_paused = true)]
 async fn a_press_of_a_person_who_may_not_answer_leaves_the_kept_press_of_an_approver() {
-    let asked = QuestionFixture::new().await;
-    let allow = asked.allow_button().await;
-    asked.keep_press(APPROVER_ID, &allow).await;
-    let press_reply = asked.press(OPS_CHAT, "8", &allow).await;
+    let fixture = QuestionFixture::new().await;
+    let allow = fixture.allow_button().await;
+    fixture.keep_press(APPROVER_ID, &allow).await;
+    let press_reply = fixture.press(OPS_CHAT, "8", &allow).await;
     assert!(
         press_reply.contains("not one of the people"),
         "{press_reply}"
     );
-    asked.advance(30_000);
-    asked.reconcile_one().await;
-    let [answer] = &asked.answers()[..] else {
-        panic!("{:?}", asked.answers());
+    fixture.advance(30_000);
+    fixture.reconcile_one().await;
+    let [answer] = &fixture.answers()[..] else {
+        panic!("{:?}", fixture.answers());
     };
     assert_eq!(answer.principal, "chat ops:7");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_webhook_confirms_a_press_without_a_record_after_its_decision() {
-    let asked = QuestionFixture::new().await;
-    let allow = asked.allow_button().await;
-    let inbound = &asked.fixture.replica.inbound;
+    let question_fixture = QuestionFixture::new().await;
+    let allow = question_fixture.allow_button().await;
+    let inbound = &question_fixture.fixture.replica.inbound;
     let open = &inbound.questions.open;
     open.remove("ops", HOST_ID).await.unwrap();
-    let fake = &asked.fixture.fake;
+    let fake = &question_fixture.fixture.fake;
     fake.brings_press(press_of(OPS_CHAT, APPROVER_ID, &allow));
     let request = Request::post("/platforms/bot/webhook?press")
         .header("host", "localhost")
@@ -57,24 +57,24 @@ async fn a_webhook_confirms_a_press_without_a_record_after_its_decision() {
     let response = router.oneshot(request.body(Body::empty()).unwrap());
     assert_eq!(response.await.unwrap().status(), 200);
     // Background tasks had no turn since.
-    assert_eq!(asked.answers().len(), 1);
+    assert_eq!(question_fixture.answers().len(), 1);
     assert_eq!(fake.notices(), ["Your answer is recorded."]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_press_whose_decision_was_not_recorded_is_repeated() {
-    let asked = QuestionFixture::new().await;
-    let allow = asked.allow_button().await;
-    asked.keep_press(APPROVER_ID, &allow).await;
-    asked.deciders.lock().unwrap().is_failing = true;
-    let press_reply = asked.press(OPS_CHAT, APPROVER_ID, &allow).await;
+    let fixture = QuestionFixture::new().await;
+    let allow = fixture.allow_button().await;
+    fixture.keep_press(APPROVER_ID, &allow).await;
+    fixture.deciders.lock().unwrap().is_failing = true;
+    let press_reply = fixture.press(OPS_CHAT, APPROVER_ID, &allow).await;
     assert!(
         press_reply.contains("could not be recorded"),
         "{press_reply}"
     );
-    asked.deciders.lock().unwrap().is_failing = false;
-    asked.advance(30_000);
-    asked.reconcile_one().await;
-    assert_eq!(asked.answers().len(), 1);
-    assert!(asked.question().outcome.starts_with("Allowed by Ada (7)"));
+    fixture.deciders.lock().unwrap().is_failing = false;
+    fixture.advance(30_000);
+    fixture.reconcile_one().await;
+    assert_eq!(fixture.answers().len(), 1);
+    assert!(fixture.question().outcome.starts_with("Allowed by Ada (7)"));
 }

@@ -27,23 +27,23 @@ impl QuestionFixture {
 
 #[tokio::test(start_paused = true)]
 async fn options_are_buttons_and_a_press_reports_the_number_of_one() {
-    let asked = QuestionFixture::new().await;
+    let fixture = QuestionFixture::new().await;
     let options = ["first", "second", "Decline to answer"];
-    asked.ask_options("calls", &options).await.unwrap();
-    let shown = asked.question();
+    fixture.ask_options("calls", &options).await.unwrap();
+    let shown = fixture.question();
     assert_eq!(
         shown.buttons,
         ["dray:apr_1:1", "dray:apr_1:2", "dray:apr_1:3"]
     );
-    asked.deciders.lock().unwrap().call_outcome = "Answered.".to_owned();
+    fixture.deciders.lock().unwrap().call_outcome = "Answered.".to_owned();
     // A person who may not answer, and data that names no button of a question.
-    asked.press("43", "8", &shown.buttons[1]).await;
+    fixture.press("43", "8", &shown.buttons[1]).await;
     for data in ["dray:apr_1:0", "dray:apr_1:x", "dray-host:apr_1:2"] {
-        asked.press("43", APPROVER_ID, data).await;
+        fixture.press("43", APPROVER_ID, data).await;
     }
-    assert!(asked.deciders.lock().unwrap().outcome_requests.is_empty());
-    asked.press("43", APPROVER_ID, &shown.buttons[1]).await;
-    let requests = asked.deciders.lock().unwrap().outcome_requests.clone();
+    assert!(fixture.deciders.lock().unwrap().outcome_requests.is_empty());
+    fixture.press("43", APPROVER_ID, &shown.buttons[1]).await;
+    let requests = fixture.deciders.lock().unwrap().outcome_requests.clone();
     let [request] = requests.as_slice() else {
         panic!("{requests:?}");
     };
@@ -55,33 +55,48 @@ async fn options_are_buttons_and_a_press_reports_the_number_of_one() {
         (request.chat.as_str(), request.sender.as_str()),
         ("calls", APPROVER_ID)
     );
-    assert_eq!(asked.question().outcome, "Answered.");
+    assert_eq!(fixture.question().outcome, "Answered.");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_chat_without_tool_questions_shows_no_options_and_takes_no_press_of_one() {
-    let asked = QuestionFixture::new().await;
-    let fault = asked.ask_options("ops", &["first"]).await.unwrap_err();
+async fn a_chat_without_tool_questions_shows_no_options_and_ignores_presses() {
+    let question_fixture = QuestionFixture::new().await;
+    let fault = question_fixture
+        .ask_options("ops", &["first"])
+        .await
+        .unwrap_err();
     assert_eq!(
         (fault.code, fault.detail.as_str()),
         (FaultCode::Denied, "no_tool_questions")
     );
-    assert!(asked.fixture.fake.seen_questions().is_empty());
-    let press_reply = asked.press(OPS_CHAT, APPROVER_ID, "dray:apr_1:1").await;
+    assert!(question_fixture.fixture.fake.seen_questions().is_empty());
+    let press_reply = question_fixture
+        .press(OPS_CHAT, APPROVER_ID, "dray:apr_1:1")
+        .await;
     assert!(
         press_reply.contains("not answered in this chat"),
         "{press_reply}"
     );
-    assert!(asked.deciders.lock().unwrap().outcome_requests.is_empty());
+    assert!(
+        question_fixture
+            .deciders
+            .lock()
+            .unwrap()
+            .outcome_requests
+            .is_empty()
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn options_that_no_platform_shows_are_refused() {
-    let asked = QuestionFixture::new().await;
+    let question_fixture = QuestionFixture::new().await;
     let long = "x".repeat(61);
     for options in [vec!["one"; 13], vec![""], vec![&long], vec!["a\nb"]] {
-        let fault = asked.ask_options("calls", &options).await.unwrap_err();
+        let fault = question_fixture
+            .ask_options("calls", &options)
+            .await
+            .unwrap_err();
         assert_eq!(fault.code, FaultCode::InvalidArgument, "{options:?}");
     }
-    assert!(asked.fixture.fake.seen_questions().is_empty());
+    assert!(question_fixture.fixture.fake.seen_questions().is_empty());
 }

@@ -156,12 +156,12 @@ async fn a_session_has_a_quota_and_another_sandbox_is_not_shown_under_its_link()
     std::fs::create_dir(&first).unwrap();
     std::fs::write(first.join("a.txt"), "second").unwrap();
     fixture.bind("s1", &sandbox, None).await;
-    let gone = link.get("p", "a.txt").await;
+    let response = link.get("p", "a.txt").await;
     assert!(
-        gone.status == 410 || gone.status == 503,
+        response.status == 410 || response.status == 503,
         "{} {}",
-        gone.status,
-        gone.text()
+        response.status,
+        response.text()
     );
     eventually("a look at the session", async || {
         (link.get("p", "a.txt").await.status == 410).then_some(())

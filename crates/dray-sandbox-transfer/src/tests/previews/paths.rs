@@ -111,7 +111,7 @@ async fn an_archive_over_a_limit_is_refused_before_its_first_byte() {
 }
 
 #[tokio::test]
-async fn names_that_read_as_others_are_shown_without_what_turns_them() {
+async fn names_that_look_like_others_are_shown_without_bidi_characters() {
     let fixture = TransferFixture::with_previews().await;
     let (root, sandbox) = fixture.sandbox("names");
     // U+202E turns the rest of a line: a browser shows `reportexe.pdf`.
@@ -130,7 +130,7 @@ async fn names_that_read_as_others_are_shown_without_what_turns_them() {
 }
 
 #[tokio::test]
-async fn no_path_leads_out_of_the_directory() {
+async fn no_path_leaves_the_directory() {
     let fixture = TransferFixture::with_previews().await;
     let (root, sandbox) = fixture.sandbox("trap");
     std::fs::create_dir_all(root.join("www/sub")).unwrap();

@@ -71,15 +71,15 @@ fn write_part(
     draft.reserve(length)?;
     let mut file = source.file;
     file.seek(SeekFrom::Start(start))?;
-    let mut left = length;
+    let mut remaining = length;
     let mut sum = Crc64::default();
-    while left > 0 {
-        let count = left.min(COPY_CHUNK_BYTES);
+    while remaining > 0 {
+        let count = remaining.min(COPY_CHUNK_BYTES);
         let mut chunk = vec![0; usize::try_from(count).unwrap_or_default()];
         file.read_exact(&mut chunk)?;
         draft.file.write_all(&chunk)?;
         sum = sum.then(Crc64::of(&[Bytes::from(chunk)]));
-        left -= count;
+        remaining -= count;
     }
     let meta = ObjectMetadata {
         tag: Uuid::new_v4().to_string(),

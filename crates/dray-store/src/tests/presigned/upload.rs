@@ -78,8 +78,8 @@ async fn an_upload_becomes_a_claim_when_it_is_confirmed() {
                 (digest, size as u64)
             );
             assert!(fixture.read(&tenant("acme"), &claim).await.unwrap() == bytes);
-            let again = confirm(&fixture, &ticket).await.unwrap_err();
-            assert!(matches!(again, ConfirmError::NotUploaded));
+            let repeated = confirm(&fixture, &ticket).await.unwrap_err();
+            assert!(matches!(repeated, ConfirmError::NotUploaded));
         }
     }
     let files = fixture.files();

@@ -442,16 +442,17 @@ fn passed_options(global: &GlobalOptions) -> Vec<OsString> {
 fn write_source(path: &Path, size: ByteSize) -> std::io::Result<()> {
     let mut file = std::io::BufWriter::new(std::fs::File::create(path)?);
     let mut state = 0x9E37_79B9_7F4A_7C15_u64;
-    let mut left = size.as_u64();
-    while left > 0 {
+    let mut remaining = size.as_u64();
+    while remaining > 0 {
         // Xorshift (Marsaglia, 2003).
         state ^= state << 13;
         state ^= state >> 7;
         state ^= state << 17;
         let word = state.to_le_bytes();
-        let count = usize::try_from(left).map_or(word.len(), |left| left.min(word.len()));
+        let count =
+            usize::try_from(remaining).map_or(word.len(), |remaining| remaining.min(word.len()));
         std::io::Write::write_all(&mut file, word.get(..count).unwrap_or_default())?;
-        left -= count as u64;
+        remaining -= count as u64;
     }
     std::io::Write::flush(&mut file)
 }

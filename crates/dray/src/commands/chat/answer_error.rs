@@ -19,7 +19,7 @@ pub(super) fn answer_failure(error: &ChatError, url: &str, silence: Duration) ->
     let text = display_message(error);
     match error.kind {
         ChatKind::Connect => CommandFailure::Unreachable {
-            what: format!("{url} cannot be reached"),
+            description: format!("{url} cannot be reached"),
             advice: "Start an orchestrator with `dray up`, or check --url; then /retry.".to_owned(),
         },
         ChatKind::Timeout => chat_failure(

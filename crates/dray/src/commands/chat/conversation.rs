@@ -64,9 +64,9 @@ impl ConversationFile {
                 ..Self::default()
             });
         };
-        let saved = parse_conversation(&bytes).map_err(|why| {
+        let saved = parse_conversation(&bytes).map_err(|reason| {
             CommandFailure::Usage(format!(
-                "{} is not a conversation: {why}. It was not changed; name another file with --conversation",
+                "{} is not a conversation: {reason}. It was not changed; name another file with --conversation",
                 file.display()
             ))
         })?;
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_answer_takes_the_place_of_the_first() {
+    fn a_second_answer_replaces_the_first() {
         let mut conversation = ConversationFile::default();
         assert!(conversation.retry_question().is_none());
         add_exchange(
@@ -327,7 +327,7 @@ mod tests {
     fn a_file_that_is_not_a_conversation_is_refused_and_not_changed() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("a.json");
-        for (text, why) in [
+        for (text, reason) in [
             ("", "EOF"),
             ("{", "EOF"),
             ("[]", "invalid"),
@@ -343,7 +343,7 @@ mod tests {
         ] {
             std::fs::write(&file, text).unwrap();
             let refused = ConversationFile::open(Some(&file)).unwrap_err().to_string();
-            assert!(refused.contains(why), "{refused}");
+            assert!(refused.contains(reason), "{refused}");
             assert_eq!(std::fs::read_to_string(&file).unwrap(), text);
         }
         let refused = ConversationFile::open(Some(directory.path())).unwrap_err();
@@ -360,7 +360,7 @@ mod tests {
         let mut conversation = ConversationFile::open(Some(&file)).unwrap();
         std::fs::write(&file, "mine").unwrap();
         assert!(
-            matches!(conversation.save(), Err(CommandFailure::Usage(why)) if why.contains("/save"))
+            matches!(conversation.save(), Err(CommandFailure::Usage(reason)) if reason.contains("/save"))
         );
         assert!(conversation.copy(&file).is_err());
         assert_eq!(std::fs::read_to_string(&file).unwrap(), "mine");

@@ -40,7 +40,7 @@ pub(super) enum DownloadOutcome {
         /// Number of bytes written.
         size: u64,
     },
-    /// Not fetched, because its link leads to another origin.
+    /// The file was not fetched, because its link leads to another origin.
     Left,
     /// Could not be fetched or written, for this reason.
     Failed(String),
@@ -75,7 +75,7 @@ impl DownloadDirectory {
         match saved {
             Ok(Some((path, size))) => DownloadOutcome::Saved { path, size },
             Ok(None) => DownloadOutcome::Left,
-            Err(why) => DownloadOutcome::Failed(why),
+            Err(reason) => DownloadOutcome::Failed(reason),
         }
     }
 

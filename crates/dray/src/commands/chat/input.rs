@@ -14,7 +14,7 @@ const MAX_MESSAGE_BYTES: u64 = 4 << 20;
 /// A line that the user typed at the prompt.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum InputLine {
-    /// Its text, without its end.
+    /// The line's text, without its end.
     Text(String),
     /// A line that cannot be sent, with the reason.
     Unusable(String),
@@ -148,7 +148,7 @@ mod tests {
     #[test]
     fn a_line_that_is_not_utf_8_does_not_affect_other_lines() {
         let lines = lines(b"a\r\n\xff\xfe\n\nb");
-        assert!(matches!(&lines[1], InputLine::Unusable(why) if why.contains("UTF-8")));
+        assert!(matches!(&lines[1], InputLine::Unusable(reason) if reason.contains("UTF-8")));
         let text = |text: &str| InputLine::Text(text.to_owned());
         assert_eq!((&lines[0], &lines[2]), (&text("a"), &text("")));
         assert_eq!(lines[3..], [text("b")]);
@@ -159,7 +159,7 @@ mod tests {
         let mut input = vec![b'x'; usize::try_from(MAX_MESSAGE_BYTES).unwrap() * 2];
         input.extend(b"\nafter\n");
         let lines = lines(&input);
-        assert!(matches!(&lines[0], InputLine::Unusable(why) if why.contains("4.0 MB")));
+        assert!(matches!(&lines[0], InputLine::Unusable(reason) if reason.contains("4.0 MB")));
         assert_eq!(lines[1..], [InputLine::Text("after".to_owned())]);
     }
 }

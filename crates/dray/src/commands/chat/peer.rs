@@ -230,7 +230,7 @@ impl PeerAddress<'_> {
             request = request.authorization("Bearer", key);
         }
         let unreachable = |error: &dray_http::HttpError| CommandFailure::Unreachable {
-            what: format!("{} does not respond: {error}", shown_url(self.url)),
+            description: format!("{} does not respond: {error}", shown_url(self.url)),
             advice: "Start an orchestrator with `dray up`, or check --url.".to_owned(),
         };
         let answer = request.send(&|_| ()).await;

@@ -168,8 +168,8 @@ impl ChatScreen {
                         fields.insert("saved_to".to_owned(), json!(path));
                         fields.insert("size".to_owned(), json!(size));
                     }
-                    Some(DownloadOutcome::Failed(why)) => {
-                        fields.insert("error".to_owned(), json!(why));
+                    Some(DownloadOutcome::Failed(reason)) => {
+                        fields.insert("error".to_owned(), json!(reason));
                     }
                     Some(DownloadOutcome::Left) | None => {}
                 }
@@ -287,9 +287,9 @@ fn describe_attachment(attachment: &Attachment, download: Option<&DownloadOutcom
                 MAX_LINK_CHARACTERS,
             ));
         }
-        (Some(DownloadOutcome::Failed(why)), _) => {
+        (Some(DownloadOutcome::Failed(reason)), _) => {
             line.push_str(" could not be saved: ");
-            line.push_str(&name::shown_text(why, MAX_LINK_CHARACTERS));
+            line.push_str(&name::shown_text(reason, MAX_LINK_CHARACTERS));
         }
         (_, Some(url)) => {
             line.push_str(" at ");

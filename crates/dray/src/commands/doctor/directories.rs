@@ -18,7 +18,7 @@ struct ConfiguredDirectories<'a> {
     paths: &'a [PathBuf],
     /// The access that the service needs.
     access: Access,
-    /// That access in words.
+    /// The required access in words.
     access_text: &'static str,
 }
 

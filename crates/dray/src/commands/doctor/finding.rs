@@ -6,13 +6,13 @@ use serde_json::{Value, json};
 /// The severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum FindingLevel {
-    /// It is as it should be.
+    /// The checked part is as required.
     Good,
     /// The check does not apply, because the configuration does not use its subject.
     Skipped,
-    /// It works, and may not under load or after a change.
+    /// The checked part works, but may fail under load or after a change.
     Warning,
-    /// Something that is configured cannot work.
+    /// A configured part cannot work.
     Problem,
 }
 

@@ -23,22 +23,23 @@ pub(super) enum DocumentLocation {
 impl DocumentLocation {
     /// Decides by the form of the argument. `primary` is the root in which a file is looked for, or the current
     /// directory.
-    pub(super) fn of(what: &str, primary: Option<&Path>) -> Self {
+    pub(super) fn of(document: &str, primary: Option<&Path>) -> Self {
         let is_url = ["http://", "https://"].iter().any(|scheme| {
-            what.get(..scheme.len())
+            document
+                .get(..scheme.len())
                 .is_some_and(|start| start.eq_ignore_ascii_case(scheme))
         });
         if is_url {
             return Self::Url;
         }
-        if what == "-" {
+        if document == "-" {
             return Self::StandardInput;
         }
-        let digest = what.strip_prefix("artifact:").unwrap_or(what);
+        let digest = document.strip_prefix("artifact:").unwrap_or(document);
         match digest.parse() {
             // A file whose name reads like a digest is a file.
             Ok(sha256)
-                if path_below_primary(what, primary)
+                if path_below_primary(document, primary)
                     .symlink_metadata()
                     .is_err() =>
             {
@@ -53,7 +54,7 @@ impl DocumentLocation {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ReadTarget {
     /// The argument as it was typed; for a file found in a directory, its path.
-    pub(super) what: String,
+    pub(super) document: String,
     pub(super) source: DocumentLocation,
     /// The directory of the file, which may be read although it is not a root.
     pub(super) directory: Option<PathBuf>,
@@ -73,43 +74,43 @@ pub(super) fn expand_arguments(
     arguments: &[String],
     primary: Option<&Path>,
 ) -> Result<Vec<ReadTarget>, CommandFailure> {
-    if arguments.iter().filter(|what| *what == "-").count() > 1 {
+    if arguments.iter().filter(|document| *document == "-").count() > 1 {
         return Err(repeated_stdin());
     }
     let mut targets = Vec::new();
-    for what in arguments {
-        let source = DocumentLocation::of(what, primary);
-        let path = path_below_primary(what, primary);
+    for document in arguments {
+        let source = DocumentLocation::of(document, primary);
+        let path = path_below_primary(document, primary);
         if source == DocumentLocation::Path && path.is_dir() {
             let mut files = Vec::new();
-            list_directory(&path, Path::new(what), 0, &mut files)?;
+            list_directory(&path, Path::new(document), 0, &mut files)?;
             targets.extend(files.into_iter().map(|file| ReadTarget {
-                what: file.to_string_lossy().into_owned(),
+                document: file.to_string_lossy().into_owned(),
                 source: DocumentLocation::Path,
-                directory: Some(PathBuf::from(what)),
+                directory: Some(PathBuf::from(document)),
             }));
         } else {
             let directory = match source {
-                DocumentLocation::Path => parent_directory(Path::new(what)),
+                DocumentLocation::Path => parent_directory(Path::new(document)),
                 _ => None,
             };
             targets.push(ReadTarget {
-                what: what.clone(),
+                document: document.clone(),
                 source,
                 directory,
             });
         }
         if targets.len() > MAX_FILES {
             return Err(CommandFailure::Usage(format!(
-                "{what} and what comes before it hold more than {MAX_FILES} files. Name fewer."
+                "{document} and what comes before it hold more than {MAX_FILES} files. Name fewer."
             )));
         }
     }
     Ok(targets)
 }
 
-fn path_below_primary(what: &str, primary: Option<&Path>) -> PathBuf {
-    primary.map_or_else(|| PathBuf::from(what), |root| root.join(what))
+fn path_below_primary(document: &str, primary: Option<&Path>) -> PathBuf {
+    primary.map_or_else(|| PathBuf::from(document), |root| root.join(document))
 }
 
 /// The directory in the path of a file; `None` for a bare name.
@@ -184,7 +185,7 @@ mod tests {
         let named: Vec<&str> = targets
             .iter()
             .map(|target| {
-                let path = Path::new(&target.what);
+                let path = Path::new(&target.document);
                 path.strip_prefix(top).unwrap_or(path).to_str().unwrap()
             })
             .collect();

@@ -20,7 +20,7 @@ pub(super) fn shown_message(output: &str) -> String {
 }
 
 /// The record of a document that could not be fetched.
-pub(super) fn unfetched_record(fault: &Fault, what: &str) -> Record {
+pub(super) fn unfetched_record(fault: &Fault, document: &str) -> Record {
     let code = match fault.code {
         FaultCode::NotFound => Code::NotFound,
         FaultCode::TooLarge => Code::TooLarge,
@@ -29,7 +29,7 @@ pub(super) fn unfetched_record(fault: &Fault, what: &str) -> Record {
     };
     let mut output = format!(
         "Error: cannot read {}: {}",
-        escape_path(what),
+        escape_path(document),
         fault.message
     );
     if !fault.advice.is_empty() {
@@ -40,7 +40,7 @@ pub(super) fn unfetched_record(fault: &Fault, what: &str) -> Record {
 }
 
 /// The fault for a refusal, with a code for scripts.
-pub(super) fn refusal_fault(record: &Record, what: &str) -> Fault {
+pub(super) fn refusal_fault(record: &Record, document: &str) -> Fault {
     let code = record.error_code.unwrap_or(Code::Internal);
     let kind = match code {
         Code::NotFound => FaultCode::NotFound,
@@ -52,14 +52,14 @@ pub(super) fn refusal_fault(record: &Record, what: &str) -> Fault {
     };
     let message = match code {
         // Escaped, because the name is shown on a terminal.
-        Code::NotFound => format!("The file {} does not exist.", escape_path(what)),
+        Code::NotFound => format!("The file {} does not exist.", escape_path(document)),
         _ => shown_message(record.output.trim_start_matches("Error: ")),
     };
     let fault = Fault::new(kind, message).detail(code.word());
     match code {
         Code::KindNotAllowed => fault.advice(format!(
             "`dray classify {}` detects its type.",
-            escape_path(what)
+            escape_path(document)
         )),
         _ => fault,
     }

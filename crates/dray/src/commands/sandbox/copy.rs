@@ -236,8 +236,8 @@ impl<'a> SandboxCopy<'a> {
     }
 
     async fn make_directories(&self, directories: &[Vec<u8>]) -> Result<(), CommandFailure> {
-        let made = self.target.make_directories(directories).await;
-        made.map_err(|failure| self.explained(failure))?;
+        let result = self.target.make_directories(directories).await;
+        result.map_err(|failure| self.explained(failure))?;
         self.note(|report| report.made_directories(directories.len()));
         Ok(())
     }
@@ -359,8 +359,8 @@ impl<'a> SandboxCopy<'a> {
         let copied = sandbox
             .get(&job.from, 0, &mut sink, progress, &self.cancel)
             .await;
-        if let Some(why) = sink.restarted() {
-            self.bar.suspend(|| direct::note_restart(&job.from, why));
+        if let Some(reason) = sink.restarted() {
+            self.bar.suspend(|| direct::note_restart(&job.from, reason));
         }
         let received = copied?;
         Ok(FileReport {

@@ -33,7 +33,7 @@ const CONTENT_DIGITS: usize = 24;
 pub(super) struct FetchedFile {
     /// Path of the file; `None` for standard output.
     pub(super) output: Option<PathBuf>,
-    /// Its size and digest, and the receipt of the transfer.
+    /// The file's size and digest, and the receipt of the transfer.
     pub(super) received: Received,
 }
 
@@ -69,7 +69,7 @@ async fn fetch_to_target(
     cancel: &CancellationToken,
 ) -> Result<FetchedFile, CommandFailure> {
     let path = path_bytes(path);
-    let most = get.size_limit.map_or(0, ByteSize::as_u64);
+    let max_bytes = get.size_limit.map_or(0, ByteSize::as_u64);
     let origin = if get.transfer.resume {
         Some(sandbox.origin(&path)?)
     } else {
@@ -79,11 +79,11 @@ async fn fetch_to_target(
     // The name is requested only where the output does not have one.
     let mut target = DownloadTarget::new(output, origin, || sandbox.file_name(&path))?;
     let copied = sandbox
-        .get(&path, most, &mut target.sink, bar, cancel)
+        .get(&path, max_bytes, &mut target.sink, bar, cancel)
         .await;
-    if let Some(why) = target.sink.restarted() {
+    if let Some(reason) = target.sink.restarted() {
         // Not an error: the earlier part does not belong to this content.
-        note_restart(&path, why);
+        note_restart(&path, reason);
     }
     let received = match copied {
         // Found out by the attempt, which saves a request for the common case of a file.
@@ -91,7 +91,9 @@ async fn fetch_to_target(
             let format = if get.tar { "tar" } else { "zip" };
             target = DownloadTarget::new(output, None, || sandbox.archive_name(&path, format))?;
             let sink = &mut target.sink;
-            sandbox.get_tree(&path, format, most, sink, cancel).await?
+            sandbox
+                .get_tree(&path, format, max_bytes, sink, cancel)
+                .await?
         }
         copied => copied?,
     };
@@ -100,9 +102,9 @@ async fn fetch_to_target(
 }
 
 /// Reports that a part from an earlier command cannot be used.
-pub(super) fn note_restart(path: &[u8], why: &str) {
+pub(super) fn note_restart(path: &[u8], reason: &str) {
     print_note(&format!(
-        "{}: copied from its beginning, since {why}",
+        "{}: copied from its beginning, since {reason}",
         name::shown_text(path, MAX_SHOWN_CHARACTERS)
     ));
 }

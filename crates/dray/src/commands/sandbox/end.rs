@@ -172,9 +172,11 @@ fn walk_directory(directory: &Path) -> Result<Tree, CommandFailure> {
     };
     let mut pending = vec![PathBuf::new()];
     while let Some(relative) = pending.pop() {
-        let here = directory.join(&relative);
-        let failed = || CommandFailure::local(format!("cannot read {}", here.display()));
-        let entries = std::fs::read_dir(&here).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+        let target_directory = directory.join(&relative);
+        let failed =
+            || CommandFailure::local(format!("cannot read {}", target_directory.display()));
+        let entries =
+            std::fs::read_dir(&target_directory).and_then(Iterator::collect::<Result<Vec<_>, _>>);
         let mut entries = entries.map_err(failed())?;
         // For the same output on every file system.
         entries.sort_by_key(std::fs::DirEntry::file_name);
@@ -193,13 +195,13 @@ fn walk_directory(directory: &Path) -> Result<Tree, CommandFailure> {
                     mode: metadata.permissions().mode() & 0o777,
                 });
             } else {
-                let why = if metadata.is_symlink() {
+                let reason = if metadata.is_symlink() {
                     "a link"
                 } else {
                     "not a regular file"
                 };
                 tree.skipped.push(format!(
-                    "{}: {why}",
+                    "{}: {reason}",
                     name::shown_text(&name, MAX_SHOWN_CHARACTERS)
                 ));
             }

@@ -275,18 +275,18 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_copy_goes_into_directories_and_otherwise_takes_the_name() {
-        let here = tempfile::tempdir().unwrap();
+    async fn a_copy_is_put_into_a_directory_and_otherwise_gets_the_name() {
+        let directory = tempfile::tempdir().unwrap();
         let at = |name: &str| {
             [
-                here.path().as_os_str().as_encoded_bytes(),
+                directory.path().as_os_str().as_encoded_bytes(),
                 b"/",
                 name.as_bytes(),
             ]
             .concat()
         };
-        std::fs::create_dir_all(here.path().join("d/e")).unwrap();
-        std::fs::write(here.path().join("f"), "1").unwrap();
+        std::fs::create_dir_all(directory.path().join("d/e")).unwrap();
+        std::fs::write(directory.path().join("f"), "1").unwrap();
         let local = CopyEndpoint::Local;
         let place = async |to: &str| {
             let to = at(to);

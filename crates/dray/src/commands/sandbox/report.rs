@@ -149,14 +149,18 @@ impl CopyReport {
     }
 
     fn print_sum(&self) {
-        let left = self.failed.len() + self.not_tried.len();
+        let remaining = self.failed.len() + self.not_tried.len();
         // For one file its own line is sufficient.
-        if self.files.len() + left < 2 {
+        if self.files.len() + remaining < 2 {
             return;
         }
         let bytes = self.files.iter().map(|file| file.size).sum();
         let count = self.files.len();
-        let mut sum = format!("{count} of {} files, {}", count + left, human_size(bytes));
+        let mut sum = format!(
+            "{count} of {} files, {}",
+            count + remaining,
+            human_size(bytes)
+        );
         if !self.not_tried.is_empty() {
             // Writing to a string cannot fail.
             let _ = write!(sum, "; {} were not tried", self.not_tried.len());

@@ -72,7 +72,7 @@ fn a_name_is_found_as_the_listing_shows_it() {
 }
 
 #[test]
-fn directories_links_and_names_that_lead_out_are_only_names() {
+fn directories_links_and_names_that_lead_outside_are_listed_only() {
     let zip = zip_of(&[("d/", b""), ("../../etc/passwd", b"words of the archive")]);
     assert_eq!(
         member_of("a.zip", &zip, "d/").failure,

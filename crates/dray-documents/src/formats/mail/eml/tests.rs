@@ -82,7 +82,7 @@ fn legacy_bodies_without_a_name_of_their_encoding_are_found_out() {
 }
 
 #[test]
-fn broken_messages_show_what_they_have() {
+fn broken_messages_show_their_readable_parts() {
     for (source, text) in [
         ("", ""),
         ("\n\n", ""),

@@ -208,7 +208,7 @@ fn styles_levels_and_lists_make_headings_and_items() {
 }
 
 #[test]
-fn characters_have_their_looks_and_hidden_ones_go() {
+fn characters_keep_their_formats_and_hidden_ones_are_dropped() {
     let doc = Doc {
         characters: vec![
             (5, property(0x0835, 1)),
@@ -263,7 +263,7 @@ fn cells_and_rows_make_a_table() {
 }
 
 #[test]
-fn fields_show_their_result_and_links_lead_somewhere() {
+fn fields_show_their_result_and_links_have_a_target() {
     let doc = Doc::narrow(
         "\u{13}PAGE \u{14}7\u{15}, \u{13} HYPERLINK \"https://a.example/\" \u{14}here\u{15}, \u{13}IF \u{13}X\u{14}y\u{15}\u{14}z\u{15}.\r",
     );
@@ -314,7 +314,7 @@ fn encrypted_damaged_and_foreign_files_are_named() {
 }
 
 #[test]
-fn word_95_gives_its_plain_text() {
+fn word_95_documents_are_converted_to_plain_text() {
     let mut main = vec![0; 600];
     put(&mut main, 0, &0xA5DC_u16.to_le_bytes());
     put(&mut main, 2, &0x0068_u16.to_le_bytes());

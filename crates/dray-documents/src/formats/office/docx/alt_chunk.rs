@@ -33,7 +33,7 @@ impl Walker {
         let target = xml
             .relation(element, "id")
             .and_then(|id| self.relations.get(&id))
-            // Nothing outside the file is ever read.
+            // Content outside the file is never read.
             .filter(|relation| !relation.external)
             .map(|relation| relation.target.clone());
         let written = match target {

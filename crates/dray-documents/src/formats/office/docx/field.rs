@@ -3,9 +3,9 @@
 /// The position inside a complex field.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::formats::office) enum Field {
-    /// Between its begin and its separator: the instruction so far.
+    /// The instruction so far, between the begin of the field and its separator.
     Instruction(String),
-    /// In the result, between separator and end, with the link of the field.
+    /// The result, between separator and end, with the link of the field.
     Result(Option<String>),
 }
 

@@ -14,7 +14,7 @@ pub(super) enum NumberSpelling {
 }
 
 impl NumberSpelling {
-    /// By the name of the format.
+    /// Finds the spelling by the name of the format.
     pub(super) fn of(format: &str) -> Self {
         match format {
             "lowerLetter" => Self::Letters { upper: false },

@@ -29,7 +29,7 @@ pub(super) struct CharacterStyle {
 struct Style {
     name: String,
     based_on: Option<String>,
-    /// From 0; 9 is body text.
+    /// Outline level from 0; 9 is body text.
     outline: Option<u8>,
     listed: ListMembership,
     format: CharacterStyle,

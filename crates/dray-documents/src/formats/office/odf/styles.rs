@@ -28,14 +28,14 @@ pub(super) enum Level {
     Bullet,
     /// Numbered, beginning with this number.
     Number(u64),
-    /// Without any marker before its items.
+    /// A list without a marker before its items.
     None,
 }
 
 /// All styles of the document, by family and name.
 #[derive(Debug, Default)]
 pub(super) struct Styles {
-    /// By family and name.
+    /// Styles by family and name.
     styles: HashMap<(String, String), Style>,
     lists: HashMap<String, Vec<Level>>,
 }

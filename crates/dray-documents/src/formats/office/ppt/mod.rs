@@ -48,7 +48,7 @@ pub(super) fn convert(
     if compound.cfb.exists("/EncryptedSummary") {
         return Err(Failure::Encrypted);
     }
-    // A file for PowerPoint 95 and 97 has the newer presentation in a storage of its own, beside one for older programs.
+    // A file for PowerPoint 95 and 97 has the newer presentation in a separate storage, beside one for older programs.
     let storage = if compound.cfb.exists(DUAL_STORAGE) {
         DUAL_STORAGE
     } else {

@@ -33,7 +33,7 @@ fn a_thousand_spans_of_a_billion_columns_use_little_memory() {
 }
 
 #[test]
-fn nesting_stops_at_the_depth_limit_and_keeps_what_was_before() {
+fn nesting_stops_at_the_depth_limit_and_keeps_the_earlier_content() {
     let deep = format!(
         "{P}{}{}",
         "<w:tbl><w:tr><w:tc>".repeat(5000),
@@ -155,7 +155,7 @@ fn parts_that_the_text_can_do_without_may_be_damaged() {
 }
 
 #[test]
-fn fields_without_end_take_linear_time() {
+fn fields_without_an_end_are_parsed_in_linear_time() {
     let begins = "<w:r><w:fldChar w:fldCharType=\"begin\"/></w:r>".repeat(20_000);
     let ends = "<w:r><w:fldChar w:fldCharType=\"end\"/></w:r>".repeat(20_000);
     let texts = "<w:r><w:t>never</w:t></w:r>".repeat(20_000);

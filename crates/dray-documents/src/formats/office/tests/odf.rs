@@ -75,7 +75,7 @@ fn notes_comments_and_deletions() {
 }
 
 #[test]
-fn a_note_in_an_item_takes_neither_its_marker_nor_its_format() {
+fn a_note_in_an_item_inherits_neither_its_marker_nor_its_format() {
     assert_eq!(
         text(
             "<text:list text:style-name=\"L1\"><text:list-item><text:p><text:span text:style-name=\"T1\">five\

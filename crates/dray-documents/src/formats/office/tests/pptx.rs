@@ -203,7 +203,7 @@ fn figures() -> String {
 }
 
 #[test]
-fn tables_charts_diagrams_pictures_and_objects_are_all_there() {
+fn tables_charts_diagrams_pictures_and_objects_are_all_converted() {
     let own = Own {
         relations: &[
             ("ch", "chart", "../charts/c.xml"),

@@ -242,7 +242,7 @@ fn pages_are_found_without_a_table_of_objects() {
 }
 
 #[test]
-fn a_limit_keeps_what_came_before_it() {
+fn a_limit_keeps_the_content_before_it() {
     let limits = Limits {
         max_text_bytes: 60,
         ..Limits::default()

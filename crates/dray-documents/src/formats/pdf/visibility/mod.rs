@@ -64,7 +64,7 @@ struct ShownText {
     paints_before: usize,
 }
 
-/// Something painted that is not text.
+/// A painted shape or picture.
 #[derive(Clone, Copy, Debug)]
 struct Paint {
     region: Region,

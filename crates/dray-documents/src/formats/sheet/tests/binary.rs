@@ -294,7 +294,7 @@ fn far_cells_of_an_old_workbook_are_shown_without_the_places_between() {
 }
 
 #[test]
-fn cells_of_an_old_workbook_that_show_nothing_are_hidden_cells() {
+fn cells_of_an_old_workbook_without_visible_text_are_hidden_cells() {
     // Number format, font, and the pattern and colour of the fill.
     let format = |font: u16, code: u16, pattern: u32, color: u16| {
         let mut out = [font.to_le_bytes(), code.to_le_bytes()].concat();

@@ -203,7 +203,7 @@ fn read_hidden(table: &str) -> (String, Vec<String>) {
 }
 
 #[test]
-fn cells_whose_format_shows_nothing_are_left_out() {
+fn cells_whose_format_hides_the_value_are_left_out() {
     let row = [
         cell("", "seen"),
         styled("none", "text"),

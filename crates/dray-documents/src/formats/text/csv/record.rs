@@ -20,7 +20,7 @@ pub(super) struct Records<'a> {
 }
 
 impl<'a> Records<'a> {
-    /// From the start of a text with `\n` line ends.
+    /// Reads from the start of a text with ` ` line ends.
     pub(super) fn new(text: &'a str, delimiter: u8, quotes: bool) -> Self {
         Self {
             rest: text,

@@ -123,7 +123,7 @@ impl DeclaredTextStyle {
 /// A size of text.
 #[derive(Clone, Copy)]
 enum FontSize {
-    /// In points (CSS Values and Units).
+    /// A length in points (CSS Values and Units).
     Points(f64),
     /// A factor of the surrounding size.
     Factor(f64),

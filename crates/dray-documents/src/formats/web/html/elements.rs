@@ -212,7 +212,7 @@ impl Walker<'_> {
         }
     }
 
-    /// In code a block begins on a new line.
+    /// Begins a new line for a block inside code.
     pub(super) fn code_line(&mut self, kind: Kind) {
         if let Some(code) = &mut self.code
             && !kind.is_inline()

@@ -61,7 +61,7 @@ pub(super) enum Kind {
     Foreign,
     /// Removed with its content: `script`, `style` and the like.
     Dropped,
-    /// Without content and without output: `meta`, `link`, `wbr`.
+    /// An element without content and without output: `meta`, `link`, `wbr`.
     Void,
     /// `html`, `body`: always present.
     Root,

@@ -23,7 +23,7 @@ pub(super) struct OpenTable {
 /// A cell while it is filled.
 #[derive(Default)]
 pub(super) struct OpenCell {
-    /// Its blocks, one line each.
+    /// The cell's blocks, one line each.
     pub(super) lines: Vec<Inline>,
     columns: usize,
     rows: usize,

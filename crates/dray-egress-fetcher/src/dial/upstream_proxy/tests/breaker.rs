@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// An address on which nothing listens.
+/// An address without a listener.
 async fn closed_address() -> SocketAddr {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     listener.local_addr().unwrap()
@@ -11,7 +11,7 @@ async fn closed_address() -> SocketAddr {
 #[tokio::test]
 async fn an_unreachable_proxy_counts_against_itself_and_not_against_the_host() {
     let fixture = FetcherFixture {
-        // Nothing is repeated: a further attempt would begin after a quarter of a second.
+        // The proxy repeats no attempt: a further one would begin after a quarter of a second.
         settings: crate::fetch::FetchLimits {
             total: Duration::from_millis(200),
             ..crate::tests::fake_network::settings()
@@ -41,7 +41,7 @@ async fn an_unreachable_proxy_counts_against_itself_and_not_against_the_host() {
 #[tokio::test]
 async fn a_robots_txt_behind_an_unreachable_proxy_does_not_count_as_unreachable() {
     let fixture = FetcherFixture {
-        // Nothing is repeated, as above.
+        // The proxy repeats no attempt, as above.
         settings: crate::fetch::FetchLimits {
             total: Duration::from_millis(200),
             robots: dray_guard::robots::RobotsMode::Obey,
@@ -126,7 +126,7 @@ async fn a_target_that_the_proxy_cannot_reach_counts_against_the_target() {
 #[tokio::test]
 async fn a_proxy_that_accepts_and_says_nothing_counts_against_itself_and_not_against_the_host() {
     let fixture = FetcherFixture {
-        // Nothing is repeated, as above.
+        // The proxy repeats no attempt, as above.
         settings: crate::fetch::FetchLimits {
             total: Duration::from_millis(200),
             ..crate::tests::fake_network::settings()

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::ResponseWriter;
 
-/// Numbers of items that are left out: the process that is gone may have begun items that it did not record.
+/// Numbers of items that are left out: the process that has ended may have begun items that it did not record.
 const ITEM_GAP: usize = 64;
 
 /// Items of a response, by its events.
@@ -85,8 +85,8 @@ fn text_of<'a>(holder: &'a Value, name: &str) -> &'a str {
 }
 
 impl ResponseWriter {
-    /// Continues a response after the events of a process that is gone. The next event has the number `next`. Items that it
-    /// did not end are closed as incomplete.
+    /// Continues a response after the events of a process that has ended. The next event has the number `next`. Items
+    /// that it did not end are closed as incomplete.
     pub(in crate::http::responses) fn resume(&mut self, events: &[Value], next: u64) {
         let RecordedItems {
             mut complete,

@@ -1,4 +1,4 @@
-//! Questions in chats of responses in the background whose processes are gone.
+//! Questions in chats of responses in the background whose processes have ended.
 
 use crate::responses::{NewResponse, ResponseDocument, ResponseStore, StoredRequest};
 
@@ -56,8 +56,8 @@ async fn a_decision_for_a_response_is_shown_when_it_is_used_and_lapses_with_its_
         end_lease(&fixture);
         assert_eq!(outcome(&fixture, &approved).await, "");
         assert_eq!(outcome(&fixture, &open).await, "");
-        let taken = responses.take_over("client:a", RESPONSE_ID).await;
-        assert!(taken.unwrap().is_some());
+        let takeover = responses.take_over("client:a", RESPONSE_ID).await;
+        assert!(takeover.unwrap().is_some());
     }
     let store = &fixture.approvals;
     let mut record = store.get("client:a", &used).await.unwrap().unwrap();
@@ -70,9 +70,12 @@ async fn a_decision_for_a_response_is_shown_when_it_is_used_and_lapses_with_its_
         lapsed.starts_with("Approved by Ada (7)") && lapsed.contains("the call is not made"),
         "{lapsed}"
     );
-    let late = chat_reply(&fixture, &open, ApprovalChoice::Approved).await;
-    assert!(!late.recorded, "{late:?}");
-    assert!(late.outcome.starts_with("Taken back, 20"), "{late:?}");
+    let late_reply = chat_reply(&fixture, &open, ApprovalChoice::Approved).await;
+    assert!(!late_reply.recorded, "{late_reply:?}");
+    assert!(
+        late_reply.outcome.starts_with("Taken back, 20"),
+        "{late_reply:?}"
+    );
     assert!(!outcome(&fixture, &used).await.contains("not made"));
 }
 
@@ -82,9 +85,12 @@ async fn a_question_of_a_response_that_its_client_cancels_is_taken_back_without_
     let (responses, checkpoint) = killed_response(&fixture).await;
     let id = ask_chat_from(&fixture, Some(&checkpoint)).await;
     responses.cancel("client:a", RESPONSE_ID).await.unwrap();
-    let late = chat_reply(&fixture, &id, ApprovalChoice::Approved).await;
-    assert!(!late.recorded, "{late:?}");
-    assert!(late.outcome.contains("the call is not made"), "{late:?}");
+    let late_reply = chat_reply(&fixture, &id, ApprovalChoice::Approved).await;
+    assert!(!late_reply.recorded, "{late_reply:?}");
+    assert!(
+        late_reply.outcome.contains("the call is not made"),
+        "{late_reply:?}"
+    );
 }
 
 #[tokio::test]
