@@ -80,12 +80,9 @@ impl ReloadState {
 mod tests {
     use super::*;
 
-    fn content(text: &str) -> ReadState {
-        Ok(Sha256Digest::of(text.as_bytes()))
-    }
-
     #[test]
     fn a_change_counts_after_two_equal_reads_and_an_invalid_one_is_reported_once() {
+        let content = |text: &str| Ok(Sha256Digest::of(text.as_bytes()));
         let mut state = ReloadState::new(Sha256Digest::of(b"old"));
         let in_force = |was_rejected| ReloadStep::InForce { was_rejected };
         assert_eq!(state.note(content("old")), in_force(false));
@@ -96,9 +93,9 @@ mod tests {
         assert_eq!(state.note(content("half")), ReloadStep::Wait);
         assert_eq!(state.note(content("old")), in_force(true));
         assert_eq!(state.note(content("old")), in_force(false));
-        let gone = || Err("not found".to_owned());
-        assert_eq!(state.note(gone()), ReloadStep::Wait);
-        assert_eq!(state.note(gone()), ReloadStep::Apply);
+        let missing = || Err("not found".to_owned());
+        assert_eq!(state.note(missing()), ReloadStep::Wait);
+        assert_eq!(state.note(missing()), ReloadStep::Apply);
         state.rejected();
         assert_eq!(state.note(content("new")), ReloadStep::Wait);
         assert_eq!(state.note(content("new")), ReloadStep::Apply);

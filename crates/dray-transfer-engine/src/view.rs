@@ -239,7 +239,7 @@ impl Engine {
             match self.with_response_timeout(self.sandbox.read(read)).await {
                 Ok(body) => return Ok((body, offset - start, transport)),
                 Err(error) if error.kind().retry_mode() == RetryMode::OtherTransport => {
-                    last_error = error
+                    last_error = error;
                 }
                 Err(error) => return Err(error),
             }

@@ -137,11 +137,8 @@ impl DialError {
     /// The message for the agent about `file`, without words of DIAL.
     pub fn fault(&self, file: &DisplayName) -> Fault {
         let failed = |code, detail: &str, description: &str| {
-            Fault::new(
-                code,
-                format!("File {file} could not be loaded: {description}."),
-            )
-            .detail(detail)
+            let text = format!("File {file} could not be loaded: {description}.");
+            Fault::new(code, text).detail(detail)
         };
         let transient = |detail: &str, description: &str, delay| {
             failed(FaultCode::Unavailable, detail, description)

@@ -72,9 +72,9 @@ async fn a_question_has_its_detail_as_code_and_a_press_ends_it_with_the_outcome(
         .collect();
     assert_eq!(labels, ["Approve", "Refuse"]);
     let data = &shown.buttons[0].data;
-    fixture
-        .fake
-        .user_presses(fixture.chat, shown.message_id, 77, data);
+    let (fake, chat) = (&fixture.fake, fixture.chat);
+    let press_button = || fake.user_presses(chat, shown.message_id, 77, data);
+    press_button();
     let press = fixture.next_press().await;
     assert_eq!(
         (press.sender.as_str(), press.sender_name.as_str()),
@@ -96,9 +96,7 @@ async fn a_question_has_its_detail_as_code_and_a_press_ends_it_with_the_outcome(
     fixture.bot.reply(&press, &refused).await.unwrap();
     assert_eq!(fixture.visible_messages(), std::slice::from_ref(&shown));
     assert!(fixture.fake.notices()[0].is_alert);
-    fixture
-        .fake
-        .user_presses(fixture.chat, shown.message_id, 77, data);
+    press_button();
     let press = fixture.next_press().await;
     let reply = PressReply {
         notice: "n".repeat(300),
@@ -116,9 +114,7 @@ async fn a_question_has_its_detail_as_code_and_a_press_ends_it_with_the_outcome(
     );
     assert_eq!(fixture.visible_messages(), std::slice::from_ref(&ended));
     // A client that still shows the buttons reports the message as it is now.
-    fixture
-        .fake
-        .user_presses(fixture.chat, shown.message_id, 77, data);
+    press_button();
     let late = fixture.next_press().await;
     assert_eq!(late.text, ended.text);
     fixture.bot.reply(&late, &reply).await.unwrap();

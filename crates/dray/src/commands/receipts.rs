@@ -39,8 +39,8 @@ pub(crate) async fn run(
         let page = page.map(|console| page_url(console, &report.delivery_id));
         if global.json {
             let mut report = report_json(report);
-            if let Some(page) = page {
-                report["page"] = page.into();
+            if let (Some(members), Some(page)) = (report.as_object_mut(), page) {
+                members.insert("page".to_owned(), page.into());
             }
             print_line(&report.to_string());
         } else {
