@@ -98,7 +98,7 @@ export const DialCredentialsSchema: GenMessage<DialCredentials> = /*@__PURE__*/
   messageDesc(file_dray_v1_file, 1);
 
 /**
- * How to resolve.
+ * Options of the resolution.
  *
  * @generated from message dray.v1.ResolveOptions
  */
@@ -196,7 +196,7 @@ export type ResolvedArguments = Message<"dray.v1.ResolvedArguments"> & {
   arguments?: Content | undefined;
 
   /**
-   * What was put in, in order of appearance.
+   * The replaced references, in order of appearance.
    *
    * @generated from field: repeated dray.v1.ResolvedFile files = 2;
    */
@@ -302,7 +302,7 @@ export type InvalidParameter = Message<"dray.v1.InvalidParameter"> & {
   toolMessage: string;
 
   /**
-   * What went wrong, with its code, detail and retry advice.
+   * The fault, with its code, detail and retry advice.
    *
    * @generated from field: dray.v1.Fault fault = 4;
    */

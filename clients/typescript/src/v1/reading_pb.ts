@@ -23,7 +23,7 @@ export const file_dray_v1_reading: GenFile = /*@__PURE__*/
   fileDesc("ChVkcmF5L3YxL3JlYWRpbmcucHJvdG8SB2RyYXkudjEilQEKDkRvY3VtZW50U291cmNlEg4KBHBhdGgYASABKAlIABIfCgVjbGFpbRgCIAEoCzIOLmRyYXkudjEuQ2xhaW1IABInCgdzYW5kYm94GAMgASgLMhQuZHJheS52MS5TYW5kYm94UGF0aEgAEg0KA3VybBgEIAEoCUgAEhAKBmlubGluZRgFIAEoDEgAQggKBnNvdXJjZSJBCgtTYW5kYm94UGF0aBIkCgdzYW5kYm94GAEgASgLMhMuZHJheS52MS5TYW5kYm94UmVmEgwKBHBhdGgYAiABKAwivQIKFVJlYWRBdHRhY2htZW50UmVxdWVzdBInCgZzb3VyY2UYASABKAsyFy5kcmF5LnYxLkRvY3VtZW50U291cmNlEgwKBG5hbWUYAiABKAkSEQoJc3VtbWFyaXplGAMgASgIEg0KBWZvY3VzGAQgASgJEg0KBXJhbmdlGAUgASgJEgwKBGZpbmQYBiABKAkSGwoTaW5saW5lX2J1ZGdldF9ieXRlcxgHIAEoBBItCgtjcmVkZW50aWFscxgIIAEoCzIYLmRyYXkudjEuRGlhbENyZWRlbnRpYWxzEi4KEmV4dGVybmFsX3VybF9mZXRjaBgJIAEoCzISLmRyYXkudjEuQXBwUG9saWN5EhMKC3Nob3dfaGlkZGVuGAogASgIEg4KBm1lbWJlchgLIAEoCRINCgVwbGFpbhgMIAEoCCKLAgoTUmVhZEF0dGFjaG1lbnRSZXBseRIgCgZvdXRwdXQYASABKAsyEC5kcmF5LnYxLkNvbnRlbnQSDwoHb3V0Y29tZRgCIAEoCRISCgplcnJvcl9jb2RlGAMgASgJEg8KB21ldHJpY3MYBCABKAkSDAoEa2luZBgFIAEoCRIMCgRtaW1lGAYgASgJEgwKBHBhdGgYByABKAkSFwoKc2l6ZV9ieXRlcxgIIAEoBEgAiAEBEhEKCWNvbnZlcnRlchgJIAEoCRISCgplbGFwc2VkX21zGAogASgEEhEKCXRydW5jYXRlZBgLIAEoCBIQCgh3YXJuaW5ncxgMIAMoCUINCgtfc2l6ZV9ieXRlcyJ0ChNCdWlsZENvbnRleHRSZXF1ZXN0EiEKB3JlcXVlc3QYASABKAsyEC5kcmF5LnYxLkNvbnRlbnQSDQoFc2NvcGUYAiADKAkSFQoNYWxsb3dlZF9ob3N0cxgDIAMoCRIUCgxsaW5rX3NlY29uZHMYBCABKA0iNAoRQnVpbGRDb250ZXh0UmVwbHkSHwoFYnVpbHQYASABKAsyEC5kcmF5LnYxLkNvbnRlbnQixQEKEFJlYWRGaWxlc1JlcXVlc3QSIQoHY2F0YWxvZxgBIAEoCzIQLmRyYXkudjEuQ29udGVudBIMCgR0b29sGAIgASgJEhEKCWFyZ3VtZW50cxgDIAEoCRIOCgZidWRnZXQYBCABKAQSLQoLY3JlZGVudGlhbHMYBSABKAsyGC5kcmF5LnYxLkRpYWxDcmVkZW50aWFscxIuChJleHRlcm5hbF91cmxfZmV0Y2gYBiABKAsyEi5kcmF5LnYxLkFwcFBvbGljeSIyCg5SZWFkRmlsZXNSZXBseRIgCgZvdXRwdXQYASABKAsyEC5kcmF5LnYxLkNvbnRlbnQidAoUU3Vic3RpdHV0ZUlkc1JlcXVlc3QSIQoHY2F0YWxvZxgBIAEoCzIQLmRyYXkudjEuQ29udGVudBIjCglhcmd1bWVudHMYAiABKAsyEC5kcmF5LnYxLkNvbnRlbnQSFAoMbGlua19zZWNvbmRzGAMgASgNIl8KElN1YnN0aXR1dGVJZHNSZXBseRIjCglhcmd1bWVudHMYASABKAsyEC5kcmF5LnYxLkNvbnRlbnQSEAoIcmVwbGFjZWQYAiADKAkSEgoKdW5yZXNvbHZlZBgDIAMoCSL3AQoURmV0Y2hVc2VyRmlsZVJlcXVlc3QSIQoHY2F0YWxvZxgBIAEoCzIQLmRyYXkudjEuQ29udGVudBIRCglhcmd1bWVudHMYAiABKAkSJAoHc2FuZGJveBgDIAEoCzITLmRyYXkudjEuU2FuZGJveFJlZhIRCglkaXJlY3RvcnkYBCABKAkSEQoJbWF4X2J5dGVzGAUgASgEEi0KC2NyZWRlbnRpYWxzGAYgASgLMhguZHJheS52MS5EaWFsQ3JlZGVudGlhbHMSLgoSZXh0ZXJuYWxfdXJsX2ZldGNoGAcgASgLMhIuZHJheS52MS5BcHBQb2xpY3kiNQoSRmV0Y2hVc2VyRmlsZVJlcGx5Eg4KBm91dHB1dBgBIAEoCRIPCgd3cml0dGVuGAIgASgIMv4CCgdSZWFkaW5nEk4KDlJlYWRBdHRhY2htZW50Eh4uZHJheS52MS5SZWFkQXR0YWNobWVudFJlcXVlc3QaHC5kcmF5LnYxLlJlYWRBdHRhY2htZW50UmVwbHkSSAoMQnVpbGRDb250ZXh0EhwuZHJheS52MS5CdWlsZENvbnRleHRSZXF1ZXN0GhouZHJheS52MS5CdWlsZENvbnRleHRSZXBseRI/CglSZWFkRmlsZXMSGS5kcmF5LnYxLlJlYWRGaWxlc1JlcXVlc3QaFy5kcmF5LnYxLlJlYWRGaWxlc1JlcGx5EksKDVN1YnN0aXR1dGVJZHMSHS5kcmF5LnYxLlN1YnN0aXR1dGVJZHNSZXF1ZXN0GhsuZHJheS52MS5TdWJzdGl0dXRlSWRzUmVwbHkSSwoNRmV0Y2hVc2VyRmlsZRIdLmRyYXkudjEuRmV0Y2hVc2VyRmlsZVJlcXVlc3QaGy5kcmF5LnYxLkZldGNoVXNlckZpbGVSZXBseWIGcHJvdG8z", [file_dray_v1_artifact, file_dray_v1_egress, file_dray_v1_file, file_dray_v1_sandbox]);
 
 /**
- * Where a document is: exactly one of them.
+ * The location of a document: exactly one of them.
  *
  * @generated from message dray.v1.DocumentSource
  */
@@ -123,14 +123,14 @@ export type ReadAttachmentRequest = Message<"dray.v1.ReadAttachmentRequest"> & {
   source?: DocumentSource | undefined;
 
   /**
-   * What it is called in the reply and where the name's extension matters; empty means as the source is named.
+   * The name of the document in the reply, whose extension can decide the type; empty means the name of the source.
    *
    * @generated from field: string name = 2;
    */
   name: string;
 
   /**
-   * Summarise even what would fit.
+   * Whether a document is summarised although its text would fit.
    *
    * @generated from field: bool summarize = 3;
    */
@@ -179,7 +179,7 @@ export type ReadAttachmentRequest = Message<"dray.v1.ReadAttachmentRequest"> & {
   externalUrlFetch?: AppPolicy | undefined;
 
   /**
-   * Show what a person who opens the document does not see (docs/reading.md, hidden content).
+   * Whether hidden content is shown, which a person who opens the document does not see (docs/reading.md).
    *
    * @generated from field: bool show_hidden = 10;
    */
@@ -210,7 +210,7 @@ export const ReadAttachmentRequestSchema: GenMessage<ReadAttachmentRequest> = /*
   messageDesc(file_dray_v1_reading, 2);
 
 /**
- * Its outcome (read-attachment 2).
+ * The outcome of reading an attachment (read-attachment 2).
  *
  * @generated from message dray.v1.ReadAttachmentReply
  */
@@ -237,7 +237,7 @@ export type ReadAttachmentReply = Message<"dray.v1.ReadAttachmentReply"> & {
   errorCode: string;
 
   /**
-   * For people: how many bytes came of it.
+   * The number of bytes of the result, in words for people.
    *
    * @generated from field: string metrics = 4;
    */
@@ -546,7 +546,7 @@ export type FetchUserFileRequest = Message<"dray.v1.FetchUserFileRequest"> & {
   sandbox?: SandboxRef | undefined;
 
   /**
-   * Its working directory, absolute.
+   * Working directory of the session's sandbox, absolute.
    *
    * @generated from field: string directory = 4;
    */
@@ -647,7 +647,7 @@ export const Reading: GenService<{
     output: typeof ReadFilesReplySchema;
   },
   /**
-   * Puts fresh URLs in the place of file ids in the arguments of another tool.
+   * Puts fresh URLs in place of file ids in the arguments of another tool.
    *
    * @generated from rpc dray.v1.Reading.SubstituteIds
    */

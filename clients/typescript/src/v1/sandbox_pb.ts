@@ -21,7 +21,7 @@ export const file_dray_v1_sandbox: GenFile = /*@__PURE__*/
   fileDesc("ChVkcmF5L3YxL3NhbmRib3gucHJvdG8SB2RyYXkudjEiPQoKU2FuZGJveFJlZhIRCgdzZXNzaW9uGAEgASgJSAASEQoHYWRkcmVzcxgCIAEoCUgAQgkKB3NhbmRib3giOwoTUHJvYmVTYW5kYm94UmVxdWVzdBIkCgdzYW5kYm94GAEgASgLMhMuZHJheS52MS5TYW5kYm94UmVmItoBCgxTYW5kYm94UHJvYmUSJgoGaGFuZGxlGAEgASgLMhYuZHJheS52MS5TYW5kYm94SGFuZGxlEgwKBGhvbWUYAiABKAwSGQoRd29ya2luZ19kaXJlY3RvcnkYAyABKAwSCwoDdWlkGAQgASgNEgsKA2dpZBgFIAEoDRIRCgRmcmVlGAYgASgESACIAQESEgoKdHJhbnNwb3J0cxgHIAMoCRINCgV0b29scxgIIAMoCRIUCgdsaWZlX21zGAkgASgESAGIAQFCBwoFX2ZyZWVCCgoIX2xpZmVfbXMidAoSU3RhdFNhbmRib3hSZXF1ZXN0EiQKB3NhbmRib3gYASABKAsyEy5kcmF5LnYxLlNhbmRib3hSZWYSDAoEcGF0aBgCIAEoDBIOCgZmb2xsb3cYAyABKAgSGgoSd2l0aF9jaGFuZ2VfbWFya2VyGAQgASgIIs4CCgxTYW5kYm94RW50cnkSDAoEcGF0aBgBIAEoDBIRCglyZWFsX3BhdGgYAiABKAwSEAoEa2luZBgDIAEoCUICGAESDAoEc2l6ZRgEIAEoBBIMCgRtb2RlGAUgASgNEhAKA3VpZBgGIAEoDUgAiAEBEhAKA2dpZBgHIAEoDUgBiAEBEhUKCG10aW1lX25zGAggASgDSAKIAQESGAoLbGlua190YXJnZXQYCSABKAxIA4gBARIOCgZzaGEyNTYYCiABKAwSLAoJa2luZF9jb2RlGAsgASgOMhkuZHJheS52MS5TYW5kYm94RW50cnlLaW5kEhUKDWNoYW5nZV9tYXJrZXIYDCABKAkSGAoQbWFkZV9kaXJlY3RvcmllcxgNIAEoDUIGCgRfdWlkQgYKBF9naWRCCwoJX210aW1lX25zQg4KDF9saW5rX3RhcmdldCJ2ChJMaXN0U2FuZGJveFJlcXVlc3QSJAoHc2FuZGJveBgBIAEoCzITLmRyYXkudjEuU2FuZGJveFJlZhIMCgRwYXRoGAIgASgMEg0KBWRlcHRoGAMgASgNEg0KBWxpbWl0GAQgASgNEg4KBm9mZnNldBgFIAEoDSJtChBMaXN0U2FuZGJveFJlcGx5EiYKB2VudHJpZXMYASADKAsyFS5kcmF5LnYxLlNhbmRib3hFbnRyeRIRCgl0cnVuY2F0ZWQYAiABKAgSDgoGZGVuaWVkGAMgASgNEg4KBm9mZnNldBgEIAEoDSJeChVHZXRTYW5kYm94RmlsZVJlcXVlc3QSJAoHc2FuZGJveBgBIAEoCzITLmRyYXkudjEuU2FuZGJveFJlZhIMCgRwYXRoGAIgASgMEhEKCW1heF9ieXRlcxgDIAEoBCKWAQoLU2FuZGJveEZpbGUSJAoFZW50cnkYASABKAsyFS5kcmF5LnYxLlNhbmRib3hFbnRyeRIdCgVjbGFpbRgCIAEoCzIOLmRyYXkudjEuQ2xhaW0SKQoHcmVjZWlwdBgDIAEoCzIYLmRyYXkudjEuVHJhbnNmZXJSZWNlaXB0EhcKD2NvbnRlbnRfd2FybmluZxgEIAEoCSKeAgoPVHJhbnNmZXJSZWNlaXB0EhQKDG9wZXJhdGlvbl9pZBgBIAEoCRImCgZoYW5kbGUYAiABKAsyFi5kcmF5LnYxLlNhbmRib3hIYW5kbGUSEQoJb3BlcmF0aW9uGAMgASgJEhEKCXRyYW5zcG9ydBgEIAEoCRIQCghhdHRlbXB0cxgFIAEoDRIPCgdza2lwcGVkGAYgAygJEg0KBWJ5dGVzGAcgASgEEg4KBnNoYTI1NhgIIAEoDBIRCglpbnRlZ3JpdHkYCSABKAkSDgoGYXRvbWljGAogASgIEg8KB3Jlc3VtZWQYCyABKAgSFAoMbWlsbGlzZWNvbmRzGAwgASgEEg0KBWVycm9yGA0gASgJEgwKBHBhdGgYDiABKAwingEKFVB1dFNhbmRib3hGaWxlUmVxdWVzdBIkCgdzYW5kYm94GAEgASgLMhMuZHJheS52MS5TYW5kYm94UmVmEh0KBWNsYWltGAIgASgLMg4uZHJheS52MS5DbGFpbRIRCglkaXJlY3RvcnkYAyABKAwSDAoEbmFtZRgEIAEoDBIRCgljb2xsaXNpb24YBSABKAkSDAoEbW9kZRgGIAEoDSKFAQoKUGxhY2VkRmlsZRIMCgRwYXRoGAEgASgMEgwKBHNpemUYAiABKAQSDgoGc2hhMjU2GAMgASgMEg8KB3JlbmFtZWQYBCABKAgSDwoHZXhpc3RlZBgFIAEoCBIpCgdyZWNlaXB0GAYgASgLMhguZHJheS52MS5UcmFuc2ZlclJlY2VpcHQiaAobTWFrZVNhbmRib3hEaXJlY3RvcnlSZXF1ZXN0EiQKB3NhbmRib3gYASABKAsyEy5kcmF5LnYxLlNhbmRib3hSZWYSDAoEcGF0aBgCIAEoDBIVCg1mdXJ0aGVyX3BhdGhzGAMgAygMImEKGFJlbW92ZVNhbmRib3hQYXRoUmVxdWVzdBIkCgdzYW5kYm94GAEgASgLMhMuZHJheS52MS5TYW5kYm94UmVmEgwKBHBhdGgYAiABKAwSEQoJcmVjdXJzaXZlGAMgASgIIhgKFlJlbW92ZVNhbmRib3hQYXRoUmVwbHkibgoVR2V0U2FuZGJveFRyZWVSZXF1ZXN0EiQKB3NhbmRib3gYASABKAsyEy5kcmF5LnYxLlNhbmRib3hSZWYSDAoEcGF0aBgCIAEoDBIOCgZmb3JtYXQYAyABKAkSEQoJbWF4X2J5dGVzGAQgASgEIncKC1NhbmRib3hUcmVlEh0KBWNsYWltGAEgASgLMg4uZHJheS52MS5DbGFpbRINCgVmaWxlcxgCIAEoDRIPCgdza2lwcGVkGAMgAygJEikKB3JlY2VpcHQYBCABKAsyGC5kcmF5LnYxLlRyYW5zZmVyUmVjZWlwdCJvChVQdXRTYW5kYm94VHJlZVJlcXVlc3QSJAoHc2FuZGJveBgBIAEoCzITLmRyYXkudjEuU2FuZGJveFJlZhIdCgVjbGFpbRgCIAEoCzIOLmRyYXkudjEuQ2xhaW0SEQoJZGlyZWN0b3J5GAMgASgMImAKE1B1dFNhbmRib3hUcmVlUmVwbHkSDQoFZmlsZXMYASABKA0SDwoHc2tpcHBlZBgCIAMoCRIpCgdyZWNlaXB0GAMgASgLMhguZHJheS52MS5UcmFuc2ZlclJlY2VpcHQivwEKC1BsYWNlVXBsb2FkEg8KB3Nlc3Npb24YASABKAkSHQoFY2xhaW0YAiABKAsyDi5kcmF5LnYxLkNsYWltEgwKBG5hbWUYAyABKAkSIQoEY2hhdBgEIAEoCzITLmRyYXkudjEuQ2hhdFRhcmdldBISCgptZXNzYWdlX2lkGAUgASgJEhAKCHBvc2l0aW9uGAYgASgNEhMKC3VuYXZhaWxhYmxlGAcgASgJEhQKDGNsYWltZWRfc2l6ZRgIIAEoBCJFCgxVcGxvYWRQbGFjZWQSFAoMb3BlcmF0aW9uX2lkGAEgASgJEh8KBnVwbG9hZBgCIAEoCzIPLmRyYXkudjEuVXBsb2FkIpIBCg1VcGxvYWRSZWZ1c2VkEhQKDG9wZXJhdGlvbl9pZBgBIAEoCRIPCgdzZXNzaW9uGAIgASgJEiUKBXN0YXRlGAMgASgOMhYuZHJheS52MS5UZXJtaW5hbFN0YXRlEh0KBWZhdWx0GAQgASgLMg4uZHJheS52MS5GYXVsdBIUCgxjb250ZXh0X2xpbmUYBSABKAkioQIKBlVwbG9hZBIUCgxvcGVyYXRpb25faWQYASABKAkSDwoHc2Vzc2lvbhgCIAEoCRINCgVzdGF0ZRgDIAEoCRIMCgRuYW1lGAQgASgJEh0KBWNsYWltGAUgASgLMg4uZHJheS52MS5DbGFpbRIMCgRwYXRoGAYgASgMEhQKDGNvbnRleHRfbGluZRgHIAEoCRIhCgRjaGF0GAggASgLMhMuZHJheS52MS5DaGF0VGFyZ2V0EhIKCm1lc3NhZ2VfaWQYCSABKAkSEAoIcG9zaXRpb24YCiABKA0SDgoGcmVhc29uGAsgASgJEikKB3JlY2VpcHQYDCABKAsyGC5kcmF5LnYxLlRyYW5zZmVyUmVjZWlwdBIMCgR0b2xkGA0gASgIIi4KClVwbG9hZExpc3QSIAoHdXBsb2FkcxgBIAMoCzIPLmRyYXkudjEuVXBsb2FkIjQKFFNldHRsZVVwbG9hZHNSZXF1ZXN0Eg8KB3Nlc3Npb24YASABKAkSCwoDYWxsGAIgASgIIkcKElNldHRsZVVwbG9hZHNSZXBseRIgCgd1cGxvYWRzGAEgAygLMg8uZHJheS52MS5VcGxvYWQSDwoHd2FpdGluZxgCIAEoCCInChRDaGVja0JhY2tlbmRzUmVxdWVzdBIPCgdiYWNrZW5kGAEgASgJIj0KEkNoZWNrQmFja2VuZHNSZXBseRInCghiYWNrZW5kcxgBIAMoCzIVLmRyYXkudjEuQmFja2VuZENoZWNrIpMBCgxCYWNrZW5kQ2hlY2sSDwoHYmFja2VuZBgBIAEoCRIkCgVzdGF0ZRgCIAEoDjIVLmRyYXkudjEuQmFja2VuZFN0YXRlEg4KBmRldGFpbBgDIAEoCRIPCgdmYWlsdXJlGAQgASgJEhUKDWNoZWNrZWRfYXRfbXMYBSABKAQSFAoMbWlsbGlzZWNvbmRzGAYgASgNIvgBChJFeGVjU2FuZGJveFJlcXVlc3QSJAoHc2FuZGJveBgBIAEoCzITLmRyYXkudjEuU2FuZGJveFJlZhIMCgRhcmd2GAIgAygMEhkKEXdvcmtpbmdfZGlyZWN0b3J5GAMgASgMEjEKC2Vudmlyb25tZW50GAQgAygLMhwuZHJheS52MS5FbnZpcm9ubWVudFZhcmlhYmxlEg0KBWlucHV0GAUgASgMEiMKC2lucHV0X2NsYWltGAYgASgLMg4uZHJheS52MS5DbGFpbRISCgp0aW1lb3V0X21zGAcgASgEEhgKEG1heF9vdXRwdXRfYnl0ZXMYCCABKAQiMgoTRW52aXJvbm1lbnRWYXJpYWJsZRIMCgRuYW1lGAEgASgJEg0KBXZhbHVlGAIgASgMIvABChBFeGVjU2FuZGJveFJlcGx5EisKBXN0YXRlGAEgASgOMhwuZHJheS52MS5TYW5kYm94Q29tbWFuZFN0YXRlEhEKCWV4aXRfY29kZRgCIAEoDRIOCgZzaWduYWwYAyABKA0SJgoGc3Rkb3V0GAQgASgLMhYuZHJheS52MS5Db21tYW5kT3V0cHV0EiYKBnN0ZGVychgFIAEoCzIWLmRyYXkudjEuQ29tbWFuZE91dHB1dBIUCgxtaWxsaXNlY29uZHMYBiABKAQSJgoGaGFuZGxlGAcgASgLMhYuZHJheS52MS5TYW5kYm94SGFuZGxlIkgKGEV4ZWNTYW5kYm94U3RyZWFtUmVxdWVzdBIsCgdjb21tYW5kGAEgASgLMhsuZHJheS52MS5FeGVjU2FuZGJveFJlcXVlc3QiaQoQRXhlY1NhbmRib3hFdmVudBIQCgZzdGRvdXQYASABKAxIABIQCgZzdGRlcnIYAiABKAxIABIoCgNlbmQYAyABKAsyGS5kcmF5LnYxLkV4ZWNTYW5kYm94UmVwbHlIAEIHCgVldmVudCJdCg1Db21tYW5kT3V0cHV0EgwKBGhlYWQYASABKAwSDAoEc2l6ZRgCIAEoBBIRCgl0cnVuY2F0ZWQYAyABKAgSHQoFY2xhaW0YBCABKAsyDi5kcmF5LnYxLkNsYWltIqEDChNTYW5kYm94Q29tbWFuZEF1ZGl0EhQKDG9wZXJhdGlvbl9pZBgBIAEoCRIrCgVzdGFnZRgCIAEoDjIcLmRyYXkudjEuU2FuZGJveENvbW1hbmRTdGFnZRIPCgdzZXNzaW9uGAMgASgJEiYKBmhhbmRsZRgEIAEoCzIWLmRyYXkudjEuU2FuZGJveEhhbmRsZRIMCgRhcmd2GAUgAygMEhYKDmFyZ3ZfdHJ1bmNhdGVkGAYgASgIEhkKEXdvcmtpbmdfZGlyZWN0b3J5GAcgASgMEhkKEWVudmlyb25tZW50X25hbWVzGAggAygJEhIKCmlucHV0X3NpemUYCSABKAQSKwoFc3RhdGUYCiABKA4yHC5kcmF5LnYxLlNhbmRib3hDb21tYW5kU3RhdGUSEQoJZXhpdF9jb2RlGAsgASgNEg4KBnNpZ25hbBgMIAEoDRITCgtzdGRvdXRfc2l6ZRgNIAEoBBITCgtzdGRlcnJfc2l6ZRgOIAEoBBIUCgxtaWxsaXNlY29uZHMYDyABKAQSDgoGZGV0YWlsGBAgASgJKrgCChBTYW5kYm94RW50cnlLaW5kEiIKHlNBTkRCT1hfRU5UUllfS0lORF9VTlNQRUNJRklFRBAAEhsKF1NBTkRCT1hfRU5UUllfS0lORF9GSUxFEAESIAocU0FOREJPWF9FTlRSWV9LSU5EX0RJUkVDVE9SWRACEh4KGlNBTkRCT1hfRU5UUllfS0lORF9TWU1MSU5LEAMSGwoXU0FOREJPWF9FTlRSWV9LSU5EX0ZJRk8QBBIdChlTQU5EQk9YX0VOVFJZX0tJTkRfU09DS0VUEAUSIgoeU0FOREJPWF9FTlRSWV9LSU5EX0NIQVJfREVWSUNFEAYSIwofU0FOREJPWF9FTlRSWV9LSU5EX0JMT0NLX0RFVklDRRAHEhwKGFNBTkRCT1hfRU5UUllfS0lORF9PVEhFUhAIKn4KDEJhY2tlbmRTdGF0ZRIdChlCQUNLRU5EX1NUQVRFX1VOU1BFQ0lGSUVEEAASFwoTQkFDS0VORF9TVEFURV9SRUFEWRABEhgKFEJBQ0tFTkRfU1RBVEVfRkFJTEVEEAISHAoYQkFDS0VORF9TVEFURV9VTlZFUklGSUVEEAMq7gEKE1NhbmRib3hDb21tYW5kU3RhdGUSJQohU0FOREJPWF9DT01NQU5EX1NUQVRFX1VOU1BFQ0lGSUVEEAASIAocU0FOREJPWF9DT01NQU5EX1NUQVRFX0VYSVRFRBABEiIKHlNBTkRCT1hfQ09NTUFORF9TVEFURV9TSUdOQUxFRBACEiMKH1NBTkRCT1hfQ09NTUFORF9TVEFURV9USU1FRF9PVVQQAxIjCh9TQU5EQk9YX0NPTU1BTkRfU1RBVEVfQ0FOQ0VMTEVEEAQSIAocU0FOREJPWF9DT01NQU5EX1NUQVRFX0ZBSUxFRBAFKqMBChNTYW5kYm94Q29tbWFuZFN0YWdlEiUKIVNBTkRCT1hfQ09NTUFORF9TVEFHRV9VTlNQRUNJRklFRBAAEiEKHVNBTkRCT1hfQ09NTUFORF9TVEFHRV9SRUZVU0VEEAESIQodU0FOREJPWF9DT01NQU5EX1NUQUdFX1NUQVJURUQQAhIfChtTQU5EQk9YX0NPTU1BTkRfU1RBR0VfRU5ERUQQAzKFBwoJU2FuZGJveGVzEjwKBVByb2JlEhwuZHJheS52MS5Qcm9iZVNhbmRib3hSZXF1ZXN0GhUuZHJheS52MS5TYW5kYm94UHJvYmUSOgoEU3RhdBIbLmRyYXkudjEuU3RhdFNhbmRib3hSZXF1ZXN0GhUuZHJheS52MS5TYW5kYm94RW50cnkSPgoETGlzdBIbLmRyYXkudjEuTGlzdFNhbmRib3hSZXF1ZXN0GhkuZHJheS52MS5MaXN0U2FuZGJveFJlcGx5EjsKA0dldBIeLmRyYXkudjEuR2V0U2FuZGJveEZpbGVSZXF1ZXN0GhQuZHJheS52MS5TYW5kYm94RmlsZRI6CgNQdXQSHi5kcmF5LnYxLlB1dFNhbmRib3hGaWxlUmVxdWVzdBoTLmRyYXkudjEuUGxhY2VkRmlsZRJMCg1NYWtlRGlyZWN0b3J5EiQuZHJheS52MS5NYWtlU2FuZGJveERpcmVjdG9yeVJlcXVlc3QaFS5kcmF5LnYxLlNhbmRib3hFbnRyeRJMCgZSZW1vdmUSIS5kcmF5LnYxLlJlbW92ZVNhbmRib3hQYXRoUmVxdWVzdBofLmRyYXkudjEuUmVtb3ZlU2FuZGJveFBhdGhSZXBseRI/CgdHZXRUcmVlEh4uZHJheS52MS5HZXRTYW5kYm94VHJlZVJlcXVlc3QaFC5kcmF5LnYxLlNhbmRib3hUcmVlEkcKB1B1dFRyZWUSHi5kcmF5LnYxLlB1dFNhbmRib3hUcmVlUmVxdWVzdBocLmRyYXkudjEuUHV0U2FuZGJveFRyZWVSZXBseRJECgZTZXR0bGUSHS5kcmF5LnYxLlNldHRsZVVwbG9hZHNSZXF1ZXN0GhsuZHJheS52MS5TZXR0bGVVcGxvYWRzUmVwbHkSSwoNQ2hlY2tCYWNrZW5kcxIdLmRyYXkudjEuQ2hlY2tCYWNrZW5kc1JlcXVlc3QaGy5kcmF5LnYxLkNoZWNrQmFja2VuZHNSZXBseRI+CgRFeGVjEhsuZHJheS52MS5FeGVjU2FuZGJveFJlcXVlc3QaGS5kcmF5LnYxLkV4ZWNTYW5kYm94UmVwbHkSTAoKRXhlY1N0cmVhbRIhLmRyYXkudjEuRXhlY1NhbmRib3hTdHJlYW1SZXF1ZXN0GhkuZHJheS52MS5FeGVjU2FuZGJveEV2ZW50MAFiBnByb3RvMw", [file_dray_v1_artifact, file_dray_v1_common, file_dray_v1_session]);
 
 /**
- * Which sandbox: exactly one of the two.
+ * A reference to a sandbox: exactly one of the two.
  *
  * @generated from message dray.v1.SandboxRef
  */
@@ -56,7 +56,7 @@ export const SandboxRefSchema: GenMessage<SandboxRef> = /*@__PURE__*/
   messageDesc(file_dray_v1_sandbox, 0);
 
 /**
- * What to probe.
+ * A request to probe a sandbox.
  *
  * @generated from message dray.v1.ProbeSandboxRequest
  */
@@ -83,7 +83,7 @@ export const ProbeSandboxRequestSchema: GenMessage<ProbeSandboxRequest> = /*@__P
  */
 export type SandboxProbe = Message<"dray.v1.SandboxProbe"> & {
   /**
-   * Which incarnation answered.
+   * The incarnation that responded.
    *
    * @generated from field: dray.v1.SandboxHandle handle = 1;
    */
@@ -97,21 +97,21 @@ export type SandboxProbe = Message<"dray.v1.SandboxProbe"> & {
   home: Uint8Array;
 
   /**
-   * Its working directory.
+   * Working directory of commands.
    *
    * @generated from field: bytes working_directory = 3;
    */
   workingDirectory: Uint8Array;
 
   /**
-   * Its user id.
+   * Id of the user that runs commands.
    *
    * @generated from field: uint32 uid = 4;
    */
   uid: number;
 
   /**
-   * Its group id.
+   * Id of the group that runs commands.
    *
    * @generated from field: uint32 gid = 5;
    */
@@ -154,7 +154,7 @@ export const SandboxProbeSchema: GenMessage<SandboxProbe> = /*@__PURE__*/
   messageDesc(file_dray_v1_sandbox, 2);
 
 /**
- * Which path.
+ * A request for the metadata of a path.
  *
  * @generated from message dray.v1.StatSandboxRequest
  */
@@ -209,7 +209,7 @@ export type SandboxEntry = Message<"dray.v1.SandboxEntry"> & {
   path: Uint8Array;
 
   /**
-   * After links were resolved inside the sandbox.
+   * The path after links were resolved inside the sandbox.
    *
    * @generated from field: bytes real_path = 2;
    */
@@ -273,7 +273,7 @@ export type SandboxEntry = Message<"dray.v1.SandboxEntry"> & {
   sha256: Uint8Array;
 
   /**
-   * What it is.
+   * The kind.
    *
    * @generated from field: dray.v1.SandboxEntryKind kind_code = 11;
    */
@@ -303,7 +303,7 @@ export const SandboxEntrySchema: GenMessage<SandboxEntry> = /*@__PURE__*/
   messageDesc(file_dray_v1_sandbox, 4);
 
 /**
- * Which directory.
+ * A request to list a directory.
  *
  * @generated from message dray.v1.ListSandboxRequest
  */
@@ -359,14 +359,14 @@ export const ListSandboxRequestSchema: GenMessage<ListSandboxRequest> = /*@__PUR
  */
 export type ListSandboxReply = Message<"dray.v1.ListSandboxReply"> & {
   /**
-   * In the order of their paths; links are named, not followed.
+   * The entries in the order of their paths; links are named, not followed.
    *
    * @generated from field: repeated dray.v1.SandboxEntry entries = 1;
    */
   entries: SandboxEntry[];
 
   /**
-   * Whether a limit cut it.
+   * Whether a limit cut the list.
    *
    * @generated from field: bool truncated = 2;
    */
@@ -395,7 +395,7 @@ export const ListSandboxReplySchema: GenMessage<ListSandboxReply> = /*@__PURE__*
   messageDesc(file_dray_v1_sandbox, 6);
 
 /**
- * Which file to copy out.
+ * A request to copy a file out of a sandbox.
  *
  * @generated from message dray.v1.GetSandboxFileRequest
  */
@@ -436,14 +436,14 @@ export const GetSandboxFileRequestSchema: GenMessage<GetSandboxFileRequest> = /*
  */
 export type SandboxFile = Message<"dray.v1.SandboxFile"> & {
   /**
-   * What it was in the sandbox.
+   * The metadata of the file in the sandbox.
    *
    * @generated from field: dray.v1.SandboxEntry entry = 1;
    */
   entry?: SandboxEntry | undefined;
 
   /**
-   * Where it is now. Its name is the visible one, its media type follows from the bytes.
+   * The stored file. Its name is the visible one; its media type follows from the bytes.
    *
    * @generated from field: dray.v1.Claim claim = 2;
    */
@@ -457,7 +457,7 @@ export type SandboxFile = Message<"dray.v1.SandboxFile"> & {
   receipt?: TransferReceipt | undefined;
 
   /**
-   * `warn` when its content looks like a secret and policy lets it pass; empty otherwise.
+   * `warn` when the content looks like a secret and policy lets it pass; empty otherwise.
    *
    * @generated from field: string content_warning = 4;
    */
@@ -472,7 +472,7 @@ export const SandboxFileSchema: GenMessage<SandboxFile> = /*@__PURE__*/
   messageDesc(file_dray_v1_sandbox, 8);
 
 /**
- * Proof of one transfer, whether it went well or not (sandbox-transfer R-14).
+ * Proof of one transfer, successful or not (sandbox-transfer R-14).
  *
  * @generated from message dray.v1.TransferReceipt
  */
@@ -485,7 +485,7 @@ export type TransferReceipt = Message<"dray.v1.TransferReceipt"> & {
   operationId: string;
 
   /**
-   * Which incarnation.
+   * The incarnation of the sandbox.
    *
    * @generated from field: dray.v1.SandboxHandle handle = 2;
    */
@@ -499,21 +499,21 @@ export type TransferReceipt = Message<"dray.v1.TransferReceipt"> & {
   operation: string;
 
   /**
-   * Transport that brought it: `direct`, `archive`, `sftp`, `files`, `exec_raw` or `exec_base64`.
+   * Transport of the bytes: `direct`, `archive`, `sftp`, `files`, `exec_raw` or `exec_base64`.
    *
    * @generated from field: string transport = 4;
    */
   transport: string;
 
   /**
-   * Tries in all.
+   * Attempts in all.
    *
    * @generated from field: uint32 attempts = 5;
    */
   attempts: number;
 
   /**
-   * Transports that were given up, each as `transport:reason`.
+   * Transports that failed, each as `transport:reason`.
    *
    * @generated from field: repeated string skipped = 6;
    */
@@ -527,7 +527,7 @@ export type TransferReceipt = Message<"dray.v1.TransferReceipt"> & {
   bytes: bigint;
 
   /**
-   * SHA-256 of the file, 32 bytes; empty when it failed before.
+   * SHA-256 of the file, 32 bytes; empty when the transfer failed before.
    *
    * @generated from field: bytes sha256 = 8;
    */
@@ -541,14 +541,14 @@ export type TransferReceipt = Message<"dray.v1.TransferReceipt"> & {
   integrity: string;
 
   /**
-   * Whether readers never saw half a file; puts only.
+   * Whether no reader could see an incomplete file; puts only.
    *
    * @generated from field: bool atomic = 10;
    */
   atomic: boolean;
 
   /**
-   * Whether a broken transfer was continued rather than begun anew.
+   * Whether a broken transfer was continued rather than started again.
    *
    * @generated from field: bool resumed = 11;
    */
@@ -562,7 +562,7 @@ export type TransferReceipt = Message<"dray.v1.TransferReceipt"> & {
   milliseconds: bigint;
 
   /**
-   * Kind of the failure; empty when it went well.
+   * Kind of the failure; empty after a success.
    *
    * @generated from field: string error = 13;
    */
@@ -584,7 +584,7 @@ export const TransferReceiptSchema: GenMessage<TransferReceipt> = /*@__PURE__*/
   messageDesc(file_dray_v1_sandbox, 9);
 
 /**
- * Which file to copy in, and where.
+ * A request to copy a file into a sandbox.
  *
  * @generated from message dray.v1.PutSandboxFileRequest
  */
@@ -604,14 +604,14 @@ export type PutSandboxFileRequest = Message<"dray.v1.PutSandboxFileRequest"> & {
   claim?: Claim | undefined;
 
   /**
-   * Directory, written as in `StatSandboxRequest`; empty means the session's uploads directory. Made when missing.
+   * Directory, written as in `StatSandboxRequest`; empty means the session's uploads directory. Created when missing.
    *
    * @generated from field: bytes directory = 3;
    */
   directory: Uint8Array;
 
   /**
-   * File name; empty means that of the artifact. It is cleaned first.
+   * File name; empty means the name of the artifact. It is cleaned first.
    *
    * @generated from field: bytes name = 4;
    */
@@ -640,7 +640,7 @@ export const PutSandboxFileRequestSchema: GenMessage<PutSandboxFileRequest> = /*
   messageDesc(file_dray_v1_sandbox, 10);
 
 /**
- * A file that is in its place.
+ * A file that was copied into a sandbox.
  *
  * @generated from message dray.v1.PlacedFile
  */
@@ -667,14 +667,14 @@ export type PlacedFile = Message<"dray.v1.PlacedFile"> & {
   sha256: Uint8Array;
 
   /**
-   * Whether another name had to be taken.
+   * Whether the file got another name because the requested one was taken.
    *
    * @generated from field: bool renamed = 4;
    */
   renamed: boolean;
 
   /**
-   * Whether the very same file was there already.
+   * Whether the same file was already there.
    *
    * @generated from field: bool existed = 5;
    */
@@ -696,7 +696,7 @@ export const PlacedFileSchema: GenMessage<PlacedFile> = /*@__PURE__*/
   messageDesc(file_dray_v1_sandbox, 11);
 
 /**
- * Which directories to make, with their missing parents.
+ * A request to make directories and their missing parents.
  *
  * @generated from message dray.v1.MakeSandboxDirectoryRequest
  */
@@ -732,7 +732,7 @@ export const MakeSandboxDirectoryRequestSchema: GenMessage<MakeSandboxDirectoryR
   messageDesc(file_dray_v1_sandbox, 12);
 
 /**
- * What to remove.
+ * A request to remove a file or a directory.
  *
  * @generated from message dray.v1.RemoveSandboxPathRequest
  */
@@ -782,7 +782,7 @@ export const RemoveSandboxPathReplySchema: GenMessage<RemoveSandboxPathReply> = 
   messageDesc(file_dray_v1_sandbox, 14);
 
 /**
- * Which directory to copy out.
+ * A request to copy a directory out of a sandbox.
  *
  * @generated from message dray.v1.GetSandboxTreeRequest
  */
@@ -830,21 +830,21 @@ export const GetSandboxTreeRequestSchema: GenMessage<GetSandboxTreeRequest> = /*
  */
 export type SandboxTree = Message<"dray.v1.SandboxTree"> & {
   /**
-   * Where it is now, named `<directory>.zip` or `.tar`.
+   * The stored archive, named `<directory>.zip` or `.tar`.
    *
    * @generated from field: dray.v1.Claim claim = 1;
    */
   claim?: Claim | undefined;
 
   /**
-   * Files in it.
+   * Number of files in the archive.
    *
    * @generated from field: uint32 files = 2;
    */
   files: number;
 
   /**
-   * What was left out, each as `reason: name`, at most 100; the archive holds them all in `_skipped.txt`.
+   * Entries that were left out, each as `reason: name`, at most 100; the archive lists all of them in `_skipped.txt`.
    *
    * @generated from field: repeated string skipped = 3;
    */
@@ -866,7 +866,7 @@ export const SandboxTreeSchema: GenMessage<SandboxTree> = /*@__PURE__*/
   messageDesc(file_dray_v1_sandbox, 16);
 
 /**
- * Which tar to unpack, and where.
+ * A request to unpack a tar into a sandbox.
  *
  * @generated from message dray.v1.PutSandboxTreeRequest
  */
@@ -907,14 +907,14 @@ export const PutSandboxTreeRequestSchema: GenMessage<PutSandboxTreeRequest> = /*
  */
 export type PutSandboxTreeReply = Message<"dray.v1.PutSandboxTreeReply"> & {
   /**
-   * Files written.
+   * Number of files written.
    *
    * @generated from field: uint32 files = 1;
    */
   files: number;
 
   /**
-   * What was left out, each as `reason: name`, at most 100.
+   * Entries that were left out, each as `reason: name`, at most 100.
    *
    * @generated from field: repeated string skipped = 2;
    */
@@ -943,7 +943,7 @@ export const PutSandboxTreeReplySchema: GenMessage<PutSandboxTreeReply> = /*@__P
  */
 export type PlaceUpload = Message<"dray.v1.PlaceUpload"> & {
   /**
-   * Session whose sandbox gets it.
+   * Session whose sandbox gets the file.
    *
    * @generated from field: string session = 1;
    */
@@ -964,14 +964,14 @@ export type PlaceUpload = Message<"dray.v1.PlaceUpload"> & {
   name: string;
 
   /**
-   * Chat it came from; the same bytes from the same chat are placed once.
+   * Chat of the message; the same bytes from the same chat are placed once.
    *
    * @generated from field: dray.v1.ChatTarget chat = 4;
    */
   chat?: ChatTarget | undefined;
 
   /**
-   * The platform's id of the message that brought it; empty for uploads over HTTP.
+   * The platform's id of the message with the file; empty for uploads over HTTP.
    *
    * @generated from field: string message_id = 5;
    */
@@ -985,7 +985,7 @@ export type PlaceUpload = Message<"dray.v1.PlaceUpload"> & {
   position: number;
 
   /**
-   * Why the file is not available; then the claim is absent, and only the agent gets a report.
+   * The reason why the file is not available; then the claim is absent, and only the agent gets a report.
    *
    * @generated from field: string unavailable = 7;
    */
@@ -1007,7 +1007,7 @@ export const PlaceUploadSchema: GenMessage<PlaceUpload> = /*@__PURE__*/
   messageDesc(file_dray_v1_sandbox, 19);
 
 /**
- * Event `dray.event.sandbox.v1.placed.<tenant>`: an upload is in the sandbox, or waits for it.
+ * Event `dray.event.sandbox.v1.placed.<tenant>`: an upload is in the sandbox, or waits for a sandbox.
  *
  * @generated from message dray.v1.UploadPlaced
  */
@@ -1020,7 +1020,7 @@ export type UploadPlaced = Message<"dray.v1.UploadPlaced"> & {
   operationId: string;
 
   /**
-   * Its outcome.
+   * The outcome of the placement.
    *
    * @generated from field: dray.v1.Upload upload = 2;
    */
@@ -1062,14 +1062,14 @@ export type UploadRefused = Message<"dray.v1.UploadRefused"> & {
   state: TerminalState;
 
   /**
-   * What went wrong.
+   * The failure.
    *
    * @generated from field: dray.v1.Fault fault = 4;
    */
   fault?: Fault | undefined;
 
   /**
-   * The line about it for the agent.
+   * The line about the upload for the agent.
    *
    * @generated from field: string context_line = 5;
    */
@@ -1090,7 +1090,7 @@ export const UploadRefusedSchema: GenMessage<UploadRefused> = /*@__PURE__*/
  */
 export type Upload = Message<"dray.v1.Upload"> & {
   /**
-   * Operation that brought it.
+   * Operation that placed the upload.
    *
    * @generated from field: string operation_id = 1;
    */
@@ -1139,14 +1139,14 @@ export type Upload = Message<"dray.v1.Upload"> & {
   contextLine: string;
 
   /**
-   * Chat it came from.
+   * Chat of the message.
    *
    * @generated from field: dray.v1.ChatTarget chat = 8;
    */
   chat?: ChatTarget | undefined;
 
   /**
-   * The platform's id of the message that brought it.
+   * The platform's id of the message with the file.
    *
    * @generated from field: string message_id = 9;
    */
@@ -1160,7 +1160,7 @@ export type Upload = Message<"dray.v1.Upload"> & {
   position: number;
 
   /**
-   * Why it is not there; empty unless it failed.
+   * The reason why the file is not in the sandbox; empty unless the upload failed.
    *
    * @generated from field: string reason = 11;
    */
@@ -1174,7 +1174,7 @@ export type Upload = Message<"dray.v1.Upload"> & {
   receipt?: TransferReceipt | undefined;
 
   /**
-   * Whether `Settle` has reported it in this state.
+   * Whether `Settle` has reported the upload in this state.
    *
    * @generated from field: bool told = 13;
    */
@@ -1195,7 +1195,7 @@ export const UploadSchema: GenMessage<Upload> = /*@__PURE__*/
  */
 export type UploadList = Message<"dray.v1.UploadList"> & {
   /**
-   * In the order they came.
+   * The uploads in the order of arrival.
    *
    * @generated from field: repeated dray.v1.Upload uploads = 1;
    */
@@ -1210,7 +1210,7 @@ export const UploadListSchema: GenMessage<UploadList> = /*@__PURE__*/
   messageDesc(file_dray_v1_sandbox, 23);
 
 /**
- * Which session is about to run a tool.
+ * A request to settle the uploads of a session that is about to run a tool.
  *
  * @generated from message dray.v1.SettleUploadsRequest
  */
@@ -1244,14 +1244,14 @@ export const SettleUploadsRequestSchema: GenMessage<SettleUploadsRequest> = /*@_
  */
 export type SettleUploadsReply = Message<"dray.v1.SettleUploadsReply"> & {
   /**
-   * In the order they came.
+   * The uploads in the order of arrival.
    *
    * @generated from field: repeated dray.v1.Upload uploads = 1;
    */
   uploads: Upload[];
 
   /**
-   * Whether some still wait, because the sandbox does not exist or cannot be reached.
+   * Whether uploads still wait, because the sandbox does not exist or cannot be reached.
    *
    * @generated from field: bool waiting = 2;
    */
@@ -1266,7 +1266,7 @@ export const SettleUploadsReplySchema: GenMessage<SettleUploadsReply> = /*@__PUR
   messageDesc(file_dray_v1_sandbox, 25);
 
 /**
- * Which backends to check.
+ * A request to check backends.
  *
  * @generated from message dray.v1.CheckBackendsRequest
  */
@@ -1293,7 +1293,7 @@ export const CheckBackendsRequestSchema: GenMessage<CheckBackendsRequest> = /*@_
  */
 export type CheckBackendsReply = Message<"dray.v1.CheckBackendsReply"> & {
   /**
-   * By name.
+   * Results by name.
    *
    * @generated from field: repeated dray.v1.BackendCheck backends = 1;
    */
@@ -1321,14 +1321,15 @@ export type BackendCheck = Message<"dray.v1.BackendCheck"> & {
   backend: string;
 
   /**
-   * Whether it works.
+   * Whether the backend works.
    *
    * @generated from field: dray.v1.BackendState state = 2;
    */
   state: BackendState;
 
   /**
-   * What answered, such as the version of an engine; why it did not work; or why that cannot be known.
+   * The part that responded, such as the version of an engine; the reason of a failure; or why the state cannot be
+   * known.
    *
    * @generated from field: string detail = 3;
    */
@@ -1349,7 +1350,7 @@ export type BackendCheck = Message<"dray.v1.BackendCheck"> & {
   checkedAtMs: bigint;
 
   /**
-   * Milliseconds until it answered, or until it was given up.
+   * Milliseconds until the response or the timeout.
    *
    * @generated from field: uint32 milliseconds = 6;
    */
@@ -1364,7 +1365,7 @@ export const BackendCheckSchema: GenMessage<BackendCheck> = /*@__PURE__*/
   messageDesc(file_dray_v1_sandbox, 28);
 
 /**
- * Which program to run.
+ * A request to run a program.
  *
  * @generated from message dray.v1.ExecSandboxRequest
  */
@@ -1407,15 +1408,15 @@ export type ExecSandboxRequest = Message<"dray.v1.ExecSandboxRequest"> & {
   input: Uint8Array;
 
   /**
-   * Standard input as a stored file, in the place of `input`.
+   * Standard input as a stored file, in place of `input`.
    *
    * @generated from field: dray.v1.Claim input_claim = 6;
    */
   inputClaim?: Claim | undefined;
 
   /**
-   * Most milliseconds that it may run; 0 means the operator's limit, which is also the most. The deadline of the call
-   * ends it too.
+   * Most milliseconds that the program may run; 0 means the operator's limit, which is also the most. The deadline of
+   * the call ends the program too.
    *
    * @generated from field: uint64 timeout_ms = 7;
    */
@@ -1451,7 +1452,7 @@ export type EnvironmentVariable = Message<"dray.v1.EnvironmentVariable"> & {
   name: string;
 
   /**
-   * Its value, without NUL. Never part of a log or an event.
+   * Value of the variable, without NUL. Never part of a log or an event.
    *
    * @generated from field: bytes value = 2;
    */
@@ -1472,14 +1473,14 @@ export const EnvironmentVariableSchema: GenMessage<EnvironmentVariable> = /*@__P
  */
 export type ExecSandboxReply = Message<"dray.v1.ExecSandboxReply"> & {
   /**
-   * How it ended.
+   * How the program ended.
    *
    * @generated from field: dray.v1.SandboxCommandState state = 1;
    */
   state: SandboxCommandState;
 
   /**
-   * Its exit code; with a signal 128 + its number, and 137 at a time limit.
+   * Exit code of the program; 128 + the number of the signal that ended it, and 137 at a time limit.
    *
    * @generated from field: uint32 exit_code = 2;
    */
@@ -1514,7 +1515,7 @@ export type ExecSandboxReply = Message<"dray.v1.ExecSandboxReply"> & {
   milliseconds: bigint;
 
   /**
-   * Which incarnation ran it.
+   * The incarnation that ran the program.
    *
    * @generated from field: dray.v1.SandboxHandle handle = 7;
    */
@@ -1529,7 +1530,7 @@ export const ExecSandboxReplySchema: GenMessage<ExecSandboxReply> = /*@__PURE__*
   messageDesc(file_dray_v1_sandbox, 31);
 
 /**
- * Which program to run, with its outputs while it writes them.
+ * A request to run a program and to stream its outputs.
  *
  * @generated from message dray.v1.ExecSandboxStreamRequest
  */
@@ -1577,7 +1578,7 @@ export type ExecSandboxEvent = Message<"dray.v1.ExecSandboxEvent"> & {
     case: "stderr";
   } | {
     /**
-     * The end, as `Exec` replies it.
+     * The end of the program, as in the reply of `Exec`.
      *
      * @generated from field: dray.v1.ExecSandboxReply end = 3;
      */
@@ -1600,7 +1601,7 @@ export const ExecSandboxEventSchema: GenMessage<ExecSandboxEvent> = /*@__PURE__*
  */
 export type CommandOutput = Message<"dray.v1.CommandOutput"> & {
   /**
-   * Its beginning, at most 32 KiB.
+   * The beginning of the output, at most 32 KiB.
    *
    * @generated from field: bytes head = 1;
    */
@@ -1614,14 +1615,14 @@ export type CommandOutput = Message<"dray.v1.CommandOutput"> & {
   size: bigint;
 
   /**
-   * Whether there were more.
+   * Whether the program wrote more bytes.
    *
    * @generated from field: bool truncated = 3;
    */
   truncated: boolean;
 
   /**
-   * Everything that was kept, where that is more than `head`.
+   * The complete output that was kept, where that is more than `head`.
    *
    * @generated from field: dray.v1.Claim claim = 4;
    */
@@ -1643,14 +1644,14 @@ export const CommandOutputSchema: GenMessage<CommandOutput> = /*@__PURE__*/
  */
 export type SandboxCommandAudit = Message<"dray.v1.SandboxCommandAudit"> & {
   /**
-   * Operation that runs it.
+   * Operation that runs the program.
    *
    * @generated from field: string operation_id = 1;
    */
   operationId: string;
 
   /**
-   * What happened.
+   * The stage.
    *
    * @generated from field: dray.v1.SandboxCommandStage stage = 2;
    */
@@ -1664,7 +1665,7 @@ export type SandboxCommandAudit = Message<"dray.v1.SandboxCommandAudit"> & {
   session: string;
 
   /**
-   * Which incarnation.
+   * The incarnation of the sandbox.
    *
    * @generated from field: dray.v1.SandboxHandle handle = 4;
    */
@@ -1685,7 +1686,7 @@ export type SandboxCommandAudit = Message<"dray.v1.SandboxCommandAudit"> & {
   argvTruncated: boolean;
 
   /**
-   * Directory in which it runs, with links resolved.
+   * Working directory of the program, with links resolved.
    *
    * @generated from field: bytes working_directory = 7;
    */
@@ -1706,21 +1707,21 @@ export type SandboxCommandAudit = Message<"dray.v1.SandboxCommandAudit"> & {
   inputSize: bigint;
 
   /**
-   * How it ended; only with the stage `ended`.
+   * How the program ended; only with the stage `ended`.
    *
    * @generated from field: dray.v1.SandboxCommandState state = 10;
    */
   state: SandboxCommandState;
 
   /**
-   * As in `ExecSandboxReply`.
+   * Exit code, as in `ExecSandboxReply`.
    *
    * @generated from field: uint32 exit_code = 11;
    */
   exitCode: number;
 
   /**
-   * As in `ExecSandboxReply`.
+   * Signal, as in `ExecSandboxReply`.
    *
    * @generated from field: uint32 signal = 12;
    */
@@ -1741,14 +1742,14 @@ export type SandboxCommandAudit = Message<"dray.v1.SandboxCommandAudit"> & {
   stderrSize: bigint;
 
   /**
-   * Milliseconds from its start to its end.
+   * Milliseconds from the start of the program to its end.
    *
    * @generated from field: uint64 milliseconds = 15;
    */
   milliseconds: bigint;
 
   /**
-   * Detail of the fault; empty when it was run to its end.
+   * Detail of the fault; empty when the program ran to its end.
    *
    * @generated from field: string detail = 16;
    */
@@ -1852,21 +1853,21 @@ export enum BackendState {
   UNSPECIFIED = 0,
 
   /**
-   * Its host or provider answered, and accepted the credentials where it needs some: `ready`.
+   * The host or provider answered and accepted the credentials, if it needs any: `ready`.
    *
    * @generated from enum value: BACKEND_STATE_READY = 1;
    */
   READY = 1,
 
   /**
-   * It did not: `failed`.
+   * The host or provider did not respond, or refused the credentials: `failed`.
    *
    * @generated from enum value: BACKEND_STATE_FAILED = 2;
    */
   FAILED = 2,
 
   /**
-   * Only opening a sandbox can show it: `unverified`.
+   * Only opening a sandbox can show whether the backend works: `unverified`.
    *
    * @generated from enum value: BACKEND_STATE_UNVERIFIED = 3;
    */
@@ -1893,35 +1894,36 @@ export enum SandboxCommandState {
   UNSPECIFIED = 0,
 
   /**
-   * By itself, with an exit code: `exited`.
+   * The program ended by itself, with an exit code: `exited`.
    *
    * @generated from enum value: SANDBOX_COMMAND_STATE_EXITED = 1;
    */
   EXITED = 1,
 
   /**
-   * By a signal, as far as the status shows it: 128 + n, which a program may also return by itself: `signaled`.
+   * A signal ended the program, as far as the status shows it: 128 + n, which a program may also return by itself:
+   * `signaled`.
    *
    * @generated from enum value: SANDBOX_COMMAND_STATE_SIGNALED = 2;
    */
   SIGNALED = 2,
 
   /**
-   * Killed at its time limit or at the deadline of the call: `timed_out`.
+   * The program was killed at its time limit or at the deadline of the call: `timed_out`.
    *
    * @generated from enum value: SANDBOX_COMMAND_STATE_TIMED_OUT = 3;
    */
   TIMED_OUT = 3,
 
   /**
-   * Killed because its caller was gone; only in audit events: `cancelled`.
+   * The program was killed because its caller disconnected; only in audit events: `cancelled`.
    *
    * @generated from enum value: SANDBOX_COMMAND_STATE_CANCELLED = 4;
    */
   CANCELLED = 4,
 
   /**
-   * The sandbox or the store failed while it ran; only in audit events: `failed`.
+   * The sandbox or the store failed while the program ran; only in audit events: `failed`.
    *
    * @generated from enum value: SANDBOX_COMMAND_STATE_FAILED = 5;
    */
@@ -1948,21 +1950,21 @@ export enum SandboxCommandStage {
   UNSPECIFIED = 0,
 
   /**
-   * No rule allows it: `refused`.
+   * No rule allows the program: `refused`.
    *
    * @generated from enum value: SANDBOX_COMMAND_STAGE_REFUSED = 1;
    */
   REFUSED = 1,
 
   /**
-   * It is about to be started: `started`.
+   * The program is about to be started: `started`.
    *
    * @generated from enum value: SANDBOX_COMMAND_STAGE_STARTED = 2;
    */
   STARTED = 2,
 
   /**
-   * It has ended, was killed, or was never started after all: `ended`.
+   * The program has ended, was killed, or was not started after all: `ended`.
    *
    * @generated from enum value: SANDBOX_COMMAND_STAGE_ENDED = 3;
    */
@@ -2073,8 +2075,8 @@ export const Sandboxes: GenService<{
     output: typeof PutSandboxTreeReplySchema;
   },
   /**
-   * Puts the waiting uploads of a session into its sandbox, and tells of those that are there: to be called before the
-   * next tool call of the session.
+   * Puts the waiting uploads of a session into its sandbox, and reports the uploads that are there: to be called before
+   * the next tool call of the session.
    *
    * @generated from rpc dray.v1.Sandboxes.Settle
    */
@@ -2085,7 +2087,7 @@ export const Sandboxes: GenService<{
   },
   /**
    * Asks each configured backend whether it works, without opening a sandbox. For tenants that may name sandboxes by
-   * address. Responses of the last few seconds are given again.
+   * address. Results of the last few seconds are returned again.
    *
    * @generated from rpc dray.v1.Sandboxes.CheckBackends
    */
@@ -2095,8 +2097,8 @@ export const Sandboxes: GenService<{
     output: typeof CheckBackendsReplySchema;
   },
   /**
-   * Runs one program and replies when it has ended. Only where a rule of the operator allows it. One operation id starts
-   * one program, also when the request comes again; with the call the program ends, and all that it started.
+   * Runs one program and replies when it has ended. Allowed only by a rule of the operator. One operation id starts one
+   * program, even if the request is repeated. When the call ends, the program and its descendants end.
    *
    * @generated from rpc dray.v1.Sandboxes.Exec
    */
@@ -2106,8 +2108,8 @@ export const Sandboxes: GenService<{
     output: typeof ExecSandboxReplySchema;
   },
   /**
-   * As `Exec`, and sends the outputs while the program writes them. The last message, and only that one, is the end. The
-   * program ends with the stream; one whose reader is slow waits for it.
+   * As `Exec`, and sends the outputs while the program writes them. Only the last message is the end. The program ends
+   * with the stream, and waits for a slow reader.
    *
    * @generated from rpc dray.v1.Sandboxes.ExecStream
    */

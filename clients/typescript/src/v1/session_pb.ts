@@ -105,21 +105,21 @@ export const SandboxHandleSchema: GenMessage<SandboxHandle> = /*@__PURE__*/
  */
 export type Session = Message<"dray.v1.Session"> & {
   /**
-   * Its id.
+   * Id of the session.
    *
    * @generated from field: string session = 1;
    */
   session: string;
 
   /**
-   * Its sandbox; absent while there is none.
+   * The sandbox bound to the session; absent if none is bound.
    *
    * @generated from field: dray.v1.SandboxHandle sandbox = 2;
    */
   sandbox?: SandboxHandle | undefined;
 
   /**
-   * Its chat; absent while there is none.
+   * The chat bound to the session; absent if none is bound.
    *
    * @generated from field: dray.v1.ChatTarget chat = 3;
    */

@@ -29,21 +29,21 @@ export type TicketAudit = Message<"dray.v1.TicketAudit"> & {
   ticketId: string;
 
   /**
-   * Its session.
+   * Session of the ticket.
    *
    * @generated from field: string session = 2;
    */
   session: string;
 
   /**
-   * Which way.
+   * Direction of the content.
    *
    * @generated from field: dray.v1.TicketDirection direction = 3;
    */
   direction: TicketDirection;
 
   /**
-   * What happened.
+   * The action.
    *
    * @generated from field: dray.v1.TicketAction action = 4;
    */
@@ -71,7 +71,7 @@ export type TicketAudit = Message<"dray.v1.TicketAudit"> & {
   sha256: Uint8Array;
 
   /**
-   * Unix milliseconds at which it ends.
+   * Unix milliseconds at which the ticket expires.
    *
    * @generated from field: uint64 expires_at_ms = 8;
    */
@@ -129,27 +129,27 @@ export const TicketDestinationSchema: GenMessage<TicketDestination> = /*@__PURE_
   messageDesc(file_dray_v1_ticket, 1);
 
 /**
- * Which ticket to make.
+ * A request to issue a ticket.
  *
  * @generated from message dray.v1.IssueTicketRequest
  */
 export type IssueTicketRequest = Message<"dray.v1.IssueTicketRequest"> & {
   /**
-   * Session id: 1 to 128 characters. Limits count for it, and its sandbox and chat are where files begin and end.
+   * Session id: 1 to 128 characters. Its limits apply; files begin or end in its sandbox or its chat.
    *
    * @generated from field: string session = 1;
    */
   session: string;
 
   /**
-   * Which way.
+   * Direction of the content.
    *
    * @generated from field: dray.v1.TicketDirection direction = 2;
    */
   direction: TicketDirection;
 
   /**
-   * Most bytes of an upload; 0 means `size`, or the most of one ticket.
+   * Most bytes of an upload; 0 means `size`, or the limit of one ticket.
    *
    * @generated from field: uint64 max_bytes = 3;
    */
@@ -184,7 +184,7 @@ export type IssueTicketRequest = Message<"dray.v1.IssueTicketRequest"> & {
   name: string;
 
   /**
-   * Where an upload continues to; absent leaves it in the store.
+   * Destination of an upload after it is stored; absent leaves it in the store.
    *
    * @generated from field: dray.v1.TicketDestination destination = 8;
    */
@@ -226,7 +226,7 @@ export type IssuedTicket = Message<"dray.v1.IssuedTicket"> & {
   ticket?: Ticket | undefined;
 
   /**
-   * Its URL: a bearer secret for the one who uses the ticket. Only ever in this reply, never in a stream or a log.
+   * URL of the ticket: a bearer secret for its holder. It appears only in this reply, never in a stream or a log.
    *
    * @generated from field: string url = 2;
    */
@@ -240,7 +240,7 @@ export type IssuedTicket = Message<"dray.v1.IssuedTicket"> & {
   curl: string;
 
   /**
-   * Where an upload in parts to the store begins; empty where the store is not offered to clients.
+   * URL at which an upload in parts to the store begins; empty where the store is not offered to clients.
    *
    * @generated from field: string parts_url = 4;
    */
@@ -261,28 +261,28 @@ export const IssuedTicketSchema: GenMessage<IssuedTicket> = /*@__PURE__*/
  */
 export type Ticket = Message<"dray.v1.Ticket"> & {
   /**
-   * Id: it names the ticket and does not open it. 64 hexadecimal digits.
+   * Id of the ticket, which does not give access to the file. 64 hexadecimal digits.
    *
    * @generated from field: string ticket_id = 1;
    */
   ticketId: string;
 
   /**
-   * Its session.
+   * Session of the ticket.
    *
    * @generated from field: string session = 2;
    */
   session: string;
 
   /**
-   * Which way.
+   * Direction of the content.
    *
    * @generated from field: dray.v1.TicketDirection direction = 3;
    */
   direction: TicketDirection;
 
   /**
-   * How far it is.
+   * State of the ticket.
    *
    * @generated from field: dray.v1.TicketState state = 4;
    */
@@ -296,7 +296,7 @@ export type Ticket = Message<"dray.v1.Ticket"> & {
   maxBytes: bigint;
 
   /**
-   * Bytes that came in, or that went out without a gap from the start.
+   * Bytes of an upload that were received, or of a download that were sent without a gap from the start.
    *
    * @generated from field: uint64 moved_bytes = 6;
    */
@@ -317,21 +317,21 @@ export type Ticket = Message<"dray.v1.Ticket"> & {
   name: string;
 
   /**
-   * Unix milliseconds at which it was made.
+   * Unix milliseconds at which the ticket was issued.
    *
    * @generated from field: uint64 created_at_ms = 9;
    */
   createdAtMs: bigint;
 
   /**
-   * Unix milliseconds at which it ends.
+   * Unix milliseconds at which the ticket expires.
    *
    * @generated from field: uint64 expires_at_ms = 10;
    */
   expiresAtMs: bigint;
 
   /**
-   * Where an upload continues to; absent leaves it in the store.
+   * Destination of an upload after it is stored; absent leaves it in the store.
    *
    * @generated from field: dray.v1.TicketDestination destination = 11;
    */
@@ -352,7 +352,7 @@ export type Ticket = Message<"dray.v1.Ticket"> & {
   size: bigint;
 
   /**
-   * What the destination confirmed, a JSON object; empty while there is nothing.
+   * The confirmation of the destination, a JSON object; empty before.
    *
    * @generated from field: string receipt = 14;
    */
@@ -367,7 +367,7 @@ export const TicketSchema: GenMessage<Ticket> = /*@__PURE__*/
   messageDesc(file_dray_v1_ticket, 4);
 
 /**
- * Whose tickets to list.
+ * A request to list the tickets of a session.
  *
  * @generated from message dray.v1.ListTicketsRequest
  */
@@ -408,7 +408,7 @@ export type ListTicketsReply = Message<"dray.v1.ListTicketsReply"> & {
   tickets: Ticket[];
 
   /**
-   * Whether the limit left out some.
+   * Whether the limit left out tickets.
    *
    * @generated from field: bool truncated = 2;
    */
@@ -423,7 +423,7 @@ export const ListTicketsReplySchema: GenMessage<ListTicketsReply> = /*@__PURE__*
   messageDesc(file_dray_v1_ticket, 6);
 
 /**
- * Which ticket to show.
+ * A request to show a ticket.
  *
  * @generated from message dray.v1.InspectTicketRequest
  */
@@ -444,7 +444,7 @@ export const InspectTicketRequestSchema: GenMessage<InspectTicketRequest> = /*@_
   messageDesc(file_dray_v1_ticket, 7);
 
 /**
- * Which ticket to end.
+ * A request to revoke a ticket.
  *
  * @generated from message dray.v1.RevokeTicketRequest
  */
@@ -499,7 +499,7 @@ export const TicketDirectionSchema: GenEnum<TicketDirection> = /*@__PURE__*/
   enumDesc(file_dray_v1_ticket, 0);
 
 /**
- * How far a ticket is.
+ * State of a ticket.
  *
  * @generated from enum dray.v1.TicketState
  */
@@ -547,14 +547,14 @@ export enum TicketState {
   FAILED = 5,
 
   /**
-   * Its maker or its holder gave it up.
+   * The creator or the holder revoked the ticket.
    *
    * @generated from enum value: TICKET_STATE_REVOKED = 6;
    */
   REVOKED = 6,
 
   /**
-   * Its time is over.
+   * The ticket has expired.
    *
    * @generated from enum value: TICKET_STATE_EXPIRED = 7;
    */
@@ -568,7 +568,7 @@ export const TicketStateSchema: GenEnum<TicketState> = /*@__PURE__*/
   enumDesc(file_dray_v1_ticket, 1);
 
 /**
- * What happened to a ticket.
+ * Action of an audit event about a ticket.
  *
  * @generated from enum dray.v1.TicketAction
  */
@@ -581,28 +581,28 @@ export enum TicketAction {
   UNSPECIFIED = 0,
 
   /**
-   * Its maker got it: `issued`.
+   * The ticket was issued to its creator: `issued`.
    *
    * @generated from enum value: TICKET_ACTION_ISSUED = 1;
    */
   ISSUED = 1,
 
   /**
-   * Its holder used it, and the transfer is complete: `completed`.
+   * The holder used the ticket, and the transfer is complete: `completed`.
    *
    * @generated from enum value: TICKET_ACTION_COMPLETED = 2;
    */
   COMPLETED = 2,
 
   /**
-   * All bytes of an upload came, and they were not what the ticket asks for: `refused`.
+   * All bytes of an upload arrived, and they did not satisfy the ticket: `refused`.
    *
    * @generated from enum value: TICKET_ACTION_REFUSED = 3;
    */
   REFUSED = 3,
 
   /**
-   * Its maker or its holder gave it up: `revoked`.
+   * The creator or the holder revoked the ticket: `revoked`.
    *
    * @generated from enum value: TICKET_ACTION_REVOKED = 4;
    */
@@ -617,7 +617,7 @@ export const TicketActionSchema: GenEnum<TicketAction> = /*@__PURE__*/
 
 /**
  * Served by the service of tickets, over the bus as `dray.ticket.v1.<verb>` and over gRPC. The tenant is that of the
- * caller; the session is named by the request, as in other calls. Who may call `Issue` may bring files into the sandbox
+ * caller; the session is named by the request, as in other calls. A caller of `Issue` may bring files into the sandbox
  * and the chat of the session, and copy files out of its sandbox.
  *
  * @generated from service dray.v1.Tickets
@@ -654,7 +654,7 @@ export const Tickets: GenService<{
     output: typeof TicketSchema;
   },
   /**
-   * Ends a ticket and removes what came in so far. A ticket that was used stays used.
+   * Revokes a ticket and removes the bytes received so far. A completed ticket stays completed.
    *
    * @generated from rpc dray.v1.Tickets.Revoke
    */

@@ -6,7 +6,8 @@ pub struct ApprovalAudit {
     /// Id of the approval: `apr_` and 32 hexadecimal digits.
     #[prost(string, tag = "1")]
     pub approval_id: ::prost::alloc::string::String,
-    /// Whose call it is: `client:NAME`, `dial:BUCKET` or `local`. This caller decided, unless `decided_by` says otherwise.
+    /// Owner of the call: `client:NAME`, `dial:BUCKET` or `local`. This caller decided, unless `decided_by` names a
+    /// person.
     #[prost(string, tag = "2")]
     pub principal: ::prost::alloc::string::String,
     /// Name of the tool as the model sees it.
@@ -15,15 +16,15 @@ pub struct ApprovalAudit {
     /// SHA-256 of the canonical JSON (RFC 8785) of the object with `tool` and `arguments`, in hexadecimal digits.
     #[prost(string, tag = "4")]
     pub call_sha256: ::prost::alloc::string::String,
-    /// What was decided.
+    /// The decision.
     #[prost(enumeration = "ApprovalChoice", tag = "5")]
     pub choice: i32,
     /// The person of a chat who decided: the name of the chat in `question_chats`, a colon, and the platform's id of the
     /// person. Empty where the caller decided.
     #[prost(string, tag = "6")]
     pub decided_by: ::prost::alloc::string::String,
-    /// Label of the option that the person of a chat chose, for what a tool asked during the call. Empty for approvals, and
-    /// where the caller decided.
+    /// Label of the option that the person of a chat chose, for a question of a tool during the call. Empty for approvals,
+    /// and where the caller decided.
     #[prost(string, tag = "7")]
     pub option: ::prost::alloc::string::String,
 }
@@ -31,13 +32,13 @@ impl ::prost::Name for ApprovalAudit {
 const NAME: &'static str = "ApprovalAudit";
 const PACKAGE: &'static str = "dray.v1";
 fn full_name() -> ::prost::alloc::string::String { "dray.v1.ApprovalAudit".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.ApprovalAudit".into() }}
-/// What a person of a chat decided about a call.
+/// A decision of a person of a chat about a call.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct DecideInChatRequest {
     /// Id of the approval, as in the question.
     #[prost(string, tag = "1")]
     pub question_id: ::prost::alloc::string::String,
-    /// What was decided. Without a choice nothing is recorded: the reply has the outcome, which is empty while the question
+    /// The decision. Without a choice nothing is recorded: the reply has the outcome, which is empty while the question
     /// waits.
     #[prost(enumeration = "ApprovalChoice", tag = "2")]
     pub choice: i32,
@@ -58,7 +59,7 @@ impl ::prost::Name for DecideInChatRequest {
 const NAME: &'static str = "DecideInChatRequest";
 const PACKAGE: &'static str = "dray.v1";
 fn full_name() -> ::prost::alloc::string::String { "dray.v1.DecideInChatRequest".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.DecideInChatRequest".into() }}
-/// What became of a decision.
+/// The outcome of a decision.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct DecideInChatReply {
     /// Whether the decision was recorded now.
@@ -67,7 +68,8 @@ pub struct DecideInChatReply {
     /// A sentence for the person who decided.
     #[prost(string, tag = "2")]
     pub notice: ::prost::alloc::string::String,
-    /// What is shown under the question from now on, for all people of the chat; empty when the question is unknown.
+    /// The text that is shown under the question from now on, for all people of the chat; empty when the question is
+    /// unknown.
     #[prost(string, tag = "3")]
     pub outcome: ::prost::alloc::string::String,
 }
@@ -75,7 +77,7 @@ impl ::prost::Name for DecideInChatReply {
 const NAME: &'static str = "DecideInChatReply";
 const PACKAGE: &'static str = "dray.v1";
 fn full_name() -> ::prost::alloc::string::String { "dray.v1.DecideInChatReply".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.DecideInChatReply".into() }}
-/// What was decided about a call of a tool.
+/// The decision about a call of a tool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]
 pub enum ApprovalChoice {
@@ -853,13 +855,13 @@ fn full_name() -> ::prost::alloc::string::String { "dray.v1.SandboxHandle".into(
 /// What belongs to a session.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Session {
-    /// Its id.
+    /// Id of the session.
     #[prost(string, tag = "1")]
     pub session: ::prost::alloc::string::String,
-    /// Its sandbox; absent while there is none.
+    /// The sandbox bound to the session; absent if none is bound.
     #[prost(message, optional, tag = "2")]
     pub sandbox: ::core::option::Option<SandboxHandle>,
-    /// Its chat; absent while there is none.
+    /// The chat bound to the session; absent if none is bound.
     #[prost(message, optional, tag = "3")]
     pub chat: ::core::option::Option<ChatTarget>,
     /// Working directory of the agent in the sandbox, an absolute path; relative paths begin here.
@@ -976,7 +978,7 @@ impl crate::contract::Call for FindSessionRequest {
     const VERB: &'static str = "find";
     const GRPC_PATH: &'static str = "/dray.v1.Sessions/Find";
 }
-/// Which sandbox: exactly one of the two.
+/// A reference to a sandbox: exactly one of the two.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct SandboxRef {
     #[prost(oneof = "sandbox_ref::Sandbox", tags = "1, 2")]
@@ -998,7 +1000,7 @@ impl ::prost::Name for SandboxRef {
 const NAME: &'static str = "SandboxRef";
 const PACKAGE: &'static str = "dray.v1";
 fn full_name() -> ::prost::alloc::string::String { "dray.v1.SandboxRef".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.SandboxRef".into() }}
-/// What to probe.
+/// A request to probe a sandbox.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ProbeSandboxRequest {
     /// The sandbox.
@@ -1012,19 +1014,19 @@ fn full_name() -> ::prost::alloc::string::String { "dray.v1.ProbeSandboxRequest"
 /// The capabilities of a sandbox.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct SandboxProbe {
-    /// Which incarnation answered.
+    /// The incarnation that responded.
     #[prost(message, optional, tag = "1")]
     pub handle: ::core::option::Option<SandboxHandle>,
     /// Home of the sandbox user.
     #[prost(bytes = "vec", tag = "2")]
     pub home: ::prost::alloc::vec::Vec<u8>,
-    /// Its working directory.
+    /// Working directory of commands.
     #[prost(bytes = "vec", tag = "3")]
     pub working_directory: ::prost::alloc::vec::Vec<u8>,
-    /// Its user id.
+    /// Id of the user that runs commands.
     #[prost(uint32, tag = "4")]
     pub uid: u32,
-    /// Its group id.
+    /// Id of the group that runs commands.
     #[prost(uint32, tag = "5")]
     pub gid: u32,
     /// Bytes free in the working directory; absent when unknown.
@@ -1044,7 +1046,7 @@ impl ::prost::Name for SandboxProbe {
 const NAME: &'static str = "SandboxProbe";
 const PACKAGE: &'static str = "dray.v1";
 fn full_name() -> ::prost::alloc::string::String { "dray.v1.SandboxProbe".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.SandboxProbe".into() }}
-/// Which path.
+/// A request for the metadata of a path.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct StatSandboxRequest {
     /// The sandbox.
@@ -1070,7 +1072,7 @@ pub struct SandboxEntry {
     /// The path as requested.
     #[prost(bytes = "vec", tag = "1")]
     pub path: ::prost::alloc::vec::Vec<u8>,
-    /// After links were resolved inside the sandbox.
+    /// The path after links were resolved inside the sandbox.
     #[prost(bytes = "vec", tag = "2")]
     pub real_path: ::prost::alloc::vec::Vec<u8>,
     /// Name of `kind_code`; read only where that is unspecified.
@@ -1098,7 +1100,7 @@ pub struct SandboxEntry {
     /// SHA-256, 32 bytes; empty when unknown.
     #[prost(bytes = "vec", tag = "10")]
     pub sha256: ::prost::alloc::vec::Vec<u8>,
-    /// What it is.
+    /// The kind.
     #[prost(enumeration = "SandboxEntryKind", tag = "11")]
     pub kind_code: i32,
     /// Text that differs once a regular file was written, renamed over or given other attributes: its device, its inode
@@ -1113,7 +1115,7 @@ impl ::prost::Name for SandboxEntry {
 const NAME: &'static str = "SandboxEntry";
 const PACKAGE: &'static str = "dray.v1";
 fn full_name() -> ::prost::alloc::string::String { "dray.v1.SandboxEntry".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.SandboxEntry".into() }}
-/// Which directory.
+/// A request to list a directory.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ListSandboxRequest {
     /// The sandbox.
@@ -1140,10 +1142,10 @@ fn full_name() -> ::prost::alloc::string::String { "dray.v1.ListSandboxRequest".
 /// The entries of a directory.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ListSandboxReply {
-    /// In the order of their paths; links are named, not followed.
+    /// The entries in the order of their paths; links are named, not followed.
     #[prost(message, repeated, tag = "1")]
     pub entries: ::prost::alloc::vec::Vec<SandboxEntry>,
-    /// Whether a limit cut it.
+    /// Whether a limit cut the list.
     #[prost(bool, tag = "2")]
     pub truncated: bool,
     /// Entries that were listed, those before the offset included, and are left out because policy refuses them.
@@ -1157,7 +1159,7 @@ impl ::prost::Name for ListSandboxReply {
 const NAME: &'static str = "ListSandboxReply";
 const PACKAGE: &'static str = "dray.v1";
 fn full_name() -> ::prost::alloc::string::String { "dray.v1.ListSandboxReply".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.ListSandboxReply".into() }}
-/// Which file to copy out.
+/// A request to copy a file out of a sandbox.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct GetSandboxFileRequest {
     /// The sandbox.
@@ -1177,16 +1179,16 @@ fn full_name() -> ::prost::alloc::string::String { "dray.v1.GetSandboxFileReques
 /// A file that was copied out.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct SandboxFile {
-    /// What it was in the sandbox.
+    /// The metadata of the file in the sandbox.
     #[prost(message, optional, tag = "1")]
     pub entry: ::core::option::Option<SandboxEntry>,
-    /// Where it is now. Its name is the visible one, its media type follows from the bytes.
+    /// The stored file. Its name is the visible one; its media type follows from the bytes.
     #[prost(message, optional, tag = "2")]
     pub claim: ::core::option::Option<Claim>,
     /// Proof of the transfer.
     #[prost(message, optional, tag = "3")]
     pub receipt: ::core::option::Option<TransferReceipt>,
-    /// `warn` when its content looks like a secret and policy lets it pass; empty otherwise.
+    /// `warn` when the content looks like a secret and policy lets it pass; empty otherwise.
     #[prost(string, tag = "4")]
     pub content_warning: ::prost::alloc::string::String,
 }
@@ -1194,46 +1196,46 @@ impl ::prost::Name for SandboxFile {
 const NAME: &'static str = "SandboxFile";
 const PACKAGE: &'static str = "dray.v1";
 fn full_name() -> ::prost::alloc::string::String { "dray.v1.SandboxFile".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.SandboxFile".into() }}
-/// Proof of one transfer, whether it went well or not (sandbox-transfer R-14).
+/// Proof of one transfer, successful or not (sandbox-transfer R-14).
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct TransferReceipt {
     /// Id of the transfer: the operation id.
     #[prost(string, tag = "1")]
     pub operation_id: ::prost::alloc::string::String,
-    /// Which incarnation.
+    /// The incarnation of the sandbox.
     #[prost(message, optional, tag = "2")]
     pub handle: ::core::option::Option<SandboxHandle>,
     /// `get`, `put`, `get_tree` or `put_tree`.
     #[prost(string, tag = "3")]
     pub operation: ::prost::alloc::string::String,
-    /// Transport that brought it: `direct`, `archive`, `sftp`, `files`, `exec_raw` or `exec_base64`.
+    /// Transport of the bytes: `direct`, `archive`, `sftp`, `files`, `exec_raw` or `exec_base64`.
     #[prost(string, tag = "4")]
     pub transport: ::prost::alloc::string::String,
-    /// Tries in all.
+    /// Attempts in all.
     #[prost(uint32, tag = "5")]
     pub attempts: u32,
-    /// Transports that were given up, each as `transport:reason`.
+    /// Transports that failed, each as `transport:reason`.
     #[prost(string, repeated, tag = "6")]
     pub skipped: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
     /// Bytes of the file.
     #[prost(uint64, tag = "7")]
     pub bytes: u64,
-    /// SHA-256 of the file, 32 bytes; empty when it failed before.
+    /// SHA-256 of the file, 32 bytes; empty when the transfer failed before.
     #[prost(bytes = "vec", tag = "8")]
     pub sha256: ::prost::alloc::vec::Vec<u8>,
     /// `sha256`, `sha256_after`, `sha256_beside`, `weak` or `size_mtime`.
     #[prost(string, tag = "9")]
     pub integrity: ::prost::alloc::string::String,
-    /// Whether readers never saw half a file; puts only.
+    /// Whether no reader could see an incomplete file; puts only.
     #[prost(bool, tag = "10")]
     pub atomic: bool,
-    /// Whether a broken transfer was continued rather than begun anew.
+    /// Whether a broken transfer was continued rather than started again.
     #[prost(bool, tag = "11")]
     pub resumed: bool,
     /// Milliseconds from the first step to the last.
     #[prost(uint64, tag = "12")]
     pub milliseconds: u64,
-    /// Kind of the failure; empty when it went well.
+    /// Kind of the failure; empty after a success.
     #[prost(string, tag = "13")]
     pub error: ::prost::alloc::string::String,
     /// Final path in the sandbox; puts only.
@@ -1244,7 +1246,7 @@ impl ::prost::Name for TransferReceipt {
 const NAME: &'static str = "TransferReceipt";
 const PACKAGE: &'static str = "dray.v1";
 fn full_name() -> ::prost::alloc::string::String { "dray.v1.TransferReceipt".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.TransferReceipt".into() }}
-/// Which file to copy in, and where.
+/// A request to copy a file into a sandbox.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct PutSandboxFileRequest {
     /// The sandbox.
@@ -1253,10 +1255,10 @@ pub struct PutSandboxFileRequest {
     /// The stored file.
     #[prost(message, optional, tag = "2")]
     pub claim: ::core::option::Option<Claim>,
-    /// Directory, written as in `StatSandboxRequest`; empty means the session's uploads directory. Made when missing.
+    /// Directory, written as in `StatSandboxRequest`; empty means the session's uploads directory. Created when missing.
     #[prost(bytes = "vec", tag = "3")]
     pub directory: ::prost::alloc::vec::Vec<u8>,
-    /// File name; empty means that of the artifact. It is cleaned first.
+    /// File name; empty means the name of the artifact. It is cleaned first.
     #[prost(bytes = "vec", tag = "4")]
     pub name: ::prost::alloc::vec::Vec<u8>,
     /// `rename` (default), `fail` or `overwrite`.
@@ -1270,7 +1272,7 @@ impl ::prost::Name for PutSandboxFileRequest {
 const NAME: &'static str = "PutSandboxFileRequest";
 const PACKAGE: &'static str = "dray.v1";
 fn full_name() -> ::prost::alloc::string::String { "dray.v1.PutSandboxFileRequest".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.PutSandboxFileRequest".into() }}
-/// A file that is in its place.
+/// A file that was copied into a sandbox.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct PlacedFile {
     /// Final path.
@@ -1282,10 +1284,10 @@ pub struct PlacedFile {
     /// SHA-256, 32 bytes.
     #[prost(bytes = "vec", tag = "3")]
     pub sha256: ::prost::alloc::vec::Vec<u8>,
-    /// Whether another name had to be taken.
+    /// Whether the file got another name because the requested one was taken.
     #[prost(bool, tag = "4")]
     pub renamed: bool,
-    /// Whether the very same file was there already.
+    /// Whether the same file was already there.
     #[prost(bool, tag = "5")]
     pub existed: bool,
     /// Proof of the transfer.
@@ -1296,7 +1298,7 @@ impl ::prost::Name for PlacedFile {
 const NAME: &'static str = "PlacedFile";
 const PACKAGE: &'static str = "dray.v1";
 fn full_name() -> ::prost::alloc::string::String { "dray.v1.PlacedFile".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.PlacedFile".into() }}
-/// Which directories to make, with their missing parents.
+/// A request to make directories and their missing parents.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct MakeSandboxDirectoryRequest {
     /// The sandbox.
@@ -1314,7 +1316,7 @@ impl ::prost::Name for MakeSandboxDirectoryRequest {
 const NAME: &'static str = "MakeSandboxDirectoryRequest";
 const PACKAGE: &'static str = "dray.v1";
 fn full_name() -> ::prost::alloc::string::String { "dray.v1.MakeSandboxDirectoryRequest".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.MakeSandboxDirectoryRequest".into() }}
-/// What to remove.
+/// A request to remove a file or a directory.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct RemoveSandboxPathRequest {
     /// The sandbox.
@@ -1339,7 +1341,7 @@ impl ::prost::Name for RemoveSandboxPathReply {
 const NAME: &'static str = "RemoveSandboxPathReply";
 const PACKAGE: &'static str = "dray.v1";
 fn full_name() -> ::prost::alloc::string::String { "dray.v1.RemoveSandboxPathReply".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.RemoveSandboxPathReply".into() }}
-/// Which directory to copy out.
+/// A request to copy a directory out of a sandbox.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct GetSandboxTreeRequest {
     /// The sandbox.
@@ -1362,13 +1364,13 @@ fn full_name() -> ::prost::alloc::string::String { "dray.v1.GetSandboxTreeReques
 /// A directory that was copied out.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct SandboxTree {
-    /// Where it is now, named `<directory>.zip` or `.tar`.
+    /// The stored archive, named `<directory>.zip` or `.tar`.
     #[prost(message, optional, tag = "1")]
     pub claim: ::core::option::Option<Claim>,
-    /// Files in it.
+    /// Number of files in the archive.
     #[prost(uint32, tag = "2")]
     pub files: u32,
-    /// What was left out, each as `reason: name`, at most 100; the archive holds them all in `_skipped.txt`.
+    /// Entries that were left out, each as `reason: name`, at most 100; the archive lists all of them in `_skipped.txt`.
     #[prost(string, repeated, tag = "3")]
     pub skipped: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
     /// Proof of the transfer.
@@ -1379,7 +1381,7 @@ impl ::prost::Name for SandboxTree {
 const NAME: &'static str = "SandboxTree";
 const PACKAGE: &'static str = "dray.v1";
 fn full_name() -> ::prost::alloc::string::String { "dray.v1.SandboxTree".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.SandboxTree".into() }}
-/// Which tar to unpack, and where.
+/// A request to unpack a tar into a sandbox.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct PutSandboxTreeRequest {
     /// The sandbox.
@@ -1399,10 +1401,10 @@ fn full_name() -> ::prost::alloc::string::String { "dray.v1.PutSandboxTreeReques
 /// Answer to `PutTree`.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct PutSandboxTreeReply {
-    /// Files written.
+    /// Number of files written.
     #[prost(uint32, tag = "1")]
     pub files: u32,
-    /// What was left out, each as `reason: name`, at most 100.
+    /// Entries that were left out, each as `reason: name`, at most 100.
     #[prost(string, repeated, tag = "2")]
     pub skipped: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
     /// Proof of the transfer.
@@ -1417,7 +1419,7 @@ fn full_name() -> ::prost::alloc::string::String { "dray.v1.PutSandboxTreeReply"
 /// bound yet, or it cannot be reached, the upload waits in the session's list until `Settle`.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct PlaceUpload {
-    /// Session whose sandbox gets it.
+    /// Session whose sandbox gets the file.
     #[prost(string, tag = "1")]
     pub session: ::prost::alloc::string::String,
     /// The stored file.
@@ -1426,16 +1428,16 @@ pub struct PlaceUpload {
     /// Name as the user sent it; cleaned before use.
     #[prost(string, tag = "3")]
     pub name: ::prost::alloc::string::String,
-    /// Chat it came from; the same bytes from the same chat are placed once.
+    /// Chat of the message; the same bytes from the same chat are placed once.
     #[prost(message, optional, tag = "4")]
     pub chat: ::core::option::Option<ChatTarget>,
-    /// The platform's id of the message that brought it; empty for uploads over HTTP.
+    /// The platform's id of the message with the file; empty for uploads over HTTP.
     #[prost(string, tag = "5")]
     pub message_id: ::prost::alloc::string::String,
     /// Position among the attachments of that message.
     #[prost(uint32, tag = "6")]
     pub position: u32,
-    /// Why the file is not available; then the claim is absent, and only the agent gets a report.
+    /// The reason why the file is not available; then the claim is absent, and only the agent gets a report.
     #[prost(string, tag = "7")]
     pub unavailable: ::prost::alloc::string::String,
     /// Bytes as stated by the platform when the claim is absent.
@@ -1446,13 +1448,13 @@ impl ::prost::Name for PlaceUpload {
 const NAME: &'static str = "PlaceUpload";
 const PACKAGE: &'static str = "dray.v1";
 fn full_name() -> ::prost::alloc::string::String { "dray.v1.PlaceUpload".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.PlaceUpload".into() }}
-/// Event `dray.event.sandbox.v1.placed.<tenant>`: an upload is in the sandbox, or waits for it.
+/// Event `dray.event.sandbox.v1.placed.<tenant>`: an upload is in the sandbox, or waits for a sandbox.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct UploadPlaced {
     /// Operation the event belongs to.
     #[prost(string, tag = "1")]
     pub operation_id: ::prost::alloc::string::String,
-    /// Its outcome.
+    /// The outcome of the placement.
     #[prost(message, optional, tag = "2")]
     pub upload: ::core::option::Option<Upload>,
 }
@@ -1472,10 +1474,10 @@ pub struct UploadRefused {
     /// How the work ended.
     #[prost(enumeration = "TerminalState", tag = "3")]
     pub state: i32,
-    /// What went wrong.
+    /// The failure.
     #[prost(message, optional, tag = "4")]
     pub fault: ::core::option::Option<Fault>,
-    /// The line about it for the agent.
+    /// The line about the upload for the agent.
     #[prost(string, tag = "5")]
     pub context_line: ::prost::alloc::string::String,
 }
@@ -1486,7 +1488,7 @@ fn full_name() -> ::prost::alloc::string::String { "dray.v1.UploadRefused".into(
 /// One upload of a session.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Upload {
-    /// Operation that brought it.
+    /// Operation that placed the upload.
     #[prost(string, tag = "1")]
     pub operation_id: ::prost::alloc::string::String,
     /// Session.
@@ -1507,22 +1509,22 @@ pub struct Upload {
     /// The line that the agent sees: `\[User uploaded: …\]`.
     #[prost(string, tag = "7")]
     pub context_line: ::prost::alloc::string::String,
-    /// Chat it came from.
+    /// Chat of the message.
     #[prost(message, optional, tag = "8")]
     pub chat: ::core::option::Option<ChatTarget>,
-    /// The platform's id of the message that brought it.
+    /// The platform's id of the message with the file.
     #[prost(string, tag = "9")]
     pub message_id: ::prost::alloc::string::String,
     /// Position among the attachments of that message.
     #[prost(uint32, tag = "10")]
     pub position: u32,
-    /// Why it is not there; empty unless it failed.
+    /// The reason why the file is not in the sandbox; empty unless the upload failed.
     #[prost(string, tag = "11")]
     pub reason: ::prost::alloc::string::String,
     /// Proof of the transfer.
     #[prost(message, optional, tag = "12")]
     pub receipt: ::core::option::Option<TransferReceipt>,
-    /// Whether `Settle` has reported it in this state.
+    /// Whether `Settle` has reported the upload in this state.
     #[prost(bool, tag = "13")]
     pub told: bool,
 }
@@ -1533,7 +1535,7 @@ fn full_name() -> ::prost::alloc::string::String { "dray.v1.Upload".into() }fn t
 /// All uploads of a session, as the bucket `dray_uploads` keeps them.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct UploadList {
-    /// In the order they came.
+    /// The uploads in the order of arrival.
     #[prost(message, repeated, tag = "1")]
     pub uploads: ::prost::alloc::vec::Vec<Upload>,
 }
@@ -1541,7 +1543,7 @@ impl ::prost::Name for UploadList {
 const NAME: &'static str = "UploadList";
 const PACKAGE: &'static str = "dray.v1";
 fn full_name() -> ::prost::alloc::string::String { "dray.v1.UploadList".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.UploadList".into() }}
-/// Which session is about to run a tool.
+/// A request to settle the uploads of a session that is about to run a tool.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct SettleUploadsRequest {
     /// Session id.
@@ -1558,10 +1560,10 @@ fn full_name() -> ::prost::alloc::string::String { "dray.v1.SettleUploadsRequest
 /// Uploads of a session, each reported once unless the request has `all`.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct SettleUploadsReply {
-    /// In the order they came.
+    /// The uploads in the order of arrival.
     #[prost(message, repeated, tag = "1")]
     pub uploads: ::prost::alloc::vec::Vec<Upload>,
-    /// Whether some still wait, because the sandbox does not exist or cannot be reached.
+    /// Whether uploads still wait, because the sandbox does not exist or cannot be reached.
     #[prost(bool, tag = "2")]
     pub waiting: bool,
 }
@@ -1569,7 +1571,7 @@ impl ::prost::Name for SettleUploadsReply {
 const NAME: &'static str = "SettleUploadsReply";
 const PACKAGE: &'static str = "dray.v1";
 fn full_name() -> ::prost::alloc::string::String { "dray.v1.SettleUploadsReply".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.SettleUploadsReply".into() }}
-/// Which backends to check.
+/// A request to check backends.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct CheckBackendsRequest {
     /// Name of the only backend to check, such as `docker`; empty for all.
@@ -1583,7 +1585,7 @@ fn full_name() -> ::prost::alloc::string::String { "dray.v1.CheckBackendsRequest
 /// The results of the checks.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct CheckBackendsReply {
-    /// By name.
+    /// Results by name.
     #[prost(message, repeated, tag = "1")]
     pub backends: ::prost::alloc::vec::Vec<BackendCheck>,
 }
@@ -1597,10 +1599,11 @@ pub struct BackendCheck {
     /// Name, such as `docker`.
     #[prost(string, tag = "1")]
     pub backend: ::prost::alloc::string::String,
-    /// Whether it works.
+    /// Whether the backend works.
     #[prost(enumeration = "BackendState", tag = "2")]
     pub state: i32,
-    /// What answered, such as the version of an engine; why it did not work; or why that cannot be known.
+    /// The part that responded, such as the version of an engine; the reason of a failure; or why the state cannot be
+    /// known.
     #[prost(string, tag = "3")]
     pub detail: ::prost::alloc::string::String,
     /// Kind of the failure, such as `auth` or `unavailable`; empty for none.
@@ -1609,7 +1612,7 @@ pub struct BackendCheck {
     /// Unix milliseconds at which the check began.
     #[prost(uint64, tag = "5")]
     pub checked_at_ms: u64,
-    /// Milliseconds until it answered, or until it was given up.
+    /// Milliseconds until the response or the timeout.
     #[prost(uint32, tag = "6")]
     pub milliseconds: u32,
 }
@@ -1617,7 +1620,7 @@ impl ::prost::Name for BackendCheck {
 const NAME: &'static str = "BackendCheck";
 const PACKAGE: &'static str = "dray.v1";
 fn full_name() -> ::prost::alloc::string::String { "dray.v1.BackendCheck".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.BackendCheck".into() }}
-/// Which program to run.
+/// A request to run a program.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ExecSandboxRequest {
     /// The sandbox.
@@ -1637,11 +1640,11 @@ pub struct ExecSandboxRequest {
     /// Standard input, at most 64 KiB.
     #[prost(bytes = "vec", tag = "5")]
     pub input: ::prost::alloc::vec::Vec<u8>,
-    /// Standard input as a stored file, in the place of `input`.
+    /// Standard input as a stored file, in place of `input`.
     #[prost(message, optional, tag = "6")]
     pub input_claim: ::core::option::Option<Claim>,
-    /// Most milliseconds that it may run; 0 means the operator's limit, which is also the most. The deadline of the call
-    /// ends it too.
+    /// Most milliseconds that the program may run; 0 means the operator's limit, which is also the most. The deadline of
+    /// the call ends the program too.
     #[prost(uint64, tag = "7")]
     pub timeout_ms: u64,
     /// Most bytes of standard output that are kept; 0 means the operator's limit, which is also the most. The rest is read
@@ -1659,7 +1662,7 @@ pub struct EnvironmentVariable {
     /// Letters, digits and `_`, not beginning with a digit.
     #[prost(string, tag = "1")]
     pub name: ::prost::alloc::string::String,
-    /// Its value, without NUL. Never part of a log or an event.
+    /// Value of the variable, without NUL. Never part of a log or an event.
     #[prost(bytes = "vec", tag = "2")]
     pub value: ::prost::alloc::vec::Vec<u8>,
 }
@@ -1670,10 +1673,10 @@ fn full_name() -> ::prost::alloc::string::String { "dray.v1.EnvironmentVariable"
 /// A program that has ended.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ExecSandboxReply {
-    /// How it ended.
+    /// How the program ended.
     #[prost(enumeration = "SandboxCommandState", tag = "1")]
     pub state: i32,
-    /// Its exit code; with a signal 128 + its number, and 137 at a time limit.
+    /// Exit code of the program; 128 + the number of the signal that ended it, and 137 at a time limit.
     #[prost(uint32, tag = "2")]
     pub exit_code: u32,
     /// Number of the signal; 0 without one.
@@ -1688,7 +1691,7 @@ pub struct ExecSandboxReply {
     /// Milliseconds from its start to its end.
     #[prost(uint64, tag = "6")]
     pub milliseconds: u64,
-    /// Which incarnation ran it.
+    /// The incarnation that ran the program.
     #[prost(message, optional, tag = "7")]
     pub handle: ::core::option::Option<SandboxHandle>,
 }
@@ -1696,7 +1699,7 @@ impl ::prost::Name for ExecSandboxReply {
 const NAME: &'static str = "ExecSandboxReply";
 const PACKAGE: &'static str = "dray.v1";
 fn full_name() -> ::prost::alloc::string::String { "dray.v1.ExecSandboxReply".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.ExecSandboxReply".into() }}
-/// Which program to run, with its outputs while it writes them.
+/// A request to run a program and to stream its outputs.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ExecSandboxStreamRequest {
     /// The program.
@@ -1724,7 +1727,7 @@ pub mod exec_sandbox_event {
         /// The next bytes of standard error, at most 32 KiB. They may end within a character.
         #[prost(bytes, tag = "2")]
         Stderr(::prost::alloc::vec::Vec<u8>),
-        /// The end, as `Exec` replies it.
+        /// The end of the program, as in the reply of `Exec`.
         #[prost(message, tag = "3")]
         End(super::ExecSandboxReply),
     }
@@ -1736,16 +1739,16 @@ fn full_name() -> ::prost::alloc::string::String { "dray.v1.ExecSandboxEvent".in
 /// One output of a program.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct CommandOutput {
-    /// Its beginning, at most 32 KiB.
+    /// The beginning of the output, at most 32 KiB.
     #[prost(bytes = "vec", tag = "1")]
     pub head: ::prost::alloc::vec::Vec<u8>,
     /// Bytes that were kept.
     #[prost(uint64, tag = "2")]
     pub size: u64,
-    /// Whether there were more.
+    /// Whether the program wrote more bytes.
     #[prost(bool, tag = "3")]
     pub truncated: bool,
-    /// Everything that was kept, where that is more than `head`.
+    /// The complete output that was kept, where that is more than `head`.
     #[prost(message, optional, tag = "4")]
     pub claim: ::core::option::Option<Claim>,
 }
@@ -1757,16 +1760,16 @@ fn full_name() -> ::prost::alloc::string::String { "dray.v1.CommandOutput".into(
 /// values of variables nor input or output are part of it.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct SandboxCommandAudit {
-    /// Operation that runs it.
+    /// Operation that runs the program.
     #[prost(string, tag = "1")]
     pub operation_id: ::prost::alloc::string::String,
-    /// What happened.
+    /// The stage.
     #[prost(enumeration = "SandboxCommandStage", tag = "2")]
     pub stage: i32,
     /// Session of the request; empty when it named an address.
     #[prost(string, tag = "3")]
     pub session: ::prost::alloc::string::String,
-    /// Which incarnation.
+    /// The incarnation of the sandbox.
     #[prost(message, optional, tag = "4")]
     pub handle: ::core::option::Option<SandboxHandle>,
     /// The program and its arguments, at most 16 KiB of them.
@@ -1775,7 +1778,7 @@ pub struct SandboxCommandAudit {
     /// Whether arguments were left out or cut.
     #[prost(bool, tag = "6")]
     pub argv_truncated: bool,
-    /// Directory in which it runs, with links resolved.
+    /// Working directory of the program, with links resolved.
     #[prost(bytes = "vec", tag = "7")]
     pub working_directory: ::prost::alloc::vec::Vec<u8>,
     /// Names of the variables that were set.
@@ -1784,13 +1787,13 @@ pub struct SandboxCommandAudit {
     /// Bytes of standard input.
     #[prost(uint64, tag = "9")]
     pub input_size: u64,
-    /// How it ended; only with the stage `ended`.
+    /// How the program ended; only with the stage `ended`.
     #[prost(enumeration = "SandboxCommandState", tag = "10")]
     pub state: i32,
-    /// As in `ExecSandboxReply`.
+    /// Exit code, as in `ExecSandboxReply`.
     #[prost(uint32, tag = "11")]
     pub exit_code: u32,
-    /// As in `ExecSandboxReply`.
+    /// Signal, as in `ExecSandboxReply`.
     #[prost(uint32, tag = "12")]
     pub signal: u32,
     /// Bytes of standard output that were kept.
@@ -1799,10 +1802,10 @@ pub struct SandboxCommandAudit {
     /// Bytes of standard error that were kept.
     #[prost(uint64, tag = "14")]
     pub stderr_size: u64,
-    /// Milliseconds from its start to its end.
+    /// Milliseconds from the start of the program to its end.
     #[prost(uint64, tag = "15")]
     pub milliseconds: u64,
-    /// Detail of the fault; empty when it was run to its end.
+    /// Detail of the fault; empty when the program ran to its end.
     #[prost(string, tag = "16")]
     pub detail: ::prost::alloc::string::String,
 }
@@ -1873,11 +1876,11 @@ impl SandboxEntryKind {
 pub enum BackendState {
     /// Not set, or a state of a newer service: a reader treats it as `failed`, never as a success.
     Unspecified = 0,
-    /// Its host or provider answered, and accepted the credentials where it needs some: `ready`.
+    /// The host or provider answered and accepted the credentials, if it needs any: `ready`.
     Ready = 1,
-    /// It did not: `failed`.
+    /// The host or provider did not respond, or refused the credentials: `failed`.
     Failed = 2,
-    /// Only opening a sandbox can show it: `unverified`.
+    /// Only opening a sandbox can show whether the backend works: `unverified`.
     Unverified = 3,
 }
 impl BackendState {
@@ -1910,15 +1913,16 @@ impl BackendState {
 pub enum SandboxCommandState {
     /// Not set.
     Unspecified = 0,
-    /// By itself, with an exit code: `exited`.
+    /// The program ended by itself, with an exit code: `exited`.
     Exited = 1,
-    /// By a signal, as far as the status shows it: 128 + n, which a program may also return by itself: `signaled`.
+    /// A signal ended the program, as far as the status shows it: 128 + n, which a program may also return by itself:
+    /// `signaled`.
     Signaled = 2,
-    /// Killed at its time limit or at the deadline of the call: `timed_out`.
+    /// The program was killed at its time limit or at the deadline of the call: `timed_out`.
     TimedOut = 3,
-    /// Killed because its caller was gone; only in audit events: `cancelled`.
+    /// The program was killed because its caller disconnected; only in audit events: `cancelled`.
     Cancelled = 4,
-    /// The sandbox or the store failed while it ran; only in audit events: `failed`.
+    /// The sandbox or the store failed while the program ran; only in audit events: `failed`.
     Failed = 5,
 }
 impl SandboxCommandState {
@@ -1955,11 +1959,11 @@ impl SandboxCommandState {
 pub enum SandboxCommandStage {
     /// A stage of a newer service.
     Unspecified = 0,
-    /// No rule allows it: `refused`.
+    /// No rule allows the program: `refused`.
     Refused = 1,
-    /// It is about to be started: `started`.
+    /// The program is about to be started: `started`.
     Started = 2,
-    /// It has ended, was killed, or was never started after all: `ended`.
+    /// The program has ended, was killed, or was not started after all: `ended`.
     Ended = 3,
 }
 impl SandboxCommandStage {
@@ -2065,20 +2069,20 @@ impl crate::contract::Call for ExecSandboxStreamRequest {
     const GRPC_PATH: &'static str = "/dray.v1.Sandboxes/ExecStream";
 }
 impl crate::contract::StreamingCall for ExecSandboxStreamRequest {}
-/// Switches of a delivery.
+/// Options of a delivery.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct DeliveryFlags {
-    /// Audio as a voice message.
+    /// Send audio as a voice message.
     #[prost(bool, tag = "1")]
     pub as_voice: bool,
-    /// Everything as a plain document: exact bytes.
+    /// Send every file as a plain document with exact bytes.
     #[prost(bool, tag = "2")]
     pub as_document: bool,
-    /// Hidden until clicked, where the platform can.
+    /// Hide pictures until they are clicked, on platforms that can.
     #[prost(bool, tag = "3")]
     pub spoiler: bool,
-    /// A link to a preview in place of each file of the session's sandbox: the file is not copied. Refused unless the operator
-    /// allows it.
+    /// Send a link to a preview in place of each file of the session's sandbox: the file is not copied. Refused unless the
+    /// operator allows it.
     #[prost(bool, tag = "4")]
     pub as_preview: bool,
 }
@@ -2096,10 +2100,10 @@ pub struct SendFileRequested {
     /// this is empty and `claims` is not.
     #[prost(bytes = "vec", repeated, tag = "2")]
     pub paths: ::prost::alloc::vec::Vec<::prost::alloc::vec::Vec<u8>>,
-    /// Text that is sent with them; empty for none.
+    /// Text that is sent with the files; empty for none.
     #[prost(string, tag = "3")]
     pub message: ::prost::alloc::string::String,
-    /// Switches.
+    /// Options.
     #[prost(message, optional, tag = "4")]
     pub flags: ::core::option::Option<DeliveryFlags>,
     /// Files that are stored already, delivered after those of `paths`.
@@ -2125,7 +2129,7 @@ pub struct DeliveryAccepted {
     /// Id of the delivery: the operation id.
     #[prost(string, tag = "1")]
     pub delivery_id: ::prost::alloc::string::String,
-    /// Whether the stream had it already.
+    /// Whether the stream already had the request.
     #[prost(bool, tag = "2")]
     pub duplicate: bool,
 }
@@ -2133,9 +2137,9 @@ impl ::prost::Name for DeliveryAccepted {
 const NAME: &'static str = "DeliveryAccepted";
 const PACKAGE: &'static str = "dray.v1";
 fn full_name() -> ::prost::alloc::string::String { "dray.v1.DeliveryAccepted".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.DeliveryAccepted".into() }}
-/// Work `dray.work.delivery-<platform>.v1.send.<tenant>`: everything is in the store, now the platform gets it.
+/// Work `dray.work.delivery-<platform>.v1.send.<tenant>`: all files are in the store, and the platform gets them now.
 ///
-/// Work of the version before has no `task`: then `files` means new files, `message` alone a notice, and neither the
+/// Work of the previous version has no `task`: then `files` means new files, `message` alone a notice, and neither the
 /// record.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct DeliverFiles {
@@ -2145,15 +2149,15 @@ pub struct DeliverFiles {
     /// Session; empty for none.
     #[prost(string, tag = "2")]
     pub session: ::prost::alloc::string::String,
-    /// Where to.
+    /// The chat.
     #[prost(message, optional, tag = "3")]
     pub target: ::core::option::Option<ChatTarget>,
-    /// What to say with the files, or the notice. Written with `notice` for workers of the version before; read only
-    /// where `task` is absent.
+    /// Text that is sent with the files, or the notice. Written with `notice` for workers of the previous version; read
+    /// only where `task` is absent.
     #[deprecated]
     #[prost(string, tag = "4")]
     pub message: ::prost::alloc::string::String,
-    /// Switches. Read only where `task` is absent.
+    /// Options. Read only where `task` is absent.
     #[deprecated]
     #[prost(message, optional, tag = "5")]
     pub flags: ::core::option::Option<DeliveryFlags>,
@@ -2165,13 +2169,13 @@ pub struct DeliverFiles {
     #[deprecated]
     #[prost(string, tag = "7")]
     pub turn: ::prost::alloc::string::String,
-    /// What to do.
+    /// The task of the worker.
     #[prost(oneof = "deliver_files::Task", tags = "8, 9, 10")]
     pub task: ::core::option::Option<deliver_files::Task>,
 }
 /// Nested message and enum types in `DeliverFiles`.
 pub mod deliver_files {
-    /// What to do.
+    /// The task of the worker.
     #[derive(Clone, PartialEq, ::prost::Oneof)]
     pub enum Task {
         /// Continue the delivery from its record.
@@ -2189,7 +2193,7 @@ impl ::prost::Name for DeliverFiles {
 const NAME: &'static str = "DeliverFiles";
 const PACKAGE: &'static str = "dray.v1";
 fn full_name() -> ::prost::alloc::string::String { "dray.v1.DeliverFiles".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.DeliverFiles".into() }}
-/// Goes on with a delivery: everything is in its record.
+/// Continues a delivery: its record has all data.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ContinueDelivery {
 }
@@ -2200,13 +2204,13 @@ fn full_name() -> ::prost::alloc::string::String { "dray.v1.ContinueDelivery".in
 /// Files that are stored already, and the text that is sent with them.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct NewDelivery {
-    /// Text that is sent with them.
+    /// Text that is sent with the files.
     #[prost(string, tag = "1")]
     pub message: ::prost::alloc::string::String,
-    /// Switches.
+    /// Options.
     #[prost(message, optional, tag = "2")]
     pub flags: ::core::option::Option<DeliveryFlags>,
-    /// The files, in order. Those that failed before are among them, with their state.
+    /// The files, in order. Files that failed before are among them, with their state.
     #[prost(message, repeated, tag = "3")]
     pub files: ::prost::alloc::vec::Vec<DeliveredFile>,
     /// Turn of the agent; empty for none.
@@ -2251,7 +2255,7 @@ pub struct DeliveryRejected {
     /// How the work ended.
     #[prost(enumeration = "TerminalState", tag = "3")]
     pub state: i32,
-    /// What went wrong.
+    /// The failure.
     #[prost(message, optional, tag = "4")]
     pub fault: ::core::option::Option<Fault>,
     /// The report.
@@ -2262,7 +2266,7 @@ impl ::prost::Name for DeliveryRejected {
 const NAME: &'static str = "DeliveryRejected";
 const PACKAGE: &'static str = "dray.v1";
 fn full_name() -> ::prost::alloc::string::String { "dray.v1.DeliveryRejected".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.DeliveryRejected".into() }}
-/// Event `dray.event.delivery.v1.progressed.<tenant>`: news of a delivery under way.
+/// Event `dray.event.delivery.v1.progressed.<tenant>`: the progress of a running delivery.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct DeliveryProgressed {
     /// Id of the delivery.
@@ -2275,7 +2279,7 @@ pub struct DeliveryProgressed {
     #[deprecated]
     #[prost(string, tag = "3")]
     pub stage: ::prost::alloc::string::String,
-    /// Visible name of the file; empty when it is about all.
+    /// Visible name of the file; empty when the event is about all files.
     #[prost(string, tag = "4")]
     pub name: ::prost::alloc::string::String,
     /// Bytes so far.
@@ -2284,10 +2288,10 @@ pub struct DeliveryProgressed {
     /// Bytes in all; 0 when unknown.
     #[prost(uint64, tag = "6")]
     pub total: u64,
-    /// What it does now.
+    /// The current stage.
     #[prost(enumeration = "DeliveryStage", tag = "7")]
     pub stage_code: i32,
-    /// What it waits for, with the stage `waiting`; unspecified for nothing.
+    /// The reason of the wait, with the stage `waiting`; otherwise unspecified.
     #[prost(enumeration = "WaitingReason", tag = "8")]
     pub waiting_code: i32,
 }
@@ -2295,7 +2299,7 @@ impl ::prost::Name for DeliveryProgressed {
 const NAME: &'static str = "DeliveryProgressed";
 const PACKAGE: &'static str = "dray.v1";
 fn full_name() -> ::prost::alloc::string::String { "dray.v1.DeliveryProgressed".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.DeliveryProgressed".into() }}
-/// What happened to one file (platform-delivery 1).
+/// The outcome of one file (platform-delivery 1).
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct DeliveredFile {
     /// Path as requested; empty for content from the store.
@@ -2310,7 +2314,7 @@ pub struct DeliveredFile {
     /// Media type by bytes.
     #[prost(string, tag = "4")]
     pub media_type: ::prost::alloc::string::String,
-    /// SHA-256, 32 bytes; empty when it never arrived.
+    /// SHA-256, 32 bytes; empty when the file was not copied into the store.
     #[prost(bytes = "vec", tag = "5")]
     pub sha256: ::prost::alloc::vec::Vec<u8>,
     /// Name of `state_code`; read only where that is unspecified.
@@ -2343,22 +2347,22 @@ pub struct DeliveredFile {
     /// Whether what the user sees may differ from the bytes.
     #[prost(bool, tag = "14")]
     pub lossy: bool,
-    /// Where it is stored; absent when it never arrived.
+    /// The stored file; absent when it was not copied into the store.
     #[prost(message, optional, tag = "15")]
     pub claim: ::core::option::Option<Claim>,
     /// Proof of the copy out of the sandbox.
     #[prost(message, optional, tag = "16")]
     pub transfer: ::core::option::Option<TransferReceipt>,
-    /// Visible requests that were made for it.
+    /// Number of visible requests that were made for the file.
     #[prost(uint32, tag = "17")]
     pub attempts: u32,
     /// Most bytes that the chat accepts, with the error kind `too_large`; 0 when unknown.
     #[prost(uint64, tag = "18")]
     pub limit: u64,
-    /// What happened to it.
+    /// The state.
     #[prost(enumeration = "FileState", tag = "19")]
     pub state_code: i32,
-    /// How it travelled; unspecified before.
+    /// The form in which the platform showed the file; unspecified before.
     #[prost(enumeration = "DeliveryRoute", tag = "20")]
     pub route_code: i32,
     /// Kind of the failure; unspecified for none.
@@ -2381,8 +2385,8 @@ impl ::prost::Name for DeliveredFile {
 const NAME: &'static str = "DeliveredFile";
 const PACKAGE: &'static str = "dray.v1";
 fn full_name() -> ::prost::alloc::string::String { "dray.v1.DeliveredFile".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.DeliveredFile".into() }}
-/// What is known of the previews of one delivered file. Only the ids and the end are stored; the rest is asked for with each
-/// receipt.
+/// The known facts about the previews of one delivered file. Only the ids and the end are stored; the rest is requested
+/// with each receipt.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct PreviewReceipt {
     /// Ids of the previews, oldest first: each attempt to send has one of its own, and all but the newest were revoked, or
@@ -2404,10 +2408,10 @@ pub struct PreviewReceipt {
     /// Unix milliseconds of the first opening; 0 for none.
     #[prost(uint64, tag = "6")]
     pub first_opened_at_ms: u64,
-    /// How often programs that name themselves looked at it, see `Preview.scanned_count`.
+    /// How often programs that identify themselves requested the page, see `Preview.scanned_count`.
     #[prost(uint32, tag = "7")]
     pub scanned_count: u32,
-    /// Unix milliseconds of the first such look; 0 for none.
+    /// Unix milliseconds of the first such request; 0 for none.
     #[prost(uint64, tag = "8")]
     pub first_scanned_at_ms: u64,
     /// Unix milliseconds at which the newest link was revoked; 0 for none.
@@ -2427,7 +2431,7 @@ pub struct DeliveryReport {
     /// Session; empty for none.
     #[prost(string, tag = "2")]
     pub session: ::prost::alloc::string::String,
-    /// Where to.
+    /// The chat.
     #[prost(message, optional, tag = "3")]
     pub target: ::core::option::Option<ChatTarget>,
     /// The files, in the order of the request.
@@ -2436,7 +2440,7 @@ pub struct DeliveryReport {
     /// Whether every file was shown.
     #[prost(bool, tag = "5")]
     pub success: bool,
-    /// Whether it ended.
+    /// Whether the delivery has ended.
     #[prost(bool, tag = "6")]
     pub finished: bool,
     /// Unix milliseconds of its begin.
@@ -2458,27 +2462,27 @@ pub struct DeliveryReport {
     /// Turn of the agent.
     #[prost(string, tag = "12")]
     pub turn: ::prost::alloc::string::String,
-    /// What was reported with the files.
+    /// Text that was sent with the files.
     #[prost(string, tag = "13")]
     pub message: ::prost::alloc::string::String,
-    /// Switches.
+    /// Options.
     #[prost(message, optional, tag = "14")]
     pub flags: ::core::option::Option<DeliveryFlags>,
     /// Always empty: the tenant is in `DeliveryRecord`.
     #[deprecated]
     #[prost(string, tag = "15")]
     pub tenant: ::prost::alloc::string::String,
-    /// Unix milliseconds at which it continues; 0 while nothing holds it up.
+    /// Unix milliseconds at which the delivery continues; 0 while it does not wait.
     #[prost(uint64, tag = "16")]
     pub due_at_ms: u64,
     /// Name of `waiting_code`; read only where that is unspecified.
     #[deprecated]
     #[prost(string, tag = "17")]
     pub waiting: ::prost::alloc::string::String,
-    /// How often it was put back to wait.
+    /// How often the delivery had to wait.
     #[prost(uint32, tag = "18")]
     pub rounds: u32,
-    /// Unix milliseconds after which it is given up.
+    /// Unix milliseconds after which the delivery fails.
     #[prost(uint64, tag = "19")]
     pub deadline_ms: u64,
     /// Always empty: the trace parent is in `DeliveryRecord`.
@@ -2489,13 +2493,13 @@ pub struct DeliveryReport {
     #[deprecated]
     #[prost(fixed64, tag = "21")]
     pub writer: u64,
-    /// What it waits for; unspecified for nothing.
+    /// The reason of the wait; unspecified while it does not wait.
     #[prost(enumeration = "WaitingReason", tag = "22")]
     pub waiting_code: i32,
-    /// Whether it ended because it was cancelled.
+    /// Whether the delivery ended because it was cancelled.
     #[prost(bool, tag = "23")]
     pub cancelled: bool,
-    /// What a resend would send; absent while it runs and when it has nothing to send.
+    /// The files that a resend would send; absent while the delivery runs and when there are none.
     #[prost(message, optional, tag = "24")]
     pub resend: ::core::option::Option<ResendOffer>,
 }
@@ -2516,7 +2520,7 @@ pub struct DeliveryRecord {
     /// Session; empty for none.
     #[prost(string, tag = "2")]
     pub session: ::prost::alloc::string::String,
-    /// Where to.
+    /// The chat.
     #[prost(message, optional, tag = "3")]
     pub target: ::core::option::Option<ChatTarget>,
     /// The files, in the order requested.
@@ -2525,7 +2529,7 @@ pub struct DeliveryRecord {
     /// Whether every file was shown.
     #[prost(bool, tag = "5")]
     pub success: bool,
-    /// Whether it ended.
+    /// Whether the delivery has ended.
     #[prost(bool, tag = "6")]
     pub finished: bool,
     /// Unix milliseconds of its begin: its place in the chat.
@@ -2540,44 +2544,45 @@ pub struct DeliveryRecord {
     /// Sentence for the user about the files that failed; empty if none did.
     #[prost(string, tag = "10")]
     pub notice: ::prost::alloc::string::String,
-    /// Visible requests that make it up, in order; empty before they are planned.
+    /// The visible requests of the delivery, in order; empty before they are planned.
     #[prost(message, repeated, tag = "11")]
     pub steps: ::prost::alloc::vec::Vec<DeliveryStep>,
     /// Turn of the agent.
     #[prost(string, tag = "12")]
     pub turn: ::prost::alloc::string::String,
-    /// What was reported with the files.
+    /// Text that was sent with the files.
     #[prost(string, tag = "13")]
     pub message: ::prost::alloc::string::String,
-    /// Switches.
+    /// Options.
     #[prost(message, optional, tag = "14")]
     pub flags: ::core::option::Option<DeliveryFlags>,
     /// Tenant, to continue after a wait.
     #[prost(string, tag = "15")]
     pub tenant: ::prost::alloc::string::String,
-    /// Unix milliseconds at which it continues; 0 while nothing holds it up.
+    /// Unix milliseconds at which the delivery continues; 0 while it does not wait.
     #[prost(uint64, tag = "16")]
     pub due_at_ms: u64,
     /// Name of `waiting_code`; read only where that is unspecified.
     #[deprecated]
     #[prost(string, tag = "17")]
     pub waiting: ::prost::alloc::string::String,
-    /// How often it was put back to wait.
+    /// How often the delivery had to wait.
     #[prost(uint32, tag = "18")]
     pub rounds: u32,
-    /// Unix milliseconds after which it is given up.
+    /// Unix milliseconds after which the delivery fails.
     #[prost(uint64, tag = "19")]
     pub deadline_ms: u64,
-    /// W3C trace parent of the request, so that what follows a wait is still part of its trace.
+    /// W3C trace parent of the request, so that the work after a wait is still part of its trace.
     #[prost(string, tag = "20")]
     pub traceparent: ::prost::alloc::string::String,
-    /// Random number of the worker that wrote it last, so that records of two workers differ even with equal content.
+    /// Random number of the worker that wrote the record last, so that records of two workers differ even with equal
+    /// content.
     #[prost(fixed64, tag = "21")]
     pub writer: u64,
-    /// What it waits for; unspecified for nothing.
+    /// The reason of the wait; unspecified while it does not wait.
     #[prost(enumeration = "WaitingReason", tag = "22")]
     pub waiting_code: i32,
-    /// Whether it ended because it was cancelled.
+    /// Whether the delivery ended because it was cancelled.
     #[prost(bool, tag = "23")]
     pub cancelled: bool,
 }
@@ -2585,7 +2590,7 @@ impl ::prost::Name for DeliveryRecord {
 const NAME: &'static str = "DeliveryRecord";
 const PACKAGE: &'static str = "dray.v1";
 fn full_name() -> ::prost::alloc::string::String { "dray.v1.DeliveryRecord".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.DeliveryRecord".into() }}
-/// One visible request of a delivery, as its record keeps it.
+/// One visible request of a delivery, as stored in its record.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct DeliveryStep {
     /// Name of `route_code`; read only where that is unspecified.
@@ -2605,7 +2610,7 @@ pub struct DeliveryStep {
     #[deprecated]
     #[prost(string, tag = "5")]
     pub state: ::prost::alloc::string::String,
-    /// What the platform gave before anything was visible.
+    /// Results of uploads that preceded the visible request, as the platform returned them.
     #[prost(string, tag = "6")]
     pub prepared: ::prost::alloc::string::String,
     /// Unix milliseconds of the first visible attempt; 0 before.
@@ -2614,10 +2619,10 @@ pub struct DeliveryStep {
     /// Fingerprint of the request, 32 bytes of SHA-256.
     #[prost(bytes = "vec", tag = "8")]
     pub fingerprint: ::prost::alloc::vec::Vec<u8>,
-    /// Visible attempts.
+    /// Number of visible attempts.
     #[prost(uint32, tag = "9")]
     pub attempts: u32,
-    /// What the platform confirmed.
+    /// Confirmations of the platform.
     #[prost(message, repeated, tag = "10")]
     pub confirmed: ::prost::alloc::vec::Vec<StepConfirmation>,
     /// Name of `error_code`; read only where that is unspecified.
@@ -2627,13 +2632,13 @@ pub struct DeliveryStep {
     /// The platform's code of the last failure.
     #[prost(string, tag = "12")]
     pub platform_code: ::prost::alloc::string::String,
-    /// Responses that were lost.
+    /// Number of lost responses.
     #[prost(uint32, tag = "13")]
     pub lost: u32,
-    /// How.
+    /// The form in which the platform shows the files.
     #[prost(enumeration = "DeliveryRoute", tag = "14")]
     pub route_code: i32,
-    /// Its state.
+    /// The state of the step.
     #[prost(enumeration = "StepState", tag = "15")]
     pub state_code: i32,
     /// Kind of the last failure; unspecified for none.
@@ -2644,7 +2649,7 @@ impl ::prost::Name for DeliveryStep {
 const NAME: &'static str = "DeliveryStep";
 const PACKAGE: &'static str = "dray.v1";
 fn full_name() -> ::prost::alloc::string::String { "dray.v1.DeliveryStep".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.DeliveryStep".into() }}
-/// What the platform confirmed of a step.
+/// A confirmation of a step by the platform.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct StepConfirmation {
     /// Index of the file; absent for text.
@@ -2663,10 +2668,10 @@ pub struct StepConfirmation {
     #[deprecated]
     #[prost(string, tag = "5")]
     pub route: ::prost::alloc::string::String,
-    /// Whether later news may correct it.
+    /// Whether a later message of the platform may correct it.
     #[prost(bool, tag = "6")]
     pub provisional: bool,
-    /// Route that was taken.
+    /// The form in which the platform showed the file.
     #[prost(enumeration = "DeliveryRoute", tag = "7")]
     pub route_code: i32,
 }
@@ -2674,13 +2679,13 @@ impl ::prost::Name for StepConfirmation {
 const NAME: &'static str = "StepConfirmation";
 const PACKAGE: &'static str = "dray.v1";
 fn full_name() -> ::prost::alloc::string::String { "dray.v1.StepConfirmation".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.StepConfirmation".into() }}
-/// Which delivery.
+/// A request for the outcome of a delivery.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct DeliveryOutcomeRequest {
-    /// Its id.
+    /// Id of the delivery.
     #[prost(string, tag = "1")]
     pub delivery_id: ::prost::alloc::string::String,
-    /// Milliseconds to wait for its end, at most 30000; 0 returns at once.
+    /// Milliseconds to wait for the end of the delivery, at most 30000; 0 returns immediately.
     #[prost(uint64, tag = "2")]
     pub wait_ms: u64,
 }
@@ -2688,22 +2693,22 @@ impl ::prost::Name for DeliveryOutcomeRequest {
 const NAME: &'static str = "DeliveryOutcomeRequest";
 const PACKAGE: &'static str = "dray.v1";
 fn full_name() -> ::prost::alloc::string::String { "dray.v1.DeliveryOutcomeRequest".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.DeliveryOutcomeRequest".into() }}
-/// Which receipts.
+/// A request for a list of receipts.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ListReceiptsRequest {
     /// Only of this session; empty for all.
     #[prost(string, tag = "1")]
     pub session: ::prost::alloc::string::String,
-    /// Only unfinished, failed, rejected or unknown ones.
+    /// Only unfinished, failed, rejected or unknown deliveries.
     #[prost(bool, tag = "2")]
     pub open_only: bool,
-    /// Most of them; 0 means 50, at most 500.
+    /// Most receipts; 0 means 50, at most 500.
     #[prost(uint32, tag = "3")]
     pub limit: u32,
-    /// Only those with a file of this SHA-256, 32 bytes; empty for all.
+    /// Only deliveries of a file with this SHA-256, 32 bytes; empty for all.
     #[prost(bytes = "vec", tag = "4")]
     pub sha256: ::prost::alloc::vec::Vec<u8>,
-    /// Where an earlier list ended, which is its `next`; empty for the newest.
+    /// The position at which an earlier list ended, its `next`; empty for the newest.
     #[prost(string, tag = "5")]
     pub after: ::prost::alloc::string::String,
 }
@@ -2717,10 +2722,10 @@ pub struct ListReceiptsReply {
     /// Reports without steps.
     #[prost(message, repeated, tag = "1")]
     pub reports: ::prost::alloc::vec::Vec<DeliveryReport>,
-    /// Whether there are more.
+    /// Whether there are more receipts.
     #[prost(bool, tag = "2")]
     pub truncated: bool,
-    /// Where this list ended, for `after`; empty at the end. Opaque: only this service reads it.
+    /// The position at which this list ended, for `after`; empty at the end. Opaque: only this service reads it.
     #[prost(string, tag = "3")]
     pub next: ::prost::alloc::string::String,
 }
@@ -2728,14 +2733,14 @@ impl ::prost::Name for ListReceiptsReply {
 const NAME: &'static str = "ListReceiptsReply";
 const PACKAGE: &'static str = "dray.v1";
 fn full_name() -> ::prost::alloc::string::String { "dray.v1.ListReceiptsReply".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.ListReceiptsReply".into() }}
-/// What a resend of a delivery sends.
+/// The files that a resend of a delivery sends.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ResendOffer {
-    /// Whether only a resend with `all` sends something: each file that did not arrive was refused for good, and a person may
+    /// Whether only a resend with `all` sends files: each file that did not arrive was refused for good, and a person may
     /// have corrected the cause.
     #[prost(bool, tag = "1")]
     pub all: bool,
-    /// Whether it may show a file that was shown before.
+    /// Whether a resend may show a file that was shown before.
     #[prost(bool, tag = "2")]
     pub may_repeat: bool,
 }
@@ -2743,7 +2748,7 @@ impl ::prost::Name for ResendOffer {
 const NAME: &'static str = "ResendOffer";
 const PACKAGE: &'static str = "dray.v1";
 fn full_name() -> ::prost::alloc::string::String { "dray.v1.ResendOffer".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.ResendOffer".into() }}
-/// What to deliver once more.
+/// A request to send a delivery once more.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ResendRequest {
     /// Id of the earlier delivery.
@@ -2757,13 +2762,14 @@ impl ::prost::Name for ResendRequest {
 const NAME: &'static str = "ResendRequest";
 const PACKAGE: &'static str = "dray.v1";
 fn full_name() -> ::prost::alloc::string::String { "dray.v1.ResendRequest".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.ResendRequest".into() }}
-/// Which delivery to end.
+/// A request to cancel a delivery.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct CancelDeliveryRequest {
     /// Id of the delivery.
     #[prost(string, tag = "1")]
     pub delivery_id: ::prost::alloc::string::String,
-    /// Its session, for a delivery whose files are not stored yet; of others only this session's are cancelled.
+    /// The session of the delivery; required while its files are not stored. With a session, only a delivery of this
+    /// session is cancelled.
     #[prost(string, tag = "2")]
     pub session: ::prost::alloc::string::String,
 }
@@ -2780,7 +2786,7 @@ pub struct SendTextRequested {
     /// The text with its tags, at most 100 KiB.
     #[prost(string, tag = "2")]
     pub text: ::prost::alloc::string::String,
-    /// Turn of the agent: what its tool sent is not sent again.
+    /// Turn of the agent: files that its tool sent are not sent again.
     #[prost(string, tag = "3")]
     pub turn: ::prost::alloc::string::String,
     /// A stored text of the caller's tenant, UTF-8, at most 8 MiB; `text` is empty then.
@@ -2794,10 +2800,10 @@ fn full_name() -> ::prost::alloc::string::String { "dray.v1.SendTextRequested".i
 /// The text without its tags, and the delivery of the files that they name.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct SendTextReply {
-    /// The text to show, up to 100 KiB; empty when nothing is left.
+    /// The text to show, up to 100 KiB; empty when no text remains.
     #[prost(string, tag = "1")]
     pub text: ::prost::alloc::string::String,
-    /// The delivery of the files; empty when there was none.
+    /// The delivery of the files; empty when there were no files.
     #[prost(string, tag = "2")]
     pub delivery_id: ::prost::alloc::string::String,
     /// Names that were tagged but do not exist or are not allowed.
@@ -2814,7 +2820,8 @@ fn full_name() -> ::prost::alloc::string::String { "dray.v1.SendTextReply".into(
 /// A file that a user or a service is going to upload.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct PrepareUploadRequest {
-    /// Session whose sandbox gets it; empty for a file that stays in the store, for the claim that `FinishUpload` returns.
+    /// Session whose sandbox gets the file; empty for a file that stays in the store, for the claim that `FinishUpload`
+    /// returns.
     #[prost(string, tag = "1")]
     pub session: ::prost::alloc::string::String,
     /// Name of the file.
@@ -2834,13 +2841,13 @@ impl ::prost::Name for PrepareUploadRequest {
 const NAME: &'static str = "PrepareUploadRequest";
 const PACKAGE: &'static str = "dray.v1";
 fn full_name() -> ::prost::alloc::string::String { "dray.v1.PrepareUploadRequest".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.PrepareUploadRequest".into() }}
-/// Where to put it.
+/// The destination of an upload.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct PrepareUploadReply {
     /// Id of the upload, for `FinishUpload`.
     #[prost(string, tag = "1")]
     pub upload_id: ::prost::alloc::string::String,
-    /// PUT the bytes here.
+    /// URL to which the bytes are sent by PUT.
     #[prost(message, optional, tag = "2")]
     pub url: ::core::option::Option<PresignedUrl>,
     /// Headers that the PUT must carry.
@@ -2854,7 +2861,7 @@ fn full_name() -> ::prost::alloc::string::String { "dray.v1.PrepareUploadReply".
 /// An upload whose PUT is done.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct FinishUploadRequest {
-    /// From `PrepareUpload`.
+    /// Id of the upload, from `PrepareUpload`.
     #[prost(string, tag = "1")]
     pub upload_id: ::prost::alloc::string::String,
 }
@@ -2862,13 +2869,14 @@ impl ::prost::Name for FinishUploadRequest {
 const NAME: &'static str = "FinishUploadRequest";
 const PACKAGE: &'static str = "dray.v1";
 fn full_name() -> ::prost::alloc::string::String { "dray.v1.FinishUploadRequest".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.FinishUploadRequest".into() }}
-/// An upload that was taken.
+/// An accepted upload.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct FinishUploadReply {
     /// The stored file.
     #[prost(message, optional, tag = "1")]
     pub claim: ::core::option::Option<Claim>,
-    /// Operation that puts it into the sandbox; `Settle` of the session reports its outcome. Empty without a session.
+    /// Operation that puts the file into the sandbox; `Settle` of the session reports its outcome. Empty without a
+    /// session.
     #[prost(string, tag = "2")]
     pub operation_id: ::prost::alloc::string::String,
 }
@@ -2876,8 +2884,8 @@ impl ::prost::Name for FinishUploadReply {
 const NAME: &'static str = "FinishUploadReply";
 const PACKAGE: &'static str = "dray.v1";
 fn full_name() -> ::prost::alloc::string::String { "dray.v1.FinishUploadReply".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.FinishUploadReply".into() }}
-/// Event `dray.event.inbound.v1.received.<tenant>`: a user wrote, perhaps with files; they are on their way into the
-/// sandbox, and `Settle` tells of them.
+/// Event `dray.event.inbound.v1.received.<tenant>`: a message of a user arrived, perhaps with files, which are being
+/// placed in the sandbox; `Settle` reports them.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct MessageReceived {
     /// Operation the event belongs to.
@@ -2886,19 +2894,19 @@ pub struct MessageReceived {
     /// Session that the chat belongs to; empty when none is bound.
     #[prost(string, tag = "2")]
     pub session: ::prost::alloc::string::String,
-    /// Where it was written.
+    /// The chat of the message.
     #[prost(message, optional, tag = "3")]
     pub chat: ::core::option::Option<ChatTarget>,
     /// The platform's id of the message.
     #[prost(string, tag = "4")]
     pub message_id: ::prost::alloc::string::String,
-    /// Who wrote it, in the platform's spelling.
+    /// The sender, in the platform's spelling.
     #[prost(string, tag = "5")]
     pub sender: ::prost::alloc::string::String,
-    /// Its text.
+    /// Text of the message.
     #[prost(string, tag = "6")]
     pub text: ::prost::alloc::string::String,
-    /// Operations that place its files, in order.
+    /// Operations that place the files, in order.
     #[prost(string, repeated, tag = "7")]
     pub uploads: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
@@ -2906,19 +2914,20 @@ impl ::prost::Name for MessageReceived {
 const NAME: &'static str = "MessageReceived";
 const PACKAGE: &'static str = "dray.v1";
 fn full_name() -> ::prost::alloc::string::String { "dray.v1.MessageReceived".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.MessageReceived".into() }}
-/// Work `dray.work.inbound.v1.receive.<tenant>`: fetch the attachments of a user's message and put them on their way.
+/// Work `dray.work.inbound.v1.receive.<tenant>`: fetch the attachments of a user's message and publish the work that
+/// places them.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ReceiveMessage {
-    /// Where it was written.
+    /// The chat of the message.
     #[prost(message, optional, tag = "1")]
     pub chat: ::core::option::Option<ChatTarget>,
     /// The platform's id of the message.
     #[prost(string, tag = "2")]
     pub message_id: ::prost::alloc::string::String,
-    /// Who wrote it.
+    /// The sender, in the platform's spelling.
     #[prost(string, tag = "3")]
     pub sender: ::prost::alloc::string::String,
-    /// Its text.
+    /// Text of the message.
     #[prost(string, tag = "4")]
     pub text: ::prost::alloc::string::String,
     /// The attached files.
@@ -2944,13 +2953,13 @@ pub struct ReceivedAttachment {
     /// Media type as claimed.
     #[prost(string, tag = "4")]
     pub media_type: ::prost::alloc::string::String,
-    /// What the platform's client needs to fetch it; holds no token.
+    /// Data with which the platform's client fetches the attachment; contains no token.
     #[prost(string, tag = "5")]
     pub reference: ::prost::alloc::string::String,
-    /// As the user sent it: `photo`, `voice`, `document` …
+    /// The form in which the user sent it: `photo`, `voice`, `document` …
     #[prost(string, tag = "6")]
     pub kind: ::prost::alloc::string::String,
-    /// Why it cannot be fetched; empty otherwise.
+    /// The reason why the attachment cannot be fetched; empty if it can.
     #[prost(string, tag = "7")]
     pub unavailable: ::prost::alloc::string::String,
 }
@@ -2958,13 +2967,13 @@ impl ::prost::Name for ReceivedAttachment {
 const NAME: &'static str = "ReceivedAttachment";
 const PACKAGE: &'static str = "dray.v1";
 fn full_name() -> ::prost::alloc::string::String { "dray.v1.ReceivedAttachment".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.ReceivedAttachment".into() }}
-/// Event `dray.event.inbound.v1.refused.<tenant>`: a user's message could not be taken.
+/// Event `dray.event.inbound.v1.refused.<tenant>`: a user's message could not be accepted.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct MessageRefused {
     /// Operation the event belongs to.
     #[prost(string, tag = "1")]
     pub operation_id: ::prost::alloc::string::String,
-    /// Where it was written.
+    /// The chat of the message.
     #[prost(message, optional, tag = "2")]
     pub chat: ::core::option::Option<ChatTarget>,
     /// The platform's id of the message.
@@ -2973,7 +2982,7 @@ pub struct MessageRefused {
     /// How the work ended.
     #[prost(enumeration = "TerminalState", tag = "4")]
     pub state: i32,
-    /// What went wrong.
+    /// The failure.
     #[prost(message, optional, tag = "5")]
     pub fault: ::core::option::Option<Fault>,
 }
@@ -3006,10 +3015,10 @@ pub struct DeliveryAudit {
     /// SHA-256, 32 bytes.
     #[prost(bytes = "vec", tag = "7")]
     pub sha256: ::prost::alloc::vec::Vec<u8>,
-    /// Route on the way out; on the way in how the user sent it.
+    /// Outbound, the form in which the platform showed the file; inbound, the form in which the user sent it.
     #[prost(string, tag = "8")]
     pub route: ::prost::alloc::string::String,
-    /// State on the way out; `stored` or `unavailable` on the way in.
+    /// Outbound, the state; inbound, `stored` or `unavailable`.
     #[prost(string, tag = "9")]
     pub state: ::prost::alloc::string::String,
     /// Kind of the failure; empty for none.
@@ -3018,16 +3027,16 @@ pub struct DeliveryAudit {
     /// The platform's id of the message.
     #[prost(string, tag = "11")]
     pub platform_message_id: ::prost::alloc::string::String,
-    /// What happened to the file; unspecified on the way in.
+    /// Outbound, the state of the file; inbound unspecified.
     #[prost(enumeration = "FileState", tag = "12")]
     pub state_code: i32,
-    /// How it travelled; unspecified on the way in.
+    /// Outbound, the form in which the platform showed the file; inbound unspecified.
     #[prost(enumeration = "DeliveryRoute", tag = "13")]
     pub route_code: i32,
     /// Kind of the failure; unspecified for none.
     #[prost(enumeration = "DeliveryErrorKind", tag = "14")]
     pub error_code: i32,
-    /// On the way out, the hosts from which these bytes were fetched, as in DeliveredFile.
+    /// Outbound, the hosts from which these bytes were fetched, as in DeliveredFile.
     #[prost(string, repeated, tag = "15")]
     pub web_hosts: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
     /// The rule of `platform-delivery.web_files` that refused the file; empty for none.
@@ -3041,7 +3050,7 @@ impl ::prost::Name for DeliveryAudit {
 const NAME: &'static str = "DeliveryAudit";
 const PACKAGE: &'static str = "dray.v1";
 fn full_name() -> ::prost::alloc::string::String { "dray.v1.DeliveryAudit".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.DeliveryAudit".into() }}
-/// Which accounts to check.
+/// A request to check accounts.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct CheckAccountsRequest {
     /// Name of the only account to check, as the configuration has it; empty for all of the tenant.
@@ -3055,7 +3064,7 @@ fn full_name() -> ::prost::alloc::string::String { "dray.v1.CheckAccountsRequest
 /// The results of the checks.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct CheckAccountsReply {
-    /// By platform and name.
+    /// Results by platform and name.
     #[prost(message, repeated, tag = "1")]
     pub accounts: ::prost::alloc::vec::Vec<AccountCheck>,
     /// Whether accounts are left out: one reply has at most 100.
@@ -3078,28 +3087,28 @@ pub struct AccountCheck {
     /// The account's name at the platform, as the platform wrote it; empty when it names none.
     #[prost(string, tag = "3")]
     pub identity: ::prost::alloc::string::String,
-    /// Whether its credentials were accepted.
+    /// Whether the credentials were accepted.
     #[prost(enumeration = "CredentialState", tag = "4")]
     pub credentials: i32,
-    /// Why they were not, or could not be verified; empty for accepted ones.
+    /// The reason why they were refused or could not be verified; empty for accepted credentials.
     #[prost(string, tag = "5")]
     pub reason: ::prost::alloc::string::String,
     /// The platform's own code; empty for none.
     #[prost(string, tag = "6")]
     pub platform_code: ::prost::alloc::string::String,
-    /// Whether it may send files.
+    /// Whether the account may send files.
     #[prost(enumeration = "FilePermission", tag = "7")]
     pub files: i32,
-    /// The missing right, or the setting by which each chat decides; empty where it is allowed.
+    /// The missing permission, or the setting by which each chat decides; empty if files are allowed.
     #[prost(string, tag = "8")]
     pub files_reason: ::prost::alloc::string::String,
-    /// Limits where no chat has its own; absent when they are not known.
+    /// Limits where no chat has its own; absent when they are unknown.
     #[prost(message, optional, tag = "9")]
     pub limits: ::core::option::Option<AccountLimits>,
     /// Unix milliseconds at which the request was sent to the platform.
     #[prost(uint64, tag = "10")]
     pub checked_at_ms: u64,
-    /// Milliseconds until it answered, or until it was given up.
+    /// Milliseconds until the response or the timeout.
     #[prost(uint32, tag = "11")]
     pub milliseconds: u32,
 }
@@ -3139,7 +3148,7 @@ fn full_name() -> ::prost::alloc::string::String { "dray.v1.AccountLimits".into(
 /// The limit of one route.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct RouteLimit {
-    /// How a file travels.
+    /// The form in which a file is sent.
     #[prost(enumeration = "DeliveryRoute", tag = "1")]
     pub route: i32,
     /// Most bytes of a file.
@@ -3159,19 +3168,19 @@ pub struct AskInChatRequest {
     /// Id of the approval: 1 to 40 letters, digits, `_` and `-`.
     #[prost(string, tag = "2")]
     pub question_id: ::prost::alloc::string::String,
-    /// What is asked, as plain text.
+    /// The question, as plain text.
     #[prost(string, tag = "3")]
     pub text: ::prost::alloc::string::String,
-    /// What the person decides about, shown exactly and apart from the text: the arguments of a call.
+    /// The subject of the decision, shown exactly and apart from the text: the arguments of a call.
     #[prost(string, tag = "4")]
     pub detail: ::prost::alloc::string::String,
     /// Unix milliseconds from which no decision is accepted: the message shows the outcome then. 0 where the caller does not
     /// say.
     #[prost(uint64, tag = "5")]
     pub expires_at_ms: u64,
-    /// Labels of the buttons for what a tool asks, instead of those of an approval: at most 12, each 1 to 60 characters. Only
-    /// chats with `tool_questions` take such a question. A service before this field shows the buttons of an approval, and
-    /// the orchestrator takes no answer from them.
+    /// Labels of the buttons for a question of a tool, instead of those of an approval: at most 12, each 1 to 60
+    /// characters. Only chats with `tool_questions` accept such a question. A service without this field shows the buttons
+    /// of an approval, and the orchestrator accepts no answer from them.
     #[prost(string, repeated, tag = "6")]
     pub options: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
@@ -3179,7 +3188,7 @@ impl ::prost::Name for AskInChatRequest {
 const NAME: &'static str = "AskInChatRequest";
 const PACKAGE: &'static str = "dray.v1";
 fn full_name() -> ::prost::alloc::string::String { "dray.v1.AskInChatRequest".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.AskInChatRequest".into() }}
-/// A question that its chat shows.
+/// A question that is shown in its chat.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct AskInChatReply {
     /// The platform's id of the message.
@@ -3190,29 +3199,29 @@ impl ::prost::Name for AskInChatReply {
 const NAME: &'static str = "AskInChatReply";
 const PACKAGE: &'static str = "dray.v1";
 fn full_name() -> ::prost::alloc::string::String { "dray.v1.AskInChatReply".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.AskInChatReply".into() }}
-/// What happened to one file.
+/// The state of one file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]
 pub enum FileState {
     /// Not set: a peer before these codes wrote `state` alone.
     Unspecified = 0,
-    /// Nothing happened yet: `queued`.
+    /// The file was not sent yet: `queued`.
     Queued = 1,
-    /// It is on its way: `sending`.
+    /// The file is being sent: `sending`.
     Sending = 2,
-    /// The platform confirmed it: `delivered`.
+    /// The platform confirmed the file: `delivered`.
     Delivered = 3,
-    /// The platform confirmed a message with a link to it: `delivered_as_link`.
+    /// The platform confirmed a message with a link to the file: `delivered_as_link`.
     DeliveredAsLink = 4,
-    /// It is in a directory of this machine: `copied`.
+    /// The file is in a directory of this machine: `copied`.
     Copied = 5,
-    /// It will never work as requested: `rejected`.
+    /// The request can never succeed: `rejected`.
     Rejected = 6,
-    /// It was tried and given up: `failed`.
+    /// All attempts failed: `failed`.
     Failed = 7,
-    /// It may have arrived: `unknown`. A reader treats a code that it does not know as this one, never as a success.
+    /// The file may have arrived: `unknown`. A reader treats a code that it does not know as this one, never as a success.
     Unknown = 8,
-    /// The platform confirmed a message with a link to a preview of it: `delivered_as_preview`.
+    /// The platform confirmed a message with a link to a preview of the file: `delivered_as_preview`.
     DeliveredAsPreview = 9,
 }
 impl FileState {
@@ -3251,7 +3260,7 @@ impl FileState {
         }
     }
 }
-/// How a file or a text travels on a platform.
+/// The form in which a platform shows a file or a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]
 pub enum DeliveryRoute {
@@ -3273,13 +3282,13 @@ pub enum DeliveryRoute {
     Album = 7,
     /// A file of a message with text: `attachment`.
     Attachment = 8,
-    /// A file of its own: `file`.
+    /// A file in a message without text: `file`.
     File = 9,
     /// A picture: `image`.
     Image = 10,
     /// A text with a link to the file: `link`.
     Link = 11,
-    /// Sending the message that accompanies the files: `text`.
+    /// The text that accompanies the files: `text`.
     Text = 12,
     /// The notice on what failed: `notice`.
     Notice = 13,
@@ -3332,7 +3341,7 @@ impl DeliveryRoute {
         }
     }
 }
-/// Why a file did not arrive, or the last attempt to show it failed.
+/// The reason why a file did not arrive, or why the last attempt to show it failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]
 pub enum DeliveryErrorKind {
@@ -3340,7 +3349,7 @@ pub enum DeliveryErrorKind {
     Unspecified = 0,
     /// Text or caption over the platform's limit: `too_long`.
     TooLong = 1,
-    /// Formatting or parameters that the platform does not take: `bad_format`.
+    /// Formatting or parameters that the platform does not accept: `bad_format`.
     BadFormat = 2,
     /// Not allowed, by the platform or by policy: `forbidden`.
     Forbidden = 3,
@@ -3358,7 +3367,7 @@ pub enum DeliveryErrorKind {
     Auth = 9,
     /// Outside the window in which the platform allows messages: `window_closed`.
     WindowClosed = 10,
-    /// The platform does not take this kind of file: `unsupported_kind`.
+    /// The platform does not accept this kind of file: `unsupported_kind`.
     UnsupportedKind = 11,
     /// A file id of the platform expired: `stale_file_id`.
     StaleFileId = 12,
@@ -3429,7 +3438,7 @@ impl DeliveryErrorKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]
 pub enum WaitingReason {
-    /// Nothing.
+    /// The delivery does not wait.
     Unspecified = 0,
     /// The platform limits the rate of requests: `rate_limited`.
     RateLimited = 1,
@@ -3476,7 +3485,7 @@ pub enum DeliveryStage {
     Stored = 3,
     /// A visible request is on its way: `sending`.
     Sending = 4,
-    /// It waits in its record: `waiting`.
+    /// The delivery waits, as its record says: `waiting`.
     Waiting = 5,
     /// The platform confirmed a visible request: `sent`.
     Sent = 6,
@@ -3517,15 +3526,15 @@ impl DeliveryStage {
 pub enum StepState {
     /// Not set: a worker before these codes wrote `state` alone.
     Unspecified = 0,
-    /// Nothing of it is visible: `ready`.
+    /// No part of the request is visible: `ready`.
     Ready = 1,
-    /// Something of it may be visible: `sending`. A reader treats a code that it does not know as this one.
+    /// A part of the request may be visible: `sending`. A reader treats a code that it does not know as this one.
     Sending = 2,
-    /// The platform confirmed it: `done`.
+    /// The platform confirmed the request: `done`.
     Done = 3,
-    /// It may be visible, and this cannot be found out: `unknown`.
+    /// The request may be visible, and this cannot be found out: `unknown`.
     Unknown = 4,
-    /// It is not visible and will not be: `failed`.
+    /// The request is not visible and will not be: `failed`.
     Failed = 5,
 }
 impl StepState {
@@ -3562,11 +3571,11 @@ impl StepState {
 pub enum PreviewLinkState {
     /// Not known: no link was made yet, or sandbox-transfer did not respond.
     Unspecified = 0,
-    /// It can be opened: `open`.
+    /// The link can be opened: `open`.
     Open = 1,
-    /// Its time is over: `expired`.
+    /// The preview has expired: `expired`.
     Expired = 2,
-    /// It was ended before its time: `revoked`.
+    /// The preview was revoked before it expired: `revoked`.
     Revoked = 3,
 }
 impl PreviewLinkState {
@@ -3599,13 +3608,13 @@ impl PreviewLinkState {
 pub enum CredentialState {
     /// Not set, or a state of a newer service: a reader treats it as `unreachable`, never as a success.
     Unspecified = 0,
-    /// A request with them was accepted: `accepted`.
+    /// The platform accepted a request with the credentials: `accepted`.
     Accepted = 1,
-    /// They were refused: `refused`.
+    /// The platform refused the credentials: `refused`.
     Refused = 2,
     /// The platform did not respond: `unreachable`.
     Unreachable = 3,
-    /// The platform has no request that checks it without a message to a chat: `unverified`.
+    /// The platform has no request that checks the credentials without a message to a chat: `unverified`.
     Unverified = 4,
 }
 impl CredentialState {
@@ -3640,9 +3649,9 @@ impl CredentialState {
 pub enum FilePermission {
     /// Not known.
     Unspecified = 0,
-    /// Wherever it may write: `allowed`.
+    /// The account may send files in all of its chats: `allowed`.
     Allowed = 1,
-    /// In no chat: `denied`.
+    /// The account may send files in no chat: `denied`.
     Denied = 2,
     /// Each chat decides: `per_chat`.
     PerChat = 3,
@@ -3731,7 +3740,7 @@ impl crate::contract::Call for AskInChatRequest {
     const VERB: &'static str = "ask-in-chat";
     const GRPC_PATH: &'static str = "/dray.v1.Deliveries/AskInChat";
 }
-/// What to fetch. It cannot name a method, headers, a body, credentials, a proxy or an address.
+/// A request to fetch a URL. It cannot set a method, headers, a body, credentials, a proxy or an address.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct FetchRequest {
     /// The URL exactly as the agent wrote it, 1 to 8192 bytes.
@@ -3754,7 +3763,7 @@ impl ::prost::Name for FetchRequest {
 const NAME: &'static str = "FetchRequest";
 const PACKAGE: &'static str = "dray.v1";
 fn full_name() -> ::prost::alloc::string::String { "dray.v1.FetchRequest".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.FetchRequest".into() }}
-/// Which URL to judge, and for which app.
+/// A request to explain the judgement of a URL for an app.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ExplainRequest {
     /// The URL exactly as the agent wrote it, 1 to 8192 bytes.
@@ -3763,7 +3772,7 @@ pub struct ExplainRequest {
     /// What the app allows, as in FetchRequest.
     #[prost(message, optional, tag = "2")]
     pub app_policy: ::core::option::Option<AppPolicy>,
-    /// Looks the host up and judges its addresses, within the limits of a fetch and with an audit event. Otherwise no
+    /// Resolves the host and judges its addresses, within the limits of a fetch and with an audit event. Otherwise no
     /// query leaves the service, and the two steps that need DNS are not judged.
     #[prost(bool, tag = "3")]
     pub resolve_names: bool,
@@ -3772,7 +3781,7 @@ impl ::prost::Name for ExplainRequest {
 const NAME: &'static str = "ExplainRequest";
 const PACKAGE: &'static str = "dray.v1";
 fn full_name() -> ::prost::alloc::string::String { "dray.v1.ExplainRequest".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.ExplainRequest".into() }}
-/// Which stored response to forget.
+/// A request to delete the stored response of a URL.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct PurgeFetchRequest {
     /// The URL, as a fetch is given it; redirects have stored responses of their own.
@@ -3783,10 +3792,10 @@ impl ::prost::Name for PurgeFetchRequest {
 const NAME: &'static str = "PurgeFetchRequest";
 const PACKAGE: &'static str = "dray.v1";
 fn full_name() -> ::prost::alloc::string::String { "dray.v1.PurgeFetchRequest".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.PurgeFetchRequest".into() }}
-/// Whether something was forgotten.
+/// Whether a stored response was deleted.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct PurgeFetchReply {
-    /// Whether a response of this URL was stored. Its file stays in the store until its time there ends.
+    /// Whether a response of this URL was stored. Its file stays in the store until its lifetime there ends.
     #[prost(bool, tag = "1")]
     pub removed: bool,
 }
@@ -3803,17 +3812,17 @@ pub struct ExplainReply {
     /// The verdict on a fetch: refused, or allowed as far as it was judged.
     #[prost(enumeration = "StepVerdict", tag = "2")]
     pub verdict: i32,
-    /// The fault that Fetch returns for this URL; absent when it is allowed.
+    /// The fault that Fetch returns for this URL; absent when the URL is allowed.
     #[prost(message, optional, tag = "3")]
     pub fault: ::core::option::Option<Fault>,
-    /// Whether every step was judged or came after a refusal. `false`: the host has to be looked up first.
+    /// Whether every step was judged or follows a refusal. `false`: the host has to be resolved first.
     #[prost(bool, tag = "4")]
     pub complete: bool,
     /// SHA-256 (hex) of the policy files; empty without them.
     #[prost(string, tag = "5")]
     pub rules_digest: ::prost::alloc::string::String,
-    /// The rule that would refuse the URL if everything that is only tried were in force, as in `decided_by`; empty without
-    /// one.
+    /// The rule that would refuse the URL if the report-only rules were in force, as in `decided_by`; empty without
+    /// such a rule.
     #[prost(string, tag = "6")]
     pub reported_by: ::prost::alloc::string::String,
 }
@@ -3824,16 +3833,16 @@ fn full_name() -> ::prost::alloc::string::String { "dray.v1.ExplainReply".into()
 /// One step of a judgement.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct JudgementStep {
-    /// Which one.
+    /// The step.
     #[prost(enumeration = "PolicyStep", tag = "1")]
     pub step: i32,
-    /// What it decided.
+    /// The decision of the step.
     #[prost(enumeration = "StepVerdict", tag = "2")]
     pub verdict: i32,
     /// The reason of a refusal, the `detail` of the fault; empty otherwise.
     #[prost(string, tag = "3")]
     pub code: ::prost::alloc::string::String,
-    /// What was applied, as one sentence.
+    /// The applied rule, as one sentence.
     #[prost(string, tag = "4")]
     pub rule: ::prost::alloc::string::String,
     /// Key of the setting that decides the step, such as `egress-fetcher.https_only`, or the field of the app's policy;
@@ -3877,7 +3886,7 @@ impl ::prost::Name for HostAllowlist {
 const NAME: &'static str = "HostAllowlist";
 const PACKAGE: &'static str = "dray.v1";
 fn full_name() -> ::prost::alloc::string::String { "dray.v1.HostAllowlist".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.HostAllowlist".into() }}
-/// What came. Untrusted external content; every label in it is the server's claim.
+/// The fetched resource. Untrusted external content; every label in it is the server's claim.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct FetchReply {
     /// The stored bytes after `Content-Encoding` was undone.
@@ -3901,7 +3910,7 @@ pub struct FetchReply {
     /// Whether the sender stated the length and it matched.
     #[prost(bool, tag = "7")]
     pub length_verified: bool,
-    /// Body bytes that came over the wire.
+    /// Body bytes that were received from the network.
     #[prost(uint64, tag = "8")]
     pub wire_size: u64,
     /// Content coding that was undone; empty for none.
@@ -3974,7 +3983,7 @@ pub struct EgressAudit {
     /// The reason of a refusal or failure (egress-security 17); empty on success.
     #[prost(string, tag = "14")]
     pub code: ::prost::alloc::string::String,
-    /// Phase in which it ended: policy, url, dns, connect, tls, head, body, sink.
+    /// Phase in which the fetch ended: policy, url, dns, connect, tls, head, body, sink.
     #[prost(string, tag = "15")]
     pub phase: ::prost::alloc::string::String,
     /// Every hop that was judged.
@@ -4040,7 +4049,7 @@ pub struct EgressAudit {
     /// Protocol of the client of the forward proxy: `connect`, `http` or `socks5`; empty for fetches and lookups.
     #[prost(string, tag = "36")]
     pub proxy_protocol: ::prost::alloc::string::String,
-    /// Of a proxied connection: `refused`, `opened` or `closed`; empty for fetches and lookups.
+    /// Stage of a proxied connection: `refused`, `opened` or `closed`; empty for fetches and lookups.
     #[prost(string, tag = "37")]
     pub proxy_stage: ::prost::alloc::string::String,
     /// Tenant.
@@ -4068,7 +4077,7 @@ pub struct EgressAudit {
     /// The rule of the policy files that decided about the last hop, as `ROLE/RULE (FILE:LINE)`; empty without policy files.
     #[prost(string, tag = "45")]
     pub decided_by: ::prost::alloc::string::String,
-    /// The rule or limit that would have refused it if everything that is only tried were in force; empty without one.
+    /// The rule or limit that would have refused the last hop if the report-only rules were in force; empty without one.
     #[prost(string, tag = "46")]
     pub reported_by: ::prost::alloc::string::String,
     /// Method of the request; empty for tunnels.
@@ -4080,7 +4089,8 @@ pub struct EgressAudit {
     /// Id of the question that waits for an answer, or whose answer decided; empty where no person was asked.
     #[prost(string, tag = "49")]
     pub question_id: ::prost::alloc::string::String,
-    /// Whether the proxy looked into the tunnel: method, path and response were judged. False for what it passed unread.
+    /// Whether the proxy read the content of the tunnel: method, path and response were judged. False for a tunnel that
+    /// was relayed unread.
     #[prost(bool, tag = "50")]
     pub intercepted: bool,
     /// What the cache did for the last hop of a fetch: `hit` (used without a question), `revalidated` (its server confirmed
@@ -4093,7 +4103,7 @@ pub struct EgressAudit {
     /// Line of the robots.txt that decided, from 1; 0 where no line did: none matches, or there is no file to read.
     #[prost(uint32, tag = "53")]
     pub robots_line: u32,
-    /// Name of the certificate with which a client came to the proxy: its first URI, or without one its first DNS name.
+    /// Name of the certificate that the client presented to the proxy: its first URI, or without one its first DNS name.
     /// Empty without a certificate.
     #[prost(string, tag = "54")]
     pub client_certificate: ::prost::alloc::string::String,
@@ -4102,13 +4112,13 @@ impl ::prost::Name for EgressAudit {
 const NAME: &'static str = "EgressAudit";
 const PACKAGE: &'static str = "dray.v1";
 fn full_name() -> ::prost::alloc::string::String { "dray.v1.EgressAudit".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.EgressAudit".into() }}
-/// Which questions to list.
+/// A request to list questions.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ListEgressQuestionsRequest {
     /// Whether answered questions are listed too, as long as their answers hold.
     #[prost(bool, tag = "1")]
     pub include_answered: bool,
-    /// Where an earlier list ended, which is its `next`; empty for the beginning.
+    /// The position at which an earlier list ended, its `next`; empty for the beginning.
     #[prost(string, tag = "2")]
     pub after: ::prost::alloc::string::String,
 }
@@ -4116,17 +4126,17 @@ impl ::prost::Name for ListEgressQuestionsRequest {
 const NAME: &'static str = "ListEgressQuestionsRequest";
 const PACKAGE: &'static str = "dray.v1";
 fn full_name() -> ::prost::alloc::string::String { "dray.v1.ListEgressQuestionsRequest".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.ListEgressQuestionsRequest".into() }}
-/// Questions of a tenant, in the order of the last change of their sessions; those of one list that were asked first are in
-/// front.
+/// Questions of a tenant, in the order of the last change of their sessions. Within one list, the oldest questions are
+/// first.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ListEgressQuestionsReply {
     /// The questions.
     #[prost(message, repeated, tag = "1")]
     pub questions: ::prost::alloc::vec::Vec<EgressQuestion>,
-    /// Whether there are more than are listed.
+    /// Whether there are more questions than are listed.
     #[prost(bool, tag = "2")]
     pub truncated: bool,
-    /// Where this list ended, for `after`; empty at the end. Opaque: only this service reads it.
+    /// The position at which this list ended, for `after`; empty at the end. Opaque: only this service reads it.
     #[prost(string, tag = "3")]
     pub next: ::prost::alloc::string::String,
 }
@@ -4134,10 +4144,10 @@ impl ::prost::Name for ListEgressQuestionsReply {
 const NAME: &'static str = "ListEgressQuestionsReply";
 const PACKAGE: &'static str = "dray.v1";
 fn full_name() -> ::prost::alloc::string::String { "dray.v1.ListEgressQuestionsReply".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.ListEgressQuestionsReply".into() }}
-/// Whether a session may reach a host.
+/// A question to people: whether a session may reach a host.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct EgressQuestion {
-    /// Its id: `egq_` and 40 hexadecimal digits.
+    /// Id of the question: `egq_` and 40 hexadecimal digits.
     #[prost(string, tag = "1")]
     pub id: ::prost::alloc::string::String,
     /// The session that wants to reach the host.
@@ -4161,13 +4171,13 @@ pub struct EgressQuestion {
     /// Unix milliseconds at which the question is withdrawn, or the answer ends.
     #[prost(uint64, tag = "8")]
     pub expires_at_ms: u64,
-    /// The answer; not set while it waits.
+    /// The answer; not set while the question waits.
     #[prost(enumeration = "EgressAnswer", tag = "9")]
     pub answer: i32,
-    /// Who answered; empty while it waits.
+    /// The person who answered; empty while the question waits.
     #[prost(string, tag = "10")]
     pub answered_by: ::prost::alloc::string::String,
-    /// Unix milliseconds of the answer; 0 while it waits.
+    /// Unix milliseconds of the answer; 0 while the question waits.
     #[prost(uint64, tag = "11")]
     pub answered_at_ms: u64,
 }
@@ -4175,7 +4185,7 @@ impl ::prost::Name for EgressQuestion {
 const NAME: &'static str = "EgressQuestion";
 const PACKAGE: &'static str = "dray.v1";
 fn full_name() -> ::prost::alloc::string::String { "dray.v1.EgressQuestion".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.EgressQuestion".into() }}
-/// Which question to answer, and how.
+/// A request to answer a question.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct AnswerEgressQuestionRequest {
     /// Id of the question.
@@ -4184,13 +4194,13 @@ pub struct AnswerEgressQuestionRequest {
     /// The answer.
     #[prost(enumeration = "EgressAnswer", tag = "2")]
     pub answer: i32,
-    /// Milliseconds for which the answer holds; 0 means as long as the operator allows, which is also the most.
+    /// Milliseconds for which the answer holds; 0 means the operator's limit, which is also the most.
     #[prost(uint64, tag = "3")]
     pub valid_ms: u64,
-    /// Who answers, as the caller knows the person, for the audit event; at most 128 printable ASCII characters.
+    /// The person who answers, as the caller names the person in the audit event; at most 128 printable ASCII characters.
     #[prost(string, tag = "4")]
     pub principal: ::prost::alloc::string::String,
-    /// Answers only while the question waits. One that has an answer keeps it, and the fault has the detail
+    /// Answers only while the question waits. An answered question keeps its answer, and the fault has the detail
     /// `question_answered`.
     #[prost(bool, tag = "5")]
     pub only_waiting: bool,
@@ -4214,7 +4224,7 @@ fn full_name() -> ::prost::alloc::string::String { "dray.v1.AnswerEgressQuestion
 /// not hold without its event.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct EgressQuestionAudit {
-    /// What happened.
+    /// The stage.
     #[prost(enumeration = "EgressQuestionStage", tag = "1")]
     pub stage: i32,
     /// The question, with the answer where there is one.
@@ -4252,7 +4262,7 @@ pub struct AuditHop {
     /// Address of the peer after connecting.
     #[prost(string, tag = "8")]
     pub peer_address: ::prost::alloc::string::String,
-    /// Our port of the connection.
+    /// Local port of the connection.
     #[prost(uint32, tag = "9")]
     pub local_port: u32,
     /// TLS version; empty for plain http.
@@ -4264,16 +4274,17 @@ pub struct AuditHop {
     /// Status of the response; 0 when none came.
     #[prost(uint32, tag = "12")]
     pub status: u32,
-    /// The reason when the chain ended here.
+    /// The reason why the chain ended at this hop; empty for the other hops.
     #[prost(string, tag = "13")]
     pub code: ::prost::alloc::string::String,
-    /// Address of the upstream proxy that made the connection; `peer_address` is then what it was asked for. Empty without.
+    /// Address of the upstream proxy that made the connection; `peer_address` is then the address that the proxy was asked
+    /// to reach. Empty without a proxy.
     #[prost(string, tag = "14")]
     pub upstream_proxy: ::prost::alloc::string::String,
     /// HTTP version of the response: `1.0`, `1.1` or `2`. Empty when none came, and for connections of the proxy.
     #[prost(string, tag = "15")]
     pub http_version: ::prost::alloc::string::String,
-    /// What the resolver says about DNSSEC: `authenticated`, `not_authenticated`, or `not_known` where its word could be
+    /// The resolver's report about DNSSEC: `authenticated`, `not_authenticated`, or `not_known` where the report could be
     /// forged on the way. Empty where no name was resolved.
     #[prost(string, tag = "16")]
     pub dnssec: ::prost::alloc::string::String,
@@ -4291,7 +4302,7 @@ pub struct AuditAnswer {
     /// The address, IPv4-mapped ones unwrapped.
     #[prost(string, tag = "1")]
     pub address: ::prost::alloc::string::String,
-    /// Its class: `public`, `opened:<cidr>` or the name of the blocked range.
+    /// Class of the address: `public`, `opened:<cidr>` or the name of the blocked range.
     #[prost(string, tag = "2")]
     pub class: ::prost::alloc::string::String,
 }
@@ -4313,13 +4324,13 @@ pub enum PolicyStep {
     AppPatterns = 3,
     /// The URL can be read in one way only: `url`.
     Url = 4,
-    /// Its scheme: `scheme`.
+    /// The scheme of the URL: `scheme`.
     Scheme = 5,
     /// The operator's list of hosts: `operator_hosts`.
     OperatorHosts = 6,
     /// The app's list of hosts: `app_hosts`.
     AppHosts = 7,
-    /// Its port: `port`.
+    /// The port of the URL: `port`.
     Port = 8,
     /// Names that are never fetched: `host_name`.
     HostName = 9,
@@ -4450,11 +4461,11 @@ impl Sink {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]
 pub enum EgressAnswer {
-    /// There is none.
+    /// The question has no answer yet.
     Unspecified = 0,
     /// The session may reach the host and port: `allow`.
     Allow = 1,
-    /// It may not, and is not asked about again before the answer ends: `deny`.
+    /// The session may not reach them, and no question about them is asked again before the answer ends: `deny`.
     Deny = 2,
 }
 impl EgressAnswer {
@@ -4479,7 +4490,7 @@ impl EgressAnswer {
         }
     }
 }
-/// What happened to a question.
+/// Stage of a question in an audit event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]
 pub enum EgressQuestionStage {
@@ -4579,7 +4590,7 @@ impl ::prost::Name for DialCredentials {
 const NAME: &'static str = "DialCredentials";
 const PACKAGE: &'static str = "dray.v1";
 fn full_name() -> ::prost::alloc::string::String { "dray.v1.DialCredentials".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.DialCredentials".into() }}
-/// How to resolve.
+/// Options of the resolution.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ResolveOptions {
     /// Most bytes of one file; 0 means the operator's default (`DEFAULT_FILE_LOADING_SIZE_LIMIT`, 10 MiB).
@@ -4631,7 +4642,7 @@ pub struct ResolvedArguments {
     /// The arguments: a JSON object, inline up to 64 KiB, by claim above.
     #[prost(message, optional, tag = "1")]
     pub arguments: ::core::option::Option<Content>,
-    /// What was put in, in order of appearance.
+    /// The replaced references, in order of appearance.
     #[prost(message, repeated, tag = "2")]
     pub files: ::prost::alloc::vec::Vec<ResolvedFile>,
     /// A URL for the claim, if one was requested and there is a claim.
@@ -4681,7 +4692,7 @@ pub struct InvalidParameter {
     /// exception: {message}`.
     #[prost(string, tag = "3")]
     pub tool_message: ::prost::alloc::string::String,
-    /// What went wrong, with its code, detail and retry advice.
+    /// The fault, with its code, detail and retry advice.
     #[prost(message, optional, tag = "4")]
     pub fault: ::core::option::Option<Fault>,
 }
@@ -4695,7 +4706,7 @@ impl crate::contract::Call for ResolveRequest {
     const VERB: &'static str = "resolve";
     const GRPC_PATH: &'static str = "/dray.v1.Files/Resolve";
 }
-/// What to show.
+/// A request to create a preview.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct CreatePreviewRequest {
     /// The sandbox.
@@ -4708,11 +4719,12 @@ pub struct CreatePreviewRequest {
     /// Seconds until the link ends; 0 means the operator's default. Larger ones are cut to the operator's limit.
     #[prost(uint32, tag = "3")]
     pub lifetime_seconds: u32,
-    /// Whether of a file nothing but that file can be read through the link: its relative assets do not load. A directory is
-    /// shown as it is.
+    /// Whether only the file itself can be read through the link: its relative assets do not load. No effect for a
+    /// directory, which is shown completely.
     #[prost(bool, tag = "4")]
     pub only_file: bool,
-    /// Delivery whose link it is, at most 128 bytes; empty for none. Such a preview is listed for 30 days, also after its end.
+    /// Delivery that the link belongs to, at most 128 bytes; empty for none. Such a preview is listed for 30 days, also
+    /// after its end.
     #[prost(string, tag = "5")]
     pub delivery_id: ::prost::alloc::string::String,
 }
@@ -4726,7 +4738,7 @@ pub struct CreatedPreview {
     /// The preview.
     #[prost(message, optional, tag = "1")]
     pub preview: ::core::option::Option<Preview>,
-    /// The link: a secret, for the one who looks.
+    /// The link: a secret for the viewer.
     #[prost(string, tag = "2")]
     pub url: ::prost::alloc::string::String,
 }
@@ -4737,53 +4749,53 @@ fn full_name() -> ::prost::alloc::string::String { "dray.v1.CreatedPreview".into
 /// A preview.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Preview {
-    /// Names it to its maker; not a secret, 16 hexadecimal digits.
+    /// Id of the preview for its creator; not a secret, 16 hexadecimal digits.
     #[prost(string, tag = "1")]
     pub preview_id: ::prost::alloc::string::String,
-    /// Which incarnation it shows; another one under the same name is not shown.
+    /// The incarnation that the preview shows; another one under the same name is not shown.
     #[prost(message, optional, tag = "2")]
     pub handle: ::core::option::Option<SandboxHandle>,
-    /// Session whose sandbox it was; empty for a sandbox by address.
+    /// Session of the sandbox; empty for a sandbox by address.
     #[prost(string, tag = "3")]
     pub session: ::prost::alloc::string::String,
-    /// Directory at which it is mounted, links resolved; nothing outside is shown.
+    /// Root directory of the preview, links resolved; nothing outside is shown.
     #[prost(bytes = "vec", tag = "4")]
     pub directory: ::prost::alloc::vec::Vec<u8>,
     /// The file shown first, relative to the directory; empty for the directory itself.
     #[prost(bytes = "vec", tag = "5")]
     pub file: ::prost::alloc::vec::Vec<u8>,
-    /// Unix milliseconds at which it was made.
+    /// Unix milliseconds at which the preview was created.
     #[prost(uint64, tag = "6")]
     pub created_at_ms: u64,
-    /// Unix milliseconds at which it ends.
+    /// Unix milliseconds at which the preview ends.
     #[prost(uint64, tag = "7")]
     pub expires_at_ms: u64,
-    /// Unix milliseconds at which it was first looked at; 0 before. Looks of scanners do not count.
+    /// Unix milliseconds at which a person opened the preview for the first time; 0 before.
     #[prost(uint64, tag = "8")]
     pub opened_at_ms: u64,
-    /// Whether nothing but `file` is shown.
+    /// Whether only `file` is shown.
     #[prost(bool, tag = "9")]
     pub only_file: bool,
-    /// Delivery whose link it is; empty for none.
+    /// Delivery that the link belongs to; empty for none.
     #[prost(string, tag = "10")]
     pub delivery_id: ::prost::alloc::string::String,
-    /// How often it was opened; openings within ten seconds count once. Looks of scanners do not count.
+    /// How often people opened the preview; openings within ten seconds count once. Requests of scanners do not count.
     #[prost(uint32, tag = "11")]
     pub opened_count: u32,
     /// Unix milliseconds of the newest opening that was counted.
     #[prost(uint64, tag = "12")]
     pub last_opened_at_ms: u64,
-    /// How often programs looked at it that name themselves in `User-Agent`, as link previews of chat platforms do; looks
-    /// within ten seconds count once. A program that calls itself a browser counts as a person.
+    /// How often programs that name themselves in `User-Agent` requested the page, as link previews of chat platforms do;
+    /// requests within ten seconds count once. A program that calls itself a browser counts as a person.
     #[prost(uint32, tag = "13")]
     pub scanned_count: u32,
-    /// Unix milliseconds of the first such look; 0 before.
+    /// Unix milliseconds of the first such request; 0 before.
     #[prost(uint64, tag = "14")]
     pub scanned_at_ms: u64,
-    /// Unix milliseconds of the newest such look that was counted.
+    /// Unix milliseconds of the newest such request that was counted.
     #[prost(uint64, tag = "15")]
     pub last_scanned_at_ms: u64,
-    /// Unix milliseconds at which it was revoked; 0 before.
+    /// Unix milliseconds at which the preview was revoked; 0 before.
     #[prost(uint64, tag = "16")]
     pub revoked_at_ms: u64,
 }
@@ -4791,13 +4803,13 @@ impl ::prost::Name for Preview {
 const NAME: &'static str = "Preview";
 const PACKAGE: &'static str = "dray.v1";
 fn full_name() -> ::prost::alloc::string::String { "dray.v1.Preview".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.Preview".into() }}
-/// Which previews to list.
+/// A request to list previews.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ListPreviewsRequest {
-    /// The session or the address that they were made for.
+    /// The session or the address of the sandbox.
     #[prost(message, optional, tag = "1")]
     pub sandbox: ::core::option::Option<SandboxRef>,
-    /// Only those of this delivery, those that ended included; empty for all open ones.
+    /// Only previews of this delivery, ended ones included; empty for all open previews.
     #[prost(string, tag = "2")]
     pub delivery_id: ::prost::alloc::string::String,
 }
@@ -4816,13 +4828,13 @@ impl ::prost::Name for ListPreviewsReply {
 const NAME: &'static str = "ListPreviewsReply";
 const PACKAGE: &'static str = "dray.v1";
 fn full_name() -> ::prost::alloc::string::String { "dray.v1.ListPreviewsReply".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.ListPreviewsReply".into() }}
-/// Which preview to end.
+/// A request to revoke a preview.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct RevokePreviewRequest {
-    /// The session or the address that it was made for.
+    /// The session or the address of the sandbox.
     #[prost(message, optional, tag = "1")]
     pub sandbox: ::core::option::Option<SandboxRef>,
-    /// Its id.
+    /// Id of the preview.
     #[prost(string, tag = "2")]
     pub preview_id: ::prost::alloc::string::String,
 }
@@ -4830,7 +4842,7 @@ impl ::prost::Name for RevokePreviewRequest {
 const NAME: &'static str = "RevokePreviewRequest";
 const PACKAGE: &'static str = "dray.v1";
 fn full_name() -> ::prost::alloc::string::String { "dray.v1.RevokePreviewRequest".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.RevokePreviewRequest".into() }}
-/// A preview as its record has it: the secret itself is in no record.
+/// A preview as stored in its record, which does not contain the secret.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct PreviewRecord {
     /// The preview.
@@ -4847,10 +4859,10 @@ fn full_name() -> ::prost::alloc::string::String { "dray.v1.PreviewRecord".into(
 /// All previews of one tenant and one sandbox reference, as the bucket `dray_sessions` keeps them.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct PreviewRecords {
-    /// Tenant that made them.
+    /// Tenant of the previews.
     #[prost(string, tag = "1")]
     pub tenant: ::prost::alloc::string::String,
-    /// The reference that they were made for.
+    /// The reference to the sandbox.
     #[prost(message, optional, tag = "2")]
     pub sandbox: ::core::option::Option<SandboxRef>,
     /// Oldest first; ended ones are removed by the next change.
@@ -4864,7 +4876,7 @@ fn full_name() -> ::prost::alloc::string::String { "dray.v1.PreviewRecords".into
 /// Audit event `dray.audit.preview.v1.changed.<tenant>`: a preview was made, first opened, first scanned or revoked.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct PreviewAudit {
-    /// What happened.
+    /// The action.
     #[prost(enumeration = "PreviewAction", tag = "1")]
     pub action: i32,
     /// The preview; neither its link nor the digest of its secret is part of it.
@@ -4875,7 +4887,7 @@ impl ::prost::Name for PreviewAudit {
 const NAME: &'static str = "PreviewAudit";
 const PACKAGE: &'static str = "dray.v1";
 fn full_name() -> ::prost::alloc::string::String { "dray.v1.PreviewAudit".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.PreviewAudit".into() }}
-/// What happened to a preview.
+/// Action of an audit event about a preview.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]
 pub enum PreviewAction {
@@ -4883,11 +4895,11 @@ pub enum PreviewAction {
     Unspecified = 0,
     /// A link was made: `created`.
     Created = 1,
-    /// Its link was used for the first time: `opened`.
+    /// The link was used for the first time: `opened`.
     Opened = 2,
-    /// It was ended before its time: `revoked`.
+    /// The preview was revoked before it expired: `revoked`.
     Revoked = 3,
-    /// A program that names itself looked at it for the first time: `scanned`.
+    /// A program that names itself requested the page for the first time: `scanned`.
     Scanned = 4,
 }
 impl PreviewAction {
@@ -4934,7 +4946,7 @@ impl crate::contract::Call for RevokePreviewRequest {
     const VERB: &'static str = "revoke";
     const GRPC_PATH: &'static str = "/dray.v1.Previews/Revoke";
 }
-/// Where a document is: exactly one of them.
+/// The location of a document: exactly one of them.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct DocumentSource {
     #[prost(oneof = "document_source::Source", tags = "1, 2, 3, 4, 5")]
@@ -4985,10 +4997,10 @@ pub struct ReadAttachmentRequest {
     /// The document.
     #[prost(message, optional, tag = "1")]
     pub source: ::core::option::Option<DocumentSource>,
-    /// What it is called in the reply and where the name's extension matters; empty means as the source is named.
+    /// The name of the document in the reply, whose extension can decide the type; empty means the name of the source.
     #[prost(string, tag = "2")]
     pub name: ::prost::alloc::string::String,
-    /// Summarise even what would fit.
+    /// Whether a document is summarised although its text would fit.
     #[prost(bool, tag = "3")]
     pub summarize: bool,
     /// The facts that a summary must preserve; empty means key facts, structure, decisions and errors.
@@ -5009,7 +5021,7 @@ pub struct ReadAttachmentRequest {
     /// The app's policy for outside URLs; absent where it has none.
     #[prost(message, optional, tag = "9")]
     pub external_url_fetch: ::core::option::Option<AppPolicy>,
-    /// Show what a person who opens the document does not see (docs/reading.md, hidden content).
+    /// Whether hidden content is shown, which a person who opens the document does not see (docs/reading.md).
     #[prost(bool, tag = "10")]
     pub show_hidden: bool,
     /// The file of an archive that is to be read, by its path in the listing; empty means the document itself, which for
@@ -5025,7 +5037,7 @@ impl ::prost::Name for ReadAttachmentRequest {
 const NAME: &'static str = "ReadAttachmentRequest";
 const PACKAGE: &'static str = "dray.v1";
 fn full_name() -> ::prost::alloc::string::String { "dray.v1.ReadAttachmentRequest".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.ReadAttachmentRequest".into() }}
-/// Its outcome (read-attachment 2).
+/// The outcome of reading an attachment (read-attachment 2).
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ReadAttachmentReply {
     /// What the model sees: UTF-8, never empty. Inline up to 64 KiB, by claim above.
@@ -5037,7 +5049,7 @@ pub struct ReadAttachmentReply {
     /// Empty, or one code of the closed list in docs/reading.md.
     #[prost(string, tag = "3")]
     pub error_code: ::prost::alloc::string::String,
-    /// For people: how many bytes came of it.
+    /// The number of bytes of the result, in words for people.
     #[prost(string, tag = "4")]
     pub metrics: ::prost::alloc::string::String,
     /// `text`, `document`, `image`, `archive` or `binary`; empty when refused before it was known.
@@ -5184,7 +5196,7 @@ pub struct FetchUserFileRequest {
     /// The sandbox.
     #[prost(message, optional, tag = "3")]
     pub sandbox: ::core::option::Option<SandboxRef>,
-    /// Its working directory, absolute.
+    /// Working directory of the session's sandbox, absolute.
     #[prost(string, tag = "4")]
     pub directory: ::prost::alloc::string::String,
     /// Most bytes; 0 means the operator's limit.
@@ -5252,13 +5264,13 @@ pub struct TicketAudit {
     /// Id of the ticket.
     #[prost(string, tag = "1")]
     pub ticket_id: ::prost::alloc::string::String,
-    /// Its session.
+    /// Session of the ticket.
     #[prost(string, tag = "2")]
     pub session: ::prost::alloc::string::String,
-    /// Which way.
+    /// Direction of the content.
     #[prost(enumeration = "TicketDirection", tag = "3")]
     pub direction: i32,
-    /// What happened.
+    /// The action.
     #[prost(enumeration = "TicketAction", tag = "4")]
     pub action: i32,
     /// Most bytes of an upload; the size of a download.
@@ -5270,7 +5282,7 @@ pub struct TicketAudit {
     /// SHA-256 of the content, 32 bytes; empty while there is none.
     #[prost(bytes = "vec", tag = "7")]
     pub sha256: ::prost::alloc::vec::Vec<u8>,
-    /// Unix milliseconds at which it ends.
+    /// Unix milliseconds at which the ticket expires.
     #[prost(uint64, tag = "8")]
     pub expires_at_ms: u64,
     /// Destination of an upload: `sandbox` or `chat`; empty leaves it in the store.
@@ -5304,16 +5316,16 @@ impl ::prost::Name for TicketDestination {
 const NAME: &'static str = "TicketDestination";
 const PACKAGE: &'static str = "dray.v1";
 fn full_name() -> ::prost::alloc::string::String { "dray.v1.TicketDestination".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.TicketDestination".into() }}
-/// Which ticket to make.
+/// A request to issue a ticket.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct IssueTicketRequest {
-    /// Session id: 1 to 128 characters. Limits count for it, and its sandbox and chat are where files begin and end.
+    /// Session id: 1 to 128 characters. Its limits apply; files begin or end in its sandbox or its chat.
     #[prost(string, tag = "1")]
     pub session: ::prost::alloc::string::String,
-    /// Which way.
+    /// Direction of the content.
     #[prost(enumeration = "TicketDirection", tag = "2")]
     pub direction: i32,
-    /// Most bytes of an upload; 0 means `size`, or the most of one ticket.
+    /// Most bytes of an upload; 0 means `size`, or the limit of one ticket.
     #[prost(uint64, tag = "3")]
     pub max_bytes: u64,
     /// Exact size of an upload, where it is known.
@@ -5328,7 +5340,7 @@ pub struct IssueTicketRequest {
     /// File name for people; may be empty.
     #[prost(string, tag = "7")]
     pub name: ::prost::alloc::string::String,
-    /// Where an upload continues to; absent leaves it in the store.
+    /// Destination of an upload after it is stored; absent leaves it in the store.
     #[prost(message, optional, tag = "8")]
     pub destination: ::core::option::Option<TicketDestination>,
     /// File in the sandbox of the session that a download is for, UTF-8, instead of a digest.
@@ -5348,13 +5360,13 @@ pub struct IssuedTicket {
     /// The state of the ticket.
     #[prost(message, optional, tag = "1")]
     pub ticket: ::core::option::Option<Ticket>,
-    /// Its URL: a bearer secret for the one who uses the ticket. Only ever in this reply, never in a stream or a log.
+    /// URL of the ticket: a bearer secret for its holder. It appears only in this reply, never in a stream or a log.
     #[prost(string, tag = "2")]
     pub url: ::prost::alloc::string::String,
     /// Line for a shell that uses the ticket.
     #[prost(string, tag = "3")]
     pub curl: ::prost::alloc::string::String,
-    /// Where an upload in parts to the store begins; empty where the store is not offered to clients.
+    /// URL at which an upload in parts to the store begins; empty where the store is not offered to clients.
     #[prost(string, tag = "4")]
     pub parts_url: ::prost::alloc::string::String,
 }
@@ -5365,22 +5377,22 @@ fn full_name() -> ::prost::alloc::string::String { "dray.v1.IssuedTicket".into()
 /// The state of a ticket, without its URL.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Ticket {
-    /// Id: it names the ticket and does not open it. 64 hexadecimal digits.
+    /// Id of the ticket, which does not give access to the file. 64 hexadecimal digits.
     #[prost(string, tag = "1")]
     pub ticket_id: ::prost::alloc::string::String,
-    /// Its session.
+    /// Session of the ticket.
     #[prost(string, tag = "2")]
     pub session: ::prost::alloc::string::String,
-    /// Which way.
+    /// Direction of the content.
     #[prost(enumeration = "TicketDirection", tag = "3")]
     pub direction: i32,
-    /// How far it is.
+    /// State of the ticket.
     #[prost(enumeration = "TicketState", tag = "4")]
     pub state: i32,
     /// Most bytes of an upload; the size of a download.
     #[prost(uint64, tag = "5")]
     pub max_bytes: u64,
-    /// Bytes that came in, or that went out without a gap from the start.
+    /// Bytes of an upload that were received, or of a download that were sent without a gap from the start.
     #[prost(uint64, tag = "6")]
     pub moved_bytes: u64,
     /// Media type or pattern; empty allows any.
@@ -5389,13 +5401,13 @@ pub struct Ticket {
     /// File name; may be empty.
     #[prost(string, tag = "8")]
     pub name: ::prost::alloc::string::String,
-    /// Unix milliseconds at which it was made.
+    /// Unix milliseconds at which the ticket was issued.
     #[prost(uint64, tag = "9")]
     pub created_at_ms: u64,
-    /// Unix milliseconds at which it ends.
+    /// Unix milliseconds at which the ticket expires.
     #[prost(uint64, tag = "10")]
     pub expires_at_ms: u64,
-    /// Where an upload continues to; absent leaves it in the store.
+    /// Destination of an upload after it is stored; absent leaves it in the store.
     #[prost(message, optional, tag = "11")]
     pub destination: ::core::option::Option<TicketDestination>,
     /// SHA-256 of the stored content, 32 bytes; empty while there is none.
@@ -5404,7 +5416,7 @@ pub struct Ticket {
     /// Bytes of the stored content.
     #[prost(uint64, tag = "13")]
     pub size: u64,
-    /// What the destination confirmed, a JSON object; empty while there is nothing.
+    /// The confirmation of the destination, a JSON object; empty before.
     #[prost(string, tag = "14")]
     pub receipt: ::prost::alloc::string::String,
 }
@@ -5412,7 +5424,7 @@ impl ::prost::Name for Ticket {
 const NAME: &'static str = "Ticket";
 const PACKAGE: &'static str = "dray.v1";
 fn full_name() -> ::prost::alloc::string::String { "dray.v1.Ticket".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.Ticket".into() }}
-/// Whose tickets to list.
+/// A request to list the tickets of a session.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ListTicketsRequest {
     /// Session id.
@@ -5432,7 +5444,7 @@ pub struct ListTicketsReply {
     /// Newest first.
     #[prost(message, repeated, tag = "1")]
     pub tickets: ::prost::alloc::vec::Vec<Ticket>,
-    /// Whether the limit left out some.
+    /// Whether the limit left out tickets.
     #[prost(bool, tag = "2")]
     pub truncated: bool,
 }
@@ -5440,7 +5452,7 @@ impl ::prost::Name for ListTicketsReply {
 const NAME: &'static str = "ListTicketsReply";
 const PACKAGE: &'static str = "dray.v1";
 fn full_name() -> ::prost::alloc::string::String { "dray.v1.ListTicketsReply".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.ListTicketsReply".into() }}
-/// Which ticket to show.
+/// A request to show a ticket.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct InspectTicketRequest {
     /// Id of the ticket.
@@ -5451,7 +5463,7 @@ impl ::prost::Name for InspectTicketRequest {
 const NAME: &'static str = "InspectTicketRequest";
 const PACKAGE: &'static str = "dray.v1";
 fn full_name() -> ::prost::alloc::string::String { "dray.v1.InspectTicketRequest".into() }fn type_url() -> ::prost::alloc::string::String { "/dray.v1.InspectTicketRequest".into() }}
-/// Which ticket to end.
+/// A request to revoke a ticket.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct RevokeTicketRequest {
     /// Id of the ticket.
@@ -5495,7 +5507,7 @@ impl TicketDirection {
         }
     }
 }
-/// How far a ticket is.
+/// State of a ticket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]
 pub enum TicketState {
@@ -5511,9 +5523,9 @@ pub enum TicketState {
     Complete = 4,
     /// An upload was complete and was refused; nothing of it is stored.
     Failed = 5,
-    /// Its maker or its holder gave it up.
+    /// The creator or the holder revoked the ticket.
     Revoked = 6,
-    /// Its time is over.
+    /// The ticket has expired.
     Expired = 7,
 }
 impl TicketState {
@@ -5548,19 +5560,19 @@ impl TicketState {
         }
     }
 }
-/// What happened to a ticket.
+/// Action of an audit event about a ticket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]
 pub enum TicketAction {
     /// An action of a newer service.
     Unspecified = 0,
-    /// Its maker got it: `issued`.
+    /// The ticket was issued to its creator: `issued`.
     Issued = 1,
-    /// Its holder used it, and the transfer is complete: `completed`.
+    /// The holder used the ticket, and the transfer is complete: `completed`.
     Completed = 2,
-    /// All bytes of an upload came, and they were not what the ticket asks for: `refused`.
+    /// All bytes of an upload arrived, and they did not satisfy the ticket: `refused`.
     Refused = 3,
-    /// Its maker or its holder gave it up: `revoked`.
+    /// The creator or the holder revoked the ticket: `revoked`.
     Revoked = 4,
 }
 impl TicketAction {

@@ -8,7 +8,7 @@ from google.protobuf.internal.containers import RepeatedCompositeFieldContainer,
 from google.protobuf.message import Message
 
 class ApprovalChoice(_int):
-    """What was decided about a call of a tool."""
+    """The decision about a call of a tool."""
     @classmethod
     def Name(cls, number: _int) -> _str: ...
     @classmethod
@@ -26,25 +26,25 @@ class ApprovalAudit(Message):
     approval_id: _str
     """Id of the approval: `apr_` and 32 hexadecimal digits."""
     principal: _str
-    """Whose call it is: `client:NAME`, `dial:BUCKET` or `local`. This caller decided, unless `decided_by` says otherwise."""
+    """Owner of the call: `client:NAME`, `dial:BUCKET` or `local`. This caller decided, unless `decided_by` names a person."""
     tool: _str
     """Name of the tool as the model sees it."""
     call_sha256: _str
     """SHA-256 of the canonical JSON (RFC 8785) of the object with `tool` and `arguments`, in hexadecimal digits."""
     choice: ApprovalChoice
-    """What was decided."""
+    """The decision."""
     decided_by: _str
     """The person of a chat who decided: the name of the chat in `question_chats`, a colon, and the platform's id of the person. Empty where the caller decided."""
     option: _str
-    """Label of the option that the person of a chat chose, for what a tool asked during the call. Empty for approvals, and where the caller decided."""
+    """Label of the option that the person of a chat chose, for a question of a tool during the call. Empty for approvals, and where the caller decided."""
     def __init__(self, *, approval_id: _str | None = ..., principal: _str | None = ..., tool: _str | None = ..., call_sha256: _str | None = ..., choice: ApprovalChoice | None = ..., decided_by: _str | None = ..., option: _str | None = ...) -> None: ...
 
 class DecideInChatRequest(Message):
-    """What a person of a chat decided about a call."""
+    """A decision of a person of a chat about a call."""
     question_id: _str
     """Id of the approval, as in the question."""
     choice: ApprovalChoice
-    """What was decided. Without a choice nothing is recorded: the reply has the outcome, which is empty while the question waits."""
+    """The decision. Without a choice nothing is recorded: the reply has the outcome, which is empty while the question waits."""
     chat: _str
     """Name of the chat in `question_chats`. A question of another chat does not exist here."""
     sender: _str
@@ -56,13 +56,13 @@ class DecideInChatRequest(Message):
     def __init__(self, *, question_id: _str | None = ..., choice: ApprovalChoice | None = ..., chat: _str | None = ..., sender: _str | None = ..., sender_name: _str | None = ..., option: _int | None = ...) -> None: ...
 
 class DecideInChatReply(Message):
-    """What became of a decision."""
+    """The outcome of a decision."""
     recorded: _bool
     """Whether the decision was recorded now."""
     notice: _str
     """A sentence for the person who decided."""
     outcome: _str
-    """What is shown under the question from now on, for all people of the chat; empty when the question is unknown."""
+    """The text that is shown under the question from now on, for all people of the chat; empty when the question is unknown."""
     def __init__(self, *, recorded: _bool | None = ..., notice: _str | None = ..., outcome: _str | None = ...) -> None: ...
 
 class Artifact(Message):
@@ -476,14 +476,14 @@ class SandboxHandle(Message):
 class Session(Message):
     """What belongs to a session."""
     session: _str
-    """Its id."""
+    """Id of the session."""
     @property
     def sandbox(self) -> SandboxHandle:
-        """Its sandbox; absent while there is none."""
+        """The sandbox bound to the session; absent if none is bound."""
         ...
     @property
     def chat(self) -> ChatTarget:
-        """Its chat; absent while there is none."""
+        """The chat bound to the session; absent if none is bound."""
         ...
     working_directory: _bytes
     """Working directory of the agent in the sandbox, an absolute path; relative paths begin here."""
@@ -581,11 +581,11 @@ class BackendState(_int):
 BACKEND_STATE_UNSPECIFIED: BackendState
 """Not set, or a state of a newer service: a reader treats it as `failed`, never as a success."""
 BACKEND_STATE_READY: BackendState
-"""Its host or provider answered, and accepted the credentials where it needs some: `ready`."""
+"""The host or provider answered and accepted the credentials, if it needs any: `ready`."""
 BACKEND_STATE_FAILED: BackendState
-"""It did not: `failed`."""
+"""The host or provider did not respond, or refused the credentials: `failed`."""
 BACKEND_STATE_UNVERIFIED: BackendState
-"""Only opening a sandbox can show it: `unverified`."""
+"""Only opening a sandbox can show whether the backend works: `unverified`."""
 
 class SandboxCommandState(_int):
     """How a program ended."""
@@ -597,15 +597,15 @@ class SandboxCommandState(_int):
 SANDBOX_COMMAND_STATE_UNSPECIFIED: SandboxCommandState
 """Not set."""
 SANDBOX_COMMAND_STATE_EXITED: SandboxCommandState
-"""By itself, with an exit code: `exited`."""
+"""The program ended by itself, with an exit code: `exited`."""
 SANDBOX_COMMAND_STATE_SIGNALED: SandboxCommandState
-"""By a signal, as far as the status shows it: 128 + n, which a program may also return by itself: `signaled`."""
+"""A signal ended the program, as far as the status shows it: 128 + n, which a program may also return by itself: `signaled`."""
 SANDBOX_COMMAND_STATE_TIMED_OUT: SandboxCommandState
-"""Killed at its time limit or at the deadline of the call: `timed_out`."""
+"""The program was killed at its time limit or at the deadline of the call: `timed_out`."""
 SANDBOX_COMMAND_STATE_CANCELLED: SandboxCommandState
-"""Killed because its caller was gone; only in audit events: `cancelled`."""
+"""The program was killed because its caller disconnected; only in audit events: `cancelled`."""
 SANDBOX_COMMAND_STATE_FAILED: SandboxCommandState
-"""The sandbox or the store failed while it ran; only in audit events: `failed`."""
+"""The sandbox or the store failed while the program ran; only in audit events: `failed`."""
 
 class SandboxCommandStage(_int):
     """Stage of a program at which an audit event is recorded."""
@@ -617,14 +617,14 @@ class SandboxCommandStage(_int):
 SANDBOX_COMMAND_STAGE_UNSPECIFIED: SandboxCommandStage
 """A stage of a newer service."""
 SANDBOX_COMMAND_STAGE_REFUSED: SandboxCommandStage
-"""No rule allows it: `refused`."""
+"""No rule allows the program: `refused`."""
 SANDBOX_COMMAND_STAGE_STARTED: SandboxCommandStage
-"""It is about to be started: `started`."""
+"""The program is about to be started: `started`."""
 SANDBOX_COMMAND_STAGE_ENDED: SandboxCommandStage
-"""It has ended, was killed, or was never started after all: `ended`."""
+"""The program has ended, was killed, or was not started after all: `ended`."""
 
 class SandboxRef(Message):
-    """Which sandbox: exactly one of the two."""
+    """A reference to a sandbox: exactly one of the two."""
     session: _str
     """The sandbox of this session, as bound."""
     address: _str
@@ -632,7 +632,7 @@ class SandboxRef(Message):
     def __init__(self, *, session: _str | None = ..., address: _str | None = ...) -> None: ...
 
 class ProbeSandboxRequest(Message):
-    """What to probe."""
+    """A request to probe a sandbox."""
     @property
     def sandbox(self) -> SandboxRef:
         """The sandbox."""
@@ -643,16 +643,16 @@ class SandboxProbe(Message):
     """The capabilities of a sandbox."""
     @property
     def handle(self) -> SandboxHandle:
-        """Which incarnation answered."""
+        """The incarnation that responded."""
         ...
     home: _bytes
     """Home of the sandbox user."""
     working_directory: _bytes
-    """Its working directory."""
+    """Working directory of commands."""
     uid: _int
-    """Its user id."""
+    """Id of the user that runs commands."""
     gid: _int
-    """Its group id."""
+    """Id of the group that runs commands."""
     free: _int
     """Bytes free in the working directory; absent when unknown."""
     @property
@@ -668,7 +668,7 @@ class SandboxProbe(Message):
     def __init__(self, *, handle: SandboxHandle | None = ..., home: _bytes | None = ..., working_directory: _bytes | None = ..., uid: _int | None = ..., gid: _int | None = ..., free: _int | None = ..., transports: Iterable[_str] | None = ..., tools: Iterable[_str] | None = ..., life_ms: _int | None = ...) -> None: ...
 
 class StatSandboxRequest(Message):
-    """Which path."""
+    """A request for the metadata of a path."""
     @property
     def sandbox(self) -> SandboxRef:
         """The sandbox."""
@@ -686,7 +686,7 @@ class SandboxEntry(Message):
     path: _bytes
     """The path as requested."""
     real_path: _bytes
-    """After links were resolved inside the sandbox."""
+    """The path after links were resolved inside the sandbox."""
     kind: _str
     """Name of `kind_code`; read only where that is unspecified."""
     size: _int
@@ -704,7 +704,7 @@ class SandboxEntry(Message):
     sha256: _bytes
     """SHA-256, 32 bytes; empty when unknown."""
     kind_code: SandboxEntryKind
-    """What it is."""
+    """The kind."""
     change_marker: _str
     """Text that differs once a regular file was written, renamed over or given other attributes: its device, its inode and its `ctime`, as far as the backend knows them. Opaque, only compared; empty unless it was requested."""
     made_directories: _int
@@ -712,7 +712,7 @@ class SandboxEntry(Message):
     def __init__(self, *, path: _bytes | None = ..., real_path: _bytes | None = ..., kind: _str | None = ..., size: _int | None = ..., mode: _int | None = ..., uid: _int | None = ..., gid: _int | None = ..., mtime_ns: _int | None = ..., link_target: _bytes | None = ..., sha256: _bytes | None = ..., kind_code: SandboxEntryKind | None = ..., change_marker: _str | None = ..., made_directories: _int | None = ...) -> None: ...
 
 class ListSandboxRequest(Message):
-    """Which directory."""
+    """A request to list a directory."""
     @property
     def sandbox(self) -> SandboxRef:
         """The sandbox."""
@@ -731,10 +731,10 @@ class ListSandboxReply(Message):
     """The entries of a directory."""
     @property
     def entries(self) -> RepeatedCompositeFieldContainer[SandboxEntry]:
-        """In the order of their paths; links are named, not followed."""
+        """The entries in the order of their paths; links are named, not followed."""
         ...
     truncated: _bool
-    """Whether a limit cut it."""
+    """Whether a limit cut the list."""
     denied: _int
     """Entries that were listed, those before the offset included, and are left out because policy refuses them."""
     offset: _int
@@ -742,7 +742,7 @@ class ListSandboxReply(Message):
     def __init__(self, *, entries: Iterable[SandboxEntry] | None = ..., truncated: _bool | None = ..., denied: _int | None = ..., offset: _int | None = ...) -> None: ...
 
 class GetSandboxFileRequest(Message):
-    """Which file to copy out."""
+    """A request to copy a file out of a sandbox."""
     @property
     def sandbox(self) -> SandboxRef:
         """The sandbox."""
@@ -757,58 +757,58 @@ class SandboxFile(Message):
     """A file that was copied out."""
     @property
     def entry(self) -> SandboxEntry:
-        """What it was in the sandbox."""
+        """The metadata of the file in the sandbox."""
         ...
     @property
     def claim(self) -> Claim:
-        """Where it is now. Its name is the visible one, its media type follows from the bytes."""
+        """The stored file. Its name is the visible one; its media type follows from the bytes."""
         ...
     @property
     def receipt(self) -> TransferReceipt:
         """Proof of the transfer."""
         ...
     content_warning: _str
-    """`warn` when its content looks like a secret and policy lets it pass; empty otherwise."""
+    """`warn` when the content looks like a secret and policy lets it pass; empty otherwise."""
     def __init__(self, *, entry: SandboxEntry | None = ..., claim: Claim | None = ..., receipt: TransferReceipt | None = ..., content_warning: _str | None = ...) -> None: ...
 
 class TransferReceipt(Message):
-    """Proof of one transfer, whether it went well or not (sandbox-transfer R-14)."""
+    """Proof of one transfer, successful or not (sandbox-transfer R-14)."""
     operation_id: _str
     """Id of the transfer: the operation id."""
     @property
     def handle(self) -> SandboxHandle:
-        """Which incarnation."""
+        """The incarnation of the sandbox."""
         ...
     operation: _str
     """`get`, `put`, `get_tree` or `put_tree`."""
     transport: _str
-    """Transport that brought it: `direct`, `archive`, `sftp`, `files`, `exec_raw` or `exec_base64`."""
+    """Transport of the bytes: `direct`, `archive`, `sftp`, `files`, `exec_raw` or `exec_base64`."""
     attempts: _int
-    """Tries in all."""
+    """Attempts in all."""
     @property
     def skipped(self) -> RepeatedScalarFieldContainer[_str]:
-        """Transports that were given up, each as `transport:reason`."""
+        """Transports that failed, each as `transport:reason`."""
         ...
     bytes: _int
     """Bytes of the file."""
     sha256: _bytes
-    """SHA-256 of the file, 32 bytes; empty when it failed before."""
+    """SHA-256 of the file, 32 bytes; empty when the transfer failed before."""
     integrity: _str
     """`sha256`, `sha256_after`, `sha256_beside`, `weak` or `size_mtime`."""
     atomic: _bool
-    """Whether readers never saw half a file; puts only."""
+    """Whether no reader could see an incomplete file; puts only."""
     resumed: _bool
-    """Whether a broken transfer was continued rather than begun anew."""
+    """Whether a broken transfer was continued rather than started again."""
     milliseconds: _int
     """Milliseconds from the first step to the last."""
     error: _str
-    """Kind of the failure; empty when it went well."""
+    """Kind of the failure; empty after a success."""
     path: _bytes
     """Final path in the sandbox; puts only."""
     def __init__(self, *, operation_id: _str | None = ..., handle: SandboxHandle | None = ..., operation: _str | None = ..., transport: _str | None = ..., attempts: _int | None = ..., skipped: Iterable[_str] | None = ..., bytes: _int | None = ..., sha256: _bytes | None = ..., integrity: _str | None = ..., atomic: _bool | None = ..., resumed: _bool | None = ..., milliseconds: _int | None = ..., error: _str | None = ..., path: _bytes | None = ...) -> None: ...
 
 class PutSandboxFileRequest(Message):
-    """Which file to copy in, and where."""
+    """A request to copy a file into a sandbox."""
     @property
     def sandbox(self) -> SandboxRef:
         """The sandbox."""
@@ -818,9 +818,9 @@ class PutSandboxFileRequest(Message):
         """The stored file."""
         ...
     directory: _bytes
-    """Directory, written as in `StatSandboxRequest`; empty means the session's uploads directory. Made when missing."""
+    """Directory, written as in `StatSandboxRequest`; empty means the session's uploads directory. Created when missing."""
     name: _bytes
-    """File name; empty means that of the artifact. It is cleaned first."""
+    """File name; empty means the name of the artifact. It is cleaned first."""
     collision: _str
     """`rename` (default), `fail` or `overwrite`."""
     mode: _int
@@ -828,7 +828,7 @@ class PutSandboxFileRequest(Message):
     def __init__(self, *, sandbox: SandboxRef | None = ..., claim: Claim | None = ..., directory: _bytes | None = ..., name: _bytes | None = ..., collision: _str | None = ..., mode: _int | None = ...) -> None: ...
 
 class PlacedFile(Message):
-    """A file that is in its place."""
+    """A file that was copied into a sandbox."""
     path: _bytes
     """Final path."""
     size: _int
@@ -836,9 +836,9 @@ class PlacedFile(Message):
     sha256: _bytes
     """SHA-256, 32 bytes."""
     renamed: _bool
-    """Whether another name had to be taken."""
+    """Whether the file got another name because the requested one was taken."""
     existed: _bool
-    """Whether the very same file was there already."""
+    """Whether the same file was already there."""
     @property
     def receipt(self) -> TransferReceipt:
         """Proof of the transfer."""
@@ -846,7 +846,7 @@ class PlacedFile(Message):
     def __init__(self, *, path: _bytes | None = ..., size: _int | None = ..., sha256: _bytes | None = ..., renamed: _bool | None = ..., existed: _bool | None = ..., receipt: TransferReceipt | None = ...) -> None: ...
 
 class MakeSandboxDirectoryRequest(Message):
-    """Which directories to make, with their missing parents."""
+    """A request to make directories and their missing parents."""
     @property
     def sandbox(self) -> SandboxRef:
         """The sandbox."""
@@ -860,7 +860,7 @@ class MakeSandboxDirectoryRequest(Message):
     def __init__(self, *, sandbox: SandboxRef | None = ..., path: _bytes | None = ..., further_paths: Iterable[_bytes] | None = ...) -> None: ...
 
 class RemoveSandboxPathRequest(Message):
-    """What to remove."""
+    """A request to remove a file or a directory."""
     @property
     def sandbox(self) -> SandboxRef:
         """The sandbox."""
@@ -876,7 +876,7 @@ class RemoveSandboxPathReply(Message):
     def __init__(self) -> None: ...
 
 class GetSandboxTreeRequest(Message):
-    """Which directory to copy out."""
+    """A request to copy a directory out of a sandbox."""
     @property
     def sandbox(self) -> SandboxRef:
         """The sandbox."""
@@ -893,13 +893,13 @@ class SandboxTree(Message):
     """A directory that was copied out."""
     @property
     def claim(self) -> Claim:
-        """Where it is now, named `<directory>.zip` or `.tar`."""
+        """The stored archive, named `<directory>.zip` or `.tar`."""
         ...
     files: _int
-    """Files in it."""
+    """Number of files in the archive."""
     @property
     def skipped(self) -> RepeatedScalarFieldContainer[_str]:
-        """What was left out, each as `reason: name`, at most 100; the archive holds them all in `_skipped.txt`."""
+        """Entries that were left out, each as `reason: name`, at most 100; the archive lists all of them in `_skipped.txt`."""
         ...
     @property
     def receipt(self) -> TransferReceipt:
@@ -908,7 +908,7 @@ class SandboxTree(Message):
     def __init__(self, *, claim: Claim | None = ..., files: _int | None = ..., skipped: Iterable[_str] | None = ..., receipt: TransferReceipt | None = ...) -> None: ...
 
 class PutSandboxTreeRequest(Message):
-    """Which tar to unpack, and where."""
+    """A request to unpack a tar into a sandbox."""
     @property
     def sandbox(self) -> SandboxRef:
         """The sandbox."""
@@ -924,10 +924,10 @@ class PutSandboxTreeRequest(Message):
 class PutSandboxTreeReply(Message):
     """Answer to `PutTree`."""
     files: _int
-    """Files written."""
+    """Number of files written."""
     @property
     def skipped(self) -> RepeatedScalarFieldContainer[_str]:
-        """What was left out, each as `reason: name`, at most 100."""
+        """Entries that were left out, each as `reason: name`, at most 100."""
         ...
     @property
     def receipt(self) -> TransferReceipt:
@@ -938,7 +938,7 @@ class PutSandboxTreeReply(Message):
 class PlaceUpload(Message):
     """Work `dray.work.sandbox.v1.place.<tenant>`: put one upload of a user into the session's sandbox. When no sandbox is bound yet, or it cannot be reached, the upload waits in the session's list until `Settle`."""
     session: _str
-    """Session whose sandbox gets it."""
+    """Session whose sandbox gets the file."""
     @property
     def claim(self) -> Claim:
         """The stored file."""
@@ -947,25 +947,25 @@ class PlaceUpload(Message):
     """Name as the user sent it; cleaned before use."""
     @property
     def chat(self) -> ChatTarget:
-        """Chat it came from; the same bytes from the same chat are placed once."""
+        """Chat of the message; the same bytes from the same chat are placed once."""
         ...
     message_id: _str
-    """The platform's id of the message that brought it; empty for uploads over HTTP."""
+    """The platform's id of the message with the file; empty for uploads over HTTP."""
     position: _int
     """Position among the attachments of that message."""
     unavailable: _str
-    """Why the file is not available; then the claim is absent, and only the agent gets a report."""
+    """The reason why the file is not available; then the claim is absent, and only the agent gets a report."""
     claimed_size: _int
     """Bytes as stated by the platform when the claim is absent."""
     def __init__(self, *, session: _str | None = ..., claim: Claim | None = ..., name: _str | None = ..., chat: ChatTarget | None = ..., message_id: _str | None = ..., position: _int | None = ..., unavailable: _str | None = ..., claimed_size: _int | None = ...) -> None: ...
 
 class UploadPlaced(Message):
-    """Event `dray.event.sandbox.v1.placed.<tenant>`: an upload is in the sandbox, or waits for it."""
+    """Event `dray.event.sandbox.v1.placed.<tenant>`: an upload is in the sandbox, or waits for a sandbox."""
     operation_id: _str
     """Operation the event belongs to."""
     @property
     def upload(self) -> Upload:
-        """Its outcome."""
+        """The outcome of the placement."""
         ...
     def __init__(self, *, operation_id: _str | None = ..., upload: Upload | None = ...) -> None: ...
 
@@ -979,16 +979,16 @@ class UploadRefused(Message):
     """How the work ended."""
     @property
     def fault(self) -> Fault:
-        """What went wrong."""
+        """The failure."""
         ...
     context_line: _str
-    """The line about it for the agent."""
+    """The line about the upload for the agent."""
     def __init__(self, *, operation_id: _str | None = ..., session: _str | None = ..., state: TerminalState | None = ..., fault: Fault | None = ..., context_line: _str | None = ...) -> None: ...
 
 class Upload(Message):
     """One upload of a session."""
     operation_id: _str
-    """Operation that brought it."""
+    """Operation that placed the upload."""
     session: _str
     """Session."""
     state: _str
@@ -1005,32 +1005,32 @@ class Upload(Message):
     """The line that the agent sees: `[User uploaded: …]`."""
     @property
     def chat(self) -> ChatTarget:
-        """Chat it came from."""
+        """Chat of the message."""
         ...
     message_id: _str
-    """The platform's id of the message that brought it."""
+    """The platform's id of the message with the file."""
     position: _int
     """Position among the attachments of that message."""
     reason: _str
-    """Why it is not there; empty unless it failed."""
+    """The reason why the file is not in the sandbox; empty unless the upload failed."""
     @property
     def receipt(self) -> TransferReceipt:
         """Proof of the transfer."""
         ...
     told: _bool
-    """Whether `Settle` has reported it in this state."""
+    """Whether `Settle` has reported the upload in this state."""
     def __init__(self, *, operation_id: _str | None = ..., session: _str | None = ..., state: _str | None = ..., name: _str | None = ..., claim: Claim | None = ..., path: _bytes | None = ..., context_line: _str | None = ..., chat: ChatTarget | None = ..., message_id: _str | None = ..., position: _int | None = ..., reason: _str | None = ..., receipt: TransferReceipt | None = ..., told: _bool | None = ...) -> None: ...
 
 class UploadList(Message):
     """All uploads of a session, as the bucket `dray_uploads` keeps them."""
     @property
     def uploads(self) -> RepeatedCompositeFieldContainer[Upload]:
-        """In the order they came."""
+        """The uploads in the order of arrival."""
         ...
     def __init__(self, *, uploads: Iterable[Upload] | None = ...) -> None: ...
 
 class SettleUploadsRequest(Message):
-    """Which session is about to run a tool."""
+    """A request to settle the uploads of a session that is about to run a tool."""
     session: _str
     """Session id."""
     all: _bool
@@ -1041,14 +1041,14 @@ class SettleUploadsReply(Message):
     """Uploads of a session, each reported once unless the request has `all`."""
     @property
     def uploads(self) -> RepeatedCompositeFieldContainer[Upload]:
-        """In the order they came."""
+        """The uploads in the order of arrival."""
         ...
     waiting: _bool
-    """Whether some still wait, because the sandbox does not exist or cannot be reached."""
+    """Whether uploads still wait, because the sandbox does not exist or cannot be reached."""
     def __init__(self, *, uploads: Iterable[Upload] | None = ..., waiting: _bool | None = ...) -> None: ...
 
 class CheckBackendsRequest(Message):
-    """Which backends to check."""
+    """A request to check backends."""
     backend: _str
     """Name of the only backend to check, such as `docker`; empty for all."""
     def __init__(self, *, backend: _str | None = ...) -> None: ...
@@ -1057,7 +1057,7 @@ class CheckBackendsReply(Message):
     """The results of the checks."""
     @property
     def backends(self) -> RepeatedCompositeFieldContainer[BackendCheck]:
-        """By name."""
+        """Results by name."""
         ...
     def __init__(self, *, backends: Iterable[BackendCheck] | None = ...) -> None: ...
 
@@ -1066,19 +1066,19 @@ class BackendCheck(Message):
     backend: _str
     """Name, such as `docker`."""
     state: BackendState
-    """Whether it works."""
+    """Whether the backend works."""
     detail: _str
-    """What answered, such as the version of an engine; why it did not work; or why that cannot be known."""
+    """The part that responded, such as the version of an engine; the reason of a failure; or why the state cannot be known."""
     failure: _str
     """Kind of the failure, such as `auth` or `unavailable`; empty for none."""
     checked_at_ms: _int
     """Unix milliseconds at which the check began."""
     milliseconds: _int
-    """Milliseconds until it answered, or until it was given up."""
+    """Milliseconds until the response or the timeout."""
     def __init__(self, *, backend: _str | None = ..., state: BackendState | None = ..., detail: _str | None = ..., failure: _str | None = ..., checked_at_ms: _int | None = ..., milliseconds: _int | None = ...) -> None: ...
 
 class ExecSandboxRequest(Message):
-    """Which program to run."""
+    """A request to run a program."""
     @property
     def sandbox(self) -> SandboxRef:
         """The sandbox."""
@@ -1097,10 +1097,10 @@ class ExecSandboxRequest(Message):
     """Standard input, at most 64 KiB."""
     @property
     def input_claim(self) -> Claim:
-        """Standard input as a stored file, in the place of `input`."""
+        """Standard input as a stored file, in place of `input`."""
         ...
     timeout_ms: _int
-    """Most milliseconds that it may run; 0 means the operator's limit, which is also the most. The deadline of the call ends it too."""
+    """Most milliseconds that the program may run; 0 means the operator's limit, which is also the most. The deadline of the call ends the program too."""
     max_output_bytes: _int
     """Most bytes of standard output that are kept; 0 means the operator's limit, which is also the most. The rest is read and dropped."""
     def __init__(self, *, sandbox: SandboxRef | None = ..., argv: Iterable[_bytes] | None = ..., working_directory: _bytes | None = ..., environment: Iterable[EnvironmentVariable] | None = ..., input: _bytes | None = ..., input_claim: Claim | None = ..., timeout_ms: _int | None = ..., max_output_bytes: _int | None = ...) -> None: ...
@@ -1110,15 +1110,15 @@ class EnvironmentVariable(Message):
     name: _str
     """Letters, digits and `_`, not beginning with a digit."""
     value: _bytes
-    """Its value, without NUL. Never part of a log or an event."""
+    """Value of the variable, without NUL. Never part of a log or an event."""
     def __init__(self, *, name: _str | None = ..., value: _bytes | None = ...) -> None: ...
 
 class ExecSandboxReply(Message):
     """A program that has ended."""
     state: SandboxCommandState
-    """How it ended."""
+    """How the program ended."""
     exit_code: _int
-    """Its exit code; with a signal 128 + its number, and 137 at a time limit."""
+    """Exit code of the program; 128 + the number of the signal that ended it, and 137 at a time limit."""
     signal: _int
     """Number of the signal; 0 without one."""
     @property
@@ -1133,12 +1133,12 @@ class ExecSandboxReply(Message):
     """Milliseconds from its start to its end."""
     @property
     def handle(self) -> SandboxHandle:
-        """Which incarnation ran it."""
+        """The incarnation that ran the program."""
         ...
     def __init__(self, *, state: SandboxCommandState | None = ..., exit_code: _int | None = ..., signal: _int | None = ..., stdout: CommandOutput | None = ..., stderr: CommandOutput | None = ..., milliseconds: _int | None = ..., handle: SandboxHandle | None = ...) -> None: ...
 
 class ExecSandboxStreamRequest(Message):
-    """Which program to run, with its outputs while it writes them."""
+    """A request to run a program and to stream its outputs."""
     @property
     def command(self) -> ExecSandboxRequest:
         """The program."""
@@ -1153,35 +1153,35 @@ class ExecSandboxEvent(Message):
     """The next bytes of standard error, at most 32 KiB. They may end within a character."""
     @property
     def end(self) -> ExecSandboxReply:
-        """The end, as `Exec` replies it."""
+        """The end of the program, as in the reply of `Exec`."""
         ...
     def __init__(self, *, stdout: _bytes | None = ..., stderr: _bytes | None = ..., end: ExecSandboxReply | None = ...) -> None: ...
 
 class CommandOutput(Message):
     """One output of a program."""
     head: _bytes
-    """Its beginning, at most 32 KiB."""
+    """The beginning of the output, at most 32 KiB."""
     size: _int
     """Bytes that were kept."""
     truncated: _bool
-    """Whether there were more."""
+    """Whether the program wrote more bytes."""
     @property
     def claim(self) -> Claim:
-        """Everything that was kept, where that is more than `head`."""
+        """The complete output that was kept, where that is more than `head`."""
         ...
     def __init__(self, *, head: _bytes | None = ..., size: _int | None = ..., truncated: _bool | None = ..., claim: Claim | None = ...) -> None: ...
 
 class SandboxCommandAudit(Message):
     """Audit event `dray.audit.sandbox.v1.executed.<tenant>`: a program was refused, is about to start, or has ended. Neither values of variables nor input or output are part of it."""
     operation_id: _str
-    """Operation that runs it."""
+    """Operation that runs the program."""
     stage: SandboxCommandStage
-    """What happened."""
+    """The stage."""
     session: _str
     """Session of the request; empty when it named an address."""
     @property
     def handle(self) -> SandboxHandle:
-        """Which incarnation."""
+        """The incarnation of the sandbox."""
         ...
     @property
     def argv(self) -> RepeatedScalarFieldContainer[_bytes]:
@@ -1190,7 +1190,7 @@ class SandboxCommandAudit(Message):
     argv_truncated: _bool
     """Whether arguments were left out or cut."""
     working_directory: _bytes
-    """Directory in which it runs, with links resolved."""
+    """Working directory of the program, with links resolved."""
     @property
     def environment_names(self) -> RepeatedScalarFieldContainer[_str]:
         """Names of the variables that were set."""
@@ -1198,23 +1198,23 @@ class SandboxCommandAudit(Message):
     input_size: _int
     """Bytes of standard input."""
     state: SandboxCommandState
-    """How it ended; only with the stage `ended`."""
+    """How the program ended; only with the stage `ended`."""
     exit_code: _int
-    """As in `ExecSandboxReply`."""
+    """Exit code, as in `ExecSandboxReply`."""
     signal: _int
-    """As in `ExecSandboxReply`."""
+    """Signal, as in `ExecSandboxReply`."""
     stdout_size: _int
     """Bytes of standard output that were kept."""
     stderr_size: _int
     """Bytes of standard error that were kept."""
     milliseconds: _int
-    """Milliseconds from its start to its end."""
+    """Milliseconds from the start of the program to its end."""
     detail: _str
-    """Detail of the fault; empty when it was run to its end."""
+    """Detail of the fault; empty when the program ran to its end."""
     def __init__(self, *, operation_id: _str | None = ..., stage: SandboxCommandStage | None = ..., session: _str | None = ..., handle: SandboxHandle | None = ..., argv: Iterable[_bytes] | None = ..., argv_truncated: _bool | None = ..., working_directory: _bytes | None = ..., environment_names: Iterable[_str] | None = ..., input_size: _int | None = ..., state: SandboxCommandState | None = ..., exit_code: _int | None = ..., signal: _int | None = ..., stdout_size: _int | None = ..., stderr_size: _int | None = ..., milliseconds: _int | None = ..., detail: _str | None = ...) -> None: ...
 
 class FileState(_int):
-    """What happened to one file."""
+    """The state of one file."""
     @classmethod
     def Name(cls, number: _int) -> _str: ...
     @classmethod
@@ -1223,26 +1223,26 @@ class FileState(_int):
 FILE_STATE_UNSPECIFIED: FileState
 """Not set: a peer before these codes wrote `state` alone."""
 FILE_STATE_QUEUED: FileState
-"""Nothing happened yet: `queued`."""
+"""The file was not sent yet: `queued`."""
 FILE_STATE_SENDING: FileState
-"""It is on its way: `sending`."""
+"""The file is being sent: `sending`."""
 FILE_STATE_DELIVERED: FileState
-"""The platform confirmed it: `delivered`."""
+"""The platform confirmed the file: `delivered`."""
 FILE_STATE_DELIVERED_AS_LINK: FileState
-"""The platform confirmed a message with a link to it: `delivered_as_link`."""
+"""The platform confirmed a message with a link to the file: `delivered_as_link`."""
 FILE_STATE_COPIED: FileState
-"""It is in a directory of this machine: `copied`."""
+"""The file is in a directory of this machine: `copied`."""
 FILE_STATE_REJECTED: FileState
-"""It will never work as requested: `rejected`."""
+"""The request can never succeed: `rejected`."""
 FILE_STATE_FAILED: FileState
-"""It was tried and given up: `failed`."""
+"""All attempts failed: `failed`."""
 FILE_STATE_UNKNOWN: FileState
-"""It may have arrived: `unknown`. A reader treats a code that it does not know as this one, never as a success."""
+"""The file may have arrived: `unknown`. A reader treats a code that it does not know as this one, never as a success."""
 FILE_STATE_DELIVERED_AS_PREVIEW: FileState
-"""The platform confirmed a message with a link to a preview of it: `delivered_as_preview`."""
+"""The platform confirmed a message with a link to a preview of the file: `delivered_as_preview`."""
 
 class DeliveryRoute(_int):
-    """How a file or a text travels on a platform."""
+    """The form in which a platform shows a file or a text."""
     @classmethod
     def Name(cls, number: _int) -> _str: ...
     @classmethod
@@ -1267,20 +1267,20 @@ DELIVERY_ROUTE_ALBUM: DeliveryRoute
 DELIVERY_ROUTE_ATTACHMENT: DeliveryRoute
 """A file of a message with text: `attachment`."""
 DELIVERY_ROUTE_FILE: DeliveryRoute
-"""A file of its own: `file`."""
+"""A file in a message without text: `file`."""
 DELIVERY_ROUTE_IMAGE: DeliveryRoute
 """A picture: `image`."""
 DELIVERY_ROUTE_LINK: DeliveryRoute
 """A text with a link to the file: `link`."""
 DELIVERY_ROUTE_TEXT: DeliveryRoute
-"""Sending the message that accompanies the files: `text`."""
+"""The text that accompanies the files: `text`."""
 DELIVERY_ROUTE_NOTICE: DeliveryRoute
 """The notice on what failed: `notice`."""
 DELIVERY_ROUTE_COPY: DeliveryRoute
 """A copy into a directory: `copy`."""
 
 class DeliveryErrorKind(_int):
-    """Why a file did not arrive, or the last attempt to show it failed."""
+    """The reason why a file did not arrive, or why the last attempt to show it failed."""
     @classmethod
     def Name(cls, number: _int) -> _str: ...
     @classmethod
@@ -1291,7 +1291,7 @@ DELIVERY_ERROR_KIND_UNSPECIFIED: DeliveryErrorKind
 DELIVERY_ERROR_KIND_TOO_LONG: DeliveryErrorKind
 """Text or caption over the platform's limit: `too_long`."""
 DELIVERY_ERROR_KIND_BAD_FORMAT: DeliveryErrorKind
-"""Formatting or parameters that the platform does not take: `bad_format`."""
+"""Formatting or parameters that the platform does not accept: `bad_format`."""
 DELIVERY_ERROR_KIND_FORBIDDEN: DeliveryErrorKind
 """Not allowed, by the platform or by policy: `forbidden`."""
 DELIVERY_ERROR_KIND_NOT_FOUND: DeliveryErrorKind
@@ -1309,7 +1309,7 @@ DELIVERY_ERROR_KIND_AUTH: DeliveryErrorKind
 DELIVERY_ERROR_KIND_WINDOW_CLOSED: DeliveryErrorKind
 """Outside the window in which the platform allows messages: `window_closed`."""
 DELIVERY_ERROR_KIND_UNSUPPORTED_KIND: DeliveryErrorKind
-"""The platform does not take this kind of file: `unsupported_kind`."""
+"""The platform does not accept this kind of file: `unsupported_kind`."""
 DELIVERY_ERROR_KIND_STALE_FILE_ID: DeliveryErrorKind
 """A file id of the platform expired: `stale_file_id`."""
 DELIVERY_ERROR_KIND_NO_THREAD: DeliveryErrorKind
@@ -1331,7 +1331,7 @@ class WaitingReason(_int):
     def Value(cls, name: _str) -> WaitingReason: ...
 
 WAITING_REASON_UNSPECIFIED: WaitingReason
-"""Nothing."""
+"""The delivery does not wait."""
 WAITING_REASON_RATE_LIMITED: WaitingReason
 """The platform limits the rate of requests: `rate_limited`."""
 WAITING_REASON_WINDOW_CLOSED: WaitingReason
@@ -1357,7 +1357,7 @@ DELIVERY_STAGE_STORED: DeliveryStage
 DELIVERY_STAGE_SENDING: DeliveryStage
 """A visible request is on its way: `sending`."""
 DELIVERY_STAGE_WAITING: DeliveryStage
-"""It waits in its record: `waiting`."""
+"""The delivery waits, as its record says: `waiting`."""
 DELIVERY_STAGE_SENT: DeliveryStage
 """The platform confirmed a visible request: `sent`."""
 
@@ -1371,15 +1371,15 @@ class StepState(_int):
 STEP_STATE_UNSPECIFIED: StepState
 """Not set: a worker before these codes wrote `state` alone."""
 STEP_STATE_READY: StepState
-"""Nothing of it is visible: `ready`."""
+"""No part of the request is visible: `ready`."""
 STEP_STATE_SENDING: StepState
-"""Something of it may be visible: `sending`. A reader treats a code that it does not know as this one."""
+"""A part of the request may be visible: `sending`. A reader treats a code that it does not know as this one."""
 STEP_STATE_DONE: StepState
-"""The platform confirmed it: `done`."""
+"""The platform confirmed the request: `done`."""
 STEP_STATE_UNKNOWN: StepState
-"""It may be visible, and this cannot be found out: `unknown`."""
+"""The request may be visible, and this cannot be found out: `unknown`."""
 STEP_STATE_FAILED: StepState
-"""It is not visible and will not be: `failed`."""
+"""The request is not visible and will not be: `failed`."""
 
 class PreviewLinkState(_int):
     """Whether links of previews can be opened."""
@@ -1391,11 +1391,11 @@ class PreviewLinkState(_int):
 PREVIEW_LINK_STATE_UNSPECIFIED: PreviewLinkState
 """Not known: no link was made yet, or sandbox-transfer did not respond."""
 PREVIEW_LINK_STATE_OPEN: PreviewLinkState
-"""It can be opened: `open`."""
+"""The link can be opened: `open`."""
 PREVIEW_LINK_STATE_EXPIRED: PreviewLinkState
-"""Its time is over: `expired`."""
+"""The preview has expired: `expired`."""
 PREVIEW_LINK_STATE_REVOKED: PreviewLinkState
-"""It was ended before its time: `revoked`."""
+"""The preview was revoked before it expired: `revoked`."""
 
 class CredentialState(_int):
     """Whether a platform accepted the credentials of an account."""
@@ -1407,13 +1407,13 @@ class CredentialState(_int):
 CREDENTIAL_STATE_UNSPECIFIED: CredentialState
 """Not set, or a state of a newer service: a reader treats it as `unreachable`, never as a success."""
 CREDENTIAL_STATE_ACCEPTED: CredentialState
-"""A request with them was accepted: `accepted`."""
+"""The platform accepted a request with the credentials: `accepted`."""
 CREDENTIAL_STATE_REFUSED: CredentialState
-"""They were refused: `refused`."""
+"""The platform refused the credentials: `refused`."""
 CREDENTIAL_STATE_UNREACHABLE: CredentialState
 """The platform did not respond: `unreachable`."""
 CREDENTIAL_STATE_UNVERIFIED: CredentialState
-"""The platform has no request that checks it without a message to a chat: `unverified`."""
+"""The platform has no request that checks the credentials without a message to a chat: `unverified`."""
 
 class FilePermission(_int):
     """Whether an account may send files."""
@@ -1425,22 +1425,22 @@ class FilePermission(_int):
 FILE_PERMISSION_UNSPECIFIED: FilePermission
 """Not known."""
 FILE_PERMISSION_ALLOWED: FilePermission
-"""Wherever it may write: `allowed`."""
+"""The account may send files in all of its chats: `allowed`."""
 FILE_PERMISSION_DENIED: FilePermission
-"""In no chat: `denied`."""
+"""The account may send files in no chat: `denied`."""
 FILE_PERMISSION_PER_CHAT: FilePermission
 """Each chat decides: `per_chat`."""
 
 class DeliveryFlags(Message):
-    """Switches of a delivery."""
+    """Options of a delivery."""
     as_voice: _bool
-    """Audio as a voice message."""
+    """Send audio as a voice message."""
     as_document: _bool
-    """Everything as a plain document: exact bytes."""
+    """Send every file as a plain document with exact bytes."""
     spoiler: _bool
-    """Hidden until clicked, where the platform can."""
+    """Hide pictures until they are clicked, on platforms that can."""
     as_preview: _bool
-    """A link to a preview in place of each file of the session's sandbox: the file is not copied. Refused unless the operator allows it."""
+    """Send a link to a preview in place of each file of the session's sandbox: the file is not copied. Refused unless the operator allows it."""
     def __init__(self, *, as_voice: _bool | None = ..., as_document: _bool | None = ..., spoiler: _bool | None = ..., as_preview: _bool | None = ...) -> None: ...
 
 class SendFileRequested(Message):
@@ -1452,10 +1452,10 @@ class SendFileRequested(Message):
         """Files and directories in the sandbox, written as in `StatSandboxRequest`; for deliveries of what is stored already this is empty and `claims` is not."""
         ...
     message: _str
-    """Text that is sent with them; empty for none."""
+    """Text that is sent with the files; empty for none."""
     @property
     def flags(self) -> DeliveryFlags:
-        """Switches."""
+        """Options."""
         ...
     @property
     def claims(self) -> RepeatedCompositeFieldContainer[Claim]:
@@ -1476,24 +1476,24 @@ class DeliveryAccepted(Message):
     delivery_id: _str
     """Id of the delivery: the operation id."""
     duplicate: _bool
-    """Whether the stream had it already."""
+    """Whether the stream already had the request."""
     def __init__(self, *, delivery_id: _str | None = ..., duplicate: _bool | None = ...) -> None: ...
 
 class DeliverFiles(Message):
-    """Work `dray.work.delivery-<platform>.v1.send.<tenant>`: everything is in the store, now the platform gets it.  Work of the version before has no `task`: then `files` means new files, `message` alone a notice, and neither the record."""
+    """Work `dray.work.delivery-<platform>.v1.send.<tenant>`: all files are in the store, and the platform gets them now.  Work of the previous version has no `task`: then `files` means new files, `message` alone a notice, and neither the record."""
     delivery_id: _str
     """Id of the delivery."""
     session: _str
     """Session; empty for none."""
     @property
     def target(self) -> ChatTarget:
-        """Where to."""
+        """The chat."""
         ...
     message: _str
-    """What to say with the files, or the notice. Written with `notice` for workers of the version before; read only where `task` is absent."""
+    """Text that is sent with the files, or the notice. Written with `notice` for workers of the previous version; read only where `task` is absent."""
     @property
     def flags(self) -> DeliveryFlags:
-        """Switches. Read only where `task` is absent."""
+        """Options. Read only where `task` is absent."""
         ...
     @property
     def files(self) -> RepeatedCompositeFieldContainer[DeliveredFile]:
@@ -1516,20 +1516,20 @@ class DeliverFiles(Message):
     def __init__(self, *, delivery_id: _str | None = ..., session: _str | None = ..., target: ChatTarget | None = ..., message: _str | None = ..., flags: DeliveryFlags | None = ..., files: Iterable[DeliveredFile] | None = ..., turn: _str | None = ..., continue_delivery: ContinueDelivery | None = ..., new_delivery: NewDelivery | None = ..., notice: UserNotice | None = ...) -> None: ...
 
 class ContinueDelivery(Message):
-    """Goes on with a delivery: everything is in its record."""
+    """Continues a delivery: its record has all data."""
     def __init__(self) -> None: ...
 
 class NewDelivery(Message):
     """Files that are stored already, and the text that is sent with them."""
     message: _str
-    """Text that is sent with them."""
+    """Text that is sent with the files."""
     @property
     def flags(self) -> DeliveryFlags:
-        """Switches."""
+        """Options."""
         ...
     @property
     def files(self) -> RepeatedCompositeFieldContainer[DeliveredFile]:
-        """The files, in order. Those that failed before are among them, with their state."""
+        """The files, in order. Files that failed before are among them, with their state."""
         ...
     turn: _str
     """Turn of the agent; empty for none."""
@@ -1559,7 +1559,7 @@ class DeliveryRejected(Message):
     """How the work ended."""
     @property
     def fault(self) -> Fault:
-        """What went wrong."""
+        """The failure."""
         ...
     @property
     def report(self) -> DeliveryReport:
@@ -1568,7 +1568,7 @@ class DeliveryRejected(Message):
     def __init__(self, *, operation_id: _str | None = ..., session: _str | None = ..., state: TerminalState | None = ..., fault: Fault | None = ..., report: DeliveryReport | None = ...) -> None: ...
 
 class DeliveryProgressed(Message):
-    """Event `dray.event.delivery.v1.progressed.<tenant>`: news of a delivery under way."""
+    """Event `dray.event.delivery.v1.progressed.<tenant>`: the progress of a running delivery."""
     delivery_id: _str
     """Id of the delivery."""
     session: _str
@@ -1576,19 +1576,19 @@ class DeliveryProgressed(Message):
     stage: _str
     """`checking`, `fetching`, `stored`, `sending`, `waiting` or `sent`."""
     name: _str
-    """Visible name of the file; empty when it is about all."""
+    """Visible name of the file; empty when the event is about all files."""
     bytes: _int
     """Bytes so far."""
     total: _int
     """Bytes in all; 0 when unknown."""
     stage_code: DeliveryStage
-    """What it does now."""
+    """The current stage."""
     waiting_code: WaitingReason
-    """What it waits for, with the stage `waiting`; unspecified for nothing."""
+    """The reason of the wait, with the stage `waiting`; otherwise unspecified."""
     def __init__(self, *, delivery_id: _str | None = ..., session: _str | None = ..., stage: _str | None = ..., name: _str | None = ..., bytes: _int | None = ..., total: _int | None = ..., stage_code: DeliveryStage | None = ..., waiting_code: WaitingReason | None = ...) -> None: ...
 
 class DeliveredFile(Message):
-    """What happened to one file (platform-delivery 1)."""
+    """The outcome of one file (platform-delivery 1)."""
     path: _bytes
     """Path as requested; empty for content from the store."""
     name: _str
@@ -1598,7 +1598,7 @@ class DeliveredFile(Message):
     media_type: _str
     """Media type by bytes."""
     sha256: _bytes
-    """SHA-256, 32 bytes; empty when it never arrived."""
+    """SHA-256, 32 bytes; empty when the file was not copied into the store."""
     state: _str
     """Name of `state_code`; read only where that is unspecified."""
     route: _str
@@ -1619,20 +1619,20 @@ class DeliveredFile(Message):
     """Whether what the user sees may differ from the bytes."""
     @property
     def claim(self) -> Claim:
-        """Where it is stored; absent when it never arrived."""
+        """The stored file; absent when it was not copied into the store."""
         ...
     @property
     def transfer(self) -> TransferReceipt:
         """Proof of the copy out of the sandbox."""
         ...
     attempts: _int
-    """Visible requests that were made for it."""
+    """Number of visible requests that were made for the file."""
     limit: _int
     """Most bytes that the chat accepts, with the error kind `too_large`; 0 when unknown."""
     state_code: FileState
-    """What happened to it."""
+    """The state."""
     route_code: DeliveryRoute
-    """How it travelled; unspecified before."""
+    """The form in which the platform showed the file; unspecified before."""
     error_code: DeliveryErrorKind
     """Kind of the failure; unspecified for none."""
     @property
@@ -1650,7 +1650,7 @@ class DeliveredFile(Message):
     def __init__(self, *, path: _bytes | None = ..., name: _str | None = ..., size: _int | None = ..., media_type: _str | None = ..., sha256: _bytes | None = ..., state: _str | None = ..., route: _str | None = ..., platform_message_id: _str | None = ..., platform_file_id: _str | None = ..., url_expires_at_ms: _int | None = ..., error_kind: _str | None = ..., error_message: _str | None = ..., platform_code: _str | None = ..., lossy: _bool | None = ..., claim: Claim | None = ..., transfer: TransferReceipt | None = ..., attempts: _int | None = ..., limit: _int | None = ..., state_code: FileState | None = ..., route_code: DeliveryRoute | None = ..., error_code: DeliveryErrorKind | None = ..., preview: PreviewReceipt | None = ..., web_hosts: Iterable[_str] | None = ..., refused_by: _str | None = ..., reported_by: _str | None = ...) -> None: ...
 
 class PreviewReceipt(Message):
-    """What is known of the previews of one delivered file. Only the ids and the end are stored; the rest is asked for with each receipt."""
+    """The known facts about the previews of one delivered file. Only the ids and the end are stored; the rest is requested with each receipt."""
     @property
     def preview_ids(self) -> RepeatedScalarFieldContainer[_str]:
         """Ids of the previews, oldest first: each attempt to send has one of its own, and all but the newest were revoked, or belong to a message that may be visible."""
@@ -1666,9 +1666,9 @@ class PreviewReceipt(Message):
     first_opened_at_ms: _int
     """Unix milliseconds of the first opening; 0 for none."""
     scanned_count: _int
-    """How often programs that name themselves looked at it, see `Preview.scanned_count`."""
+    """How often programs that identify themselves requested the page, see `Preview.scanned_count`."""
     first_scanned_at_ms: _int
-    """Unix milliseconds of the first such look; 0 for none."""
+    """Unix milliseconds of the first such request; 0 for none."""
     revoked_at_ms: _int
     """Unix milliseconds at which the newest link was revoked; 0 for none."""
     def __init__(self, *, preview_ids: Iterable[_str] | None = ..., expires_at_ms: _int | None = ..., state: PreviewLinkState | None = ..., counts_known: _bool | None = ..., opened_count: _int | None = ..., first_opened_at_ms: _int | None = ..., scanned_count: _int | None = ..., first_scanned_at_ms: _int | None = ..., revoked_at_ms: _int | None = ...) -> None: ...
@@ -1681,7 +1681,7 @@ class DeliveryReport(Message):
     """Session; empty for none."""
     @property
     def target(self) -> ChatTarget:
-        """Where to."""
+        """The chat."""
         ...
     @property
     def files(self) -> RepeatedCompositeFieldContainer[DeliveredFile]:
@@ -1690,7 +1690,7 @@ class DeliveryReport(Message):
     success: _bool
     """Whether every file was shown."""
     finished: _bool
-    """Whether it ended."""
+    """Whether the delivery has ended."""
     begun_at_ms: _int
     """Unix milliseconds of its begin."""
     ended_at_ms: _int
@@ -1706,32 +1706,32 @@ class DeliveryReport(Message):
     turn: _str
     """Turn of the agent."""
     message: _str
-    """What was reported with the files."""
+    """Text that was sent with the files."""
     @property
     def flags(self) -> DeliveryFlags:
-        """Switches."""
+        """Options."""
         ...
     tenant: _str
     """Always empty: the tenant is in `DeliveryRecord`."""
     due_at_ms: _int
-    """Unix milliseconds at which it continues; 0 while nothing holds it up."""
+    """Unix milliseconds at which the delivery continues; 0 while it does not wait."""
     waiting: _str
     """Name of `waiting_code`; read only where that is unspecified."""
     rounds: _int
-    """How often it was put back to wait."""
+    """How often the delivery had to wait."""
     deadline_ms: _int
-    """Unix milliseconds after which it is given up."""
+    """Unix milliseconds after which the delivery fails."""
     traceparent: _str
     """Always empty: the trace parent is in `DeliveryRecord`."""
     writer: _int
     """Always 0: the writer is in `DeliveryRecord`."""
     waiting_code: WaitingReason
-    """What it waits for; unspecified for nothing."""
+    """The reason of the wait; unspecified while it does not wait."""
     cancelled: _bool
-    """Whether it ended because it was cancelled."""
+    """Whether the delivery ended because it was cancelled."""
     @property
     def resend(self) -> ResendOffer:
-        """What a resend would send; absent while it runs and when it has nothing to send."""
+        """The files that a resend would send; absent while the delivery runs and when there are none."""
         ...
     def __init__(self, *, delivery_id: _str | None = ..., session: _str | None = ..., target: ChatTarget | None = ..., files: Iterable[DeliveredFile] | None = ..., success: _bool | None = ..., finished: _bool | None = ..., begun_at_ms: _int | None = ..., ended_at_ms: _int | None = ..., result_json: _str | None = ..., notice: _str | None = ..., steps: Iterable[DeliveryStep] | None = ..., turn: _str | None = ..., message: _str | None = ..., flags: DeliveryFlags | None = ..., tenant: _str | None = ..., due_at_ms: _int | None = ..., waiting: _str | None = ..., rounds: _int | None = ..., deadline_ms: _int | None = ..., traceparent: _str | None = ..., writer: _int | None = ..., waiting_code: WaitingReason | None = ..., cancelled: _bool | None = ..., resend: ResendOffer | None = ...) -> None: ...
 
@@ -1743,7 +1743,7 @@ class DeliveryRecord(Message):
     """Session; empty for none."""
     @property
     def target(self) -> ChatTarget:
-        """Where to."""
+        """The chat."""
         ...
     @property
     def files(self) -> RepeatedCompositeFieldContainer[DeliveredFile]:
@@ -1752,7 +1752,7 @@ class DeliveryRecord(Message):
     success: _bool
     """Whether every file was shown."""
     finished: _bool
-    """Whether it ended."""
+    """Whether the delivery has ended."""
     begun_at_ms: _int
     """Unix milliseconds of its begin: its place in the chat."""
     ended_at_ms: _int
@@ -1763,38 +1763,38 @@ class DeliveryRecord(Message):
     """Sentence for the user about the files that failed; empty if none did."""
     @property
     def steps(self) -> RepeatedCompositeFieldContainer[DeliveryStep]:
-        """Visible requests that make it up, in order; empty before they are planned."""
+        """The visible requests of the delivery, in order; empty before they are planned."""
         ...
     turn: _str
     """Turn of the agent."""
     message: _str
-    """What was reported with the files."""
+    """Text that was sent with the files."""
     @property
     def flags(self) -> DeliveryFlags:
-        """Switches."""
+        """Options."""
         ...
     tenant: _str
     """Tenant, to continue after a wait."""
     due_at_ms: _int
-    """Unix milliseconds at which it continues; 0 while nothing holds it up."""
+    """Unix milliseconds at which the delivery continues; 0 while it does not wait."""
     waiting: _str
     """Name of `waiting_code`; read only where that is unspecified."""
     rounds: _int
-    """How often it was put back to wait."""
+    """How often the delivery had to wait."""
     deadline_ms: _int
-    """Unix milliseconds after which it is given up."""
+    """Unix milliseconds after which the delivery fails."""
     traceparent: _str
-    """W3C trace parent of the request, so that what follows a wait is still part of its trace."""
+    """W3C trace parent of the request, so that the work after a wait is still part of its trace."""
     writer: _int
-    """Random number of the worker that wrote it last, so that records of two workers differ even with equal content."""
+    """Random number of the worker that wrote the record last, so that records of two workers differ even with equal content."""
     waiting_code: WaitingReason
-    """What it waits for; unspecified for nothing."""
+    """The reason of the wait; unspecified while it does not wait."""
     cancelled: _bool
-    """Whether it ended because it was cancelled."""
+    """Whether the delivery ended because it was cancelled."""
     def __init__(self, *, delivery_id: _str | None = ..., session: _str | None = ..., target: ChatTarget | None = ..., files: Iterable[DeliveredFile] | None = ..., success: _bool | None = ..., finished: _bool | None = ..., begun_at_ms: _int | None = ..., ended_at_ms: _int | None = ..., result_json: _str | None = ..., notice: _str | None = ..., steps: Iterable[DeliveryStep] | None = ..., turn: _str | None = ..., message: _str | None = ..., flags: DeliveryFlags | None = ..., tenant: _str | None = ..., due_at_ms: _int | None = ..., waiting: _str | None = ..., rounds: _int | None = ..., deadline_ms: _int | None = ..., traceparent: _str | None = ..., writer: _int | None = ..., waiting_code: WaitingReason | None = ..., cancelled: _bool | None = ...) -> None: ...
 
 class DeliveryStep(Message):
-    """One visible request of a delivery, as its record keeps it."""
+    """One visible request of a delivery, as stored in its record."""
     route: _str
     """Name of `route_code`; read only where that is unspecified."""
     @property
@@ -1808,33 +1808,33 @@ class DeliveryStep(Message):
     state: _str
     """Name of `state_code`; read only where that is unspecified."""
     prepared: _str
-    """What the platform gave before anything was visible."""
+    """Results of uploads that preceded the visible request, as the platform returned them."""
     sending_since_ms: _int
     """Unix milliseconds of the first visible attempt; 0 before."""
     fingerprint: _bytes
     """Fingerprint of the request, 32 bytes of SHA-256."""
     attempts: _int
-    """Visible attempts."""
+    """Number of visible attempts."""
     @property
     def confirmed(self) -> RepeatedCompositeFieldContainer[StepConfirmation]:
-        """What the platform confirmed."""
+        """Confirmations of the platform."""
         ...
     error_kind: _str
     """Name of `error_code`; read only where that is unspecified."""
     platform_code: _str
     """The platform's code of the last failure."""
     lost: _int
-    """Responses that were lost."""
+    """Number of lost responses."""
     route_code: DeliveryRoute
-    """How."""
+    """The form in which the platform shows the files."""
     state_code: StepState
-    """Its state."""
+    """The state of the step."""
     error_code: DeliveryErrorKind
     """Kind of the last failure; unspecified for none."""
     def __init__(self, *, route: _str | None = ..., files: Iterable[_int] | None = ..., text: _str | None = ..., lossy: _bool | None = ..., state: _str | None = ..., prepared: _str | None = ..., sending_since_ms: _int | None = ..., fingerprint: _bytes | None = ..., attempts: _int | None = ..., confirmed: Iterable[StepConfirmation] | None = ..., error_kind: _str | None = ..., platform_code: _str | None = ..., lost: _int | None = ..., route_code: DeliveryRoute | None = ..., state_code: StepState | None = ..., error_code: DeliveryErrorKind | None = ...) -> None: ...
 
 class StepConfirmation(Message):
-    """What the platform confirmed of a step."""
+    """A confirmation of a step by the platform."""
     file: _int
     """Index of the file; absent for text."""
     message_id: _str
@@ -1846,31 +1846,31 @@ class StepConfirmation(Message):
     route: _str
     """Name of `route_code`; read only where that is unspecified."""
     provisional: _bool
-    """Whether later news may correct it."""
+    """Whether a later message of the platform may correct it."""
     route_code: DeliveryRoute
-    """Route that was taken."""
+    """The form in which the platform showed the file."""
     def __init__(self, *, file: _int | None = ..., message_id: _str | None = ..., file_id: _str | None = ..., size: _int | None = ..., route: _str | None = ..., provisional: _bool | None = ..., route_code: DeliveryRoute | None = ...) -> None: ...
 
 class DeliveryOutcomeRequest(Message):
-    """Which delivery."""
+    """A request for the outcome of a delivery."""
     delivery_id: _str
-    """Its id."""
+    """Id of the delivery."""
     wait_ms: _int
-    """Milliseconds to wait for its end, at most 30000; 0 returns at once."""
+    """Milliseconds to wait for the end of the delivery, at most 30000; 0 returns immediately."""
     def __init__(self, *, delivery_id: _str | None = ..., wait_ms: _int | None = ...) -> None: ...
 
 class ListReceiptsRequest(Message):
-    """Which receipts."""
+    """A request for a list of receipts."""
     session: _str
     """Only of this session; empty for all."""
     open_only: _bool
-    """Only unfinished, failed, rejected or unknown ones."""
+    """Only unfinished, failed, rejected or unknown deliveries."""
     limit: _int
-    """Most of them; 0 means 50, at most 500."""
+    """Most receipts; 0 means 50, at most 500."""
     sha256: _bytes
-    """Only those with a file of this SHA-256, 32 bytes; empty for all."""
+    """Only deliveries of a file with this SHA-256, 32 bytes; empty for all."""
     after: _str
-    """Where an earlier list ended, which is its `next`; empty for the newest."""
+    """The position at which an earlier list ended, its `next`; empty for the newest."""
     def __init__(self, *, session: _str | None = ..., open_only: _bool | None = ..., limit: _int | None = ..., sha256: _bytes | None = ..., after: _str | None = ...) -> None: ...
 
 class ListReceiptsReply(Message):
@@ -1880,21 +1880,21 @@ class ListReceiptsReply(Message):
         """Reports without steps."""
         ...
     truncated: _bool
-    """Whether there are more."""
+    """Whether there are more receipts."""
     next: _str
-    """Where this list ended, for `after`; empty at the end. Opaque: only this service reads it."""
+    """The position at which this list ended, for `after`; empty at the end. Opaque: only this service reads it."""
     def __init__(self, *, reports: Iterable[DeliveryReport] | None = ..., truncated: _bool | None = ..., next: _str | None = ...) -> None: ...
 
 class ResendOffer(Message):
-    """What a resend of a delivery sends."""
+    """The files that a resend of a delivery sends."""
     all: _bool
-    """Whether only a resend with `all` sends something: each file that did not arrive was refused for good, and a person may have corrected the cause."""
+    """Whether only a resend with `all` sends files: each file that did not arrive was refused for good, and a person may have corrected the cause."""
     may_repeat: _bool
-    """Whether it may show a file that was shown before."""
+    """Whether a resend may show a file that was shown before."""
     def __init__(self, *, all: _bool | None = ..., may_repeat: _bool | None = ...) -> None: ...
 
 class ResendRequest(Message):
-    """What to deliver once more."""
+    """A request to send a delivery once more."""
     delivery_id: _str
     """Id of the earlier delivery."""
     all: _bool
@@ -1902,11 +1902,11 @@ class ResendRequest(Message):
     def __init__(self, *, delivery_id: _str | None = ..., all: _bool | None = ...) -> None: ...
 
 class CancelDeliveryRequest(Message):
-    """Which delivery to end."""
+    """A request to cancel a delivery."""
     delivery_id: _str
     """Id of the delivery."""
     session: _str
-    """Its session, for a delivery whose files are not stored yet; of others only this session's are cancelled."""
+    """The session of the delivery; required while its files are not stored. With a session, only a delivery of this session is cancelled."""
     def __init__(self, *, delivery_id: _str | None = ..., session: _str | None = ...) -> None: ...
 
 class SendTextRequested(Message):
@@ -1916,7 +1916,7 @@ class SendTextRequested(Message):
     text: _str
     """The text with its tags, at most 100 KiB."""
     turn: _str
-    """Turn of the agent: what its tool sent is not sent again."""
+    """Turn of the agent: files that its tool sent are not sent again."""
     @property
     def text_claim(self) -> Claim:
         """A stored text of the caller's tenant, UTF-8, at most 8 MiB; `text` is empty then."""
@@ -1926,9 +1926,9 @@ class SendTextRequested(Message):
 class SendTextReply(Message):
     """The text without its tags, and the delivery of the files that they name."""
     text: _str
-    """The text to show, up to 100 KiB; empty when nothing is left."""
+    """The text to show, up to 100 KiB; empty when no text remains."""
     delivery_id: _str
-    """The delivery of the files; empty when there was none."""
+    """The delivery of the files; empty when there were no files."""
     @property
     def notices(self) -> RepeatedScalarFieldContainer[_str]:
         """Names that were tagged but do not exist or are not allowed."""
@@ -1942,7 +1942,7 @@ class SendTextReply(Message):
 class PrepareUploadRequest(Message):
     """A file that a user or a service is going to upload."""
     session: _str
-    """Session whose sandbox gets it; empty for a file that stays in the store, for the claim that `FinishUpload` returns."""
+    """Session whose sandbox gets the file; empty for a file that stays in the store, for the claim that `FinishUpload` returns."""
     name: _str
     """Name of the file."""
     size: _int
@@ -1954,12 +1954,12 @@ class PrepareUploadRequest(Message):
     def __init__(self, *, session: _str | None = ..., name: _str | None = ..., size: _int | None = ..., sha256: _bytes | None = ..., media_type: _str | None = ...) -> None: ...
 
 class PrepareUploadReply(Message):
-    """Where to put it."""
+    """The destination of an upload."""
     upload_id: _str
     """Id of the upload, for `FinishUpload`."""
     @property
     def url(self) -> PresignedUrl:
-        """PUT the bytes here."""
+        """URL to which the bytes are sent by PUT."""
         ...
     @property
     def headers(self) -> RepeatedCompositeFieldContainer[Header]:
@@ -1970,53 +1970,53 @@ class PrepareUploadReply(Message):
 class FinishUploadRequest(Message):
     """An upload whose PUT is done."""
     upload_id: _str
-    """From `PrepareUpload`."""
+    """Id of the upload, from `PrepareUpload`."""
     def __init__(self, *, upload_id: _str | None = ...) -> None: ...
 
 class FinishUploadReply(Message):
-    """An upload that was taken."""
+    """An accepted upload."""
     @property
     def claim(self) -> Claim:
         """The stored file."""
         ...
     operation_id: _str
-    """Operation that puts it into the sandbox; `Settle` of the session reports its outcome. Empty without a session."""
+    """Operation that puts the file into the sandbox; `Settle` of the session reports its outcome. Empty without a session."""
     def __init__(self, *, claim: Claim | None = ..., operation_id: _str | None = ...) -> None: ...
 
 class MessageReceived(Message):
-    """Event `dray.event.inbound.v1.received.<tenant>`: a user wrote, perhaps with files; they are on their way into the sandbox, and `Settle` tells of them."""
+    """Event `dray.event.inbound.v1.received.<tenant>`: a message of a user arrived, perhaps with files, which are being placed in the sandbox; `Settle` reports them."""
     operation_id: _str
     """Operation the event belongs to."""
     session: _str
     """Session that the chat belongs to; empty when none is bound."""
     @property
     def chat(self) -> ChatTarget:
-        """Where it was written."""
+        """The chat of the message."""
         ...
     message_id: _str
     """The platform's id of the message."""
     sender: _str
-    """Who wrote it, in the platform's spelling."""
+    """The sender, in the platform's spelling."""
     text: _str
-    """Its text."""
+    """Text of the message."""
     @property
     def uploads(self) -> RepeatedScalarFieldContainer[_str]:
-        """Operations that place its files, in order."""
+        """Operations that place the files, in order."""
         ...
     def __init__(self, *, operation_id: _str | None = ..., session: _str | None = ..., chat: ChatTarget | None = ..., message_id: _str | None = ..., sender: _str | None = ..., text: _str | None = ..., uploads: Iterable[_str] | None = ...) -> None: ...
 
 class ReceiveMessage(Message):
-    """Work `dray.work.inbound.v1.receive.<tenant>`: fetch the attachments of a user's message and put them on their way."""
+    """Work `dray.work.inbound.v1.receive.<tenant>`: fetch the attachments of a user's message and publish the work that places them."""
     @property
     def chat(self) -> ChatTarget:
-        """Where it was written."""
+        """The chat of the message."""
         ...
     message_id: _str
     """The platform's id of the message."""
     sender: _str
-    """Who wrote it."""
+    """The sender, in the platform's spelling."""
     text: _str
-    """Its text."""
+    """Text of the message."""
     @property
     def attachments(self) -> RepeatedCompositeFieldContainer[ReceivedAttachment]:
         """The attached files."""
@@ -2034,20 +2034,20 @@ class ReceivedAttachment(Message):
     media_type: _str
     """Media type as claimed."""
     reference: _str
-    """What the platform's client needs to fetch it; holds no token."""
+    """Data with which the platform's client fetches the attachment; contains no token."""
     kind: _str
-    """As the user sent it: `photo`, `voice`, `document` …"""
+    """The form in which the user sent it: `photo`, `voice`, `document` …"""
     unavailable: _str
-    """Why it cannot be fetched; empty otherwise."""
+    """The reason why the attachment cannot be fetched; empty if it can."""
     def __init__(self, *, id: _str | None = ..., name: _str | None = ..., size: _int | None = ..., media_type: _str | None = ..., reference: _str | None = ..., kind: _str | None = ..., unavailable: _str | None = ...) -> None: ...
 
 class MessageRefused(Message):
-    """Event `dray.event.inbound.v1.refused.<tenant>`: a user's message could not be taken."""
+    """Event `dray.event.inbound.v1.refused.<tenant>`: a user's message could not be accepted."""
     operation_id: _str
     """Operation the event belongs to."""
     @property
     def chat(self) -> ChatTarget:
-        """Where it was written."""
+        """The chat of the message."""
         ...
     message_id: _str
     """The platform's id of the message."""
@@ -2055,7 +2055,7 @@ class MessageRefused(Message):
     """How the work ended."""
     @property
     def fault(self) -> Fault:
-        """What went wrong."""
+        """The failure."""
         ...
     def __init__(self, *, operation_id: _str | None = ..., chat: ChatTarget | None = ..., message_id: _str | None = ..., state: TerminalState | None = ..., fault: Fault | None = ...) -> None: ...
 
@@ -2076,22 +2076,22 @@ class DeliveryAudit(Message):
     sha256: _bytes
     """SHA-256, 32 bytes."""
     route: _str
-    """Route on the way out; on the way in how the user sent it."""
+    """Outbound, the form in which the platform showed the file; inbound, the form in which the user sent it."""
     state: _str
-    """State on the way out; `stored` or `unavailable` on the way in."""
+    """Outbound, the state; inbound, `stored` or `unavailable`."""
     error_kind: _str
     """Kind of the failure; empty for none."""
     platform_message_id: _str
     """The platform's id of the message."""
     state_code: FileState
-    """What happened to the file; unspecified on the way in."""
+    """Outbound, the state of the file; inbound unspecified."""
     route_code: DeliveryRoute
-    """How it travelled; unspecified on the way in."""
+    """Outbound, the form in which the platform showed the file; inbound unspecified."""
     error_code: DeliveryErrorKind
     """Kind of the failure; unspecified for none."""
     @property
     def web_hosts(self) -> RepeatedScalarFieldContainer[_str]:
-        """On the way out, the hosts from which these bytes were fetched, as in DeliveredFile."""
+        """Outbound, the hosts from which these bytes were fetched, as in DeliveredFile."""
         ...
     refused_by: _str
     """The rule of `platform-delivery.web_files` that refused the file; empty for none."""
@@ -2100,7 +2100,7 @@ class DeliveryAudit(Message):
     def __init__(self, *, delivery_id: _str | None = ..., direction: _str | None = ..., platform: _str | None = ..., session: _str | None = ..., name: _str | None = ..., size: _int | None = ..., sha256: _bytes | None = ..., route: _str | None = ..., state: _str | None = ..., error_kind: _str | None = ..., platform_message_id: _str | None = ..., state_code: FileState | None = ..., route_code: DeliveryRoute | None = ..., error_code: DeliveryErrorKind | None = ..., web_hosts: Iterable[_str] | None = ..., refused_by: _str | None = ..., reported_by: _str | None = ...) -> None: ...
 
 class CheckAccountsRequest(Message):
-    """Which accounts to check."""
+    """A request to check accounts."""
     account: _str
     """Name of the only account to check, as the configuration has it; empty for all of the tenant."""
     def __init__(self, *, account: _str | None = ...) -> None: ...
@@ -2109,7 +2109,7 @@ class CheckAccountsReply(Message):
     """The results of the checks."""
     @property
     def accounts(self) -> RepeatedCompositeFieldContainer[AccountCheck]:
-        """By platform and name."""
+        """Results by platform and name."""
         ...
     truncated: _bool
     """Whether accounts are left out: one reply has at most 100."""
@@ -2124,23 +2124,23 @@ class AccountCheck(Message):
     identity: _str
     """The account's name at the platform, as the platform wrote it; empty when it names none."""
     credentials: CredentialState
-    """Whether its credentials were accepted."""
+    """Whether the credentials were accepted."""
     reason: _str
-    """Why they were not, or could not be verified; empty for accepted ones."""
+    """The reason why they were refused or could not be verified; empty for accepted credentials."""
     platform_code: _str
     """The platform's own code; empty for none."""
     files: FilePermission
-    """Whether it may send files."""
+    """Whether the account may send files."""
     files_reason: _str
-    """The missing right, or the setting by which each chat decides; empty where it is allowed."""
+    """The missing permission, or the setting by which each chat decides; empty if files are allowed."""
     @property
     def limits(self) -> AccountLimits:
-        """Limits where no chat has its own; absent when they are not known."""
+        """Limits where no chat has its own; absent when they are unknown."""
         ...
     checked_at_ms: _int
     """Unix milliseconds at which the request was sent to the platform."""
     milliseconds: _int
-    """Milliseconds until it answered, or until it was given up."""
+    """Milliseconds until the response or the timeout."""
     def __init__(self, *, platform: _str | None = ..., account: _str | None = ..., identity: _str | None = ..., credentials: CredentialState | None = ..., reason: _str | None = ..., platform_code: _str | None = ..., files: FilePermission | None = ..., files_reason: _str | None = ..., limits: AccountLimits | None = ..., checked_at_ms: _int | None = ..., milliseconds: _int | None = ...) -> None: ...
 
 class AccountLimits(Message):
@@ -2166,7 +2166,7 @@ class AccountLimits(Message):
 class RouteLimit(Message):
     """The limit of one route."""
     route: DeliveryRoute
-    """How a file travels."""
+    """The form in which a file is sent."""
     max_file_bytes: _int
     """Most bytes of a file."""
     def __init__(self, *, route: DeliveryRoute | None = ..., max_file_bytes: _int | None = ...) -> None: ...
@@ -2178,19 +2178,19 @@ class AskInChatRequest(Message):
     question_id: _str
     """Id of the approval: 1 to 40 letters, digits, `_` and `-`."""
     text: _str
-    """What is asked, as plain text."""
+    """The question, as plain text."""
     detail: _str
-    """What the person decides about, shown exactly and apart from the text: the arguments of a call."""
+    """The subject of the decision, shown exactly and apart from the text: the arguments of a call."""
     expires_at_ms: _int
     """Unix milliseconds from which no decision is accepted: the message shows the outcome then. 0 where the caller does not say."""
     @property
     def options(self) -> RepeatedScalarFieldContainer[_str]:
-        """Labels of the buttons for what a tool asks, instead of those of an approval: at most 12, each 1 to 60 characters. Only chats with `tool_questions` take such a question. A service before this field shows the buttons of an approval, and the orchestrator takes no answer from them."""
+        """Labels of the buttons for a question of a tool, instead of those of an approval: at most 12, each 1 to 60 characters. Only chats with `tool_questions` accept such a question. A service without this field shows the buttons of an approval, and the orchestrator accepts no answer from them."""
         ...
     def __init__(self, *, chat: _str | None = ..., question_id: _str | None = ..., text: _str | None = ..., detail: _str | None = ..., expires_at_ms: _int | None = ..., options: Iterable[_str] | None = ...) -> None: ...
 
 class AskInChatReply(Message):
-    """A question that its chat shows."""
+    """A question that is shown in its chat."""
     message_id: _str
     """The platform's id of the message."""
     def __init__(self, *, message_id: _str | None = ...) -> None: ...
@@ -2213,13 +2213,13 @@ POLICY_STEP_APP_PATTERNS: PolicyStep
 POLICY_STEP_URL: PolicyStep
 """The URL can be read in one way only: `url`."""
 POLICY_STEP_SCHEME: PolicyStep
-"""Its scheme: `scheme`."""
+"""The scheme of the URL: `scheme`."""
 POLICY_STEP_OPERATOR_HOSTS: PolicyStep
 """The operator's list of hosts: `operator_hosts`."""
 POLICY_STEP_APP_HOSTS: PolicyStep
 """The app's list of hosts: `app_hosts`."""
 POLICY_STEP_PORT: PolicyStep
-"""Its port: `port`."""
+"""The port of the URL: `port`."""
 POLICY_STEP_HOST_NAME: PolicyStep
 """Names that are never fetched: `host_name`."""
 POLICY_STEP_RESOLUTION: PolicyStep
@@ -2269,14 +2269,14 @@ class EgressAnswer(_int):
     def Value(cls, name: _str) -> EgressAnswer: ...
 
 EGRESS_ANSWER_UNSPECIFIED: EgressAnswer
-"""There is none."""
+"""The question has no answer yet."""
 EGRESS_ANSWER_ALLOW: EgressAnswer
 """The session may reach the host and port: `allow`."""
 EGRESS_ANSWER_DENY: EgressAnswer
-"""It may not, and is not asked about again before the answer ends: `deny`."""
+"""The session may not reach them, and no question about them is asked again before the answer ends: `deny`."""
 
 class EgressQuestionStage(_int):
-    """What happened to a question."""
+    """Stage of a question in an audit event."""
     @classmethod
     def Name(cls, number: _int) -> _str: ...
     @classmethod
@@ -2290,7 +2290,7 @@ EGRESS_QUESTION_STAGE_ANSWERED: EgressQuestionStage
 """A person answered, and the answer is about to hold: `answered`."""
 
 class FetchRequest(Message):
-    """What to fetch. It cannot name a method, headers, a body, credentials, a proxy or an address."""
+    """A request to fetch a URL. It cannot set a method, headers, a body, credentials, a proxy or an address."""
     url: _str
     """The URL exactly as the agent wrote it, 1 to 8192 bytes."""
     @property
@@ -2306,7 +2306,7 @@ class FetchRequest(Message):
     def __init__(self, *, url: _str | None = ..., app_policy: AppPolicy | None = ..., size_limit_bytes: _int | None = ..., tool_timeout_ms: _int | None = ..., sink: Sink | None = ...) -> None: ...
 
 class ExplainRequest(Message):
-    """Which URL to judge, and for which app."""
+    """A request to explain the judgement of a URL for an app."""
     url: _str
     """The URL exactly as the agent wrote it, 1 to 8192 bytes."""
     @property
@@ -2314,19 +2314,19 @@ class ExplainRequest(Message):
         """What the app allows, as in FetchRequest."""
         ...
     resolve_names: _bool
-    """Looks the host up and judges its addresses, within the limits of a fetch and with an audit event. Otherwise no query leaves the service, and the two steps that need DNS are not judged."""
+    """Resolves the host and judges its addresses, within the limits of a fetch and with an audit event. Otherwise no query leaves the service, and the two steps that need DNS are not judged."""
     def __init__(self, *, url: _str | None = ..., app_policy: AppPolicy | None = ..., resolve_names: _bool | None = ...) -> None: ...
 
 class PurgeFetchRequest(Message):
-    """Which stored response to forget."""
+    """A request to delete the stored response of a URL."""
     url: _str
     """The URL, as a fetch is given it; redirects have stored responses of their own."""
     def __init__(self, *, url: _str | None = ...) -> None: ...
 
 class PurgeFetchReply(Message):
-    """Whether something was forgotten."""
+    """Whether a stored response was deleted."""
     removed: _bool
-    """Whether a response of this URL was stored. Its file stays in the store until its time there ends."""
+    """Whether a response of this URL was stored. Its file stays in the store until its lifetime there ends."""
     def __init__(self, *, removed: _bool | None = ...) -> None: ...
 
 class ExplainReply(Message):
@@ -2339,26 +2339,26 @@ class ExplainReply(Message):
     """The verdict on a fetch: refused, or allowed as far as it was judged."""
     @property
     def fault(self) -> Fault:
-        """The fault that Fetch returns for this URL; absent when it is allowed."""
+        """The fault that Fetch returns for this URL; absent when the URL is allowed."""
         ...
     complete: _bool
-    """Whether every step was judged or came after a refusal. `false`: the host has to be looked up first."""
+    """Whether every step was judged or follows a refusal. `false`: the host has to be resolved first."""
     rules_digest: _str
     """SHA-256 (hex) of the policy files; empty without them."""
     reported_by: _str
-    """The rule that would refuse the URL if everything that is only tried were in force, as in `decided_by`; empty without one."""
+    """The rule that would refuse the URL if the report-only rules were in force, as in `decided_by`; empty without such a rule."""
     def __init__(self, *, steps: Iterable[JudgementStep] | None = ..., verdict: StepVerdict | None = ..., fault: Fault | None = ..., complete: _bool | None = ..., rules_digest: _str | None = ..., reported_by: _str | None = ...) -> None: ...
 
 class JudgementStep(Message):
     """One step of a judgement."""
     step: PolicyStep
-    """Which one."""
+    """The step."""
     verdict: StepVerdict
-    """What it decided."""
+    """The decision of the step."""
     code: _str
     """The reason of a refusal, the `detail` of the fault; empty otherwise."""
     rule: _str
-    """What was applied, as one sentence."""
+    """The applied rule, as one sentence."""
     setting: _str
     """Key of the setting that decides the step, such as `egress-fetcher.https_only`, or the field of the app's policy; empty for a built-in rule."""
     origin: _str
@@ -2386,7 +2386,7 @@ class HostAllowlist(Message):
     def __init__(self, *, patterns: Iterable[_str] | None = ...) -> None: ...
 
 class FetchReply(Message):
-    """What came. Untrusted external content; every label in it is the server's claim."""
+    """The fetched resource. Untrusted external content; every label in it is the server's claim."""
     @property
     def content(self) -> Content:
         """The stored bytes after `Content-Encoding` was undone."""
@@ -2404,7 +2404,7 @@ class FetchReply(Message):
     length_verified: _bool
     """Whether the sender stated the length and it matched."""
     wire_size: _int
-    """Body bytes that came over the wire."""
+    """Body bytes that were received from the network."""
     coding: _str
     """Content coding that was undone; empty for none."""
     final_url: _str
@@ -2450,7 +2450,7 @@ class EgressAudit(Message):
     code: _str
     """The reason of a refusal or failure (egress-security 17); empty on success."""
     phase: _str
-    """Phase in which it ended: policy, url, dns, connect, tls, head, body, sink."""
+    """Phase in which the fetch ended: policy, url, dns, connect, tls, head, body, sink."""
     @property
     def hops(self) -> RepeatedCompositeFieldContainer[AuditHop]:
         """Every hop that was judged."""
@@ -2498,7 +2498,7 @@ class EgressAudit(Message):
     proxy_protocol: _str
     """Protocol of the client of the forward proxy: `connect`, `http` or `socks5`; empty for fetches and lookups."""
     proxy_stage: _str
-    """Of a proxied connection: `refused`, `opened` or `closed`; empty for fetches and lookups."""
+    """Stage of a proxied connection: `refused`, `opened` or `closed`; empty for fetches and lookups."""
     tenant_id: _str
     """Tenant."""
     session_id: _str
@@ -2516,7 +2516,7 @@ class EgressAudit(Message):
     decided_by: _str
     """The rule of the policy files that decided about the last hop, as `ROLE/RULE (FILE:LINE)`; empty without policy files."""
     reported_by: _str
-    """The rule or limit that would have refused it if everything that is only tried were in force; empty without one."""
+    """The rule or limit that would have refused the last hop if the report-only rules were in force; empty without one."""
     method: _str
     """Method of the request; empty for tunnels."""
     @property
@@ -2526,7 +2526,7 @@ class EgressAudit(Message):
     question_id: _str
     """Id of the question that waits for an answer, or whose answer decided; empty where no person was asked."""
     intercepted: _bool
-    """Whether the proxy looked into the tunnel: method, path and response were judged. False for what it passed unread."""
+    """Whether the proxy read the content of the tunnel: method, path and response were judged. False for a tunnel that was relayed unread."""
     cache: _str
     """What the cache did for the last hop of a fetch: `hit` (used without a question), `revalidated` (its server confirmed it) or `miss`; empty where nothing is stored."""
     robots: _str
@@ -2534,33 +2534,33 @@ class EgressAudit(Message):
     robots_line: _int
     """Line of the robots.txt that decided, from 1; 0 where no line did: none matches, or there is no file to read."""
     client_certificate: _str
-    """Name of the certificate with which a client came to the proxy: its first URI, or without one its first DNS name. Empty without a certificate."""
+    """Name of the certificate that the client presented to the proxy: its first URI, or without one its first DNS name. Empty without a certificate."""
     def __init__(self, *, event_id: _str | None = ..., time_ms: _int | None = ..., operation_id: _str | None = ..., app_id: _str | None = ..., trace_id: _str | None = ..., policy_digest: _str | None = ..., admin_enabled: _bool | None = ..., app_enabled: _bool | None = ..., url_scheme: _str | None = ..., url_host: _str | None = ..., url_port: _int | None = ..., url_path_hash: _str | None = ..., verdict: _str | None = ..., code: _str | None = ..., phase: _str | None = ..., hops: Iterable[AuditHop] | None = ..., redirect_count: _int | None = ..., final_host: _str | None = ..., http_status: _int | None = ..., content_type: _str | None = ..., stored_bytes: _int | None = ..., wire_bytes: _int | None = ..., coding: _str | None = ..., sha256: _str | None = ..., length_verified: _bool | None = ..., duration_ms: _int | None = ..., dns_ms: _int | None = ..., connect_ms: _int | None = ..., tls_ms: _int | None = ..., head_ms: _int | None = ..., body_ms: _int | None = ..., private_cidrs: Iterable[_str] | None = ..., fetcher_version: _str | None = ..., table_edition: _str | None = ..., lookup_only: _bool | None = ..., proxy_protocol: _str | None = ..., proxy_stage: _str | None = ..., tenant_id: _str | None = ..., session_id: _str | None = ..., rule: _str | None = ..., server_name: _str | None = ..., up_bytes: _int | None = ..., down_bytes: _int | None = ..., rules_digest: _str | None = ..., decided_by: _str | None = ..., reported_by: _str | None = ..., method: _str | None = ..., credentials: Iterable[_str] | None = ..., question_id: _str | None = ..., intercepted: _bool | None = ..., cache: _str | None = ..., robots: _str | None = ..., robots_line: _int | None = ..., client_certificate: _str | None = ...) -> None: ...
 
 class ListEgressQuestionsRequest(Message):
-    """Which questions to list."""
+    """A request to list questions."""
     include_answered: _bool
     """Whether answered questions are listed too, as long as their answers hold."""
     after: _str
-    """Where an earlier list ended, which is its `next`; empty for the beginning."""
+    """The position at which an earlier list ended, its `next`; empty for the beginning."""
     def __init__(self, *, include_answered: _bool | None = ..., after: _str | None = ...) -> None: ...
 
 class ListEgressQuestionsReply(Message):
-    """Questions of a tenant, in the order of the last change of their sessions; those of one list that were asked first are in front."""
+    """Questions of a tenant, in the order of the last change of their sessions. Within one list, the oldest questions are first."""
     @property
     def questions(self) -> RepeatedCompositeFieldContainer[EgressQuestion]:
         """The questions."""
         ...
     truncated: _bool
-    """Whether there are more than are listed."""
+    """Whether there are more questions than are listed."""
     next: _str
-    """Where this list ended, for `after`; empty at the end. Opaque: only this service reads it."""
+    """The position at which this list ended, for `after`; empty at the end. Opaque: only this service reads it."""
     def __init__(self, *, questions: Iterable[EgressQuestion] | None = ..., truncated: _bool | None = ..., next: _str | None = ...) -> None: ...
 
 class EgressQuestion(Message):
-    """Whether a session may reach a host."""
+    """A question to people: whether a session may reach a host."""
     id: _str
-    """Its id: `egq_` and 40 hexadecimal digits."""
+    """Id of the question: `egq_` and 40 hexadecimal digits."""
     session: _str
     """The session that wants to reach the host."""
     app: _str
@@ -2576,25 +2576,25 @@ class EgressQuestion(Message):
     expires_at_ms: _int
     """Unix milliseconds at which the question is withdrawn, or the answer ends."""
     answer: EgressAnswer
-    """The answer; not set while it waits."""
+    """The answer; not set while the question waits."""
     answered_by: _str
-    """Who answered; empty while it waits."""
+    """The person who answered; empty while the question waits."""
     answered_at_ms: _int
-    """Unix milliseconds of the answer; 0 while it waits."""
+    """Unix milliseconds of the answer; 0 while the question waits."""
     def __init__(self, *, id: _str | None = ..., session: _str | None = ..., app: _str | None = ..., host: _str | None = ..., port: _int | None = ..., rule: _str | None = ..., asked_at_ms: _int | None = ..., expires_at_ms: _int | None = ..., answer: EgressAnswer | None = ..., answered_by: _str | None = ..., answered_at_ms: _int | None = ...) -> None: ...
 
 class AnswerEgressQuestionRequest(Message):
-    """Which question to answer, and how."""
+    """A request to answer a question."""
     id: _str
     """Id of the question."""
     answer: EgressAnswer
     """The answer."""
     valid_ms: _int
-    """Milliseconds for which the answer holds; 0 means as long as the operator allows, which is also the most."""
+    """Milliseconds for which the answer holds; 0 means the operator's limit, which is also the most."""
     principal: _str
-    """Who answers, as the caller knows the person, for the audit event; at most 128 printable ASCII characters."""
+    """The person who answers, as the caller names the person in the audit event; at most 128 printable ASCII characters."""
     only_waiting: _bool
-    """Answers only while the question waits. One that has an answer keeps it, and the fault has the detail `question_answered`."""
+    """Answers only while the question waits. An answered question keeps its answer, and the fault has the detail `question_answered`."""
     def __init__(self, *, id: _str | None = ..., answer: EgressAnswer | None = ..., valid_ms: _int | None = ..., principal: _str | None = ..., only_waiting: _bool | None = ...) -> None: ...
 
 class AnswerEgressQuestionReply(Message):
@@ -2608,7 +2608,7 @@ class AnswerEgressQuestionReply(Message):
 class EgressQuestionAudit(Message):
     """Audit event `dray.audit.question.v1.changed.<tenant>`: a question was asked, or is about to be answered. An answer does not hold without its event."""
     stage: EgressQuestionStage
-    """What happened."""
+    """The stage."""
     @property
     def question(self) -> EgressQuestion:
         """The question, with the answer where there is one."""
@@ -2638,7 +2638,7 @@ class AuditHop(Message):
     peer_address: _str
     """Address of the peer after connecting."""
     local_port: _int
-    """Our port of the connection."""
+    """Local port of the connection."""
     tls_version: _str
     """TLS version; empty for plain http."""
     certificate_sha256: _str
@@ -2646,13 +2646,13 @@ class AuditHop(Message):
     status: _int
     """Status of the response; 0 when none came."""
     code: _str
-    """The reason when the chain ended here."""
+    """The reason why the chain ended at this hop; empty for the other hops."""
     upstream_proxy: _str
-    """Address of the upstream proxy that made the connection; `peer_address` is then what it was asked for. Empty without."""
+    """Address of the upstream proxy that made the connection; `peer_address` is then the address that the proxy was asked to reach. Empty without a proxy."""
     http_version: _str
     """HTTP version of the response: `1.0`, `1.1` or `2`. Empty when none came, and for connections of the proxy."""
     dnssec: _str
-    """What the resolver says about DNSSEC: `authenticated`, `not_authenticated`, or `not_known` where its word could be forged on the way. Empty where no name was resolved."""
+    """The resolver's report about DNSSEC: `authenticated`, `not_authenticated`, or `not_known` where the report could be forged on the way. Empty where no name was resolved."""
     robots: _bool
     """Whether it is a request for the robots.txt of a host, which the fetch needed before its own request."""
     def __init__(self, *, index: _int | None = ..., scheme: _str | None = ..., host: _str | None = ..., port: _int | None = ..., cname_chain: Iterable[_str] | None = ..., answers: Iterable[AuditAnswer] | None = ..., chosen_address: _str | None = ..., peer_address: _str | None = ..., local_port: _int | None = ..., tls_version: _str | None = ..., certificate_sha256: _str | None = ..., status: _int | None = ..., code: _str | None = ..., upstream_proxy: _str | None = ..., http_version: _str | None = ..., dnssec: _str | None = ..., robots: _bool | None = ...) -> None: ...
@@ -2693,7 +2693,7 @@ class DialCredentials(Message):
     def __init__(self, *, api_key: _str | None = ..., authorization: _str | None = ...) -> None: ...
 
 class ResolveOptions(Message):
-    """How to resolve."""
+    """Options of the resolution."""
     size_limit_bytes: _int
     """Most bytes of one file; 0 means the operator's default (`DEFAULT_FILE_LOADING_SIZE_LIMIT`, 10 MiB)."""
     @property
@@ -2728,7 +2728,7 @@ class ResolvedArguments(Message):
         ...
     @property
     def files(self) -> RepeatedCompositeFieldContainer[ResolvedFile]:
-        """What was put in, in order of appearance."""
+        """The replaced references, in order of appearance."""
         ...
     @property
     def url(self) -> PresignedUrl:
@@ -2762,12 +2762,12 @@ class InvalidParameter(Message):
     """The complete text of the tool message: `Parameter {name} is invalid, try to call the tool again with fixed exception: {message}`."""
     @property
     def fault(self) -> Fault:
-        """What went wrong, with its code, detail and retry advice."""
+        """The fault, with its code, detail and retry advice."""
         ...
     def __init__(self, *, parameter: _str | None = ..., pointer: _str | None = ..., tool_message: _str | None = ..., fault: Fault | None = ...) -> None: ...
 
 class PreviewAction(_int):
-    """What happened to a preview."""
+    """Action of an audit event about a preview."""
     @classmethod
     def Name(cls, number: _int) -> _str: ...
     @classmethod
@@ -2778,14 +2778,14 @@ PREVIEW_ACTION_UNSPECIFIED: PreviewAction
 PREVIEW_ACTION_CREATED: PreviewAction
 """A link was made: `created`."""
 PREVIEW_ACTION_OPENED: PreviewAction
-"""Its link was used for the first time: `opened`."""
+"""The link was used for the first time: `opened`."""
 PREVIEW_ACTION_REVOKED: PreviewAction
-"""It was ended before its time: `revoked`."""
+"""The preview was revoked before it expired: `revoked`."""
 PREVIEW_ACTION_SCANNED: PreviewAction
-"""A program that names itself looked at it for the first time: `scanned`."""
+"""A program that names itself requested the page for the first time: `scanned`."""
 
 class CreatePreviewRequest(Message):
-    """What to show."""
+    """A request to create a preview."""
     @property
     def sandbox(self) -> SandboxRef:
         """The sandbox."""
@@ -2795,9 +2795,9 @@ class CreatePreviewRequest(Message):
     lifetime_seconds: _int
     """Seconds until the link ends; 0 means the operator's default. Larger ones are cut to the operator's limit."""
     only_file: _bool
-    """Whether of a file nothing but that file can be read through the link: its relative assets do not load. A directory is shown as it is."""
+    """Whether only the file itself can be read through the link: its relative assets do not load. No effect for a directory, which is shown completely."""
     delivery_id: _str
-    """Delivery whose link it is, at most 128 bytes; empty for none. Such a preview is listed for 30 days, also after its end."""
+    """Delivery that the link belongs to, at most 128 bytes; empty for none. Such a preview is listed for 30 days, also after its end."""
     def __init__(self, *, sandbox: SandboxRef | None = ..., path: _bytes | None = ..., lifetime_seconds: _int | None = ..., only_file: _bool | None = ..., delivery_id: _str | None = ...) -> None: ...
 
 class CreatedPreview(Message):
@@ -2807,55 +2807,55 @@ class CreatedPreview(Message):
         """The preview."""
         ...
     url: _str
-    """The link: a secret, for the one who looks."""
+    """The link: a secret for the viewer."""
     def __init__(self, *, preview: Preview | None = ..., url: _str | None = ...) -> None: ...
 
 class Preview(Message):
     """A preview."""
     preview_id: _str
-    """Names it to its maker; not a secret, 16 hexadecimal digits."""
+    """Id of the preview for its creator; not a secret, 16 hexadecimal digits."""
     @property
     def handle(self) -> SandboxHandle:
-        """Which incarnation it shows; another one under the same name is not shown."""
+        """The incarnation that the preview shows; another one under the same name is not shown."""
         ...
     session: _str
-    """Session whose sandbox it was; empty for a sandbox by address."""
+    """Session of the sandbox; empty for a sandbox by address."""
     directory: _bytes
-    """Directory at which it is mounted, links resolved; nothing outside is shown."""
+    """Root directory of the preview, links resolved; nothing outside is shown."""
     file: _bytes
     """The file shown first, relative to the directory; empty for the directory itself."""
     created_at_ms: _int
-    """Unix milliseconds at which it was made."""
+    """Unix milliseconds at which the preview was created."""
     expires_at_ms: _int
-    """Unix milliseconds at which it ends."""
+    """Unix milliseconds at which the preview ends."""
     opened_at_ms: _int
-    """Unix milliseconds at which it was first looked at; 0 before. Looks of scanners do not count."""
+    """Unix milliseconds at which a person opened the preview for the first time; 0 before."""
     only_file: _bool
-    """Whether nothing but `file` is shown."""
+    """Whether only `file` is shown."""
     delivery_id: _str
-    """Delivery whose link it is; empty for none."""
+    """Delivery that the link belongs to; empty for none."""
     opened_count: _int
-    """How often it was opened; openings within ten seconds count once. Looks of scanners do not count."""
+    """How often people opened the preview; openings within ten seconds count once. Requests of scanners do not count."""
     last_opened_at_ms: _int
     """Unix milliseconds of the newest opening that was counted."""
     scanned_count: _int
-    """How often programs looked at it that name themselves in `User-Agent`, as link previews of chat platforms do; looks within ten seconds count once. A program that calls itself a browser counts as a person."""
+    """How often programs that name themselves in `User-Agent` requested the page, as link previews of chat platforms do; requests within ten seconds count once. A program that calls itself a browser counts as a person."""
     scanned_at_ms: _int
-    """Unix milliseconds of the first such look; 0 before."""
+    """Unix milliseconds of the first such request; 0 before."""
     last_scanned_at_ms: _int
-    """Unix milliseconds of the newest such look that was counted."""
+    """Unix milliseconds of the newest such request that was counted."""
     revoked_at_ms: _int
-    """Unix milliseconds at which it was revoked; 0 before."""
+    """Unix milliseconds at which the preview was revoked; 0 before."""
     def __init__(self, *, preview_id: _str | None = ..., handle: SandboxHandle | None = ..., session: _str | None = ..., directory: _bytes | None = ..., file: _bytes | None = ..., created_at_ms: _int | None = ..., expires_at_ms: _int | None = ..., opened_at_ms: _int | None = ..., only_file: _bool | None = ..., delivery_id: _str | None = ..., opened_count: _int | None = ..., last_opened_at_ms: _int | None = ..., scanned_count: _int | None = ..., scanned_at_ms: _int | None = ..., last_scanned_at_ms: _int | None = ..., revoked_at_ms: _int | None = ...) -> None: ...
 
 class ListPreviewsRequest(Message):
-    """Which previews to list."""
+    """A request to list previews."""
     @property
     def sandbox(self) -> SandboxRef:
-        """The session or the address that they were made for."""
+        """The session or the address of the sandbox."""
         ...
     delivery_id: _str
-    """Only those of this delivery, those that ended included; empty for all open ones."""
+    """Only previews of this delivery, ended ones included; empty for all open previews."""
     def __init__(self, *, sandbox: SandboxRef | None = ..., delivery_id: _str | None = ...) -> None: ...
 
 class ListPreviewsReply(Message):
@@ -2867,17 +2867,17 @@ class ListPreviewsReply(Message):
     def __init__(self, *, previews: Iterable[Preview] | None = ...) -> None: ...
 
 class RevokePreviewRequest(Message):
-    """Which preview to end."""
+    """A request to revoke a preview."""
     @property
     def sandbox(self) -> SandboxRef:
-        """The session or the address that it was made for."""
+        """The session or the address of the sandbox."""
         ...
     preview_id: _str
-    """Its id."""
+    """Id of the preview."""
     def __init__(self, *, sandbox: SandboxRef | None = ..., preview_id: _str | None = ...) -> None: ...
 
 class PreviewRecord(Message):
-    """A preview as its record has it: the secret itself is in no record."""
+    """A preview as stored in its record, which does not contain the secret."""
     @property
     def preview(self) -> Preview:
         """The preview."""
@@ -2889,10 +2889,10 @@ class PreviewRecord(Message):
 class PreviewRecords(Message):
     """All previews of one tenant and one sandbox reference, as the bucket `dray_sessions` keeps them."""
     tenant: _str
-    """Tenant that made them."""
+    """Tenant of the previews."""
     @property
     def sandbox(self) -> SandboxRef:
-        """The reference that they were made for."""
+        """The reference to the sandbox."""
         ...
     @property
     def records(self) -> RepeatedCompositeFieldContainer[PreviewRecord]:
@@ -2903,7 +2903,7 @@ class PreviewRecords(Message):
 class PreviewAudit(Message):
     """Audit event `dray.audit.preview.v1.changed.<tenant>`: a preview was made, first opened, first scanned or revoked."""
     action: PreviewAction
-    """What happened."""
+    """The action."""
     @property
     def preview(self) -> Preview:
         """The preview; neither its link nor the digest of its secret is part of it."""
@@ -2911,7 +2911,7 @@ class PreviewAudit(Message):
     def __init__(self, *, action: PreviewAction | None = ..., preview: Preview | None = ...) -> None: ...
 
 class DocumentSource(Message):
-    """Where a document is: exactly one of them."""
+    """The location of a document: exactly one of them."""
     path: _str
     """A file of the service's workspace: absolute, or relative to its primary root."""
     @property
@@ -2945,9 +2945,9 @@ class ReadAttachmentRequest(Message):
         """The document."""
         ...
     name: _str
-    """What it is called in the reply and where the name's extension matters; empty means as the source is named."""
+    """The name of the document in the reply, whose extension can decide the type; empty means the name of the source."""
     summarize: _bool
-    """Summarise even what would fit."""
+    """Whether a document is summarised although its text would fit."""
     focus: _str
     """The facts that a summary must preserve; empty means key facts, structure, decisions and errors."""
     range: _str
@@ -2965,7 +2965,7 @@ class ReadAttachmentRequest(Message):
         """The app's policy for outside URLs; absent where it has none."""
         ...
     show_hidden: _bool
-    """Show what a person who opens the document does not see (docs/reading.md, hidden content)."""
+    """Whether hidden content is shown, which a person who opens the document does not see (docs/reading.md)."""
     member: _str
     """The file of an archive that is to be read, by its path in the listing; empty means the document itself, which for an archive is the listing."""
     plain: _bool
@@ -2973,7 +2973,7 @@ class ReadAttachmentRequest(Message):
     def __init__(self, *, source: DocumentSource | None = ..., name: _str | None = ..., summarize: _bool | None = ..., focus: _str | None = ..., range: _str | None = ..., find: _str | None = ..., inline_budget_bytes: _int | None = ..., credentials: DialCredentials | None = ..., external_url_fetch: AppPolicy | None = ..., show_hidden: _bool | None = ..., member: _str | None = ..., plain: _bool | None = ...) -> None: ...
 
 class ReadAttachmentReply(Message):
-    """Its outcome (read-attachment 2)."""
+    """The outcome of reading an attachment (read-attachment 2)."""
     @property
     def output(self) -> Content:
         """What the model sees: UTF-8, never empty. Inline up to 64 KiB, by claim above."""
@@ -2983,7 +2983,7 @@ class ReadAttachmentReply(Message):
     error_code: _str
     """Empty, or one code of the closed list in docs/reading.md."""
     metrics: _str
-    """For people: how many bytes came of it."""
+    """The number of bytes of the result, in words for people."""
     kind: _str
     """`text`, `document`, `image`, `archive` or `binary`; empty when refused before it was known."""
     mime: _str
@@ -3103,7 +3103,7 @@ class FetchUserFileRequest(Message):
         """The sandbox."""
         ...
     directory: _str
-    """Its working directory, absolute."""
+    """Working directory of the session's sandbox, absolute."""
     max_bytes: _int
     """Most bytes; 0 means the operator's limit."""
     @property
@@ -3139,7 +3139,7 @@ TICKET_DIRECTION_DOWNLOAD: TicketDirection
 """From the store to the holder of the URL."""
 
 class TicketState(_int):
-    """How far a ticket is."""
+    """State of a ticket."""
     @classmethod
     def Name(cls, number: _int) -> _str: ...
     @classmethod
@@ -3158,12 +3158,12 @@ TICKET_STATE_COMPLETE: TicketState
 TICKET_STATE_FAILED: TicketState
 """An upload was complete and was refused; nothing of it is stored."""
 TICKET_STATE_REVOKED: TicketState
-"""Its maker or its holder gave it up."""
+"""The creator or the holder revoked the ticket."""
 TICKET_STATE_EXPIRED: TicketState
-"""Its time is over."""
+"""The ticket has expired."""
 
 class TicketAction(_int):
-    """What happened to a ticket."""
+    """Action of an audit event about a ticket."""
     @classmethod
     def Name(cls, number: _int) -> _str: ...
     @classmethod
@@ -3172,24 +3172,24 @@ class TicketAction(_int):
 TICKET_ACTION_UNSPECIFIED: TicketAction
 """An action of a newer service."""
 TICKET_ACTION_ISSUED: TicketAction
-"""Its maker got it: `issued`."""
+"""The ticket was issued to its creator: `issued`."""
 TICKET_ACTION_COMPLETED: TicketAction
-"""Its holder used it, and the transfer is complete: `completed`."""
+"""The holder used the ticket, and the transfer is complete: `completed`."""
 TICKET_ACTION_REFUSED: TicketAction
-"""All bytes of an upload came, and they were not what the ticket asks for: `refused`."""
+"""All bytes of an upload arrived, and they did not satisfy the ticket: `refused`."""
 TICKET_ACTION_REVOKED: TicketAction
-"""Its maker or its holder gave it up: `revoked`."""
+"""The creator or the holder revoked the ticket: `revoked`."""
 
 class TicketAudit(Message):
     """One for each step in the life of a ticket: `dray.audit.ticket.v1.changed.<tenant>`. A ticket that expires unused has only the first. It has no URL."""
     ticket_id: _str
     """Id of the ticket."""
     session: _str
-    """Its session."""
+    """Session of the ticket."""
     direction: TicketDirection
-    """Which way."""
+    """Direction of the content."""
     action: TicketAction
-    """What happened."""
+    """The action."""
     max_bytes: _int
     """Most bytes of an upload; the size of a download."""
     moved_bytes: _int
@@ -3197,7 +3197,7 @@ class TicketAudit(Message):
     sha256: _bytes
     """SHA-256 of the content, 32 bytes; empty while there is none."""
     expires_at_ms: _int
-    """Unix milliseconds at which it ends."""
+    """Unix milliseconds at which the ticket expires."""
     destination: _str
     """Destination of an upload: `sandbox` or `chat`; empty leaves it in the store."""
     def __init__(self, *, ticket_id: _str | None = ..., session: _str | None = ..., direction: TicketDirection | None = ..., action: TicketAction | None = ..., max_bytes: _int | None = ..., moved_bytes: _int | None = ..., sha256: _bytes | None = ..., expires_at_ms: _int | None = ..., destination: _str | None = ...) -> None: ...
@@ -3211,13 +3211,13 @@ class TicketDestination(Message):
     def __init__(self, *, sandbox_directory: _str | None = ..., chat_message: _str | None = ...) -> None: ...
 
 class IssueTicketRequest(Message):
-    """Which ticket to make."""
+    """A request to issue a ticket."""
     session: _str
-    """Session id: 1 to 128 characters. Limits count for it, and its sandbox and chat are where files begin and end."""
+    """Session id: 1 to 128 characters. Its limits apply; files begin or end in its sandbox or its chat."""
     direction: TicketDirection
-    """Which way."""
+    """Direction of the content."""
     max_bytes: _int
-    """Most bytes of an upload; 0 means `size`, or the most of one ticket."""
+    """Most bytes of an upload; 0 means `size`, or the limit of one ticket."""
     size: _int
     """Exact size of an upload, where it is known."""
     media_type: _str
@@ -3228,7 +3228,7 @@ class IssueTicketRequest(Message):
     """File name for people; may be empty."""
     @property
     def destination(self) -> TicketDestination:
-        """Where an upload continues to; absent leaves it in the store."""
+        """Destination of an upload after it is stored; absent leaves it in the store."""
         ...
     sandbox_path: _str
     """File in the sandbox of the session that a download is for, UTF-8, instead of a digest."""
@@ -3243,49 +3243,49 @@ class IssuedTicket(Message):
         """The state of the ticket."""
         ...
     url: _str
-    """Its URL: a bearer secret for the one who uses the ticket. Only ever in this reply, never in a stream or a log."""
+    """URL of the ticket: a bearer secret for its holder. It appears only in this reply, never in a stream or a log."""
     curl: _str
     """Line for a shell that uses the ticket."""
     parts_url: _str
-    """Where an upload in parts to the store begins; empty where the store is not offered to clients."""
+    """URL at which an upload in parts to the store begins; empty where the store is not offered to clients."""
     def __init__(self, *, ticket: Ticket | None = ..., url: _str | None = ..., curl: _str | None = ..., parts_url: _str | None = ...) -> None: ...
 
 class Ticket(Message):
     """The state of a ticket, without its URL."""
     ticket_id: _str
-    """Id: it names the ticket and does not open it. 64 hexadecimal digits."""
+    """Id of the ticket, which does not give access to the file. 64 hexadecimal digits."""
     session: _str
-    """Its session."""
+    """Session of the ticket."""
     direction: TicketDirection
-    """Which way."""
+    """Direction of the content."""
     state: TicketState
-    """How far it is."""
+    """State of the ticket."""
     max_bytes: _int
     """Most bytes of an upload; the size of a download."""
     moved_bytes: _int
-    """Bytes that came in, or that went out without a gap from the start."""
+    """Bytes of an upload that were received, or of a download that were sent without a gap from the start."""
     media_type: _str
     """Media type or pattern; empty allows any."""
     name: _str
     """File name; may be empty."""
     created_at_ms: _int
-    """Unix milliseconds at which it was made."""
+    """Unix milliseconds at which the ticket was issued."""
     expires_at_ms: _int
-    """Unix milliseconds at which it ends."""
+    """Unix milliseconds at which the ticket expires."""
     @property
     def destination(self) -> TicketDestination:
-        """Where an upload continues to; absent leaves it in the store."""
+        """Destination of an upload after it is stored; absent leaves it in the store."""
         ...
     sha256: _bytes
     """SHA-256 of the stored content, 32 bytes; empty while there is none."""
     size: _int
     """Bytes of the stored content."""
     receipt: _str
-    """What the destination confirmed, a JSON object; empty while there is nothing."""
+    """The confirmation of the destination, a JSON object; empty before."""
     def __init__(self, *, ticket_id: _str | None = ..., session: _str | None = ..., direction: TicketDirection | None = ..., state: TicketState | None = ..., max_bytes: _int | None = ..., moved_bytes: _int | None = ..., media_type: _str | None = ..., name: _str | None = ..., created_at_ms: _int | None = ..., expires_at_ms: _int | None = ..., destination: TicketDestination | None = ..., sha256: _bytes | None = ..., size: _int | None = ..., receipt: _str | None = ...) -> None: ...
 
 class ListTicketsRequest(Message):
-    """Whose tickets to list."""
+    """A request to list the tickets of a session."""
     session: _str
     """Session id."""
     limit: _int
@@ -3299,17 +3299,17 @@ class ListTicketsReply(Message):
         """Newest first."""
         ...
     truncated: _bool
-    """Whether the limit left out some."""
+    """Whether the limit left out tickets."""
     def __init__(self, *, tickets: Iterable[Ticket] | None = ..., truncated: _bool | None = ...) -> None: ...
 
 class InspectTicketRequest(Message):
-    """Which ticket to show."""
+    """A request to show a ticket."""
     ticket_id: _str
     """Id of the ticket."""
     def __init__(self, *, ticket_id: _str | None = ...) -> None: ...
 
 class RevokeTicketRequest(Message):
-    """Which ticket to end."""
+    """A request to revoke a ticket."""
     ticket_id: _str
     """Id of the ticket."""
     def __init__(self, *, ticket_id: _str | None = ...) -> None: ...
