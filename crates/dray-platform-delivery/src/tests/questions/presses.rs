@@ -1,6 +1,10 @@
 //! Presses whose process dies, or whose decision cannot be recorded.
 
+use axum::body::Body;
+use axum::http::Request;
+
 use super::*;
+use crate::inbound::listener;
 
 impl QuestionFixture {
     /// Keeps a press in the chat of the approvers; the process dies before it decides.
