@@ -2,6 +2,7 @@
 
 use axum::body::Body;
 use axum::http::Request;
+use tower::ServiceExt as _;
 
 use super::*;
 use crate::inbound::listener;
