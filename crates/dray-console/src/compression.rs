@@ -41,7 +41,7 @@ pub(crate) async fn compress(mut response: Response, accepts_gzip: bool) -> Resp
     }
     response
         .headers_mut()
-        .insert(header::VARY, HeaderValue::from_static("accept-encoding"));
+        .append(header::VARY, HeaderValue::from_static("accept-encoding"));
     let size = response.body().size_hint().exact();
     if !accepts_gzip || !size.is_some_and(|size| (MIN_BYTES..=MAX_BYTES).contains(&size)) {
         return response;

@@ -1,7 +1,7 @@
 //! The state of `/v1/responses` and `/v1/conversations`: a record for each response and conversation, and documents in
 //! the store with their content.
 //!
-//! A response that runs has a lease, which its process renews. When the lease has ended, the process has ended: every
+//! A response that runs has a lease, which its process renews. Once the lease has expired, the process counts as ended: every
 //! replica reports such a response as failed, and its tools are not called again. Each change of a record is a
 //! compare-and-set, so a response ends once: by its own process, by a cancellation, or by the end of its lease.
 

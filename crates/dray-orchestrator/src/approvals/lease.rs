@@ -1,5 +1,5 @@
-//! The lease of a request that waits for a chat and that no other request can continue: its process renews it. When it
-//! has ended, the process has ended, so a press is answered truthfully instead of being kept for a request that does
+//! The lease of a request that waits for a chat and that no other request can continue: its process renews it. Once it
+//! has expired, the process counts as ended, so a press is answered truthfully instead of being kept for a request that does
 //! not exist. A question of a response in the background ends with that response.
 
 use dray_agent::failure::RequestFailure;

@@ -193,7 +193,7 @@ pub(super) fn is_invisible(character: char) -> bool {
 ///
 /// # Errors
 ///
-/// 400 for the answer to a question that is no longer there, 503 while the bus fails.
+/// 400 for the answer to a question that does not exist, 503 while the bus fails.
 pub(super) async fn read_text_answers(
     approvals: &ApprovalStore,
     principal: &str,

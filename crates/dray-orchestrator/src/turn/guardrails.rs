@@ -118,12 +118,12 @@ struct Subject<'a> {
     tool: Option<&'a str>,
     /// The arguments of the guardrails' calls.
     facts: Map<String, Value>,
-    replaces: Replaces,
+    replaces: ReplaceTarget,
 }
 
 /// What a verdict may replace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Replaces {
+enum ReplaceTarget {
     Nothing,
     /// The fact of this name, by the verdict's text.
     Text(&'static str),
@@ -133,7 +133,7 @@ enum Replaces {
 
 /// What the guardrails of a point decided together.
 #[derive(Debug, Default)]
-struct Judgement {
+struct GuardrailJudgement {
     /// The text in place of what is blocked.
     blocked: Option<String>,
     /// What is used in place of what was judged.
@@ -144,13 +144,13 @@ struct Judgement {
 
 /// What one guardrail decided.
 #[derive(Debug, PartialEq, Eq)]
-enum Verdict {
+enum GuardrailVerdict {
     Allow,
     Block(String),
     Replace(Value),
 }
 
-impl Verdict {
+impl GuardrailVerdict {
     /// The name in metrics and logs.
     const fn as_str(&self) -> &'static str {
         match self {
@@ -183,30 +183,35 @@ enum VerdictKind {
 /// # Errors
 ///
 /// Why the result is not a verdict, for the log, without any content of the result.
-fn read_verdict(ran: &CompletedCall, replaces: Replaces) -> Result<Verdict, &'static str> {
+fn read_verdict(
+    ran: &CompletedCall,
+    replaces: ReplaceTarget,
+) -> Result<GuardrailVerdict, &'static str> {
     if ran.failed {
         return Err("its call failed");
     }
     let text = text_of(&ran.message);
-    // First as an object: a list of the values in the order of the members is no verdict.
+    // As an object first, because the derived parser also accepts a list of the values.
     let members: Map<String, Value> =
         serde_json::from_str(&text).map_err(|_| "its result is not an object")?;
     let written: WrittenVerdict = serde_json::from_value(Value::Object(members))
         .map_err(|_| "its result is not a verdict")?;
     let replacement = match (written.verdict, replaces) {
-        (VerdictKind::Allow, _) => return Ok(Verdict::Allow),
+        (VerdictKind::Allow, _) => return Ok(GuardrailVerdict::Allow),
         (VerdictKind::Block, _) => {
             let reason = written.reason.filter(|reason| !reason.trim().is_empty());
             let mut reason = reason.unwrap_or_else(|| NO_REASON.to_owned());
             reason.truncate(reason.floor_char_boundary(MAX_REASON_BYTES));
-            return Ok(Verdict::Block(reason));
+            return Ok(GuardrailVerdict::Block(reason));
         }
-        (VerdictKind::Replace, Replaces::Nothing) => return Err("nothing can be replaced here"),
-        (VerdictKind::Replace, Replaces::Text(_)) => written.text.map(Value::String),
-        (VerdictKind::Replace, Replaces::Arguments) => written.arguments.map(Value::Object),
+        (VerdictKind::Replace, ReplaceTarget::Nothing) => {
+            return Err("nothing can be replaced here");
+        }
+        (VerdictKind::Replace, ReplaceTarget::Text(_)) => written.text.map(Value::String),
+        (VerdictKind::Replace, ReplaceTarget::Arguments) => written.arguments.map(Value::Object),
     };
     let replacement = replacement.ok_or("its result has no replacement")?;
-    Ok(Verdict::Replace(replacement))
+    Ok(GuardrailVerdict::Replace(replacement))
 }
 
 impl PlannedGuardrail {
@@ -230,8 +235,8 @@ impl PlannedGuardrail {
 impl ToolRunner<'_> {
     /// Asks the guardrails of a point one after the other. Each judges what the earlier ones replaced; the first that
     /// blocks is the last that is asked.
-    async fn judge(&self, mut subject: Subject<'_>) -> Result<Judgement, LoopError> {
-        let mut judgement = Judgement::default();
+    async fn judge(&self, mut subject: Subject<'_>) -> Result<GuardrailJudgement, LoopError> {
+        let mut judgement = GuardrailJudgement::default();
         let (event, tool) = (subject.event, subject.tool);
         let due = self
             .guardrails
@@ -240,15 +245,15 @@ impl ToolRunner<'_> {
         for guardrail in due {
             let verdict = self.ask_guardrail(guardrail, &subject, &mut judgement.usage);
             match verdict.await? {
-                Verdict::Allow => {}
-                Verdict::Block(reason) => {
+                GuardrailVerdict::Allow => {}
+                GuardrailVerdict::Block(reason) => {
                     judgement.blocked = Some(guardrail.blocked_text(&reason));
                     break;
                 }
-                Verdict::Replace(value) => {
+                GuardrailVerdict::Replace(value) => {
                     let fact = match subject.replaces {
-                        Replaces::Text(fact) => fact,
-                        Replaces::Nothing | Replaces::Arguments => "arguments",
+                        ReplaceTarget::Text(fact) => fact,
+                        ReplaceTarget::Nothing | ReplaceTarget::Arguments => "arguments",
                     };
                     subject.facts.insert(fact.to_owned(), value.clone());
                     judgement.replacement = Some(value);
@@ -264,7 +269,7 @@ impl ToolRunner<'_> {
         guardrail: &PlannedGuardrail,
         subject: &Subject<'_>,
         usage: &mut Vec<ModelUsage>,
-    ) -> Result<Verdict, LoopError> {
+    ) -> Result<GuardrailVerdict, LoopError> {
         let name = guardrail.tool.declaration().name.as_str();
         let event = subject.event.as_str();
         let verdict = match self.call_guardrail(guardrail, &subject.facts).await? {
@@ -274,7 +279,7 @@ impl ToolRunner<'_> {
             }
             Err(problem) => Err(problem),
         };
-        let label = verdict.as_ref().map_or("failure", Verdict::as_str);
+        let label = verdict.as_ref().map_or("failure", GuardrailVerdict::as_str);
         self.metrics.guardrail(event, label);
         match verdict {
             Ok(verdict) => {
@@ -291,8 +296,8 @@ impl ToolRunner<'_> {
                     "a guardrail gave no verdict"
                 );
                 Ok(match on_failure {
-                    FailureVerdict::Block => Verdict::Block(NO_VERDICT.to_owned()),
-                    FailureVerdict::Allow => Verdict::Allow,
+                    FailureVerdict::Block => GuardrailVerdict::Block(NO_VERDICT.to_owned()),
+                    FailureVerdict::Allow => GuardrailVerdict::Allow,
                 })
             }
         }

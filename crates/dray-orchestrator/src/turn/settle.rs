@@ -70,8 +70,8 @@ impl Settlement<'_> {
     ///
     /// # Errors
     ///
-    /// A decision is no longer valid: the request then ends before any call is made. Or one of the calls ends the
-    /// request: the results of the others are kept.
+    /// A decision has become invalid, in which case no call is made; or a call ends the request, in which case the results
+    /// of the others are kept.
     pub(super) async fn settle(
         self,
         resumed: ResumedCalls,

@@ -62,7 +62,7 @@ impl QuestionStep {
     }
 }
 
-/// Whether the outcome of a question is no longer waited for.
+/// Whether the outcome of a question has not arrived in the time that this service waits for it.
 pub(super) const fn is_unknown(expires_ms: u64, now_ms: u64) -> bool {
     now_ms >= expires_ms.saturating_add(UNKNOWN_GRACE_MS)
 }

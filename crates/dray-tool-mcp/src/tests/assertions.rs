@@ -1,5 +1,7 @@
 //! Tests of clients that sign in with a private key.
 
+use std::process::Command;
+
 use base64::Engine as _;
 use base64::prelude::{BASE64_STANDARD, BASE64_URL_SAFE_NO_PAD};
 use ring::rand::SystemRandom;
@@ -12,23 +14,6 @@ use serde_json::{Value, json};
 
 use super::oauth::{ProtectedServer, connected, protected};
 use super::support::{call, messages, named, options};
-
-/// A key of 2048 bits, PKCS #8 in Base64: `ring` generates no RSA keys. It signs nothing outside tests.
-const RSA_TEST_KEY: &str = "\
-    MIIEvAIBADANBgkqhkiG9w0BAQEFAASCBKYwggSiAgEAAoIBAQDMU/1rLCqBvcpFlhDyO69BlPGKdIgc5GVGSTq1QeQSV2D0Sc7F49+p/S/oviFeNnQMIV\
-    HpB/8rTdBGwGDlcrQH45o7Yuy3uoXWjeGFN3luPkcHdKGtmPn0CfDXwp6/CWVJ2ksSo+TzhjRBhIiPDSKCR3zQZ86/GQnJYYndzUjcoF/gAYIK6wo0CBqc\
-    wTbFQCM+pyM9WILxHnJWGyofQr3rWvzb0T7DCgRonuy8MBHBConEuvRsW5wOT8LgMr8SB6lJU5Uz9j9wFT2sbS+Qm3MwHkMSC6OXcN5h20ViVUIbGU3R9b\
-    pG0It2+jkZgMZKso4D+lQNPBj5DUUKCscuhlMdAgMBAAECggEAMe8Ur2xLtwk6tWbHHWuYmN5daQixet4WIecjgchohFL2Trz620GlF1XYr3hHj06fbZd2\
-    /QwHP/30OFYrV+eAN61Xs8upLf1XV+e0hWnZMyflE91c5Z/M9ea4BQJ66RTSvAms7xE+koTpoFlTRiJfnJb72bKExA7KZXyAxMO2WrQm0N9geVZAdVgqOq\
-    MZODfhJIzC3/fRAIj62s8XTaWlU9sZDEy5znE4kmMoY0hNU8CJRo0at1lDXCy0hWaFFN4t/XbQ2p9S2758ystcrso+NoOJo9+H+nE3gSiSeqd6SVHEwwiD\
-    U2bVQoS+4FnCL3X1dIvUVHFxAiSK2UuCN8DuAQKBgQDvw9tXyR6YZObatKsDXvvUkKkApnPrcJa5W71esqjQnsDLMs6c/7j6/Nd3p813p43qfd+78Vr+Tv\
-    CtmyePUQXLh3peUdYUtnUslvgeg5McggZBQv4+GPQxSJbK/yH7nzKRkG90zSzZJGulpm2OCAh8Za6le0ixvN13NsnSNNUMeQKBgQDaKdw7w5vzzC3JtTyA\
-    MpbDWypCnBe5o2hW96ZkaVNLQuCSuYqXGVN7bN7QRwLxoI3N9vZPK6h4EPPqRWDy9eTr5I2KfRqUrptTr0j1hiUHpJpvJh1RpHIo10jEgHOk10PbYUfEpT\
-    WWjXlTsA9X00kQK/UZNgveGVEZTejMAQ8KxQKBgGpFbVsjkaQKVShrG8GKwCQfWkknfgnFBYly2CS5G4ocU2e9RUbhMaRNnVMz1SZL5eMhl6E+AQ7m/lZ0\
-    hrxHNUJY8iwMKc9Ub+srnx4nQ3VHTG5wuy/a76FIg03Gd9GHZmqOklg6+L3mHrB1a+mgNeKtTxOZ6UaeZ6sHZbz+HdBBAoGAQAwaA9Ghbyl6J8V1RY2UhT\
-    W2ame4717xutZpmwDw2x9/HpQqA8IDqDCGGU8/pgAkoVrnZMbEZrtTYGuN0sYttrMaepXPv+ai4yaKnMoNBPll/UuLP/SvLx5E1qt/R92KplUg5LI70T8n\
-    Z1JArt/wizbcddJQGZwFGxCsT3fgGqECgYAqYoEj16EvHzk85cGXLeW8Y3v5tXhhY9STz4NksxVDrDsRE/H9uqF5JsLb1IxUI5sC3l3VMLo3QIR7E6nKBY\
-    X3VvOP5KMZjWi5AEMiBxLwi/HNEudDEEXttKMx88m/qHwviDCl6kvm2UigP/XgwqsQLwumSdRz0ZJtlkwGRvOQFg==";
 
 fn pem(document: &[u8]) -> String {
     let text = BASE64_STANDARD.encode(document);
@@ -67,7 +52,18 @@ fn edwards_key() -> TestKey {
 }
 
 fn rsa_key() -> TestKey {
-    let document = BASE64_STANDARD.decode(RSA_TEST_KEY).unwrap();
+    // `ring` generates no RSA keys.
+    let generated = Command::new("openssl")
+        .args(["genpkey", "-algorithm", "RSA"])
+        .output()
+        .unwrap();
+    assert!(generated.status.success(), "{generated:?}");
+    let pem_text = String::from_utf8(generated.stdout).unwrap();
+    let encoded: String = pem_text
+        .lines()
+        .filter(|line| !line.starts_with('-'))
+        .collect();
+    let document = BASE64_STANDARD.decode(encoded).unwrap();
     let pair = RsaKeyPair::from_pkcs8(&document).unwrap();
     TestKey {
         pem: pem(&document),

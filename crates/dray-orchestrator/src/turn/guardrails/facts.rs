@@ -6,7 +6,7 @@ use dray_agent::message::{Content, Message, Role, ToolCall};
 use dray_tool::pipeline::parse_arguments;
 use serde_json::{Map, Value, json};
 
-use super::{Replaces, Subject};
+use super::{ReplaceTarget, Subject};
 use crate::turn::relay::ModelAnswer;
 
 /// Most bytes of the messages of a prompt, and of a result.
@@ -91,7 +91,7 @@ impl<'a> Subject<'a> {
             event: GuardrailEvent::BeforeModel,
             tool: None,
             facts,
-            replaces: Replaces::Nothing,
+            replaces: ReplaceTarget::Nothing,
         }
     }
 
@@ -124,9 +124,9 @@ impl<'a> Subject<'a> {
             facts,
             // A text beside calls is not all of an answer.
             replaces: if answer.calls.is_empty() {
-                Replaces::Text("text")
+                ReplaceTarget::Text("text")
             } else {
-                Replaces::Nothing
+                ReplaceTarget::Nothing
             },
         }
     }
@@ -141,7 +141,7 @@ impl<'a> Subject<'a> {
             event: GuardrailEvent::BeforeTool,
             tool: Some(name),
             facts,
-            replaces: Replaces::Arguments,
+            replaces: ReplaceTarget::Arguments,
         }
     }
 
@@ -157,7 +157,7 @@ impl<'a> Subject<'a> {
             event: GuardrailEvent::AfterTool,
             tool: Some(name),
             facts,
-            replaces: Replaces::Text("result"),
+            replaces: ReplaceTarget::Text("result"),
         }
     }
 }

@@ -8,7 +8,7 @@ use futures_util::future::join_all;
 use serde_json::Value;
 
 use super::facts::{begin_of_turn, text_of};
-use super::{Judgement, Subject, has_guardrail};
+use super::{GuardrailJudgement, Subject, has_guardrail};
 use crate::turn::relay::ModelAnswer;
 use crate::turn::rounds::{LoopEnd, LoopError, ToolLoop, stop_with};
 use crate::turn::speech::TextRelay;
@@ -147,13 +147,13 @@ impl ToolRunner<'_> {
                 .any(|tool| tool.declaration().name == name)
     }
 
-    async fn judge_call(&self, call: &ToolCall) -> Result<Judgement, LoopError> {
+    async fn judge_call(&self, call: &ToolCall) -> Result<GuardrailJudgement, LoopError> {
         match parse_arguments(&call.function.arguments) {
             Ok(arguments) if self.judges_call(call) => {
                 self.judge(Subject::call(call, arguments)).await
             }
             // A call whose arguments are not an object is never made.
-            Ok(_) | Err(_) => Ok(Judgement::default()),
+            Ok(_) | Err(_) => Ok(GuardrailJudgement::default()),
         }
     }
 

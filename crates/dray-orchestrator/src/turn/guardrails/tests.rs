@@ -20,18 +20,18 @@ fn completed(text: &str, failed: bool) -> CompletedCall {
     }
 }
 
-fn verdict(result: &Value, replaces: Replaces) -> Result<Verdict, &'static str> {
+fn verdict(result: &Value, replaces: ReplaceTarget) -> Result<GuardrailVerdict, &'static str> {
     read_verdict(&completed(&result.to_string(), false), replaces)
 }
 
 #[test]
 fn a_verdict_is_an_object_with_all_that_it_needs() {
-    let text = Replaces::Text("text");
+    let text = ReplaceTarget::Text("text");
     assert_eq!(
         verdict(&json!({"verdict": "allow", "score": 1}), text),
-        Ok(Verdict::Allow)
+        Ok(GuardrailVerdict::Allow)
     );
-    let blocked = |reason: &str| Ok(Verdict::Block(reason.to_owned()));
+    let blocked = |reason: &str| Ok(GuardrailVerdict::Block(reason.to_owned()));
     assert_eq!(
         verdict(&json!({"verdict": "block", "reason": "r"}), text),
         blocked("r")
@@ -43,47 +43,50 @@ fn a_verdict_is_an_object_with_all_that_it_needs() {
         assert_eq!(verdict(&without, text), blocked(NO_REASON));
     }
     let long = json!({"verdict": "block", "reason": "ä".repeat(MAX_REASON_BYTES)});
-    let Ok(Verdict::Block(reason)) = verdict(&long, text) else {
+    let Ok(GuardrailVerdict::Block(reason)) = verdict(&long, text) else {
         panic!("it blocks");
     };
     assert_eq!(reason.len(), MAX_REASON_BYTES);
     let replaced = verdict(&json!({"verdict": "replace", "text": "t"}), text);
-    assert_eq!(replaced, Ok(Verdict::Replace(json!("t"))));
+    assert_eq!(replaced, Ok(GuardrailVerdict::Replace(json!("t"))));
     let replaced = verdict(
         &json!({"verdict": "replace", "arguments": {"q": 1}}),
-        Replaces::Arguments,
+        ReplaceTarget::Arguments,
     );
-    assert_eq!(replaced, Ok(Verdict::Replace(json!({"q": 1}))));
+    assert_eq!(replaced, Ok(GuardrailVerdict::Replace(json!({"q": 1}))));
 }
 
 #[test]
 fn everything_else_is_a_failure() {
     for (result, replaces) in [
-        (json!("allow"), Replaces::Nothing),
-        (json!({}), Replaces::Nothing),
-        (json!({"verdict": "maybe"}), Replaces::Nothing),
-        (json!({"verdict": "Allow"}), Replaces::Nothing),
-        (json!({"verdict": "allow", "reason": 7}), Replaces::Nothing),
-        (json!([{"verdict": "allow"}]), Replaces::Nothing),
-        (json!(["allow", null, null, null]), Replaces::Nothing),
+        (json!("allow"), ReplaceTarget::Nothing),
+        (json!({}), ReplaceTarget::Nothing),
+        (json!({"verdict": "maybe"}), ReplaceTarget::Nothing),
+        (json!({"verdict": "Allow"}), ReplaceTarget::Nothing),
         (
-            json!({"verdict": "replace", "text": "t"}),
-            Replaces::Nothing,
+            json!({"verdict": "allow", "reason": 7}),
+            ReplaceTarget::Nothing,
         ),
-        (json!({"verdict": "replace"}), Replaces::Text("text")),
+        (json!([{"verdict": "allow"}]), ReplaceTarget::Nothing),
+        (json!(["allow", null, null, null]), ReplaceTarget::Nothing),
         (
             json!({"verdict": "replace", "text": "t"}),
-            Replaces::Arguments,
+            ReplaceTarget::Nothing,
+        ),
+        (json!({"verdict": "replace"}), ReplaceTarget::Text("text")),
+        (
+            json!({"verdict": "replace", "text": "t"}),
+            ReplaceTarget::Arguments,
         ),
         (
             json!({"verdict": "replace", "arguments": "{}"}),
-            Replaces::Arguments,
+            ReplaceTarget::Arguments,
         ),
     ] {
         assert!(verdict(&result, replaces).is_err(), "{result} {replaces:?}");
     }
     let failed = completed(r#"{"verdict": "allow"}"#, true);
-    assert!(read_verdict(&failed, Replaces::Nothing).is_err());
+    assert!(read_verdict(&failed, ReplaceTarget::Nothing).is_err());
 }
 
 fn conversation() -> Vec<Message> {
@@ -154,7 +157,7 @@ fn an_answer_has_what_the_client_would_see_and_is_replaced_only_without_calls() 
         Value::Object(subject.facts),
         json!({"event": "after_model", "text": "Hi", "tool_calls": [], "reasoning": "Let me think"})
     );
-    assert_eq!(subject.replaces, Replaces::Text("text"));
+    assert_eq!(subject.replaces, ReplaceTarget::Text("text"));
     answer.calls = conversation()[2].calls().to_vec();
-    assert_eq!(Subject::answer(&answer).replaces, Replaces::Nothing);
+    assert_eq!(Subject::answer(&answer).replaces, ReplaceTarget::Nothing);
 }
