@@ -1,7 +1,7 @@
 //! Reads the policy files of the operator, at start and again whenever they change.
 //!
 //! The files are read every [`POLL_INTERVAL`] and compared by content, so that replaced symbolic links and modification
-//! times make no difference; [`crate::reload`] decides when a change counts. Files that cannot be read or are invalid
+//! times make no difference; `reload` decides when a change counts. Files that cannot be read or are invalid
 //! change nothing: the rules in force stay, the log has the reason, and the metric `dray_egress_policy_stale` is 1.
 
 use std::fs;
