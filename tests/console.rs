@@ -107,7 +107,7 @@ fn check_lists(report: &Value) {
     assert_eq!(report["paper"], "rgb(255, 255, 255)");
 }
 
-/// Checks the live page under more events than it shows: every row arrived once, no change of the page has more rows
+/// Checks the live page under more events than it shows. Every row arrived once, no change of the page has more rows
 /// than one message, and neither the heap nor the document grows with the number of events. The rate depends on the
 /// machine: `cargo xtask bench console` measures it.
 fn check_flood(report: &Value) {

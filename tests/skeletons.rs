@@ -1,4 +1,4 @@
-//! Tests the skeletons of `cargo xtask new`, one of each kind, in a copy of the work tree: the whole copy compiles and
+//! Tests the skeletons of `cargo xtask new`, one of each kind, in a copy of the work tree. The whole copy compiles and
 //! follows the rules of the source, and each skeleton passes the suite of its kind.
 
 use std::fs;

@@ -2,9 +2,9 @@
 //! alone. `--rounds` sets how often each service is killed. `--seed` repeats the choices of a run that failed; each run
 //! prints its seed. `-- proxy` kills the forward proxy while tunnels are open. `-- clients` publishes 2,050 tool calls
 //! with the Python and the TypeScript client. `-- lighthouse` runs Lighthouse on the pages of the console, with their
-//! performance. `-- skeletons` builds what `cargo xtask new` writes. `-- tickets` uploads the largest file of a ticket
-//! through a proxy that cuts connections, or as many bytes as `DRAY_SOAK_TICKET_BYTES` sets; the disk needs space for
-//! the file twice, in segments and as the artifact.
+//! performance. `-- skeletons` builds what `cargo xtask new` writes. `-- tickets` uploads the largest file of a ticket,
+//! or `DRAY_SOAK_TICKET_BYTES` bytes, through a proxy that cuts connections. The disk needs space for the file twice:
+//! in segments and as the artifact.
 
 #[cfg(test)]
 #[path = "egress/kills.rs"]

@@ -1,5 +1,5 @@
-//! Tests of files that are sent from a sandbox to a chat and back by the command line, with every service as a process;
-//! and of the outcome when one of these processes is killed in the middle.
+//! Tests of files that the command line sends from a sandbox to a chat and back, with every service as a process. Other
+//! tests kill one of these processes in the middle and check the outcome.
 
 mod faults;
 mod kills;

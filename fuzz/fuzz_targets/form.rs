@@ -1,5 +1,5 @@
-//! Raw bytes as the body of a form, after a byte that chooses its type: a name of the method is found however the body is
-//! cut, and no reader of the whole body finds one that the scanner does not.
+//! Raw bytes as the body of a form, after a byte that chooses its type. The scanner finds a name of the method however
+//! the body is split, and finds every name that a reader of the whole body finds.
 
 #![no_main]
 

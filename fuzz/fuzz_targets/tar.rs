@@ -1,6 +1,6 @@
-//! Tars of sandboxes: the reader neither panics nor stalls, returns only safe and distinct names within its limits,
-//! returns the same members for any chunks of the stream, and reads the same members from the tar that is written from
-//! them. A stricter decoder returns the same entries as a more tolerant one, or none.
+//! Tars of sandboxes: the reader neither panics nor stalls, and returns only safe and distinct names within its limits.
+//! It returns the same members however the stream is split into chunks, and the same again from the tar that is written
+//! from them. A stricter decoder returns the same entries as a more tolerant one, or none.
 //!
 //! The first byte chooses the size of the chunks, the second whether checksums are corrected; the rest is the tar.
 

@@ -1,4 +1,4 @@
-//! Raw bytes as the head of a request inside an intercepted tunnel: an accepted head names only the host of the tunnel,
+//! Raw bytes as the head of a request inside an intercepted tunnel. An accepted head names only the host of the tunnel,
 //! in every form of the target, and a WebSocket handshake has only one interpretation.
 
 #![no_main]

@@ -1,5 +1,6 @@
-//! The egress envelope from outside: the release binary in a network namespace, a scripted internet on the far side of
-//! a veth pair, and a packet counter on every range that must never be reached (egress-security 23.7, I-1, I-9).
+//! Tests the egress envelope from outside. The release binary runs in a network namespace, a scripted internet is on
+//! the far side of a veth pair, and a packet counter watches every range that must never be reached (egress-security
+//! 23.7, I-1, I-9).
 //!
 //! Linux and root only; see `docs/blackbox.md`. It checks the binary only from outside: what it prints, what it asks
 //! the name server, which requests arrive, and which packets leave.

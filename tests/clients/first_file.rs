@@ -1,7 +1,8 @@
 //! `docs/first-file.md`, step by step: its commands run in a shell as a reader copies them, in a copy of the checkout.
 //!
-//! Two things differ from the page. Its directory `/tmp/drayage` and its port are those of the test, so that tests run
-//! side by side; and `cargo` only checks its arguments and puts the program under test where the build would put it.
+//! Two things differ from the page. Its directory `/tmp/drayage` and its port belong to the test, so that tests run
+//! side by side. A replacement of `cargo` checks its arguments and puts the program under test where the build would
+//! put it.
 
 use std::io::{BufRead as _, BufReader};
 use std::os::unix::fs::PermissionsExt as _;

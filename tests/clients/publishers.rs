@@ -1,6 +1,6 @@
-//! The publishers of the Python and the TypeScript client while services are killed: two replicas of each service, a
-//! random one killed with `kill -9` and started again in each round, a few times in the default suite and dozens of
-//! times in the soak.
+//! Tests the publishers of the Python and the TypeScript client while services are killed. Each service has two
+//! replicas. Each round kills a random replica with `kill -9` and starts it again: a few rounds in the default suite,
+//! dozens in the soak.
 //!
 //! For every tool call, the publisher must get the right outcome, and the stream and the publisher's durable consumer
 //! must have this outcome once.

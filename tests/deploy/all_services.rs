@@ -1,5 +1,5 @@
-//! All six services, two replicas of each, on the shipped permissions of the bus and of the store: tests that every
-//! kind of operation works, and that neither the servers nor the services report a refusal.
+//! All six services, two replicas of each, with the shipped permissions of the bus and of the store. Every kind of
+//! operation works, and neither the servers nor the services report a refusal.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};

@@ -1,6 +1,6 @@
-//! A fake of `MinIO`'s two programs, for the images of the `docker compose up` test: `minio` is a server with access
-//! keys that can be added while it runs, over the embedded S3 endpoint that enforces their policies; `mc` administers
-//! it. Which of the two runs follows from the name of the program.
+//! A fake of `MinIO`'s two programs, for the images of the `docker compose up` test. `minio` serves the embedded S3
+//! endpoint, which enforces the policies of its access keys; keys can be added while it runs. `mc` administers it.
+//! Which of the two runs follows from the name of the program.
 //!
 //! It supports what `docker-compose.yml` and `deploy/minio/setup.sh` use, and refuses everything else. For
 //! administration, the two programs use a private protocol on a separate port.

@@ -1,6 +1,6 @@
-//! The parts of an agent session, as pure values and rules: the manifest that describes the agent, the templates that
-//! it may name, the messages of a chat request, the state that carries tool rounds from one turn to the next, and the
-//! events of an answer for the client.
+//! The parts of an agent session, as pure values and rules: the manifest of the agent, its templates, and the messages
+//! of a chat request. Also the state that carries tool rounds from one turn to the next, and the events of an answer
+//! for the client.
 //!
 //! - [`manifest::Manifest`] describes an agent; [`manifest::ManifestReader`] reads it and reports every problem.
 //! - [`layer::LayerSet`] has named templates, [`skill::Skill`] is a text that the model reads when it needs it.

@@ -351,9 +351,9 @@ impl<'a> CallAttempt<'a> {
         }
     }
 
-    /// Time for the next attempt: all remaining time, or two fifths of the total if all of these hold: the area usually
-    /// responds well within that, the responder sends no heartbeats, and at least half of the total remains for another
-    /// attempt (C-6).
+    /// Time for the next attempt: two fifths of the total if another attempt may follow, the area usually responds well
+    /// within that time, the responder sends no heartbeats, and at least half of the total remains for another attempt
+    /// (C-6). Otherwise all remaining time.
     fn attempt_timeout(&self, last: bool) -> Duration {
         let remaining_time = self.remaining();
         let share = self.total * 2 / 5;

@@ -5,7 +5,7 @@ use dray_types::OperationId;
 /// `<tenant>/<operation>:<step>:<redrives>`.
 ///
 /// The server deduplicates across tenants (F-10), so the operation id is scoped by the tenant's token before it becomes
-/// part of an id: otherwise a tenant could suppress the message of another by using its operation id first.
+/// part of an id. Otherwise a tenant could suppress the message of another by using its operation id first.
 pub(crate) fn message_id(
     tenant: &str,
     operation: &OperationId,

@@ -11,7 +11,7 @@
 //! suite runs on both. The specification is messaging-reliability; docs/messaging.md is the page for operators.
 //!
 //! What it does not do: it runs no business logic, limits no concurrency of responders and sets up no telemetry (that
-//! is `dray-service`), and it keeps no outbox: a publisher that must not lose an operation has to store it.
+//! is `dray-service`). It keeps no outbox either: a publisher that must not lose an operation has to store it.
 //!
 //! ```
 //! use dray_bus::{Bus, Topology};

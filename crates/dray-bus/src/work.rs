@@ -1,9 +1,9 @@
 //! Work: messages that must not be lost, handled at least once, with effects that count once
 //! (messaging-reliability 6 to 8).
 //!
-//! `run_worker` pulls and starts messages, fairly among tenants (`pull`), and pulls only what can start now, so that
-//! back-pressure leaves the rest in the stream; each delivery goes through `job`, which
-//! defines the steps and their order.
+//! `run_worker` pulls and starts messages, fairly among tenants (`pull`). It pulls only what can start now, so that
+//! back-pressure leaves the rest in the stream. Each delivery goes through `job`, which defines the steps and their
+//! order.
 
 mod delivery;
 pub(crate) mod envelope;

@@ -41,9 +41,9 @@ impl<'a> Container<'a> {
     ///
     /// # Errors
     ///
-    /// [`Failure::Encrypted`] for an OLE2 file that wraps an encrypted package; [`Damage::Truncated`] when the file
-    /// begins like a ZIP but has no directory, [`Damage::Structure`] when it does not even begin like one; the
-    /// element limit when it has more entries than [`crate::limits::Limits::max_entries`].
+    /// [`Failure::Encrypted`]: the file is an OLE2 file that wraps an encrypted package. [`Damage::Truncated`]: it
+    /// begins like a ZIP but has no directory. [`Damage::Structure`]: it does not begin like a ZIP. The element limit:
+    /// it has more entries than [`crate::limits::Limits::max_entries`].
     pub fn open(input: &'a mut dyn Input, budget: &Rc<Budget>) -> Result<Self, Failure> {
         let zip = open_zip(input)?;
         if zip.len() as u64 > budget.limits().max_entries {

@@ -1,9 +1,9 @@
 //! Undoes one `Content-Encoding`, in chunks and within a work bound (egress-security B-4, B-5).
 //!
 //! Only `Content-Encoding` is undone, never the format of the file itself (B-6). The caller owns the buffers and the
-//! size limit; this module does no I/O. gzip is RFC 1952 with every member, checksum and length checked; deflate is
-//! the zlib form of RFC 1950; br is RFC 7932 and zstd is RFC 8878 within the window of RFC 9659. All decoders are
-//! written in Rust.
+//! size limit; this module does no I/O. It decodes gzip (RFC 1952, with every member, checksum and length checked),
+//! deflate (the zlib form, RFC 1950), br (RFC 7932), and zstd (RFC 8878, within the window of RFC 9659). All decoders
+//! are written in Rust.
 
 mod brotli;
 mod gzip;

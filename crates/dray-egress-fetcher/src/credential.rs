@@ -1,6 +1,6 @@
 //! Credentials of the operator that are added to requests for one host.
 //!
-//! A credential belongs to the URL that a caller asked for: it is sent to exactly its host and port, in the first hop
+//! A credential belongs to the URL of the caller's request. It is sent to exactly that host and port, in the first hop
 //! alone, so it is not sent to the target of a redirect. Audit events contain only its name, and no message, log or
 //! reply of this service contains its value. A server that echoes requests would show it to the caller; the operator
 //! has to consider that.

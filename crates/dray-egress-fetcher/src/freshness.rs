@@ -1,7 +1,7 @@
 //! Whether a response may be stored and reused, and for how long without revalidation (RFC 9111). Does no I/O.
 //!
 //! The cache belongs to a tenant and is shared by its sessions, so the rules of a shared cache hold. Where the RFC
-//! leaves a choice, this module is strict: no response is fresh by heuristics (section 4.2.2), no stale response is
+//! leaves a choice, this module is strict. No response is fresh by heuristics (section 4.2.2), no stale response is
 //! used (section 4.2.4), and a response whose fields cannot be read counts as stale or is not stored.
 
 use std::time::{Duration, SystemTime};

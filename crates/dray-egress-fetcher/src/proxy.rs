@@ -1,8 +1,8 @@
 //! The forward proxy: programs inside a sandbox reach the outside through the same guard as a fetch.
 //!
-//! A client shows a token or a certificate, names a target with `CONNECT`, a URL in absolute form or SOCKS5, and gets a connection to an
-//! address that was judged for it: parsed, allowed, resolved once, every address judged, the judged one dialled, the peer
-//! compared. In the order in which a connection goes through:
+//! A client shows a token or a certificate and names a target: with `CONNECT`, with a URL in absolute form, or over
+//! SOCKS5. The proxy parses the target, applies the policy, resolves the name once, checks every address, connects to
+//! one that it checked, and compares the peer. In the order in which a connection goes through:
 //!
 //! | module | what it does |
 //! |---|---|

@@ -26,7 +26,7 @@ pub enum BodyError {
 }
 
 /// The status for a request whose body cannot be read, by the first cause that determines it (RFC 9110 section 15.5):
-/// 413 if a limit of bytes ended the read, 408 if the peer stalled, otherwise 400.
+/// 413 if a byte limit ended the read, 408 if the peer stalled, otherwise 400.
 pub fn body_failure_status(error: &(dyn Error + 'static)) -> StatusCode {
     let mut cause = Some(error);
     while let Some(error) = cause {

@@ -1,7 +1,7 @@
 //! The destinations to which a client may connect. The owner of the client decides; this module only enforces.
 //!
 //! A name is resolved once, the guard checks the addresses, and the connection is made to an address that the guard
-//! returned: so a name that resolves to another address later (DNS rebinding) has no effect.
+//! returned. So a name that resolves to another address later (DNS rebinding) has no effect.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};

@@ -1,8 +1,8 @@
 //! Questions to the person at the client, in both eras of the protocol.
 //!
-//! With 2025-11-25 the server sends `elicitation/create` and waits. With 2026-07-28 the result is `input_required`, and
-//! the client repeats its request with the answer and with the request state, which the client keeps and cannot change:
-//! it is signed, expires, and is valid only for the question that the user was asked.
+//! With 2025-11-25 the server sends `elicitation/create` and waits. In protocol version 2026-07-28 the result is
+//! `input_required`, and the client repeats its request with the answer and with the request state. The client keeps
+//! this state but cannot change it: it is signed, expires, and is valid only for the question that the user was asked.
 
 use std::time::Duration;
 

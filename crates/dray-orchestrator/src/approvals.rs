@@ -1,9 +1,10 @@
 //! Approvals of calls of tools: a record for each call that a person must approve. Questions that tools ask the user
 //! during a call have the same records.
 //!
-//! A record is of one tenant and one principal, names one call by its digest, expires, and is decided once: each decision is
-//! a compare-and-set, so of two requests that bring the same approval one is refused. The call is made after the decision is
-//! recorded and audited. When its process dies in between, the approval is used up and the call is not made again.
+//! A record belongs to one tenant and one principal, names one call by its digest, expires, and is decided once. Each
+//! decision is a compare-and-set, so of two requests that bring the same approval one is refused. The call is made
+//! after the decision is recorded and audited. When its process dies in between, the approval is used up and the call
+//! is not made again.
 //!
 //! The record of a call about which a chat is asked is decided by the people of that chat, and then used by the turn: see
 //! `chats`.

@@ -2,7 +2,7 @@
 //! store, to which records refer by digest.
 //!
 //! The key of a record contains the tenant and a digest of the principal, so a request can name only records of its own
-//! caller: an id of another caller's record gets the same response as an id that does not exist.
+//! caller. An id of another caller's record gets the same response as an id that does not exist.
 
 use std::sync::Arc;
 use std::time::Duration;

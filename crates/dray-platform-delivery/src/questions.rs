@@ -77,9 +77,9 @@ impl QuestionService {
     ///
     /// # Errors
     ///
-    /// `NotFound` for a chat that is not configured for the tenant, `Denied` for what a tool asks where the chat does not
-    /// take that, `Unsupported` for a platform without buttons, `TooLarge` for a question that does not fit into a
-    /// message, `RateLimited` when the chat takes none within the caller's time.
+    /// `NotFound`: the chat is not configured for the tenant. `Denied`: a tool asks, and the chat does not take
+    /// questions of tools. `Unsupported`: the platform has no buttons. `TooLarge`: the question does not fit into a
+    /// message. `RateLimited`: the chat accepts no message within the caller's time.
     pub(crate) async fn ask(
         &self,
         meta: &Meta,

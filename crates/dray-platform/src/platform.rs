@@ -1,8 +1,8 @@
 //! The interface that every platform implements.
 //!
-//! A platform implements a protocol. It has no state, and does not implement what is common to all platforms: recording
-//! an intent before sending, retries, rate limits, ambiguity, reuse of file ids, links for large files and receipts are
-//! the work of the delivery service.
+//! A platform implements a protocol. It has no state, and does not implement what is common to all platforms. The
+//! delivery service records intents before sending, retries, limits rates, resolves ambiguous sends, reuses file ids,
+//! links large files and writes receipts.
 
 use std::fmt::Debug;
 use std::time::Duration;

@@ -30,8 +30,8 @@ pub(crate) fn is_unsafe(character: char) -> bool {
 
 /// Whether a text may be cut between `before` and `after` without breaking a grapheme cluster.
 ///
-/// An approximation of UAX #29: it never allows a cut inside a combining sequence, a joined emoji, a Hangul syllable or
-/// CR LF, and allows one between regional indicators only when `indicators` (how many end with `before`) is even.
+/// An approximation of UAX #29. It never allows a cut inside a combining sequence, a joined emoji, a Hangul syllable or
+/// CR LF. It allows one between regional indicators only when `indicators` (how many end with `before`) is even.
 pub(crate) fn can_split(before: char, after: char, indicators: usize) -> bool {
     use GraphemeClusterBreak as Break;
     let breaks = CodePointMapData::<GraphemeClusterBreak>::new();

@@ -12,11 +12,11 @@ pub(crate) const CONTENT_POLICY: &str = "sandbox allow-scripts allow-downloads a
     default-src 'self' data: blob: 'unsafe-inline' 'unsafe-eval'; object-src 'none'; base-uri 'self'; \
     form-action 'none'; frame-ancestors 'self'";
 
-/// Network endpoints that a page of an agent may use: those of its own origin. The content policy says the same of what a
-/// page loads, but browsers do not apply it to WebRTC, to preconnections and to the navigation of a page outside of our
-/// frame, all of which would carry text out. Redirects stay allowed, because this server redirects to itself alone, from a
-/// directory to its path with a slash. The field is `Connection-Allowlist` (WICG draft); Chromium enforces it since
-/// version 152, and other browsers ignore it.
+/// Network endpoints that a page of an agent may use: those of its own origin. The content policy already restricts
+/// what a page loads. But browsers do not apply it to WebRTC, to preconnections and to navigation of a page outside of
+/// our frame, and each of these could carry text out. Redirects stay allowed, because this server redirects to itself
+/// alone, from a directory to its path with a slash. The field is `Connection-Allowlist` (WICG draft); Chromium
+/// enforces it since version 152, and other browsers ignore it.
 pub(crate) const CONNECTION_POLICY: &str = "(response-origin);redirects=allow";
 /// Name of the field of [`CONNECTION_POLICY`].
 pub(crate) const CONNECTION_ALLOWLIST: HeaderName = HeaderName::from_static("connection-allowlist");

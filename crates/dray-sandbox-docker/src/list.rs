@@ -7,8 +7,8 @@ use dray_archive::tar::{Entry as TarEntry, EntryKind, TarRules};
 use dray_sandbox::{Body, Entry, Error, ErrorKind, FileKind, Listing, SandboxPath};
 use dray_sandbox_tree::TarEntries;
 
-/// Reads the names in the tar of a directory and skips all content. The engine sends everything beneath the directory, in
-/// no order that it promises, so this is slow for a large tree: the tar is read to its end, and the first `limit` entries by
+/// Reads the names in the tar of a directory and skips all content. The engine sends everything beneath the directory,
+/// in no promised order, so this is slow for a large tree. The tar is read to its end, and the first `limit` entries by
 /// name are kept. A tar never contains sockets.
 pub(crate) async fn list(
     tar: Body,

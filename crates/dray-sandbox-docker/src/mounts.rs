@@ -1,7 +1,7 @@
 //! Mounts of a container that the archive calls cannot see (sandbox-transfer 4.2, R-6).
 //!
-//! The engine accesses a container's file system from outside: it does not see files that exist only in the container's
-//! own mount namespace, and what it writes there lies beneath the mount, where the container does not find it.
+//! The engine accesses a container's file system from outside. It does not see files that exist only in the container's
+//! own mount namespace. What it writes there lies beneath the mount, where the container does not find it.
 
 use bollard::models::ContainerInspectResponse;
 use dray_sandbox::{Error, ErrorKind, Follow, SandboxPath};

@@ -455,8 +455,8 @@ impl Sandbox for DockerSandbox {
         }
     }
 
-    /// Unpacks with a command where one can be run: an upload through the archive calls blocks the container until the
-    /// last byte, and the source of a tree may be slow, or be the same container.
+    /// Unpacks with a command where the container can run one. An upload through the archive calls blocks the container
+    /// until the last byte, and the source of a tree may be slow, or be the same container.
     async fn write_tree(&self, path: &SandboxPath, tar: Body) -> Result<(), Error> {
         let directory = self.seen_directory(path).await?;
         let seen = directory.filter(|directory| self.mounts.sees_all(directory));

@@ -1,8 +1,8 @@
 //! Files of a container, seen from another one beside it, where its root is `/proc/1/root` (sandbox-transfer R-9).
 //!
-//! A command in the helper would resolve links of the container from the helper's own root, so no command follows a
-//! link: this module examines every part of a path separately and resolves links with the root of the container as the
-//! top. A link that another process creates afterwards leads into the helper, which holds no data.
+//! A command in the helper would resolve the container's links from the helper's own root, so no command follows a
+//! link. Instead, this module examines every component of a path separately, and resolves links with the container's
+//! root as the top. A link that another process creates afterwards leads into the helper, which holds no data.
 
 use async_trait::async_trait;
 use dray_sandbox::{

@@ -1,9 +1,9 @@
 //! Sandboxes that are directories of this host (sandbox-transfer 3).
 //!
 //! `local:/srv/box` is the directory `/srv/box`, and paths in it are paths of the host: the path that the agent uses
-//! (`/srv/box/report.pdf`) is the one that the operator sees. No file outside the directory is ever opened: every
-//! path is resolved from its descriptor, one part at a time where links are met, and the result is opened beneath it
-//! and refuses all links, so that no path can change between check and use.
+//! (`/srv/box/report.pdf`) is the one that the operator sees. No file outside the directory is ever opened. Every path
+//! is resolved from the directory's descriptor, one component at a time where it has links. The result is opened
+//! beneath the directory, with all links refused, so no path can change between check and use.
 //!
 //! ```no_run
 //! use dray_sandbox::Backend as _;

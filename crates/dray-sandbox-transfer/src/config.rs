@@ -54,9 +54,9 @@ pub struct Config {
     /// Most bytes of one transfer in the spool directory. Default `16GiB`.
     pub spool_limit: ByteSize,
     /// Largest file that is always digested in the sandbox, at any cost. Default `1024GiB`: every file. With a lower
-    /// value, say `2MiB`, larger files in containers and on hosts are proved by their size, inode and times before and
-    /// after, if they were not written for two seconds and are on a local file system. Then receipts say `size_mtime`,
-    /// and a copy takes a fraction of the time.
+    /// value, say `2MiB`, larger files in containers and on hosts are proved by equal size, inode and times before and
+    /// after, if they are on a local file system and were not written for two seconds. Their receipts say `size_mtime`,
+    /// and their copy takes a fraction of the time.
     pub digest_always_up_to: ByteSize,
     /// Largest file whose digest is taken in the sandbox before the transfer as well as after. Default `1GiB`.
     pub digest_before_up_to: ByteSize,

@@ -282,10 +282,10 @@ pub trait Sandbox: Debug + Send + Sync {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::ToolMissing`] where no program can be run, or a tool that supervises programs is missing;
-    /// [`ErrorKind::NotFound`] when the program does not exist, [`ErrorKind::PermissionDenied`] when it may not be
-    /// executed, [`ErrorKind::NotDirectory`] and [`ErrorKind::ChangedDuringTransfer`] for the directory,
-    /// [`ErrorKind::TooLarge`] for more arguments or input than the channel carries.
+    /// [`ErrorKind::ToolMissing`]: no program can be run, or a tool that supervises programs is missing.
+    /// [`ErrorKind::NotFound`]: the program does not exist. [`ErrorKind::PermissionDenied`]: the program may not be
+    /// executed. [`ErrorKind::NotDirectory`] and [`ErrorKind::ChangedDuringTransfer`]: the working directory is
+    /// unusable. [`ErrorKind::TooLarge`]: the arguments or the input exceed what the channel carries.
     async fn execute(&self, _request: CommandRequest) -> Result<SandboxCommand, Error> {
         Err(Error::new(
             ErrorKind::ToolMissing,

@@ -6,8 +6,8 @@
 //! - [`error`], [`path`], [`metadata`], [`handle`], [`body`], [`command`]: the types in the signatures of both.
 //!
 //! The crates above it: `dray-sandbox-exec` moves files by commands, `dray-sandbox-local` opens directories of this
-//! host, `dray-sandbox-tree` reads and writes directories as one stream, `dray-transfer-engine` decides what may move
-//! and moves it with proof, `dray-sandbox-conformance` is the suite that every backend passes.
+//! host, and `dray-sandbox-tree` reads and writes directories as one stream. `dray-transfer-engine` decides what may
+//! move and moves it with proof, and `dray-sandbox-conformance` is the suite that every backend passes.
 //!
 //! What it does not do: it opens no file and starts no process; it knows no bus, no store and no chat platform.
 //!

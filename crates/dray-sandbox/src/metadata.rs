@@ -181,9 +181,9 @@ pub enum Integrity {
     SizeMtime,
     /// A checksum weaker than SHA-256 (POSIX `cksum`) and the size.
     Weak,
-    /// SHA-256 computed once in the sandbox, beside the copy, equal to ours. A file that was read had the same size,
-    /// times and inode before and after; of a file that was written, the digest is of the bytes as they went into it,
-    /// and its size is right.
+    /// SHA-256 computed once in the sandbox, beside the copy, equal to ours. For a file that was read: its size, times
+    /// and inode were the same before and after. For a file that was written: the digest is of the bytes as they were
+    /// written, and the size is right.
     Sha256Beside,
     /// SHA-256 in the sandbox after the transfer only (large files, or written files).
     Sha256After,

@@ -1,9 +1,9 @@
 //! The skeleton of every service of Drayage: configuration, telemetry, health, routing, start and stop.
 //!
-//! A service is a name, a configuration struct and handlers ([`Service`]). This crate has everything that is the same
-//! for all of them: loading and checking configuration ([`config`]), logs, traces and metrics ([`telemetry`]), `/live`,
-//! `/ready` and `/metrics` ([`health`]), deadlines, concurrency limits, panics turned into faults, the same handler
-//! over the bus and over gRPC ([`Router`]), and an orderly start and stop ([`Host`]).
+//! A service is a name, a configuration struct and handlers ([`Service`]). It has everything that is the same for all
+//! services: configuration ([`config`]); logs, traces and metrics ([`telemetry`]); `/live`, `/ready` and `/metrics`
+//! ([`health`]). [`Router`] serves one handler over the bus and over gRPC, with deadlines and concurrency limits, and
+//! turns panics into faults. [`Host`] starts and stops everything in order.
 //!
 //! No static has state, so two complete systems can run in one process. The exception is the `tracing` subscriber,
 //! which only [`main`] installs. The skeleton has no business rules, and talks to no server but the bus, the store and

@@ -1,8 +1,8 @@
 //! The bus: one stream of work with a durable consumer for each queue, and buckets with compare-and-set.
 //!
-//! It behaves like nats-server 2.9: deduplication by message id, redelivery after `ack_wait`, `max_ack_pending` for all
-//! replicas of a queue together, at most 512 waiting pulls for each consumer, and revisions that count all writes of a
-//! bucket.
+//! It behaves like nats-server 2.9: deduplication by message id, redelivery after `ack_wait`, and revisions that count
+//! all writes of a bucket. `max_ack_pending` holds for all replicas of a queue together, and a consumer has at most 512
+//! waiting pulls.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::hash::Hash;

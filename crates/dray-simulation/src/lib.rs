@@ -3,9 +3,8 @@
 //!
 //! **Real**, the functions that production calls:
 //!
-//! - [`dray_bus::rules`]: what a ledger entry allows, the next entry for a claim, a renewal, a release, an end and a
-//!   report; what follows a failed attempt or a panic and after which delay; whether a handler continues without its lease;
-//!   the grace after a lost connection; the sweeper; the settings of a work loop.
+//! - [`dray_bus::rules`]: what a ledger entry allows, and the next entry after each operation on it; retries and their
+//!   delays; leases; the grace period after a lost connection; the sweeper; the settings of a work loop.
 //! - [`dray_delivery_rules`]: the states of a visible request, what follows a lost response, a failure or a refusal, the
 //!   token buckets, the lease of a chat, and how a delivery without a worker ends.
 //!

@@ -1,8 +1,8 @@
 //! Makes content visible under its final key, exactly once and only after its digest was checked (messaging-reliability
 //! K-4). The bytes are in memory with their digest, or at a staging key.
 //!
-//! This module and the modules beside it box the futures of requests where they create them: the body of an async
-//! function is compiled in each crate that polls it, and ten crates use the store.
+//! This module and its siblings box the futures of requests where they create them. The body of an async function is
+//! compiled in each crate that polls it, and ten crates use the store.
 
 use bytes::Bytes;
 use dray_types::{Artifact, Claim, Deadline, Period, Sha256Digest, TenantId};

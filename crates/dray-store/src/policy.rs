@@ -1,9 +1,9 @@
 //! The rights of one access key on the bucket, as a policy document that S3-compatible servers enforce.
 //!
-//! A service declares how it uses the store; the actions and prefixes follow from how this crate stores objects: `cas/`
-//! for finished content, `cache/` for content that is needed for a while, `stage/` for uploads in progress, `origin/` for
-//! where content came from. The document grants nothing else, and no key may delete finished content or its origin: the
-//! lifecycle rules of the bucket do that.
+//! A service declares how it uses the store, and the actions and prefixes follow from how this crate stores objects.
+//! `cas/` holds finished content, `cache/` content with a short lifetime, `stage/` uploads in progress, and `origin/`
+//! the records of where content came from. The document grants nothing else, and no key may delete finished content or
+//! its origin: the lifecycle rules of the bucket do that.
 
 use serde_json::{Value, json};
 

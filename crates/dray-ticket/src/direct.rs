@@ -1,4 +1,4 @@
-//! Uploads in parts that go to the store and not through this process: the ticket hands out a presigned URL for each
+//! Uploads in parts that go to the store and not through this process. The ticket hands out a presigned URL for each
 //! part, and the parts become the artifact after the same checks as other uploads.
 //!
 //! Tickets offer them where the store has a public endpoint (`store.s3.public_endpoint`).

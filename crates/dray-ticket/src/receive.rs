@@ -242,7 +242,7 @@ impl BodyReceiver<'_> {
         Ok(())
     }
 
-    /// Bytes of the next segment. Reserved in one step: a buffer that grows by doubling is copied at each step, so its
+    /// Bytes of the next segment. Reserved in one step. A buffer that grows by doubling is copied at each step, so its
     /// old and its new memory are both in use, and chunks of the old sizes stay with the allocator.
     fn segment_capacity(&self) -> usize {
         let record = &self.ticket.record;

@@ -33,8 +33,8 @@ pub struct UploadPlacer<'a> {
 
 impl UploadPlacer<'_> {
     /// Puts the attachments of a message into the session's sandbox, waits for them for a limited time, and returns one
-    /// line for each new file: those of this message, and those that arrived through the session's chat. Without a
-    /// sandbox it does nothing. Unavailable files are reported; no failure ends the turn.
+    /// line for each new file. New files are those of this message and those that arrived through the session's chat.
+    /// Without a sandbox it does nothing. Unavailable files are reported; no failure ends the turn.
     pub async fn place_uploads(&self, message: &Message) -> Vec<String> {
         if !self.session.has_sandbox().await {
             return Vec::new();

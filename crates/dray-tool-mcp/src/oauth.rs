@@ -1,7 +1,7 @@
-//! Sign-in to remote servers with OAuth (MCP, authorization): discovery from the challenge of a 401 or 403 (RFC 9728,
-//! RFC 8414), the authorization code with PKCE for users, client credentials for programs, further scopes on demand.
-//! `rmcp` implements the protocol; this module decides about connections, the trust in authorization servers and the
-//! lifetime of tokens.
+//! Sign-in to remote servers with OAuth (MCP, authorization). It discovers the authorization server from the challenge
+//! of a 401 or 403 (RFC 9728, RFC 8414), uses the authorization code with PKCE for users and client credentials for
+//! programs, and asks for further scopes on demand. `rmcp` implements the protocol; this module decides about
+//! connections, the trust in authorization servers and the lifetime of tokens.
 
 mod assertion;
 mod backend;

@@ -22,10 +22,10 @@ pub struct EngineOptions {
     /// Files of up to this many bytes are digested in the sandbox before they are read as well as after. Default 1 GiB
     /// (sandbox-transfer 12).
     pub digest_before_up_to: u64,
-    /// Files of more bytes than this, which have not been written for a while according to the sandbox
-    /// ([`dray_sandbox::Sandbox::state`]), are digested once, beside the copy, with their state compared before and
-    /// after; the receipt then says `sha256_beside`. Smaller ones are digested twice, which costs less than the two
-    /// states. Default 1 MiB.
+    /// Files of more bytes than this are digested once, beside the copy, with their state compared before and after;
+    /// the receipt then says `sha256_beside`. This holds only for files that have not been written for a while
+    /// according to the sandbox ([`dray_sandbox::Sandbox::state`]). Smaller ones are digested twice, which costs less
+    /// than the two states. Default 1 MiB.
     pub digest_twice_up_to: u64,
     /// Whether the digest before is computed while the copy runs. This costs no extra time. The digest after the copy
     /// proves the bytes in any case. Default true.

@@ -55,11 +55,11 @@ impl Engine {
         operation.run_until(directory, cancel).await
     }
 
-    /// Puts a file with a transfer that a later one may continue: when it is cancelled, interrupted or killed, the
-    /// written part keeps its temporary name, and the next put with the same [`PutOptions::operation`] continues there.
-    /// The operation must therefore identify the content. A digest of the whole file decides whether the parts belong
-    /// together; if they do not, the file is written again from the beginning. A later put into the same directory
-    /// removes parts that were not continued within a day. [`PutOptions::epoch`] is ignored.
+    /// Puts a file with a transfer that a later one may continue. When the transfer is cancelled, interrupted or
+    /// killed, the written part keeps its temporary name, and the next put with the same [`PutOptions::operation`]
+    /// continues there. The operation must therefore identify the content. A digest of the whole file decides whether
+    /// the parts belong together; if they do not, the file is written again from the beginning. A later put into the
+    /// same directory removes parts that were not continued within a day. [`PutOptions::epoch`] is ignored.
     ///
     /// # Errors
     ///

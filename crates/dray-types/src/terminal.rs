@@ -1,5 +1,5 @@
-//! Text of another party as a terminal, a log or a model may get it: without escape sequences, which are removed
-//! completely, because a part of one would be noise (read-attachment 7.1), and without characters that hide.
+//! Text of another party as a terminal, a log or a model may get it. Escape sequences are removed completely, because a
+//! part of one would be noise (read-attachment 7.1). Invisible characters are removed, too.
 
 use std::borrow::Cow;
 

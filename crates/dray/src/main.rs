@@ -1,8 +1,8 @@
 //! `dray`: all services in one binary, and the commands around them.
 //!
-//! The services themselves are libraries; this crate reads the command line (`cli`), connects a command with a bus
-//! and a store (`context`), runs it (`commands`, `demo`), and turns its result into output and an exit code
-//! (`outcome`). It has no public API: scripts use `--json` and the exit codes of `dray --help`.
+//! The services themselves are libraries. This crate reads the command line (`cli`), connects a command with a bus and
+//! a store (`context`), runs it (`commands`, `demo`), and turns its result into output and an exit code (`outcome`). It
+//! has no public API: scripts use `--json` and the exit codes of `dray --help`.
 
 use std::future::{Future, ready};
 use std::pin::Pin;

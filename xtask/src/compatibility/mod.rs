@@ -1,7 +1,7 @@
 //! `cargo xtask contracts`: refuses changes of `proto/` that break clients of the last release.
 //!
 //! The descriptors of that release are in `proto/released.binpb`. A client of that release and a service of the current
-//! tree must understand each other, in binary and in JSON: no element that the client uses may be removed, renamed,
+//! tree must understand each other, in binary and in JSON. So no element that the client uses may be removed, renamed,
 //! renumbered or get another type. New elements are not checked, except if they use the number of a removed one.
 
 mod compare;

@@ -1,8 +1,8 @@
 //! Pulling work and starting it, fairly among tenants (docs/decisions/bus-fair-work.md).
 //!
 //! While slots are free, the loop pulls only messages that can start. When all slots have been in use for a while, it
-//! looks ahead: it pulls further messages, starts those of tenants without running work, holds a few of each tenant,
-//! and returns the others to the server with a delay.
+//! looks ahead: it pulls further messages and starts those of tenants without running work. It holds a few messages of
+//! each tenant, and returns the others to the server with a delay.
 
 use std::collections::HashMap;
 use std::marker::PhantomData;

@@ -1,9 +1,9 @@
 //! Audit events as lines of a file that is rotated. Files have mode 0600.
 //!
-//! Several processes may write to the same file, such as a service and a command with its configuration: each writes under
-//! a lock of the file, and opens it again when another process, or an operator, has replaced it. The next file belongs to
-//! the owner of the one before, and the first one of root to the owner of its directory, so that a command of root does
-//! not take it from the user of the service.
+//! Several processes may write to the same file, such as a service and a command with its configuration. Each writes
+//! under a lock of the file, and opens the file again when another process, or an operator, has replaced it. The next
+//! file belongs to the owner of the one before, and the first one of root to the owner of its directory, so that a
+//! command of root does not take it from the user of the service.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};

@@ -1,6 +1,6 @@
 //! `zstd` (RFC 8878) as a content coding (RFC 9659).
 //!
-//! `ruzstd` decodes one block at a time; this module finds frames and blocks in the input and checks what `ruzstd`
+//! `ruzstd` decodes one block at a time. This module finds frames and blocks in the input and checks what `ruzstd`
 //! leaves to its caller: reserved bits, content size, checksum, and the memory that a frame asks for. Frames may follow
 //! each other, and skippable frames are skipped; together they are bounded like gzip members. Memory is one window (at
 //! most 8 MiB) and one block, in a ring buffer that grows to the next power of two, 16 MiB.

@@ -1,9 +1,9 @@
 //! One request and one response over HTTP/2 (RFC 9113), on a connection that carries nothing else.
 //!
-//! The h2 crate is used without hyper, for two reasons. hyper reports a body as complete when the server resets its
-//! stream with `NO_ERROR` or `CANCEL`, so a part would pass as the whole (B-3); and it spawns the connection as a task,
-//! which would outlive a dropped fetch. No connection is shared or kept: a certificate that is good for several names
-//! never lets one fetch use the connection of another (T-4).
+//! The h2 crate is used without hyper, for two reasons. First, hyper reports a body as complete when the server resets
+//! its stream with `NO_ERROR` or `CANCEL`, so a part of a body would pass as the whole (B-3). Second, hyper spawns the
+//! connection as a task, which would outlive a dropped fetch. No connection is shared or kept: a certificate that is
+//! good for several names never lets one fetch use the connection of another (T-4).
 //!
 //! Bounds: [`FrameIo`] counts frames below h2. h2 bounds header lists, CONTINUATION frames and the size of a frame.
 //! Flow control bounds the bytes that are received and not stored yet. The server may not push.
@@ -31,7 +31,7 @@ const MAX_HEADER_LIST_BYTES: u32 = 64 * 1024;
 const MAX_FRAME_BYTES: u32 = 16 * 1024;
 /// Most body bytes that the server may send before they are stored. At a round-trip time of 100 ms this allows 10
 /// MiB/s. Until the body is read, the connection has the window of 65,535 bytes with which every connection begins (RFC
-/// 9113, section 6.9.2): the body of a redirect or an error is never read, but what arrives of it counts as received.
+/// 9113, section 6.9.2). The body of a redirect or an error is never read, but its received bytes count.
 const WINDOW_BYTES: u32 = 1024 * 1024;
 /// Budget for short data frames that wait to be stored: each takes the bytes that it has less than 256. With a slow
 /// store tens of thousands of short frames wait, which h2 takes for a flood with its default budget.

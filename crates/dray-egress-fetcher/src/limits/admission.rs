@@ -1,8 +1,8 @@
 //! Assigns free slots: by tenant, then app, then host, fairly at each level.
 //!
-//! Whenever a slot or an address becomes free, the next waiting hop is that whose tenant runs the fewest hops, then
-//! whose app does, then whose host does for that app; equals take turns, and the oldest is first. Hops that cannot run,
-//! because their app, host or address is at its limit, are skipped.
+//! Whenever a slot or an address becomes free, the next waiting hop is that of the tenant with the fewest running hops;
+//! among these, of the app with the fewest; among these, to the host with the fewest. Equals take turns, and the oldest
+//! is first. Hops that cannot run, because their app, host or address is at its limit, are skipped.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;

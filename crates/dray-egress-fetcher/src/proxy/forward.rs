@@ -1,9 +1,9 @@
 //! A plain HTTP request in absolute form: one request to one judged target.
 //!
-//! hyper reads the request a second time from the bytes that the strict reader accepted, and frames both bodies; the head
-//! that goes to the target is built from the canonical URL and the accepted fields, never copied. After the response the
-//! connection closes, so a second request on it reaches nothing. No redirect is followed. No upgrade passes but WebSocket
-//! inside an intercepted tunnel, whose head for the target asks for it.
+//! hyper reads the request a second time from the bytes that the strict reader accepted, and frames both bodies. The
+//! head for the target is built from the canonical URL and the accepted fields, never copied. After the response the
+//! connection closes, so a second request on it reaches nothing. No redirect is followed. No upgrade passes but
+//! WebSocket inside an intercepted tunnel, whose head for the target asks for it.
 
 use std::convert::Infallible;
 use std::error::Error;

@@ -1,8 +1,9 @@
 //! Reads the head of a proxy request strictly (RFC 9112): a head that can be read in two ways is refused.
 //!
-//! `httparse` splits the head; what it is lenient about is refused before it sees the text: a bare CR or LF, folded
-//! lines, and everything that two recipients could frame differently (`Transfer-Encoding` with `Content-Length`, several
-//! lengths, other codings than `chunked`). Pure: the target is still text here, and its host is not judged.
+//! `httparse` splits the head. Before it sees the text, everything about which it is lenient is refused: a bare CR or
+//! LF, folded lines, and everything that two recipients could frame differently (`Transfer-Encoding` with
+//! `Content-Length`, several lengths, other codings than `chunked`). Pure: the target is still text here, and its host
+//! is not judged.
 
 use dray_guard::ruleset::overrides::METHOD_OVERRIDE_FIELDS;
 use dray_guard::{CanonicalUrl, Code};
@@ -346,8 +347,8 @@ fn field_map(fields: &[httparse::Header<'_>]) -> Result<HeaderMap, HeadError> {
     Ok(map)
 }
 
-/// Whether a server that reads fields as CGI variables, in which `_` stands for `-` (RFC 3875, section 4.1.18), may take a
-/// field for one that says where the request ends or whom it is for.
+/// Whether a server may take a field for one that frames the request or names its recipient. Such a server reads fields
+/// as CGI variables, in which `_` stands for `-` (RFC 3875, section 4.1.18).
 fn is_read_as_framing(name: &HeaderName) -> bool {
     let name = name.as_str();
     name.contains('_')

@@ -49,8 +49,8 @@ pub struct ReadingConfig {
     pub max_memory: ByteSize,
     /// Most bytes of the JSON of a conversation; it is held in memory. Default `16MiB`.
     pub max_context: ByteSize,
-    /// How long an outside document that was read is available to the next read of the same conversation, so that its
-    /// next page is not a second download; at most `1h`, `0s` downloads for each read. Default `5m`.
+    /// How long a download of an outside document is kept for the next read of the same conversation, so that its next
+    /// page is not a second download. At most `1h`; `0s` downloads for each read. Default `5m`.
     pub download_lifetime: Period,
     /// Most outside documents that are kept in this way. Default 1024.
     pub download_entries: usize,

@@ -1,9 +1,9 @@
 //! Decides which rule applies to a request.
 //!
 //! The list `deny` comes first. Then the rules of all roles of the caller are tried in their order, and the first one
-//! that matches decides; without one, the default does. A condition that cannot be seen (the path inside a tunnel)
-//! counts as met by a rule that denies and as not met by one that allows: a question that cannot be answered is a
-//! refusal (I-4).
+//! that matches decides; without one, the default does. A rule that denies treats an unknown condition (the path inside
+//! a tunnel) as met, and a rule that allows treats it as not met. So a question that cannot be answered is a refusal
+//! (I-4).
 
 use std::sync::Arc;
 

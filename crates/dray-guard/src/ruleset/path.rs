@@ -92,9 +92,9 @@ pub struct ReadablePath {
 }
 
 impl ReadablePath {
-    /// Reads the path of a canonical URL; `None` when servers can read it in ways that no pattern covers: an encoded
-    /// separator, a percent sign that would be decoded again, an empty or dot segment (also with parameters, as `..;`), a
-    /// control character, or bytes that are not UTF-8.
+    /// Reads the path of a canonical URL. `None` when servers can read it in ways that no pattern covers: it has an
+    /// encoded separator, a percent sign that would be decoded again, an empty or dot segment (also with parameters,
+    /// such as `..;`), a control character, or bytes that are not UTF-8.
     pub fn of(path: &str) -> Option<Self> {
         let written = decode_path(path)?;
         let has_control = written.chars().any(char::is_control) || written.contains('\\');

@@ -136,8 +136,8 @@ impl RequestRecord<'_> {
         ReplayBaseline::Recorded(outcome, Arc::new(rule))
     }
 
-    /// Adds the request to a replay, unless the record is not about a request of its own (a lookup, the end of a
-    /// connection), the configuration or the guard refused the request, or its URL cannot be read.
+    /// Adds the request to a replay. Three kinds of records are skipped: those that are not about a request (a lookup,
+    /// the end of a connection), refusals of the configuration or the guard, and records whose URL cannot be read.
     pub fn compare(
         &self,
         replay: &mut PolicyReplay,

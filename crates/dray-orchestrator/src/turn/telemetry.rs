@@ -1,7 +1,7 @@
 //! Traces and metrics of a turn, by OpenTelemetry's conventions for generative AI
-//! (<https://opentelemetry.io/docs/specs/semconv/gen-ai/>): a span `invoke_agent` for the turn, below it `chat` for
-//! each call of the model and `execute_tool` for each call of a tool. They contain message contents only if the
-//! operator wants that.
+//! (<https://opentelemetry.io/docs/specs/semconv/gen-ai/>). The turn has a span `invoke_agent`, with a span `chat`
+//! below it for each call of the model and `execute_tool` for each call of a tool. They contain message contents only
+//! if the operator wants that.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -1,7 +1,7 @@
 //! Parses references to files in an agent's answer: `MEDIA:` tags and directives (platform-delivery 3, R-4).
 //!
-//! The syntax is the one that agents were trained on, with corrections: text may follow a path, the longest path that
-//! *exists* is used, a path that does not exist is reported, and files of any extension may be sent. Pass only an
+//! The syntax is the one that agents were trained on, with corrections. Text may follow a path, and the longest path
+//! that *exists* is used. A path that does not exist is reported. Files of any extension may be sent. Pass only an
 //! assistant's own final text to this module: tags in tool output or in quoted text of a user must not count, and only
 //! the caller can distinguish these.
 //!

@@ -1,9 +1,9 @@
 //! Conversion in a separate process (read-attachment 9).
 //!
 //! Libraries that read documents can hang, abort or use gigabytes of memory because of a small file; catching panics is
-//! not enough. So every conversion runs in a fresh worker: this executable started again, with the open file on its
-//! standard input, nothing else inherited, an empty environment, limits on memory, time and descriptors, and no file
-//! system, no network and no programs to start. A failure there ends only one conversion.
+//! not enough. So every conversion runs in a fresh worker: a second process of this executable. It inherits only the
+//! open file, on its standard input. It has an empty environment, limits on memory, time and descriptors, no file
+//! system, no network, and may start no programs. A failure there ends only one conversion.
 
 mod child;
 pub(crate) mod confine;

@@ -69,8 +69,8 @@ pub(crate) fn propagate_context(span: &Span, meta: &mut Meta) {
     }
 }
 
-/// The context that a handler passes on: the context of its own span; without a recorded span, the received context;
-/// without either, a new trace id, so that the log lines of one operation can still be correlated.
+/// The context that a handler passes on. It is the context of its own span; without a recorded span, the received
+/// context; without either, a new trace id, so that the log lines of one operation can still be correlated.
 fn context_of(span: &Span, received: &TraceContext) -> TraceContext {
     if let Some(own) = trace::context_of(span) {
         return own;

@@ -1,4 +1,4 @@
-//! Sign-in with the identity of a workload: the platform of this service issues a token, such as the projected service
+//! Sign-in with the identity of a workload. The platform of this service issues a token, such as the projected service
 //! account token of Kubernetes, and the client exchanges it for an access token (RFC 7523 section 2.1, MCP SEP-1933).
 //!
 //! The token is an operator's, and manifests are not. So it is used only for servers, and sent only to token endpoints,

@@ -89,9 +89,9 @@ struct InboundState {
 }
 
 impl InboundLimits {
-    /// Counts a message of the server with this number of bytes. Returns whether it is for the session: of notifications
-    /// only those that it acts on, because each one is a task with a copy of its message, and a server can send them
-    /// faster than tasks end.
+    /// Counts a message of the server with this number of bytes. Returns whether the message is for the session. Of
+    /// notifications, only those on which the session acts are: each one is a task with a copy of its message, and a
+    /// server can send them faster than tasks end.
     ///
     /// # Errors
     ///

@@ -1,5 +1,5 @@
-//! Methods that the body of a request names, for servers that read it as a form: Rails, Laravel, Symfony, Spring and others
-//! take `_method` of a form in place of `POST`, Laravel also that of JSON.
+//! Methods that the body of a request names, for servers that read it as a form. Rails, Laravel, Symfony, Spring and
+//! others take `_method` of a form in place of `POST`; Laravel also takes that of JSON.
 //!
 //! The scanner is fed a body as it passes and holds a name at most. It reports a name before the last byte that makes it
 //! one has passed on, so that no server gets both the name and a complete request. It reads generously: it may take text
