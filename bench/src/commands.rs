@@ -73,7 +73,7 @@ pub(crate) fn measure_mcp(binary: Option<&Path>) -> anyhow::Result<()> {
     crate::mcp::run(&built_binary(binary)?)
 }
 
-/// The binary that is measured: the given one, or one that is built into the target directory of this program.
+/// The measured binary: the given one, or one that is built into the target directory of this program.
 pub(crate) fn built_binary(binary: Option<&Path>) -> anyhow::Result<PathBuf> {
     if let Some(binary) = binary {
         return Ok(binary.to_path_buf());

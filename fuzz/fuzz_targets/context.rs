@@ -1,7 +1,7 @@
 //! Conversations whose messages, ids, names and URLs are hostile: nothing panics, ids and names stay distinct, the
 //! wrapper is closed once, URLs for tools are absolute, and substitution keeps keys and shape.
 //!
-//! The first byte chooses the generation, the second the window; each line of the rest is a file, `name SPACE url`, a
+//! The first byte chooses the generation, the second the window. Each following line is a file, `name SPACE url`, and a
 //! blank line ends a message.
 
 #![no_main]

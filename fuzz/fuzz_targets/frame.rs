@@ -1,4 +1,4 @@
-//! The frame around the text of a file: no body closes it, no path writes a second line, no dangerous character is
+//! The frame around the text of a file. No body closes it, no path writes a second line, no dangerous character is
 //! left, and a second call of `defang` changes nothing.
 //!
 //! The bytes before the first NUL are the path; the rest is the body.

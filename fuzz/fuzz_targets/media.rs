@@ -1,7 +1,7 @@
 //! Answers of agents: the same text is shown for any chunks of it, only written text is shown, the announced paths are
 //! the resolved ones, and names and captions stay valid and within their limits.
 //!
-//! The first byte chooses which paths exist, the second the size of the chunks; the rest is the answer.
+//! The first byte chooses which paths exist, the second the size of the chunks; the other bytes are the answer.
 
 #![no_main]
 

@@ -1,5 +1,5 @@
-//! Raw bytes as the response of a target inside an intercepted tunnel: the client gets one response with one reading or
-//! none, and the tunnel continues only behind an end that the client reads too. Otherwise bytes of one target could
+//! Raw bytes as the response of a target inside an intercepted tunnel. The client gets at most one response, with one
+//! reading. The tunnel continues only after an end that the client reads too. Otherwise bytes of one target could
 //! become the response to the next request.
 
 #![no_main]

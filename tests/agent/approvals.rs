@@ -141,7 +141,7 @@ impl OpsFixture {
     }
 }
 
-/// The messages of a client of `OpenAI`'s API that continues after this answer: of the answer it keeps the text alone.
+/// The messages of a client of `OpenAI`'s API that continues after this answer, and keeps only its text.
 pub(super) fn messages_after(answer: &AgentAnswer, next: &str) -> Value {
     let assistant_message = json!({"role": "assistant", "content": answer.text()});
     json!([user("order"), assistant_message, user(next)])

@@ -1,4 +1,4 @@
-//! An MCP server that asks during its calls, and agents whose chats get what it asks.
+//! An MCP server that asks during its calls, and agents whose chats get the questions.
 
 use std::sync::Arc;
 

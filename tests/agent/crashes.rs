@@ -268,7 +268,7 @@ async fn wait_until_finished(
 #[tokio::test(flavor = "multi_thread")]
 async fn a_response_whose_running_tools_are_repeatable_is_finished_by_one_of_the_other_replicas() {
     let (shop, tools) = hanging_shop(2).await;
-    // The work is done by an agent that gets the turn from the one that the request names.
+    // The work is done by an agent to which the requested agent hands the turn.
     let rules = json!([
         {"when": {"model": "lead"}, "reply": {"call": [{"name": "transfer_to_worker"}]}},
         {"when": {"tool_result_of": "shop_order"}, "reply": {"say": "Ordered."}},

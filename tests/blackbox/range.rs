@@ -185,7 +185,7 @@ pub(crate) fn samples() -> Vec<IpAddr> {
     addresses
 }
 
-/// One address of every range and every sensitive address: for scenarios in which [`samples`] would take too long.
+/// One address of every range and every sensitive address, for scenarios in which [`samples`] would take too long.
 pub(crate) fn highlights() -> Vec<IpAddr> {
     let mut addresses: Vec<IpAddr> = BLOCKED_RANGES
         .iter()

@@ -1,4 +1,4 @@
-//! Tests of standard output that cannot be written: a full disk is a failure, a reader that has ended is not.
+//! Tests of standard output that cannot be written: a full disk is a failure, but a reader that has ended is not.
 
 use std::fs::File;
 use std::io::Read as _;

@@ -1,4 +1,4 @@
-//! Tests of values that a command line cannot mean: each is refused with the flag's name, and nothing runs.
+//! Tests of flag values that cannot be used: each is refused with the flag's name, and nothing runs.
 
 use super::{CliHome, check, line};
 

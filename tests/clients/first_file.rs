@@ -139,7 +139,7 @@ impl ReaderMachine {
         std::fs::write(path, self.adapt(&block.text)).unwrap();
     }
 
-    /// Runs the next block, which does not end, until the system prints that it is ready.
+    /// Runs the next block, whose command does not end, until the system prints that it is ready.
     fn start(&mut self) -> ForegroundSystem {
         self.address = "127.0.0.1:0".to_owned();
         let commands = self.next_block("sh").text;

@@ -17,7 +17,7 @@ use super::target::EgressTarget;
 use crate::support;
 use crate::support::service_process::ServiceProcess;
 
-/// Bytes of the file, more than what one message of the bus carries, so that it is stored.
+/// Bytes of the file: more than one message of the bus carries, so that the file is stored.
 const FILE_BYTES: u64 = 3_000_000;
 /// Space for the streams.
 const STORE_BYTES: u64 = 1 << 30;

@@ -22,7 +22,7 @@ type Reports = Arc<Mutex<Vec<(u16, String)>>>;
 pub(crate) struct EgressTarget {
     /// The address on which it listens.
     pub(crate) address: Ipv4Addr,
-    /// The address of its name server, which is not that of the target: the guard protects name servers.
+    /// The address of its name server. It differs from that of the target, because the guard protects name servers.
     pub(crate) name_server: Ipv4Addr,
     namespace: String,
     reports: Reports,
@@ -85,7 +85,7 @@ impl EgressTarget {
 
     /// The number of connections that have received a byte and have not ended.
     pub(crate) fn open_count(&self) -> usize {
-        // An end without a byte before it belongs to a connection that the proxy opened and then refused.
+        // A `closed` event without a byte belongs to a connection that the proxy opened and then refused.
         let ended = self.ports("ended");
         let mut open = self.received_ports();
         for port in ended {

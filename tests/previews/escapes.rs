@@ -15,7 +15,7 @@ ln -s ../secret.txt www/link.txt; ln -s .. www/up; ln -s / www/root; ln -s loop 
 ln -s index.html www/good.html; ln -s ../other www/other; \
 head -c 2000000 /dev/zero | tr '\\0' z > www/large.bin; ln www/large.bin www/hard.bin";
 
-/// Paths that lead, or seem to lead, to `secret.txt` beside the directory or to what the policy refuses.
+/// Paths that lead, or seem to lead, to `secret.txt` beside the directory or to files that the policy refuses.
 const ESCAPE_PATHS: &[&str] = &[
     "../secret.txt",
     "%2e%2e/secret.txt",

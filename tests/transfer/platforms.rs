@@ -57,7 +57,7 @@ fn quoted(text: &str) -> String {
     format!("'{text}'")
 }
 
-/// A timeout longer than a kill and a start, so that the next process finds requests that have not ended.
+/// A timeout longer than a kill and a restart, so that the next process finds requests that have not ended.
 fn delivery_timeout() -> (&'static str, String) {
     ("answer_timeout", quoted("6s"))
 }

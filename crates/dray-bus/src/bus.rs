@@ -88,7 +88,7 @@ impl Bus {
     /// reply has come, the request is never repeated.
     ///
     /// # Errors
-    /// As [`Bus::call`]; [`ReplyError::Missing`](crate::error::ReplyError::Missing) when replies were lost on the way.
+    /// As [`Bus::call`]; [`ReplyError::Missing`](crate::error::ReplyError::Missing) when replies were lost.
     pub async fn call_streaming<C: StreamingCall>(
         &self,
         meta: &Meta,

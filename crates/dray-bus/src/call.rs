@@ -231,8 +231,8 @@ impl<'a> CallAttempt<'a> {
                 }
                 AttemptResult::Silence => {
                     let failure = CallError::Timeout(self.message.subject.clone());
-                    // A responder that should send heartbeats and does not is dead. One without heartbeats may only be
-                    // slow, so another attempt is made only with at least half of the time left (C-6).
+                    // A responder that should send heartbeats and does not is dead. A responder without heartbeats may
+                    // only be slow, so another attempt is made only with at least half of the time left (C-6).
                     if last || (!self.mode.watched && self.remaining() < self.total / 2) {
                         return Err(failure);
                     }

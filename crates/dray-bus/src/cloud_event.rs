@@ -52,8 +52,8 @@ pub(crate) fn append_attributes(
 }
 
 /// Writes the envelope of work that was published as a `CloudEvent`, from its attributes. A message that already has a
-/// header of the envelope is not changed. Neither is a message whose attributes cannot be read; the later check finds
-/// no envelope in it.
+/// header of the envelope is not changed. A message whose attributes cannot be read is not changed either; the later
+/// check finds no envelope in it.
 pub(crate) fn adopt_envelope(message: &mut StoredMessage) {
     let own = [headers::SCHEMA_HEADER, headers::OPERATION_HEADER];
     if own.iter().any(|name| message.headers.get(name).is_some()) {

@@ -74,8 +74,8 @@ impl ConnectionHealth {
         self.shared.ledger_revision.load(Ordering::SeqCst)
     }
 
-    /// Records the revision of a ledger write. Returns whether the ledger has lost entries: revisions count all writes,
-    /// so one that was made after `known` was confirmed has a higher revision in an intact ledger.
+    /// Records the revision of a ledger write. Returns whether the ledger has lost entries. Revisions count all writes,
+    /// so in an intact ledger a write after `known` was confirmed has a higher revision.
     pub(crate) fn record_ledger_write(&self, known: u64, revision: u64) -> bool {
         let is_regression = revision <= known;
         if is_regression {

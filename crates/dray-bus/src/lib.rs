@@ -1,8 +1,8 @@
 //! One handle for all communication between services: [`Bus`].
 //!
 //! - *Calls* ([`Bus::call`], [`Bus::respond_to`]): a caller waits; retried inside the deadline.
-//! - *Work* ([`Bus::publish_work`], [`Bus::work`]): must not be lost; at least once in, effectively once out, with
-//!   a [`Ledger`], bounded attempts and [`DeadLetters`].
+//! - *Work* ([`Bus::publish_work`], [`Bus::work`]): must not be lost: delivered at least once, with effects that count
+//!   once, with a [`Ledger`], bounded attempts and [`DeadLetters`].
 //! - *Events* and *audit events* ([`Bus::publish_event`], [`Bus::publish_audit`], [`Bus::events`]): facts about the
 //!   past.
 //! - [`KeyValue`] with compare-and-set.

@@ -40,8 +40,8 @@ pub const RESULT_LIMIT: usize = 112 * 1024;
 /// How a work loop behaves. The defaults are specified in messaging-reliability.
 #[derive(Clone, Debug)]
 pub struct WorkSettings {
-    /// Deliveries handled concurrently. A sixth of them, at least one of two, handle only work of tenants of which no
-    /// other work runs, so that a tenant whose work is slow leaves slots to others.
+    /// Deliveries handled concurrently. A sixth of these slots, at least one of two, are reserved for tenants without
+    /// running work, so that a tenant with slow work cannot use all slots.
     pub concurrency: usize,
     /// How long a claim excludes other workers without a renewal. Together with the consumer's `ack_wait` it bounds how
     /// long work waits after its worker died.

@@ -98,7 +98,7 @@ impl ChatClient {
         }
     }
 
-    /// Whether requests have this service's own key, or none, and not that of the caller.
+    /// Whether requests carry this service's own key or no key, instead of the key of the caller.
     pub const fn has_own_key(&self) -> bool {
         matches!(self.target, ChatTarget::Open { .. })
     }

@@ -17,7 +17,8 @@ use crate::retry::RetryPolicy;
 /// Default of [`DialOptions::max_json_bytes`] (R3).
 const MAX_JSON_BYTES: usize = 4 << 20;
 
-/// How long what DIAL Core says about a user is used: a role that was taken away permits tools for this long.
+/// Lifetime of a cached response of DIAL Core about a user: a role that was withdrawn still permits tools for this
+/// long.
 const MAX_USER_AGE: Duration = Duration::from_secs(30);
 
 /// Default of [`DialOptions::read_retries`].

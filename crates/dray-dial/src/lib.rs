@@ -4,9 +4,10 @@
 //! cached.
 //!
 //! - [`DialClient`]: files, permissions, metadata, sign-in and the code interpreter.
-//! - [`DialPort`]: what other crates need of it, as a trait; `fake` (feature `fake`) is one in memory for tests.
+//! - [`DialPort`]: what other crates need of it, as a trait; `fake` (feature `fake`) is an implementation in memory for
+//!   tests.
 //! - [`chat`]: streams of chat completions, from DIAL or from anywhere.
-//! - [`inline_bytes`]: the content of an attachment that carries it; [`decode_data_url`]: that of a `data:` URL.
+//! - [`inline_bytes`]: the content that an attachment carries inline; [`decode_data_url`]: that of a `data:` URL.
 //! - [`origin`]: the classification of a URL, without a request.
 //!
 //! It decides nothing about files that people may read: DIAL Core checks every key itself.

@@ -8,7 +8,7 @@
 //! - [`formats`]: one module for each family of formats.
 //!
 //! Conversion takes an open file and returns text. It opens no paths or connections and starts no processes.
-//! `dray-reading` runs it in a worker process, which contains a file that makes a library loop or crash.
+//! `dray-reading` runs it in a worker process, so that a library that loops or crashes affects one file only.
 //!
 //! ```
 //! use dray_documents::classify::classify;

@@ -137,7 +137,7 @@ impl FileCatalog {
         let mut names = BTreeSet::new();
         of_turn(FileTurn::Current)
             .chain(of_turn(FileTurn::History))
-            // G0 knew files by their names, so a later one of the same name has no number (18.3).
+            // G0 identified files by name, so a later file of the same name has no number (18.3).
             .filter(|entry| names.insert(&entry.file.name))
             .collect()
     }

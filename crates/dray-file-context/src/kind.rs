@@ -24,7 +24,7 @@ pub fn of_extension(extension: &str) -> FileType {
     }
 }
 
-/// The type that a URL suggests; `None` for a URL that cannot be resolved: `data:` that is not a base64 image.
+/// The type that a URL suggests. `None` for a `data:` URL that is not a base64 image, because it cannot be resolved.
 pub fn of_url(url: &str) -> Option<FileType> {
     if url.starts_with("data:") {
         return data_image(url).map(|_| FileType::Image);

@@ -195,7 +195,7 @@ impl Judge {
     ///
     /// # Errors
     /// `internal` for another peer, which deserves an alarm; `ssrf_blocked` when the address was blocked meanwhile or
-    /// is that of this machine.
+    /// is an address of this machine.
     pub fn reclassify(
         &self,
         peer: SocketAddr,

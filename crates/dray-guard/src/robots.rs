@@ -81,8 +81,8 @@ enum RobotsLine<'a> {
 }
 
 impl RobotsFile {
-    /// Reads the rules for the product `token`: those of all groups that name it, in upper or lower case, or without
-    /// such a group those of the groups for `*`.
+    /// Reads the rules for the product `token`. They are those of all groups that name it, in upper or lower case;
+    /// without such a group, those of the groups for `*`.
     pub fn parse(bytes: &[u8], token: &str) -> Self {
         // One byte more than the limit shows whether the last line is complete.
         let bytes = bytes.get(..=MAX_ROBOTS_BYTES).map_or(bytes, whole_lines);
@@ -287,7 +287,7 @@ fn split_after<'a>(rest: &'a str, part: &str, query_bytes: usize) -> Option<&'a 
     Some(after)
 }
 
-/// The end of `rest` that is in the query of the path, whose last `query_bytes` bytes are its query.
+/// The part of `rest` that lies in the query. The query is the last `query_bytes` bytes of the path.
 fn query_of(rest: &str, query_bytes: usize) -> &str {
     let start = rest.len().saturating_sub(query_bytes);
     rest.get(start..).unwrap_or_default()
@@ -306,10 +306,10 @@ enum TextKind {
     Pattern,
 }
 
-/// Converts paths and patterns into the form in which they are compared (RFC 9309, section 2.2.2): unreserved
-/// characters are decoded, and all others that were encoded stay encoded, in capitals. In a path `*` and `$` are
-/// encoded, because they have a meaning in patterns. In a query `:` and `/` are equal to their encoded forms, as in the
-/// example of the RFC; [`query_form`] does the same for a pattern whose wildcard stands for the `?`.
+/// Converts paths and patterns into the form in which they are compared (RFC 9309, section 2.2.2). Unreserved
+/// characters are decoded. All other encoded characters stay encoded, in capitals. In a path `*` and `$` are encoded,
+/// because they have a meaning in patterns. In a query `:` and `/` are equal to their encoded forms, as in the example
+/// of the RFC; [`query_form`] does the same for a pattern whose wildcard stands for the `?`.
 fn normalize(text: &[u8], kind: TextKind) -> String {
     let mut normal = String::with_capacity(text.len());
     let mut in_query = false;

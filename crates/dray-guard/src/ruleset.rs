@@ -123,8 +123,8 @@ impl RuleSet {
         compile::compile_files(files)
     }
 
-    /// SHA-256 in hexadecimal: that of the file, as `sha256sum policy.toml` prints it; for a directory, that of the
-    /// lines that `sha256sum *.toml` prints there.
+    /// SHA-256 in hexadecimal. For a file, that of the file, as `sha256sum policy.toml` prints it; for a directory,
+    /// that of the lines that `sha256sum *.toml` prints there.
     pub fn digest(&self) -> &str {
         &self.digest
     }
@@ -139,8 +139,8 @@ impl RuleSet {
                 .sum::<usize>()
     }
 
-    /// How a tunnel of `tenant` to the host and port of `url` is judged: [`RequestKind::Intercepted`] where an entry of
-    /// `intercept` names it and it carries TLS, otherwise [`RequestKind::Tunnel`].
+    /// How a tunnel of `tenant` to the host and port of `url` is judged. [`RequestKind::Intercepted`] if an entry of
+    /// `intercept` names the host and the tunnel carries TLS, otherwise [`RequestKind::Tunnel`].
     pub fn tunnel_kind(&self, tenant: &str, url: &CanonicalUrl) -> RequestKind {
         let mut entries = self.intercept.iter();
         if url.https() && entries.any(|entry| entry.matches(tenant, url)) {

@@ -76,7 +76,7 @@ pub struct JudgedStep {
     pub step: PolicyStep,
     /// The owner of the rule that decided it.
     pub owner: RuleOwner,
-    /// The code for which it refused the URL; `None` if it did not.
+    /// The code of the refusal; `None` if it did not refuse the URL.
     pub refusal: Option<Code>,
 }
 

@@ -13,9 +13,8 @@ pub type TextPaths<S, B> = MapRequest<S, fn(Request<B>) -> Request<B>>;
 /// Gives requests whose path does not decode to UTF-8 (`/files/%FF`) a path without a route, so that the service
 /// answers with its own "not found".
 ///
-/// Without it, axum's extractor of path parameters refuses them with status 400 and a text of its own, in a format that
-/// clients of the service cannot read. Do not use it for a service whose paths are names of files, which may be any
-/// bytes.
+/// Without it, axum's extractor of path parameters refuses them with status 400 and a text in a format that clients of
+/// the service cannot read. Do not use it for a service whose paths are names of files, which may be any bytes.
 pub fn with_text_paths<S, B>(service: S) -> TextPaths<S, B> {
     MapRequest::new(service, replace_invalid_path)
 }

@@ -73,8 +73,8 @@ pub struct Config {
     /// Origins whose pages may upload from a browser, exactly as browsers send them: `https://app.example`. The object
     /// store needs the same origins for `PUT` in its own CORS rules.
     pub upload_origins: Vec<String>,
-    /// Chats whose people are asked about calls that wait for approval, with `host_questions` about hosts, and with
-    /// `tool_questions` what tools ask, by name. The orchestrator names them in `approval_chats`. Default none.
+    /// Chats in which people answer questions, by name: about calls that wait for approval, with `host_questions` about
+    /// hosts, and with `tool_questions` those of tools. The orchestrator names them in `approval_chats`. Default none.
     pub question_chats: BTreeMap<String, QuestionChat>,
     /// Which files from the web may go to which chats. Default none: all may.
     pub web_files: Vec<WebFileRule>,

@@ -238,7 +238,7 @@ impl IndexEntry {
                 && chat.starts_with(&format!("{platform}/"))
                 && chat.ends_with(&chat_of("", &self.target));
         }
-        // Accounts may have chats with the same id: in Telegram, it is that of the user.
+        // Two accounts may have chats with the same id: in Telegram, the id of a chat is that of the user.
         chat == chat_of(&format!("{platform}/{account}"), &self.target)
     }
 }

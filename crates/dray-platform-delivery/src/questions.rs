@@ -1,9 +1,9 @@
-//! Questions in chats of the configuration, answered by buttons: calls that wait for approval, what tools ask during calls,
-//! and hosts about which a rule of the egress policy asks.
+//! Questions in chats of the configuration, answered by buttons. They are about calls that wait for approval, about
+//! hosts for which a rule of the egress policy asks, or come from tools during calls.
 //!
 //! A caller names a chat of the configuration and nothing else, and only people whom the operator named for that chat may
-//! answer. The service that asks keeps the question and decides what an answer means. This one keeps which messages show
-//! open questions ([`open`]), and shows in them what ends without a press ([`reconciler`]).
+//! answer. The service that asks keeps the question and decides what an answer means. This module records which
+//! messages show open questions ([`open`]), and shows there when a question ends without a press ([`reconciler`]).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -116,7 +116,8 @@ impl QuestionService {
         let message_id = match sent {
             Ok(message_id) => message_id,
             Err(error) => {
-                // No message, or one whose id is not known: a press on it is answered all the same.
+                // Nothing was sent, or the id of the message is unknown. A press on such a message is answered all the
+                // same.
                 self.forget(chat, id).await;
                 self.report_failure(&account, (chat, id), &target, &error);
                 return Err(platform_fault(&error));
@@ -224,8 +225,9 @@ impl QuestionService {
         }
     }
 
-    /// Keeps a press of a person who may answer, so that it is decided also when this process ends after the platform got
-    /// its confirmation. Returns `false` for a press without a record, which is decided before the confirmation.
+    /// Keeps a press of a person who may answer, so that the press is decided even when this process ends after it
+    /// confirmed the press to the platform. Returns `false` for a press without a record, which is decided before the
+    /// confirmation.
     ///
     /// # Errors
     ///

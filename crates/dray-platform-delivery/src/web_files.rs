@@ -26,10 +26,11 @@ pub struct WebFileRule {
     /// Chats that it is about, as in `allowed_targets`; empty means every chat.
     pub targets: Vec<String>,
     /// Hosts that it is about, as `example.org` or `*.example.org`; empty means every host. A file that was fetched
-    /// over redirects has several: `allow` needs all of them in the list, `deny` and `report` one of them.
+    /// over redirects has several hosts. `allow` requires all of them in the list; `deny` and `report` require one of
+    /// them.
     pub hosts: Vec<String>,
-    /// Whether `deny` and `report` are also about files of sandboxes of which no fetch is known: a program may have
-    /// fetched or changed them. Default false.
+    /// Whether `deny` and `report` also apply to files of sandboxes without a known fetch: a program may have fetched
+    /// or changed them. Default false.
     pub sandbox_files: bool,
     /// `allow`, `report` (only counted as if it were `deny`) or `deny`. Default `deny`.
     pub outcome: WebFileOutcome,
@@ -55,7 +56,7 @@ pub struct WebFileVerdict {
     pub hosts: Vec<String>,
     /// The rule that refused it; empty for none.
     pub refused_by: String,
-    /// The first rule that would have refused it if it were in force; empty for none.
+    /// The first rule that would have refused it if the rule were in force; empty if none would have.
     pub reported_by: String,
 }
 

@@ -7,8 +7,8 @@ use dray_types::{ByteSize, Period, Secret};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Largest file without boosts, in bytes: what servers accepted in all cases; documentation of late 2026 says twice
-/// as much (platform-delivery 6).
+/// Largest file without boosts, in bytes. All servers accepted it; documentation of late 2026 says twice as much
+/// (platform-delivery 6).
 const MAX_FILE_BYTES: u64 = 10 << 20;
 /// Largest file with server boosts of level 2 and 3, in bytes.
 const LEVEL_2_FILE_BYTES: u64 = 50 << 20;
@@ -47,7 +47,7 @@ pub struct DiscordOptions {
     /// Hosts that files of users are fetched from, besides the one of `base_url`. Default `cdn.discordapp.com` and
     /// `media.discordapp.net`.
     pub file_hosts: Vec<String>,
-    /// Hosts that the token is shown to over the gateway, with all hosts below them, besides the one of `base_url`.
+    /// Hosts, with all hosts below them, to which the token is sent over the gateway, besides the host of `base_url`.
     /// Default `discord.gg`.
     pub gateway_hosts: Vec<String>,
     /// Time to connect, TLS included. Default `10s`.

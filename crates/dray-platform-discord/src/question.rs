@@ -75,7 +75,8 @@ pub(crate) async fn ask_question(
         .ok_or_else(|| PlatformError::new(ErrorKind::Transient, "the response is not a message"))
 }
 
-/// Ends the wait of the client that shows the button: without it Discord reports a failure to the person after 3 s.
+/// Ends the waiting state of the client that shows the button. Without this call Discord reports a failure to the
+/// person after 3 s.
 pub(crate) async fn acknowledge_press(
     api: &DiscordApi,
     press: &ButtonPress,

@@ -25,8 +25,8 @@ pub struct SlackOptions {
     pub signing_secret: Secret,
     /// Base URL of the Web API. Default `https://slack.com/api`.
     pub base_url: String,
-    /// Hosts that Slack serves files from and takes uploads at, besides that of `base_url`. The token goes to the host
-    /// of `base_url` and to these with downloads; never with uploads. Default `files.slack.com`.
+    /// Hosts from which Slack serves files and at which it accepts uploads, besides that of `base_url`. The token goes
+    /// to the host of `base_url` and to these with downloads; never with uploads. Default `files.slack.com`.
     pub file_hosts: Vec<String>,
     /// PEM file with additional certificate authorities.
     pub ca_file: Option<PathBuf>,

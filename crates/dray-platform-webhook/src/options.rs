@@ -23,7 +23,7 @@ pub struct WebhookOptions {
     pub hooks: BTreeMap<String, WebhookAddress>,
     /// Secret that inbound messages are signed with. Without a secret, no message is accepted.
     pub inbound_secret: Secret,
-    /// Hosts (with the port where it is not the usual one) that attachments of such messages are fetched from. None by
+    /// Hosts from which attachments of such messages are fetched, with the port if it is not the default. None by
     /// default.
     pub file_hosts: Vec<String>,
     /// Whether attachments may be fetched over plain HTTP. Default false.

@@ -82,7 +82,7 @@ fn native_route(file: &OutgoingFile, flags: SendFlags, is_bridge: bool) -> Route
     }
 }
 
-/// The route of documents for a file that was refused on another one; `None` when that would not help.
+/// The route of documents, for a file that was refused on another route; `None` when that would not help.
 pub(crate) fn fallback_step(step: &SendStep, error: &PlatformError) -> Option<SendStep> {
     // Only while no message is visible, because sending again on any route would show a second message.
     let is_refused = matches!(

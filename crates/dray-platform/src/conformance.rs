@@ -74,8 +74,8 @@ pub trait PlatformFixture: Debug + Send + Sync {
     }
 }
 
-/// A fault for the fake server, once. "The next visible request" is the one that makes a message appear; "the next
-/// upload" the one that carries the bytes of a file, if that is a different request.
+/// A fault for the fake server, once. "The next visible request" is the request that makes a message appear. "The next
+/// upload" is the request that carries the bytes of a file, if that is a different one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PlatformFault {
     /// The next visible request is refused: too many requests, with this delay (whole seconds).

@@ -32,7 +32,7 @@ impl ChatLimits {
             .map_or(self.any, |(_, limit)| *limit)
     }
 
-    /// The same limits with no route above `learned` bytes, a limit that a refusal of the platform showed.
+    /// The same limits without routes above `learned` bytes, the limit that a refusal of the platform revealed.
     #[must_use]
     pub fn at_most(mut self, learned: u64) -> Self {
         self.any = self.any.min(learned);

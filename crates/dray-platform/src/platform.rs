@@ -293,7 +293,7 @@ pub trait InboundSource: Debug + std::marker::Send + Sync {
         Ok(())
     }
 
-    /// The bytes of an attachment. They are read only from the hosts that this platform serves files from;
-    /// credentials never follow a redirect to another host.
+    /// The bytes of an attachment. They are read only from the hosts from which this platform serves files; credentials
+    /// never follow a redirect to another host.
     async fn fetch(&self, attachment: &InboundAttachment) -> Result<ByteStream, PlatformError>;
 }

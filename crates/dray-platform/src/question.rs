@@ -98,8 +98,8 @@ pub trait QuestionChannel: Debug + Send + Sync {
         question: &ChatQuestion,
     ) -> Result<String, PlatformError>;
 
-    /// Reports to the platform that a press arrived, where it waits for that; a reply follows. The default is for
-    /// platforms that wait for the reply itself.
+    /// Confirms to the platform that a press arrived, if the platform waits for that; a reply follows. The default is
+    /// for platforms that wait for the reply itself.
     ///
     /// # Errors
     ///
@@ -112,7 +112,7 @@ pub trait QuestionChannel: Debug + Send + Sync {
     ///
     /// # Errors
     ///
-    /// One of both could not be shown; the other one was tried.
+    /// The notice or the outcome could not be shown; the other one was tried.
     async fn reply(&self, press: &ButtonPress, reply: &PressReply) -> Result<(), PlatformError>;
 
     /// Shows the outcome of a question in place of its buttons, without a press. Showing it again is harmless.

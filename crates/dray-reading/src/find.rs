@@ -81,7 +81,8 @@ fn find_hits(line: &str, query: &str) -> Vec<(String, String, String)> {
     folded
         .match_indices(query)
         .filter_map(|(at, matched)| {
-            // All characters of a longer lower case (`İ`) have the same offset, so a hit may end where it begins.
+            // All characters of a lower case of several characters (`İ`) have the same offset, so a hit may end within
+            // them.
             let start = *offsets.get(at)?;
             let end = *offsets.get(at + matched.len())?;
             let end = line.ceil_char_boundary(end.max(start));

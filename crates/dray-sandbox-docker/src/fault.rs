@@ -126,7 +126,7 @@ pub(crate) fn failed(action: &'static str, error: BollardError) -> Error {
     Error::new(kind, action).caused_by(error)
 }
 
-/// Makes the error of a connection that could not be made, or that broke.
+/// Makes the error of a connection that could not be opened, or that broke.
 pub(crate) fn broken(
     action: &'static str,
     error: impl Into<Box<dyn StdError + Send + Sync>>,

@@ -172,8 +172,8 @@ impl DockerSandbox {
         }
     }
 
-    /// Makes sure that the archive calls wrote to the right place: as root, they follow a directory that became a
-    /// link meanwhile.
+    /// Makes sure that the archive calls wrote to the right path: the engine runs as root, and follows a directory that
+    /// meanwhile became a link.
     async fn check_parent(&self, written: &SandboxPath) -> Result<(), Error> {
         let parent = written.parent();
         let mounts = Some(&self.mounts);

@@ -59,8 +59,8 @@ pub(crate) async fn write(
     send(client, container, parent.as_bytes(), Body::new(chunks)).await
 }
 
-/// Uploads a tar. When its source fails, the tar is cut there and the engine's response is still awaited, so that no
-/// file appears after the caller's next step.
+/// Uploads a tar. When the source of the tar fails, the tar is cut there and the engine's response is still awaited, so
+/// that no file appears after the caller's next step.
 pub(crate) async fn send(
     client: &Client,
     container: &str,

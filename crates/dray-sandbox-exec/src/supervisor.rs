@@ -53,8 +53,8 @@ pub enum CommandState {
 /// Operations that the supervisor needs from the system that runs a command.
 #[async_trait]
 pub trait CommandControl: Debug + Send + Sync + 'static {
-    /// Runs another command beside it, without a mark and without waiting for [`Supervisor::settle`], and returns its
-    /// exit status.
+    /// Runs another command beside the supervised one, without a mark and without waiting for [`Supervisor::settle`],
+    /// and returns its exit status.
     async fn run_unsupervised(&self, argv: Vec<String>) -> Result<i32, Error>;
 
     /// The state of the command, as its system reports it.
@@ -206,8 +206,8 @@ impl SupervisedCommand {
         drop(self.supervisor.tasks.spawn_on(killing, &self.runtime));
     }
 
-    /// Kills first and asks for the state afterwards: a command that has ended may have left children, and one that is
-    /// only starting has no mark yet.
+    /// Kills first and asks for the state afterwards. A command that has ended may have left children, and a command
+    /// that is only starting has no mark yet.
     async fn kill_all(&self) -> Result<(), Error> {
         let start_failed = self.start_failed.load(Ordering::SeqCst);
         if start_failed && self.control.state().await? == CommandState::Unknown {

@@ -102,8 +102,8 @@ impl<E: Exec + 'static> ExecFiles<E> {
         let (input, body) = WatchedInput::watch(body);
         let (coding, length, body) = if text {
             let (helps, body) = match input.guard(sample(body)).await? {
-                // Without a signal for the end of input the script needs the length, and that of gzip is not known
-                // before.
+                // Without a signal for the end of input the script needs the length, and the length of compressed input
+                // is not known in advance.
                 (true, body) if channel.input_end => (self.has_tool("gzip").await?, body),
                 (_, body) => (false, body),
             };
@@ -218,8 +218,8 @@ impl<E: Exec + 'static> ExecFiles<E> {
         }
     }
 
-    /// Sends one chunk, and again when its response is lost: the script compares the offset, so that the chunk is added
-    /// only once.
+    /// Sends one chunk, and sends it again when its response is lost. The script compares the offset, so the chunk is
+    /// added only once.
     async fn append(
         &self,
         write: &Write<'_>,

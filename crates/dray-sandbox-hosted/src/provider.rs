@@ -89,8 +89,8 @@ pub trait Provider: Debug + Send + Sync + 'static {
         Err(self.explained(error).await)
     }
 
-    /// Replaces an unclear failure by the state that the control API reports. Proxies respond with several
-    /// statuses for a sandbox that is stopped or gone, and errors about a file have some of these statuses, too.
+    /// Replaces an unclear failure by the state that the control API reports. Proxies respond with several statuses for
+    /// a sandbox that is stopped or no longer exists, and errors about a file have some of these statuses, too.
     async fn explained(&self, error: Error) -> Error {
         if !Self::DOUBTFUL_KINDS.contains(&error.kind()) {
             return error;

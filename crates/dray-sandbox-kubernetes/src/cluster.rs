@@ -241,7 +241,7 @@ impl Cluster {
         }
     }
 
-    /// Returns a client that was made after the one with this number.
+    /// Returns a client that is newer than the client with this number.
     async fn client(&self, after: u64) -> Result<(u64, kube::Client), Error> {
         // The lock is held while the client is created: concurrent callers that were refused too share the new client.
         let mut guard = self.client.lock().await;

@@ -23,8 +23,8 @@ const COPIED_SETTINGS: [&str; 3] = ["runAsUser", "runAsGroup", "runAsNonRoot"];
 ///
 /// # Errors
 ///
-/// [`ErrorKind::ToolMissing`] where there cannot be one, [`ErrorKind::Auth`] without the right to
-/// `pods/ephemeralcontainers`, [`ErrorKind::Timeout`] when it does not start in time.
+/// [`ErrorKind::ToolMissing`]: the pod cannot have an ephemeral container. [`ErrorKind::Auth`]: the right to
+/// `pods/ephemeralcontainers` is missing. [`ErrorKind::Timeout`]: the container does not start in time.
 pub(crate) async fn ensure(
     container_ref: &PodContainer,
     pod: &Pod,

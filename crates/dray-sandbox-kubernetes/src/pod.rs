@@ -150,7 +150,7 @@ impl Pod {
         Ok(format!("{uid}/{container}/{id}"))
     }
 
-    /// Whether the first process that a helper sees is that of its target.
+    /// Whether the first process that a helper sees is the first process of its target.
     pub(crate) fn has_own_processes(&self) -> bool {
         !self.spec.share_process_namespace && !self.spec.host_pid
     }

@@ -1,8 +1,8 @@
 //! Finds and opens what lies beneath a directory, and nothing outside of it.
 //!
 //! [`Root::resolve`] finds where a path leads, links included, one descriptor at a time. [`Root::open`] opens a path
-//! in which no part may be a link. A resolved path is opened that way, so a link that is put there in between is an
-//! error and never followed.
+//! in which no part may be a link. A resolved path is opened that way, so a link that another process creates in the
+//! path is an error and never followed.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
@@ -32,8 +32,8 @@ pub(super) struct OpenPath {
 }
 
 impl Root {
-    /// Opens the file with these names. A link anywhere on the way is `ELOOP`; one at the end too, except with
-    /// `O_PATH`, which opens the link itself.
+    /// Opens the file with these names. A link in a parent component is `ELOOP`. A link as the last component is, too,
+    /// except with `O_PATH`, which opens the link itself.
     pub(super) fn open(&self, names: &[Vec<u8>], flags: OFlags) -> Result<OwnedFd, Errno> {
         open_beneath(self.descriptor.as_fd(), self.kernel, names, flags)
     }
@@ -73,8 +73,9 @@ impl Root {
         Ok(found)
     }
 
-    /// Replaces links by their targets. A link that leads out is [`ErrorKind::OutsideRoot`]: the top is a directory of
-    /// the host here, so this is not the walk of `dray_sandbox::PathWalk`, which stops at the root of the sandbox.
+    /// Replaces links by their targets. A link that leads out is [`ErrorKind::OutsideRoot`], because the top is a
+    /// directory of this host. So this is not the walk of `dray_sandbox::PathWalk`, which stops at the root of the
+    /// sandbox.
     fn without_links(
         &self,
         mut pending: VecDeque<Vec<u8>>,
@@ -232,7 +233,7 @@ pub(super) fn link_target(link: &OwnedFd) -> Result<Vec<u8>, Error> {
         .map_err(failed("read a link"))
 }
 
-/// Converts an error after a path was resolved. It contains no links then, so a link that is met is new.
+/// Converts an error after a path was resolved. The path contains no links then, so any link on it is new.
 pub(super) fn raced(error: Errno) -> Error {
     let kind = match error {
         Errno::LOOP => ErrorKind::ChangedDuringTransfer,

@@ -17,8 +17,8 @@
 //! # }
 //! ```
 //!
-//! What it does not do: it gives no protection beyond that from processes that share the directory. Run the service as
-//! the user who owns it. A program that is run in it is a process of this host and is not confined to the directory.
+//! It does not protect from processes that share the directory. Run the service as the user who owns it. A program that
+//! is run in it is a process of this host and is not confined to the directory.
 
 mod beneath;
 mod blocking;

@@ -105,7 +105,8 @@ impl Root {
             }
             first.add(entry);
         }
-        // No more directories wait than there are entries: those that were pushed out again are not scanned.
+        // No more directories wait than entries are listed: a directory whose entry was pushed out again is not
+        // scanned.
         let is_listed = |names: &Vec<Vec<u8>>| {
             self.path(names)
                 .is_ok_and(|path| first.entries.contains_key(&path))
@@ -142,7 +143,7 @@ struct FirstEntries {
 }
 
 impl FirstEntries {
-    /// Whether this path is among the first so far; records that something is left out when it is not.
+    /// Whether this path is among the first so far. If it is not, records that an entry is left out.
     fn wants(&mut self, path: &SandboxPath) -> bool {
         let wanted = self.entries.len() < self.limit
             || self

@@ -126,7 +126,7 @@ impl OpenFile {
             let spare = rustix::buffer::spare_capacity(&mut chunk);
             match rustix::io::pread(&self.descriptor, spare, at) {
                 Ok(0) => {
-                    // A writer that truncates the file first must cause the same error as one that does not.
+                    // A writer that first truncates the file must cause the same error as a writer that does not.
                     self.check_unchanged()?;
                     let reason = format!("the file ended at {at} of {} bytes", self.stat.size);
                     return Err(Error::new(ErrorKind::Truncated, reason));

@@ -97,7 +97,7 @@ impl Settings {
     }
 }
 
-/// Whether a URL is without TLS; `None` for text that is not the URL of a host without a path.
+/// Whether a URL is without TLS; `None` for text that is not a URL of a host without a path.
 pub(crate) fn is_plain_http(url: &str) -> Option<bool> {
     let uri: http::Uri = url.parse().ok()?;
     let authority = uri.authority()?;

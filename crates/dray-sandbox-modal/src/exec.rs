@@ -29,8 +29,8 @@ use crate::wire::{EmptyMessage, ExecStartRequest, PIPE_OUTPUT, STDERR, STDOUT};
 use end::RouterCommand;
 use output::CommandOutput;
 
-/// Most bytes of all arguments of a command: `ARG_MAX_BYTES` of the provider's Python client (`modal/sandbox.py`),
-/// which leaves room for the provider's own words below the 131 072 bytes of its hosts.
+/// Most bytes of all arguments of a command: `ARG_MAX_BYTES` of the provider's Python client (`modal/sandbox.py`). It
+/// leaves room for the provider's additions below the limit of 131 072 bytes of its hosts.
 const MAX_ARGUMENT_BYTES: usize = 65_536;
 /// Longest wait for the end of standard error after the end of its command: another process may hold it open.
 const STDERR_LINGER: Duration = Duration::from_secs(2);

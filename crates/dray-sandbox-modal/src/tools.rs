@@ -172,7 +172,7 @@ impl<E: Exec + 'static> Tools<E> {
         self.run_to_end(make, None).await.map(drop)
     }
 
-    /// Digest of a file that is read back, which proves as much as one that is computed in the sandbox.
+    /// Digest of a file, computed by reading it back, which proves as much as a digest computed in the sandbox.
     pub(crate) async fn fingerprint(&self, path: &SandboxPath) -> Result<Fingerprint, Error> {
         let (real_path, found) = self.resolve(path, Follow::Yes).await?;
         let file = found.metadata(path, real_path);

@@ -24,7 +24,7 @@ pub(crate) trait ChannelKind: Sync {
     /// The channel when it is open.
     type Channel: Send;
 
-    /// Whether a channel that was lost while it opened may be opened again: its program has done nothing yet.
+    /// Whether a channel that was lost while it opened may be opened again, because its program has done nothing yet.
     fn is_repeatable(&self) -> bool;
 
     /// Starts the session and waits until the far end responds.
@@ -39,7 +39,7 @@ pub(crate) trait ChannelKind: Sync {
 pub(crate) struct HostLink {
     client: Client,
     name: String,
-    /// Whether the name is that of the effective configuration, so that connections may be made.
+    /// Whether the name comes from the effective configuration, so that connections may be made.
     is_confirmed: AtomicBool,
     connections: Vec<LinkConnection>,
     /// Fingerprint of the key that the host must have. Unless the caller requires one, it is that of the first
@@ -66,7 +66,7 @@ impl HostLink {
     }
 
     /// Returns the open connection that an earlier process used for this target. Before [`Self::confirm`] no other
-    /// connection replaces it, because its name may be that of another host now.
+    /// connection replaces this one, because its name may refer to another host now.
     pub(crate) fn from_name_cache(client: Client) -> Option<Self> {
         let name = NameCache::new(&client).read()?;
         let link = Self::named(client, &name, false);

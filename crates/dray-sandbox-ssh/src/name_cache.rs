@@ -1,8 +1,8 @@
 //! A cache of the names of connections: the name that the last process computed for a target.
 //!
-//! The name follows from the effective configuration, which only `ssh -G` knows. Running it takes as long as the rest
-//! of opening a host, so the host is examined meanwhile over the connection with the cached name. The result counts
-//! only when the configuration confirms the name.
+//! The name follows from the effective configuration, which only `ssh -G` knows. Running it takes as long as the other
+//! steps of opening a host, so the host is examined meanwhile over the connection with the cached name. The result
+//! counts only when the configuration confirms the name.
 
 use std::fs;
 use std::path::PathBuf;
@@ -20,7 +20,8 @@ impl NameCache {
     /// The cache for the target of this client with its settings.
     pub(crate) fn new(client: &Client) -> Self {
         let (config, target) = (&client.settings().config, client.target());
-        // Without the session directory, on which the name does not depend: it would leave a file for each session.
+        // Leaves out the session directory, on which the name does not depend: otherwise each session would leave a
+        // file.
         let key = format!(
             "{} {:?} {:?} {:?} {:?} {:?}",
             config.program.display(),

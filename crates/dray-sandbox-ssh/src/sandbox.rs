@@ -318,7 +318,7 @@ impl Sandbox for SshSandbox {
 }
 
 impl SshSandbox {
-    /// The digest that a program of the host computes, or of the file read back where it has none.
+    /// A digest from a program of the host, or from reading the file back if the host has no such program.
     async fn fingerprint_by_shell(&self, path: &SandboxPath) -> Result<Fingerprint, Error> {
         match self.exec().await?.fingerprint(path).await {
             Err(error) if error.kind() == ErrorKind::ToolMissing && self.lookup.sftp => {

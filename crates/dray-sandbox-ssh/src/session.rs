@@ -47,7 +47,7 @@ impl<'a> SessionStarter<'a> {
     }
 
     /// Whether a session may be on another connection than the expected one. A client program connects to the socket by
-    /// itself: only a socket that is still the same afterwards shows that it found the expected master.
+    /// itself. So only a socket that is still the same afterwards shows that the client found the expected master.
     pub(crate) fn has_uncertain_master(&self) -> bool {
         self.used_client.load(Ordering::Relaxed) && self.master.identity() != Some(self.socket)
     }
@@ -88,7 +88,8 @@ impl<'a> SessionStarter<'a> {
         has_input: bool,
     ) -> Result<(Session, Option<ChildStdin>, ChildStdout), MuxError> {
         let connection = ControlConnection::connect(self.master.socket()).await?;
-        // Compared after connecting: if the socket is still the same now, it is the one that was connected to.
+        // Compared after connecting. If the socket is still the same now, it is the socket to which the client
+        // connected.
         if self.master.identity() != Some(self.socket) {
             let replaced = "another process replaced the shared connection";
             return Err(MuxError::NoMaster(Error::new(

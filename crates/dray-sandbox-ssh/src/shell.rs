@@ -27,7 +27,7 @@ use crate::session::{Session, SessionStarter};
 /// shell stays to return its status; when the line cannot be printed, it ends.
 const START_SCRIPT: &str = r#"printf '\n@@%s %s\n' "$1" "$$" || exit 1; shift; "$@"; exit "$?""#;
 /// Begins the input of a shell. A host that runs an SFTP server instead of every command (`ForceCommand internal-sftp`)
-/// waits for a request, as a shell does: these bytes are the length of an impossible one, so the server ends
+/// waits for a request, as a shell does. These bytes are the length of an impossible request, so the server ends
 /// immediately.
 const BLANK_LINES: &[u8] = b"\n\n\n\n\n\n\n\n";
 /// The first command of a shell that reads commands: prints the line with its first argument and its own number.
@@ -215,8 +215,8 @@ impl StartedCommand {
     }
 }
 
-/// Reads up to the line with the nonce. Returns the number of the process that leads the group and the bytes after the
-/// line, or `None` when the output ends before.
+/// Reads up to the line with the nonce. Returns the process id of the group leader and the bytes after the line. `None`
+/// when the output ends before the line.
 async fn read_leader_line(
     stdout: &mut ChildStdout,
     nonce: &str,
@@ -267,8 +267,8 @@ fn classify_start_failure(status: Option<i32>, text: &str, has_client: bool) -> 
             ErrorKind::Unavailable,
             "the connection was lost before the command responded",
         )),
-        // A client program of this machine fails with 255, and its text shows why. Without one the text comes from the
-        // host, perhaps from a client program there, so it does not show that no command began.
+        // A client program of this machine fails with 255, and its text shows why. Without a nonce the text comes from
+        // the host, perhaps from a client program there, so it does not show that no command began.
         Some(255) | None if has_client => fault::refusal("running a command", text),
         Some(255) | None => Refusal::Lost(fault::failure("running a command", text)),
         Some(status) => Refusal::Final(Error::new(

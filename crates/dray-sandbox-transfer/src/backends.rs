@@ -10,11 +10,11 @@ use dray_transfer_engine::{Engine, EngineOptions};
 
 use crate::error::Error;
 
-/// Incarnations that are kept open; the one that was used longest ago is closed for another.
+/// Incarnations that are kept open; the least recently used one is closed for another.
 const MAX_OPEN_SANDBOXES: usize = 256;
 
 /// Longest time that a backend may take to find or to open a sandbox, its own retries included. It is above every
-/// default `connect_timeout` with a login and a resumed sandbox added. Without it, a provider that accepts the
+/// default `connect_timeout` with a login and a resumed sandbox added. Without this limit, a provider that accepts the
 /// connection and never responds would hold the request until the caller's deadline, and a direct transfer forever.
 const OPEN_TIMEOUT: Duration = Duration::from_mins(2);
 

@@ -1,5 +1,5 @@
 //! A sandbox that a command opens for its caller alone. Bytes go straight between the sandbox and files of this host,
-//! without a bus and a store between them: each is read once, hashed on its way and written once. Policy, proof and
+//! without a bus or a store between them. Each byte is read once, hashed on its way and written once. Policy, proof and
 //! receipts are those of the service. It has no sessions.
 
 mod copy;

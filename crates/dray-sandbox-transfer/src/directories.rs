@@ -16,7 +16,7 @@ const MAX_DEPTH: u32 = 64;
 const MAX_LISTED_ENTRIES: usize = 20_000;
 
 /// Splits directories into requests of limited size. Each request begins with the root of its first tree, so that the
-/// rest is made as a part of that tree; a root that is in several requests is made once.
+/// other paths are created as a part of that tree. A root that is in several requests is created once.
 pub fn directory_batches(
     paths: &[Vec<u8>],
     max_paths: usize,

@@ -20,8 +20,8 @@ use crate::sessions::token as key_token;
 
 /// User name in the address of the proxy, which does not read it.
 const PROXY_USER: &str = "sandbox";
-/// Time that a token is valid beyond the time limit of its program: for the end of the program, and for clocks that
-/// differ.
+/// Time that a token stays valid after the time limit of its program. It covers the end of the program, and clock
+/// differences.
 const EXPIRY_MARGIN: Duration = Duration::from_secs(30);
 /// Variables with the URL of the proxy. Clients differ in the case of letters that they read; `ALL_PROXY` is for
 /// protocols without a variable of their own.
@@ -45,8 +45,8 @@ const NO_PROXY_VARIABLE: &str = "NO_PROXY";
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct EgressProxyConfig {
-    /// Key with which tokens are made: that of `egress-fetcher.proxy.token_key`, at least 32 bytes. Its holder can act
-    /// as any tenant.
+    /// Key that signs tokens: the value of `egress-fetcher.proxy.token_key`, at least 32 bytes. Its holder can act as
+    /// any tenant.
     pub token_key: Option<Secret>,
     /// Which programs get the proxy in their environment. The first rule that fits the tenant and the sandbox counts;
     /// without one, a program gets nothing. Default none.
@@ -71,8 +71,8 @@ pub struct EgressProxyRule {
     #[serde(default = "own_hosts")]
     pub no_proxy: Vec<String>,
     /// Absolute path of a file in the sandbox with the certificates that programs trust, for a proxy that intercepts
-    /// tunnels: the usual public ones and that of its authority, in PEM form. Its image or a mount provides the file.
-    /// Absent sets no variable of this kind.
+    /// tunnels. The file contains the usual public certificates and that of the proxy's authority, in PEM form. Its
+    /// image or a mount provides the file. Absent sets no variable of this kind.
     #[serde(default)]
     pub ca_file: Option<String>,
 }

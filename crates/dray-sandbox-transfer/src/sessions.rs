@@ -122,7 +122,7 @@ impl Sessions {
             let Some(entry) = self.keys.get(&key).await? else {
                 return Ok(false);
             };
-            // A record that cannot be decoded is removed as well: this is the way to get rid of it.
+            // A record that cannot be decoded is removed as well, because there is no other way to remove it.
             let before = v1::Session::decode(entry.value).unwrap_or_default();
             match self.keys.delete(&key, entry.revision).await {
                 Ok(()) => {
@@ -136,7 +136,7 @@ impl Sessions {
         Err(Error::Contended)
     }
 
-    /// Finds the session to which a chat belongs: that of its thread, or else that of the whole chat.
+    /// Finds the session to which a chat belongs: the session of its thread, or else that of the whole chat.
     ///
     /// # Errors
     ///
@@ -163,7 +163,7 @@ impl Sessions {
         Err(Error::NoChat)
     }
 
-    /// Writes the index for the chat of `after`, and clears that of `before` where it changed.
+    /// Writes the index for the chat of `after`, and clears the index for that of `before` if the chat changed.
     async fn index(
         &self,
         tenant: &TenantId,

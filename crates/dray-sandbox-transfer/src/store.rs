@@ -65,7 +65,7 @@ impl<'a> StoreSink<'a> {
 #[async_trait]
 impl Sink for StoreSink<'_> {
     async fn begin(&mut self, file: &Metadata) -> Result<(), Error> {
-        // A copy that begins again discards what the store has of the one before.
+        // A copy that begins again discards what the previous copy left in the store.
         self.abort().await;
         self.name = match &self.display_name {
             Some(display_name) => display_name.clone(),

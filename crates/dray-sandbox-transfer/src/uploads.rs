@@ -220,7 +220,8 @@ fn set_failed(upload: &mut v1::Upload, size: Option<u64>, reason: &str) {
 }
 
 impl SandboxTransfer {
-    /// Returns the upload with a claim that lasts as long as it may wait: a file of the cache is kept from now on.
+    /// Returns the upload with a claim that lasts as long as the upload may wait. A file of the cache is kept from now
+    /// on.
     pub(crate) async fn with_kept_claim(
         &self,
         meta: &Meta,
@@ -312,7 +313,7 @@ impl SandboxTransfer {
         };
         let claim = Claim::try_from(claim)?;
         let size = claim.artifact.size;
-        // The same bytes from the same chat keep the path and name that they got first (platform-delivery 11.6).
+        // The same bytes from the same chat keep the path and name of their first upload (platform-delivery 11.6).
         let file_name = known
             .iter()
             .find(|other| other.state == PLACED_STATE && is_same(other, &upload))

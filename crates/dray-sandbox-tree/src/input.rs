@@ -46,7 +46,7 @@ impl HeldInput {
                         *to = *from;
                     }
                 }
-                // Some programs end a tar without the two zero blocks; the decoder decides whether that is an end
+                // Some programs end a tar without the two zero blocks. The decoder decides whether the input may end
                 // here.
                 None if filled == 0 => return Ok(None),
                 None => return Err(short()),

@@ -31,7 +31,7 @@ fn key(parent: Key, part: &[u8]) -> Key {
 
 #[derive(Debug)]
 struct NamedDirectory {
-    /// The name in the output, where it differs from that in the archive.
+    /// The name in the output, if it differs from the name in the archive.
     renamed: Option<Box<[u8]>>,
     /// Whether the directory was a member itself, and not only part of the name of another member.
     given: bool,

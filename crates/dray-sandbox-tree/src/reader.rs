@@ -107,7 +107,8 @@ impl Reader {
         // Skipped content counts as well: its bytes are read and dropped, and that work must be bounded too.
         self.count_bytes(size)?;
         let kind = match entry.kind {
-            // Old tars mark directories with a slash at the end of the name; a file of that name cannot be created.
+            // Old tars mark directories with a slash at the end of the name. A file whose name ends with a slash cannot
+            // be created.
             EntryKind::File if name.ends_with(b"/") => return Ok(self.skip(name, SkipReason::Name)),
             EntryKind::File => Kind::File,
             EntryKind::Directory => Kind::Directory,
@@ -196,7 +197,7 @@ impl Reader {
 
     fn count_name(&mut self, length: usize) -> Result<(), Error> {
         self.names += length;
-        // Parts of names make directories that no member announced, and each of them is kept in memory.
+        // Components of names create directories that no member announced, and each of them is kept in memory.
         if self.unique.len() > self.limits.entries {
             let (found, allowed) = (self.unique.len(), self.limits.entries);
             return Err(Error::too_many_entries(found as u64, allowed as u64));

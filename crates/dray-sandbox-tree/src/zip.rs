@@ -1,8 +1,8 @@
 //! Writes a ZIP as a stream, member by member (APPNOTE 6.3.10).
 //!
 //! Sizes and checksums follow the content, in data descriptors. All content is a deflate stream. Where compression does
-//! not help, the stream consists of stored blocks: a reader of a stream finds their end, but not that of a stored
-//! member.
+//! not help, the deflate stream consists of stored blocks. A reader of a stream finds the end of these blocks, but not
+//! the end of a stored member.
 
 mod deflate;
 mod records;

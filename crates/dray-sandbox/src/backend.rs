@@ -90,7 +90,7 @@ pub struct Read<'a> {
     /// Transport that carries the bytes; one of [`Sandbox::read_transports`].
     pub transport: Transport,
     /// The regular file, as `stat` with [`Follow::Yes`] just reported it. The backend reads `real_path`. If it learns
-    /// the identity of the file that it opened, it fails unless that is the identity here.
+    /// the identity of the file that it opened, it fails unless that identity equals the one here.
     pub file: &'a Metadata,
     /// Bytes to leave out at the beginning. Only where [`Sandbox::resumes`] says so; 0 otherwise.
     pub offset: u64,
@@ -181,9 +181,8 @@ pub trait Sandbox: Debug + Send + Sync {
     /// Writes a new file. On failure the caller removes a part that may be left.
     async fn write(&self, write: Write<'_>, body: Body) -> Result<(), Error>;
 
-    /// Writes as [`Self::write`] does. Returns the SHA-256 of the bytes that went into the file, if the sandbox
-    /// computes it during the write, and else `None`. An implementation that returns a digest has checked the size of
-    /// the file.
+    /// Writes as [`Self::write`] does. Returns the SHA-256 of the bytes that were written, if the sandbox computes it
+    /// during the write, and else `None`. An implementation that returns a digest has checked the size of the file.
     async fn write_with_digest(
         &self,
         write: Write<'_>,
@@ -204,7 +203,7 @@ pub trait Sandbox: Debug + Send + Sync {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::ToolMissing`] where the sandbox cannot report it, or only without the fields of [`FileState`]; then
+    /// [`ErrorKind::ToolMissing`]: the sandbox cannot report the state, or not all fields of [`FileState`]; then
     /// digests decide. [`ErrorKind::PermissionDenied`] when the sandbox user may not read the file.
     async fn state(&self, _path: &SandboxPath) -> Result<FileState, Error> {
         Err(Error::new(
@@ -213,9 +212,9 @@ pub trait Sandbox: Debug + Send + Sync {
         ))
     }
 
-    /// Returns text that differs once a regular file was written, replaced or given other attributes, also when its
-    /// modification time was set back; `None` where the sandbox reports neither `ctime` nor inode. Texts are only
-    /// compared with those of the same incarnation.
+    /// Returns text that differs after a regular file was written, replaced or given other attributes, even if its
+    /// modification time was set back. `None` if the sandbox reports neither `ctime` nor inode. Texts are only compared
+    /// with those of the same incarnation.
     ///
     /// # Errors
     ///
@@ -229,8 +228,8 @@ pub trait Sandbox: Debug + Send + Sync {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Exists`] without `replace`, [`ErrorKind::ToolMissing`], [`ErrorKind::SandboxStopped`] or
-    /// [`ErrorKind::SandboxPaused`] where renames are not possible now.
+    /// [`ErrorKind::Exists`] without `replace`; [`ErrorKind::ToolMissing`], [`ErrorKind::SandboxStopped`] or
+    /// [`ErrorKind::SandboxPaused`] if renames are not possible now.
     async fn rename(
         &self,
         from: &SandboxPath,

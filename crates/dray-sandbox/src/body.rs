@@ -45,8 +45,8 @@ impl Body {
         Ok(all)
     }
 
-    /// The same stream, but it fails unless it ends after exactly `size` bytes: a shorter one is
-    /// [`ErrorKind::Truncated`], a longer one [`ErrorKind::ChangedDuringTransfer`].
+    /// The same stream, but it fails unless it ends after exactly `size` bytes. A shorter stream fails with
+    /// [`ErrorKind::Truncated`], a longer one with [`ErrorKind::ChangedDuringTransfer`].
     #[must_use]
     pub fn exactly(self, size: u64) -> Self {
         Self::new(stream::unfold(

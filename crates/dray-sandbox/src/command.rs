@@ -27,8 +27,8 @@ pub struct CommandRequest {
     /// Takes standard error while the program writes it, where the channel can carry it; everything is in
     /// [`CommandEnd::stderr`] as well. Its receiver must be read together with the output, or dropped.
     pub stderr: Option<mpsc::Sender<Bytes>>,
-    /// Whole seconds after which the sandbox itself ends the program, for the case that the caller cannot, because its
-    /// process ended or it can no longer reach the sandbox.
+    /// Whole seconds after which the sandbox itself ends the program. This is for a caller whose process ended or that
+    /// can no longer reach the sandbox.
     pub lifetime_seconds: u64,
     /// Ends the program: when it is cancelled, the program and all that it started are killed, and what was written so
     /// far is reported. Best effort: a sandbox that does not answer leaves the program running.

@@ -269,7 +269,7 @@ impl Error {
         self
     }
 
-    /// Adds that the working directory is `/`, for which reason the paths in it are not permitted.
+    /// Adds that the working directory is `/`, so the paths in it are not permitted.
     #[must_use]
     pub const fn with_root_as_working_directory(mut self) -> Self {
         self.works_in_root = true;

@@ -81,8 +81,8 @@ pub struct Metadata {
     pub link_target: Option<Vec<u8>>,
     /// Number of hard links; more than one may alias a file elsewhere.
     pub links: Option<u64>,
-    /// Device and inode, when the backend reports them. They prove that the file that was checked is the one that was
-    /// read.
+    /// Device and inode, when the backend reports them. They prove that the checked file and the file that was read are
+    /// the same.
     pub identity: Option<(u64, u64)>,
 }
 
@@ -239,7 +239,7 @@ impl FileState {
         self.changed_s <= since && self.modified_ns <= i128::from(since) * SECOND_NS
     }
 
-    /// Makes the text of [`crate::Sandbox::change_marker`] from the result of a reading: `None` where the sandbox
+    /// Returns the text of [`crate::Sandbox::change_marker`] from the result of reading a state. `None` if the sandbox
     /// cannot report states.
     ///
     /// # Errors

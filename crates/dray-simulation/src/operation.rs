@@ -32,7 +32,7 @@ pub(crate) struct TraceStep {
     value: u64,
 }
 
-/// Keeps an operation in memory: as long as one of these exists, something may still happen to it.
+/// Keeps an operation in memory. While one of these exists, the operation may still change.
 pub(crate) struct OperationHold {
     simulation: Rc<Simulation>,
     pub(crate) id: OperationId,
@@ -232,7 +232,7 @@ pub(crate) fn check_operation(
                     DeliveryStep::Done(_) | DeliveryStep::Failed(_) | DeliveryStep::Unknown(_) => {}
                 }
             }
-            // Work that never began has no record; its own end is the report.
+            // Work that never began has no record; the end of the work is the report.
             None if operation.visible == 0 => {}
             _ => fail(OperationProblem::Lost),
         }

@@ -93,7 +93,8 @@ impl FaultSettings {
     }
 }
 
-/// A rule of the product that the simulation switches off in its own code around the decisions, to show that it notices.
+/// A rule of the product that the simulation breaks, in its own code around the decisions, to show that it detects the
+/// violation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BrokenRule {
     /// The bus stores a write without checking its revision.

@@ -159,8 +159,8 @@ fn float(count: u64) -> f64 {
     float
 }
 
-/// Reads of single keys per second from which on the report calls the index of deliveries the first limit: an assumption
-/// about one server, not a measurement.
+/// Reads of single keys per second above which the report calls the index of deliveries the first limit. This is an
+/// assumption about one server, not a measurement.
 const MANY_INDEX_READS: f64 = 100_000.0;
 
 fn first_limit(

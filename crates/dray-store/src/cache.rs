@@ -3,7 +3,7 @@
 //! Like finished content, cached objects are named by tenant and digest (platform-delivery 12, R-16). Their keys also
 //! have the slot, the five minutes in which they were stored: `cache/<slot>/<tenant>/<2 hex>/<64 hex>`. Equal content
 //! of one slot is one object; in a later slot it is another object. So the lifetime of an object is never extended, and
-//! a sweeper cannot remove an object for which a caller has just got a claim.
+//! a sweeper cannot remove an object to which a caller has just received a claim.
 //!
 //! The store only lists and removes. The service that tracks the users of an object decides whether it may be removed.
 

@@ -1,6 +1,6 @@
-//! Checksums as they travel in headers: SHA-256, which names an artifact, and CRC-64/NVME, which covers the parts of
-//! an upload where the store proves that it verifies it. A second SHA-256 over all bytes would cost as much as the
-//! rest of an upload (docs/decisions/store-part-checksums.md).
+//! Checksums as headers carry them. SHA-256 names an artifact. CRC-64/NVME covers the parts of an upload if the store
+//! proves that it verifies it. A second SHA-256 over all bytes would cost as much as the rest of an upload
+//! (docs/decisions/store-part-checksums.md).
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;

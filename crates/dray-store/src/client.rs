@@ -32,7 +32,8 @@ pub(crate) const SERVER_WORK_TIMEOUT: Duration = Duration::from_mins(2);
 pub(crate) const IDLE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Longest pause before the one internal retry.
 const MAX_RETRY_DELAY: Duration = Duration::from_millis(200);
-/// Time that an unused connection is kept: shorter than the usual 60 s of servers, so that they do not close first.
+/// Time that an unused connection is kept. It is shorter than the usual 60 s of servers, so that they do not close
+/// first.
 const POOL_IDLE_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Two clients for one bucket: they differ in the host that is signed.

@@ -52,8 +52,8 @@ pub struct ContentOrigins {
 }
 
 impl Store {
-    /// Records that a fetch brought the bytes of this digest. Written before the content is stored, so that the content is
-    /// never there without it.
+    /// Records that a fetch brought the bytes of this digest. Written before the content is stored, so that content is
+    /// never stored without its record.
     ///
     /// # Errors
     /// The record was not written.
@@ -117,7 +117,8 @@ impl Store {
                 };
                 match read_record(inner, key, deadline).await? {
                     Some(origin) => origins.fetches.push(origin),
-                    // It exists, so a fetch brought the content; who reads this must not take it for unknown.
+                    // The record exists, so a fetch brought the content. A reader must not treat it as content of
+                    // unknown origin.
                     None => origins.is_cut = true,
                 }
             }

@@ -135,7 +135,7 @@ impl StoreAccess {
             (self.caches, "s3:PutObject"),
             (self.evicts, "s3:DeleteObject"),
         ]);
-        // A service that only adds records of its own reads none; overwriting one needs no other right.
+        // A service that only adds records reads none; overwriting a record needs no other right.
         let origins = granted_actions(&[
             (self.reads || self.reads_origins, "s3:GetObject"),
             (self.fetches, "s3:PutObject"),

@@ -1,5 +1,4 @@
-//! Segments: verified parts of content that is not complete yet, such as an upload that continues after a broken
-//! connection.
+//! Segments: verified parts of incomplete content, such as an upload that continues after a broken connection.
 //!
 //! They are stored below `stage/`, which no claim refers to, and expire with the lifetime of staged objects unless they
 //! are removed earlier. The caller that keeps their list decides their order in the content.
@@ -35,8 +34,8 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// [`PutError::TooLarge`] above [`MAX_SEGMENT_BYTES`], or the store failed; then no reference to the object exists,
-    /// and the sweep removes what was written.
+    /// [`PutError::TooLarge`] above [`MAX_SEGMENT_BYTES`], or the store failed. In both cases no reference to the
+    /// object exists, and the sweep removes the written bytes.
     pub async fn stage_segment(
         &self,
         operation: &OperationId,

@@ -43,8 +43,8 @@ pub(crate) struct StoreInner {
     pub(crate) clock: Clock,
     /// Permits of running requests.
     requests: Arc<Semaphore>,
-    /// Permits of open readers. They are separate from the permits of requests: with common permits, transfers that
-    /// both read and write could use all permits for reading and then wait for each other to write.
+    /// Permits of open readers. They are separate from the permits of requests. With shared permits, transfers that
+    /// both read and write could take all permits for reading and then wait for each other to write.
     readers: Arc<Semaphore>,
     /// Uploads that were given up and are being removed.
     pub(crate) tasks: TaskTracker,

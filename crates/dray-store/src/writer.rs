@@ -190,7 +190,7 @@ impl ArtifactWriter {
 
     /// Where the artifact becomes visible if the upload ends now.
     fn location(&self, artifact: Artifact) -> ArtifactLocation {
-        // Read at the end: the slot is that in which the object becomes visible.
+        // Read at the end, because the slot is the one in which the object becomes visible.
         let area = if self.cached {
             ObjectArea::cached(&self.inner)
         } else {

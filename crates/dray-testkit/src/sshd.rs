@@ -1,7 +1,7 @@
 //! A real OpenSSH server on loopback, with its own keys, configuration and home directory.
 //!
-//! It accepts the user that runs the tests, can be killed, restarted on the same port and given another host key, and
-//! ends by its process id when dropped, together with the connections it serves.
+//! It accepts the user that runs the tests, and can be killed, restarted on the same port and given another host key.
+//! When dropped, it is ended by its process id, together with the connections that it serves.
 
 #![expect(
     clippy::expect_used,

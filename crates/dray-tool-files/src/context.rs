@@ -127,8 +127,8 @@ impl ContextBuilder {
             .map_err(|_| CallFailure::Malformed(PeerService::Documents).into())
     }
 
-    /// The description of a file for the context. A file that cannot be opened keeps its name, so that the model gets
-    /// it.
+    /// The description of a file for the context. A file that cannot be opened keeps its name in the list, so that the
+    /// model gets the name.
     async fn part(&self, attachment: &Attachment) -> Value {
         let kind = attachment.kind.as_deref().unwrap_or_default();
         let (key, url) = self.locate(attachment).await;

@@ -120,7 +120,7 @@ fn tidy_name(raw: &str) -> Option<String> {
     (!allowed.chars().all(|character| character == '.')).then(|| allowed.to_owned())
 }
 
-/// A name for content without one, derived from its URL so that it is always the same.
+/// A name for content without a name, derived from its URL so that it is always the same.
 fn generated_name(url: &str, media_type: &str) -> String {
     let digest = Sha256Digest::of(url.as_bytes()).to_hex();
     let digits = digest.get(..16).unwrap_or_default();

@@ -1,8 +1,8 @@
 //! Names of stored files for clients and models: `artifact/<sha256>/<size>/<mac>`.
 //!
 //! The MAC covers the tenant, the conversation, the digest and the size. The digest of a file of another conversation
-//! is not enough to create a name for it, and a name that was copied from another conversation is invalid. The key is
-//! the same in all replicas, so that each can check the names of the others.
+//! is not enough to create a name for the file, and a name that was copied from another conversation is invalid. The
+//! key is the same in all replicas, so that each can check the names of the others.
 //!
 //! Keys of the file-resolver (`artifact/<sha256>/<size>`) have no MAC: they stay between the services and are made only
 //! from names that were checked here.
@@ -57,7 +57,7 @@ impl NameKey {
             tenant.as_str().as_bytes(),
             conversation.as_bytes(),
         ] {
-            // The length comes first, so that no two lists of fields have the same bytes.
+            // Each field is preceded by its length, so that no two lists of fields have the same bytes.
             let length = u64::try_from(field.len()).unwrap_or(u64::MAX);
             mac.update(&length.to_be_bytes());
             mac.update(field);

@@ -49,7 +49,7 @@ impl StoredNames {
         }
     }
 
-    /// Returns the digest and the size in a name; `None` when the name is not one of this conversation.
+    /// Returns the digest and the size in a name; `None` when the name does not belong to this conversation.
     pub(super) fn checked_name(&self, name: &str) -> Option<(Sha256Digest, u64)> {
         let services = &self.services;
         services

@@ -116,8 +116,8 @@ impl TurnFiles {
         }
     }
 
-    /// A stored file of this conversation as a `data:` URL; `None` for any other file, one above `limit`, and one that
-    /// cannot be read.
+    /// A stored file of this conversation as a `data:` URL. `None` for any other file, for a file above `limit`, and
+    /// for a file that cannot be read.
     pub async fn data_url(&self, attachment: &Attachment, limit: ByteSize) -> Option<String> {
         let services = &self.scope.services;
         let name = attachment.rest.get(STORED_NAME_FIELD)?.as_str()?;
@@ -133,8 +133,8 @@ impl TurnFiles {
         Some(format!("data:{kind};base64,{}", STANDARD.encode(bytes)))
     }
 
-    /// The stored content of a file of an answer. Content in the attachment itself is stored; `None` for a file in
-    /// another storage, such as DIAL, and for one that cannot be stored.
+    /// The stored content of a file of an answer. Content in the attachment itself is stored. `None` for a file in
+    /// another storage, such as DIAL, and for a file that cannot be stored.
     pub async fn output_claim(&self, attachment: &Attachment) -> Option<Claim> {
         let title = attachment.title.as_deref().unwrap_or("file");
         let kind = attachment.kind.as_deref().unwrap_or_default();

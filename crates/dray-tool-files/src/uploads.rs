@@ -139,8 +139,8 @@ impl UploadPlacer<'_> {
             match reply {
                 Ok(reply) => {
                     for upload in reply.uploads {
-                        // Not only those of this message: files that arrived through the session's chat are settled
-                        // here too.
+                        // Not only the files of this message: files that arrived through the session's chat are settled
+                        // here, too.
                         pending.remove(&upload.operation_id);
                         outcomes.push((upload.position, upload.context_line));
                     }

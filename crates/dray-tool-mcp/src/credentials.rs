@@ -23,7 +23,8 @@ const PROTOCOL_HEADERS: [&str; 9] = [
     "last-event-id",
 ];
 
-/// Headers for a server by address: first the configured ones, then those of the caller, which override nothing.
+/// Headers for a server by address: first the configured headers, then those of the caller, which never replace a
+/// configured one.
 pub(crate) async fn of_server(
     url: &str,
     authorization: Option<&McpAuthorization>,

@@ -1,5 +1,5 @@
-//! What the tools of a server may take of the model's context: names, descriptions and schemas are bounded, and text for
-//! the model has no characters that hide. Each bound that is reached becomes an issue for the builder.
+//! Limits for the tools of a server in the model's context: names, descriptions and schemas are bounded, and text for
+//! the model has no invisible characters. Each bound that is reached becomes an issue for the builder.
 
 use dray_tool::SetupIssue;
 use dray_tool::stage::value::shorten_text;
@@ -199,8 +199,8 @@ fn listed_tools(names: &[String], count: usize) -> String {
     }
 }
 
-/// The schema as the server gives it, with the type `object` where it names none. `None` if it has another type, which
-/// MCP does not permit: services of models refuse a whole request with such a tool.
+/// The schema as the server gives it, with the type `object` where it names none. `None` if the type is another one,
+/// which MCP does not permit: model services refuse a whole request with such a tool.
 fn tool_parameters(schema: &JsonObject) -> Option<Value> {
     let mut schema = schema.clone();
     let kind = schema

@@ -82,12 +82,12 @@ pub(crate) async fn grant_files(
     })
 }
 
-/// The positions of texts that take files, at any depth: JSON pointers in the order of the arguments, and the names of
-/// the parameters as the model knows them, such as `document.file`.
+/// The positions of texts that accept files, at any depth: JSON pointers in the order of the arguments, and the
+/// parameter names that the model knows, such as `document.file`.
 ///
 /// # Errors
 ///
-/// The schema has too many parts to examine: a file at a place that is not found would not be shared.
+/// The schema has too many parts to examine. A file in an argument that is not found would not be shared.
 fn file_positions(schema: &Value, arguments: &Value) -> Result<Vec<(String, String)>, ToolFailure> {
     let mut search = UrlSearch {
         root: schema,

@@ -10,7 +10,8 @@ use serde_json::{Value, json};
 
 use crate::questions::{MAX_QUESTIONS, question_of_request};
 
-/// Most bytes of JSON of a call that waits for answers: it is kept in the conversation, together with state of the server.
+/// Most bytes of JSON of a call that waits for answers. It is kept in the conversation, together with state of the
+/// server.
 pub(crate) const MAX_PENDING_BYTES: usize = 256 << 10;
 
 /// A call that waits for answers.

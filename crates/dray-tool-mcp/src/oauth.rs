@@ -50,8 +50,9 @@ pub trait SignInPort: fmt::Debug + Send + Sync {
     /// The redirect URI, exactly as authorization servers know it.
     fn redirect_uri(&self) -> &str;
 
-    /// Shows the page to the user behind this caller, and returns the address to which the browser was redirected, with
-    /// its query. It must be the browser of this caller: an answer from another browser signs in another user.
+    /// Shows the page to the user on whose behalf this caller acts, and returns the address to which the browser was
+    /// redirected, with its query. It must be the browser of this caller: an answer from another browser signs in
+    /// another user.
     ///
     /// # Errors
     ///
@@ -84,9 +85,9 @@ pub struct OAuthOptions {
     /// Shows sign-in pages while a request waits.
     pub port: Option<Arc<dyn SignInPort>>,
     /// Keeps sign-ins between requests, where no page can be shown while a request waits and the principal is known.
-    /// Without both this and [`Self::port`], only clients with credentials of their own can sign in.
+    /// Without both this setting and [`Self::port`], only clients with their own credentials can sign in.
     pub keeper: Option<Arc<dyn SignInKeeper>>,
-    /// The conversation to which pages of this request belong; empty where there is none.
+    /// The conversation to which pages of this request belong; empty if it belongs to none.
     pub conversation: String,
     /// Sign-ins that the user confirmed with this request.
     pub confirmed: Vec<ConfirmedSignIn>,
@@ -223,8 +224,8 @@ impl RemoteSignIn {
         })
     }
 
-    /// Exchanges a code. The authorization server must still be the one for which the page was made: with another
-    /// issuer, the code would be sent to a stranger.
+    /// Exchanges a code. The authorization server must still be the one for which the page was made. With another
+    /// issuer, the code would be sent to an untrusted server.
     async fn exchange_code(
         &self,
         confirmed: &ConfirmedSignIn,

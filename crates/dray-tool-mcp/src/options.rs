@@ -61,7 +61,7 @@ pub struct McpOptions {
     /// Key of the running programs: the conversation and its owner. Callers with the same key share programs. Without
     /// one a program ends with its request.
     pub conversation: Option<String>,
-    /// The caller by a name that stays the same from one request to the next; sign-ins are kept under it.
+    /// The caller, by a name that stays the same from one request to the next. Sign-ins are stored under this name.
     pub principal: Option<String>,
     /// Asks users of servers' questions while a call waits; without it the call returns its questions.
     pub questions: Option<Arc<dyn QuestionPort>>,

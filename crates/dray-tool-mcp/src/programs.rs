@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use crate::error::SessionError;
 use crate::session::{McpSession, ServerOffer};
 
-/// Time for which a list of tools is used that a program returned right after its start.
+/// How long a list of tools is used that a program returned right after its start.
 const MAX_LIST_AGE: Duration = Duration::from_mins(10);
 
 /// Longest and shortest time between two checks for idle programs.
@@ -195,8 +195,8 @@ impl ProgramPool {
         (listed_at.elapsed() < MAX_LIST_AGE).then(|| offer.clone())
     }
 
-    /// Stores the tools of a program. They must be from a program that has served no call yet, so that they contain
-    /// nothing of a caller.
+    /// Stores the tools of a program. The program must not have served a call yet, so that the tools contain no data of
+    /// a caller.
     pub(crate) fn cache_offer(&self, name: &str, offer: &ServerOffer) {
         let entry = (Instant::now(), offer.clone());
         self.state().lists.insert(name.to_owned(), entry);

@@ -1,6 +1,6 @@
-//! The three transports to a server: streamable HTTP of `rmcp` over `dray-http`, programs over lines of their standard
-//! streams, and the server-sent events of 2024-11-05, which `rmcp` does not have. Every response is bounded, no
-//! redirect or proxy is followed, and each failure says whether the server may have acted.
+//! The three transports to a server. They are streamable HTTP of `rmcp` over `dray-http`, programs with lines on their
+//! standard streams, and the server-sent events of 2024-11-05, which `rmcp` does not have. Every response is bounded,
+//! no redirect or proxy is followed, and each failure says whether the server may have acted.
 
 mod events;
 mod legacy;

@@ -15,7 +15,7 @@ use crate::{body, failure};
 /// Most bytes of a refusal that are read.
 const MAX_REFUSAL_BYTES: usize = 64 << 10;
 
-/// Most bytes that are put into the attachment itself when they cannot be stored elsewhere: every turn sends messages
+/// Most bytes that are put into the attachment itself when they cannot be stored elsewhere. Every turn sends messages
 /// to the model, to the client and back again.
 const MAX_INLINE_BYTES: usize = 256 << 10;
 

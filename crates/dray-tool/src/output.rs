@@ -21,8 +21,8 @@ pub struct ToolOutput {
     pub usage: Vec<ModelUsage>,
     /// Whether the text was already written to the stage as it was received.
     pub streamed: bool,
-    /// The tool's question to the user before the call continues. The other fields are then the result for the case
-    /// that no one answers.
+    /// The tool's question to the user before the call continues. The other fields are then the result if no one
+    /// answers.
     pub question: Option<ToolQuestion>,
 }
 

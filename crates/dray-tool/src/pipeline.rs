@@ -74,7 +74,7 @@ pub struct CompletedCall {
     pub failed: bool,
     /// Duration of the call.
     pub milliseconds: u64,
-    /// The tool's question to the user; the message is then the result for the case that no one answers.
+    /// The tool's question to the user; the message is then the result if no one answers.
     pub question: Option<ToolQuestion>,
 }
 

@@ -1,5 +1,5 @@
-//! Files of this host as source or sink of a transfer. They are hashed and written on another thread than the one that
-//! moves the bytes, so that the digest on the host takes no additional time.
+//! Files of this host as source or sink of a transfer. Another thread than the one that moves the bytes hashes and
+//! writes them, so that the digest on the host takes no additional time.
 
 mod partial;
 #[cfg(test)]
@@ -146,16 +146,16 @@ impl FileSink {
         }
     }
 
-    /// Changes the sink so that it fails with [`ErrorKind::Exists`] if a file has the name at the end, and leaves that
-    /// file unchanged.
+    /// Changes the sink so that it fails with [`ErrorKind::Exists`] if a file with the final name exists, and leaves
+    /// that file unchanged.
     #[must_use]
     pub const fn exclusive(mut self) -> Self {
         self.replace = false;
         self
     }
 
-    /// The reason why the partial file of an earlier transfer was discarded and everything is copied again; `None` when
-    /// it was not.
+    /// The reason why the partial file of an earlier transfer was discarded and everything is copied again. `None` if
+    /// nothing was discarded.
     pub const fn restarted(&self) -> Option<&'static str> {
         self.restarted
     }

@@ -15,9 +15,9 @@ pub struct EngineOptions {
     /// First pause before a retry. The pause doubles each time, up to 30 s, and the actual wait is random between
     /// zero and the pause. Default 1 s.
     pub backoff: Duration,
-    /// Files of up to this many bytes are always digested in the sandbox. Larger ones are too, unless the sandbox can
-    /// report their state without reading them ([`dray_sandbox::Sandbox::state`]) and the transport shows every damage;
-    /// the receipt then says `size_mtime`. Default `u64::MAX`: a digest always.
+    /// Files of up to this many bytes are always digested in the sandbox. Larger files are digested, too, unless the
+    /// sandbox can report their state without reading them ([`dray_sandbox::Sandbox::state`]) and the transport detects
+    /// all damage; the receipt then says `size_mtime`. Default `u64::MAX`: a digest always.
     pub digest_always_up_to: u64,
     /// Files of up to this many bytes are digested in the sandbox before they are read as well as after. Default 1 GiB
     /// (sandbox-transfer 12).

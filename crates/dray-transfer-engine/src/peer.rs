@@ -43,7 +43,7 @@ pub trait Sink: Send + Sync {
     /// Removes what was written, after a failure. May be called without `begin`.
     async fn abort(&mut self);
 
-    /// Ends an interrupted transfer. A sink that can [resume](Self::resume) keeps what was written; every other one
+    /// Ends an interrupted transfer. A sink that can [resume](Self::resume) keeps the written bytes; every other sink
     /// aborts. Returns whether something was kept.
     async fn interrupt(&mut self) -> bool {
         self.abort().await;

@@ -9,8 +9,8 @@ use dray_sandbox::path::{MAX_NAME_BYTES, SandboxPath};
 use super::engine::Engine;
 use crate::policy::{Policy, TransferDirection};
 
-/// From this value on, an epoch is a time in milliseconds and not the number of a worker, so there is no earlier worker
-/// to clean up after.
+/// From this value on, an epoch is a time in milliseconds and not the number of a worker, so no earlier worker needs a
+/// cleanup.
 pub(super) const FIRST_TIME_EPOCH: u64 = 1 << 32;
 /// The epoch of temporary files that are kept for a later put of the same content.
 pub(super) const KEPT_EPOCH: u64 = FIRST_TIME_EPOCH;

@@ -173,7 +173,7 @@ impl Policy {
         if self.deny.iter().any(|pattern| pattern.matches(path)) {
             return Some("deny".to_owned());
         }
-        // Names count only on the way out: a user may give an agent a file that the agent may not send.
+        // Names count only for files out of a sandbox: a user may give an agent a file that the agent may not send.
         deny::denied_directory(path, &self.homes, &self.configured_roots).or_else(|| {
             (direction == TransferDirection::Outbound)
                 .then(|| deny::denied_name(path))

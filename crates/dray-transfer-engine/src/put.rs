@@ -207,7 +207,8 @@ impl<'a> PutOperation<'a> {
         let directory = self.prepare_directory(directory).await?;
         policy.check(&directory.join(self.name)?, TransferDirection::Inbound)?;
         self.forget_predecessors(&directory).await?;
-        // Set before the first attempt: it may continue what an earlier process left under the same name.
+        // Set before the first attempt, because that attempt may continue a partial file of an earlier process under
+        // the same name.
         if self.keeps_partial {
             let kept = self.temp(&directory, 1)?;
             self.resume = Some(kept.clone());

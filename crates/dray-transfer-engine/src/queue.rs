@@ -1,5 +1,5 @@
-//! Bytes between the task that reads and the one that writes: a little in memory, and the rest, where reading must
-//! not wait, in a file without a name (sandbox-transfer ).
+//! Bytes between the task that reads and the task that writes. A few are in memory. The others are in a file without a
+//! name, if reading must not wait (sandbox-transfer ).
 
 use std::collections::VecDeque;
 use std::fs::File;

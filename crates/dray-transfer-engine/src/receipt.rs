@@ -13,7 +13,7 @@ pub struct Receipt {
     pub transport: Option<Transport>,
     /// Copies that were begun or continued. 0 when the file was there already or was refused before the first byte.
     pub attempts: u32,
-    /// Transports that were no longer used, after failures in this transfer or an earlier one with the same
+    /// Transports that are no longer used, because of failures in this transfer or an earlier one with the same
     /// incarnation.
     pub skipped: Vec<SkippedTransport>,
     /// Size of the file in bytes; after a failure the bytes that arrived in the last attempt.

@@ -73,7 +73,7 @@ pub struct GotTree {
 }
 
 impl Engine {
-    /// Copies a directory into a sink as one archive: from a tar that the sandbox makes, or file by file where it
+    /// Copies a directory into a sink as one archive: from a tar that the sandbox makes, or file by file if the sandbox
     /// makes none. Links, special files and what policy refuses are left out and reported. After a failure the copy
     /// starts again.
     ///
@@ -151,8 +151,8 @@ impl GetOperation<'_> {
                 Err(failure) => failure,
             };
             if failure.stage != Stage::Host {
-                // In a tar, the content of a file that is too large has to be read, zeros of a sparse one included; a
-                // walk skips the file.
+                // In a tar, the content of a file that is too large has to be read, including the zeros of a sparse
+                // file; a walk skips the file.
                 let oversized =
                     failure.error.kind() == ErrorKind::TooLarge && self.has_skipped_oversized();
                 if !self.walk && (oversized || needs_walk(failure.error.kind())) {

@@ -1,7 +1,8 @@
 //! Parts of files for a person who looks at them, without a copy on this host (previews).
 //!
-//! A view, unlike a transfer, has no retries and no receipt. It guarantees that a response is of one state of the file:
-//! the file is pinned before the first byte, and its last bytes leave only when it is still the pinned one.
+//! A view, unlike a transfer, has no retries and no receipt. It guarantees that all bytes of a response are from one
+//! state of the file. The file is pinned before the first byte, and its last bytes are sent only if it is still the
+//! pinned one.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -86,7 +87,7 @@ impl Engine {
     }
 
     /// Reads `range` of a pinned file, which must be inside its size. The first byte of the body comes only after the
-    /// sandbox opened the file; the last ones come only when the file is still as it was pinned. Files of up to
+    /// sandbox opened the file; the last bytes come only if the file still has its pinned state. Files of up to
     /// [`MAX_SCANNED_BYTES`] are read whole first and pass the rules about content; larger ones are not scanned, as
     /// with [`Engine::get`]. Where no transport can begin at an offset, the bytes before the range are read and
     /// dropped. Dropping the body ends the reading in the sandbox, and so does a viewer that takes nothing for 15 s.
@@ -193,7 +194,7 @@ impl Engine {
     ) -> Result<(), Error> {
         let file = &pinned.metadata;
         let named = [&file.path, &file.real_path];
-        // Checked as if the content were a key: where even that is permitted, nothing has to be read.
+        // Checked as if the content were a key: if even a key is permitted, nothing has to be read.
         let is_permitted = |path: &&SandboxPath| policy.check_key_file(path, &[], true).is_ok();
         if named.iter().all(is_permitted) {
             return Ok(());

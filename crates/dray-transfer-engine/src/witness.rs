@@ -1,8 +1,8 @@
 //! The evidence that is collected before a copy, to prove the copy later (sandbox-transfer 12).
 //!
 //! A digest needs another read of the file, by a program in the sandbox. A file that was not written for a while needs
-//! none: a write changes its times, which no process in the sandbox can set back. If the states before and after a
-//! transfer are equal, and the transport loses nothing, the received bytes are the content of the file.
+//! no such read: a write changes its times, which no process in the sandbox can set back. If the states before and
+//! after a transfer are equal, and the transport loses nothing, the received bytes are the content of the file.
 
 use dray_sandbox::error::{Error, ErrorKind};
 use dray_sandbox::metadata::{FileKind, FileState, Fingerprint, Metadata, Transport};
@@ -17,7 +17,7 @@ const SECOND_NS: i128 = 1_000_000_000;
 pub(super) enum IntegrityBaseline {
     /// A digest that is computed while the copy runs.
     Pending,
-    /// A digest that is known; `None` where none could be computed, or none was wanted.
+    /// A known digest; `None` if none could be computed, or none was requested.
     Digest(Option<Fingerprint>),
     /// The state of a file that has settled; an equal state afterwards proves that it did not change.
     Unchanged(FileState),

@@ -55,8 +55,8 @@ pub fn lock_within(file: &File, limit: Duration) -> Result<(), FileLockError> {
     }
 }
 
-/// The process that holds the lock, with the name of its program; `None` where the kernel does not show it, as for a
-/// process outside of the container.
+/// The process that holds the lock, with the name of its program. `None` if the kernel does not show it, for example
+/// because the process is outside the container.
 #[cfg(unix)]
 fn find_holder(file: &File) -> Option<String> {
     use std::os::unix::fs::MetadataExt as _;

@@ -13,7 +13,7 @@ pub struct InvalidId {
 }
 
 fn is_printable(text: &str) -> bool {
-    // Only printable characters, so that an id cannot end a header (E-1) or a log line.
+    // Only printable characters, so that an id cannot break out of a header (E-1) or a log line.
     (1..=128).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic())
 }
 
@@ -93,8 +93,8 @@ identifier!(
     "an app id"
 );
 identifier!(
-    /// The id of one piece of work, its idempotency key: the same id is the same work and has its effects once. The
-    /// service that accepts the work creates the id; all later messages about it carry it.
+    /// The id of one operation, its idempotency key: the same id is the same work and has its effects once. The service
+    /// that accepts the work creates the id; all later messages about it carry it.
     OperationId,
     "an operation id"
 );

@@ -86,7 +86,7 @@ fn split_scheme(text: &str) -> Option<(&str, &str)> {
 fn without_user_info(rest: &str) -> String {
     let after = rest.trim_start_matches(['/', '\\']);
     let slashes = rest.strip_suffix(after).unwrap_or_default();
-    // Only a slash ends it: a backslash may be part of the password for one parser and the end for another.
+    // Only a slash ends it. For one parser a backslash is part of the password, and for another it ends the authority.
     let end = after.find('/').unwrap_or(after.len());
     let (authority, path) = after.split_at(end);
     let host = authority

@@ -71,7 +71,7 @@ pub(crate) fn tenant_of(global: &GlobalOptions) -> Result<TenantId, CommandFailu
         .map_err(|error| CommandFailure::Usage(format!("--tenant: {error}")))
 }
 
-/// A bus and a store for one command: those of a running system if NATS is given; otherwise the needed services run
+/// A bus and a store for one command. With NATS they are those of a running system; otherwise the needed services run
 /// inside this process during the command.
 #[derive(Debug)]
 pub(crate) struct SystemConnection {
@@ -127,8 +127,8 @@ impl SystemConnection {
         Self::open_with(global, services, !services.is_empty()).await
     }
 
-    /// As [`Self::open`], for a command that reads and writes no content itself: of a running system only the bus is
-    /// needed.
+    /// As [`Self::open`], for a command that reads and writes no content itself: of a running system it needs only the
+    /// bus.
     pub(crate) async fn open_to_ask(
         global: &GlobalOptions,
         services: &[&str],
@@ -177,8 +177,8 @@ impl SystemConnection {
         Self::open_store_alone(global, false).await
     }
 
-    /// As [`Self::open_store`], for a command that only derives keys: it does not matter that the process that serves
-    /// the state directory may end soon, so nothing waits for it.
+    /// As [`Self::open_store`], for a command that only derives keys. It does not wait until the process that serves
+    /// the state directory has ended.
     pub(crate) async fn open_keys(global: &GlobalOptions) -> Result<Self, CommandFailure> {
         Self::open_store_alone(global, true).await
     }

@@ -155,7 +155,7 @@ pub(crate) async fn until_interrupted<T>(
     until_signal(&mut listen_to_signals()?, work).await
 }
 
-/// As [`until_interrupted`], with signals that are listened to since before the work, so that none is missed in between.
+/// As [`until_interrupted`], with signal handlers that were registered before the work, so that no signal is missed.
 pub(crate) async fn until_signal<T>(
     signals: &mut StopSignals,
     work: impl Future<Output = Result<T, CommandFailure>>,

@@ -123,8 +123,8 @@ fn finish_command(ended: Result<(), CommandFailure>, as_json: bool) -> ExitCode 
 
 type CommandFuture<'a> = Pin<Box<dyn Future<Output = Result<(), CommandFailure>> + 'a>>;
 
-/// The future of one command. Each is boxed where it is made: the runtime and the other commands see a pointer, so
-/// that every command is compiled once and no future has the size of the largest.
+/// The future of one command. Each future is boxed where it is made. The runtime and the other commands see a pointer,
+/// so every command is compiled once and no future has the size of the largest.
 fn command_future(cli: &Cli) -> CommandFuture<'_> {
     let global = &cli.global;
     match &cli.command {

@@ -1,4 +1,4 @@
-//! Section 5: texts in which two parsers could see two hosts are refused, without a DNS query and without a packet.
+//! Section 5: texts that two parsers could read as two hosts are refused, without a DNS query and without a packet.
 
 use serde_json::json;
 
@@ -32,7 +32,7 @@ const AMBIGUOUS_ADDRESSES: [&str; 21] = [
     "http://ⓔxample.example.com/",
 ];
 
-/// Texts that are not an absolute http(s) URL that all parsers read in the same way (U-1 to U-5, U-7, U-9).
+/// Texts that are not absolute http(s) URLs, or that parsers read differently (U-1 to U-5, U-7, U-9).
 const INVALID_URLS: [&str; 33] = [
     " http://good.example.com/",
     "http://good.example.com/ ",

@@ -46,7 +46,7 @@ fn meta() -> Meta {
     Meta::new(TenantId::new("acme").unwrap(), deadline)
 }
 
-/// Checks that the connection is ready, which also means that the server has refused none of its messages.
+/// Checks that the connection is ready, and so also that the server has refused none of its messages.
 #[track_caller]
 fn check_ready(user: &str, bus: &Bus) -> impl Future<Output = ()> {
     let caller = std::panic::Location::caller();

@@ -12,8 +12,8 @@ use super::table;
 use super::wire::{Refusal, WireClient};
 use crate::support;
 
-/// The line of the shipped nats.conf that limits the store. Without it the server takes a limit from the free space of
-/// the machine's disk and, where that is little, refuses the streams, which reserve their size.
+/// The line of the shipped nats.conf that limits the store. Without it the server derives a limit from the free disk
+/// space. On a small disk it then refuses the streams, which reserve their size.
 fn store_limit() -> String {
     let shipped = std::fs::read_to_string(support::root().join("deploy/nats/nats.conf")).unwrap();
     let mut lines = shipped.lines().map(str::trim);

@@ -1,6 +1,6 @@
-//! Which pods reach which: evaluates the network policies as a cluster does. A connection is allowed when some policy
-//! of the sender allows it to leave and some policy of the receiver allows it to arrive; pods without policies allow
-//! all.
+//! Which pods reach which: evaluates the network policies as a cluster does. A connection is allowed when a policy of
+//! the sender allows it to leave and a policy of the receiver allows it to arrive. Pods without policies allow all
+//! connections.
 
 use std::sync::LazyLock;
 

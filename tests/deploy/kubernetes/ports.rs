@@ -19,7 +19,7 @@ fn s_3_fetches_reach_the_default_ports_and_encrypted_dns_alone() {
         .iter()
         .filter_map(|port| port["port"].as_u64())
         .collect();
-    // The ports that URLs may have by default, and that of DNS over TLS (RFC 7858), which none may have.
+    // The ports that URLs may have by default, and the port of DNS over TLS (RFC 7858), which no URL may have.
     assert_eq!(open, [80, 443, 853, 8000, 8080, 8443]);
     let fetched: Vec<u64> = open
         .into_iter()

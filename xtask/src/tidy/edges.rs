@@ -200,7 +200,7 @@ const ALLOWED_EDGES: &[(&str, &[&str])] = &[
     ("xtask", &[]),
 ];
 
-/// A kind of extension: crates that implement the same interface and do not depend on each other.
+/// A kind of extension: its crates implement the same interface and do not depend on each other.
 struct CrateKind {
     /// The prefix of the names of its crates.
     prefix: &'static str,

@@ -11,7 +11,7 @@ pub(crate) struct SourceFile {
 /// Most lines of a file; a longer one has parts that should be separate modules.
 const MAX_LINES: usize = 500;
 
-/// Words that mark unfinished work. They are split here, so that this file does not contain them.
+/// Words that mark unfinished work. They are split here, so that this file does not contain the words.
 const UNFINISHED_MARKERS: [&str; 5] = [
     concat!("TO", "DO"),
     concat!("FIX", "ME"),

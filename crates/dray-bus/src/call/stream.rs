@@ -20,7 +20,8 @@ use crate::meta::Meta;
 /// The chunks of one call so far.
 #[derive(Debug)]
 pub(crate) struct ReceivedChunks {
-    /// Takes them one by one; a consumer that does not read delays the acknowledgement, and with it the responder.
+    /// Takes the chunks one by one. A consumer that does not read delays the acknowledgement, and so slows down the
+    /// responder.
     consumer: mpsc::Sender<Bytes>,
     count: u64,
 }

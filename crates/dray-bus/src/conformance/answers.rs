@@ -188,14 +188,15 @@ async fn a_dropped_call_cancels_its_request(fixture: BusFixture) {
 async fn a_cancellation_that_arrives_with_its_request_is_not_lost(fixture: BusFixture) {
     let mut responder = fetch_responder(&fixture.bus).await;
     let request = fetch_request("");
-    // Several rounds: which of two messages that wait is read first must not be left to chance.
+    // Several rounds, because either of two waiting messages may be read first.
     for round in 0..10 {
         let mut meta = meta_within(&fixture, 20_000);
         meta.operation = dray_types::OperationId::mint();
         let mut gives_up = Box::pin(fixture.bus.call(&meta, &request));
         assert!(futures_util::poll!(&mut gives_up).is_pending());
         drop(gives_up);
-        // The task that sends the cancellation runs; then a round trip on the same connection, which both are ahead of.
+        // Let the task send the cancellation. A round trip on the same connection then shows that the server has both
+        // messages.
         tokio::task::yield_now().await;
         drop(fixture.bus.round_trip().await);
         let incoming = wait_soon("the request", responder.next()).await.unwrap();

@@ -77,7 +77,8 @@ impl<W: Work, H: WorkHandler<W>> WorkLoop<W, H> {
                 measured = Some(Instant::now());
                 measure_backlog(&self.context).await;
             }
-            // A pull could take work whose end this identity may not write; readiness alone does not stop pulls (16).
+            // Readiness alone does not stop pulls, and a pull could take work whose end this identity may not write
+            // (16).
             if self.context.bus.inner.health.is_refused() {
                 let durable = self.context.durable.as_str();
                 tracing::error!(

@@ -4,8 +4,8 @@
 use dray_media_type::lists;
 pub use dray_media_type::names::*;
 
-/// The type of an office file by its name's extension. Used only if the bytes show that it is an office file but not
-/// which one: an encrypted package.
+/// The type of an office file by its name's extension. Used only if the bytes show an office file but not its format:
+/// an encrypted package.
 pub(super) fn of_office_extension(extension: &str) -> Option<&'static str> {
     dray_media_type::type_of_extension(extension).filter(|found| OFFICE_PACKAGES.contains(found))
 }

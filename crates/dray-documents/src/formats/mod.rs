@@ -42,8 +42,8 @@ pub struct ConversionHint {
     /// Include hidden text, which a person who opens the document does not see.
     #[serde(default)]
     pub show_hidden: bool,
-    /// The file of an archive that is to be read, by its path as the listing shows it. In the hint for that file, the
-    /// path by which it was read, because an archive within an archive is only listed.
+    /// The file of an archive that is to be read, by its path in the listing. In the hint for the unpacked file, the
+    /// path by which it was read: so an archive within an archive is only listed.
     #[serde(default)]
     pub member: Option<String>,
     /// Return pictures for text recognition; `None` ignores pictures.

@@ -288,8 +288,8 @@ impl Markdown {
         Ok(())
     }
 
-    /// Writes a table whose last row ran into a limit. It counts its text but not as a further element, since its rows
-    /// were counted by the format, so it can be written when no other block can.
+    /// Writes a table whose last row ran into a limit. It counts its text but not as a further element, since the
+    /// format has counted its rows. So it can be written when no other block can.
     pub fn table_so_far(&mut self, table: Table) -> Result<(), Limit> {
         match table.render() {
             Some((text, 0)) => self.place(&text, LastWritten::Block, false),

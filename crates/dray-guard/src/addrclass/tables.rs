@@ -1,7 +1,7 @@
 //! Sections 8.1, 8.2, the constant row of 8.4 and the provider blocks of 8.6 as data.
 //!
-//! The first row that holds an address names it, so narrow rows are before the wide ones they lie in. A change that
-//! blocks less needs two reviewers (section 24).
+//! The first row that contains an address determines its class, so narrow ranges precede the wide ranges that contain
+//! them. A change that blocks less needs two reviewers (section 24).
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 

@@ -79,7 +79,7 @@ fn plain_host(text: &str) -> Result<(Host, bool), Code> {
     Ok((Host::Name(name), root_dot))
 }
 
-/// Whether some parser would read the host as an IPv4 address: its last label that is not empty is a number.
+/// Whether some parser would read the host as an IPv4 address because its last non-empty label is a number.
 fn is_address_like(host: &str) -> bool {
     // Not the last label: `8.8.8.8.` has an empty one, and WHATWG parsers read it as an address.
     let last = host

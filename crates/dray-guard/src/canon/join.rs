@@ -9,8 +9,8 @@ use super::{CanonicalUrl, check_text};
 impl CanonicalUrl {
     /// The URL that `reference` names in a response to `self`.
     ///
-    /// A reference with a scheme or an authority is judged literally, as if an agent had written it; only one without
-    /// is joined as WHATWG defines it, and then cannot leave the origin.
+    /// A reference with a scheme or an authority is judged literally, as if an agent had written it. A reference
+    /// without both is joined as WHATWG defines it, and so cannot leave the origin.
     ///
     /// # Errors
     /// The errors of [`CanonicalUrl::parse`].

@@ -89,8 +89,8 @@ pub(super) fn map_uts46(raw: &str) -> Result<Cow<'_, str>, Code> {
     }
 }
 
-/// Whether the label looks like what it becomes. An ASCII label is itself. Any other label becomes an A-label that,
-/// written out, is the raw label in lower case: the mapping replaced and dropped nothing.
+/// Whether the label looks like what it becomes. An ASCII label is itself. Any other label becomes an A-label. Decoded,
+/// the A-label must equal the raw label in lower case: so the mapping replaced and dropped nothing.
 fn is_same_label(raw: &str, mapped: &str) -> bool {
     if raw.is_ascii() {
         return raw.eq_ignore_ascii_case(mapped);
@@ -107,6 +107,6 @@ fn is_same_label(raw: &str, mapped: &str) -> bool {
     mapped.starts_with("xn--") && result.is_ok() && composed == unicode
 }
 
-/// The only character beyond ASCII whose lower case is an ASCII letter; a label with it would compare equal to one
-/// with `k`.
+/// The only non-ASCII character whose lower case is an ASCII letter. A label that contains it would compare equal to
+/// one with `k`.
 const KELVIN_SIGN: char = '\u{212a}';

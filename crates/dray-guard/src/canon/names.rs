@@ -43,8 +43,8 @@ pub fn is_blocked_name(name: &CanonicalName, extra: &HostPatterns) -> bool {
 
 /// Whether a CNAME target is never followed. Takes the text of the answer, with or without root dot.
 ///
-/// A target that cannot be judged is blocked (I-4): one with characters that no host name has, or whose last label
-/// is a number. Hyphens at the edge of a label occur in the wild and are harmless.
+/// A target that cannot be judged is blocked (I-4). Its host has characters that no host name has, or its last label is
+/// a number. Hyphens at the edge of a label occur in the wild and are harmless.
 pub fn is_blocked_cname(target: &str, extra: &HostPatterns) -> bool {
     // An answer keeps the case in which the zone was written (RFC 4343).
     let target = target

@@ -45,7 +45,7 @@ pub(super) fn classify_native(config: &JudgeConfig, address: IpAddr) -> Class {
     class
 }
 
-/// The class of an address on one of the lists that win over everything (8.4); `None` for any other address.
+/// The class of an address on one of the lists that override all settings (8.4); `None` for any other address.
 fn listed_addition(config: &JudgeConfig, address: IpAddr) -> Option<&'static str> {
     let is_own = config
         .own_addresses

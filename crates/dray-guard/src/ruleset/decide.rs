@@ -80,7 +80,7 @@ impl<'a> RequestView<'a> {
         }
     }
 
-    /// The same request with a method that is not known: it passes only if it would with every method.
+    /// The same request with an unknown method. It passes only if every method would pass.
     #[must_use]
     pub fn with_hidden_method(self) -> Self {
         Self {
@@ -291,7 +291,7 @@ impl RuleSet {
             if rule.matches(request)? {
                 let outcome = match rule.effect {
                     RuleEffect::Allow => RuleOutcome::Allow,
-                    // Rules that ask name no path and no method, so no hidden part decides here.
+                    // A rule that asks names no path and no method, so no hidden part decides here.
                     RuleEffect::Ask => approval_outcome(request),
                     RuleEffect::Deny => RuleOutcome::Deny,
                 };
@@ -322,7 +322,7 @@ impl CompiledRule {
     fn matches(&self, request: &RequestView<'_>) -> Result<bool, UnrecordedPart> {
         let denies = self.effect != RuleEffect::Allow;
         let hosts = self.hosts.as_ref();
-        // A rule that denies a name also matches it with a root dot; no rule that allows does.
+        // A rule that denies a name also matches the name with a root dot. A rule that allows does not.
         let matches_host =
             hosts.is_none_or(|hosts| hosts.matches(request.host) && (denies || !request.root_dot));
         let matches_port = self
@@ -350,7 +350,7 @@ impl CompiledRule {
                 paths.allows(path)
             }
         });
-        // A condition that is not met decides; the other one does not matter.
+        // A condition that is not met decides, and the other one does not matter.
         match (method_result, path_result) {
             (Some(false), _) | (_, Some(false)) => Ok(false),
             (Some(true), Some(true)) => Ok(true),

@@ -69,7 +69,7 @@ pub struct ExpectationResult {
 pub struct ConfiguredLimits<'a> {
     /// Switches, host list and ports of all requests.
     pub admin: &'a AdminPolicy,
-    /// Which addresses are refused, for URLs that have one in place of a name.
+    /// Decides which addresses are refused, for URLs that have an address in place of a name.
     pub judge: &'a Judge,
     /// Ports of tunnels through the proxy, and of requests inside of them.
     pub tunnel_ports: &'a AllowedPorts,

@@ -1,5 +1,5 @@
-//! Methods that a request names beside that of its request line, for servers that obey them: in fields, in the query, and
-//! in forms ([`body`]).
+//! Methods that a request names in addition to its request line, for servers that obey them. They are in fields, in the
+//! query, and in forms ([`body`]).
 //!
 //! | name | read by |
 //! |---|---|

@@ -59,8 +59,8 @@ impl FromIterator<PathPattern> for PathList {
 }
 
 impl PathList {
-    /// Whether a rule that allows these paths allows `path`: as it is written, and as a server reads it that takes
-    /// parameters out of its segments. A pattern that has `;` itself is about the written path alone.
+    /// Whether a rule that allows these paths allows `path`: both as it is written, and as read by a server that
+    /// removes parameters from its segments. A pattern that has `;` itself is about the written path alone.
     pub(super) fn allows(&self, path: &ReadablePath) -> bool {
         let matches_plain = || {
             let plain = path.plain.as_ref();
@@ -83,11 +83,11 @@ impl PathList {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReadablePath {
     written: String,
-    /// Without the parameters of segments (`/a;v=1/b` as `/a/b`; RFC 3986, section 3.3), which Java servers take out;
-    /// `None` where there are none.
+    /// The path without the parameters of segments, which Java servers remove (`/a;v=1/b` as `/a/b`; RFC 3986, section
+    /// 3.3). `None` if it has no parameters.
     plain: Option<String>,
-    /// As a server reads it that ignores case, the end of a segment after a dot or a blank (Windows), and a slash at the
-    /// end.
+    /// The path as read by a server that ignores case, a dot or blank at the end of a segment (Windows), and a slash at
+    /// the end.
     folded: String,
 }
 

@@ -44,8 +44,8 @@ pub(super) fn matches_glob(glob: &[u8], text: &[u8]) -> bool {
     matches_sequence(glob, text, |item| *item == b'*', |item, byte| item == byte)
 }
 
-/// Matches a sequence with wildcards of any length. After a mismatch only the last wildcard takes one element more:
-/// every element that an earlier one could take, the last one can take too.
+/// Matches a sequence with wildcards of any length. After a mismatch only the last wildcard takes one element more,
+/// because it can take every element that an earlier wildcard could take.
 pub(super) fn matches_sequence<P, T>(
     pattern: &[P],
     text: &[T],

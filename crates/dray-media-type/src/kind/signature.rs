@@ -60,7 +60,7 @@ impl FormatSignature {
     }
 }
 
-/// Signatures that need no second look: bytes, kind, and the media type where the kind has several.
+/// Signatures that are conclusive: bytes, kind, and the media type if the kind has several.
 const PLAIN_SIGNATURES: &[(&[u8], ContentKind, Option<&str>)] = &[
     (b"%PDF-", ContentKind::Document(DocumentKind::Pdf), None),
     (b"{\\rtf", ContentKind::Document(DocumentKind::Rtf), None),

@@ -201,7 +201,7 @@ impl Sender {
                 .park(self.context.clock.now_ms(), WaitingReason::Queue)
                 .await;
         }
-        // Checked again: a delivery that held a place just now may wait in its record by now.
+        // Checked again, because a delivery that held a place may wait in its record by now.
         if let Some(WaitingDelivery { due_ms, reason }) =
             self.turns.waiting_before(&account, &chat, &order).await?
         {

@@ -188,8 +188,8 @@ impl<'a> DeliveryRun<'a> {
         Ok(WorkEnd::Waiting(self.stored.record.clone()))
     }
 
-    /// Continues a delivery that was parked until the user writes, if the user wrote after its last request: the
-    /// message may have come before the record said that the delivery waits for one.
+    /// Continues a delivery that waits until the user writes, if the user wrote after its last request. The message may
+    /// have come before the record said that the delivery waits.
     pub(super) async fn continue_if_user_wrote(
         &mut self,
         account: &PlatformAccount,

@@ -386,8 +386,8 @@ impl DeliveryRun<'_> {
             .await
     }
 
-    /// Puts a step back whose process was suspended between storing the intent and the request, so that another worker
-    /// may have taken it. This attempt made nothing visible; storing the record fails if another worker has the step.
+    /// Puts back a step that another worker may have taken: the process was suspended between storing the intent and
+    /// the request. This attempt made nothing visible; storing the record fails if another worker has the step.
     async fn put_back(
         &mut self,
         step_index: usize,

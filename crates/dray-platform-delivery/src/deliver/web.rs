@@ -23,7 +23,7 @@ impl DeliveryRun<'_> {
     /// Fails every file that the rules keep from this chat. Without rules about the chat, no origin is read.
     ///
     /// # Errors
-    /// The store could not be asked, so the work is tried again: a file whose origin is not known now is not sent.
+    /// The store could not be queried, so the work is tried again: a file of unknown origin is not sent.
     pub(super) async fn judge_web_files(
         &mut self,
         account: &PlatformAccount,

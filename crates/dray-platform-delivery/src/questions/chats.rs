@@ -22,8 +22,8 @@ pub struct QuestionChat {
     pub chat: String,
     /// Who may answer, by the platform's ids of people. At least one.
     pub people: Vec<String>,
-    /// Asks here about hosts about which rules of the egress policy ask (`ask`), for all sessions of the tenant that the
-    /// account serves. Default false.
+    /// Asks in this chat about hosts for which a rule of the egress policy asks (`ask`), for all sessions of the tenant
+    /// that the account serves. Default false.
     pub host_questions: bool,
     /// Takes what tools ask the user during calls (MCP elicitation), where one choice answers it. The orchestrator says of
     /// which tools. Their texts and choices are those of the tool's server. Default false.

@@ -61,7 +61,7 @@ impl QuestionService {
         let deadline = Deadline::after(self.clock.now_ms(), LIST_TIMEOUT);
         let meta = Meta::new(tenant.clone(), deadline);
         let mut after = String::new();
-        // A session whose questions change in between moves to a later part: what that part says is newer.
+        // A session whose questions change in between moves to a later part of the list, and that part is newer.
         let mut questions = BTreeMap::new();
         for _ in 0..MAX_LIST_PARTS {
             let request = v1::ListEgressQuestionsRequest {

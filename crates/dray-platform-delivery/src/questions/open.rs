@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 /// Most open questions of one chat, so that their record fits into a value of the bucket.
 const MAX_OPEN_QUESTIONS: usize = 128;
-/// Most of them about hosts, so that sessions that ask about many hosts leave room for approvals.
+/// Most of them may be about hosts; the rest is reserved for approvals when sessions ask about many hosts.
 const MAX_HOST_QUESTIONS: usize = 96;
 /// Attempts at a change that other replicas overtake.
 const MAX_ATTEMPTS: usize = 8;

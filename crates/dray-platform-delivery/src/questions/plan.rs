@@ -16,7 +16,7 @@ const CLAIM_MS: u64 = 60_000;
 const MAX_DOUBLINGS: u32 = 6;
 /// Attempts to show the end of a question. The message keeps its buttons then, and a press learns the outcome.
 const MAX_ATTEMPTS: u32 = 12;
-/// How long the end of a question is left to the process that has its press, which takes 25 s at most.
+/// How long the end of a question is left to the process that handles its press, which takes 25 s at most.
 const PRESS_GRACE_MS: u64 = 30_000;
 /// How long after its expiry the outcome of a call is read: a press just before it may be on its way.
 pub(super) const SETTLE_GRACE_MS: u64 = 1_000;

@@ -1,5 +1,5 @@
-//! Keeps chats current: shows questions about hosts, shows questions of callers again whose process died before it knew
-//! their messages, and shows the end of questions that end without a press.
+//! Keeps chats current. It shows questions about hosts, shows a caller's question again when its process died before it
+//! knew the message, and shows the end of questions that end without a press.
 //!
 //! Each round reads one record for each chat. A replica claims the steps of a round ([`super::plan`]) in that record before
 //! it does them.
@@ -43,8 +43,8 @@ struct ChatAccess<'a> {
 }
 
 impl QuestionService {
-    /// Keeps all chats current until `stop`. Each chat has rounds of its own: one that waits for a platform, or for a
-    /// service that is away, delays no other chat.
+    /// Keeps all chats current until `stop`. Each chat has separate rounds: a round that waits for a platform, or for
+    /// an unavailable service, delays no other chat.
     pub(crate) async fn keep_current(&self, stop: CancellationToken) {
         let chats = self.config.question_chats.iter();
         let chats = chats.map(|(name, chat)| async move {
@@ -89,7 +89,8 @@ impl QuestionService {
     }
 
     async fn reconcile_chat(&self, access: &ChatAccess<'_>) -> Result<(), KeyError> {
-        // Before the questions are listed: what is answered in between makes the claim stale, and is not shown again.
+        // Read before the questions are listed. A question that is answered in between makes the claim stale, and is
+        // not shown again.
         let mut record = self.open.read(access.name).await?;
         let hosts = self.host_list(access).await;
         self.end_decided(access, &mut record).await;
@@ -342,7 +343,7 @@ impl QuestionService {
         sent.unwrap_or_else(|_elapsed| Err(silent_platform()))
     }
 
-    /// The outcome of a call that has expired, as the orchestrator knows it; `None` while that cannot be learned.
+    /// The outcome of an expired call, as the orchestrator knows it; `None` while the orchestrator does not report it.
     async fn call_outcome(
         &self,
         access: &ChatAccess<'_>,
@@ -357,8 +358,8 @@ impl QuestionService {
         Some(outcome)
     }
 
-    /// Asks the orchestrator for the outcome of a question: an empty text while it waits; `None` while that cannot be
-    /// learned.
+    /// Asks the orchestrator for the outcome of a question. An empty text while it waits; `None` while the orchestrator
+    /// does not report it.
     async fn decision_outcome(&self, access: &ChatAccess<'_>, id: &str) -> Option<String> {
         // Without a choice: the orchestrator reports and decides nothing.
         let request = v1::DecideInChatRequest {

@@ -64,8 +64,8 @@ impl Reconciler {
         Err(RecordError::Moved.into())
     }
 
-    /// A mark for a delivery whose files are not stored yet. The worker finds it when it writes its own record, and
-    /// replaces it if the delivery belongs to another session, which nothing here can know.
+    /// A mark for a delivery whose files are not stored yet. The worker finds this record when it writes its own, and
+    /// replaces it if the delivery belongs to another session, which is unknown here.
     async fn record_before_files(
         &self,
         context: &RequestContext,

@@ -247,7 +247,7 @@ async fn a_failure_that_is_reported_before_the_confirmation_is_stored_is_not_los
     let fixture = DeliveryFixture::new().await;
     let account = fixture.replica.inbound.accounts.named("bot").unwrap();
     let work = fixture.files("d1", &[("a.txt", b"a")]).await;
-    // The worker has stored to which delivery the message belongs, and not yet that the platform took it.
+    // The worker has stored to which delivery the message belongs, but not yet that the platform accepted it.
     let origin = MessageOrigin {
         record: record_key(&tenant(), &OperationId::new("d1").unwrap()),
         tenant: tenant().to_string(),

@@ -29,7 +29,7 @@ pub struct ShownButton {
     pub data: String,
 }
 
-/// Interactions that presses began, and the replies that only the person who pressed sees.
+/// Interactions caused by presses, and the replies that only the person who pressed sees.
 #[derive(Debug, Default)]
 pub(super) struct FakeInteractions {
     /// Whether an interaction was acknowledged, by its token.

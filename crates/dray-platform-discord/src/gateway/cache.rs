@@ -122,7 +122,7 @@ impl GatewayCache {
         self.channels.get(id)?.parent.as_deref()
     }
 
-    /// Notes that a message and all before it are handled: stored, or skipped because they are not for us.
+    /// Records that a message and all earlier ones are handled: stored, or skipped because they are not for this bot.
     pub(super) fn note_message(&mut self, channel: &str, id: u64) {
         let newest = &mut self.use_channel(channel).newest;
         *newest = (*newest).max(Some(id));

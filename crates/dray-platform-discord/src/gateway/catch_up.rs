@@ -181,8 +181,8 @@ struct MissedMessages {
 }
 
 impl MissedMessages {
-    /// Stores the messages of all channels since the last handled one, or since `gateway.since`. The channels take turns
-    /// of [`MAX_ROUND_PAGES`], so that a long history in one does not delay the others.
+    /// Stores the messages of all channels since the last handled one, or since `gateway.since`. The channels take
+    /// turns of [`MAX_ROUND_PAGES`] pages, so that a long history in one does not delay the others.
     async fn store(
         mut self,
         gateway: &GatewayReceiver<'_>,

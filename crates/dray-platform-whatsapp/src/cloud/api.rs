@@ -180,7 +180,8 @@ fn error_of(status: u16, code: i64, message: &str, retry_after: Option<Duration>
         ErrorKind::RateLimited => {
             error.with_retry_after(retry_after.unwrap_or(DEFAULT_RETRY_DELAY))
         }
-        // A response with a code means that the API did not send the message; the page of a proxy does not show this.
+        // A response with a code means that the API did not send the message. An error page of a proxy has no such
+        // code.
         ErrorKind::Transient if code == 0 => error.ambiguous(),
         _ => error,
     }

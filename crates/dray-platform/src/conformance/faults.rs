@@ -149,7 +149,7 @@ pub(super) async fn a_refusal_for_size_is_reported(
     expect_retry_succeeds(context, &delivery, &step).await
 }
 
-/// Checks that a result is an error, and not one after which sending again would be safe.
+/// Checks that a result is an error after which sending again is not safe.
 fn expect_undelivered(result: Result<Vec<ConfirmedFile>, PlatformError>) -> Result<(), CaseEnd> {
     match result {
         Ok(confirmed) => Err(CaseEnd::fail(format_args!("delivered: {confirmed:?}"))),

@@ -153,7 +153,7 @@ impl TagScanner<'_> {
     }
 
     /// The last possible end of a path that begins at `start`: the end of the line, the next directive, or the longest
-    /// path.
+    /// allowed path, whichever is first.
     fn region_end(&self, start: usize, limit: usize) -> usize {
         let index = self
             .directives

@@ -215,8 +215,8 @@ impl PrepareSteps {
         file.rewind()?;
         let mut hasher = Sha256::new();
         let mut buffer = vec![0; READ_STEP_BYTES];
-        // The file can grow while it is read. A digest that a cancellation cut short reaches no cache: the
-        // conversion that would be kept under it is cancelled too.
+        // The file can grow while it is read. A digest that was cancelled midway reaches no cache, because the
+        // conversion that would be stored under it is cancelled, too.
         let mut remaining = self.policy.max_file_bytes.saturating_add(1);
         while remaining > 0 && !self.cancel.is_cancelled() {
             match file.read(&mut buffer) {

@@ -140,7 +140,7 @@ impl Summarizer for OpenAi {
             .send(&|_| {})
             .await
             .map_err(SummaryError::Unreachable)?;
-        // The body of an error may repeat the request, which has content that must not be logged (15).
+        // The body of an error may repeat the request, whose content must not be logged (15).
         if !response.is_success() {
             return Err(SummaryError::Refused(response.status()));
         }

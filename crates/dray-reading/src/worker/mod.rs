@@ -132,8 +132,7 @@ impl Worker {
             () = tokio::time::sleep(wall) => WorkerEnd::TimedOut,
             () = cancel.cancelled() => WorkerEnd::Cancelled,
         };
-        // The group is killed before the wait in every case, because a worker that closed its pipe and hangs would
-        // never end.
+        // The group is always killed before the wait, because a worker that closed its pipe and hangs would never end.
         kill_group(&mut child);
         let status = child.wait().await;
         match ended {

@@ -155,7 +155,8 @@ fn image_traits() -> SandboxTraits {
     SandboxTraits {
         // The engine reads and writes with rights of its own.
         permissions: false,
-        // It reports no inode, so a command cannot compare it; files that it reads itself are compared by time.
+        // The archive calls report no inode, so a command cannot compare it. Files that the backend reads itself are
+        // compared by time.
         identity: false,
         ..SandboxTraits::default()
     }

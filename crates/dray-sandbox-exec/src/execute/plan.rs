@@ -17,7 +17,7 @@ const EXECUTE_SCRIPT: &str = concat!(
     include_str!("../script/marked.sh"),
     include_str!("../script/execute.sh")
 );
-/// Most bytes of standard input on a channel that has none, where it travels as an argument. In the notation for a
+/// Most bytes of standard input on a channel without input, where it is passed as an argument. In the notation for a
 /// shell, a byte takes up to nine bytes.
 const MAX_SPELLED_INPUT_BYTES: usize = 8 << 10;
 /// Share of the output of a channel, in percent, that standard output may fill. As hexadecimal digits it grows to 3.4

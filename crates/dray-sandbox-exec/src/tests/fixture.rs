@@ -1,4 +1,4 @@
-//! Sandboxes that are shells on this host: which tools they have, and what their channel can carry.
+//! Sandboxes that are shells on this host: their tools, and what their channel can carry.
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -78,7 +78,7 @@ impl ChannelForm {
         words.iter().map(|word| (*word).to_owned()).collect()
     }
 
-    /// Whether its output comes while a program runs: encoders hold text back, and `head` what has a limit.
+    /// Whether output arrives while a program runs: encoders hold text back, and so does `head` with a limit.
     pub(super) fn has_live_output(self) -> bool {
         let channel = self.channel();
         channel.binary_output && channel.longest_output == ChannelConfig::default().longest_output

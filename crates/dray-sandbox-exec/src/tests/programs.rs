@@ -16,7 +16,7 @@ use super::fixture::{ChannelForm, ExecFixture, ToolSet};
 use super::processes::{line, runs};
 use crate::{Channel, Exec, ExecFiles, LocalExec, RunningCommand};
 
-/// Each kind of shell, with input that ends and with input of which only the size is known.
+/// Each kind of shell, with input that ends and with input of known size only.
 const SANDBOXES_WITH_INPUT: [(ToolSet, ChannelForm); 4] = [
     (ToolSet::Dash, ChannelForm::Pipe),
     (ToolSet::Bash, ChannelForm::Endless),
@@ -26,7 +26,7 @@ const SANDBOXES_WITH_INPUT: [(ToolSet, ChannelForm); 4] = [
 /// Bytes of an input that does not fit into a pipe.
 const INPUT_BYTES: usize = 1 << 20;
 
-/// A way to run commands whose output does not arrive, except that of short commands without input.
+/// Runs commands whose output does not arrive, except that of short commands without input.
 #[derive(Debug)]
 struct SilentExec(LocalExec);
 

@@ -55,7 +55,7 @@ impl Pool {
     /// A channel for one use. Dropping the lease gives it back when no handle is open and no request unanswered on it.
     pub(crate) async fn lease(&self) -> Result<ChannelLease, Error> {
         let channel = loop {
-            // The channel that was used last, so that the others grow old and are closed.
+            // The most recently used channel, so that the others grow old and are closed.
             let newest = lock(&self.idle_channels).pop();
             match newest {
                 Some((since, mut channel)) => {

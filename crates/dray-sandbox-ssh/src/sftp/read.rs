@@ -94,8 +94,8 @@ async fn open_regular(channel: &mut Channel, file: &Metadata) -> Result<Bytes, E
     }
 }
 
-/// Releases a server that hangs in opening a FIFO and waits for a writer: opening it for both directions never waits.
-/// It runs on another channel, after [`download`] gave up the one that hangs.
+/// Releases a server that hangs while it opens a FIFO and waits for a writer. Opening a FIFO for both directions never
+/// waits. It runs on another channel, after [`download`] gave up the one that hangs.
 pub(crate) async fn release(channel: &mut Channel, path: &SandboxPath) -> Result<(), Error> {
     if lstat(channel, path).await?.kind() != FileKind::Fifo {
         return Ok(());

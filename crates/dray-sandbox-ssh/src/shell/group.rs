@@ -3,8 +3,9 @@
 use super::Shell;
 
 /// Kills the group of a process if it is still the one that was started, which has the nonce in its command line. Where
-/// that cannot be read, no process is killed: the number may belong to another process. Without a number the process is
-/// found by the nonce; the script and its parent have the nonce there too and are left out.
+/// that cannot be read, no process is killed: the number may belong to another process. Without a process id, the
+/// process is found by the nonce. The script and its parent also have the nonce in their command lines and are left
+/// out.
 const KILL_SCRIPT: &str = r#"end() { kill -KILL "-$1" 2>/dev/null || kill -KILL "$1"; }
 if [ "$1" != 0 ]; then
   if [ -d /proc/self ]; then grep -q "$2" "/proc/$1/cmdline" 2>/dev/null

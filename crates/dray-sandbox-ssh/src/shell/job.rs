@@ -100,8 +100,8 @@ impl RemoteJob {
             let mut state = self.state();
             // If the body failed, its error stays: it is the cause of this end.
             state.end.get_or_insert(end);
-            // A command may close its output and run on. One whose channel broke is not killed, because that would connect
-            // again; a shell ends by itself then.
+            // A command may close its output and run on. A command whose channel broke is not killed, because that
+            // would connect again; a shell ends by itself then.
             if !may_run_on && let Some(group) = &mut state.group {
                 group.set_ended();
             }

@@ -74,13 +74,13 @@ impl DirectSandbox {
             policy: &self.opened.policy,
             max_bytes: self.config.max_file.as_u64(),
         };
-        // Before any request to the other sandbox: a path that may not be read is not looked for there.
+        // Checked before any request to the other sandbox: a path that may not be read is not looked for there.
         let found = engine.stat(options.policy, &path, dray_sandbox::Follow::Yes);
         let real = found.await.map_err(Error::from)?.real_path;
         let (mut sink, source, wanted) = pipe(size, engine, &real);
         let cancel_get = cancel.child_token();
         let getting = async {
-            // The get starts only when the put wants bytes: a file that is there already is not read at all.
+            // The get starts only when the put wants bytes, so a file that exists already is not read at all.
             let wanted = cancel_get.run_until_cancelled(wanted).await;
             if !matches!(wanted, Some(Ok(()))) {
                 return None;

@@ -112,7 +112,7 @@ impl DirectSandbox {
             tree.skipped
                 .push(format!("{relative_name}: {}", reason.sentence()));
         }
-        // By the number of their parts, so that a directory comes before its contents in any sort order.
+        // Sorted by the number of components, so that a directory comes before its contents.
         tree.directories
             .sort_by_key(|name| (name.split(|byte| *byte == b'/').count(), name.clone()));
         Ok(tree)

@@ -118,7 +118,8 @@ fn named(sandbox: Option<v1::SandboxRef>) -> Result<v1::SandboxRef, PreviewError
         .ok_or_else(missing)
 }
 
-/// Logs the failure and returns the fault; those of a sandbox are the ones of every other call about it.
+/// Logs the failure and returns the fault. A failure of a sandbox has the same fault as in every other call about that
+/// sandbox.
 fn report_preview(meta: &dray_bus::Meta, error: PreviewError) -> Fault {
     match error {
         PreviewError::Sandbox(error) => report(meta, Error::Sandbox(error)),

@@ -84,7 +84,7 @@ impl GrpcSecurity {
         let interval = self.section.reload_interval.as_duration();
         let mut ticks = tokio::time::interval(interval);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        // Digest of the last content, so that a file that cannot be used is reported once.
+        // Digest of the last content, so that an unusable file is reported once.
         let mut last_digest = self.first_digest;
         let mut is_readable = true;
         loop {
@@ -128,7 +128,7 @@ impl GrpcSecurity {
 
 /// Reads until the content is known, or two reads in a row are equal.
 ///
-/// A file that is just being written may be empty or end early, and a list of identities that ends early is valid: it
+/// A file that is just being written may be empty or end early. A list of identities that ends early is valid, so it
 /// would refuse callers.
 async fn read_settled<C, E, F>(
     known_digest: Sha256Digest,

@@ -49,7 +49,7 @@ impl CallMetrics {
         }
     }
 
-    /// Makes the counters of failures appear with 0, so that the first one is a rise and not a new series.
+    /// Creates the counters of failures with 0, so that the first failure is an increase and not a new series.
     pub(crate) fn start_at_zero(&self, service: &'static str) {
         for reason in [
             "overloaded",

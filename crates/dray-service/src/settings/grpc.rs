@@ -34,8 +34,8 @@ pub struct GrpcSection {
     pub reload_interval: Period,
     /// Longest time that a TLS handshake may take.
     pub handshake_timeout: Period,
-    /// Serves an address that other machines reach without TLS or without `identities`: the network in front of it then
-    /// has to decide who calls, and for which tenant.
+    /// Serves an address that other machines reach without TLS or without `identities`. The network in front of the
+    /// service then has to decide who calls, and for which tenant.
     pub insecure: bool,
 }
 

@@ -225,8 +225,8 @@ pub struct LimitsSection {
     /// Calls of one tenant among them.
     pub calls_per_tenant: u32,
     /// Work messages that one service of this process handles at one time. A sixth of them, at least one of two, are
-    /// only for tenants of which no other work runs. A container needs about 13 MiB of memory for each call and each
-    /// work message.
+    /// reserved for tenants without running work. A container needs about 13 MiB of memory for each call and each work
+    /// message.
     pub work: u32,
     /// Longest deadline that a caller may ask for; a later one is taken as this.
     pub longest_call: Period,

@@ -15,7 +15,7 @@ use s3s::{S3Result, s3_error};
 use serde::Deserialize;
 use serde_json::Value;
 
-/// Refused requests that are recorded; further ones are only logged, so that repeated refusals do not fill the memory.
+/// Most recorded refusals; further ones are only logged, so that repeated refusals do not fill the memory.
 const MAX_REFUSED_REQUESTS: usize = 1_000;
 
 /// An access key of the endpoint, and its permissions.

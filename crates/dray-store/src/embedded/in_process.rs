@@ -23,8 +23,8 @@ use tokio_util::task::TaskTracker;
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// The endpoint as its own process reaches it. It does not keep the endpoint alive: after its end, requests fail like
-/// those to a closed port.
+/// The endpoint as its own process reaches it. It does not keep the endpoint alive. After the end of the endpoint,
+/// requests fail as they do at a closed port.
 #[derive(Clone)]
 pub(crate) struct InProcessTransport {
     service: Weak<S3Service>,

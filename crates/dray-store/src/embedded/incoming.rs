@@ -38,7 +38,7 @@ pub(super) struct AnnouncedBody {
 #[derive(Debug)]
 pub(super) struct ReceivedBody {
     pub(super) draft: ObjectDraft,
-    /// All checksums that were announced, and no others: computing one costs as much as the rest of the work.
+    /// All announced checksums, and no others: computing one costs as much as all other work on the request.
     pub(super) checksum: Checksum,
 }
 

@@ -65,8 +65,8 @@ pub fn is_long_lived(directory: &Path) -> bool {
 ///
 /// # Errors
 ///
-/// [`io::ErrorKind::PermissionDenied`] with advice, when every user may write to it and so could put another directory
-/// in place of the endpoint's.
+/// [`io::ErrorKind::PermissionDenied`] with advice, when every user may write to it and so could replace the endpoint's
+/// directory.
 pub fn prepare_parent(directory: &Path, known: &[&str]) -> io::Result<()> {
     private::claim_parent(directory, known)
 }
@@ -90,8 +90,8 @@ impl EmbeddedS3 {
     /// Only this user gets access to the directory. If others can read an existing directory, its modes and those of
     /// its content are restricted. A directory of another user is refused.
     ///
-    /// Fails when the directory cannot be written, or with [`io::ErrorKind::ResourceBusy`] when another process serves
-    /// it: [`serving_options`] returns the options to reach that process.
+    /// Fails when the directory cannot be written. Fails with [`io::ErrorKind::ResourceBusy`] when another process
+    /// serves it; then [`serving_options`] returns the options to reach that process.
     pub async fn start(directory: &Path) -> io::Result<(Self, StoreOptions)> {
         Self::with_capacity(directory, u64::MAX).await
     }

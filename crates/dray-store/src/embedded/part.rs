@@ -17,8 +17,8 @@ use super::error::DirectoryError;
 use super::private;
 use super::record::{ObjectMetadata, ObjectRecord};
 
-/// The parts that are being written in place, so that no other task writes there, and no object is made of a file
-/// that is still being written.
+/// The parts that are being written in place. No other task writes to these parts, and no object is made of a file that
+/// is still being written.
 #[derive(Clone, Debug, Default)]
 pub(super) struct InPlaceWrites(Arc<Mutex<HashSet<(PathBuf, i32)>>>);
 

@@ -81,7 +81,7 @@ async fn restricts_a_directory_that_an_earlier_version_left_readable() {
 #[tokio::test]
 async fn refuses_a_directory_of_another_user_with_advice() {
     let directory = tempfile::tempdir().unwrap();
-    // Only the superuser can give a directory away; without that there is no such directory to test with.
+    // Only the superuser can give a directory away; other users cannot create such a directory for the test.
     if chown(directory.path(), Some(12_345), None).is_err() {
         return;
     }

@@ -1,5 +1,5 @@
-//! A server-side copy of an object that is too large for one request: its ranges become the parts of a multipart upload
-//! at the destination, which completes them under the same condition as a copy.
+//! A server-side copy of an object that is too large for one request. Its ranges become the parts of a multipart upload
+//! at the destination, which is completed under the same condition as a copy.
 
 use aws_sdk_s3::types::{ChecksumAlgorithm, ChecksumType, CompletedMultipartUpload, CompletedPart};
 use dray_types::Deadline;

@@ -165,7 +165,7 @@ impl RuleCondition {
                 names.any(|name| name == expected)
             })
             // Counted in the messages of the request and not by the server, so that a repeated request gets the same
-            // answer.
+            // response.
             && self.nth.is_none_or(|nth| {
                 let users = messages
                     .iter()

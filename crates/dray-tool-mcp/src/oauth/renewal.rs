@@ -15,7 +15,8 @@ use super::stored::store_failure;
 /// Longest time for a renewal. It ends well before the lease does.
 const RENEWAL_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Lifetime of the lease, after which another process may renew tokens: it covers a process that ended in between.
+/// Lifetime of the lease. After it, another process may renew the tokens, so that a process that ended during a renewal
+/// does not block them.
 pub const RENEWAL_LEASE_LIFETIME: Duration = Duration::from_secs(30);
 
 /// The lease for renewing the tokens of an owner.

@@ -24,7 +24,7 @@ use crate::{McpOptions, McpToolset, QuestionPort, connect_set};
 struct AskingServer {
     /// Whether the call becomes a task that asks.
     is_task: bool,
-    /// Questions and state in place of the one form, for a call or a task that asks too much.
+    /// Questions and state in place of the one form, for a call or a task that exceeds the limits.
     excess: Option<(Value, String)>,
     /// How often the state of the task was requested.
     polls: usize,

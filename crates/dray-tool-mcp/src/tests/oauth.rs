@@ -420,7 +420,7 @@ async fn an_authorization_server_that_the_manifest_does_not_name_is_never_contac
     );
     assert_eq!(issuer.shared().received(), 0);
     let trusting = json!({"client_id": "c", "authorization_servers": [issuer.shared().url()]});
-    // Its own tokens are not those of the other server, so the sign-in gives no tools; but it was made there.
+    // The server does not accept tokens of this issuer, so the sign-in gives no tools; but the sign-in happened there.
     connected(&server, &trusting, &with_user(&user)).await;
     assert!(!issuer.shared().lock().exchanges.is_empty());
 }

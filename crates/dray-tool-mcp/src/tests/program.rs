@@ -190,7 +190,7 @@ async fn a_program_that_knows_only_initialize_begins_with_it_and_is_remembered()
     }
 }
 
-/// A program that ignores what it does not know, including the request for its versions.
+/// A program that ignores unknown requests, including the request for its versions.
 const SILENT_SCRIPT: &str = r#"
 while read -r line; do
   id=$(printf '%s' "$line" | sed -n 's/.*"id":\([0-9]*\).*/\1/p')

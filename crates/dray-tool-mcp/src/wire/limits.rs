@@ -1,5 +1,5 @@
-//! Limits for what a server may send besides bytes of one response: values in one message, requests without a response,
-//! notifications, and messages that are not used.
+//! Limits for what a server may send in addition to the limit on bytes of one response: values in one message, requests
+//! without a response, notifications, and unused messages.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -32,8 +32,8 @@ const MAX_REQUESTS: usize = 1_000;
 /// Most notifications for the session in [`COUNT_WINDOW`].
 const MAX_NEEDED_NOTIFICATIONS: usize = 1_000;
 
-/// Most messages in [`COUNT_WINDOW`] that are not used: other notifications, responses to unknown requests, lines that are
-/// not messages.
+/// Most unused messages in [`COUNT_WINDOW`]: other notifications, responses to unknown requests, and lines that are not
+/// messages.
 const MAX_UNUSED_MESSAGES: usize = 200_000;
 
 /// Most bytes in [`COUNT_WINDOW`] that are not used.
@@ -160,7 +160,8 @@ impl InboundLimits {
         window.unused_bytes = window.unused_bytes.saturating_sub(bytes);
     }
 
-    /// Records a request to the server whose response comes on this connection, and the end of requests that get none.
+    /// Records a request to the server if its response comes on this connection, and the end of requests that get no
+    /// response.
     pub(super) fn record_request(&self, message: &ClientJsonRpcMessage) {
         match message {
             JsonRpcMessage::Request(request) => {
@@ -202,7 +203,8 @@ impl InboundState {
     }
 }
 
-/// Whether the session acts on a notification: changed lists end what `rmcp` caches, the others belong to subscriptions.
+/// Whether the session acts on a notification: changed lists invalidate what `rmcp` caches, and the others belong to
+/// subscriptions.
 const fn is_needed(notification: &ServerNotification) -> bool {
     matches!(
         notification,

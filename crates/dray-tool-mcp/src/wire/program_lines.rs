@@ -1,5 +1,5 @@
-//! The messages of a program, one on each line of its output. `rmcp` leaves out a line that it cannot read, and the caller
-//! of the request would wait for a response that has come already.
+//! The messages of a program, one on each line of its output. `rmcp` skips a line that it cannot read, and the caller
+//! would then wait for a response that has already arrived.
 
 use rmcp::model::ServerJsonRpcMessage;
 use serde_json::Value;
@@ -112,7 +112,7 @@ impl<R: AsyncRead + Unpin> MessageLines<R> {
     }
 }
 
-/// The message in a line; `None` for what is not a message, such as output for a person.
+/// The message in a line; `None` for a line that is not a message, such as output for a person.
 fn parse_line(line: &[u8]) -> Result<Option<ServerJsonRpcMessage>, WireError> {
     let line = line.strip_prefix(BYTE_ORDER_MARK).unwrap_or(line);
     match serde_json::from_slice(line.trim_ascii()) {

@@ -140,7 +140,7 @@ pub(crate) fn open_program(
     })
 }
 
-/// The response that `rmcp` treats as that of a server without `server/discover`: it continues with `initialize`.
+/// The response from which `rmcp` concludes that the server has no `server/discover`: it continues with `initialize`.
 fn silence_error(id: RequestId) -> ServerJsonRpcMessage {
     let error = ErrorData::invalid_request(WireError::Idle.to_string(), None);
     ServerJsonRpcMessage::error(error, Some(id))
@@ -166,7 +166,7 @@ impl Transport<RoleClient> for ProgramTransport {
         self.inbound.record_request(&item);
         let (inbound, answered) = (self.inbound.clone(), response_id(&item).cloned());
         let sending = self.input.send(item);
-        // Without its end a line is not a message, so the program did not get it.
+        // Without a line end this is not a message, so the program did not get it.
         async move {
             let sent = sending.await;
             inbound.record_response(answered.as_ref());

@@ -251,7 +251,7 @@ pub(super) fn address_response(message: &mut ServerJsonRpcMessage, id: &RequestI
     let response_id = match message {
         JsonRpcMessage::Response(response) => &mut response.id,
         JsonRpcMessage::Error(error) => {
-            // An error without an id belongs to the POST in whose response it is, and that carried one request.
+            // An error without an id belongs to the POST whose response contains it, and that POST carried one request.
             error.id.get_or_insert_with(|| id.clone())
         }
         _ => return false,

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 /// Most rows that are shown.
 const MAX_ROWS: usize = 200;
 
-/// The table; `None` when the text is not a table: a quote is not closed, or there is no row.
+/// The table. `None` when the text is not a table because a quote is not closed, or because it has no row.
 pub(super) fn csv_to_markdown(text: &str) -> Option<String> {
     let rows = csv_rows(text.strip_prefix('\u{feff}').unwrap_or(text))?;
     let (head, body) = rows.split_first()?;

@@ -76,7 +76,8 @@ impl PartialFile {
     }
 }
 
-/// Removes partial files of other states. A process that is writing one keeps its open file, which then has no name.
+/// Removes partial files of other states. A process that writes to such a file keeps it open; the file then has no
+/// name.
 fn remove_others(directory: &Path, ours: &[u8]) -> io::Result<bool> {
     // Names of one origin differ only in STATE and the suffix.
     let end = ours.len().saturating_sub(KEY_DIGITS + PARTIAL_SUFFIX.len());

@@ -57,7 +57,7 @@ impl GetOperation<'_> {
         self.progress
             .began(self.receipt.attempts, transport, offset);
         let engine = self.engine;
-        // If the interruption came after the last byte, nothing is left to read, and some transports cannot begin at
+        // If the interruption came after the last byte, no byte is left to read, and some transports cannot begin at
         // the end.
         if offset > 0 && offset == file.size {
             if before.wants_digest() {

@@ -92,8 +92,8 @@ impl Scanner {
         }
     }
 
-    /// Whether a private key begins anywhere in the bytes so far, text or not: programs that read keys skip what is
-    /// before them.
+    /// Whether a private key begins anywhere in the bytes so far, text or not. Programs that read keys skip the bytes
+    /// before the key.
     pub const fn has_private_key(&self) -> bool {
         self.private_key
     }

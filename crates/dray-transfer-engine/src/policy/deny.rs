@@ -112,7 +112,7 @@ fn system_directory(
         let inside = home.as_bytes() == b"/root" || is_inside(home, directory);
         HOME_PARENTS.contains(&directory) && inside && path.is_beneath(home)
     });
-    // A root that is the system directory itself does not lift it; only one inside it does.
+    // A root that is the system directory itself does not lift the refusal; only a root inside it does.
     let at_root = configured_roots
         .iter()
         .any(|root| is_inside(root, directory) && path.is_beneath(root));

@@ -104,7 +104,7 @@ impl PolicyOptions {
     }
 }
 
-/// The directory that a root means; `None` where it would silently be the whole file system.
+/// The directory that a root names; `None` if it would silently be the whole file system.
 fn root(text: &str, directories: &Places) -> Result<Option<SandboxPath>, Error> {
     if is_home(text) && directories.home.is_none() {
         return Ok(None);

@@ -14,8 +14,8 @@ use crate::schedule::TransferError;
 const MAX_RACES: u32 = 16;
 
 impl PutOperation<'_> {
-    /// Whether files can be renamed here now. Success is remembered. Before the first success, an attempt to rename a
-    /// missing file shows it, before any file is written that could not be removed again.
+    /// Whether files can be renamed here now. Success is remembered. Before the first success, it tries to rename a
+    /// missing file, which shows this before any file is written that could not be removed again.
     pub(super) async fn can_rename(
         &self,
         target: &SandboxPath,
@@ -64,7 +64,7 @@ impl PutOperation<'_> {
                     if let Some(placed) = self.find_name(directory).await? {
                         return Ok(placed);
                     }
-                    // A new name starts a new race; only a name that is taken again and again means that the sandbox
+                    // A new name starts a new race. Only repeated refusals of one name mean that the sandbox
                     // contradicts itself.
                     if self.number > number {
                         races = 0;
@@ -159,7 +159,7 @@ impl PutOperation<'_> {
     }
 }
 
-/// Whether the failure is not about the missing file, so that it does not show whether files can be renamed.
+/// Whether the failure has another cause than the missing file, so that it does not show whether files can be renamed.
 const fn leaves_renaming_unknown(error: &Error) -> bool {
     match error.kind().retry_mode() {
         RetryMode::BackOff(_) | RetryMode::Resolve => true,

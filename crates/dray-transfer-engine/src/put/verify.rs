@@ -44,8 +44,8 @@ impl PutOperation<'_> {
         Err(TransferError::transport(error))
     }
 
-    /// Whether the digest that the sandbox computed beside the write is that of the source. Any other digest decides
-    /// nothing; then a digest of the file itself is computed.
+    /// Whether the digest that the sandbox computed beside the write equals that of the source. Any other digest
+    /// decides nothing; then a digest of the file itself is computed.
     async fn is_proved(&mut self) -> Result<bool, TransferError> {
         let Some(Fingerprint::Sha256(sha256, size)) = self.digest.take() else {
             return Ok(false);

@@ -34,8 +34,8 @@ fn fault() -> impl Strategy<Value = Fault> {
     ]
 }
 
-/// Faults of a `stat`, except a false "not found". Where the sandbox cannot rename, a file is written under its own
-/// name once `stat` says that the name is free, and afterwards it is unknown which process wrote it.
+/// Faults of a `stat`, except a false "not found". If the sandbox cannot rename, a file is written under its own name
+/// after `stat` says that the name is free. Afterwards it is unknown which process wrote it.
 fn stat_fault() -> impl Strategy<Value = Fault> {
     fault().prop_filter("a false report that a file does not exist", |fault| {
         *fault != Fault::Fail(ErrorKind::NotFound)

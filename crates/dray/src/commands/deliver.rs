@@ -209,7 +209,7 @@ async fn submit_request(
             .map_err(|error| CommandFailure::Usage(format!("--delivery-id: {error}")))?;
         meta = meta.with_operation(id);
     }
-    // Before the request: its services may send before it is answered, and a signal must not cut that off.
+    // Called before the request: its services may send before it is answered, and a signal must not cut that off.
     let _hold = CleanupHold::new();
     let mut signals = interruption::listen_to_signals()?;
     let accepted = interruption::until_signal(&mut signals, system.call(&meta, &request)).await?;

@@ -277,7 +277,7 @@ async fn bind_session(mcp: &McpArgs, system: &SystemConnection) -> Result<(), Co
     Ok(())
 }
 
-/// The call that binds what the options name; `None` if they name nothing.
+/// The call that binds the resources in the options; `None` if they name nothing.
 pub(super) fn binding_request(
     mcp: &McpArgs,
 ) -> Result<Option<v1::BindSessionRequest>, CommandFailure> {

@@ -149,7 +149,7 @@ async fn replay(
     let mut stream = system.bus.events(filter).await.map_err(unreadable)?;
     let end_ms = Clock::system().now_ms();
     let mut replay = PolicyReplay::default();
-    // A stream has no end; what comes while it is read belongs to the next replay.
+    // A stream has no end, so messages that arrive during the replay belong to the next replay.
     while let Ok(event) = tokio::time::timeout(END_TIMEOUT, stream.next()).await {
         let event = event.map_err(unreadable)?;
         if event.time_ms > end_ms {
@@ -158,7 +158,7 @@ async fn replay(
         if event.time_ms < since_ms {
             continue;
         }
-        // An event of a newer service that cannot be read is none that can be judged.
+        // An event of a newer service that cannot be decoded cannot be judged.
         if let Ok(audit) = event.decode::<v1::EgressAudit>() {
             let tenant = event.subject.rsplit('.').next().unwrap_or_default();
             replay_event(&mut replay, old, new, tenant, &audit);

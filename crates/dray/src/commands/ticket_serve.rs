@@ -145,7 +145,7 @@ pub(crate) fn attach_endpoint(
     global: &GlobalOptions,
 ) -> Result<(TicketAccess, ServingTickets), CommandFailure> {
     let store = system.store()?;
-    // Read here and not from the services: with a running system none of them is in this process, and the rules of the
+    // Read here and not from the services: with a running system they are not in this process, and the rules of the
     // endpoint hold all the same.
     let loaded = context::load_config(&context::config_sources(global)?)?;
     let tickets = context::config_section(&loaded, "tickets")?;

@@ -50,8 +50,8 @@ pub(crate) async fn run(
     }
 }
 
-/// Whether an error means that JetStream is off. A server without it has no responder, which the client of NATS reports as
-/// a missing resource; an account without it gets an error of the server.
+/// Whether an error means that JetStream is off. A server without JetStream has no responder, which the client of NATS
+/// reports as a missing resource; an account without JetStream gets an error of the server.
 fn lacks_jetstream(error: &str) -> bool {
     [
         "requested JetStream resource does not exist",

@@ -121,8 +121,8 @@ fn up_sources(global: &GlobalOptions, up: &UpArgs) -> Result<ConfigSources, Comm
     Ok(sources)
 }
 
-/// Where previews are served, unless the configuration says so: for a complete system on a free port, because two
-/// systems of one machine must not share an origin of previewed pages.
+/// The address of previews if the configuration sets none. A complete system takes a free port, because two systems on
+/// one machine must not share an origin of previewed pages.
 fn preview_address(up: &UpArgs, loaded: &LoadedConfig) -> Option<SocketAddr> {
     let is_free = up.only.is_empty() && loaded.is_default(context::PREVIEW_LISTEN);
     up.preview

@@ -80,8 +80,9 @@ impl BoundConsole {
     }
 }
 
-/// The orchestrator of this process. Where it asks for keys, the console takes that of its client `console`, so an
-/// operator decides what the playground may use; without one the orchestrator refuses, and the page says so.
+/// The orchestrator of this process. If the orchestrator requires keys, the console uses the key of its client
+/// `console`, so an operator decides what the playground may use. Without that key the orchestrator refuses, and the
+/// page says so.
 fn agent_endpoint(running: &RunningHost) -> Option<AgentEndpoint> {
     // The bound address: the configuration may say port 0.
     let address = running.context().listen_addresses.find("chat")?;

@@ -76,7 +76,8 @@ fn is_address_in_use(error: &(dyn Error + 'static)) -> bool {
     false
 }
 
-/// Advice for a service whose listener has no address: the setting, and the variable that changes it for one start.
+/// Advice for a service whose listener has no address: the setting, and the environment variable that overrides it for
+/// one start.
 fn listener_advice(service: &str) -> String {
     let setting = match service {
         "sandbox-transfer" => "preview.listen",

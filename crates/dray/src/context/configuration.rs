@@ -39,7 +39,8 @@ pub(crate) fn load_config(sources: &ConfigSources) -> Result<LoadedConfig, Comma
     load_service_config(&without_listeners(sources.clone()))
 }
 
-/// Settings for services that only the command itself uses: they open no ports beside those of a running system.
+/// Settings for services that only the command itself uses: they open no ports in addition to those of a running
+/// system.
 pub(super) fn without_listeners(sources: ConfigSources) -> ConfigSources {
     sources
         .set("http.listen", "")

@@ -24,7 +24,8 @@ const HEADERS_PER_CHECK: usize = 256;
 /// Earlier entries by name, in their order.
 pub(super) type ReplacedEntries = HashMap<Vec<u8>, Vec<Entry>>;
 
-/// Reads the directory that begins at `start`, and returns the entries that a later one of the same name replaces.
+/// Reads the directory that begins at `start`, and returns the entries that are replaced by a later entry of the same
+/// name.
 pub(super) fn replaced_entries(
     input: &mut dyn Input,
     start: u64,

@@ -228,7 +228,8 @@ impl<'a> Part<'a> {
     }
 }
 
-/// Headers with letters beyond ASCII that are not UTF-8, as UTF-8: old programs write them in the encoding of the body.
+/// Converts headers with non-ASCII bytes that are not UTF-8 to UTF-8. Old programs write them in the encoding of the
+/// body.
 fn readable_headers(head: &[u8], whole: &[u8], headers: Option<&Message<'_>>) -> Option<Vec<u8>> {
     if std::str::from_utf8(head).is_ok() {
         return None;

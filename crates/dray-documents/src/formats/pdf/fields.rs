@@ -105,7 +105,7 @@ impl Form {
     }
 }
 
-/// Whether the value of a field is shown by one of its widgets: of a set of buttons only by the one that is pressed.
+/// Whether one of the widgets of a field shows its value. In a set of buttons, only the pressed one does.
 fn is_on(field: &FormField, widget: usize) -> bool {
     field.field_type != Some(FieldType::Button)
         || field.widgets.len() == 1

@@ -191,7 +191,7 @@ impl Sheet<'_> {
                             .is_some_and(|style| self.is_cell_hidden(&style, &cell, (row, column)));
                         // A row with hidden cells only counts as empty, so it is not repeated.
                         filled |= !is_hidden || out.shows_hidden();
-                        // A cell may be repeated to the end of the sheet, which only formats the rest of the row.
+                        // A cell may be repeated to the end of the sheet; such a cell only formats the rest of the row.
                         let end = column.saturating_add(times).min(MAX_COLUMNS);
                         for repeated in column..end {
                             let text = cell.text.clone();

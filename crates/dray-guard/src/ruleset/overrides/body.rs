@@ -1,9 +1,9 @@
 //! Methods that the body of a request names, for servers that read it as a form. Rails, Laravel, Symfony, Spring and
 //! others take `_method` of a form in place of `POST`; Laravel also takes that of JSON.
 //!
-//! The scanner is fed a body as it passes and holds a name at most. It reports a name before the last byte that makes it
-//! one has passed on, so that no server gets both the name and a complete request. It reads generously: it may take text
-//! inside of a part for a header of the form, and then refuses more than a server would.
+//! The scanner is fed a body as it passes and holds a name at most. It reports a name before it passes on the last byte
+//! of the name, so that no server gets both the name and a complete request. It errs on the strict side: it may take
+//! text inside a part for a header of the form, and then refuses more than a server would.
 
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue};
@@ -78,7 +78,7 @@ enum FormSyntax {
 }
 
 impl FormScanner {
-    /// Whether these next bytes of the body complete a name that a server may read as that of the method.
+    /// Whether these next bytes of the body complete a name that a server may take for the name of the method.
     pub fn finds_method(&mut self, bytes: &[u8]) -> bool {
         bytes.iter().any(|byte| match &mut self.0 {
             FormSyntax::UrlEncoded(scanner) => scanner.finds_method(*byte),
@@ -128,7 +128,7 @@ impl PairScanner {
         }
         let mut pairs = url::form_urlencoded::parse(&self.name);
         let name = pairs.next().map(|(name, _)| name).unwrap_or_default();
-        // A name that is longer can still be that of the method where blanks precede it.
+        // A longer name can still be that of the method if blanks precede it.
         let may_continue = byte != b'=' && name.trim().is_empty();
         may_continue || names_method(&name)
     }
@@ -181,7 +181,7 @@ fn part_names_method(fields: &str) -> bool {
     })
 }
 
-/// Reads what follows `name`: its value, or an extension of it (RFC 2231, RFC 2047), which is taken for any name.
+/// Reads the text after `name`: its value, or an extended value (RFC 2231, RFC 2047), which may be any name.
 fn parameter_names_method(after: &str) -> bool {
     let (is_extended, after) = match after.strip_prefix('*') {
         Some(after) => (true, after.trim_start()),

@@ -129,7 +129,8 @@ impl ConversationFile {
         let Some(file) = self.file.clone() else {
             return Ok(());
         };
-        // Not atomic with the write below; it catches a second chat on the same file, not a race within milliseconds.
+        // Not atomic with the write below. It detects a second chat on the same file, but not a race within
+        // milliseconds.
         let there = read_conversation_file(&file)?.map(|bytes| Sha256Digest::of(&bytes));
         if there != self.known {
             return Err(CommandFailure::Usage(format!(

@@ -129,7 +129,7 @@ fn plain_manifest(
             "name the model with --model, or a directory of manifests with --manifests".to_owned(),
         ));
     };
-    // The manifest that was requested cannot be the one that is made here.
+    // The requested manifest cannot be the one that is generated here.
     if let Some(name) = &chat.manifest {
         return Err(CommandFailure::Usage(format!(
             "name the directory that holds the manifest {name} with --manifests"

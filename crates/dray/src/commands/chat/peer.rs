@@ -36,7 +36,7 @@ pub(super) struct ChatPeer {
     /// Client for files of DIAL, when the peer is DIAL Core.
     dial: Option<DialClient>,
     http: HttpClient,
-    /// Origins that are trusted for files: that of the peer, and of its store.
+    /// Origins that are trusted for files: the origin of the peer, and that of its store.
     origins: Vec<DialOrigin>,
     url: String,
     silence: Duration,
@@ -300,7 +300,7 @@ fn shown_url(url: &str) -> String {
     RedactedUrl::from_text(url).as_str().to_owned()
 }
 
-/// The key for `url`: the one that was named, or the one of the environment if it belongs to the same origin.
+/// The key for `url`: the given key, or the key of the environment if that belongs to the same origin.
 fn api_key(chat: &ChatArgs, url: &str) -> Result<Option<Secret>, CommandFailure> {
     if let Some(key) = &chat.api_key {
         return Ok(Some(key.clone()));

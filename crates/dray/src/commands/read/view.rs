@@ -4,7 +4,7 @@ use dray_reading::message::escape_path;
 use dray_reading::record::{Code, Record};
 use dray_types::{Fault, FaultCode};
 
-/// Advice of the tool that names a setting of its configuration, and what this command has for it.
+/// Advice of the tool that names a configuration setting, and its replacement for this command.
 const STRICT_ADVICE: [&str; 2] = [
     "Set tools.workspace_strict=false in config.yml to disable this check.",
     "Name its directory with --root, or add --no-workspace-strict.",

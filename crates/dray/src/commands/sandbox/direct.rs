@@ -155,8 +155,8 @@ pub(super) async fn open_sandbox(
     Ok(DirectSandbox::open(config, Clock::system(), &tenant, &address).await?)
 }
 
-/// A file to send, the bits of its mode that let it be executed, and a stand-in for its content, which stays the same
-/// for as long as nothing writes to the file.
+/// A file to send, the executable bits of its mode, and a stand-in for its content that stays the same until a process
+/// writes to the file.
 pub(super) async fn file_source(file: &Path) -> Result<(FileSource, u32, String), CommandFailure> {
     if file == Path::new("-") {
         let spooled = hold_input(read_standard_input()?).await;

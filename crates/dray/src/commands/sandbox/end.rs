@@ -109,8 +109,8 @@ impl CopyEndpoint<'_> {
     }
 }
 
-/// Makes directories by `call`, which sends a request to the service: many with each request, or one where the service
-/// is older and makes only the first.
+/// Creates directories by `call`, which sends a request to the service: many with each request, or only the first one
+/// if the service is older.
 async fn make_served_directories(
     sandbox: &str,
     paths: &[Vec<u8>],

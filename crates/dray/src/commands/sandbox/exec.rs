@@ -96,8 +96,8 @@ async fn try_run(
     }
 }
 
-/// Lets a service of this process run programs in the sandboxes that its user names. A running system has rules of its
-/// own, which this does not change.
+/// Lets a service of this process run programs in the sandboxes that its user names. A running system has separate
+/// rules, which this does not change.
 pub(super) fn allow_commands(global: &GlobalOptions, sandboxes: &[String]) -> GlobalOptions {
     let mut global = global.clone();
     if !sandboxes.is_empty() {
@@ -186,7 +186,7 @@ async fn run_program(
         }
         Ok(())
     };
-    // An output that cannot be written drops the call, which ends the program, as a closed pipe would.
+    // An output that cannot be written drops the call, which ends the program as a closed pipe would.
     let (last, ()) = tokio::try_join!(system.call_streaming(meta, &request, sender), printing)?;
     match last.event {
         Some(Event::End(reply)) => Ok(reply),
@@ -230,7 +230,7 @@ fn reply_json(reply: &v1::ExecSandboxReply) -> Value {
     })
 }
 
-/// One output for scripts: text where it is UTF-8, and the stored artifact where there is more than the head.
+/// One output for scripts: as text if it is UTF-8, and the stored artifact if the output exceeds the head.
 fn output_json(output: Option<&v1::CommandOutput>) -> Value {
     let output = output.cloned().unwrap_or_default();
     let artifact = output.claim.and_then(|claim| claim.artifact);

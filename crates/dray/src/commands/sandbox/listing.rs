@@ -50,7 +50,7 @@ pub(super) fn print_listing(global: &GlobalOptions, listing: &v1::ListSandboxRep
     for entry in &listing.entries {
         print_line(&entry_line(entry));
     }
-    // The notes are on standard error, so that a script that counts lines is not misled.
+    // Notes go to standard error, so that a script that counts lines is not misled.
     if listing.denied > 0 {
         print_note(&format!(
             "Left out, because the policy of transfers refuses them: {}. `sandbox-transfer.policy.allow` permits \

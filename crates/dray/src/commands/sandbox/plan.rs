@@ -16,7 +16,7 @@ pub(super) struct CopyJob {
     pub(super) mode: u32,
 }
 
-/// The entries that a copy will make, in order, and those that it cannot make.
+/// The entries that a copy will create, in order, and those that it cannot create.
 #[derive(Debug, Default)]
 pub(super) struct CopyPlan {
     /// Directories to make, each after its parent.

@@ -37,7 +37,7 @@ impl Walker {
             .filter(|relation| !relation.external)
             .map(|relation| relation.target.clone());
         let written = match target {
-            // The inserted file consists of blocks of its own, which a cell or a note cannot contain.
+            // The inserted file consists of complete blocks, which a cell or a note cannot contain.
             Some(target) if !self.sink.is_open() => write_part(&target, package, out),
             _ => Err(Failure::Unsupported),
         };

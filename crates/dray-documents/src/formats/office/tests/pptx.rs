@@ -27,7 +27,8 @@ fn slide(attributes: &str, shapes: &str) -> String {
     format!("<p:sld {P} {attributes}><p:cSld><p:spTree>{shapes}</p:spTree></p:cSld></p:sld>")
 }
 
-/// Slides in the order of the list; their parts are numbered backwards, so that names do not give the order away.
+/// Slides in the order of the list. Their parts are numbered in reverse, so a reader that orders them by name fails the
+/// test.
 fn deck(slides: &[(String, Own<'_>)]) -> Vec<u8> {
     let mut ids = String::new();
     let mut own: Vec<(String, String)> = Vec::new();

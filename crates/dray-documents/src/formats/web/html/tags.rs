@@ -38,8 +38,8 @@ impl Walker<'_> {
             }
             return Ok(());
         }
-        // A format is counted and not opened. One that hides text is opened, and so are those of its name inside it, whose
-        // end tags would otherwise end it.
+        // A format is counted and not opened. An inline element that hides text is opened. Elements of the same name
+        // inside it are opened, too, because their end tags would otherwise end it.
         let is_opened = text_style.hides_text() || self.has_open_inline(&tag.name);
         if kind.is_format() && kind != Kind::Anchor && is_opened && !is_closed && !self.is_deep() {
             kind = Kind::Inline;
