@@ -105,7 +105,7 @@ fn a_password_in_a_url_is_refused_with_the_settings_that_replace_it() {
 }
 
 #[test]
-fn an_error_is_shown_without_repeating_its_cause_and_one_problem_is_counted_as_one() {
+fn an_error_does_not_repeat_its_cause_and_counts_as_one_problem() {
     let home = CliHome::new();
     let output = home.run(&["doctor", "--timeout", "3", "--nats", "nats://127.0.0.1:1"]);
     let text = String::from_utf8_lossy(&output.stdout);

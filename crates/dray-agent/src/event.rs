@@ -62,7 +62,7 @@ pub enum Event {
     StageClosed {
         /// Number of the stage.
         stage: u32,
-        /// Whether its work succeeded.
+        /// The outcome of its work.
         status: StageStatus,
     },
     /// The state for the next turn; once per answer.

@@ -33,7 +33,7 @@ struct HealthState {
     connection: Mutex<ConnectionState>,
 }
 
-/// Whether the connection is up, and since when if it was lost before.
+/// The state of the connection, and the time of the last reconnect.
 #[derive(Debug, Default)]
 struct ConnectionState {
     is_lost: bool,

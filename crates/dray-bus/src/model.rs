@@ -368,7 +368,7 @@ proptest! {
 }
 
 #[test]
-fn a_crash_after_every_step_of_a_delivery_changes_nothing() {
+fn a_delivery_has_the_same_outcome_after_a_crash_at_any_step() {
     for step in 0..16 {
         for fault in [
             InjectedFault::CrashBefore,

@@ -48,7 +48,7 @@ pub struct LeftOut {
     pub name: String,
     /// The reason why it has no id.
     pub reason: ExclusionReason,
-    /// Whether it is from this message or from an earlier one.
+    /// The turn of the file: the current message or an earlier one.
     pub turn: FileTurn,
 }
 

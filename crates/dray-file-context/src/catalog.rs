@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::model::{AgentInputFile, FileType};
 
-/// Whether a file came before the current message or with it.
+/// The turn of a file: an earlier message or the current one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum FileTurn {
@@ -24,7 +24,7 @@ pub struct CatalogEntry {
     /// Id, name, type and the URL that the server itself fetches.
     #[serde(flatten)]
     pub file: AgentInputFile,
-    /// Whether it is from this message or from an earlier one.
+    /// The turn of the file: the current message or an earlier one.
     pub turn: FileTurn,
     /// The URL that other services can open; absent without one.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn external_files_are_one_with_any_fragment() {
+    fn urls_that_differ_in_the_fragment_are_one_file() {
         let mut run = references();
         for url in ["https://ok.example/a#1", "https://ok.example/a#2"] {
             run.register(&external(url), &ReferenceLocation::Current)

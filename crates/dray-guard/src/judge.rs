@@ -61,7 +61,7 @@ pub struct DnsAnswer {
     pub cnames: Vec<String>,
     /// All addresses of both families.
     pub addresses: Vec<IpAddr>,
-    /// Whether the resolver validated the answer. It is only recorded: no decision depends on it.
+    /// The DNSSEC status of the answer. It is only recorded: no decision depends on it.
     pub dnssec: DnssecStatus,
 }
 

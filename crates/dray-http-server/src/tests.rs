@@ -138,7 +138,7 @@ async fn fails_a_request_whose_body_stalls() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_status_tells_a_long_body_from_one_that_broke_off() {
+async fn the_status_distinguishes_a_long_body_from_a_broken_one() {
     let server = RunningServer::start(ConnectionLimits::default()).await;
     let head = "POST /body HTTP/1.1\r\nHost: example\r\n";
     let long = format!(

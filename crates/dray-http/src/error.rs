@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use crate::Cause;
 
-/// Whether the peer may have received the complete request.
+/// How much of a request the peer may have received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequestProgress {
-    /// No: there was no connection, or the body was not sent completely.
+    /// Not all of it: there was no connection, or the body was not sent completely.
     Incomplete,
-    /// Possibly: all bytes were passed to the connection, and no response arrived.
+    /// Possibly all of it: all bytes were passed to the connection, and no response arrived.
     Complete,
 }
 

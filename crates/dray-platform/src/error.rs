@@ -108,7 +108,7 @@ impl fmt::Display for ErrorKind {
     }
 }
 
-/// Whether a visible message may exist although the request failed (platform-delivery 10.3).
+/// How a failed request may have ended on the platform: whether a visible message may exist (platform-delivery 10.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SendOutcome {
     /// No message can exist: the request was not sent, its body was not complete, or the platform refused it.

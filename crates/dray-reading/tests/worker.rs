@@ -83,7 +83,7 @@ fn impostor(script: &str) -> (tempfile::TempDir, Worker) {
 }
 
 #[tokio::test]
-async fn silence_ends_with_the_limit_of_time_and_the_whole_group_is_gone() {
+async fn a_silent_worker_ends_at_the_time_limit_with_its_process_group() {
     let (directory, worker) =
         impostor("/bin/sleep 1000 & echo $! > \"$(dirname \"$0\")/pid\"; wait");
     let mut job = job("text/plain");

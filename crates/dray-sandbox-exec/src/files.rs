@@ -313,7 +313,7 @@ impl<E: Exec + 'static> ExecFiles<E> {
     }
 }
 
-/// Whether a script may be run again when its response was lost. Only a rename has another effect the second time.
+/// Says whether a script may run again when its response was lost. Only a rename has another effect the second time.
 fn repeat(script: &'static str) -> RetrySafety {
     match script {
         RENAME_SCRIPT => RetrySafety::Never,

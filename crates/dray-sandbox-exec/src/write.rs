@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_disk_is_one_in_any_words_of_the_tool() {
+    fn a_full_disk_is_recognised_in_the_message_of_every_tool() {
         let full = Err(ErrorKind::NoSpace);
         assert_eq!(kind("gzip: short write", 1, "1000", 0), full);
         assert_eq!(kind("", 0, "1000", 0), full);

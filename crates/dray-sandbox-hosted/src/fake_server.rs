@@ -89,7 +89,7 @@ impl FaultQueue {
         }
     }
 
-    /// Whether the next command's response is cut, and after how many bytes.
+    /// The number of bytes after which the next command's response is cut; `None` if it is not cut.
     pub fn take_output_cut(&mut self) -> Option<usize> {
         match self.take(|fault| matches!(fault, ProviderFault::CutOutput(_)))? {
             ProviderFault::CutOutput(kept_bytes) => Some(kept_bytes),

@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn a_container_that_does_not_run_is_stopped_or_gone() {
+    fn a_container_that_does_not_run_is_reported_as_stopped_or_ended() {
         let running = json!({"running": {}});
         for (phase, state, kind) in [
             ("Pending", &running, ErrorKind::SandboxStopped),

@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn commands_are_spelled_as_the_tool_reads_them() {
+    fn commands_are_written_as_the_tool_reads_them() {
         let spelled = |command: ToolCommand<'_>| serde_json::to_string(&command).unwrap();
         assert_eq!(
             spelled(ToolCommand::ReadFile { path: "/a\n\"b" }),

@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn r_1_the_same_host_behind_another_jump_host_is_another_place() {
+    fn r_1_the_same_host_behind_another_jump_host_has_another_name() {
         let names: Vec<_> = ["", "proxyjump a\n", "proxyjump b\n", "proxycommand nc %h\n"]
             .map(|option| {
                 name_from_configuration(&format!("user me\nhostname 10.0.0.1\nport 22\n{option}"))

@@ -31,7 +31,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn one_waits_for_the_other_of_its_key_alone() {
+    async fn a_lock_waits_only_for_holders_of_the_same_key() {
         let locks = KeyedLocks::default();
         let first = locks.lock("a".to_owned()).await;
         assert!(locks.lock("a".to_owned()).now_or_never().is_none());

@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_body_of_the_wrong_length_is_never_a_whole_one() {
+    async fn a_body_of_the_wrong_length_never_counts_as_complete() {
         assert_eq!(exactly(&[b"ab", b"c"], 3).await, Ok(b"abc".to_vec()));
         assert_eq!(exactly(&[], 0).await, Ok(Vec::new()));
         assert_eq!(exactly(&[b"ab"], 3).await, Err(ErrorKind::Truncated));

@@ -37,7 +37,7 @@ pub struct ResultOffloader<'a> {
 }
 
 impl ResultOffloader<'_> {
-    /// Whether results of tools are offloaded, and from how many bytes on.
+    /// The size in bytes from which results of tools are offloaded; `None` if none is.
     pub fn offload_threshold(&self) -> Option<u64> {
         let default = self.scope.services.config.offload_threshold.as_u64();
         match self.manifest_settings() {

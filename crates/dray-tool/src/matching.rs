@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn no_type_is_of_no_pattern_not_even_of_all() {
+    fn a_missing_type_matches_no_pattern() {
         assert!(!matches_pattern(None, "*/*"));
         assert!(!matches_pattern(Some(""), "*/*"));
         assert_eq!(

@@ -99,7 +99,7 @@ impl Policy {
         &self.roots
     }
 
-    /// Whether a path may be accessed. Callers check the path as written, and again after its links were resolved.
+    /// Checks that a path may be accessed. Callers check the path as written, and again after its links were resolved.
     ///
     /// # Errors
     ///
@@ -127,7 +127,7 @@ impl Policy {
         })
     }
 
-    /// Whether a file with the name of a key may leave the sandbox. `head` holds its first
+    /// Checks that a file with the name of a key may leave the sandbox. `head` holds its first
     /// [`Self::KEY_FILE_HEAD_BYTES`] bytes, or all of them. `has_private_key` is the result of
     /// [`Scanner::has_private_key`], if the whole file was scanned: in a bundle the key follows the certificate, and
     /// after `openssl pkcs12` it follows attributes.

@@ -67,7 +67,7 @@ impl fmt::Display for FaultCode {
     }
 }
 
-/// Whether the same request may succeed later.
+/// Advice on whether the same request may succeed later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RetryAdvice {
     /// The same request fails in the same way.
@@ -92,7 +92,7 @@ pub struct Fault {
     pub message: String,
     /// One sentence on what to do next; empty without advice.
     pub advice: String,
-    /// Whether the same request may succeed later, and how long to wait before.
+    /// Advice on whether to repeat the request, and how long to wait before.
     pub retry: RetryAdvice,
     /// Trace id to quote to an operator; empty outside a trace.
     pub trace_id: String,

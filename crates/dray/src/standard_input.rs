@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn the_input_arrives_whole_and_ends() {
+    async fn the_input_arrives_completely_and_ends() {
         let content = vec![7; CHUNK_BYTES * 3 + 1];
         let mut input = read_in_thread(io::Cursor::new(content.clone())).unwrap();
         let mut received = Vec::new();

@@ -55,7 +55,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_try_counts_the_time_until_it_is_certain_that_nothing_is_visible() {
+    fn the_time_counts_from_the_first_attempt_that_may_be_visible() {
         let step = sending(100).begin_again();
         assert_eq!((step.since_ms(), step.attempts), (100, 2));
         let step = step.not_visible().begin(900);

@@ -307,7 +307,7 @@ fn text_as_it_is_keeps_its_blank_lines_and_spaces() {
 }
 
 #[test]
-fn blank_lines_within_a_paragraph_are_one_at_most() {
+fn at_most_one_blank_line_stays_within_a_paragraph() {
     assert_eq!(
         written(|out| out.paragraph(&Inline::plain("a\n\n \n\nb\nc"))),
         "a\n\nb\nc\n"

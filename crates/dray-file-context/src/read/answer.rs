@@ -8,7 +8,7 @@ use super::failure::{FailureCode, ReadFailure};
 use crate::escape::escape_xml;
 use crate::limits;
 
-/// Whether a file was read.
+/// The outcome of reading a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ReadStatus {
@@ -30,7 +30,7 @@ pub struct FileAnswer {
     pub file_name: String,
     /// The file's text, or the reason why there is none.
     pub content: String,
-    /// Whether the file was read.
+    /// The outcome of reading the file.
     pub status: ReadStatus,
     /// The reason why it was not read; `None` after success.
     pub code: Option<FailureCode>,

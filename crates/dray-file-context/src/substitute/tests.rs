@@ -87,7 +87,7 @@ fn configured_parameters_are_replaced_too_and_the_model_overrides_them() {
 }
 
 #[test]
-fn only_others_tools_get_urls() {
+fn only_tools_of_other_services_get_urls() {
     for (callee, expected) in [
         (CalleeKind::Tool, true),
         (CalleeKind::SubWorkflow, true),

@@ -247,7 +247,7 @@ fn a_declared_type_is_found_by_the_url_before_and_after_normalising() {
 }
 
 #[test]
-fn only_what_no_one_knows_is_to_be_probed() {
+fn only_urls_of_unknown_type_are_probed() {
     let request = json!({"responseChatItemId": "a", "declaredTypes": {"https://x.example/known": "audio"},
         "history": [message("Human", "h", &[file("file", "", "https://x.example/old#1"), file("image", "", "https://x.example/i")])],
         "fileInput": ["https://x.example/raw", "https://x.example/a.pdf", "https://x.example/known", "/own", "https://x.example/old#2"]});

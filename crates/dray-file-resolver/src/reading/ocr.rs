@@ -26,7 +26,7 @@ pub struct OcrConfig {
     pub timeout: Period,
 }
 
-/// Whether the text of pictures is recognised.
+/// When the text of pictures is recognised.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum OcrMode {

@@ -252,7 +252,7 @@ fn p_4_text_without_a_pattern_or_with_a_gap_is_an_error() {
 }
 
 #[test]
-fn an_empty_set_matches_nothing() {
+fn an_empty_set_matches_no_host() {
     let none = HostPatterns::parse::<[&str; 0]>([]).unwrap();
     assert!(none.is_empty());
     assert!(!none.matches(&url("https://a.example/")));

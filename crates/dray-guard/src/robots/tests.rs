@@ -78,7 +78,7 @@ fn all_groups_of_a_product_count_together_and_the_general_ones_only_without_any(
 }
 
 #[test]
-fn lines_of_no_group_do_not_end_one() {
+fn lines_outside_groups_do_not_end_a_group() {
     let text = "user-agent: dray\ncrawl-delay: 5\nsitemap: /x\nuser-agent: other\n\ndisallow: /a\n";
     assert!(!allows(text, "/a"));
     assert_eq!(

@@ -177,7 +177,7 @@ impl RuleDecision {
         self.response.as_ref()?.robots
     }
 
-    /// Whether the response may have this declared media type, empty for none.
+    /// Checks that the response may have this declared media type, empty for none.
     ///
     /// # Errors
     /// `media_type_not_allowed`.

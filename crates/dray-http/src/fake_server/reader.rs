@@ -183,7 +183,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_mark_is_found_among_other_line_ends() {
+    fn a_mark_is_found_after_partial_matches() {
         for (bytes, expected) in [
             (&b"a\rb\r\n--x"[..], Some(3)),
             (b"a\r\n--", None),

@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_was_set_back_removes_nothing() {
+    fn a_clock_that_was_set_back_removes_no_record() {
         let mut ahead = object("ahead", 0, 1);
         ahead.closed_at_ms = NOW_MS + 900 * MINUTE_MS;
         let planned = plan_sweep(vec![ahead], &ObjectUses::new(), now(0));

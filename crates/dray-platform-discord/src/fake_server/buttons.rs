@@ -32,7 +32,7 @@ pub struct ShownButton {
 /// Interactions caused by presses, and the replies that only the person who pressed sees.
 #[derive(Debug, Default)]
 pub(super) struct FakeInteractions {
-    /// Whether an interaction was acknowledged, by its token.
+    /// By token, whether an interaction was acknowledged.
     acknowledged: BTreeMap<String, bool>,
     /// Tokens by the ids of interactions.
     tokens: BTreeMap<String, String>,

@@ -269,7 +269,7 @@ async fn a_question_that_does_not_fit_is_refused_and_never_cut() {
 }
 
 #[tokio::test]
-async fn a_bot_that_receives_nothing_has_no_buttons() {
+async fn a_bot_that_receives_no_messages_offers_no_buttons() {
     let fake = FakeDiscord::start().await.unwrap();
     let silent = bot(DiscordOptions {
         receive: false,

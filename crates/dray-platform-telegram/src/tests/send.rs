@@ -65,7 +65,7 @@ async fn documents_are_sent_as_an_album_and_so_are_audio_files() {
 }
 
 #[tokio::test]
-async fn the_last_remaining_file_of_an_album_is_sent_by_its_own_kind() {
+async fn the_last_remaining_file_of_an_album_is_sent_as_its_own_kind() {
     let fixture = BotFixture::new().await;
     let delivery = fixture.delivery("", vec![sample::mp4_file("a.mp4")]);
     let mut step = SendStep::files_by(Route::Album, vec![0]);

@@ -146,7 +146,7 @@ async fn passes_the_conformance_suite() {
 }
 
 #[tokio::test]
-async fn a_bridge_that_is_not_connected_has_sent_nothing() {
+async fn a_bridge_that_is_not_connected_sends_no_message() {
     let fixture = BridgeFixture::new().await;
     let chat = fixture.fake.chat();
     fixture.fake.script(InjectedFault::Fail(503));

@@ -11,7 +11,7 @@ pub struct FileLine<'text> {
     pub outcome: UploadOutcome<'text>,
 }
 
-/// Whether an upload is in the sandbox, and where.
+/// The result of an upload: its path in the sandbox, or the reason of its failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UploadOutcome<'text> {
     /// The file is at this path.

@@ -44,7 +44,7 @@ const MAX_MESSAGE_BYTES: u64 = 4096;
 pub(crate) const UNAVAILABLE_WARNING: &str =
     "OCR is not available here: install tesseract-ocr and the data of its languages";
 
-/// Whether and how the text of pictures is recognised.
+/// How the text of pictures is recognised.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OcrSettings {
     /// Path of the program; `None` searches `tesseract` in `/usr/local/bin` and `/usr/bin`.

@@ -13,7 +13,7 @@ use crate::frame::{announced, frame};
 use crate::message::{self, Cause, escape_path};
 use crate::record::Code;
 
-/// Whether images can be seen.
+/// Support for images by the model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Vision {
     /// A multimodal model is configured.

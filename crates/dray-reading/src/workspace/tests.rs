@@ -64,7 +64,7 @@ fn reason(path: &str, reason: &str) -> String {
 }
 
 #[test]
-fn step_1_a_path_is_needed_and_must_be_one() {
+fn step_1_a_path_is_required_and_must_be_valid() {
     let fixture = fixture();
     for blank in [None, Some(""), Some(" \n\t")] {
         let refusal = fixture.roots.open(blank).unwrap_err();
@@ -187,7 +187,7 @@ fn roots_must_exist_and_be_directories() {
 }
 
 #[test]
-fn a_tilde_is_the_home_and_nothing_else() {
+fn only_a_leading_tilde_stands_for_the_home() {
     let fixture = fixture();
     assert_eq!(
         fixture.code("~/a.txt"),

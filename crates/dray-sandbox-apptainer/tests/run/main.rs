@@ -168,7 +168,7 @@ async fn r_1_another_instance_of_the_same_name_is_another_sandbox() {
 }
 
 #[tokio::test]
-async fn an_instance_that_is_gone_for_apptainer_only_is_gone() {
+async fn an_instance_that_apptainer_no_longer_lists_counts_as_ended() {
     let fixture = InstanceFixture::new();
     let sandbox = fixture.open().await;
     // The process still runs, but Apptainer no longer lists the name.

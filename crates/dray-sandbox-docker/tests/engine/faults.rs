@@ -161,7 +161,7 @@ async fn a_version_that_is_too_old_or_unknown_makes_no_sense() {
 }
 
 #[tokio::test]
-async fn archives_are_asked_for_plain_and_sent_plain() {
+async fn archives_are_requested_and_sent_without_compression() {
     let (engine, sandbox) = open("1.41", Vec::new()).await;
     let sandbox = sandbox.unwrap();
     let at = path("/file");

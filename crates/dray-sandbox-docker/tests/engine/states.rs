@@ -141,7 +141,7 @@ async fn r_1_another_container_of_the_same_name_is_not_the_same() {
 }
 
 #[tokio::test]
-async fn r_1_a_short_id_is_bound_to_the_whole_one() {
+async fn r_1_a_short_id_is_bound_to_the_complete_id() {
     let fixture = ContainerFixture::agent().await;
     let short = address(&fixture.container.id()[..12]);
     let handle = fixture.backend.resolve(&short).await.unwrap();

@@ -85,7 +85,7 @@ async fn r_6_a_tree_with_memory_in_it_is_packed_by_the_container() {
 }
 
 #[tokio::test]
-async fn only_a_directory_is_a_tree() {
+async fn only_a_directory_is_copied_as_a_tree() {
     let fixture = ContainerFixture::agent().await;
     fixture.container.sh("echo x > /workspace/file");
     for (at, expected) in [

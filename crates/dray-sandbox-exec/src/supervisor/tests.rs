@@ -206,7 +206,7 @@ fn every_shell_finds_what_carries_the_mark_and_nothing_else_without_other_progra
 }
 
 #[test]
-fn a_child_in_a_session_of_its_own_is_found() {
+fn a_child_in_a_separate_session_is_found() {
     let mark = new_mark();
     let mut parent = Command::new("sh")
         .args(["-c", "setsid sleep 600 & echo on; wait"])

@@ -175,7 +175,7 @@ async fn a_dropped_transfer_leaves_no_process() {
 }
 
 #[tokio::test]
-async fn nothing_of_our_environment_is_handed_on() {
+async fn no_variable_of_the_service_reaches_the_command() {
     let exec = host().with_environment([("GIVEN", "yes")]);
     let running = exec.run(vec![b"env".to_vec()], None).await.unwrap();
     let output = String::from_utf8(finish(running).await.0).unwrap();

@@ -102,7 +102,7 @@ impl Fixture for RootedFixture {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn r_17_a_container_seen_from_beside_passes_the_suite() {
+async fn r_17_a_container_read_from_a_helper_passes_the_suite() {
     // `/proc` and `/dev` are those of this host and not of the directory; cases of devices run on whole containers.
     let cases: Vec<_> = CONFORMANCE_CASES
         .iter()

@@ -57,7 +57,7 @@ async fn r_1_another_pod_of_the_name_is_never_touched() {
 }
 
 #[tokio::test]
-async fn r_1_a_container_that_was_started_again_is_another_one() {
+async fn r_1_a_container_that_was_started_again_is_another_incarnation() {
     let fixture = PodFixture::new().await;
     let sandbox = fixture.open().await.unwrap();
     fixture.server.change("agents", "box", |pod| {

@@ -347,7 +347,7 @@ async fn names_that_are_not_text_stay_as_they_are() {
 }
 
 #[tokio::test]
-async fn the_filter_is_asked_with_the_name_in_the_archive() {
+async fn the_filter_gets_the_name_in_the_archive() {
     let tar = ScriptedTar::default()
         .file("./.env", b"SECRET=1")
         .file("a/.env", b"SECRET=2")

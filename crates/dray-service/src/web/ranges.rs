@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn repeated_fields_are_one_list_of_tags() {
+    fn repeated_fields_form_one_list_of_tags() {
         let found = |lists: &[&'static str]| {
             let mut headers = HeaderMap::new();
             for list in lists {

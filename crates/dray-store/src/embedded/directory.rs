@@ -49,7 +49,7 @@ pub(super) struct ObjectDraft {
     _write_lock: Option<WriteLock>,
 }
 
-/// Whether a new object may replace an old one.
+/// The condition under which a new object may replace an old one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum OverwriteRule {
     /// Write only to a free key; an existing object is kept.

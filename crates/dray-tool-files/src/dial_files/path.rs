@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_path_leads_out_of_the_folder() {
+    fn no_path_leads_out_of_the_directory() {
         for path in [
             "../a",
             "a/../b",

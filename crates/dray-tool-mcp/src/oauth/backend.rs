@@ -106,7 +106,7 @@ impl OAuthBackend {
         })
     }
 
-    /// Whether a sign-in may connect there.
+    /// Checks that a sign-in may connect to this URL.
     ///
     /// # Errors
     ///

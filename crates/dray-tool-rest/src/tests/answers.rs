@@ -41,7 +41,7 @@ async fn text_is_the_content_with_the_type_of_the_header() {
 }
 
 #[tokio::test]
-async fn r_9_a_file_is_kept_byte_for_byte_under_a_name_of_its_own() {
+async fn r_9_a_file_is_kept_byte_for_byte_under_a_separate_name() {
     let fixture = RestFixture::new([FakeAction::Bytes(200, "image/png", PNG_BYTES.to_vec())]).await;
     let ran = get_as(
         &fixture,

@@ -68,7 +68,7 @@ impl PutOperation<'_> {
         engine.is_complete(path, size).await
     }
 
-    /// Whether a file holds the content of the source, and the evidence for that.
+    /// The evidence that a file has the content of the source; `None` if it has other content.
     pub(super) async fn matches(
         &mut self,
         path: &SandboxPath,

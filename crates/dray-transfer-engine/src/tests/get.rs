@@ -298,7 +298,7 @@ async fn large_files_are_digested_only_afterwards_and_the_receipt_says_so() {
 }
 
 #[tokio::test(start_paused = true)] // paused clock
-async fn a_digest_that_could_not_be_asked_for_is_asked_again_without_a_new_copy() {
+async fn a_digest_that_could_not_be_requested_is_requested_again_without_a_new_copy() {
     let fixture = fixture();
     let lost = Fault::Fail(ErrorKind::Unavailable);
     fixture
@@ -312,7 +312,7 @@ async fn a_digest_that_could_not_be_asked_for_is_asked_again_without_a_new_copy(
 }
 
 #[tokio::test(start_paused = true)] // paused clock
-async fn a_digest_before_that_is_lost_is_missing_in_the_receipt_or_asked_again() {
+async fn a_lost_digest_before_the_copy_is_requested_again_or_missing_in_the_receipt() {
     for (digest_while_reading, integrity) in
         [(true, Integrity::Sha256After), (false, Integrity::Sha256)]
     {

@@ -136,7 +136,7 @@ async fn cancelling_closes_the_stream_and_aborts_the_sink() {
 }
 
 #[tokio::test(start_paused = true)] // paused clock
-async fn only_so_many_transfers_run_concurrently() {
+async fn the_number_of_concurrent_transfers_is_limited() {
     let fake = Fake::new();
     fake.parallel(1);
     fake.file("/work/a", pattern(5000));
@@ -179,7 +179,7 @@ async fn r_11_a_sandbox_that_will_end_too_early_gets_no_transfer() {
 }
 
 #[tokio::test(start_paused = true)] // paused clock
-async fn refuses_a_bundle_whose_private_key_stands_behind_a_certificate() {
+async fn refuses_a_bundle_whose_private_key_follows_a_certificate() {
     let fixture = fixture();
     let certificate = format!(
         "-----BEGIN CERTIFICATE-----\n{}\n-----END CERTIFICATE-----\n",

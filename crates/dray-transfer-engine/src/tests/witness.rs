@@ -101,7 +101,7 @@ async fn without_a_digest_the_receipt_reports_the_proof_by_times() {
 }
 
 #[tokio::test(start_paused = true)] // paused clock
-async fn a_digest_beside_the_write_saves_the_one_afterwards() {
+async fn a_digest_beside_the_write_replaces_the_digest_after_it() {
     let fixture = watched();
     fixture.fake.digest_writes();
     let put = fixture.put("b", pattern(5000)).await.unwrap();
@@ -195,7 +195,7 @@ async fn a_file_that_the_user_of_the_sandbox_may_not_read_is_not_read() {
 }
 
 #[tokio::test(start_paused = true)] // paused clock
-async fn a_state_that_cannot_be_asked_afterwards_is_asked_again_without_a_copy() {
+async fn a_state_that_cannot_be_read_after_the_copy_is_read_again_without_a_copy() {
     let fixture = settled(Transport::Archive);
     let lost = Fault::Lost(ErrorKind::Unavailable);
     fixture.fake.script(Call::State, [Fault::None, lost]);

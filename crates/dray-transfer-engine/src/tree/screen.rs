@@ -29,7 +29,7 @@ impl ScreenTally {
     }
 }
 
-/// Whether policy lets a file of a directory pass.
+/// The verdict of the policy about a file of a directory.
 enum MemberVerdict {
     /// The file passes, with a finding that causes a warning, if there is one.
     Passes(Option<Finding>),

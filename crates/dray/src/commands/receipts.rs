@@ -180,7 +180,7 @@ fn file_remarks(file: &v1::DeliveredFile) -> Vec<String> {
     parts
 }
 
-/// Whether the link of a preview was opened. Programs that call themselves browsers count as people.
+/// A remark on whether the link of a preview was opened. Programs that call themselves browsers count as people.
 fn preview_remark(preview: &v1::PreviewReceipt) -> String {
     let opened = match (preview.counts_known, preview.opened_count) {
         (false, _) => "openings not known".to_owned(),

@@ -72,7 +72,7 @@ async fn the_first_stops_the_answer_and_the_message_can_be_asked_again() {
 }
 
 #[tokio::test]
-async fn the_second_ends_and_so_does_one_while_nothing_is_asked() {
+async fn a_second_interrupt_or_one_between_questions_ends_the_chat() {
     let agent = FakeAgent::start(vec![silent(), silent()]).await;
     let home = tempfile::tempdir().unwrap();
     let url = agent.url();

@@ -314,7 +314,7 @@ fn an_encrypted_package_gets_the_office_type_of_its_name() {
 }
 
 #[test]
-fn of_equal_part_names_the_last_decides_as_in_the_conversion() {
+fn the_last_of_several_equal_part_names_decides_as_in_the_conversion() {
     let part = "/word/document.xml";
     let main_type = |kind: &str| types(part, &format!("{OPEN_XML_PREFIX}{kind}.main+xml"));
     let relationships = rels(TRANSITIONAL_RELATIONSHIP, part);

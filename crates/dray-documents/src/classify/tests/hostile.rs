@@ -59,7 +59,7 @@ fn only_the_start_of_a_large_file_is_read() {
 }
 
 #[test]
-fn of_a_large_container_the_directory_is_read_and_not_the_parts() {
+fn only_the_directory_of_a_large_container_is_read() {
     let noise: Vec<u8> = (0..4_000_000u32)
         .map(|number| number.wrapping_mul(2_654_435_761).to_le_bytes()[2])
         .collect();

@@ -141,7 +141,7 @@ fn classes_begin_at_the_oldest_version_of_the_virtual_machine() {
 }
 
 #[test]
-fn one_frame_header_of_mpeg_is_chance() {
+fn a_single_mpeg_frame_header_is_not_a_signature() {
     // 128 kbit/s at 44.1 kHz: 417 bytes for a frame. Text in Latin-1 may begin with the same two letters.
     let mut lonely = vec![b'a'; 1000];
     lonely[..4].copy_from_slice(b"\xff\xfb\x90\x64");
@@ -165,7 +165,7 @@ fn documents_are_detected_by_signature_under_any_name() {
 }
 
 #[test]
-fn a_pdf_may_have_something_before_it() {
+fn a_pdf_may_begin_after_other_bytes() {
     let mut junk = vec![0x00, 0x90, 0xFF];
     junk.extend_from_slice(b"\n%PDF-1.4\n1 0 obj");
     assert_eq!(named(&junk, "x"), (Document, mime::PDF));

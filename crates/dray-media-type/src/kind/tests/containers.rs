@@ -24,7 +24,7 @@ fn office_documents_are_known_by_their_parts() {
 }
 
 #[test]
-fn entries_whose_size_stands_behind_them_are_walked_as_well() {
+fn entries_with_a_data_descriptor_are_walked() {
     let bytes = [
         entry("[Content_Types].xml", b"<Types/>", 8),
         entry("xl/workbook.xml", b"x", 8),
@@ -55,7 +55,7 @@ fn where_the_parts_are_out_of_sight_the_name_chooses_among_office_documents() {
 }
 
 #[test]
-fn a_document_inside_an_archive_does_not_make_it_one() {
+fn an_archive_that_contains_a_document_stays_an_archive() {
     let inner = zip(&[
         ("[Content_Types].xml", b"<Types/>"),
         ("word/document.xml", b"x"),

@@ -172,7 +172,7 @@ async fn a_server_that_stalls_is_given_up() {
 }
 
 #[tokio::test(start_paused = true)] // paused clock
-async fn r_2_an_open_that_hangs_has_a_deadline_of_its_own() {
+async fn r_2_an_open_that_hangs_has_a_separate_deadline() {
     let start = tokio::time::Instant::now();
     let (_tasks, channel) = connect(|kind, id, _| {
         Some(match kind {

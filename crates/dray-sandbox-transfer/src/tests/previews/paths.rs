@@ -37,7 +37,7 @@ async fn a_large_directory_is_shown_in_parts_to_its_end() {
 }
 
 #[tokio::test]
-async fn a_directory_is_shown_with_its_relative_assets_and_no_more_than_that() {
+async fn a_directory_is_shown_with_its_relative_assets_alone() {
     let fixture = TransferFixture::with_previews().await;
     let (root, sandbox) = fixture.sandbox("site");
     std::fs::create_dir_all(root.join("www/css")).unwrap();

@@ -33,7 +33,7 @@ fn key_files_are_recognised_by_their_first_bytes() {
 }
 
 #[test]
-fn refuses_a_key_file_whose_private_key_stands_behind_other_text() {
+fn refuses_a_key_file_whose_private_key_follows_other_text() {
     let policy = bind(&PolicyOptions::default());
     let certificate =
         "-----BEGIN CERTIFICATE-----\nMIIBszCCAVmgAwIBAgIUQ\n-----END CERTIFICATE-----\n";

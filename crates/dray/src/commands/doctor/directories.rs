@@ -22,7 +22,7 @@ struct ConfiguredDirectories<'a> {
     access_text: &'static str,
 }
 
-/// Whether each configured directory exists and this user has the access that its service needs.
+/// Checks that each configured directory exists, and that this user has the access that its service needs.
 pub(super) fn check_directories(
     resolver: &dray_file_resolver::Config,
     transfer: &dray_sandbox_transfer::Config,

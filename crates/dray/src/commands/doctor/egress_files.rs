@@ -10,7 +10,7 @@ use dray_types::{Clock, ErrorChain};
 
 use super::finding::Finding;
 
-/// Whether each configured file can be used. The configuration itself was checked before.
+/// Checks that each configured file can be used. The configuration itself was checked before.
 pub(super) async fn check_egress_files(config: &dray_egress_fetcher::Config) -> Vec<Finding> {
     let mut findings = Vec::new();
     findings.extend(config.policy_path.as_deref().map(check_policy));

@@ -41,7 +41,7 @@ pub(super) fn check_versions() -> Finding {
     )
 }
 
-/// Whether the clock can be right. Where a bus is configured, its clock is compared too.
+/// Checks that the clock is plausible. Where a bus is configured, its clock is compared too.
 pub(super) fn check_clock() -> Finding {
     judge_clock(Clock::system().now_ms() / 1000)
 }
@@ -114,7 +114,7 @@ fn judge_memory(available: Option<u64>, limit: Option<u64>) -> Finding {
     Finding::good("memory", format!("{shown} can be used"))
 }
 
-/// Whether the state directory is accessible only to this user and has space.
+/// Checks that the state directory is accessible only to this user and has space.
 pub(super) fn check_state(state: &StateSection, limits: &LimitsSection) -> Vec<Finding> {
     let directory = state.directory.as_path();
     let metadata = match directory.symlink_metadata() {
@@ -204,7 +204,7 @@ fn check_space(directory: &Path, limits: &LimitsSection) -> Finding {
     }
 }
 
-/// Whether this program can read a document, which it converts in a confined process.
+/// Checks that this program can read a document, which it converts in a confined process.
 pub(super) async fn check_reading(limit: Duration) -> Finding {
     match tokio::time::timeout(limit, read_sample()).await {
         Ok(Ok(())) => Finding::good("reading", "a document was converted in a confined process"),

@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn files_stand_before_the_sandbox_and_one_directory_behind_it() {
+    fn files_precede_the_sandbox_and_one_directory_follows_it() {
         for (operands, files, sandbox, directory) in [
             (&["a", "docker:web"][..], 1, "docker:web", "."),
             (
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_begins_after_the_first_colon_that_can_stand_before_one() {
+    fn a_path_begins_after_the_first_colon_that_a_path_can_follow() {
         for (typed, sandbox, path) in [
             ("docker:web:/a b:/c", Some("docker:web"), "/a b:/c"),
             ("docker:web:~/x", Some("docker:web"), "~/x"),

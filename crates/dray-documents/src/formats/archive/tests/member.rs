@@ -45,7 +45,7 @@ fn a_file_of_every_kind_of_tar_is_converted() {
 }
 
 #[test]
-fn of_equal_names_the_last_is_read_as_unpacking_would_leave_it() {
+fn the_last_of_several_equal_names_is_read_as_after_unpacking() {
     let tar = tar_of(&[
         tar_entry("a.txt", b'0', "", b"old"),
         tar_entry("a.txt", b'0', "", b"new"),
@@ -122,7 +122,7 @@ fn an_archive_within_an_archive_is_only_listed() {
 }
 
 #[test]
-fn a_compressed_file_stands_for_the_file_in_it() {
+fn a_compressed_file_is_read_as_the_file_inside_it() {
     for (name, packed) in [
         ("table.csv.gz", gzip(b"a,b\n1,2\n")),
         ("table.csv.zst", zstandard(b"a,b\n1,2\n")),

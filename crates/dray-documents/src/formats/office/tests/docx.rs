@@ -117,7 +117,7 @@ fn tabs_breaks_and_hyphens_are_characters() {
 }
 
 #[test]
-fn lists_nest_and_count_as_a_person_sees_it() {
+fn lists_are_nested_and_numbered_as_a_person_sees_them() {
     let numbering = part(
         "numbering",
         "<w:abstractNum w:abstractNumId=\"0\">\

@@ -58,7 +58,7 @@ fn a_table_that_reaches_the_element_limit_keeps_its_rows() {
 }
 
 #[test]
-fn damage_has_its_own_words() {
+fn each_kind_of_damage_is_reported() {
     let whole = body_of(P);
     for (bytes, failure) in [
         (

@@ -270,7 +270,7 @@ fn notes_and_comments_follow_the_slide() {
 }
 
 #[test]
-fn a_range_of_slides_reads_only_those() {
+fn a_range_reads_only_its_slides() {
     let slides: Vec<(String, Own<'_>)> = (1..=3)
         .map(|number| {
             let text = paragraph("", &format!("text {number}"));

@@ -30,7 +30,7 @@ fn flowed(texts: &[&str]) -> String {
 }
 
 #[test]
-fn lines_that_are_full_are_one_paragraph() {
+fn full_lines_are_joined_into_one_paragraph() {
     let lines = lines(&[
         "The harbour was dredged in the autumn of that year",
         "because the council had grown tired of losing coal",
@@ -178,14 +178,14 @@ fn a_hyphen_between_small_letters_is_undone() {
 }
 
 #[test]
-fn a_hyphen_that_belongs_there_stays() {
+fn a_hyphen_between_names_or_numbers_stays() {
     assert_eq!(flowed(&["Mrs Harding-", "Jones"]), "Mrs Harding-Jones");
     assert_eq!(flowed(&["1880 -", "1895"]), "1880 - 1895");
     assert_eq!(flowed(&["COVID-", "19"]), "COVID-19");
 }
 
 #[test]
-fn scripts_without_spaces_are_joined_without_one() {
+fn scripts_without_spaces_are_joined_without_a_space() {
     assert_eq!(
         flowed(&["港口在一八七四年", "秋天"]),
         "港口在一八七四年秋天"

@@ -262,7 +262,7 @@ fn a_limit_keeps_the_content_before_it() {
 }
 
 #[test]
-fn no_time_is_a_limit_and_no_damage() {
+fn a_time_limit_of_zero_stops_the_conversion() {
     let limits = Limits {
         wall_ms: 0,
         ..Limits::default()

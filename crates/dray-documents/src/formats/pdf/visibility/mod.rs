@@ -85,7 +85,7 @@ pub(super) struct PaintedPage {
     masks: Vec<SoftMask>,
 }
 
-/// Whether a span of text can be seen.
+/// The visibility of a span of text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum TextVisibility {
     Visible,

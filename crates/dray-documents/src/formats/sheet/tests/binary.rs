@@ -194,7 +194,7 @@ fn hidden_parts_of_a_binary_workbook_are_left_out() {
 }
 
 #[test]
-fn a_binary_workbook_may_have_a_palette_of_its_own() {
+fn a_binary_workbook_may_define_its_palette() {
     let mut styles = vec![
         (43, font(8)),
         (43, font(16)),

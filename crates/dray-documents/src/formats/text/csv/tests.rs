@@ -148,7 +148,7 @@ fn rows_count_as_elements_and_those_before_the_limit_are_kept() {
 }
 
 #[test]
-fn rows_wider_than_the_text_limit_stop_it() {
+fn rows_wider_than_the_text_limit_stop_the_conversion() {
     let limits = Limits {
         max_text_bytes: 100,
         ..Limits::default()

@@ -31,7 +31,7 @@ fn scalars_and_blank_files() {
 }
 
 #[test]
-fn escapes_of_visible_characters_become_those() {
+fn escapes_of_visible_characters_are_decoded() {
     assert_eq!(
         json(r#"["Gr\u00f6\u00dfe \ud83d\ude00 \/", "\u202e\ud83d\n\u0041\u0000"]"#),
         "```json\n[\n  \"Größe 😀 /\",\n  \"\\u202e\\ud83d\\n\\u0041\\u0000\"\n]\n```\n"

@@ -278,7 +278,7 @@ fn a_page_with_only_a_title_shows_it() {
 }
 
 #[test]
-fn no_data_reaches_the_output() {
+fn no_data_url_reaches_the_output() {
     let payload = "A".repeat(5000);
     let text = markdown_of(&format!(
         "<img alt=x src='data:image/png;base64,{payload}'><a href=' DATA:x,{payload}'>y</a>\

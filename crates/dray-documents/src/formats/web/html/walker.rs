@@ -17,7 +17,7 @@ pub(super) struct OpenElement {
     pub(super) hidden: bool,
     /// Whether its author hid it; elements such as scripts are never shown.
     pub(super) concealed: bool,
-    /// Whether its text can be read.
+    /// The style that decides whether its text can be read.
     pub(super) text_style: TextStyle,
     /// Whether the element opened a container of the writer.
     pub(super) container: bool,
@@ -182,7 +182,7 @@ impl<'o> Walker<'o> {
         self.count(text.len())
     }
 
-    /// Whether text here can be read.
+    /// The style that decides whether text here can be read.
     pub(super) fn text_style(&self) -> TextStyle {
         let of_element = self.open.last().map(|open| open.text_style);
         let of_element = of_element.unwrap_or_default();

@@ -12,7 +12,7 @@ fn xml(source: &str) -> String {
 }
 
 #[test]
-fn elements_are_indented_and_text_stays_with_them() {
+fn elements_are_indented_and_text_is_kept_in_its_element() {
     assert_eq!(
         xml(
             "<?xml version=\"1.0\" encoding=\"UTF-8\"?><?style x?>\n<a  x='1'\r\n y=\"&quot;\"><b>one &amp; two</b><c/>\
