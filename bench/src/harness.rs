@@ -109,7 +109,7 @@ impl fmt::Display for BenchComparison {
     }
 }
 
-/// Last word of each line that has a target: capitals for a missed one, which a reader searches for.
+/// The last word of each line with a target: in capitals for a missed target, so that readers can search for it.
 pub(crate) const fn verdict_text(is_met: bool) -> &'static str {
     if is_met { "met" } else { "MISSED" }
 }

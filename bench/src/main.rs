@@ -54,7 +54,7 @@ struct BenchArgs {
     /// The `dray` that `sandbox`, `start`, `mcp`, `console` and `proxy` measure; one is built in release without it.
     #[arg(long)]
     binary: Option<std::path::PathBuf>,
-    /// Smokescreen, with which `proxy` compares new connections; left out without it.
+    /// The program Smokescreen, with which `proxy` compares new connections; without it this comparison is left out.
     #[arg(long)]
     smokescreen: Option<std::path::PathBuf>,
     /// Measures small sizes in `proxy`, to check that the bench works. The numbers are not meaningful.

@@ -30,7 +30,7 @@ pub(crate) enum FetchExpectation {
     NoStart,
 }
 
-/// Readable in a finding: contents appear as their size.
+/// The form for a finding, in which contents are replaced by their size.
 impl fmt::Debug for FetchExpectation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

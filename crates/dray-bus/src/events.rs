@@ -183,7 +183,8 @@ impl EventStream {
         }
     }
 
-    /// A cursor after the last returned message; at the first message of a stream whose sequences do not reach it.
+    /// Opens a cursor after the last returned message. If the sequences of the stream do not reach that message, it
+    /// begins at the first message.
     async fn open_again(&mut self) -> Result<Cursor, TransportError> {
         let open = |start| self.backend.cursor(self.stream, &self.filter, start);
         let end = open(CursorStart::New).await?.begins_at();

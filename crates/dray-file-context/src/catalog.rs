@@ -35,7 +35,7 @@ pub struct CatalogEntry {
     /// Older forms of its id.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub aliases: Vec<String>,
-    /// Older forms that are only a position and a number: good for reading, never replaced in arguments.
+    /// Older forms that are only a position and a number: accepted for reading, but never replaced in arguments.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub positions: Vec<String>,
     /// URLs that it had before, as they were stored (16.2).

@@ -192,7 +192,7 @@ impl Chain {
         let next = self.check_redirect_target(target, hop)?;
         self.followed += 1;
         self.current = next;
-        // A hop that was not recorded counts as public, the stricter case for the pivot rule of 8.6.
+        // A hop without a record counts as public, the stricter case for the pivot rule of 8.6.
         self.previous_network = Some(self.current_network.take().unwrap_or(Network::Public));
         Ok(NextHop::Follow)
     }

@@ -1,7 +1,7 @@
 //! Judges the addresses of one hop (sections 7 and 8) and is the only source of a connectable address.
 //!
-//! A [`PinnedAddr`] cannot be made anywhere else, so a dialer of one dials an address that was judged (I-1, I-2).
-//! No setting opens loopback, link-local or metadata addresses (I-9): tests inject a dialer that maps a judged
+//! A [`PinnedAddr`] cannot be made anywhere else, so a dialer that takes one connects only to a judged address (I-1,
+//! I-2). No setting opens loopback, link-local or metadata addresses (I-9): tests inject a dialer that maps a judged
 //! public address to a listener of their own.
 
 use std::net::{IpAddr, SocketAddr};

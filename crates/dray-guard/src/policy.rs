@@ -298,7 +298,7 @@ impl EffectivePolicy {
         refuse_if(is_blocked, Code::BlockedHost)
     }
 
-    /// Whether the operator's list is set and names this host: what lets a redirect enter an opened range (8.6).
+    /// Whether the operator's list is set and names this host. This lets a redirect enter an opened range (8.6).
     pub fn is_admin_listed(&self, url: &CanonicalUrl) -> bool {
         self.admin
             .host_allowlist

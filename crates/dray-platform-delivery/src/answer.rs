@@ -49,7 +49,7 @@ impl TextSender {
     /// Removes the tags from a text and sends their files, as the delivery with this call's operation.
     ///
     /// # Errors
-    /// The text is too long or not the tenant's, the store or the sandbox fails, or the work is not published.
+    /// The text is too long or belongs to another tenant, the store or the sandbox fails, or the work is not published.
     pub(crate) async fn send_text(
         &self,
         meta: &Meta,

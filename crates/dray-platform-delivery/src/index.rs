@@ -38,7 +38,7 @@ pub struct IndexEntry {
     pub begun_at_ms: u64,
     /// Whether the delivery is over.
     pub finished: bool,
-    /// Whether lists of open deliveries show it: it is not finished, or a file did not arrive.
+    /// Whether lists of open deliveries show it: it is not finished, or one of its files did not arrive.
     pub open: bool,
     /// Unix milliseconds at which it continues; 0 while it does not wait. As in its record.
     pub due_at_ms: u64,

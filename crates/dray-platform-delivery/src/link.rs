@@ -59,7 +59,7 @@ pub fn preview_text(file: &str, bytes: u64, url: &str, now_ms: u64, expires_at_m
     )
 }
 
-/// Formats a time as `2026-11-21 14:30 UTC`. Seconds are cut, so that the link does not end before the text says.
+/// Formats a time as `2026-11-21 14:30 UTC`. Seconds are dropped, so that the link does not end before the stated time.
 fn absolute_utc(unix_ms: u64) -> String {
     let second = i64::try_from(unix_ms / 1000).unwrap_or(i64::MAX);
     match jiff::Timestamp::from_second(second) {

@@ -189,7 +189,7 @@ impl QuestionService {
             kind: QuestionKind::Call,
             message_id: None,
             expires_ms: request.expires_at_ms,
-            // Until this process has shown it, or must have died.
+            // Due when this process has shown the question, or must have died.
             due_ms: now_ms.saturating_add(left_ms).saturating_add(POST_GRACE_MS),
             attempts: 0,
             press: None,

@@ -61,7 +61,7 @@ mod tests {
             finished,
             ..DeliveryRecord::default()
         };
-        // As callers see it: the report has the offer of the record.
+        // The offer that callers see: the report has the offer of the record.
         let report = v1::DeliveryReport::from(&record);
         report.resend.map(|offer| (offer.all, offer.may_repeat))
     }

@@ -206,7 +206,7 @@ pub(crate) fn rule_problems(rules: &[WebFileRule]) -> Vec<ConfigProblem> {
             &field("sandbox_files"),
             "has no meaning with the outcome `allow`, which is about every file that it matches",
         );
-        // Of such a file no host is known, so a list of hosts cannot decide about it.
+        // No host of such a file is known, so a list of hosts cannot decide about it.
         unless(
             !rule.sandbox_files || rule.hosts.is_empty(),
             &field("sandbox_files"),
@@ -261,7 +261,7 @@ mod tests {
             (&["files.partner.example", "cdn.example"], "outside"),
             (&["cdn.example", "files.partner.example"], "outside"),
             (&["x.paste.example", "files.partner.example"], "paste"),
-            // Only names below the pattern, and no name that merely ends like it.
+            // Only names below the pattern match, and not a name that merely ends with the same text.
             (&["paste.example"], "outside"),
             (&["notfiles.partner.example"], "outside"),
             (&["203.0.113.7"], "outside"),

@@ -44,7 +44,7 @@ pub struct DiscordOptions {
     pub catch_up: Period,
     /// Most bytes of a file from a user. Default: no limit of its own.
     pub download_limit: Option<ByteSize>,
-    /// Hosts that files of users are fetched from, besides the one of `base_url`. Default `cdn.discordapp.com` and
+    /// Hosts from which files of users are fetched, besides the one of `base_url`. Default `cdn.discordapp.com` and
     /// `media.discordapp.net`.
     pub file_hosts: Vec<String>,
     /// Hosts, with all hosts below them, to which the token is sent over the gateway, besides the host of `base_url`.

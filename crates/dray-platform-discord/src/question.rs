@@ -195,7 +195,7 @@ fn escape_markdown(text: &str) -> String {
 
 /// The text as a block of code, which nothing in it can end.
 fn block_of_code(text: &str) -> String {
-    // A block of code knows no escapes. What is decided about is JSON, which may write a backtick so.
+    // A block of code knows no escapes. The text is JSON, which may write a backtick as an escape.
     let text = text.replace('`', "\\u0060");
     format!("```json\n{text}\n```")
 }

@@ -82,7 +82,7 @@ pub(crate) async fn reply_to_press(
         "text": escape_text(&format!("{question}\n\n{outcome}")),
         "blocks": [rich_text(&[section(question)]), rich_text(&[section(outcome)])],
     });
-    // Without an `actions` block the buttons go.
+    // Without an `actions` block the buttons disappear.
     let updated = api.json("chat.update", &message).await;
     updated.map_err(|error| error.with_outcome(SendOutcome::NotSent))?;
     noticed

@@ -36,7 +36,7 @@ pub struct CloudOptions {
     pub verify_token: Secret,
     /// Where the API is, with its version. Default `https://graph.facebook.com/v23.0`.
     pub base_url: String,
-    /// Hosts that media is served from, besides that of `base_url`. Default `lookaside.fbsbx.com`.
+    /// Hosts from which media is served, besides that of `base_url`. Default `lookaside.fbsbx.com`.
     pub file_hosts: Vec<String>,
     /// PEM file with additional certificate authorities.
     pub ca_file: Option<PathBuf>,

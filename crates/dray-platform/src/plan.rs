@@ -59,7 +59,7 @@ fn fits_into_step(
         earlier.chain([file]).map(|file| file.size)
     };
     last.files.len() < limits.per_message
-        // Also those that are in the step already: a file without bytes stays alone.
+        // This includes the files that are in the step already: a file without bytes stays alone.
         && sizes().all(|size| size > 0)
         && limits
             .request

@@ -54,7 +54,7 @@ pub struct ButtonPress {
 }
 
 impl ButtonPress {
-    /// The text of the message without this outcome, which is there already when the question was answered before.
+    /// The text of the message without this outcome. An earlier press may already have added the outcome.
     pub fn question(&self, outcome: &str) -> &str {
         let before = self.text.strip_suffix(outcome);
         before.map_or(self.text.as_str(), str::trim_end)

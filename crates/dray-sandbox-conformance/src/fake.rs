@@ -82,7 +82,7 @@ pub enum Fault {
     ShortEnd(u64),
     /// The file changes in this way after a read has returned this many bytes.
     Meanwhile(u64, Change),
-    /// A digest that is not that of the file.
+    /// A digest that differs from that of the file.
     WrongDigest,
     /// A `stat` that reports this size.
     Size(u64),

@@ -201,7 +201,8 @@ impl EngineTransport {
         // A new connection for each request: the engine may close a pooled one just when it is used.
         let io = self.endpoint.connect(self.connect_timeout).await?;
         let (mut sender, connection) = http1::handshake(io).await?;
-        // The connection ends with the response, or becomes the stream of a command. Both ends see why it broke.
+        // The connection ends with the response, or becomes the stream of a command. Both sides of the connection
+        // report why it broke.
         drop(self.tasks.spawn(connection.with_upgrades()));
         let target = request.uri().path_and_query();
         let target = target.map_or("/", |target| target.as_str());

@@ -41,7 +41,7 @@ impl Mounts {
         mounts
     }
 
-    /// Adds the real paths of mount points that are reached through links: the engine reports them as they were
+    /// Adds the real paths of mount points that are reached through links, because the engine reports them as they were
     /// requested.
     pub(crate) async fn resolve(&mut self, client: &Client, container: &str) -> Result<(), Error> {
         // The engine refuses to mount these over links.

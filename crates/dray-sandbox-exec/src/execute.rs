@@ -1,4 +1,5 @@
-//! Runs a program for a caller: its output while it is written, its standard error up to a limit, and its status.
+//! Runs a program for a caller. It returns the output while the program writes it, the standard error up to a limit,
+//! and the status.
 //!
 //! A channel carries one stream of output, and channels differ in how they report standard error and the status.
 //! Therefore a script runs the program, keeps the beginning of its standard error, and prints both after the output,
@@ -78,7 +79,7 @@ impl<E: Exec + 'static> ExecFiles<E> {
                 let end = receiver.await.map_err(|_| {
                     Error::new(ErrorKind::Unavailable, "the output was not read to its end")
                 });
-                // After the end no process has to be killed, and the command has recorded that.
+                // Once the program has ended, no process has to be killed, and the command has recorded its end.
                 drop(end_guard);
                 drop(stopper);
                 end

@@ -143,7 +143,7 @@ async fn feed(mut stdin: ChildStdin, mut input: Body, close: bool) -> Result<(),
         }
     }
     if !close {
-        // Stdin stays open where its end cannot be signalled; this task ends with `ProcessPipes`.
+        // Stdin stays open if its end cannot be signalled; this task ends with `ProcessPipes`.
         std::future::pending::<()>().await;
     }
     Ok(())

@@ -222,7 +222,7 @@ impl<E: Exec> ScriptRead<E> {
                     }
                 }
                 StreamEvent::End(trailer) => {
-                    // Only the last run asks for the extra byte.
+                    // Only the last run requests the extra byte.
                     let last = run.stream.announced > run.remaining;
                     let sha256 = trailer.digest.as_deref().map(str::parse);
                     check_run(run, trailer)?;

@@ -83,7 +83,7 @@ pub(crate) fn refused(
     let known = kind_of(&text);
     let kind = match code {
         401 | 403 => ErrorKind::Auth,
-        // A 404 may also come from the kubelet, about a container that does not exist now.
+        // A 404 may also come from the kubelet, about a container that no longer exists.
         404 => match known {
             Some(ErrorKind::SandboxStopped) => ErrorKind::SandboxStopped,
             _ => ErrorKind::SandboxGone,

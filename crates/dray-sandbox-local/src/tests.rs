@@ -39,7 +39,7 @@ impl DirectoryFixture {
         Self { parent, kernel }
     }
 
-    /// The allowed directory; what lies here and not in [`Self::root`] is out of bounds.
+    /// The directory that contains [`Self::root`]; its other entries are out of bounds.
     pub(super) fn outside(&self) -> &Path {
         self.parent.path()
     }

@@ -146,7 +146,7 @@ impl ModalSandbox {
         if !lacks_tool(&claimed) {
             return claimed;
         }
-        // Without a shell only `stat` checks the name; another writer may come in between.
+        // Without a shell only `stat` checks the name; another writer may create the file in between.
         match self.tools.stat(write.path, Follow::No).await {
             Ok(_) => Err(Error::new(ErrorKind::Exists, "the path exists")),
             Err(error) if error.kind() == ErrorKind::NotFound => {

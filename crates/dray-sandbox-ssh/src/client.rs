@@ -91,7 +91,7 @@ impl Client {
         if let Some(file) = &config.identity_file {
             command.arg("-i").arg(without_tokens(file));
         }
-        // No terminal, no X11, no agent. A terminal would turn line ends and control bytes of a file into others.
+        // No terminal, no X11, no agent. A terminal would change line ends and control bytes of a file.
         command.args(["-T", "-x", "-a"]);
         for option in FIXED_OPTIONS {
             command.args(["-o", option]);
@@ -127,8 +127,8 @@ impl Client {
                 "-o",
                 "ControlMaster=no",
                 "-o",
-                // If the socket is gone, `ssh` would connect by itself, to a host whose key was not
-                // compared with the bound one.
+                // If the socket no longer exists, `ssh` would connect by itself, to a host whose key was not compared
+                // with the bound one.
                 "ProxyCommand=false",
                 "-o",
                 "LogLevel=ERROR",

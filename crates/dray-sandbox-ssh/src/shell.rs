@@ -237,7 +237,7 @@ async fn read_leader_line(
                     .get(..number_length)
                     .and_then(|text| str::from_utf8(text).ok());
                 let leader = number.and_then(|text| text.parse().ok());
-                // `kill -KILL -1` would hit every process of the user; 0 stands for a leader that is not known.
+                // `kill -KILL -1` would hit every process of the user, and 0 stands for an unknown leader.
                 let leader = leader.filter(|leader| *leader > 1).ok_or_else(|| {
                     Error::new(ErrorKind::Protocol, "the shell printed no process number")
                 })?;

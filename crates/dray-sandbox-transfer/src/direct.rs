@@ -270,7 +270,7 @@ impl DirectSandbox {
             mode: put.mode,
             operation: put
                 .resume
-                // A command has an operation of its own, so temporary names of two commands never meet.
+                // A command has a separate operation id, so temporary names of two commands never collide.
                 .unwrap_or_else(|| operation.get(..16).unwrap_or_default()),
             epoch: self.clock.now_ms(),
         };

@@ -325,6 +325,17 @@ fn tool(tree: &mut SkeletonTree<'_>) -> anyhow::Result<()> {
         let arm = fill("            | ToolSet::@Name@(_)\n");
         insert_before(&text, "            | ToolSet::Predefined(_) => {}", &arm)
     })?;
+    add_tool_to_orchestrator(tree)?;
+    tree.edit("docs/manifest.md", |text, fill| {
+        insert_before(
+            text,
+            "| `predefined` | `template_name`",
+            &fill("| `@name@` | none |\n"),
+        )
+    })
+}
+
+fn add_tool_to_orchestrator(tree: &mut SkeletonTree<'_>) -> anyhow::Result<()> {
     tree.edit(
         "crates/dray-orchestrator/src/config/permissions.rs",
         |text, fill| {
@@ -340,10 +351,18 @@ fn tool(tree: &mut SkeletonTree<'_>) -> anyhow::Result<()> {
         },
     )?;
     tree.edit("crates/dray-orchestrator/src/permissions/manifest.rs", |text, fill| {
-        let arm = "            ToolSet::@Name@(set) if set.common.enabled => self.kind(path, ToolKind::@Name@),\n";
+        let arm =
+            "            ToolSet::@Name@(set) if set.common.enabled => self.check_kind(path, ToolKind::@Name@),\n";
         let text = insert_before(text, "            ToolSet::Predefined(template) =>", &fill(arm))?;
         insert_before(&text, "            | ToolSet::DialApp(_) => {}", &fill("            | ToolSet::@Name@(_)\n"))
     })?;
+    tree.edit(
+        "crates/dray-orchestrator/src/turn/tool_sources.rs",
+        |text, fill| {
+            let arm = fill("        ToolSet::@Name@(set) => names.push(set.name.clone()),\n");
+            insert_before(text, "        ToolSet::Predefined(template) =>", &arm)
+        },
+    )?;
     tree.edit(
         "crates/dray-orchestrator/src/turn/setup.rs",
         |text, fill| {
@@ -355,14 +374,7 @@ fn tool(tree: &mut SkeletonTree<'_>) -> anyhow::Result<()> {
                 &arm,
             )
         },
-    )?;
-    tree.edit("docs/manifest.md", |text, fill| {
-        insert_before(
-            text,
-            "| `predefined` | `template_name`",
-            &fill("| `@name@` | none |\n"),
-        )
-    })
+    )
 }
 
 fn format(tree: &mut SkeletonTree<'_>) -> anyhow::Result<()> {

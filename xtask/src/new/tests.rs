@@ -194,6 +194,74 @@ fn skeletons_of_every_kind_are_tidy_and_are_written_once() {
     assert!(files_below(root) == before, "a refused name changed files");
 }
 
+/// The variants of an enum in the text of its file.
+fn variants<'a>(text: &'a str, name: &str) -> Vec<&'a str> {
+    let (_, body) = text.split_once(&format!("pub enum {name} {{\n")).unwrap();
+    let (body, _) = body.split_once("\n}").unwrap();
+    let names = body.lines().filter_map(|line| {
+        let name = line.trim_start();
+        let end = name.find(|character: char| !character.is_alphanumeric())?;
+        name.starts_with(char::is_uppercase)
+            .then_some(name.get(..end)?)
+    });
+    names.collect()
+}
+
+#[test]
+fn a_skeleton_is_in_every_match_on_its_kind_and_calls_existing_methods() {
+    let directory = tempfile::tempdir().unwrap();
+    let root = directory.path();
+    copy_directory(&workspace(), root);
+    let before = files_below(&root.join("crates"));
+    for kind in ALL_KINDS {
+        write_skeleton(root, kind, THROW_AWAY_NAME).unwrap();
+    }
+    for (file, name) in [
+        ("dray-agent/src/manifest/toolset.rs", "ToolSet"),
+        ("dray-types/src/kind.rs", "BackendKind"),
+        ("dray-types/src/kind.rs", "PlatformKind"),
+        ("dray-orchestrator/src/config/permissions.rs", "ToolKind"),
+    ] {
+        let file = str::from_utf8(&before[&root.join("crates").join(file)]).unwrap();
+        let known: Vec<_> = variants(file, name)
+            .iter()
+            .map(|variant| format!("{name}::{variant}"))
+            .collect();
+        assert!(known.len() > 3, "{known:?}");
+        let names_all = |text: &str| known.iter().all(|variant| text.contains(variant.as_str()));
+        for (path, content) in &before {
+            if str::from_utf8(content).is_ok_and(names_all) {
+                let written = fs::read_to_string(path).unwrap();
+                let is_named = written.contains(&format!("{name}::Throwaway"));
+                assert!(is_named, "{} does not name the new {name}", path.display());
+            }
+        }
+    }
+    for (path, content) in &before {
+        let written = fs::read(path).unwrap();
+        if written == *content {
+            continue;
+        }
+        let (old, new) = (
+            str::from_utf8(content).unwrap(),
+            str::from_utf8(&written).unwrap(),
+        );
+        for line in new.lines().filter(|line| !old.contains(line)) {
+            let Some((_, call)) = line.split_once("self.") else {
+                continue;
+            };
+            let Some((method, _)) = call.split_once('(') else {
+                continue;
+            };
+            assert!(
+                method.contains('.') || new.contains(&format!("fn {method}(")),
+                "{}: {line}",
+                path.display()
+            );
+        }
+    }
+}
+
 #[test]
 fn the_architecture_has_the_steps_that_the_command_prints() {
     let page = fs::read_to_string(workspace().join("ARCHITECTURE.md")).unwrap();

@@ -25,7 +25,8 @@ pub enum TarRules {
 /// Kind of an entry, by the type flag of its header and its pax records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EntryKind {
-    /// A regular file. With content and a slash at the end of its name it is malformed, which its reader judges.
+    /// A regular file. An entry with content and a slash at the end of its name is malformed; its reader decides about
+    /// it.
     File,
     /// A directory.
     Directory,

@@ -219,8 +219,8 @@ fn failing_record(record: &v1::LedgerRecord, fault: &Fault, now_ms: u64) -> v1::
     }
 }
 
-/// Whether `found` is the claim that a worker knows as `known`, with a newer revision: an earlier renewal was stored
-/// although its response was lost. `owner_suffix` is the end of this delivery's owner name.
+/// Whether `found` is the claim that a worker knows as `known`, with a newer revision. This is so when an earlier
+/// renewal was stored although its response was lost. `owner_suffix` is the end of this delivery's owner name.
 pub fn is_own_claim(
     known: &v1::LedgerRecord,
     found: &v1::LedgerRecord,

@@ -151,8 +151,8 @@ impl<M> TenantShares<M> {
             .map_or((0, 0), |work| (work.running, work.held.len()))
     }
 
-    /// The newest message of the tenant with most held messages, if that tenant afterwards still has as many as the
-    /// newcomer.
+    /// The newest message of the tenant that holds most messages, if that tenant still has as many as the newcomer
+    /// without it.
     fn displace(&mut self, newcomer_held: usize) -> Option<M> {
         let (tenant, work) = self
             .tenants

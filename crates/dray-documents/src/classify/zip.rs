@@ -201,8 +201,8 @@ impl Contents {
 }
 
 impl Contents {
-    /// Keeps the entry that a conversion would read: of equal names the last, and the right case before any other. The
-    /// type must not come from another entry than the content.
+    /// Keeps the entry that a conversion would read: the last of several equal names, and a name with the right case
+    /// before any other. The type must not come from another entry than the content.
     fn add_deciding(&mut self, part: &str, entry: &Entry) {
         let known = self.deciding.iter_mut();
         let known = known

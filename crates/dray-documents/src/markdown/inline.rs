@@ -164,7 +164,7 @@ impl Inline {
         })
     }
 
-    /// Whether the last character is white space or there is none, for converters that collapse it.
+    /// Whether the text is empty or ends with white space, for converters that collapse white space.
     pub fn ends_blank(&self) -> bool {
         match self.parts.last() {
             None | Some(InlinePart::Break) => true,

@@ -383,7 +383,7 @@ impl Markdown {
         }
     }
 
-    /// A line end, and a blank line unless items of one list or an item and its sub-list meet.
+    /// Writes a line end. Also writes a blank line, unless two items of one list meet, or an item and its sub-list.
     fn separate(&mut self, next: LastWritten) {
         if self.last == LastWritten::Nothing {
             return;

@@ -150,7 +150,8 @@ fn r_1_old_forms_open_the_file_too() {
     for id in ["r1-1", "h1-1"] {
         assert_eq!(opens(id), Some("/a.pdf"), "{id}");
     }
-    // G3 did not count the data URL: its first file is the second one here, but the form names the first one already.
+    // G3 did not count the data URL: the first file of G3 is the second one here. But the form already names the first
+    // one.
     assert_eq!(opens("r1-0"), Some("data:image/png;base64,AAAA"));
     assert_eq!(opens("2-0"), Some("/b.pdf"));
     assert_eq!(opens("current-0"), Some("/c.pdf"));

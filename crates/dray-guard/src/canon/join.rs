@@ -29,7 +29,7 @@ impl CanonicalUrl {
             .map_err(|_| Code::InvalidUrl)?;
         // This removes the fragment too.
         let next = Self::parse(joined.as_str())?;
-        // A reference without scheme and authority that still leaves the origin was read in two ways.
+        // A reference without scheme and authority that still leaves the origin has two readings.
         if next.is_same_origin(self) {
             Ok(next)
         } else {

@@ -330,7 +330,7 @@ pub(super) fn fail_file(file: &mut FileRecord, kind: ErrorKind, error: &Platform
     }
 }
 
-/// A sentence that is more precise than that of the kind.
+/// A sentence that is more precise than the one for the kind.
 fn sentence_of_code(code: &str) -> Option<&'static str> {
     if code.starts_with("redirect_") {
         return Some("The address redirects, which is not followed.");

@@ -438,8 +438,8 @@ impl DeliveryRun<'_> {
         }
     }
 
-    /// The step with its final text: a link is made here, as late as possible. The caller made the link of a preview;
-    /// without one, the step is only used to find an earlier message.
+    /// The step with its final text: a link is made here, as late as possible. A preview has a link of the caller;
+    /// without that link, the step is only used to find an earlier message.
     async fn with_links(
         &self,
         open: &OpenDelivery,

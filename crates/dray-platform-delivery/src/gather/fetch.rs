@@ -99,7 +99,7 @@ impl Gatherer {
         let entry = calls.stat(&request).await?;
         let size = match entry.entry_kind() {
             SandboxEntryKind::File => entry.size,
-            // The size of a directory is not that of its files.
+            // The reported size of a directory does not include its files.
             SandboxEntryKind::Directory => 0,
             _ => return Err(ExportError::NotExportable.into()),
         };

@@ -1,4 +1,4 @@
-//! The chats whose people answer questions, in the configuration.
+//! The configuration of the chats in which people answer questions.
 
 use std::collections::BTreeMap;
 
@@ -10,10 +10,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::{AccountConfig, is_name};
 
-/// Longest time for which an answer about a host may hold: the longest that the egress-fetcher can be configured with.
+/// Longest time for which an answer about a host may hold. It equals the maximum of the egress-fetcher's setting.
 const MAX_HOST_ANSWER_TIME: Period = Period::secs(7 * 24 * 3600);
 
-/// A chat whose people are asked.
+/// A chat in which people answer questions.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct QuestionChat {
@@ -25,8 +25,8 @@ pub struct QuestionChat {
     /// Asks in this chat about hosts for which a rule of the egress policy asks (`ask`), for all sessions of the tenant
     /// that the account serves. Default false.
     pub host_questions: bool,
-    /// Takes what tools ask the user during calls (MCP elicitation), where one choice answers it. The orchestrator says of
-    /// which tools. Their texts and choices are those of the tool's server. Default false.
+    /// Shows the questions that tools ask the user during calls (MCP elicitation), if one choice answers them. The
+    /// orchestrator selects the tools. Their texts and choices are those of the tool's server. Default false.
     pub tool_questions: bool,
     /// How long an answer about a host holds: above 0 and at most `7d`. The egress-fetcher's `questions.answer_time` limits
     /// it too. Default `1h`.
@@ -88,7 +88,7 @@ pub(crate) fn question_problems(
             &format!("{field}.host_answer_time"),
             "must be above 0 and at most 7d",
         );
-        // A press shows its chat alone, so the chat must say who may answer.
+        // A press identifies only its chat, so one entry must decide who may answer in that chat.
         let is_only = chats
             .iter()
             .all(|(other, given)| other == name || chat_name(given) != chat_name(chat));
@@ -101,8 +101,8 @@ pub(crate) fn question_problems(
     problems
 }
 
-/// Whether an entry says which account writes in its chat. Questions that end without a press have no tenant to find it
-/// by.
+/// Whether an entry says which account writes in its chat. A question that ends without a press has no tenant by which
+/// the account could be found.
 fn has_one_account(chat: &QuestionChat, accounts: &BTreeMap<String, AccountConfig>) -> bool {
     let target = chat.chat.parse::<DeliveryTarget>().ok();
     target.is_none_or(|target| {

@@ -284,7 +284,7 @@ impl OpenQuestionStore {
         }
     }
 
-    /// Changes the record of a chat, unless `change` says that there is nothing to write.
+    /// Changes the record of a chat, unless `change` returns that it changed nothing.
     async fn change(
         &self,
         chat: &str,

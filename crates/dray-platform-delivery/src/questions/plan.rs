@@ -18,7 +18,7 @@ const MAX_DOUBLINGS: u32 = 6;
 const MAX_ATTEMPTS: u32 = 12;
 /// How long the end of a question is left to the process that handles its press, which takes 25 s at most.
 const PRESS_GRACE_MS: u64 = 30_000;
-/// How long after its expiry the outcome of a call is read: a press just before it may be on its way.
+/// How long after the expiry of a call its outcome is read: a press just before the expiry may be on its way.
 pub(super) const SETTLE_GRACE_MS: u64 = 1_000;
 /// How long after its expiry a question whose outcome cannot be learned is shown as ended.
 const UNKNOWN_GRACE_MS: u64 = 3_600_000;
@@ -62,7 +62,7 @@ impl QuestionStep {
     }
 }
 
-/// Whether the outcome of a question has not arrived in the time that this service waits for it.
+/// Whether the outcome of a question did not arrive within the time that this service waits for it.
 pub(super) const fn is_unknown(expires_ms: u64, now_ms: u64) -> bool {
     now_ms >= expires_ms.saturating_add(UNKNOWN_GRACE_MS)
 }
@@ -72,8 +72,8 @@ pub(super) fn ended_outcome(expires_ms: u64) -> String {
     format!("Ended, {}.", shown_minute(expires_ms))
 }
 
-/// Plans the steps that a chat needs now, without messages when it takes none. The steps are claimed in the record,
-/// which holds for others once it is written.
+/// Plans the steps that a chat needs now; the steps contain no messages if the chat accepts none. The steps are claimed
+/// in the record, which holds for others once it is written.
 pub(super) fn plan_steps(
     record: &mut RevisedQuestions,
     chat: &str,

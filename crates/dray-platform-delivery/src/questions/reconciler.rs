@@ -361,7 +361,7 @@ impl QuestionService {
     /// Asks the orchestrator for the outcome of a question. An empty text while it waits; `None` while the orchestrator
     /// does not report it.
     async fn decision_outcome(&self, access: &ChatAccess<'_>, id: &str) -> Option<String> {
-        // Without a choice: the orchestrator reports and decides nothing.
+        // The request contains no choice, so the orchestrator only reports and decides nothing.
         let request = v1::DecideInChatRequest {
             question_id: id.to_owned(),
             chat: access.name.to_owned(),

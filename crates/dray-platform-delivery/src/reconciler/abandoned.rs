@@ -58,7 +58,7 @@ impl Reconciler {
         let (dead, idle) = (Ok(WorkState::Dead), Ok(WorkState::Idle));
         match self.terminal(&key).await? {
             Some(TerminalState::Unspecified) => Ok(WorkState::Open),
-            // By the clock of that worker, the delivery was not due yet.
+            // By the clock of the worker that ended this work, the delivery was not due yet.
             Some(TerminalState::Done) => idle,
             Some(_) => dead,
             None if record.rounds > 0 || !self.is_unpublished(record) => Ok(WorkState::Open),

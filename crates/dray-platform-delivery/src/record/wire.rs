@@ -125,8 +125,8 @@ impl From<&FileRecord> for v1::DeliveredFile {
 impl From<v1::DeliveredFile> for FileRecord {
     fn from(wire: v1::DeliveredFile) -> Self {
         Self {
-            // A newer worker may write a state that this version does not know. As queued, the file is checked again
-            // before a send.
+            // A newer worker may write a state that this version does not know. A file in the state `Queued` is checked
+            // again before a send.
             state: FileState::of_code(wire.file_state()).unwrap_or(FileState::Queued),
             route: wire.route_taken().and_then(route_of),
             error_kind: wire.failure().and_then(failure_of),
@@ -237,7 +237,7 @@ fn step_of(wire: v1::DeliveryStep) -> Result<DeliveryStep, UnknownCode> {
         // A step fails only with an error kind of a platform.
         kind_of(code).unwrap_or(ErrorKind::Unknown)
     });
-    // No worker writes a step without a route. As a text, such a step shows no file.
+    // No worker writes a step without a route. Such a step counts as a text, so it shows no file.
     let route = wire.planned_route()?.and_then(route_of);
     let data = StepData {
         plan: StepPlan {

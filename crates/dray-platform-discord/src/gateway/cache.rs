@@ -7,7 +7,7 @@ use serde_json::Value;
 
 /// Most channels in the cache; this bounds the memory that a bot in many servers uses.
 const MAX_CHANNELS: usize = 20_000;
-/// How many channels leave a full cache together, so that a full cache is not searched for each new channel.
+/// How many channels are evicted from a full cache together, so that a full cache is not searched for each new channel.
 const EVICTED_CHANNELS: usize = MAX_CHANNELS / 4;
 
 /// A session that can be resumed.
@@ -155,7 +155,7 @@ impl GatewayCache {
 
     /// Removes the channels whose last use is longest ago, those of servers first.
     fn evict_channels(&mut self) {
-        // The type of a server's channel can be requested again. Of a forgotten conversation, messages from a time
+        // The type of a server's channel can be requested again. Messages of a forgotten conversation from a time
         // without a session would not be found.
         let rank = |channel: &CachedChannel| (!channel.has_type, channel.last_use);
         let mut ranks: Vec<_> = self.channels.values().map(rank).collect();

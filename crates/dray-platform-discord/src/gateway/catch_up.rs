@@ -228,7 +228,7 @@ impl MissedMessages {
         }
         let page = list_messages(gateway, channel, after).await?;
         let id = |message: &Value| message.get("id")?.as_str()?.parse::<u64>().ok();
-        // Without older messages than requested: with them, the same page would be requested for ever.
+        // Older messages than requested are dropped, because they would cause the same page to be requested for ever.
         let mut missed: Vec<(u64, &Value)> = page
             .iter()
             .filter_map(|message| Some((id(message)?, message)))

@@ -253,7 +253,7 @@ async fn a_question_that_does_not_fit_is_refused_and_never_cut() {
         assert_eq!(error.kind(), ErrorKind::TooLong);
     }
     assert!(fake.visible_messages(&chat.chat).is_empty());
-    // An outcome has room beside a question of any length; alone it is shown where both do not fit.
+    // A short outcome fits beside a question of any length. If both do not fit, the outcome is shown alone.
     let id = discord
         .ask(&chat, &question(&"x".repeat(1600)))
         .await

@@ -51,7 +51,7 @@ pub(super) enum KindGate {
 pub(super) struct PrepareSteps {
     /// The limits on kinds and sizes.
     pub(super) policy: Policy,
-    /// Which kinds are let through, of those that the policy allows.
+    /// The kinds that are let through, among those that the policy allows.
     pub(super) gate: KindGate,
     /// Whether the content is to be hashed.
     pub(super) digest: bool,

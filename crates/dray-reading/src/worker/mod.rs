@@ -225,7 +225,8 @@ fn to_outcome(bytes: &[u8], status: io::Result<ExitStatus>) -> WorkerOutcome {
     }
     match status.and_then(|status| status.signal()) {
         Some(signal) if signal == Signal::XCPU.as_raw() => WorkerOutcome::Stopped(Limit::Time),
-        // A failed allocation and a stack that ran over both end so, and so does the system when memory is short.
+        // A failed allocation and a stack overflow both end in this way, and so does the worker when the system is
+        // short of memory.
         Some(_) => WorkerOutcome::Stopped(Limit::Memory),
         None => WorkerOutcome::Failed,
     }

@@ -191,7 +191,7 @@ async fn a_range_is_cut_and_named() {
 
 #[tokio::test]
 async fn ranges_of_bytes_count_in_the_shown_text_and_meet_without_a_gap() {
-    // Joined emoji, a letter that is composed, hidden characters and a blank part: all change the number of bytes.
+    // Joined emoji, a composed letter, invisible characters and blanks all change the number of bytes.
     let hidden = "\u{200b}".repeat(60);
     let text = format!(
         "{}{hidden}{}{}end",

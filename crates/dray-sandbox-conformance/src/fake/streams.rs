@@ -118,7 +118,7 @@ impl FakeRead {
             .nodes
             .get(&self.path)
             .map(|node| node.content.as_slice());
-        // An open file exists without its name, so a removed file is read as too short and not as missing.
+        // A removed file stays readable in reality, but is read here as too short and not as missing.
         let rest = content
             .and_then(|content| content.get(position..))
             .unwrap_or_default();

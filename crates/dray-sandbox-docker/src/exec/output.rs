@@ -131,7 +131,7 @@ impl CommandStreams {
         }
     }
 
-    /// The output has ended. What was held is either output or the reason why there is none.
+    /// The output has ended. The held bytes are either output or the reason why there is no output.
     async fn ended(&mut self) -> Result<Option<Bytes>, Error> {
         let Some(held) = self.held.take() else {
             return Ok(None);

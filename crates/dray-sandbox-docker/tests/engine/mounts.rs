@@ -36,7 +36,7 @@ async fn r_6_files_written_to_a_memory_mount_are_visible_to_processes() {
 
 #[tokio::test]
 async fn r_6_a_mount_point_behind_a_link_is_found() {
-    // `/alias` is a link to `/workspace`, so that is where it really lies.
+    // `/alias` is a link to `/workspace`, so the mount point lies beneath `/workspace`.
     let fixture = with_memory("/alias/memory").await;
     fixture.container.sh("echo data > /workspace/memory/file");
     for mounted_path in ["/workspace/memory/file", "/alias/memory/file"] {

@@ -120,7 +120,7 @@ async fn r_7_dropping_a_read_frees_the_container() {
     let mut body = fixture.open("/workspace/big").await.unwrap();
     assert!(body.next().await.unwrap().is_ok());
     drop(body);
-    // Both wait while the engine locks the container.
+    // Both calls wait while the engine locks the container.
     assert!(fixture.stat("/workspace/big").await.is_ok());
     assert!(!fixture.cat("/etc/passwd").is_empty());
 }

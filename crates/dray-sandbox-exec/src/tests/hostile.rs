@@ -88,7 +88,7 @@ async fn lies(transport: Transport, lies: &[(&'static str, ErrorKind)]) {
 #[tokio::test]
 async fn every_wrong_response_in_raw_bytes_has_its_error_kind() {
     const ERROR_TABLE: &[(&str, ErrorKind)] = &[
-        // Without an end, and with half of one.
+        // The end of the response is missing, or half of it is missing.
         ("B raw - 4 3 1:2\nabc", ErrorKind::Truncated),
         ("B raw - 4 3 1:2\nabcE 0 - 3 1:2", ErrorKind::Truncated),
         ("B raw - 4", ErrorKind::Truncated),
@@ -96,7 +96,7 @@ async fn every_wrong_response_in_raw_bytes_has_its_error_kind() {
         ("B raw - 4 3 1:2\nabE 0 - 3 1:2\n", ErrorKind::Truncated),
         ("B raw - 4 3 1:2\nabcdE 0 - 3 1:2\n", ErrorKind::NotRegular),
         ("B raw - 4 3 1:2\nabcdeE 0 - 3 1:2\n", ErrorKind::Corrupted),
-        // More bytes, none, and no number of bytes announced.
+        // The announced number of bytes is too high, zero, or not a number.
         ("B raw - 99 3 1:2\nabcE 0 - 3 1:2\n", ErrorKind::Protocol),
         ("B raw - 0 3 1:2\nE 0 - 3 1:2\n", ErrorKind::Protocol),
         ("B raw - many 3 1:2\nE 0 - 3 1:2\n", ErrorKind::Protocol),

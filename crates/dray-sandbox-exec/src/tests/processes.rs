@@ -38,7 +38,7 @@ pub(super) async fn line(path: &Path) -> String {
     }
 }
 
-/// Whether a process with this number runs. One that has ended and was not waited for does not.
+/// Whether a process with this number runs. A process that has ended and was not waited for does not run.
 pub(super) fn runs(pid: &str) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let state = stat.rsplit(") ").next().unwrap_or_default();

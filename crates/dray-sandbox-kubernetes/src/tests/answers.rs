@@ -144,7 +144,7 @@ async fn a_transient_fault_is_unavailable() {
         InjectedFault::Break,
         InjectedFault::NotRun("error dialing backend: EOF".into()),
     ] {
-        // One that has no shell yet.
+        // A newly opened sandbox has no shell yet.
         let sandbox = fixture.open().await.unwrap();
         fixture.server.fail("/exec", 1, fault.clone());
         assert_eq!(

@@ -62,7 +62,7 @@ async fn answer(state: &FakeState, call: GrpcCall) -> GrpcResponse {
     let called = method(&call);
     let called = called.as_str();
     match called {
-        // This crate calls neither this nor `SandboxWait`; the provider's own client does.
+        // This crate calls neither this method nor `SandboxWait`; the provider's own client calls both.
         "ClientHello" => {
             unary(call, async |request: Request<EmptyMessage>| {
                 state.known(called, request.metadata(), false)?;

@@ -30,7 +30,8 @@ pub(super) async fn explain_missing(
     }
 }
 
-/// Replaces the kind of a failure to write `size` bytes below `directory` by what its file system shows.
+/// Replaces the kind of a failed write of `size` bytes below `directory` by one that the state of the file system
+/// explains.
 pub(super) async fn explain_unwritable(
     channel: &mut Channel,
     directory: &SandboxPath,

@@ -196,8 +196,8 @@ impl From<Channel> for ChannelLease {
     }
 }
 
-/// A channel in use. Dropping it in the middle of a request closes the channel, which ends the server process. When
-/// files are being changed, that happens after the server has done what it was sent.
+/// A channel in use. Dropping it in the middle of a request closes the channel, which ends the server process. While
+/// files are being changed, the server first executes the requests that it received.
 #[derive(Debug)]
 pub(crate) struct ChannelLease {
     /// `Some` until the lease is dropped.

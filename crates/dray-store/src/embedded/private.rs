@@ -1,5 +1,5 @@
 //! Files and directories that only their owner can access. An object store holds other people's documents, so other
-//! users of the machine must not read its directory. It does not protect against the superuser or the owner's own
+//! users of the machine must not read its directory. The modes do not protect against the superuser or the owner's own
 //! processes.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};

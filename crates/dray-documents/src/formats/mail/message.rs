@@ -101,7 +101,7 @@ impl Address {
     fn write(&self, line: &mut Inline) {
         let name = collapse_white_space(&self.name);
         let address = self.address.trim();
-        // Only characters that cannot close the brackets: a plain address is written without escapes.
+        // Allows only characters that cannot close the brackets, so that a plain address is written without escapes.
         let is_plain_address = address.contains('@')
             && address
                 .bytes()

@@ -99,7 +99,7 @@ impl Annotations {
     }
 
     fn add_link(&mut self, area: Rect, url: &str) {
-        // From the end: a link over several lines has its parts one after the other.
+        // Searched from the end, because the parts of a link over several lines follow each other.
         let known = self.targets.iter().rposition(|target| **target == *url);
         let number = known.unwrap_or(self.targets.len());
         if number < marks::MAX_LINKS && self.areas.len() < MAX_AREAS {

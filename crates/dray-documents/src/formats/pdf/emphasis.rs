@@ -1,6 +1,6 @@
 //! Decides which styles of letters carry meaning in a document: bold, italic, and the fixed width of code.
 //!
-//! A style that at least half of the text has is the normal look of the document and is not emphasis.
+//! A style of at least half of the text is the normal style of the document, and not emphasis.
 
 use pdfboss_core::{ObjRef, StandardType, StructureElement};
 use pdfboss_text::{Structure, TextSpan};

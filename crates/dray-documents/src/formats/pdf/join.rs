@@ -209,7 +209,7 @@ struct Shape {
     is_edge_unknown: bool,
     /// Usual step from a line to the next; zero for too few lines.
     step: f32,
-    /// Whether so many lines have space at their end that each line is separate, as in an address or a poem.
+    /// Whether most lines end with so much free space that each line is separate, as in an address or a poem.
     loose: bool,
     /// Whether most lines are indented, so that lines at the left edge begin a paragraph.
     hanging: bool,

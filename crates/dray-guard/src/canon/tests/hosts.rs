@@ -188,7 +188,7 @@ fn u_8_disguised_hosts_are_ambiguous() {
         "\u{212a}.example.com",
         "bü\u{212a}.example",
         "exa\u{fe0f}mple.com",
-        // A genuine international label does not excuse what is hidden beside it.
+        // A genuine international label does not excuse hidden characters beside it.
         "bü\u{ad}cher.example",
         "bü\u{200b}cher.example",
         "büﬁ.example",

@@ -1,4 +1,4 @@
-//! Tests of the parts behind the rules on their own: each check holds even where another one would have refused.
+//! Tests of the separate parts that implement the rules: each check holds even where another check would have refused.
 
 use url::Url;
 

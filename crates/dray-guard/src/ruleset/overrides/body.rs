@@ -149,7 +149,8 @@ impl PartScanner {
             let byte = byte.to_ascii_lowercase();
             self.matched = match DISPOSITION_FIELD.get(self.matched) {
                 Some(expected) if *expected == byte => self.matched + 1,
-                // Only the first letter of the name begins it again: `c` occurs nowhere else in it.
+                // After a mismatch only the first letter can begin the name again, because `c` occurs nowhere else in
+                // the name.
                 _ => usize::from(DISPOSITION_FIELD.first() == Some(&byte)),
             };
             if self.matched == DISPOSITION_FIELD.len() {

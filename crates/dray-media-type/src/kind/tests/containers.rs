@@ -34,7 +34,7 @@ fn entries_with_a_data_descriptor_are_walked() {
 }
 
 #[test]
-fn where_the_parts_are_out_of_sight_the_name_chooses_among_office_documents() {
+fn the_name_selects_the_office_format_when_the_parts_are_after_the_head() {
     let bytes = zip(&[
         ("[Content_Types].xml", b"<Types/>"),
         ("docProps/thumbnail.jpeg", b"x"),
@@ -47,7 +47,7 @@ fn where_the_parts_are_out_of_sight_the_name_chooses_among_office_documents() {
         kind(&bytes, "a.zip"),
         ContentKind::Archive(ArchiveKind::Zip)
     );
-    // Without the content types the name is no proof.
+    // Without the content types the name proves nothing.
     assert_eq!(
         kind(&zip(&[("a.txt", b"x")]), "a.docx"),
         ContentKind::Archive(ArchiveKind::Zip)
@@ -127,7 +127,7 @@ fn packages_and_archives_are_known() {
 }
 
 #[test]
-fn an_archive_from_before_posix_is_known_by_its_sum() {
+fn an_archive_from_before_posix_is_recognised_by_its_checksum() {
     let mut header = vec![0; 512];
     header[..5].copy_from_slice(b"a.txt");
     header[148..156].fill(b' ');
@@ -196,7 +196,7 @@ fn brands_distinguish_video_audio_and_images() {
 }
 
 #[test]
-fn the_coding_of_a_film_is_read_where_its_index_comes_first() {
+fn the_video_codec_is_read_if_the_index_comes_first() {
     let film = |codes: &[&[u8]]| {
         let tracks: Vec<u8> = codes
             .iter()

@@ -86,7 +86,7 @@ async fn a_question_of_a_later_part_is_shown_and_its_answer_elsewhere_ends_it() 
     {
         let mut known = fixture.deciders.lock().unwrap();
         let question = known.hosts.pop().unwrap();
-        // Those before it have an answer, so that the chat shows the last one alone.
+        // The earlier questions have an answer, so that the chat shows the last one alone.
         for number in 0..3 {
             let mut answered = v1::EgressQuestion {
                 id: format!("egq_{number:040}"),

@@ -192,7 +192,7 @@ async fn links_of_deliveries_have_a_quota_of_their_own() {
     }
     let refused = fixture.ask(&delivered(2)).await.unwrap_err();
     assert_eq!(refused.detail, "too_many_previews");
-    // Links that are out in a chat take nothing from the person who looks.
+    // Links that were sent to a chat do not count towards the limit of the person who looks.
     let own = || fixture.try_preview("acme", session("s1"), "a.txt", 0);
     assert!(own().await.is_ok());
     assert_eq!(own().await.unwrap_err().detail, "too_many_previews");
@@ -331,7 +331,8 @@ async fn the_preview_of_a_delivery_shows_its_file_alone_and_keeps_what_happened_
         (untouched[0].opened_count, untouched[0].scanned_count),
         (0, 0)
     );
-    // The platform looks first, and the person later; the page and the files that it loads count as one opening.
+    // The platform requests the page first, and the person later. The page and the files that it loads count as one
+    // opening.
     let page = link.send("GET", "v", "report.html", &LINK_PREVIEW).await;
     assert_eq!(page.status, 200);
     link.send("GET", "v", "report.html", &LINK_PREVIEW).await;

@@ -37,7 +37,7 @@ fn inserted_files_are_shown_in_place_by_their_content() {
 fn an_inserted_file_that_cannot_be_shown_is_left_out_with_a_warning() {
     let chunk = "<w:altChunk r:id=\"x\"/>";
     let cases = [
-        // A missing part, a PDF, a file outside the package, a place that can contain only lines.
+        // The cases are a missing part, a PDF, a file outside the package, and a position that can contain only lines.
         (
             chunk.to_owned(),
             relations(&[("x", "aFChunk", "missing.htm")]),

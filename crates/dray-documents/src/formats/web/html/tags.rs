@@ -159,7 +159,7 @@ impl Walker<'_> {
     /// Opens an element, unless it is nested too deep; a hidden one is always opened, so that its content stays hidden.
     pub(super) fn push(&mut self, name: Vec<u8>, kind: Kind, hidden: bool) -> bool {
         if self.is_deep() && (self.hidden > 0 || !hidden) {
-            // Those whose end tag may be missing would never be counted down.
+            // Elements whose end tag may be missing would never be counted down.
             if !matches!(
                 kind,
                 Kind::Paragraph
@@ -229,7 +229,7 @@ impl Walker<'_> {
                 None => self.within_table(),
             },
             Section | Caption => self.within_table(),
-            // A table directly in a table, not in a cell of it, ends that one.
+            // A table directly inside another table, and not in a cell of it, ends the outer one.
             Table => self
                 .last(&[Table, Section, Row], &[Cell, Caption])
                 .and_then(|_| self.within_table())

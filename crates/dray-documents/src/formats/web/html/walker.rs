@@ -283,7 +283,7 @@ impl<'o> Walker<'o> {
             .find_map(|table| table.cell.as_mut())
     }
 
-    /// Ends a heading and writes it; in a cell it becomes a line of that.
+    /// Ends a heading and writes it; in a cell the heading becomes a line of the cell.
     pub(super) fn end_heading(&mut self) -> Result<(), Limit> {
         self.flush()?;
         let Some(level) = self.heading.take() else {
