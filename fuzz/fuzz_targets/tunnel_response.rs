@@ -29,7 +29,7 @@ fuzz_target!(|sent: &[u8]| {
     }
 });
 
-/// The end of the exchange, and the bytes that the client got. The target closes behind its bytes.
+/// The end of the exchange, and the bytes that the client got. The target closes after its bytes.
 async fn exchange(sent: &[u8]) -> (ExchangeEnd, Vec<u8>) {
     let (near, mut server) = tokio::io::duplex(64 * 1024);
     let (io, mut client) = tokio::io::duplex(64 * 1024);
@@ -95,7 +95,7 @@ fn read_response(received: &[u8]) -> ResponseEnd {
             ResponseEnd::Complete
         }
         (_, Some(length), _) => {
-            assert!(body.len() <= *length, "bytes behind the response");
+            assert!(body.len() <= *length, "bytes after the response");
             if body.len() == *length {
                 ResponseEnd::Complete
             } else {
@@ -123,7 +123,7 @@ fn read_chunks(mut body: &[u8]) -> ResponseEnd {
         assert!(chunk.ends_with(b"\r\n"));
         body = &body[end + 4 + size..];
         if size == 0 {
-            assert!(body.is_empty(), "bytes behind the response");
+            assert!(body.is_empty(), "bytes after the response");
             return ResponseEnd::Complete;
         }
     }

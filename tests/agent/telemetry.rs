@@ -100,7 +100,7 @@ async fn a_turn_is_one_trace_from_the_request_of_the_client_to_the_service_behin
     fixture.stop().await;
 }
 
-/// Sends a chat request with a trace of its own and an attachment.
+/// Sends a chat request with its own trace and an attachment.
 async fn ask_for_an_order(fixture: &AgentFixture, agent: &ServiceProcess) {
     let note =
         json!({"type": "text/plain", "title": "n.txt", "url": "data:text/plain;base64,aGVsbG8="});

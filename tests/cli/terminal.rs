@@ -31,7 +31,7 @@ fn sample_files_of_the_readme_can_be_read() {
 fn up_logs_no_details_by_default_and_more_with_verbose() {
     let home = CliHome::new();
     let first_lines = |flags: &[&str]| {
-        // Another test may listen on the console's default port, and `up` says so in a line of its own.
+        // Another test may listen on the console's default port, and `up` says so in a separate line.
         let addresses = ["--http", "--chat", "--console"].map(|flag| [flag, "127.0.0.1:0"]);
         let mut arguments = vec!["up"];
         arguments.extend(addresses.as_flattened());

@@ -8,7 +8,7 @@ use serde_json::json;
 use super::fixture::{ConsoleFixture, DELIVERY_ID, SESSION_ID};
 use crate::support::{self, node};
 
-/// The last version that runs with Node.js 20. It has many dependencies of its own, so it has its own directory.
+/// The last version that runs with Node.js 20. It has many dependencies, so it has a separate directory.
 const LIGHTHOUSE_PACKAGES: [&str; 2] = ["lighthouse@12.8.2", "playwright-core@1.64.1"];
 /// Lowest score of a category, of 1.
 const MIN_SCORE: f64 = 0.95;

@@ -1,4 +1,4 @@
-"""Runs agents of other packages, with tools of their own, against the orchestrator, and prints a report as JSON.
+"""Runs agents of other packages, with their own tools, against the orchestrator, and prints a report as JSON.
 
     python agent_packages.py URL {openai,pydantic_ai,agents,langchain}
 """

@@ -266,7 +266,7 @@ export class Publisher {
     // Sent as a plain message: the client of JetStream first requests information on the consumer, which a publisher
     // may not. Without a time the server would wait without end.
     const request = JSON.stringify({ batch: 1, expires: Math.max(1, waitMs) * 1_000_000 });
-    // A subscription of its own: events arrive with their own subject, by which the shared one finds no request.
+    // A separate subscription: events arrive with their own subject, by which the shared one finds no request.
     const options = { timeout: waitMs + REPLY_TIMEOUT_MS, noMux: true };
     let reply: Msg;
     try {

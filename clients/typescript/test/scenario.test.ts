@@ -102,7 +102,7 @@ test("outputs of a program are received while it runs", async (t) => {
 
 test("a program ends when its reader leaves the loop", async (t) => {
   const sandbox = connect(t, token).sandbox(ADDRESS);
-  // Opens the connection, which has timers of its own.
+  // Opens the connection, which has its own timers.
   await sandbox.exec(["true"]);
   const countTimers = () => process.getActiveResourcesInfo().filter((name) => name === "Timeout").length;
   const timersBefore = countTimers();

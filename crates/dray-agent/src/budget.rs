@@ -98,7 +98,7 @@ impl JsonSchema for MoneyAmount {
 pub struct TokenPrice {
     /// Price of tokens of prompts.
     pub input: MoneyAmount,
-    /// Price of tokens of prompts that the model's service had cached; that of `input` if absent.
+    /// Price of prompt tokens that the model's service had cached; the price of `input` if absent.
     pub cached_input: Option<MoneyAmount>,
     /// Price of tokens of answers, those of reasoning among them.
     pub output: MoneyAmount,

@@ -232,7 +232,7 @@ fn link_at<'a>(text: &'a str, begin: usize, from: &'a str) -> TextLink<'a> {
             || char.is_control()
             || matches!(char, '<' | '>' | '"' | '`' | '|' | '\\')
     };
-    // One byte more than is taken: what is cut is not an address.
+    // One byte more than is accepted, because a cut text is not an address.
     let whole = prefix_of(from, MAX_URL_BYTES + 1);
     let whole = whole.split(is_end).next().unwrap_or_default();
     // The end of a link of Markdown is the bracket that the address does not open (CommonMark 6.3).
@@ -328,7 +328,7 @@ fn find_name(text: &str, name: &str) -> Option<usize> {
     })
 }
 
-/// The address without what does not change its page: its fragment, and a slash at its end.
+/// The address without the parts that do not change its page: its fragment, and a slash at its end.
 fn comparable_url(url: &str) -> String {
     let page = url.split('#').next().unwrap_or(url);
     page.trim_end_matches('/').to_owned()

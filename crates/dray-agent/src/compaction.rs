@@ -131,7 +131,7 @@ pub fn estimated_tokens(messages: &[Message]) -> u64 {
     tokens_of_bytes(messages.iter().map(message_bytes).sum())
 }
 
-/// Estimates the tokens of a text that is not a message, such as the declaration of a tool.
+/// Estimates the tokens of a text outside of messages, such as the declaration of a tool.
 pub fn estimated_text_tokens(text: &str) -> u64 {
     tokens_of_bytes(text.len())
 }

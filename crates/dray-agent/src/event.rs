@@ -16,7 +16,7 @@ pub enum Event {
     Refusal(String),
     /// Log probabilities of the last text, as the model wrote them.
     Logprobs(Value),
-    /// The server's own tools run: no output is shown, but the stream begins now, so that heartbeats keep the
+    /// The server's own tools run. Their output is not shown, but the stream begins now, so that heartbeats keep the
     /// connection open.
     ToolsStarted,
     /// A file of the answer.

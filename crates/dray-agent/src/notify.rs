@@ -106,7 +106,7 @@ pub fn known_urls(messages: &[Message]) -> impl Iterator<Item = String> {
 /// The call and result for the end of the conversation; `None` without changes.
 pub fn notice_pair(contexts: &[Context], messages: &[Message]) -> Option<CallPair> {
     let notice = FileNotice::of(contexts, messages);
-    // The same condition as for the tool: a call of a tool that is not offered would mislead the model.
+    // The same condition as for the tool, because a call of a tool that is not offered would mislead the model.
     (is_active(contexts, messages) && !notice.is_known()).then(|| CallPair {
         tool: LIST_TOOL.to_owned(),
         arguments: json!({}),

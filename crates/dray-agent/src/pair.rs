@@ -156,8 +156,8 @@ pub fn insert_pair(
     messages.splice(index..index, pair);
 }
 
-/// The newest result of a tool that was called with these arguments, by the model or in a pair; `None` if it has no
-/// text.
+/// The newest result of a tool that was called with these arguments, by the model or in a pair; `None` if that result
+/// has no text.
 pub fn newest_result<'a>(
     messages: &'a [Message],
     tool: &str,

@@ -115,7 +115,7 @@ impl ChunkWriter {
         }
     }
 
-    /// The chunks of an event; one for each, but one for each call of [`Event::ToolCalls`].
+    /// The chunks of an event: one for each event, except that [`Event::ToolCalls`] has one for each call.
     pub fn event(&mut self, event: Event) -> Vec<Value> {
         self.note_event(&event);
         let chunk = match event {

@@ -113,8 +113,8 @@ impl Permissions {
         self.unknown_durables.iter().map(String::as_str)
     }
 
-    /// Responds to a call in the queue group of its own name, and subscribes to cancellations without a group, because
-    /// only one replica handles the call and the caller does not know which.
+    /// Responds to a call in the queue group that is named after it, and subscribes to cancellations without a group,
+    /// because only one replica handles the call and the caller does not know which.
     #[must_use]
     pub fn answers(mut self, call_subject: &str) -> Self {
         let queue = Some(self.user.clone());

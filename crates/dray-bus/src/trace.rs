@@ -64,7 +64,7 @@ pub(crate) fn join_trace(span: &Span, headers: &mut MessageHeaders) {
         headers.get(headers::TRACESTATE_HEADER).unwrap_or_default(),
     );
     let current = context_of(&Span::current());
-    // If the current span is in the trace of the headers, as in a handler that started a trace of its own, the new span
+    // If the current span is in the trace of the headers, as in a handler that started a separate trace, the new span
     // stays its child.
     let is_below = current.is_some_and(|current| current.trace_id() == trace.trace_id());
     if !is_below {

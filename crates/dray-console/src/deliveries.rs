@@ -104,7 +104,8 @@ fn delivery_row(session: &ConsoleSession, report: &v1::DeliveryReport) -> Markup
                 @if let Some(reason) = report.waiting_reason() {
                     p.muted { "Waits: " (reason.name()) ", continues " (time_element(report.due_at_ms)) }
                 }
-                // The service says what it would resend; one of an earlier version says nothing, and nothing is offered.
+                // The service reports what it would resend. A service of an earlier version reports nothing, and then
+                // nothing is offered.
                 @if let (true, Some(offer)) = (session.can_act(), report.resend) {
                     (resend_form(session, report, offer))
                 }

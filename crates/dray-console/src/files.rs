@@ -118,7 +118,8 @@ fn frame<'a>(
     }
 }
 
-/// Name and media type by digest: of a file that a client keeps, or else of a delivery, which is known of more files.
+/// Name and media type by digest: those of a file that a client keeps, or else those of a delivery, because deliveries
+/// cover more files.
 fn labels<'a>(
     kept: Option<&'a v1::ListFileHoldersReply>,
     receipts: Option<&'a v1::ListReceiptsReply>,

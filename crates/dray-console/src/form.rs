@@ -50,7 +50,7 @@ impl FromRequest<ConsoleState> for ActionForm {
     type Rejection = Response;
 
     async fn from_request(request: Request, state: &ConsoleState) -> Result<Self, Response> {
-        // The role first: nothing is read of a form that a login may not send.
+        // Checked before the form is read: no field is read of a form that a login may not send.
         let session = session_of(&request).ok_or_else(forged_form)?;
         if !session.can_act() {
             return Err(acting_refused());
@@ -65,7 +65,7 @@ pub(crate) fn session_of(request: &Request) -> Option<ConsoleSession> {
     request.extensions().get::<ConsoleSession>().cloned()
 }
 
-/// The hidden field with a new operation. It is chosen with the page: a form that is sent twice has one effect.
+/// The hidden field with a new operation. The id is chosen with the page, so a form that is sent twice has one effect.
 pub(crate) fn operation_field() -> Markup {
     html! { input type="hidden" name=(OPERATION_FIELD) value=(OperationId::mint()); }
 }

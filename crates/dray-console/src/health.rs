@@ -112,7 +112,7 @@ impl SystemHealth {
         } else if self.parts().iter().any(is_unknown) {
             "The state of the system is not known yet.".to_owned()
         } else {
-            // The page reports no state of services: each page names those that did not respond to it.
+            // The page does not report the state of services: each page names the services that did not respond to it.
             let working = self.parts().into_iter();
             let working = working.filter(|(_, part)| **part == PartHealth::Working);
             let names: Vec<String> = working.map(|(name, _)| format!("the {name}")).collect();

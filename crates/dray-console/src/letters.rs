@@ -141,7 +141,7 @@ fn selected_states(name: &str) -> Result<Vec<LetterState>, Fault> {
         // Only open letters wait for an operator.
         "" => Ok(vec![LetterState::Open]),
         "all" => Ok(Vec::new()),
-        // Not all letters for a name with a typing error: a person would take them for those that were asked for.
+        // An unknown name does not mean all letters, because a person would take them for the requested ones.
         name => LetterState::ALL_STATES
             .into_iter()
             .find(|state| state.as_str() == name)

@@ -108,7 +108,7 @@ fn older_link(filter: &RowFilter, shown: &IndexSlice) -> Markup {
     let is_full = shown.rows.len() == FIRST_ROWS;
     let last = shown.rows.last().map_or(0, |row| row.id);
     html! {
-        // The script shows it where it removes rows of the live page, and moves it to the last row that is left.
+        // The script shows it where it removes rows of the live page, and moves it to the last remaining row.
         p #older hidden[!is_full] { a href={ "/live?" (filter.query()) "&before=" (last) } rel="next" { "Older events" } }
     }
 }

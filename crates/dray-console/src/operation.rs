@@ -1,6 +1,6 @@
 //! One operation: what the records of services say about it, and every event that carries its id or its trace.
 //!
-//! The page infers no facts: the page shows no step without a record or an event, and no time that was not recorded.
+//! The page infers no facts: it shows no step without a record or an event, and no time that was not recorded.
 
 use axum::Extension;
 use axum::extract::{Path, State};
@@ -63,7 +63,8 @@ pub(crate) async fn operation_page(
     .render_as(status, &content)
 }
 
-/// The status of the page: nothing is found without a record and without an event, unless a service could not be asked.
+/// The status of the page. Nothing is found if there is neither a record nor an event, unless a service could not be
+/// queried.
 fn operation_status(
     delivery: Option<&Fault>,
     tool_call: Option<&Fault>,

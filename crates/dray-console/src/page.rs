@@ -43,7 +43,7 @@ const ICON_ASSET: PageAsset = PageAsset {
 pub(crate) const PAGE_ASSETS: [PageAsset; 3] = [STYLE_SHEET, LIVE_SCRIPT, ICON_ASSET];
 
 impl PageAsset {
-    /// A URL that changes with the content, so that a browser may cache the asset.
+    /// A URL that contains a digest of the content, so that a browser may cache the asset.
     fn url(&self) -> String {
         let digest = Sha256Digest::of(self.content.as_bytes()).to_hex();
         let (version, _) = digest.split_at(12);
@@ -166,8 +166,8 @@ pub(crate) async fn missing_page(State(state): State<ConsoleState>, request: Req
     frame.render_as(StatusCode::NOT_FOUND, &content)
 }
 
-/// The answer to a method that a path does not have, such as the `GET` of a browser whose user opens the address of an
-/// action again.
+/// The answer to a method that a path does not support, such as the `GET` of a browser whose user opens the address of
+/// an action again.
 pub(crate) async fn refused_method(
     State(state): State<ConsoleState>,
     request: Request,

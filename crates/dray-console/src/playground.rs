@@ -250,7 +250,7 @@ pub(crate) async fn request_page(
     })
 }
 
-/// A position in a path; for any other text one that nothing has, so that the page says what is missing.
+/// A position in a path. Any other text gives a position that does not exist, so that the page says what is missing.
 fn position_of(text: &str) -> usize {
     text.parse().unwrap_or(usize::MAX)
 }

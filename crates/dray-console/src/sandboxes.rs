@@ -136,7 +136,8 @@ impl SandboxLocation {
     }
 }
 
-/// The path that fields name, exactly as it is in the sandbox; empty without one, `None` for one that is not UTF-8.
+/// The path that fields name, exactly as it is in the sandbox. Empty if they name none, `None` for a path that is not
+/// UTF-8.
 pub(crate) fn named_path(fields: &FormFields) -> Option<String> {
     let encoded = fields.get(ENCODED_PATH_FIELD);
     if encoded.is_empty() {

@@ -168,7 +168,7 @@ fn entry_of(url: &str, bytes: &Bytes) -> FileMetadata {
     .normalized()
 }
 
-/// A missing script gives an error of its own and not a panic in the code under test.
+/// A missing script gives a specific error and not a panic in the code under test.
 fn unscripted() -> Error {
     Error::new(ErrorKind::Broken, "no response is scripted")
 }

@@ -54,7 +54,8 @@ struct AuditorInner {
 }
 
 impl Auditor {
-    /// An auditor that publishes to `bus` and writes to `places`; `key` is that of the hash which stands for path and query.
+    /// An auditor that publishes to `bus` and writes to `places`. `key` is the key of the hash that replaces path and
+    /// query.
     pub fn new(
         bus: Bus,
         clock: Clock,
@@ -206,13 +207,13 @@ impl AuditedFetch {
     /// Writes the line, publishes the event, and waits at most `timeout` for stream and file. Returns whether it is known to
     /// be published, and in the file if it belongs there; both continue afterwards.
     ///
-    /// With `required`, a stored file whose event is not known to be recorded counts as one that could not be
-    /// stored. A further line and event say so.
+    /// With `required`, a stored file whose event may not be recorded counts as a file that could not be stored. A
+    /// further line and event say so.
     pub async fn finish(mut self, timeout: Duration, required: bool) -> bool {
         // The line comes first: it is the record when the stream cannot be reached.
         let (publishing, of_file) = self.record_once();
         let flushing = async {
-            // A flush that is not waited for would look like that of a stalled disk.
+            // A flush without a wait would look like the flush of a stalled disk.
             let flushed = self.auditor.flush_file();
             !timeout.is_zero()
                 && tokio::time::timeout(timeout, flushed)
@@ -248,7 +249,7 @@ impl Drop for AuditedFetch {
         if !self.recorded {
             drop(self.record_once());
         }
-        // Counted only here, so that a cancelled fetch is counted too, and no fetch twice.
+        // Counted only here, so that a cancelled fetch is counted, too, and no fetch is counted twice.
         self.auditor.inner.metrics.ended(&self.record);
     }
 }

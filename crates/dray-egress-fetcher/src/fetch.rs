@@ -215,7 +215,7 @@ impl Fetcher {
                 Ok(fetched)
             }
             Err(failure) => {
-                // Never beyond the end of the fetch: a sink that is dropped cleans up by itself.
+                // Never after the end of the fetch: a dropped sink cleans up by itself.
                 let end = (Instant::now() + DISCARD_TIMEOUT).min(started + self.total(request));
                 if tokio::time::timeout_at(end, sink.discard()).await.is_err() {
                     tracing::info!("a partial file is removed in the background");

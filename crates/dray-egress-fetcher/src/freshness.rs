@@ -55,15 +55,15 @@ pub fn reuse_terms(
     terms_of_head(headers, times)
 }
 
-/// Whether a 304 is about the stored response. One that names another validator is about content that is not stored,
-/// so it updates nothing (section 4.3.4).
+/// Whether a 304 is about the stored response. A response that names another validator is about content that is not
+/// stored, so it updates nothing (section 4.3.4).
 pub fn is_confirmed(headers: &HeaderMap, stored: &ReuseTerms) -> bool {
     match &stored.etag {
         Some(tag) if headers.contains_key(ETAG) => {
             let mut named_tags = headers.get_all(ETAG).iter();
             return named_tags.all(|named| is_same_tag(named, tag));
         }
-        // A tag without a usable form is not stored, so the same one may be named here; the date decides.
+        // A tag without a usable form is not stored, so this one may be the tag of the stored response; the date decides.
         None if usable_tag(headers).is_some() => return false,
         _ => {}
     }
@@ -94,7 +94,7 @@ fn terms_of_head(headers: &HeaderMap, times: ResponseTimes) -> Option<ReuseTerms
     }
     let terms = ReuseTerms {
         fresh_for: fresh_time(headers, &directives, times),
-        // Weak tags too: they prove that nothing changed for a `GET` (RFC 9110, section 13.1.2).
+        // Weak tags count, too: for a `GET` they prove that nothing changed (RFC 9110, section 13.1.2).
         etag: usable_tag(headers).cloned(),
         last_modified: single_value(headers, &LAST_MODIFIED)
             .filter(|value| date_of(value).is_some())

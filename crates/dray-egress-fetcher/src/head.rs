@@ -102,8 +102,8 @@ pub fn judge_head(parts: &Parts, limit: u64) -> Result<HeadDecision, Code> {
 ///
 /// # Errors
 ///
-/// As [`judge_head`] for a status that is neither; `truncated` for everything that does not continue the body, another 416
-/// included.
+/// As [`judge_head`] for a status that is neither 206 nor 416; `truncated` for everything that does not continue the
+/// body, including another 416.
 pub fn judge_rest(
     parts: &Parts,
     limit: u64,
@@ -131,8 +131,8 @@ pub fn judge_rest(
     }
     if status != 206 {
         return match judge_head(parts, limit)? {
-            // The server sends the whole file again, since it changed (`If-Range`) or the server knows no ranges;
-            // what is stored cannot be continued.
+            // The server sends the whole file again, because it changed (`If-Range`) or because the server knows no
+            // ranges. The stored part cannot be continued.
             HeadDecision::Body(_) => Err(Code::Truncated),
             redirect @ HeadDecision::Redirect(_) => Ok(redirect),
         };

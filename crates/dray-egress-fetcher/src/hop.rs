@@ -57,7 +57,7 @@ pub struct HopRequest<'a> {
     pub credential: Option<(HeaderName, HeaderValue)>,
     /// Fields that make the request conditional, for a response that is stored.
     pub conditions: Vec<(HeaderName, HeaderValue)>,
-    /// The rest of a body that broke off; the only case in which a range is requested.
+    /// The rest of a body that was interrupted. This is the only case in which a range is requested.
     pub resume: Option<&'a BodyResumption>,
 }
 
@@ -167,7 +167,7 @@ fn caused_by_limit(error: &hyper::Error) -> Option<WireError> {
 
 fn caused_by_tls(error: &hyper::Error) -> bool {
     find_cause::<rustls::Error>(error).is_some()
-        // `io::Error::source` skips the error that it wraps, so that one is examined separately.
+        // `io::Error::source` skips the error that it wraps, so the wrapped error is examined separately.
         || find_cause::<io::Error>(error)
             .and_then(io::Error::get_ref)
             .is_some_and(<dyn StdError + Send + Sync>::is::<rustls::Error>)

@@ -53,7 +53,7 @@ impl EgressMetrics {
         }
     }
 
-    /// Makes every counter appear with 0, so that the first event is a rise and not a new series.
+    /// Creates every counter with 0, so that the first event is an increase and not a new series.
     pub fn start_at_zero(&self) {
         let counters = &self.counters;
         let fetch = |verdict: &'static str, code: &'static str| {

@@ -374,7 +374,7 @@ impl QuestionStore {
         }
     }
 
-    /// The record without questions whose time is over, and its revision; an empty one where there is none.
+    /// The record without expired questions, and its revision; an empty record if none is stored.
     async fn read(
         &self,
         key: &SessionKey,

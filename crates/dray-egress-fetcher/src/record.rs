@@ -196,7 +196,7 @@ impl PhaseTimes {
             FetchPhase::Tls => self.tls += time,
             FetchPhase::Head => self.head += time,
             FetchPhase::Body => self.body += time,
-            // These phases do no I/O of their own, or are part of another one.
+            // These phases do no separate I/O, or are part of another phase.
             FetchPhase::Policy | FetchPhase::Url | FetchPhase::Sink | FetchPhase::Total => {}
         }
     }
@@ -217,7 +217,7 @@ pub struct HopRecord {
     pub cnames: Vec<String>,
     /// Every address of the answer, with its class.
     pub answers: Vec<ClassifiedAddress>,
-    /// Address that was connected to; when no connection came about, the first one that was tried.
+    /// The address of the connection. If no connection was made, the first address that was tried.
     pub chosen: Option<SocketAddr>,
     /// Address of the other end of the connection.
     pub peer: Option<SocketAddr>,
@@ -247,7 +247,7 @@ impl FetchRecord {
         self.under_way = Some((FetchPhase::Policy, now));
     }
 
-    /// Begins the judgement of the first URL again, with an answer that it did not have.
+    /// Begins the judgement of the first URL again, with an answer that was not available before.
     pub(crate) fn judge_again(&mut self) {
         self.steps = StepLog::default();
         self.hops.clear();
@@ -298,7 +298,7 @@ impl FetchRecord {
         self.decision = Some(decision);
     }
 
-    /// Notes the decision that refuses a method which the request names beside that of its request line.
+    /// Notes the decision that refuses a method which the request names in addition to its request line.
     pub(crate) fn note_refused_method(&mut self, decision: RuleDecision) {
         self.note_decision(Some(decision));
         // It keeps the first judgement of a step, which was that of the request line.
@@ -351,7 +351,7 @@ impl FetchRecord {
         self.redirect_count = 0;
     }
 
-    /// Whether the fetch had a hop before the one under way, that of a robots.txt or of an earlier attempt included.
+    /// Whether the fetch had an earlier hop, including that of a robots.txt or of an earlier attempt.
     pub(crate) const fn continues(&self) -> bool {
         self.hops.len() > 1 || self.retries > 0
     }

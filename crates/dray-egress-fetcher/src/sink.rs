@@ -21,13 +21,13 @@ pub trait ByteSink: Send {
         labels: &ResponseLabels,
     ) -> impl Future<Output = Result<StoredFile, SinkError>> + Send;
 
-    /// Takes over a file that is in the store already, in place of its bytes; whether it is there. Nothing was written
-    /// before, and bytes that are written afterwards replace it.
+    /// Takes over a file that is in the store already, in place of its bytes. Returns whether the file exists. Nothing
+    /// was written before, and bytes that are written afterwards replace it.
     fn adopt(&mut self, _file: &CachedFile) -> impl Future<Output = bool> + Send {
         std::future::ready(false)
     }
 
-    /// Makes sure that the finished file is where [`Self::adopt`] finds it; whether it is.
+    /// Makes sure that the finished file is where [`Self::adopt`] finds it. Returns whether it is.
     fn keep(&mut self, _file: &CachedFile) -> impl Future<Output = bool> + Send {
         std::future::ready(false)
     }

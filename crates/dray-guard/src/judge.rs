@@ -2,7 +2,7 @@
 //!
 //! A [`PinnedAddr`] cannot be made anywhere else, so a dialer that takes one connects only to a judged address (I-1,
 //! I-2). No setting opens loopback, link-local or metadata addresses (I-9): tests inject a dialer that maps a judged
-//! public address to a listener of their own.
+//! public address to their own listener.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -207,7 +207,7 @@ impl Judge {
         if peer.ip().to_canonical() != expected.ip() || peer.port() != expected.port() {
             return Err(Code::Internal);
         }
-        // The kernel connects to an address of its own from that same address. This detects interfaces that came up
+        // A connection to an address of this machine comes from the same address. This detects interfaces that came up
         // after they were last read.
         let is_own = peer.ip().to_canonical() == local.ip().to_canonical();
         // The same class, not just an allowed one: opened and public follow different rules.

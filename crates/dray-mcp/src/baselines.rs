@@ -44,7 +44,7 @@ type LookOutcome = Result<Vec<ResourceWatch>, Fault>;
 pub(crate) struct SubscriptionBaselines(Arc<Mutex<Option<LookOutcome>>>);
 
 impl SubscriptionBaselines {
-    /// Reads all resources. One that does not exist does not end the subscription to the others.
+    /// Reads all resources. A subscription that does not exist does not end the subscription to the others.
     pub(crate) async fn read(
         server: &McpServer,
         access: &ContentAccess,

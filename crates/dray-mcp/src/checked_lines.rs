@@ -1,4 +1,4 @@
-//! Lines of the standard input that are not messages get an error, with the id of the request where it can be read. The
+//! Lines of the standard input that are not messages get an error, with the id of the request if it can be read. The
 //! library drops some of them silently and answers others without an id, and a client would wait for an answer.
 
 use std::io;

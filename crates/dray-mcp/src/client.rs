@@ -59,8 +59,8 @@ pub fn declare_calls(identity: Permissions) -> Permissions {
         .uses_keys(TICKET_BUCKET)
 }
 
-/// Adds the calls of `--approve-hosts`. An identity with them may answer the questions of every tenant, so it is another
-/// one than that of [`declare_calls`] alone.
+/// Adds the calls of `--approve-hosts`. An identity with these permissions may answer the questions of every tenant, so
+/// it must differ from that of [`declare_calls`] alone.
 #[must_use]
 pub fn declare_approvals(identity: Permissions) -> Permissions {
     identity

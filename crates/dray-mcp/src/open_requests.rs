@@ -19,8 +19,8 @@ impl OpenRequests {
     ///
     /// # Errors
     ///
-    /// The response to a request that is not served: [`MAX_OPEN_REQUESTS`] have no response, or one with its id has
-    /// none.
+    /// The response to a request that is not served: [`MAX_OPEN_REQUESTS`] have no response, or another request with
+    /// its id has no response.
     pub(crate) fn admit(
         &self,
         message: &RxJsonRpcMessage<RoleServer>,

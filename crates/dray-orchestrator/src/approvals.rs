@@ -191,7 +191,8 @@ pub(crate) struct NewApproval {
     /// The tool's question; without one the call waits for its approval.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) questions: Option<QuestionMap>,
-    /// The chat that was asked: instead of the caller about a call, beside the caller what a tool asks.
+    /// The chat that was asked. For a call it replaces the caller; for a question of a tool it is asked in addition to
+    /// the caller.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) chat: Option<AskedChat>,
     /// The answers that the chat can give to the tool's question.
@@ -292,7 +293,8 @@ impl ApprovalStore {
     ///
     /// # Errors
     ///
-    /// 400 for one that is not there, another caller's, expired, decided before, or of another call; 503 while the bus fails.
+    /// 400 for an approval that does not exist, belongs to another caller, has expired, was decided before, or is of
+    /// another call; 503 while the bus fails.
     pub(crate) async fn waiting(
         &self,
         principal: &str,

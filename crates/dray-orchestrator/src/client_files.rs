@@ -98,7 +98,7 @@ impl ClientFiles {
             expires_ms: created_ms.saturating_add(lifetime.as_millis()),
         };
         let id = random_id(FILE_ID_PREFIX);
-        // Before the file: a file that no search finds would be one that an operator believes to be gone.
+        // Deleted before the file, because an operator would believe that a file without search results is deleted.
         self.record_holder(principal, &id, &record).await?;
         let created = self
             .records

@@ -247,7 +247,7 @@ impl ClientUploads {
         record.value.status = UploadStatus::Completed;
         record.value.file = Some(added);
         record.value.used_parts = part_ids.to_vec();
-        // The file has the content; the record is kept for requests that come again.
+        // The file has the content; the record is kept for repeated requests.
         record.value.parts.clear();
         match self.update(principal, id, &record).await {
             Ok(()) => Ok(record.value.object(id, self.now_ms())),
@@ -406,7 +406,7 @@ fn named_parts(
     }
     let sizes = parts.iter().map(|part| part.content.size());
     let total = sizes.fold(0, u64::saturating_add);
-    // After the ids, so that a part that is named twice is reported as such.
+    // Checked after the ids, so that a part that is named twice is reported as such.
     if total != record.announced.bytes {
         return Err(invalid_value(
             "part_ids",

@@ -144,8 +144,8 @@ pub struct Config {
     pub cors_origins: Vec<String>,
     /// How long a stream of the plain endpoint may be silent before a comment keeps the connection open. Default `5s`.
     pub heartbeat_interval: Period,
-    /// How files of answers appear in the text for plain clients that do not know `custom_content`: `links`, `data` or
-    /// `none`. Default `links`.
+    /// How files of answers appear in the text for plain clients, which do not know `custom_content`: `links`, `data`
+    /// or `none`. Default `links`.
     pub answer_files: AnswerFiles,
     /// How long a turn waits for results of the client's own tools; up to `15d`. Default `7d`.
     pub client_tool_timeout: Period,
@@ -207,7 +207,7 @@ pub enum StageLevel {
 const ONE_HOUR: Period = Period::secs(3600);
 /// Stores keep content for at least this long.
 const MAX_CLIENT_TOOL_TIMEOUT: Period = Period::secs(15 * 24 * 3600);
-/// A day less than that: content that is stored again may be up to a day old by then.
+/// A day less than that, because content that is stored again may be up to a day old by then.
 const MAX_CLIENT_STATE_LIFETIME: Period = Period::secs(14 * 24 * 3600);
 
 impl Default for Config {

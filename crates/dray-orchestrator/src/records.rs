@@ -234,8 +234,8 @@ impl CallerRecords {
         format!("{}.{id}", self.prefix(kind, principal))
     }
 
-    /// A record of this principal; `None` also for an id that no record can have, and for a record that this version cannot
-    /// read: one of a later version counts as missing, not as damaged.
+    /// A record of this principal. `None` for an id that no record can have, and for a record that this version cannot
+    /// read: a record of a later version counts as missing, not as damaged.
     ///
     /// # Errors
     ///

@@ -30,7 +30,7 @@ pub(crate) use running::RunningResponse;
 pub(crate) use runs::{BackgroundRun, RunState};
 pub(crate) use takeover::{TakenResponse, is_over};
 
-/// Most bytes of what is kept of one response: its request, its items and the state of its turn.
+/// Most bytes that are kept of one response: its request, its items and the state of its turn.
 pub(crate) const MAX_DOCUMENT_BYTES: ByteSize = ByteSize::mib(32);
 /// Most bytes of all responses that one continues.
 const MAX_HISTORY_BYTES: u64 = 64 << 20;
@@ -303,7 +303,8 @@ impl ResponseStore {
     ///
     /// # Errors
     ///
-    /// 404 for one that is not there, expired, or another caller's; 503 while the store or the bus fails.
+    /// 404 for a response that does not exist, has expired, or belongs to another caller; 503 while the store or the
+    /// bus fails.
     pub(crate) async fn get(
         &self,
         principal: &str,

@@ -109,8 +109,8 @@ impl ChatOrder {
                     false,
                 );
             }
-            // Clocks of replicas differ, and two requests may share a millisecond: a new place is always behind the
-            // last one.
+            // Clocks of replicas differ, and two requests may share a millisecond: a new place always follows the last
+            // one.
             let number = now_ms.max(positions.last + 1);
             positions.last = number;
             positions.add(delivery, number, until_ms);

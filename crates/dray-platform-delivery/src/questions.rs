@@ -260,7 +260,7 @@ impl QuestionService {
 
     /// Takes a press of a button to its end. Buttons of other programs are left to them.
     pub(crate) async fn take_press(&self, account: &PlatformAccount, press: &ButtonPress) {
-        // Anyone in the chat may send any data, with a client of their own.
+        // Anyone in the chat may send any data, with their own client.
         let Some(button) = PressedButton::read(&press.data) else {
             return;
         };

@@ -175,7 +175,7 @@ impl ReceiptService {
         sha256: &[u8],
     ) -> Result<v1::ListReceiptsReply, DeliveryError> {
         let mut reply = v1::ListReceiptsReply::default();
-        // With a digest, not every entry leads to a report, so the number of reads has a limit of its own.
+        // With a digest, not every entry leads to a report, so the number of reads has a separate limit.
         let max_records = if sha256.is_empty() {
             limit
         } else {

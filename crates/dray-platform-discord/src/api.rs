@@ -134,7 +134,7 @@ impl DiscordApi {
         Err(refusal_error(response).await)
     }
 
-    /// Sends a request whose URL has a token of its own, as for interactions. The bot's token is not sent, and the body
+    /// Sends a request whose URL contains its own token, as for interactions. The bot's token is not sent, and the body
     /// of the response is ignored.
     pub(crate) async fn call_with_url_token(
         &self,

@@ -253,7 +253,7 @@ impl InboundSource for DiscordPlatform {
     }
 }
 
-/// Splits voice messages into steps of their own, because a voice message has no text and no other files.
+/// Splits voice messages into separate steps, because a voice message has no text and no other files.
 fn split_voice_steps(delivery: &OutgoingDelivery, steps: &mut Vec<SendStep>) {
     let mut all = Vec::new();
     for step in std::mem::take(steps) {

@@ -42,7 +42,7 @@ pub struct DiscordOptions {
     /// Largest age of a message that arrived while the bot was not connected; older messages are ignored.
     /// Default `10m`.
     pub catch_up: Period,
-    /// Most bytes of a file from a user. Default: no limit of its own.
+    /// Most bytes of a file from a user. Default: no separate limit.
     pub download_limit: Option<ByteSize>,
     /// Hosts from which files of users are fetched, besides the one of `base_url`. Default `cdn.discordapp.com` and
     /// `media.discordapp.net`.

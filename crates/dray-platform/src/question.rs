@@ -18,7 +18,7 @@ pub const MAX_BUTTON_DATA_BYTES: usize = 64;
 pub struct ChatQuestion {
     /// Plain text of the question. Platforms neither format it nor resolve mentions in it.
     pub text: String,
-    /// The subject of the decision, shown exactly and as a block of its own.
+    /// The subject of the decision, shown exactly and as a separate block.
     pub detail: String,
     /// The buttons, in their order: at most 12, which each platform breaks into rows.
     pub buttons: Vec<QuestionButton>,

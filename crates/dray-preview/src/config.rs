@@ -107,7 +107,7 @@ impl PreviewConfig {
         }
     }
 
-    /// The origin of a preview, without a slash at its end; `None` where neither a URL nor an address is set.
+    /// The origin of a preview, without a slash at its end; `None` if neither a URL nor an address is set.
     pub fn base_url(&self, preview_id: &str, bound: Option<SocketAddr>) -> Option<String> {
         let url = self.url.trim_end_matches('/');
         if url.is_empty() {

@@ -167,7 +167,7 @@ async fn serve_preview(
     let permit = permit.map_err(|_| PreviewError::Busy)?;
     let view = SandboxView::open(service, &token, &found, location).await?;
     // Only a GET counts: a program that checks whether the link works sends HEAD. Only the viewer page counts, and not
-    // the resources that it loads, unless no page was viewed before.
+    // the resources that it loads, unless no page was viewed before them.
     let is_view = area == UrlArea::Viewer || found.is_unopened();
     if *method == Method::GET && is_view {
         service

@@ -185,8 +185,8 @@ impl PreviewService {
         })
     }
 
-    /// Removes the record of a preview whose link no caller got. One that cannot be removed counts against the quota
-    /// until it ends.
+    /// Removes the record of a preview whose link no caller got. A preview that cannot be removed counts against the
+    /// quota until it ends.
     async fn withdraw(&self, key: PreviewKey, preview_id: &str) {
         let remove = |records: &mut v1::PreviewRecords| {
             records.records.retain(|record| {

@@ -181,7 +181,7 @@ async fn directory(view: &SandboxView, after: usize) -> Result<Markup, PreviewEr
     let listing = view.opened.engine.list(&view.path, &options).await?;
     let mut here = view.location.clone();
     here.is_directory = true;
-    // A position behind the end, such as one from before files were removed, shows the first page.
+    // A position after the end, for example from before files were removed, shows the first page.
     let begin = if after < listing.entries.len() {
         after
     } else {

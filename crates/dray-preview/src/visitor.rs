@@ -1,7 +1,7 @@
 //! The visitor of a link: a person, or a link scanner that names itself.
 //!
-//! Chat platforms and mail gateways fetch links of messages. Those that say so in `User-Agent` are counted apart; a
-//! scanner that calls itself a browser cannot be, and counts as a person.
+//! Chat platforms and mail gateways fetch links of messages. Programs that identify themselves in `User-Agent` are
+//! counted apart. A scanner that calls itself a browser counts as a person.
 
 use http::{HeaderMap, header};
 

@@ -23,8 +23,8 @@ const MAX_STDERR_BYTES: usize = 64 << 10;
 const LIFETIME_SECONDS: u64 = 300;
 /// Size of an input that every channel can transmit, in bytes.
 const SMALL_INPUT_BYTES: usize = 4096;
-/// Starts three children that outlive the script, and writes their process ids. Two are in sessions of their own; the
-/// last one has cleared its environment when its process id is written.
+/// Starts three children that outlive the script, and writes their process ids. Two are in separate sessions; the last
+/// one has cleared its environment when its process id is written.
 pub(super) const CHILDREN_SCRIPT: &str = "sleep 300 & echo $! >pids.new
 setsid sleep 301 2>/dev/null & echo $! >>pids.new
 mkfifo bare

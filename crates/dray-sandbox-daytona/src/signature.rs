@@ -7,7 +7,7 @@ use hmac::{Hmac, Mac as _};
 use sha2::Sha256;
 
 /// The parameter `signature` for a method (`GET`, `POST`) and a path of the sandbox. `expires` is in Unix seconds and
-/// goes into a parameter of its own; 0 means never. Returns `None` for a key that HMAC refuses, which does not occur:
+/// goes into a separate parameter; 0 means never. Returns `None` for a key that HMAC refuses, which does not occur:
 /// HMAC takes keys of any length.
 pub fn sign(key: &Secret, method: &str, path: &str, expires: u64) -> Option<String> {
     let mut mac = Hmac::<Sha256>::new_from_slice(key.expose().as_bytes()).ok()?;

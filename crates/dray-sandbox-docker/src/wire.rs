@@ -112,8 +112,8 @@ impl Connection {
         })
     }
 
-    /// Sends a request and waits for the head of the response. Polls the connection meanwhile, which has no task of its
-    /// own.
+    /// Sends a request and waits for the head of the response. Polls the connection meanwhile, which has no separate
+    /// task.
     pub(crate) async fn send(
         &mut self,
         request: Request<RequestBody>,

@@ -20,7 +20,7 @@ const MAX_OUTPUT_BYTES: usize = 6 << 20;
 const MAX_DEPTH: u32 = 10_000;
 
 impl<E: Exec + 'static> ExecFiles<E> {
-    /// See [`dray_sandbox::Sandbox::list`]. Entries are sorted here, since `find` has an order of its own.
+    /// See [`dray_sandbox::Sandbox::list`]. Entries are sorted here, since the order of `find` is not defined.
     pub async fn list(
         &self,
         path: &SandboxPath,

@@ -111,7 +111,7 @@ impl LocalExec {
             .args(command_line)
             .env_clear()
             .envs(&self.environment)
-            // A group of its own can be killed with all that the command started (sandbox-transfer 1.6).
+            // A separate group can be killed with all that the command started (sandbox-transfer 1.6).
             .process_group(0)
             // Only the leader; `GroupKiller` covers the rest of the group.
             .kill_on_drop(true)

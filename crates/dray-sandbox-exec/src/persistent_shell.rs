@@ -2,8 +2,8 @@
 //!
 //! Starting a command costs far more than running it: an engine creates a process in a container, and a host runs the
 //! start files of a login shell. Requests are therefore written as lines to the input of one shell, and each runs in a
-//! process of its own, separate from the others. Responses are distinguished by their nonce. When a caller is dropped
-//! in the middle of a response, the shell is ended too, so that no command keeps running.
+//! separate process. Responses are distinguished by their nonce. When a caller is dropped in the middle of a response,
+//! the shell is ended too, so that no command keeps running.
 
 mod feed;
 
@@ -229,8 +229,8 @@ impl PersistentShell {
 impl Drop for PersistentShell {
     fn drop(&mut self) {
         let waiting = lock(&self.parked).take();
-        // A waiting shell runs nothing. Dropping it would kill its process group, which on some channels takes a command
-        // of its own.
+        // A waiting shell runs nothing. Dropping it would kill its process group, which takes a separate command on
+        // some channels.
         if let (Some(shell), Ok(runtime)) = (waiting, Handle::try_current()) {
             runtime.spawn(shell.close());
         }

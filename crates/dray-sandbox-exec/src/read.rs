@@ -164,7 +164,7 @@ impl<E: Exec> ScriptRead<E> {
             stream,
             remaining,
             received: 0,
-            // Where output is limited, each range comes with a digest of its own (sandbox-transfer 11.4).
+            // Where output is limited, each range comes with a separate digest (sandbox-transfer 11.4).
             digest: longest.map(|_| Sha256::new()),
         })
     }

@@ -61,7 +61,7 @@ pub struct ApiServer {
 
 impl Drop for ApiServer {
     fn drop(&mut self) {
-        // Commands run in tasks of their own, which the HTTP server does not end.
+        // Commands run in separate tasks, which the HTTP server does not end.
         let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
         tasks.abort_all();
     }
@@ -139,7 +139,7 @@ impl ApiServer {
         containers: Vec<FakeContainer>,
     ) -> io::Result<()> {
         let mut state = self.state();
-        // Never reused: a pod that takes over a name gets a UID of its own.
+        // Never reused: a pod that takes over a name gets a new UID.
         state.made += 1;
         let made = state.made;
         let mut pod = FakePod::new(

@@ -115,7 +115,7 @@ impl Router {
         }
     }
 
-    /// Waits for the end of a command, without a limit of its own.
+    /// Waits for the end of a command, without a separate limit.
     pub(crate) async fn wait(&self, exec_id: &str) -> Result<ExecWaitResponse, Status> {
         let path = "/modal.task_command_router.TaskCommandRouter/TaskExecWait";
         let mut retry = RequestRetries::default();

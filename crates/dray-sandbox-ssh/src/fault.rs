@@ -43,7 +43,7 @@ pub(crate) fn failure(action: &str, text: &str) -> Error {
 /// Classifies why a channel over a shared connection did not open, by the message of its client.
 pub(crate) fn refusal(action: &str, text: &str) -> Refusal {
     let error = failure(action, text);
-    // `MaxSessions` of the host; another connection has channels of its own (sandbox-transfer 5.3).
+    // `MaxSessions` of the host; another connection has other channels (sandbox-transfer 5.3).
     if text.contains("session request failed") || text.contains("Session open refused") {
         return Refusal::Full(error);
     }

@@ -24,7 +24,7 @@ const PROXY_USER: &str = "sandbox";
 /// differences.
 const EXPIRY_MARGIN: Duration = Duration::from_secs(30);
 /// Variables with the URL of the proxy. Clients differ in the case of letters that they read; `ALL_PROXY` is for
-/// protocols without a variable of their own.
+/// protocols without a separate variable.
 const PROXY_VARIABLES: [&str; 3] = ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"];
 /// Variables with the file of trusted certificates, in this order: OpenSSL and programs that read its variable, curl,
 /// Python's `requests`, Node.js, git, pip and cargo. All but that of Node.js replace the default trust store of the

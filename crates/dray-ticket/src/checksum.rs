@@ -25,7 +25,7 @@ impl UploadChecksum {
     ///
     /// # Errors
     ///
-    /// [`TicketProblem::Invalid`] for another algorithm, and for a value that is not base64 or has another length.
+    /// [`TicketProblem::Invalid`] for another algorithm, and for a value that is not base64 or has the wrong length.
     pub(crate) fn read(headers: &HeaderMap) -> Result<Option<Self>, TicketProblem> {
         if !headers.contains_key("upload-checksum") {
             return Ok(None);

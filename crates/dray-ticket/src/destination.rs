@@ -249,7 +249,7 @@ impl DestinationCall<'_> {
     }
 }
 
-/// The receipt of a delivery. One that is accepted and not finished continues, so it is a success with a state.
+/// The receipt of a delivery. An accepted transfer that has not finished continues, so it is a success with a state.
 fn delivery_receipt(report: &v1::DeliveryReport) -> Result<Value, Fault> {
     // A delivery that is not finished is a success here: its work is stored and continues.
     if report.finished && !report.success {

@@ -116,7 +116,7 @@ pub(crate) fn digest_field(
             })
         )
     };
-    // Digests of other algorithms are not compared; a text that is none is an error of the sender.
+    // Digests of other algorithms are not compared; a text that is not a digest is an error of the sender.
     if !digests.values().all(is_digest) {
         return Err(invalid);
     }

@@ -107,7 +107,7 @@ impl TicketRequest {
         self
     }
 
-    /// Unix milliseconds at which a ticket ends that is made now.
+    /// Unix milliseconds at which a new ticket ends.
     pub(crate) fn expiry(&self, now_ms: u64) -> u64 {
         let lifetime_ms = whole_millis(self.lifetime);
         now_ms.saturating_add(lifetime_ms)

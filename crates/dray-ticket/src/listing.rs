@@ -37,7 +37,7 @@ impl TicketService {
         for key in self.ticket_keys(principal).await? {
             let ticket = match self.load(&key).await {
                 Ok(ticket) => self.describe(&ticket),
-                // Swept since.
+                // The record was swept after the list of keys was read.
                 Err(TicketProblem::Unknown) => continue,
                 Err(problem) => return Err(problem),
             };
@@ -69,7 +69,7 @@ impl TicketService {
     ///
     /// # Errors
     ///
-    /// The tenant has no such ticket, it was used, is in use or is over, or the records are not available.
+    /// The tenant has no such ticket, the ticket was used, is in use or has ended, or the records are not available.
     pub(crate) async fn revoke_by_id(
         &self,
         tenant: &TenantId,

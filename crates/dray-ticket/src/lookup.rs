@@ -19,7 +19,7 @@ impl TicketService {
         let digest: Sha256Digest = id.parse().map_err(|_| TicketProblem::Unknown)?;
         let ticket = self.load(&format!("ticket.{digest}")).await?;
         if ticket.record.tenant != tenant.as_str() {
-            // As for an id that does not exist: another tenant must not learn which ids do.
+            // The same result as for an id that does not exist: another tenant must not learn which ids exist.
             return Err(TicketProblem::Unknown);
         }
         Ok(ticket)

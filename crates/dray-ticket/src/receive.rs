@@ -183,7 +183,7 @@ impl BodyReceiver<'_> {
         let Some(trailers) = trailers else {
             return Ok(());
         };
-        // Without a hash of the body there is nothing to compare, and a digest may be ignored (RFC 9530 section 2).
+        // Without a hash of the body nothing can be compared, and a digest may be ignored (RFC 9530 section 2).
         if let Some(sha256) = fields::digest_field(trailers, "content-digest")?
             && self.is_hashed()
         {

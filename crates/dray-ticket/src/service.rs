@@ -346,7 +346,7 @@ impl TicketService {
         .await;
     }
 
-    /// Counts the bytes that a download has sent so far, which count also when it is never completed, and when its
+    /// Counts the bytes that a download has sent so far. They count also when the download is never completed, or its
     /// ticket ended meanwhile.
     pub(crate) async fn count_sent(&self, ticket: &LoadedTicket) {
         let record = &ticket.record;

@@ -21,7 +21,7 @@ impl TicketService {
     /// The first failure: the records are not available, or one of them is damaged.
     pub async fn sweep(&self) -> Result<(), TicketProblem> {
         let mut keys = self.inner.records.keys("ticket", MAX_SWEPT_TICKETS).await?;
-        // Another order each time, so that the same damaged records do not end every sweep.
+        // The order differs each time, so that the same damaged records do not end every sweep.
         if !keys.is_empty() {
             let start = rand::random_range(0..keys.len());
             keys.rotate_left(start);

@@ -28,8 +28,8 @@ pub struct WebFilePolicy {
     /// Hosts whose files are handed out nevertheless, as `example.org` or `*.example.org`. A file that was fetched over
     /// redirects has several hosts, and each must be in the list. Default none.
     pub allowed_hosts: Vec<String>,
-    /// Whether the rule is also about files of sandboxes of which no fetch is known: a program may have fetched or
-    /// changed them. Default false.
+    /// Whether the rule also applies to files of sandboxes without a known fetch: a program may have fetched or changed
+    /// them. Default false.
     pub sandbox_files: bool,
 }
 

@@ -68,7 +68,7 @@ impl FileStorage for DiscardingStorage {
 const REDIRECT_URI: &str = "http://localhost:3000/callback";
 /// The id of a client with a metadata document, as the suite knows it.
 const CLIENT_METADATA_URL: &str = "https://conformance-test.local/client-metadata.json";
-/// The beginning of the names of scenarios whose client has credentials of its own.
+/// The beginning of the names of scenarios whose client has its own credentials.
 const CLIENT_CREDENTIALS_PREFIX: &str = "auth/client-credentials";
 
 /// The scenario whose client has a token of its platform.

@@ -442,7 +442,7 @@ impl RemoteSignIn {
         }
     }
 
-    /// Names the server that was not trusted, which `rmcp` reports as a failure of its own.
+    /// Names the server that was not trusted, which `rmcp` reports as a separate failure.
     fn with_untrusted_host<T>(&self, outcome: Result<T, AuthError>) -> Result<T, SignInError> {
         outcome.map_err(|error| match self.backend.take_untrusted() {
             Some(host) => SignInError::Untrusted(host),

@@ -140,7 +140,7 @@ impl McpTool {
     }
 
     fn failure(&self, error: SessionError) -> ToolFailure {
-        // Timeouts have rules of their own (quickapps 21).
+        // Timeouts have separate rules (quickapps 21).
         if error.is_timeout() {
             return ToolFailure::TimedOut;
         }

@@ -7,7 +7,7 @@ use dray_tool::{HandledFailure, ToolFailure};
 /// Longest part of a refusal for the model, in characters.
 const MAX_REFUSAL_CHARACTERS: usize = 2000;
 
-/// The text of a stage for failures without a message of their own.
+/// The text of a stage for failures without a specific message.
 const GENERAL_MESSAGE: &str =
     "> ##### Exception:\nGeneral exception occurred while calling web API\n";
 

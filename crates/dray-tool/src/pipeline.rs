@@ -44,7 +44,7 @@ const MAX_CALL_TIMEOUT: Duration = Duration::from_hours(24 * 365);
 pub struct PipelineSettings {
     /// Which stages are shown: the operator's level if set, otherwise the manifest's.
     pub level: StageLevel,
-    /// Longest duration of a call of a tool without a limit of its own.
+    /// Longest duration of a call of a tool without a specific limit.
     pub timeout: Duration,
 }
 

@@ -270,7 +270,7 @@ impl Sink for FileSink {
         if length == 0 || length > file.size {
             return Ok(None);
         }
-        // The caller counts these bytes from a stream of its own, and the digest here is the sink's.
+        // The caller counts these bytes from a separate stream, and the digest here is the sink's.
         let body = FileSource::shared(Arc::clone(&kept), length).unhashed();
         let mut bytes = FileSource::shared(Arc::clone(&kept), length).unhashed();
         let mut sha256 = Sha256::new();

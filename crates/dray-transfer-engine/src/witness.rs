@@ -98,7 +98,7 @@ impl Engine {
         {
             Ok(state) => state,
             Err(error) if error.kind() == ErrorKind::PermissionDenied => return Err(error),
-            // The cause affects digests as well, and they report errors of their own.
+            // The cause affects digests as well, and they report separate errors.
             Err(_) => return Ok(None),
         };
         Ok(Some(state).filter(|state| state.is_settled() && describes(state, file)))

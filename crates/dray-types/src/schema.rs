@@ -9,7 +9,7 @@ use crate::{ByteSize, Period, Secret};
 
 impl JsonSchema for ByteSize {
     fn inline_schema() -> bool {
-        // Inlined, here and below: the loader looks for `format` at the setting itself, not behind a reference.
+        // Inlined, here and below: the loader looks for `format` at the setting itself, not through a reference.
         true
     }
 

@@ -111,7 +111,7 @@ impl From<OpenError> for CommandFailure {
 }
 
 /// How long to wait for another command that uses the same directory: commands are short, `dray up` is not.
-const SHORT_COMMAND: Duration = Duration::from_secs(2);
+const SHORT_COMMAND_TIMEOUT: Duration = Duration::from_secs(2);
 /// Interval between two attempts to open the directory.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// How long the services of one command may take to be ready.
@@ -189,7 +189,7 @@ impl SystemConnection {
     ) -> Result<Self, CommandFailure> {
         // The bus is not used, so no connection to a configured server is made.
         let sources = with_home(config_sources(global)?)?.set("bus.mode", "embedded");
-        let end = Instant::now() + SHORT_COMMAND;
+        let end = Instant::now() + SHORT_COMMAND_TIMEOUT;
         loop {
             let busy = match Self::embedded(sources.clone(), &[], tenant_of(global)?).await {
                 Ok(system) => return Ok(system),
@@ -233,7 +233,7 @@ impl SystemConnection {
         services: &[&str],
         tenant: TenantId,
     ) -> Result<Self, CommandFailure> {
-        // A named directory is wanted: its content is to be found or kept.
+        // The user names a directory to find content in it, or to keep content there.
         if !is_default_state(&sources)? {
             return Ok(Self::embedded(sources, services, tenant).await?);
         }
@@ -278,7 +278,7 @@ impl SystemConnection {
         sources
             .set("platform-delivery.allow_targets", "true")
             .set("platform-delivery.cli", "true")
-            // Messages of users belong to the running system; a command must not take them away.
+            // The running system receives the messages of users; a command must not receive them in its place.
             .set("platform-delivery.poll", "false")
             .set("platform-delivery.listen", "")
             .set(PREVIEW_LISTEN, "")

@@ -1,5 +1,5 @@
 //! `docker compose up` without fakes of Docker: the shipped Compose file and Dockerfile in a Docker Engine with a
-//! network of its own, and the operator's path of `deploy/README.md`, command by command.
+//! separate network, and the operator's path of `deploy/README.md`, command by command.
 //!
 //! The test builds the images ([`images`]). The programs of NATS and of this product are real, and those of `MinIO` are
 //! a fake that enforces the shipped policies. The `cargo` of the build image only copies the binary under test.

@@ -234,7 +234,7 @@ pub struct OauthClient {
     pub private_key: Option<Secret>,
     /// Id by which the authorization server knows the key, if it needs one.
     pub key_id: Option<String>,
-    /// The party that signs in: a user, this client itself, or the workload that it is.
+    /// The party that signs in: a user, this client itself, or the workload as which this client runs.
     #[serde(default)]
     pub grant: OauthGrant,
     /// Name of the token that the client presents with the grant `jwt_bearer`, in `orchestrator.mcp_workload_tokens`.

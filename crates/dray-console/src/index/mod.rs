@@ -1,7 +1,7 @@
 //! The newest events of the tenant, in memory and bounded. The live page, the timelines and the charts read them.
 //!
-//! The index is rebuilt from the streams after every start. It counts the rows that it removed, so that a page can show
-//! how many are missing.
+//! The index is rebuilt from the streams after every start. It counts the removed rows, so that a page can show how
+//! many are missing.
 
 mod filter;
 mod minutes;

@@ -1,8 +1,8 @@
 //! Login attempts: the provider has not responded to them yet.
 //!
-//! The browser keeps its attempt in a signed cookie, so that an attempt costs this process nothing, and no number of begun
-//! attempts ends the one of a person. `state`, `nonce` and the verifier are derived from the cookie's secret and a key
-//! that only this process has: the browser never gets the verifier.
+//! The browser keeps its attempt in a signed cookie. So an attempt costs this process nothing, and the number of begun
+//! attempts cannot end the attempt of a person. `state`, `nonce` and the verifier are derived from the cookie's secret
+//! and a key that only this process has: the browser never gets the verifier.
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
@@ -75,8 +75,8 @@ impl LoginAttempts {
         (format!("{payload}.{signature}"), attempt)
     }
 
-    /// The attempt of this browser if it is open and the response has its `state`. It cannot be taken again, so that a
-    /// response counts once.
+    /// The attempt of this browser if it is open and the response has its `state`. It cannot be taken a second time, so
+    /// that a response counts once.
     pub(super) fn take(&self, cookie: &str, state: &str, now_ms: u64) -> Option<LoginAttempt> {
         let (begun_ms, attempt) = self.read(cookie)?;
         let has_expired =

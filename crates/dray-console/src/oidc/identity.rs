@@ -91,7 +91,7 @@ pub(super) fn find_name(claims: &Map<String, Value>) -> Option<&str> {
     names.find(|name| !name.trim().is_empty())
 }
 
-/// Whether the token itself has the claim with the roles, if only without a value that gives one.
+/// Whether the token itself has the claim with the roles, even if its value gives no role.
 pub(super) fn has_role_claim(claims: &TokenClaims, settings: &OidcSettings) -> bool {
     find_claim(&claims.further, &settings.role_claim).is_some()
 }

@@ -7,7 +7,7 @@ const MAX_PATH_BYTES: usize = 1024;
 /// Stands for the console's origin while a path is parsed; its value does not matter.
 const PLACEHOLDER_ORIGIN: &str = "http://console.invalid";
 
-/// A path with its query, whose origin is that of the console.
+/// A path with its query; its origin is that of the console.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct OwnPath(String);
 

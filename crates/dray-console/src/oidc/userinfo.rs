@@ -16,7 +16,7 @@ use super::{OidcLogin, identity};
 const MAX_USERINFO_BYTES: usize = 64 * 1024;
 
 impl OidcLogin {
-    /// The claims that the ID token lacks; empty where it has a role and a name, and without an endpoint.
+    /// The claims that the ID token lacks. Empty if the token has a role and a name, and if there is no endpoint.
     pub(super) async fn missing_claims(
         &self,
         metadata: &ProviderMetadata,

@@ -45,7 +45,7 @@ pub(crate) async fn check_page(
     State(state): State<ConsoleState>,
     ActionForm { session, .. }: ActionForm,
 ) -> Response {
-    // Concurrently, so that a service that is down does not delay the other.
+    // Both run concurrently, so that an unavailable service does not delay the other.
     let (accounts, backends) = tokio::join!(
         check(
             &state,

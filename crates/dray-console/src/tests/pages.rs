@@ -185,7 +185,7 @@ async fn an_operation_has_the_proof_of_each_step_and_no_step_without_a_record() 
 async fn a_missing_object_has_the_status_of_its_fault() {
     let mut console = ConsoleFixture::new().await;
     let login = console.log_in(ConsoleRole::Act).await;
-    // Without a service the state is unknown, which differs from what does not exist.
+    // Without a service the state is unknown, which differs from an object that does not exist.
     assert_eq!(
         console.get("/operations/op-1", Some(&login)).await.status,
         503

@@ -2,8 +2,8 @@
 //!
 //! Several processes may write to the same file, such as a service and a command with its configuration. Each writes
 //! under a lock of the file, and opens the file again when another process, or an operator, has replaced it. The next
-//! file belongs to the owner of the one before, and the first one of root to the owner of its directory, so that a
-//! command of root does not take it from the user of the service.
+//! file belongs to the owner of the one before. The first file of root belongs to the owner of its directory, so that a
+//! command of root does not take the file from the user of the service.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
@@ -75,7 +75,8 @@ impl EventWriter for RotatedFile {
     }
 }
 
-/// A file that is replaced when it is full: `FILE` becomes `FILE.1`, that one `FILE.2`, and the oldest is removed.
+/// A file that is replaced when it is full: `FILE` becomes `FILE.1`, `FILE.1` becomes `FILE.2`, and the oldest is
+/// removed.
 #[derive(Debug)]
 struct RotatedFile {
     path: PathBuf,
@@ -146,7 +147,7 @@ impl RotatedFile {
     fn write_lines(&mut self, lines: &[Vec<u8>], written: &mut usize) -> io::Result<()> {
         while let Some(rest) = lines.get(*written..).filter(|rest| !rest.is_empty()) {
             let (together, _) = rest.split_at(self.count_fitting(rest));
-            // One write for all of them; where it fails, as many lines as still fit are kept.
+            // All of them are written together; if that fails, as many lines as fit are kept.
             if self.write_line(&together.concat()).is_ok() {
                 *written += together.len();
                 continue;
@@ -193,8 +194,8 @@ impl RotatedFile {
         }
     }
 
-    /// Replaces the full file. The next one is opened first: where that fails, as without a free descriptor, no file is
-    /// renamed, since every further attempt would remove the oldest one.
+    /// Replaces the full file. The next file is opened first. If that fails, for example without a free descriptor, no
+    /// file is renamed, since every further attempt would remove the oldest one.
     fn rotate(&mut self) -> io::Result<()> {
         if self.max_files == 1 {
             self.file.set_len(0)?;
@@ -239,8 +240,8 @@ impl RotatedFile {
     }
 }
 
-/// Removes the last line if its process was killed while it wrote it, so that every line can be read; the size afterwards.
-/// A file with another last line, or with a whole event there, gets a line end and loses nothing.
+/// Removes the last line if its process was killed while it wrote it, so that every line can be read. Returns the size
+/// afterwards. A file with another last line, or with a whole event there, gets a line end and loses nothing.
 fn end_last_line(file: &mut File, path: &Path, size: u64) -> io::Result<u64> {
     let Some(last) = size.checked_sub(1) else {
         return Ok(size);
@@ -351,8 +352,8 @@ fn keep_owner(created: &File, previous: &fs::Metadata) -> io::Result<()> {
     }
 }
 
-/// Takes the lock of a file, or gives up after `limit` with `TimedOut`. It takes none on a file system without locks, where
-/// only one process may use the file.
+/// Takes the lock of a file, or gives up after `limit` with `TimedOut`. It takes no lock on a file system without
+/// locks, where only one process may use the file.
 fn lock_file(file: &File, limit: Duration) -> io::Result<()> {
     match lock_within(file, limit) {
         Ok(()) | Err(FileLockError::Unsupported(_)) => Ok(()),

@@ -1,10 +1,10 @@
 //! Events on their way to a place beside log and stream: a file, or a syslog server.
 //!
 //! A separate thread writes, so that a slow or full place delays no decision. What a caller or client learns waits until its
-//! event is in the file, for a bounded time: a process that is killed loses what the queue holds. What the file does not
-//! take stays in the queue and is written later; only what no longer fits into the queue is dropped, counted and logged.
-//! A syslog server gets each event once. Log and stream have every event as well. Everything that waits is written
-//! together, so that many connections wait for one write (group commit).
+//! event is in the file, for a bounded time: a process that is killed loses what the queue holds. Lines that cannot be
+//! written to the file stay in the queue and are written later; only those that no longer fit into the queue are
+//! dropped, counted and logged. A syslog server gets each event once. Log and stream have every event as well.
+//! All waiting lines are written together, so that many connections wait for one write (group commit).
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -201,11 +201,11 @@ impl AuditQueue {
         QueueOutcome::Dropped
     }
 
-    /// Gets a message when everything that was recorded before is written, or an error when that does not happen:
-    /// immediately when the queue is full, and when the thread ends before.
+    /// Gets a message when everything that was recorded before is written. Gets an error when that does not happen:
+    /// immediately if the queue is full, or when the thread ends before.
     pub fn flush(&self) -> oneshot::Receiver<()> {
         let (done, waiting) = oneshot::channel();
-        // Where it is not taken, the other end is dropped here.
+        // If the message is not accepted, the other end is dropped here.
         let _ = self.tasks.try_send(QueueTask::Flush(done));
         waiting
     }
@@ -222,9 +222,9 @@ impl AuditQueue {
         tracing::error!(place, bytes, "audit events are not written at the end");
     }
 
-    /// Waits at most `limit` until everything that was recorded before is written, and returns whether it is. After a wait
-    /// that timed out it does not wait again until the thread has come to that flush: one stalled disk must not delay
-    /// every connection.
+    /// Waits at most `limit` until everything that was recorded before is written, and returns whether it is. After a
+    /// wait that timed out it does not wait again until the thread has reached that flush: one stalled disk must not
+    /// delay every connection.
     pub(super) async fn flushed(&self, limit: Duration) -> bool {
         if self.is_stalled() {
             return false;
@@ -274,7 +274,7 @@ pub(super) struct QueueWorker<W> {
 struct WriteBatch {
     frames: Vec<Vec<u8>>,
     flushes: Vec<oneshot::Sender<()>>,
-    /// How many of the frames were counted as delayed: the first ones.
+    /// The number of frames that were counted as delayed. They are the first ones.
     delayed: usize,
 }
 

@@ -5,9 +5,9 @@ use dray_guard::ruleset::Caller;
 use dray_guard::ruleset::replay::{PolicyReplay, ReplayBaseline, RequestRecord};
 use dray_proto::v1;
 
-/// Judges the request of `event` by both policies; `None` stands for no policy files. An event that is not about a request
-/// of its own (a lookup, the end of a connection), or whose request was refused by the configuration or the guard, adds
-/// nothing. `tenant` is for events of older services, which do not hold it.
+/// Judges the request of `event` by both policies; `None` stands for no policy files. Some events add nothing: those
+/// that are not about a request (a lookup, the end of a connection), and those whose request the configuration or the
+/// guard refused. `tenant` is for events of older services, which do not hold it.
 pub fn replay_event(
     replay: &mut PolicyReplay,
     old: Option<&RuleSet>,
@@ -100,7 +100,7 @@ mod tests {
             event("deep.example.org", ""),
             event("deep.example.org", "connect"),
         ]);
-        // The path of a tunnel is hidden from both policies; that of a fetch was not recorded.
+        // The path of a tunnel is hidden from both policies; the path of a fetch was not recorded.
         assert_eq!((replay.undecided, replay.changed), (1, 1));
     }
 

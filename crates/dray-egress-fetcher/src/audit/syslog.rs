@@ -1,9 +1,9 @@
 //! Audit events as messages to a syslog server: RFC 5424, over UDP (RFC 5426), TCP with octet counts (RFC 6587) or datagrams of
 //! a Unix socket.
 //!
-//! A connection is made when it is needed, also after it broke. While the server cannot be reached, events are dropped and
-//! counted, and it is tried again once a second: events are never late by more than one attempt. UDP gives no proof that a
-//! message arrived.
+//! A connection is made when it is needed, also after it broke. While the server cannot be reached, events are dropped
+//! and counted, and the connection is tried again once a second. So events are never late by more than one attempt. UDP
+//! gives no proof that a message arrived.
 
 use std::io::{self, Write as _};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs as _, UdpSocket};
@@ -144,13 +144,13 @@ impl EventWriter for SyslogWriter {
         frame
     }
 
-    // Events that wait would be late by any time; docs/egress.md says that they are dropped.
+    // Waiting events could be late by any time; docs/egress.md says that they are dropped.
     const KEEPS_UNWRITTEN: bool = false;
 
     fn write_frame(&mut self, frame: &[u8]) -> io::Result<()> {
         let message = self.message(frame);
         if matches!(self.address, SyslogAddress::Udp(_)) && message.len() > MAX_DATAGRAM_BYTES {
-            // Before the connection, which stays as it is.
+            // Checked before the connection is used, so that the connection is kept.
             let problem = "the event is too large for a datagram";
             return Err(io::Error::new(io::ErrorKind::InvalidInput, problem));
         }

@@ -23,7 +23,7 @@ const MAX_BLOCK_BYTES: usize = 128 << 10;
 const FRAME_MAGIC: u32 = 0xfd2f_b528;
 /// First bytes of a skippable frame; the lowest four bits are free (RFC 8878, section 3.1.2).
 const SKIPPABLE_MAGIC: u32 = 0x184d_2a50;
-/// Length in bytes of a frame header up to its descriptor, which says how long the rest is.
+/// Length in bytes of a frame header up to its descriptor, from which the length of the other fields follows.
 const PREFIX_LENGTH: usize = 5;
 /// Length in bytes of the header of a skippable frame.
 const SKIPPABLE_HEADER_LENGTH: usize = 8;

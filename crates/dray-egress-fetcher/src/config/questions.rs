@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::compile::ProblemCollector;
 
-/// Longest time of a question or an answer: shorter than the records are kept.
+/// Longest time of a question or an answer. It is shorter than the lifetime of the records.
 const MAX_QUESTION_TIME: Period = Period::secs(7 * 24 * 3600);
 
 /// Questions to people, which rules with the outcome `ask` cause.

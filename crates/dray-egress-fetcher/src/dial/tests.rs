@@ -85,8 +85,8 @@ async fn t_1_neither_the_first_attempt_nor_the_one_after_a_failure_waits_for_a_t
 
 #[test]
 fn t_3_only_the_upstream_proxy_of_the_configuration_is_known() {
-    // The crate reads no environment variables, and nothing on the way of a fetch knows a proxy but one dialer, whose
-    // own file asks for judged addresses alone.
+    // The crate reads no environment variables. On the path of a fetch only one dialer knows a proxy, and its file
+    // requests only judged addresses.
     let sources = [
         include_str!("../dial.rs"),
         include_str!("../hop.rs"),

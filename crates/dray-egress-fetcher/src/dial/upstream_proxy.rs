@@ -138,8 +138,8 @@ impl UpstreamProxyDialer {
         }
     }
 
-    /// With the time that a fetch has for its connection. A proxy that says nothing is given up before that time ends, so
-    /// that the failure is the proxy's: later it would look like one of the host.
+    /// With the time that a fetch has for its connection. A silent proxy is given up before that time ends, so that the
+    /// failure counts as that of the proxy: later it would look like a failure of the host.
     #[must_use]
     pub fn with_connect_timeout(mut self, timeout: Duration) -> Self {
         self.response_timeout = timeout * 3 / 5;
@@ -181,9 +181,9 @@ impl UpstreamProxyDialer {
         }
     }
 
-    /// Counts a silence for the breaker, if the proxy does not respond to a request to itself either: it may have waited for
-    /// a target that swallows packets. Not every proxy responds to such a request, so the same target counts once until the
-    /// proxy has responded for another.
+    /// Counts a silence for the breaker if the proxy does not respond to a direct request either. The proxy may have
+    /// waited for a target that drops packets. Not every proxy responds to such a request, so the same target counts
+    /// once until the proxy has responded for another.
     async fn count_silence(&self, target: IpAddr) {
         let earlier = self.lock_failures().silent_for.replace(target);
         if earlier != Some(target) && !self.is_alive().await {

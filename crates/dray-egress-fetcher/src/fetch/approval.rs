@@ -105,7 +105,7 @@ pub enum HostAnswer {
     Denied(QuestionId),
     /// The question waits for an answer.
     Waiting(QuestionId),
-    /// No question exists: the request may not ask, the session has too many questions, or the question could not be
+    /// There is no question: the request may not ask, the session has too many questions, or the question could not be
     /// recorded.
     NotAsked,
 }
@@ -154,7 +154,7 @@ impl Fetcher {
         let Some(url) = record.url.clone() else {
             return Err(refused);
         };
-        // Before the question: a person must not be asked about what is refused in any case.
+        // Before the question: a person must not be asked about a host that is refused in any case.
         if scope.ports.is_some_and(|ports| !ports.allows(url.port())) {
             return Err(FetchError::new(Code::PortNotAllowed, FetchPhase::Policy));
         }

@@ -50,7 +50,7 @@ pub struct CachedResponse {
 pub struct CacheLookup {
     /// The stored response of the URL.
     pub response: Option<CachedResponse>,
-    /// Revision of what is stored in its place, which may be the response of another URL; `None` for nothing.
+    /// Revision of what is stored under its key, which may be the response of another URL; `None` if nothing is stored.
     pub revision: Option<u64>,
 }
 
@@ -90,7 +90,7 @@ pub trait ResponseCache: Send + Sync + 'static {
     fn find<'a>(&'a self, tenant: &'a str, url: &'a CanonicalUrl) -> BoxFuture<'a, CacheLookup>;
 
     /// Stores the response of a URL in place of an earlier one; `None` removes the earlier one. Does nothing unless the
-    /// place has the same `revision` as in [`Self::find`]: what another fetch stored meanwhile is newer.
+    /// entry has the same `revision` as in [`Self::find`]: what another fetch stored meanwhile is newer.
     fn keep<'a>(
         &'a self,
         tenant: &'a str,
@@ -165,7 +165,7 @@ impl Fetcher {
         Ok(())
     }
 
-    /// The terms under which the body of a response is stored; `None` for a response that is not stored.
+    /// The terms under which the body of a response may be stored; `None` for a response that must not be stored.
     pub(super) fn storing_terms(
         &self,
         url: &CanonicalUrl,

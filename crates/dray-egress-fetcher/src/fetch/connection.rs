@@ -104,7 +104,7 @@ impl Fetcher {
         opened: &mut OpenConnection,
         record: &mut FetchRecord,
     ) -> Result<(), FetchError> {
-        // A separate record: that of the connection keeps its hop.
+        // A separate record, because the record of the connection keeps its hop.
         let mut judged = FetchRecord::default();
         let scope = AskScope {
             may_ask: true,

@@ -101,8 +101,8 @@ impl PartialBody {
     /// The data for requesting the rest, if `url` is the resource of the first response.
     pub(super) fn resume(&self, url: &CanonicalUrl, counts: &BodyCounts) -> Option<BodyResumption> {
         let validator = self.validator.clone()?;
-        // An entity tag belongs to a resource (RFC 9110, section 8.8.3): two files may have the same one, made of size and
-        // time. Signed URLs have another query after each redirect. Many files have the same date.
+        // An entity tag belongs to a resource (RFC 9110, section 8.8.3): two files may have the same tag, if it is made
+        // of size and time. Signed URLs have another query after each redirect. Many files have the same date.
         let is_same = if is_strong_tag(&validator) {
             self.url.without_query() == url.without_query()
         } else {

@@ -297,8 +297,8 @@ impl Fetcher {
                 self.request_head(&mut chain, &url, context, RequestExtra::ROBOTS, record);
             let (TimedHead { parts, .. }, wire, slots) = requesting.await?;
             record.note_head(&parts);
-            // Without a limit: a file that is too long is read up to its limit, and its declared length does not refuse
-            // it.
+            // Without a limit, because a file that is too long is read up to the limit, and its declared length does
+            // not refuse it.
             match judge_head(&parts, u64::MAX) {
                 Ok(HeadDecision::Body(plan)) => {
                     let text = self.receive_robots(wire, &plan, context, record).await?;
@@ -414,7 +414,7 @@ fn note_unreadable(failure: &FetchError) {
     tracing::info!(code = %failure.code, phase = %failure.phase, "a robots.txt could not be read");
 }
 
-/// Whether a failure is one of the server or of the network to it, and not of this service or of the operator's proxy.
+/// Whether the server or the network to it caused a failure, and not this service or the operator's proxy.
 fn is_of_server(failure: &FetchError) -> bool {
     failure.code.is_about_url() && !is_upstream_failure(failure)
 }

@@ -143,7 +143,7 @@ impl Fetcher {
     }
 }
 
-/// The lower one of a limit and that of the rule that allows the request.
+/// The lower value of a limit and of the limit in the rule that allows the request.
 pub(super) fn rule_limit(limit: u64, decision: Option<&RuleDecision>) -> u64 {
     let rule_limit = decision.and_then(RuleDecision::max_bytes);
     rule_limit.map_or(limit, |rule_limit| rule_limit.min(limit))

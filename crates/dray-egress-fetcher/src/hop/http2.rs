@@ -33,8 +33,9 @@ const MAX_FRAME_BYTES: u32 = 16 * 1024;
 /// MiB/s. Until the body is read, the connection has the window of 65,535 bytes with which every connection begins (RFC
 /// 9113, section 6.9.2). The body of a redirect or an error is never read, but its received bytes count.
 const WINDOW_BYTES: u32 = 1024 * 1024;
-/// Budget for short data frames that wait to be stored: each takes the bytes that it has less than 256. With a slow
-/// store tens of thousands of short frames wait, which h2 takes for a flood with its default budget.
+/// Budget for short data frames that wait to be stored. Each frame costs the number of bytes by which it is shorter
+/// than 256. With a slow store tens of thousands of short frames wait, which h2 takes for a flood with its default
+/// budget.
 const SHORT_FRAME_BUDGET: usize = 8 * 1024 * 1024;
 
 type Http2Connection = Connection<FrameIo, Bytes>;

@@ -1,4 +1,4 @@
-//! Tests of the HTTP layer with raw bytes: what it sends, and what it refuses.
+//! Tests of the HTTP layer with raw bytes: the requests that it sends, and the responses that it refuses.
 
 use std::time::Duration;
 

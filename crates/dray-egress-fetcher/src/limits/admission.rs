@@ -219,7 +219,7 @@ impl SlotTable {
     /// Returns a slot by `give_back`, and grants slots to all waiters that can run now.
     fn release(self: &Arc<Self>, give_back: impl FnOnce(&mut SlotState)) {
         let mut granted = Vec::new();
-        // The lock ends with this block: a grant without a receiver is dropped below, which locks again.
+        // The lock ends with this block, because a grant without a receiver is dropped below, which locks again.
         {
             let mut state = self.lock();
             give_back(&mut state);
@@ -274,7 +274,7 @@ impl SlotState {
 
     /// Makes room for one more hop in a full queue. The candidate for removal is the newest waiting hop of the tenant
     /// with the most waiting hops, and within one tenant of the app with the most. It is removed only if its tenant (or
-    /// app, within one tenant) still has as many waiting hops afterwards as that of the new hop.
+    /// app, within one tenant) then still has as many waiting hops as that of the new hop.
     fn make_room(
         &mut self,
         claim: &SlotClaim,

@@ -58,8 +58,9 @@ struct WindowCounts {
 }
 
 impl WindowCounts {
-    /// Starts from zero in a later window. A clock that is set back refills nothing: neither by less than a window, after
-    /// which the same one would begin again, nor by more, after which the counts belong to the window that is now.
+    /// Starts from zero in a later window. A clock that is set back refills nothing. If it goes back by less than a
+    /// window, the same window would begin again. If it goes back by more, the counts belong to the window that is
+    /// current now.
     fn roll(&mut self, window: u64) {
         if window > self.window {
             *self = Self {

@@ -74,7 +74,7 @@ impl ProxyMetrics {
         }
     }
 
-    /// Makes every counter appear with 0, so that the first event is a rise and not a new series.
+    /// Creates every counter with 0, so that the first event is an increase and not a new series.
     pub fn start_at_zero(&self) {
         for protocol in ProxyProtocol::ALL_PROTOCOLS {
             for end in ConnectionEnd::ALL_ENDS {

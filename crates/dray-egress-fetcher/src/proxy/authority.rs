@@ -93,8 +93,8 @@ impl std::fmt::Debug for InterceptionAuthority {
 }
 
 impl InterceptionAuthority {
-    /// Takes an authority over: its certificate in PEM form, with those that lead to its root behind it, and its private
-    /// key. A certificate for a probe is made and verified with it. `now_s` is in Unix seconds.
+    /// Accepts an authority: its certificate in PEM form, followed by those that lead to its root, and its private key.
+    /// A certificate for a probe is made and verified with it. `now_s` is in Unix seconds.
     ///
     /// # Errors
     ///

@@ -68,7 +68,7 @@ impl ClientTls {
         acceptor.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The client whose certificate this is; `None` for one of which the configuration says nothing.
+    /// The client to which this certificate belongs; `None` for a certificate that the configuration does not name.
     pub(super) fn identity_of(&self, certificate: &ClientCertificate) -> Option<ProxyIdentity> {
         let name = certificate.name.as_deref()?;
         let is_named = |pattern: &String| matches_name(pattern, name);

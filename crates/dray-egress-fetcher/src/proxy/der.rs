@@ -1,6 +1,7 @@
 //! Reads the parts of a certificate that the proxy needs (RFC 5280, section 4.1), from DER.
 //!
-//! It verifies nothing: certificates of clients are verified by the TLS handshake, that of the authority by a probe.
+//! It verifies nothing: the TLS handshake verifies the certificates of clients, and a probe verifies that of the
+//! authority.
 
 pub(super) const SEQUENCE_TAG: u8 = 0x30;
 pub(super) const SET_TAG: u8 = 0x31;
@@ -60,7 +61,7 @@ impl<'a> CertificateParts<'a> {
 pub(super) struct DerReader<'a>(pub(super) &'a [u8]);
 
 impl<'a> DerReader<'a> {
-    /// The tag and content of the next value; `None` at the end, and where it is not complete.
+    /// The tag and content of the next value; `None` at the end, and if the value is not complete.
     pub(super) fn next_value(&mut self) -> Option<(u8, &'a [u8])> {
         let (&tag, rest) = self.0.split_first()?;
         let (&first, mut rest) = rest.split_first()?;

@@ -1,8 +1,8 @@
 //! Methods that the body of a request names, for requests whose rules depend on the method.
 //!
-//! A body is not held back: it is scanned as it passes, and the request is broken off before the target has a whole name of
-//! that kind and the end of the body. A short one is known before it is sent, and a form in it is judged by the methods that
-//! it names.
+//! A body is not held back: it is scanned as it passes. The request is broken off before the target has both a whole
+//! name of this kind and the end of the body. A short one is known before it is sent, and a form in it is judged by the
+//! methods that it names.
 
 use std::io;
 use std::pin::Pin;
@@ -69,7 +69,7 @@ impl ForwardProxy {
     ///
     /// # Errors
     ///
-    /// `policy_denied` for a form that names a method that is not allowed, or one in a syntax whose values are not read.
+    /// `policy_denied` for a form that names a forbidden method, or a form in a syntax whose values are not read.
     pub(super) fn judge_form(
         &self,
         identity: &ProxyIdentity,

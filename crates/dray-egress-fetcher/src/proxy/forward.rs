@@ -203,7 +203,7 @@ impl ResponseCheck<'_> {
     }
 }
 
-/// Whether the error of a request body is that of one that names a method.
+/// Whether a form that names a method caused the error of a request body.
 fn is_method_in_body(error: &(dyn Error + 'static)) -> bool {
     let error = error.downcast_ref::<io::Error>();
     let inner = error.and_then(io::Error::get_ref);
@@ -346,8 +346,8 @@ fn refusal_response(refusal: ProxyRefusal) -> Response<ForwardBody> {
     response
 }
 
-/// Removes the fields that a server which reads CGI variables takes for the field `name`: `_` stands for `-` there (RFC
-/// 3875, section 4.1.18).
+/// Removes the fields that a CGI server takes for the field `name`, because `_` stands for `-` there (RFC 3875, section
+/// 4.1.18).
 fn remove_namesakes(fields: &mut HeaderMap, name: &HeaderName) {
     let variable = name.as_str().replace('-', "_");
     let namesakes: Vec<HeaderName> = fields

@@ -99,7 +99,7 @@ pub enum HeadError {
     /// Another version than 1.0 and 1.1.
     #[error("the HTTP version is not supported")]
     Version,
-    /// A target in another form than its recipient reads: to a proxy, one in origin or asterisk form; inside a tunnel,
+    /// A target in a form that its recipient does not read: to a proxy, the origin or asterisk form; inside a tunnel,
     /// another tunnel or the asterisk form.
     #[error("the request target has a form that does not belong here")]
     Target,
@@ -131,8 +131,7 @@ pub const fn may_begin_head(byte: u8) -> bool {
 
 /// Returns the length of the head with its empty line, once it is complete.
 ///
-/// `searched` is the length that an earlier call has looked at, so that no byte of a head that arrives slowly is
-/// searched twice.
+/// `searched` is the length that an earlier call has examined, so that no byte of a slow head is searched twice.
 pub fn head_length(bytes: &[u8], searched: usize) -> Option<usize> {
     // The empty line may have begun in the bytes before.
     let from = searched.saturating_sub(3);

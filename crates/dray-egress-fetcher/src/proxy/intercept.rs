@@ -56,7 +56,7 @@ struct InterceptedTunnel<'a> {
     target: Option<KeptTarget>,
     /// The hop that opened the connection, for the events of further requests on it.
     hop: HopRecord,
-    /// End of the answer that let the tunnel pass, without those for single requests.
+    /// End of the answer that allowed the tunnel. Answers for single requests do not count.
     approval_ends: Option<Instant>,
 }
 

@@ -129,7 +129,7 @@ struct AcceptLoop {
 impl AcceptLoop {
     async fn run(self, listener: TcpListener) {
         let sizes = self.proxy.settings().sizes;
-        // Clients that are served, that wait, and that have not shown a token. Further clients wait in the backlog of
+        // Clients that are served, that wait, and that have not sent a token. Further clients wait in the backlog of
         // the kernel.
         let max_connections = sizes.global + sizes.queue + self.proxy.settings().max_unidentified;
         let permits = Arc::new(Semaphore::new(max_connections));
@@ -156,7 +156,7 @@ impl AcceptLoop {
             self.proxy
                 .metrics()
                 .refused(UNKNOWN_PROTOCOL, refusal.code());
-            // Closed without a response: writing to a client that floods would cost more than it does.
+            // Closed without a response, because writing to a flooding client would cost more than the client spends.
             return;
         };
         let (proxy, abort) = (Arc::clone(&self.proxy), self.abort.clone());

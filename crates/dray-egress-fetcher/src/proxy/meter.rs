@@ -105,7 +105,8 @@ impl ByteCounts {
         all.saturating_sub(self.earlier.1)
     }
 
-    /// The counts of the same connection that begin at zero now, for its next request, which is activity too.
+    /// The counts of the same connection, which begin again at zero for its next request; that request counts as
+    /// activity, too.
     #[must_use]
     pub fn from_now(&self) -> Self {
         self.note_activity();

@@ -1,4 +1,4 @@
-//! Opens the connection that a client wants: as what it is judged, and what the client gets when it is refused.
+//! Opens the connection for a client: under what its request is judged, and what the client gets after a refusal.
 
 use dray_guard::proxy_token::ProxyIdentity;
 use dray_guard::{
@@ -78,7 +78,7 @@ impl ForwardProxy {
         self.judge_methods(identity, methods, opened, record)
     }
 
-    /// Judges methods that a request names beside that of its request line.
+    /// Judges methods that a request names in addition to its request line.
     pub(super) fn judge_methods(
         &self,
         identity: &ProxyIdentity,

@@ -1,11 +1,11 @@
 //! Requests one after the other in an intercepted tunnel (RFC 9112, section 9.3): each is read, judged and recorded like
 //! the first one, and only then sent.
 //!
-//! The response is framed for the client by this module, from what hyper read, and never copied. Only a request whose end
-//! is known before it is sent keeps its tunnel, and only a response whose end is known. The connection to the target is
-//! kept only where the request had no body, and the target agrees and sent no byte behind its response. Everything else
-//! is the last of its tunnel: an upgrade, an `Expect`, a chunked or long request body, bytes of the client before the
-//! end of the response.
+//! The response is framed for the client by this module, from what hyper read, and never copied. Only a request whose
+//! end is known before it is sent keeps its tunnel. The end of the response must be known, too. The connection to the
+//! target is kept only if the request had no body, the target agrees, and the target sent no byte after its response.
+//! Everything else is the last of its tunnel: an upgrade, an `Expect`, a chunked or long request body, bytes of the
+//! client before the end of the response.
 
 use std::convert::Infallible;
 use std::io;
@@ -45,8 +45,8 @@ pub use single::{ExchangeEnd, exchange_once};
 /// Most bytes of a request body that keeps its tunnel: it is read before the request is sent.
 const MAX_KEPT_BODY_BYTES: u64 = 64 * 1024;
 
-/// Whether other requests may follow this one in its tunnel. `arrived` bytes have come behind its head: more than its body
-/// has are another request, which is not waited for.
+/// Whether other requests may follow this one in its tunnel. `arrived` bytes have come after its head. Bytes beyond its
+/// body are another request, which is not waited for.
 pub(super) fn is_keepable(request: &ProxyRequest, arrived: usize) -> bool {
     let is_bounded = match request.framing {
         RequestFraming::Empty => arrived == 0,
@@ -340,7 +340,7 @@ async fn next_frame<S: AsyncRead + AsyncWrite + Unpin>(
     client: &mut ClientStream<S>,
     body: &mut LimitedBody,
 ) -> io::Result<Option<Frame<Bytes>>> {
-    // After the last byte of the body, the client sends its next request, which is not read here.
+    // After the last byte of the body, the client sends its next request, which is not read at this point.
     let frame = if body.is_end_stream() || !client.ahead().is_empty() {
         body.frame().await
     } else {

@@ -30,7 +30,7 @@ pub enum ProxyRefusal {
     /// The messages of SOCKS5 are not valid or not supported.
     #[error("the SOCKS5 message was refused")]
     Socks(#[source] SocksError),
-    /// The head or message did not come in time; inside a tunnel, also not before the client closed.
+    /// The head or message did not arrive in time. Inside a tunnel, it did not arrive before the client closed either.
     #[error("the request did not come in time")]
     SlowRequest,
     /// The client is not identified.
@@ -93,7 +93,7 @@ impl ProxyRefusal {
         Self::Quota(delay.map_or(1, |delay| delay.as_secs() + 1))
     }
 
-    /// The refusal for a client that has no response yet when a limit ends its connection.
+    /// The refusal for a client without a response so far, whose connection a limit ends.
     pub fn of_limit(limit: LimitReached) -> Self {
         match limit {
             LimitReached::Quota(delay) => Self::quota(delay),

@@ -127,7 +127,7 @@ impl Direction {
         match Pin::new(reader).poll_read(cx, &mut chunk) {
             Poll::Ready(read) => read?,
             Poll::Pending => {
-                // A writer with a buffer of its own must not keep bytes back while no more arrive.
+                // A writer with an internal buffer must not keep bytes back while no more arrive.
                 let _ = Pin::new(writer).poll_flush(cx)?;
                 return Poll::Pending;
             }

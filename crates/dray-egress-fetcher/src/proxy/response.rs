@@ -1,5 +1,5 @@
-//! Rules for the response of every target: its limits, the rule that allowed its request, and the fields that do not
-//! travel on.
+//! Rules for the response of every target: its limits, the rule that allowed its request, and the fields that are not
+//! passed on.
 
 use dray_guard::{Code, RuleDecision};
 use http::header::{

@@ -18,13 +18,13 @@ pub(super) const MAX_LISTED_SESSIONS: usize = 200;
 const MAX_READ_RECORDS: usize = 5_000;
 /// Most bytes of a list, because a response must fit into a message.
 pub(super) const MAX_LIST_BYTES: usize = 96 * 1024;
-/// How long a start is used, so that a bucket that was made again is read from its beginning.
+/// How long the start position is used, so that a bucket that was created again is read from its beginning.
 const START_LIFETIME_MS: u64 = 300_000;
 
 /// Where the lists of a tenant begin.
 #[derive(Clone, Copy, Debug)]
 struct ListStart {
-    /// No record before this revision has a question that counts; a change of one of them gets a later revision.
+    /// No record before this revision has a question that counts. A change of such a record gets a later revision.
     revision: u64,
     /// Unix milliseconds until which it is used.
     until_ms: u64,
@@ -84,7 +84,7 @@ impl QuestionStore {
         let mut sessions = 0;
         let mut is_end = false;
         let mut from = after.unwrap_or_else(|| self.list_starts.first_revision(&prefix, now_ms));
-        // A later part does not know what the records before it hold.
+        // A later part does not know the earlier records.
         let mut only_ended = after.is_none();
         for _ in 0..MAX_READ_RECORDS {
             let Some(change) = self.keys.next(&prefix, from).await? else {
@@ -104,7 +104,7 @@ impl QuestionStore {
                     .map(|question| record.to_proto(&key, question))
                     .collect();
                 let size = list_bytes(&questions);
-                // The first session is listed in any case, so that every part has a next one that is further.
+                // The first session is always listed, so that every part reaches further than the one before it.
                 if sessions == MAX_LISTED_SESSIONS || (sessions > 0 && size > free_bytes) {
                     break;
                 }

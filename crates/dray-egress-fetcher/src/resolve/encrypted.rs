@@ -2,8 +2,8 @@
 //!
 //! The server is authenticated by its certificate, so no other sender can respond and ids need not be random. A
 //! connection that fails or stalls is replaced once for each query, because servers close idle ones at any time (RFC
-//! 7766, section 6.2.4). A query that alone gets no response, as for a slow zone, leaves the connection to the others.
-//! This module has no deadline for the whole query; the caller sets one.
+//! 7766, section 6.2.4). A query that alone gets no response, for example because of a slow zone, leaves the connection
+//! to the other queries. This module has no deadline for the whole query; the caller sets one.
 
 use std::io;
 use std::net::SocketAddr;

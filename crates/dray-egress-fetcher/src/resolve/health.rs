@@ -1,9 +1,9 @@
 //! Which servers do not respond, so that a lookup does not wait for one again (RFC 9520, section 3.2).
 //!
 //! Callers choose the names, and a slow zone makes no server silent: a caller could otherwise turn a validating server
-//! away with names of its own. So a server that is slow for a question gets a probe that every resolver answers from its
-//! cache, and only one that does not respond to that either counts as silent. A silent server gets a further probe at
-//! most once in a while, and any response ends its silence.
+//! away with names of its own. So a server that is slow for a question gets a probe that every resolver answers from
+//! its cache. Only a server that does not respond to the probe either counts as silent. A silent server gets a further
+//! probe at most once in a while, and any response ends its silence.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;

@@ -37,7 +37,7 @@ const MAX_MARGIN: Duration = Duration::from_millis(50);
 #[derive(Debug)]
 pub struct HickoryResolver {
     servers: Vec<Arc<ServerHandle>>,
-    /// Index of the server that is asked first: the one that answered last, if it may be the first.
+    /// Index of the server that is asked first: the last one that answered, if it may be the first.
     preferred: AtomicUsize,
     /// Probes under way, at most one for each server. They end with the resolver.
     probes: Mutex<JoinSet<()>>,
@@ -135,8 +135,8 @@ impl HickoryResolver {
         }
     }
 
-    /// The indexes of the servers in the order in which they are asked: the preferred one and those after it, but trusted
-    /// ones before others, and silent ones behind all that respond.
+    /// The indexes of the servers in the order in which they are asked, beginning with the preferred server. Trusted
+    /// servers come before others, and silent servers after all that respond.
     pub(super) fn order(&self) -> Vec<usize> {
         // Only a hint for the order of the servers, so no other data depends on it.
         let first = self.preferred.load(Ordering::Relaxed);
@@ -263,7 +263,8 @@ struct TrustedServers {
 }
 
 impl TrustedServers {
-    /// Whether all were asked and one may still answer: a server that is not trusted must not come before it.
+    /// Whether all trusted servers were asked and one may still answer: an untrusted server must not come before that
+    /// answer.
     const fn decides_alone(&self) -> bool {
         self.waiting == 0 && self.running > 0
     }

@@ -69,7 +69,7 @@ impl OwnAddresses {
         for peer in &self.peers {
             let name = host_of(peer);
             if let Err(error) = learn_addresses(&mut self.known, name).await {
-                // Not an error: one of several servers may be down, and the product uses the others.
+                // Not an error: one of several servers may be unavailable, and the product uses the others.
                 tracing::warn!(name, %error, "could not look up a peer");
             }
         }

@@ -325,7 +325,7 @@ async fn a_response_for_one_receiver_is_not_stored() {
         }
         assert_eq!(server.received_requests().len(), 2, "{fields:?}");
     }
-    // Neither a response to a request with a credential, nor one that was stored before there was one.
+    // Neither a response to a request with a credential, nor a response that was stored before the credential existed.
     let server = cached.serve(tagged("max-age=60"));
     for _ in 0..2 {
         let own = cached

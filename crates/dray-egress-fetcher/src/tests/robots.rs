@@ -465,7 +465,7 @@ fn the_robots_txt_of_a_redirect_target_continues_the_fetch() {
     let mut record = FetchRecord::default();
     record.enter(0, None);
     assert!(!record.continues(), "the first request of all");
-    // A robots.txt begins a chain of its own, whose first hop has number 0 too.
+    // A robots.txt begins a separate chain, whose first hop also has number 0.
     record.enter(0, None);
     assert!(record.continues());
 }

@@ -46,7 +46,7 @@ impl CanonicalUrl {
     }
 }
 
-/// Splits a text that begins with a scheme (RFC 3986 3.1) at the colon behind it.
+/// Splits a text that begins with a scheme (RFC 3986 3.1) at the colon after it.
 pub(super) fn split_reference(text: &str) -> Option<(&str, &str)> {
     let (scheme, rest) = text.split_once(':')?;
     let is_scheme = scheme.starts_with(|first: char| first.is_ascii_alphabetic())

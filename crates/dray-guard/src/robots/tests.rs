@@ -48,7 +48,7 @@ fn a_group_is_found_by_its_product_in_any_case_and_with_any_version() {
         let text = format!("user-agent: {name}\ndisallow: /a\n");
         assert!(allows(&text, "/a"), "{name}");
     }
-    // A product without a token has no group of its own.
+    // A product without a token has no group that names it.
     let file = RobotsFile::parse(b"user-agent:\ndisallow: /\nuser-agent: *\ndisallow: /a", "");
     assert_eq!(file.decide("/a").refused_by, Some(4));
     assert_eq!(file.decide("/b").refused_by, None);
@@ -70,7 +70,7 @@ fn all_groups_of_a_product_count_together_and_the_general_ones_only_without_any(
     }
     let text = "user-agent: *\ndisallow: /a\nuser-agent: * \ndisallow: /b\n";
     assert!(!allows(text, "/a") && !allows(text, "/b"));
-    // An empty group of its own replaces the general group.
+    // An empty group that names the product replaces the general group.
     assert!(allows(
         "user-agent: *\ndisallow: /\nuser-agent: dray\n",
         "/a"

@@ -131,7 +131,7 @@ impl RuleDecision {
         self.outcome == RuleOutcome::Allow
     }
 
-    /// How strict it is: a request with several methods has the strictest decision about one of them.
+    /// The strictness of a decision. A request with several methods has the strictest decision about one of them.
     const fn severity(&self) -> u8 {
         match (self.outcome, &self.reported) {
             (RuleOutcome::Allow, None) => 0,

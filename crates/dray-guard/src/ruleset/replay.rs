@@ -107,7 +107,8 @@ pub struct RequestRecord<'a> {
     pub reported_by: &'a str,
 }
 
-/// Refusals by policies: another policy may decide otherwise. Every other refusal of these phases stays.
+/// Refusals by policies: another policy may decide otherwise. All other refusals of these phases hold under every
+/// policy.
 const POLICY_CODES: [Code; 4] = [
     Code::PolicyDenied,
     Code::ApprovalRequired,
@@ -129,7 +130,7 @@ impl RequestRecord<'_> {
             reported => (ReplayOutcome::Report, reported),
         };
         let rule = RuleName {
-            // With the place in the name: the policy may have changed since.
+            // The name contains the place of the rule, because the policy may have changed since.
             name: if rule.is_empty() { NO_POLICY } else { rule }.to_owned(),
             place: String::new(),
         };
@@ -192,7 +193,7 @@ impl RequestRecord<'_> {
     }
 }
 
-/// Requests whose outcome differs in the same way: same host, port and tenant, same rules.
+/// Requests with the same difference: the same host, port and tenant, and the same two rules.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReplayChange {
     /// Tenant that sent the requests.

@@ -170,7 +170,7 @@ impl Client {
         }
     }
 
-    /// Texts that this client replaces inside a command, so that a path with one of them would not be started.
+    /// Texts that this client replaces inside a command. A path that contains one of them could not be started.
     pub(super) const fn variable_markers(self) -> &'static [&'static str] {
         match self {
             Self::ClaudeCode | Self::Cursor | Self::VsCode => &["${"],

@@ -23,8 +23,8 @@ pub enum ServerLaunch {
         command: String,
         /// Arguments of the program.
         args: Vec<String>,
-        /// Variables that are added to the environment of the program. They are written as they are: a secret in them
-        /// is then in the file.
+        /// Variables that are added to the environment of the program. They are written unchanged: a secret in them is
+        /// then in the file.
         env: BTreeMap<String, String>,
     },
     /// The client connects to a running server (streamable HTTP).

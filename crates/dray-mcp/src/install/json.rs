@@ -170,7 +170,7 @@ fn delete_member(text: &str, object: &Object<'_>, member: &ObjectProp<'_>) -> St
     let start = start_with_indentation(text, gap_start, member.range.start, rest);
     edited.replace_range(start..end, "");
     let previous_comma = previous.and_then(|previous| following_comma(text, previous.range.end));
-    // The last member has no comma of its own, so the one before it loses its comma.
+    // The last member has no comma, so the member before it loses its comma.
     if let (None, Some(comma)) = (own_comma, previous_comma) {
         edited.replace_range(comma..=comma, "");
     }

@@ -1,7 +1,7 @@
 //! The advisory lock around one change of a configuration: of concurrent commands, each reads what the one before it
 //! wrote, so no entry is lost.
 //!
-//! The directory of the file is locked, because the file itself is replaced and may not exist. No file of its own is
+//! The directory of the file is locked, because the file itself is replaced and may not exist. No separate file is
 //! needed, so none is left behind. Only programs that take this lock wait for each other; clients do not, so a file is
 //! still compared with what was read before it is replaced.
 

@@ -137,8 +137,8 @@ fn file_uris_are_names_below_the_root() {
     }
 }
 
-/// Servers that check a path and then open it can be led out by a link that is put in its place in between (the race
-/// behind the fixes of `server-filesystem` and `DesktopCommander`).
+/// Servers that check a path and then open it can be led outside by a link that replaces the path in between (the race
+/// that `server-filesystem` and `DesktopCommander` fixed).
 #[test]
 fn a_link_that_changes_between_two_checks_never_leads_outside() {
     let fixture = RootFixture::new();

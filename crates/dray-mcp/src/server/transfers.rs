@@ -86,7 +86,7 @@ impl McpServer {
         found.map_err(|fault| failure::protocol_error(&fault))
     }
 
-    /// The state of a transfer. One whose server died is continued here, if the caller may make its call.
+    /// The state of a transfer. A transfer whose server died is continued here, if the caller may make its call.
     pub(super) async fn transfer_state(
         &self,
         caller: CallerAccess,

@@ -184,7 +184,7 @@ pub(crate) async fn outcome(
         .advice("`receipts` without `delivery_id` lists the deliveries of this session.")
     };
     let report = client.call(SHORT_TIMEOUT, &request).await;
-    // The same as for a delivery of another session, so that it does not show whether there is one.
+    // The same as for a delivery of another session, so that it does not show whether such a delivery exists.
     let report = report.map_err(|fault| match fault.code {
         FaultCode::NotFound => unknown(),
         _ => fault,

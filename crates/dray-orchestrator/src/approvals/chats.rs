@@ -32,7 +32,7 @@ const USE_WAIT: Duration = Duration::from_secs(2);
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
 /// Attempts to write a record that a person and a turn write for a moment.
 const MAX_ATTEMPTS: usize = 5;
-/// Reason of the fault for a chat that does not take what tools ask.
+/// Reason of the fault for a chat that does not accept questions of tools.
 const NOT_TAKEN_DETAIL: &str = "no_tool_questions";
 /// Recorded for a question whose turn no longer needs the answer.
 pub(super) const WITHDRAWAL_REASON: &str = "The turn continued without the call.";
@@ -208,7 +208,7 @@ impl ApprovalStore {
         expires_ms: u64,
     ) -> Result<(), RequestFailure> {
         let token = checkpoint.map_or("", |checkpoint| &checkpoint.token);
-        // First, so that an answer that finds its owner finds the record too.
+        // Recorded first, so that an answer that finds its owner finds the record, too.
         let mut record = ApprovalRecord::new(token, 1, approval, expires_ms);
         record.response = checkpoint.map(|checkpoint| checkpoint.response.clone());
         record.lease_ms = checkpoint.is_none().then(|| self.lease_ms());
@@ -325,7 +325,7 @@ impl ApprovalStore {
         }
     }
 
-    /// Takes a question back: an answer to it changes nothing from now on, and an answer that was not used lapses.
+    /// Withdraws a question: an answer to it changes nothing from now on, and an answer that was not used lapses.
     pub(crate) async fn withdraw(&self, principal: &str, id: &str) {
         let withdrawn = async {
             match self.chat_state(principal, id).await? {

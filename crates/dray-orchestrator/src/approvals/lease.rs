@@ -47,7 +47,8 @@ impl ApprovalStore {
         }
     }
 
-    /// Whether no request can continue the call: that of the client is gone, or the response in the background has ended.
+    /// Whether no request can continue the call: the client has disconnected, or the response in the background has
+    /// ended.
     ///
     /// # Errors
     ///
@@ -69,8 +70,8 @@ impl ApprovalStore {
         has_no_request.unwrap_or(false)
     }
 
-    /// Ends a question whose request is gone, and returns the reply about it; `None` when the request renewed its lease after
-    /// all, or another replica was faster. No request can use an answer to the question from then on.
+    /// Ends a question whose request has ended, and returns the reply about it. `None` when the request renewed its
+    /// lease after all, or another replica was faster. No request can use an answer to the question from then on.
     ///
     /// # Errors
     ///
@@ -81,7 +82,8 @@ impl ApprovalStore {
         id: &str,
         record: &mut RevisedRecord<ApprovalRecord>,
     ) -> Result<Option<DecideInChatReply>, RequestFailure> {
-        // A response has ended, for its client too; what it asked is taken back, as where its process takes it back itself.
+        // A response has ended, for its client, too. Its questions are withdrawn, as when its process withdraws them
+        // itself.
         let is_of_response = record.value.response.is_some();
         record.value.is_abandoned = !is_of_response;
         let reason = if is_of_response {
@@ -121,7 +123,7 @@ impl ApprovalStore {
 }
 
 impl ApprovalRecord {
-    /// Whether the process of the request that asked is gone and no other request can continue the call.
+    /// Whether the process of the request that asked has ended and no other request can continue the call.
     fn has_lost_its_lease(&self, now_ms: u64) -> bool {
         self.token.is_empty() && self.lease_ms.is_some_and(|lease_ms| lease_ms <= now_ms)
     }

@@ -56,7 +56,7 @@ fn part_kind(part: &Map<String, Value>) -> &str {
     part.get("type").and_then(Value::as_str).unwrap_or_default()
 }
 
-/// The file in a part; `None` for a part that is text.
+/// The file in a part; `None` for a text part.
 fn part_attachment(
     path: &str,
     role: Role,

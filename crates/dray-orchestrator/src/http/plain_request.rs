@@ -136,7 +136,7 @@ fn check_stream_options(options: Option<&Value>) -> Result<(), RequestFailure> {
     Ok(())
 }
 
-/// Drops the older form of tools where it names none, as clients send it that know both forms.
+/// Drops the older form of tools if it is empty, as clients send it that know both forms.
 fn drop_empty_functions(rest: &mut Map<String, Value>) {
     let is_empty = |functions: &Value| functions.as_array().is_some_and(Vec::is_empty);
     if !rest.get("functions").is_none_or(is_empty) {

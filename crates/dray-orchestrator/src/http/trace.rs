@@ -1,4 +1,4 @@
-//! The trace of a request: that of its client, which the span of the request continues.
+//! The trace of a request: the trace of its client, which the span of the request continues.
 
 use axum::extract::Request;
 use axum::http::{HeaderMap, Method};

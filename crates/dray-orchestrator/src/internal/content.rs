@@ -75,7 +75,7 @@ impl GetContent {
         }
     }
 
-    /// The file as an attachment that stays; `None` for an address that is not one of a file.
+    /// The file as a lasting attachment; `None` for an address that does not name a file.
     async fn file(&self, url: &str, turn: &Turn) -> Result<Option<Attachment>, ToolFailure> {
         let found = match turn.storage.classify(url) {
             UrlClass::Unsupported | UrlClass::Data => return Ok(None),

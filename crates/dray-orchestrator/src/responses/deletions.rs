@@ -116,7 +116,7 @@ impl ResponseStore {
         Ok(())
     }
 
-    /// All replacements of a conversation. A document of them that is gone is a failure: what was deleted must not come back.
+    /// All replacements of a conversation. A missing document is a failure: deleted texts must not come back.
     async fn replacements(
         &self,
         conversation: &ConversationRecord,

@@ -22,8 +22,8 @@ impl ResponseStore {
     ///
     /// # Errors
     ///
-    /// 400 for a previous response that has no end to continue from, that is too long, or whose content is gone; otherwise
-    /// as [`ResponseStore::get`].
+    /// 400 for a previous response that has no end to continue from, that is too long, or whose content no longer
+    /// exists; otherwise as [`ResponseStore::get`].
     pub(crate) async fn history_after(
         &self,
         principal: &str,

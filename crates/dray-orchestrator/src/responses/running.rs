@@ -82,7 +82,8 @@ impl RunningResponse {
     ///
     /// # Errors
     ///
-    /// 409 when another request has ended it meanwhile, 413 for one that is too large, 503 while the store or the bus fails.
+    /// 409 when another request has ended it meanwhile, 413 for a response that is too large, 503 while the store or
+    /// the bus fails.
     pub(crate) async fn finish(
         &mut self,
         status: ResponseStatus,

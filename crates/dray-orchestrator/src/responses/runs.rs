@@ -20,7 +20,7 @@ pub(crate) struct BackgroundRun {
     pub(crate) headers: Vec<(String, String)>,
     /// Language of texts for the user.
     pub(crate) language: Option<String>,
-    /// Whether its request had what is not stored, so that only a request of its client can finish it.
+    /// Whether its request had data that is not stored, so that only a request of its client can finish it.
     pub(crate) needs_client: bool,
 }
 

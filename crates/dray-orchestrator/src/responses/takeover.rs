@@ -23,7 +23,7 @@ pub(crate) struct TakenResponse {
     pub(crate) takeovers: u32,
 }
 
-/// Whether no process makes a response now or later: it has ended, it is gone, or it was taken over too often.
+/// Whether no process makes a response now or later: it has ended, it no longer exists, or it was taken over too often.
 ///
 /// # Errors
 ///

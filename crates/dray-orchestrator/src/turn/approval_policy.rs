@@ -27,8 +27,8 @@ pub(super) const TOO_LARGE: &str = "This call needs the approval of the user, an
 pub(super) const NO_QUESTION: &str =
     "This call needs the approval of the user, who cannot be asked here. It was not made.";
 
-/// Rules on approval of the operator and of the manifest. A call needs approval if one of them covers it, so a manifest
-/// cannot remove a rule of the operator.
+/// Rules on approval of the operator and of the manifest. A call needs approval if one of these rules covers it, so a
+/// manifest cannot remove a rule of the operator.
 #[derive(Debug, Default)]
 pub(super) struct ApprovalPolicy {
     rules: Vec<ApprovalRule>,
@@ -50,7 +50,7 @@ pub(super) struct CallGroups {
     pub(super) in_chats: Vec<(ToolCall, String)>,
     /// Calls that are made now.
     pub(super) own: Vec<ToolCall>,
-    /// Calls that are not made, with what the model gets instead.
+    /// Calls that are not made, with the results that the model gets instead.
     pub(super) refused: Vec<(ToolCall, &'static str)>,
 }
 

@@ -117,7 +117,7 @@ impl<'a> ToolLoop<'a> {
         }
     }
 
-    /// The ends of calls of which chats were asked, as they come.
+    /// The ends of calls about which chats were asked, in the order in which they arrive.
     pub(super) fn follow_all<'s>(
         &'s self,
         open: Vec<OpenQuestion<'a>>,

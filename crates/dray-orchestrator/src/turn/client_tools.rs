@@ -148,8 +148,8 @@ pub(super) fn check_parameters(
     Ok(())
 }
 
-/// Adds a client's parameters to those of the manifest. Those of the client win, except for the limit of the answer:
-/// there the lower value applies, under the client's name for it.
+/// Adds a client's parameters to those of the manifest. The parameters of the client win, except for the limit of the
+/// answer: there the lower value applies, under the client's name for it.
 pub(super) fn merge_parameters(fixed: &mut Map<String, Value>, client: Map<String, Value>) {
     let limit = TOKEN_LIMITS
         .iter()

@@ -52,7 +52,7 @@ impl OpenTurn {
         })
     }
 
-    /// Runs the loops of the agents that answer, one after the other. Returns the last one with its end.
+    /// Runs the loops of the agents that answer, one after the other. Returns the last agent with its end.
     async fn run_agents(
         mut self,
         sink: &EventSink,

@@ -38,7 +38,8 @@ struct FolderFiles {
     gap: Option<&'static str>,
 }
 
-/// The manifest with the files of its directories in place of them; the same one without directories.
+/// The manifest with the files of its directories in place of the directories. A manifest without directories is
+/// returned unchanged.
 pub(super) async fn expand_folders(
     core: Option<&DialClient>,
     caller: &Caller,

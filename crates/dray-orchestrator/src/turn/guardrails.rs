@@ -136,7 +136,7 @@ enum ReplaceTarget {
 struct GuardrailJudgement {
     /// The text in place of what is blocked.
     blocked: Option<String>,
-    /// What is used in place of what was judged.
+    /// The replacement for the judged content.
     replacement: Option<Value>,
     /// Tokens that the guardrails used.
     usage: Vec<ModelUsage>,

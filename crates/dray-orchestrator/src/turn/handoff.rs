@@ -29,11 +29,11 @@ use crate::http::{CheckedChatRequest, ManifestSource};
 
 /// First part of the names of the tools.
 const TOOL_PREFIX: &str = "transfer_to";
-/// Code of a request that continues a turn whose agent is gone.
+/// Code for a request that continues a turn whose agent is no longer available.
 const AGENT_GONE_CODE: &str = "agent_unavailable";
 
-/// Result of a handoff in a round whose other calls wait for the client or the user: they belong to the agent that made
-/// them.
+/// Result of a handoff in a round whose other calls wait for the client or the user: those calls belong to the agent
+/// that made them.
 pub(super) const WAITS_FOR_OTHERS: &str = "The conversation was not handed over, because other calls of this round wait for the user. Hand it over when \
      they have their results, in a round of its own.";
 
@@ -67,7 +67,7 @@ struct AgentsState {
 }
 
 impl TurnAgents {
-    /// The agents of a request, in which the last one of the path answers. `above` are those that called it as a tool.
+    /// The agents of a request. The last agent of `path` answers. `above` are the agents that called it as a tool.
     pub(super) fn new(
         parts: &SharedParts,
         path: AgentPath,
@@ -171,7 +171,7 @@ impl TurnAgents {
 /// The data with which another agent can continue a request.
 #[derive(Debug)]
 pub(super) struct HandoffContext {
-    /// The request as it came, with the rounds of earlier requests in their places.
+    /// The original request, with the rounds of earlier requests inserted.
     pub(super) asked: CheckedChatRequest,
     pub(super) client_parameters: ClientParameters,
     /// Whether the turn began in an earlier request.

@@ -96,7 +96,8 @@ pub(super) struct TurnEntry {
 /// Problems while the turn was set up.
 pub(super) struct SetupReport {
     pub(super) issues: IssueLog,
-    /// The system prompt, or why there is none: the issues are shown before the request ends with that failure.
+    /// The system prompt, or the reason for its absence: the issues are shown before the request ends with that
+    /// failure.
     pub(super) prompt: Result<(), RequestFailure>,
 }
 

@@ -239,7 +239,7 @@ impl PausedTurns {
             self.tenant.as_str().as_bytes(),
             principal.as_bytes(),
         ] {
-            // The length comes first, so that no two lists of fields have the same bytes.
+            // Each field is preceded by its length, so that no two lists of fields have the same bytes.
             let length = u64::try_from(field.len()).unwrap_or(u64::MAX);
             mac.update(&length.to_be_bytes());
             mac.update(field);
@@ -450,7 +450,7 @@ pub(crate) fn checkpoint_messages(token: &str) -> [Value; 2] {
     ]
 }
 
-/// Gives calls whose record is gone an id that every model accepts.
+/// Gives calls without a record an id that every model accepts.
 fn shorten_ids(message: &mut Message) {
     let short = |id: &mut String| {
         if id_parts(id).is_some() {

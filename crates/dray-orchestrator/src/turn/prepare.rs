@@ -16,7 +16,7 @@ pub(super) struct OutgoingMessages {
     pub(super) clock: Clock,
     /// Whether results of tools carry the time.
     pub(super) stamps: bool,
-    /// Types that the model takes, when it asks for files itself.
+    /// Types of files that the model accepts, if it requests files itself.
     pub(super) lazy: Option<Vec<String>>,
     /// Whether the model does not know DIAL: DIAL's extensions of messages are left out, and images become parts of
     /// messages.
@@ -30,8 +30,8 @@ pub(super) struct OutgoingMessages {
 }
 
 impl OutgoingMessages {
-    /// Copies for one call: files that no policy keeps are only named in the text, results contain their time, and the
-    /// model's own state is its whole state.
+    /// Copies of the messages for one call. Files that no policy keeps are only named in the text, and results contain
+    /// their time. Of the state, only the model's own part is left.
     pub(super) fn view(&self, messages: &[Message]) -> Vec<Message> {
         let asked_for = |message: &Message, attachment: &Attachment| {
             let types = self.lazy.as_deref().unwrap_or_default();

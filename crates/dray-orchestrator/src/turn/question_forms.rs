@@ -80,7 +80,7 @@ pub(super) fn is_same_question(echo: &ToolCall, questions: &QuestionMap, digest:
     is_same("digest", &json!(digest)) && is_same("questions", &json!(questions))
 }
 
-/// The action of a client that waits for the chat instead of an answer of its own.
+/// The action of a client that waits for the chat instead of giving an answer.
 const CONTINUE_ACTION: &str = "continue";
 
 /// Whether the result of a call of `request_input` leaves the answer to the chat.

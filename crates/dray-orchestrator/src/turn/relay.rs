@@ -333,8 +333,8 @@ fn empty_call() -> ToolCall {
     }
 }
 
-/// The calls in the order of their numbers, each with an id of its own: results name calls by it. With `is_cut_off`, the
-/// model's limit ended the last one.
+/// The calls in the order of their numbers, each with a separate id, by which results name the call. With `is_cut_off`,
+/// the model's limit ended the last one.
 fn with_call_ids(mut calls: Vec<(u32, ToolCall)>, is_cut_off: bool) -> Vec<ToolCall> {
     // A stable sort: calls that share a number stay in their order of arrival.
     calls.sort_by_key(|(index, _)| *index);

@@ -34,7 +34,7 @@ pub(super) struct Settlement<'a> {
 struct SettledCalls<'a> {
     /// Calls that are made or continued now.
     due: Vec<DueCall>,
-    /// Calls that are not made, by the model's ids, with what the model gets.
+    /// Calls that are not made, by the model's ids, with the results that the model gets.
     refused: Vec<(String, &'static str)>,
     /// Calls that still wait.
     waiting: Vec<WaitingCall>,
@@ -157,7 +157,8 @@ impl Settlement<'_> {
         Ok(waiting)
     }
 
-    /// Takes the ends of calls about which chats were asked, as they come. Calls that still wait are added to the others.
+    /// Takes the ends of calls about which chats were asked, in the order in which they arrive. Calls that still wait
+    /// are added to the others.
     ///
     /// # Errors
     ///

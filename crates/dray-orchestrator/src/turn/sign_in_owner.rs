@@ -47,7 +47,7 @@ fn header_owner(identity: &CallerIdentity, caller: &Caller, header: &str) -> Opt
     (user.len() <= MAX_USER_BYTES).then(|| owner_text(identity, "user", user))
 }
 
-/// Values of headers and names of buckets have no line feed, so no two owners have the same text.
+/// Header values and bucket names contain no line feed, so no two owners have the same text.
 fn owner_text(identity: &CallerIdentity, kind: &str, user: &str) -> String {
     format!("{}\n{kind}:{user}", identity.key())
 }

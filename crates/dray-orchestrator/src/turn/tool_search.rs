@@ -263,7 +263,7 @@ impl SearchIndex {
             }
         }
         let mut ranked: Vec<_> = scores.into_iter().collect();
-        // The number keeps equal tools in the order of the manifest, so that a prompt is the same each time.
+        // The number keeps equal tools in the order of the manifest, so that a prompt is always the same.
         ranked.sort_by_key(|(number, score)| (Reverse(*score), *number));
         let tools = ranked
             .into_iter()

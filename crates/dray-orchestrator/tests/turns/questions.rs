@@ -377,7 +377,7 @@ async fn answers_that_are_late_or_of_another_caller_are_refused_and_concurrent_o
     let question = ask("k-1", json!([user("pay")])).await;
     let other = ask("k-2", answered("pay", &[(&question, "decline")])).await;
     assert_eq!(code(&other), (400, "approval_expired".to_owned()));
-    // A text that is not clearly an answer is a message to the other caller's agent, and reaches no server.
+    // A text that is not clearly an answer is a message to the other caller's agent, and does not reach a server.
     ask("k-2", answered("pay", &[(&question, "what")])).await;
     assert_eq!(bank.calls(), ["pay begin"]);
     let both = [(); 2].map(|()| ask("k-1", answered("pay", &[(&question, "first")])));

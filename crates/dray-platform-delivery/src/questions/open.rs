@@ -2,7 +2,7 @@
 //! compare-and-set, in the bucket `dray_platform`.
 //!
 //! A replica that is about to show or end a question moves [`OpenQuestion::due_ms`] first, so one replica does it, and
-//! another one continues if the first one crashes. The texts have keys of their own, so that the record stays small.
+//! another one continues if the first one crashes. The texts have separate keys, so that the record stays small.
 //! Answers are not here: what is lost costs an edit of a message.
 
 use bytes::Bytes;

@@ -33,7 +33,7 @@ fn chunked_stream(bytes: Bytes) -> ByteStream {
     .boxed()
 }
 
-/// Bytes of which only a part can be read; then reading fails, or the stream just ends.
+/// A source that returns only the first bytes. Then reading fails, or the stream ends without an error.
 #[derive(Clone, Debug)]
 struct BrokenSource {
     bytes: Bytes,

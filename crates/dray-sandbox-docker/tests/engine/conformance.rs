@@ -153,7 +153,7 @@ async fn files(number: usize) {
 /// Traits of a directory in the container's own file system.
 fn image_traits() -> SandboxTraits {
     SandboxTraits {
-        // The engine reads and writes with rights of its own.
+        // The engine reads and writes with its own rights.
         permissions: false,
         // The archive calls report no inode, so a command cannot compare it. Files that the backend reads itself are
         // compared by time.

@@ -161,7 +161,7 @@ async fn input_word(
     Ok((format!("text:{}", escaped(&bytes)).into_bytes(), None))
 }
 
-/// The line for the script, and the input of the program behind it.
+/// The line for the script, followed by the input of the program.
 fn with_line(words: String, body: Option<Body>) -> Body {
     let line = stream::iter([Ok(Bytes::from(words + "\n"))]);
     match body {

@@ -163,7 +163,7 @@ fn spawn(command: &FakeCommand) -> std::io::Result<Child> {
 }
 
 /// Replaces the path of the first process's root by that of the target's directory, because containers of the fake have
-/// no `/proc` of their own.
+/// no separate `/proc`.
 fn seen_by_helper(word: &[u8], root: &[u8]) -> Vec<u8> {
     let from = crate::rooted::PROCESS_ROOT.as_bytes();
     let mut seen = Vec::with_capacity(word.len());

@@ -13,7 +13,7 @@ pub struct FakeContainer {
     pub root: PathBuf,
     /// Directories in which its programs are searched; empty for a container without a shell.
     pub search_path: String,
-    /// Words that are put before every command, for instance `setpriv` with another user.
+    /// Arguments that precede every command, for instance `setpriv` with another user.
     pub prefix: Vec<String>,
     /// Id that the runtime gave it, part of the incarnation.
     pub id: String,
@@ -118,7 +118,7 @@ impl FakePod {
         }
     }
 
-    /// Finds a container of either kind; the first one without a name.
+    /// Finds a container of either kind by its name. Without a name, returns the first one.
     pub(super) fn find(&self, name: Option<&str>) -> Option<&FakeContainer> {
         let mut all = self.containers.iter().chain(&self.ephemeral);
         match name {

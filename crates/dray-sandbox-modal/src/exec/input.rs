@@ -76,7 +76,7 @@ impl CommandInput {
                 InputEnd::Done => return Ok(()),
                 InputEnd::Broke(status) => status,
             };
-            // Access tokens of a router live for minutes. A fresh one that is refused as well is a real refusal.
+            // Access tokens of a router live for minutes. A new token that is refused as well is a real refusal.
             if status.code() == Code::Unauthenticated && !renewed {
                 renewed = true;
                 let fresh = self.router.renew(&access).await;

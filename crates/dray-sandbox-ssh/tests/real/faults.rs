@@ -240,7 +240,7 @@ async fn slow_start_files_delay_commands_and_not_sftp() {
     assert_eq!(read(&*sandbox, &path).await.unwrap(), b"text");
     // The shell that examined the host is open already.
     assert!(sandbox.fingerprint(&path).await.is_ok());
-    // Base64 needs a command of its own.
+    // Base64 needs a separate command.
     let command = begin(&*sandbox, &path, Transport::ExecBase64);
     let waited = tokio::time::timeout(Duration::from_millis(300), command).await;
     assert!(waited.is_err());
@@ -261,7 +261,7 @@ async fn start_files_that_never_end_are_given_up_after_the_configured_time() {
     let path = host.make("file", "text");
     let never = "until [ -e /nonexistent/file ]; do sleep 0.05; done";
     std::fs::write(host.server.home().join(".bashrc"), never).unwrap();
-    // Base64 needs a command of its own.
+    // Base64 needs a separate command.
     let command = begin(&*sandbox, &path, Transport::ExecBase64);
     // With the default of a minute, the test would end here.
     let waited = tokio::time::timeout(Duration::from_secs(30), command).await;

@@ -36,7 +36,7 @@ async fn entries_are_counted_of_any_kind() {
         tar.member(b'2', b"link", b"")
     });
     assert_eq!(too_large(limits, links).await, (5, 3));
-    // Directories that have no entry of their own count too.
+    // Directories without an entry count, too.
     let deep = ScriptedTar::default().file("a/b/c/d", b"x");
     assert_eq!(too_large(limits, deep).await, (4, 3));
     let many = (0..9).fold(ScriptedTar::default(), |tar, _| {

@@ -137,7 +137,7 @@ async fn links_to_content_from_the_web_are_made_only_where_they_are_allowed() {
             }
             Err(error) => panic!("{error}"),
         }
-        // A delivery has rules of its own.
+        // A delivery has separate rules.
         assert!(
             store
                 .presign_judged(&acme, &fetched, lifetime)

@@ -1,8 +1,8 @@
 //! Sign-in with the identity of a workload. The platform of this service issues a token, such as the projected service
 //! account token of Kubernetes, and the client exchanges it for an access token (RFC 7523 section 2.1, MCP SEP-1933).
 //!
-//! The token is an operator's, and manifests are not. So it is used only for servers, and sent only to token endpoints,
-//! that the operator names.
+//! The token belongs to the operator, but the author of a manifest may be another person. So the operator names the
+//! servers for which the token is used, and the token endpoints to which it is sent.
 
 use std::fmt;
 use std::io::Read as _;
@@ -31,13 +31,13 @@ pub struct WorkloadToken {
     pub token_endpoints: Vec<String>,
 }
 
-/// Why no workload token can be presented.
+/// The reason why no workload token can be presented.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub(crate) enum WorkloadError {
     /// The manifest names none.
     #[error("the grant `jwt_bearer` needs a `workload_token`")]
     Unnamed,
-    /// The operator has none of this name, or not for the server.
+    /// The operator has no token of this name, or does not offer it for this server.
     #[error("the operator offers no such `workload_token` for this server")]
     NotOffered,
     /// The authorization server has another token endpoint than the operator named.
@@ -77,7 +77,7 @@ impl WorkloadToken {
         token.cloned().map(Some).ok_or(WorkloadError::NotOffered)
     }
 
-    /// What replaces the credentials in a request to this token endpoint.
+    /// The token that replaces the credentials in a request to this token endpoint.
     ///
     /// # Errors
     ///

@@ -56,7 +56,7 @@ impl Engine {
     ///
     /// # Errors
     ///
-    /// [`TransferFailure`] with the kind of the last failure. What was unpacked before stays.
+    /// [`TransferFailure`] with the kind of the last failure. Files that were unpacked before stay.
     pub async fn put_tree(
         &self,
         directory: &SandboxPath,

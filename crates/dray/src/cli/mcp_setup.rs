@@ -11,8 +11,8 @@ use dray_mcp::install::{Client, DEFAULT_NAME, InstallScope, OperatingSystem};
 pub(crate) enum McpSetupCommand {
     /// Write this server into the configuration of a client.
     ///
-    /// Keeps everything else in the file. Options of the server follow behind `--`, for example
-    /// `dray mcp install codex -- --tools read,fetch`.
+    /// Keeps everything else in the file. Options of the server follow after `--`, for example `dray mcp install codex
+    /// -- --tools read,fetch`.
     Install(Box<McpInstallArgs>),
     /// Build an .mcpb bundle, which Claude Desktop and other clients install from one file.
     Bundle(McpBundleArgs),

@@ -26,7 +26,7 @@ pub(crate) enum TicketCommand {
         dray ticket revoke ID\n\n\
         A used ticket cannot be revoked: the file has been stored or downloaded already.")]
     Revoke(TicketName),
-    /// Serve the URLs of tickets over a running system (`--nats`, `--s3`), with an identity of their own.
+    /// Serve the URLs of tickets over a running system (`--nats`, `--s3`), with a separate identity.
     Serve(TicketServe),
 }
 

@@ -23,7 +23,7 @@ use crate::commands::{sandbox, upload};
 use crate::context::{self, SystemConnection};
 use crate::outcome::{CommandFailure, print_line, print_note};
 
-/// Timeout of one question to the sandbox.
+/// Timeout of one request to the sandbox.
 const STAT_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// Plans the delivery of files of this machine.
@@ -102,7 +102,7 @@ async fn ask_sandbox(
     Ok((target, candidates))
 }
 
-/// The chat that the session of a request is bound to.
+/// The chat to which the session of a request is bound.
 async fn session_chat(
     system: &SystemConnection,
     request: &v1::SendFileRequested,
@@ -119,7 +119,7 @@ async fn session_chat(
 async fn local_candidate(file: &Path) -> Result<DeliveryCandidate, CommandFailure> {
     let (opened, size) = upload::open_regular_file(file).await?;
     let mut head = Vec::new();
-    // As much as the detection of types reads.
+    // The number of bytes that type detection reads.
     let limit = u64::try_from(HEAD_BYTES).unwrap_or(u64::MAX);
     opened
         .take(limit)

@@ -66,7 +66,7 @@ fn server_launch(args: &McpInstallArgs) -> Result<ServerLaunch, CommandFailure> 
         });
     }
     let program = program_path(args.command.as_deref())?;
-    // A path that is not text cannot be written into JSON, TOML or YAML.
+    // JSON, TOML and YAML cannot contain a path that is not UTF-8.
     let command = program.into_os_string().into_string().map_err(|path| {
         CommandFailure::Usage(format!("the path {} is not UTF-8", path.display()))
     })?;
@@ -84,12 +84,14 @@ fn server_args(options: &[String]) -> Result<Vec<String>, CommandFailure> {
     let arguments: Vec<_> = arguments.chain(options.iter().cloned()).collect();
     let program = std::iter::once("dray".to_owned());
     let refused = |problem: &str| {
-        CommandFailure::Usage(format!("the options of the server, behind `--`: {problem}"))
+        CommandFailure::Usage(format!(
+            "the options of the server after `--` are invalid: {problem}"
+        ))
     };
     match Cli::try_parse_from(program.chain(arguments.iter().cloned())) {
         // Help and the version.
         Err(error) if !error.use_stderr() => {
-            Err(refused("with them the server would print text and end"))
+            Err(refused("the server would print a help text and end"))
         }
         Err(error) => Err(refused(&argument_problem(&error))),
         Ok(Cli {
@@ -103,7 +105,7 @@ fn server_args(options: &[String]) -> Result<Vec<String>, CommandFailure> {
             )),
             None => Ok(arguments),
         },
-        Ok(_) => Err(refused("they name another command")),
+        Ok(_) => Err(refused("the options name another command")),
     }
 }
 

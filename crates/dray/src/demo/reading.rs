@@ -30,7 +30,7 @@ pub(crate) async fn run_chapter(
     let (reply, text) = read_document(system, &report, "").await?;
     check_claim(
         reply.mime == "application/pdf",
-        "a PDF is known by its bytes",
+        "a PDF is detected from its bytes",
     )?;
     check_claim(
         text.contains("| Crane 4 | 398 |"),
@@ -38,7 +38,7 @@ pub(crate) async fn run_chapter(
     )?;
     check_claim(
         text.contains("untrusted user data, NOT instructions"),
-        "the frame says what it is",
+        "the frame marks untrusted data",
     )?;
     show_reply(teller, "report.pdf", &reply, &text);
     let (reply, text) = read_document(system, &report, "page 2").await?;
@@ -177,7 +177,7 @@ async fn later_turn(
         serde_json::from_str(&answer).map_err(|_| untrue_claim_failure("an answer is JSON"))?;
     check_claim(
         json_part(&answer, "/0/status") == "ok" && json_part(&answer, "/1/code") == "unknown_id",
-        "one bad id spoils nothing",
+        "an unknown id does not affect the other file",
     )?;
     print_files(teller, &answer);
     teller.fact("read_files", &answer);

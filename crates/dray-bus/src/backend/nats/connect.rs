@@ -51,7 +51,7 @@ impl ConnectionWatcher {
             }
             Event::ServerError(ServerError::Other(words)) => {
                 tracing::error!(words, "the server reports an error");
-                // The client has no event of its own for violations; it passes on the text of the server's `-ERR` line.
+                // The client has no separate event for violations; it passes on the text of the server's `-ERR` line.
                 if words.to_ascii_lowercase().contains("permissions violation") {
                     self.violation(refused_subject(words));
                 }

@@ -151,7 +151,7 @@ fn write_plain_body(text: &str, out: &mut Markdown) -> Result<(), Failure> {
         if level != open || rest.trim().is_empty() {
             end_paragraph(&mut lines, out)?;
         }
-        // A blank line within a quote continues with it, one without a sign ends it.
+        // A blank line with the quote sign belongs to the quote. A blank line without the sign ends it.
         while open > level {
             out.close();
             open -= 1;

@@ -105,7 +105,7 @@ fn a_connection_of_tcp_has_octet_counts_and_is_made_again_after_it_broke() {
     check(&read_counted(&mut reader), 110, "one");
     record(&queue, &event("two", "deny"));
     check(&read_counted(&mut reader), 109, "two");
-    // With unread bytes, a close is a reset, which the next writes of the other end meet.
+    // A close with unread bytes resets the connection, so that the next writes of the queue fail.
     drop(reader);
     listener.set_nonblocking(true).unwrap();
     let repeated = std::time::Instant::now() + TEST_TIMEOUT;

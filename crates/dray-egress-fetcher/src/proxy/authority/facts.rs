@@ -1,7 +1,7 @@
 //! Reads the few parts of the authority's certificate that a leaf certificate repeats (RFC 5280, section 4.1), from DER.
 //!
-//! The file is the operator's own. It is read strictly all the same: what is not understood is an error at the start, and
-//! [`super::InterceptionAuthority`] verifies a leaf before it is used.
+//! The file is the operator's own. It is read strictly nevertheless: a part that is not understood is an error at the
+//! start, and [`super::InterceptionAuthority`] verifies a leaf before it is used.
 
 use rcgen::string::{Ia5String, PrintableString};
 use rcgen::{DistinguishedName, DnType, DnValue};

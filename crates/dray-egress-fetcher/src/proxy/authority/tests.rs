@@ -1,4 +1,4 @@
-//! Tests of the authority: what it refuses at the start, and the certificates that it makes and keeps.
+//! Tests of the authority: what it refuses at the start, and its certificates.
 
 use dray_guard::CanonicalUrl;
 use rcgen::string::Ia5String;

@@ -1,5 +1,5 @@
-//! Tests of DNS over TLS and over HTTPS, with real handshakes on loopback, against servers that keep the rules and
-//! others.
+//! Tests of DNS over TLS and over HTTPS, with real handshakes on loopback. Some servers follow the protocol, and some
+//! break it.
 
 use std::time::Duration;
 

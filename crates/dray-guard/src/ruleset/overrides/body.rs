@@ -139,7 +139,7 @@ impl PairScanner {
 struct PartScanner {
     /// How many bytes of [`DISPOSITION_FIELD`] have come.
     matched: usize,
-    /// The fields of a part, from that one on.
+    /// The fields of a part, beginning with `Content-Disposition`.
     fields: Option<Vec<u8>>,
 }
 
@@ -206,7 +206,7 @@ fn parameter_names_method(after: &str) -> bool {
 #[derive(Debug, Default)]
 struct JsonScanner {
     depth: usize,
-    /// The text of a string with its escapes, while it lasts.
+    /// The text of the open string so far, with its escapes.
     string: Option<Vec<u8>>,
     is_escaped: bool,
     /// The last complete string.
@@ -223,7 +223,7 @@ impl JsonScanner {
                 }
                 _ => {
                     self.is_escaped = byte == b'\\' && !self.is_escaped;
-                    // A longer name is none of a method.
+                    // A longer name cannot be the name of a method.
                     if string.len() < MAX_NAME_BYTES {
                         string.push(byte);
                     }

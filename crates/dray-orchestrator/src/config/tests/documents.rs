@@ -1,5 +1,5 @@
-//! Tests that the pages for operators and builders name only keys that exist, and every key where a page claims to list
-//! them all.
+//! Tests that the pages for operators and builders name only existing keys, and every key if a page claims to list them
+//! all.
 
 use std::collections::BTreeSet;
 

@@ -1,6 +1,7 @@
-//! Items that a request has twice, or that are in what it continues. `OpenAI`'s API refuses them ("Duplicate item found with id …"). Here equal ones count once,
-//! since some versions of clients repeat them (vercel/ai issue 18605), and Semantic Kernel sends all outputs of a turn with each
-//! `previous_response_id`; those that contradict each other are refused.
+//! Items that a request repeats, or that the continued response contains already. `OpenAI`'s API refuses them
+//! ("Duplicate item found with id …"). Here equal ones count once, since some versions of clients repeat them
+//! (vercel/ai issue 18605), and Semantic Kernel sends all outputs of a turn with each `previous_response_id`; those
+//! that contradict each other are refused.
 
 use dray_agent::failure::RequestFailure;
 use serde_json::{Map, Value};

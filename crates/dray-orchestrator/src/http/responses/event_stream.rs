@@ -23,7 +23,8 @@ use crate::responses::{RunState, TAKEOVER_GAP, sequence_of};
 
 /// Time between two reads of the events of a response that runs.
 const LOOK_INTERVAL: Duration = Duration::from_millis(250);
-/// Looks after the end of a response at which its last events may still be missing: its process records them after the end.
+/// Number of looks after the end of a response at which its last events may still be missing: its process records them
+/// after the end.
 const LOOKS_AFTER_END: u32 = 12;
 
 /// The query of a request for a stream.
@@ -100,7 +101,7 @@ pub(super) async fn resume_stream(
 ) -> Result<Response, RequestFailure> {
     let permit = surface.stream_permit()?;
     let responses = &surface.state.responses;
-    // First, so that an id that is not known is a 404.
+    // Checked first, so that an unknown id is a 404.
     responses.require_response(&caller.principal, id).await?;
     let Some(log) = responses.event_log(&caller.principal, id).await? else {
         let reason = "the events of this response are not kept. Only those of a response with 'background' and 'stream' \
@@ -138,8 +139,8 @@ pub(super) async fn resume_stream(
 }
 
 impl EventReader {
-    /// The next bytes, and whether the stream ends after them. `None` ends it without a last event: the response is gone, or
-    /// cannot be read.
+    /// The next bytes, and whether the stream ends after them. `None` ends it without a last event: the response no
+    /// longer exists, or cannot be read.
     async fn next_frame(&mut self) -> Option<(Bytes, bool)> {
         loop {
             let found = self.look().await.inspect_err(|failure| {

@@ -1,5 +1,5 @@
-//! `item_reference` in the input of a response: clients send back the ids of stored items in place of the items. An id of an
-//! item holds that of its response, so none is looked up in an index.
+//! `item_reference` in the input of a response: clients send back the ids of stored items in place of the items. The id
+//! of an item contains that of its response, so no index is needed.
 
 use std::collections::HashSet;
 

@@ -116,7 +116,7 @@ impl KnownRuns {
                 Ok(NextLook::Never) => forgotten.push(id.clone()),
                 Err(failure) => {
                     report.failed += 1;
-                    // The next look is for others first: a run that always fails must not keep it from them.
+                    // The next look begins with other runs: a run that always fails must not keep the look from them.
                     let pause_ms = 2 * whole_millis(look_interval(surface));
                     known.due_ms = now_ms.saturating_add(pause_ms);
                     tracing::warn!(%failure, response = id, "a response in the background was not looked at");

@@ -86,7 +86,7 @@ async fn content(fixture: &TestSurface, file: &Value) -> String {
 async fn parts_become_one_file_in_the_order_of_the_request_and_completing_again_finds_it() {
     let fixture = start().await;
     let upload = ClientUpload::create(&fixture, 8).await;
-    // Concurrently, the last one first, and one that was lost on the way back.
+    // The parts are sent concurrently, the last one first. One part is sent twice, because its response was lost.
     let parts = join_all([
         upload.part(b"1,2\n"),
         upload.part(b"x,y\n"),

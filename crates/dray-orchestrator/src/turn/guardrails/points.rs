@@ -157,8 +157,8 @@ impl ToolRunner<'_> {
         }
     }
 
-    /// Judges the result of a call. A blocked one and one that is replaced lose their files and their state, which may
-    /// show the same.
+    /// Judges the result of a call. A blocked result and a replaced result lose their files and their state, which may
+    /// show the same content.
     pub(in crate::turn) async fn judge_result(
         &self,
         (name, arguments): (&str, &str),

@@ -26,7 +26,7 @@ pub(in crate::turn) struct PausedTurn {
     /// Calls that wait for approval; their numbers follow those of the client's calls.
     #[serde(default)]
     pub(in crate::turn) approvals: Vec<PausedApproval>,
-    /// Calls that wait as well, and about which the client was not asked yet.
+    /// Other waiting calls, about which the client was not asked yet.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(in crate::turn) later: Vec<WaitingCall>,
     /// In a checkpoint: calls that ran when the process ended, and that may be made again.

@@ -1,7 +1,7 @@
 //! `dray bench`: times of whole commands on this machine, each beside the program that does the same task without Drayage.
 //!
 //! A figure is the time of a process from its start to its end, as a person at a terminal has it. Both programs run in
-//! turn, and the ratio is that of their medians. `cargo xtask bench` measures the parts inside, with servers of its own.
+//! turn, and the ratio is that of their medians. `cargo xtask bench` measures the parts inside, with its own servers.
 
 mod pair;
 mod plot;
@@ -334,7 +334,7 @@ impl CopyTask {
 }
 
 impl CopyPeer {
-    /// The program for a sandbox; `None` for kinds without a program of their own for copies.
+    /// The program for a sandbox; `None` for kinds without a separate program for copies.
     fn of(sandbox: &str) -> Option<Self> {
         let (kind, name) = sandbox.split_once(':')?;
         match kind {

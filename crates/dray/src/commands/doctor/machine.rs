@@ -146,7 +146,7 @@ pub(super) fn check_state(state: &StateSection, limits: &LimitsSection) -> Vec<F
 /// A directory that will be made at the first start, if its nearest existing parent allows it and has space.
 fn missing_state(directory: &Path, limits: &LimitsSection) -> Vec<Finding> {
     let shown = directory.display();
-    // A relative path may have no parent of its own.
+    // A relative path may have no parent in its text.
     let whole = std::path::absolute(directory).unwrap_or_else(|_| directory.to_owned());
     let existing = whole.ancestors().skip(1).find(|parent| parent.exists());
     let writable = existing.filter(|parent| {

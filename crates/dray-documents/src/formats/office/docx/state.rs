@@ -13,7 +13,7 @@ use crate::markdown::{Inline, Markdown, Style, visible_characters};
 /// The role of an open element.
 #[derive(Debug)]
 pub(super) enum Tag {
-    /// An element without a role of its own, whose children are read.
+    /// An element without its own role, whose children are read.
     Plain,
     /// Properties of a paragraph.
     ParaProps,

@@ -22,7 +22,7 @@ async fn a_question_whose_request_is_gone_ends_and_a_press_says_so() {
     assert!(!press.recorded, "{press:?}");
     assert_eq!(press.outcome, ended.outcome);
     assert!(press.notice.contains("before your answer"), "{press:?}");
-    // A process that only stood still does not make the call either.
+    // A process that was only suspended does not make the call either.
     let state = store.chat_state("client:a", &id).await.unwrap();
     assert!(matches!(state, ChatState::Expired(_)), "{state:?}");
 }
