@@ -43,7 +43,7 @@ pub struct Config {
     pub work_deadline: Period,
     /// Lifetime of the links to resolved arguments, when a caller asks for one: `5m` to `7d`. Default `10m`.
     pub link_lifetime: Period,
-    /// How long a file that one tool call of a request loaded is available to the request's other tool calls, at most
+    /// How long a file that was loaded for one tool call is kept for the other tool calls of the same request, at most
     /// `1h`; `0s` loads for each call. Default `10m`.
     pub download_lifetime: Period,
     /// Most files that are kept for other tool calls. Default 4096.

@@ -27,7 +27,7 @@ const UNKNOWN_TYPE: &str = "application/octet-stream";
 #[derive(Clone, Debug)]
 pub(crate) struct StoredFile {
     pub(crate) claim: Claim,
-    /// Media type by the content; never that which a server declared.
+    /// Media type, detected from the content and never taken from a server.
     pub(crate) media_type: String,
 }
 
@@ -223,7 +223,7 @@ impl ContentAccess {
                 format!("Nothing is stored under {sha256}."),
             )
             .detail("claim_missing")
-            .advice("Stored files end after their lifetime; read or fetch the source again.")
+            .advice("Stored files are removed after their lifetime; read or fetch the source again.")
         })?;
         let head = self.head(&claim).await?;
         let media_type = detect_kind(&head, "", claim.artifact.size)
@@ -235,9 +235,9 @@ impl ContentAccess {
     /// The content of an upload ticket of this session.
     async fn find_upload(&self, id: Sha256Digest) -> Result<StoredFile, Fault> {
         let unknown = || {
-            Fault::new(FaultCode::NotFound, "No file came in under this URI.")
+            Fault::new(FaultCode::NotFound, "No file was uploaded under this URI.")
                 .detail("upload_missing")
-                .advice("Send the file to the upload URL first, or ask for a new one.")
+                .advice("Send the file to the upload URL first, or request another URL.")
         };
         let tickets = self.tickets.as_ref().ok_or_else(unknown)?;
         let client = &self.client;

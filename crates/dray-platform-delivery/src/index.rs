@@ -1,6 +1,7 @@
 //! An index of all deliveries in memory, filled from the changes of the bucket.
 //!
-//! The index can always be rebuilt from the records and may be behind them, so callers read the record before they act.
+//! The index can always be rebuilt from the records. It may lack their latest changes, so callers read the record before
+//! they act.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -15,7 +16,7 @@ use crate::queue::Order;
 use crate::record::{DeliveryRecord, WaitingReason};
 use crate::records::{RecordStore, RevisionedRecord, decode_record};
 
-/// Entries above which the oldest finished ones are removed.
+/// Number of entries above which the oldest finished deliveries are removed.
 const MAX_FINISHED_DELIVERIES: usize = 50_000;
 
 /// Most changes that one refresh reads.

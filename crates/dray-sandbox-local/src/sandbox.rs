@@ -173,7 +173,7 @@ impl Sandbox for LocalSandbox {
             .await
     }
 
-    /// The directory confines files, not programs: one may do what the user of the service may do.
+    /// The directory confines files, not programs: a program may do what the user of the service may do.
     async fn execute(&self, request: CommandRequest) -> Result<SandboxCommand, Error> {
         let directory = request.directory.clone();
         self.run(move |root, _| root.resolve(&directory, Follow::Yes).map(drop))

@@ -16,7 +16,7 @@ const MAX_NAME_CHARACTERS: usize = 128;
 /// Most characters of a description; a longer one is cut.
 pub(crate) const MAX_DESCRIPTION_CHARACTERS: usize = 8_000;
 
-/// Most bytes of JSON of the arguments of one tool. A part of a schema would not be a schema.
+/// Most bytes of JSON of the schema of one tool's arguments. A longer schema cannot be cut, so its tool is left out.
 pub(crate) const MAX_SCHEMA_BYTES: usize = 64 << 10;
 
 /// Most bytes of the descriptions and arguments of all tools of one server.
@@ -199,7 +199,7 @@ fn listed_tools(names: &[String], count: usize) -> String {
     }
 }
 
-/// The schema as the server gives it, with the type `object` where it names none. `None` if the type is another one,
+/// The schema of the server, with the type `object` if it names no type. `None` if the type is another one,
 /// which MCP does not permit: model services refuse a whole request with such a tool.
 fn tool_parameters(schema: &JsonObject) -> Option<Value> {
     let mut schema = schema.clone();
@@ -214,7 +214,7 @@ fn tool_parameters(schema: &JsonObject) -> Option<Value> {
     Some(schema)
 }
 
-/// Removes characters that hide from the texts of a JSON schema. Values and the names of properties stay as they are,
+/// Removes invisible characters from the texts of a JSON schema. Values and the names of properties are not changed,
 /// because the server compares them.
 pub(crate) fn clean_schema(schema: &mut Value) {
     match schema {

@@ -31,7 +31,7 @@ pub enum InstallError {
         #[source]
         source: io::Error,
     },
-    /// Something that is not a regular file has the name.
+    /// The path exists, but is not a regular file.
     #[error("{0} is not a regular file; nothing was changed")]
     NotAFile(PathBuf),
     /// The file exceeds [`super::MAX_CONFIG_BYTES`].

@@ -1,4 +1,4 @@
-//! The variables of the backend that this service can replace.
+//! The environment variables of the backend in whose place this service can run.
 
 use dray_service::config::{AliasParser, AliasValue, VariableAlias, parse};
 use serde_json::Value;

@@ -30,7 +30,7 @@ pub(super) const CALL_TOOL: &str = "call_tool";
 const DEFAULT_RESULTS: usize = 5;
 /// Most declarations in a result.
 const MAX_RESULTS: usize = 20;
-/// Most bytes of the declarations of a result: it has to stay a result, and not become a file.
+/// Most bytes of the declarations of a result. A longer result would become a file.
 const MAX_RESULT_BYTES: usize = 24 << 10;
 /// Most names in a result that has no declarations.
 const MAX_NAMES: usize = 100;
@@ -232,7 +232,7 @@ impl SearchIndex {
         index
     }
 
-    /// The tools that fit best; of equal ones those of the manifest's order. A rare word counts more than one that
+    /// The tools that fit best. Equal matches are in the order of the manifest. A rare word counts more than one that
     /// many tools have.
     fn find(&self, query: &str) -> Vec<&ToolDeclaration> {
         let query_words: HashSet<String> = words(query).into_iter().collect();

@@ -28,7 +28,7 @@ const MESSAGE_CONTENT_INTENT: u64 = 1 << 15;
 /// A fault of the gateway, which happens once, when a client identifies or resumes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GatewayFault {
-    /// The session is not valid; whether it may be resumed anyway.
+    /// The session is reported as invalid. The value says whether it may still be resumed.
     Invalid(bool),
     /// The connection is closed with this code.
     Close(u16),
@@ -304,7 +304,7 @@ where
 /// A client that identified or resumed.
 struct GatewayClient {
     session: String,
-    /// How many events of the session it got already.
+    /// How many events of the session were sent to it.
     sent: usize,
     /// Whether its heartbeats get no response.
     ignores_heartbeats: bool,
@@ -334,7 +334,7 @@ where
         Some(GatewayFault::Close(code)) => return Err(connection.close(code).await),
         Some(GatewayFault::Invalid(repeated)) => {
             if !repeated {
-                // Also for all later connections.
+                // This holds for all later connections, too.
                 shared.lock().gateway.sessions.clear();
             }
             // Only to record the login.

@@ -12,8 +12,8 @@ pub(super) struct RequestedFile {
     pub(super) name: String,
 }
 
-/// Finds the files behind the addresses, each an attachment of the conversation or a file of DIAL itself. Others are
-/// copied to DIAL first.
+/// Finds the files at the addresses. A file is an attachment of the conversation or a file of DIAL; a file outside DIAL
+/// is copied to DIAL first.
 pub(super) async fn requested_files(
     turn: &Turn,
     urls: &[String],

@@ -3,8 +3,8 @@
 use std::rc::Rc;
 
 use super::blocks::GridCell;
-use super::package::Package;
-use super::xml::{Event, Xml, decode_part};
+use super::package::{Package, Relations};
+use super::xml::{Element, Event, Xml, decode_part};
 use crate::limits::{Budget, Failure};
 use crate::markdown::{Inline, Style};
 
@@ -236,6 +236,22 @@ pub(in crate::formats) fn read_diagram(
             Event::End => return Ok(lines),
         }
     }
+}
+
+/// The name of the part to which an element of a chart (`chart`) or of a diagram (`relIds`) refers. `None` without a
+/// relationship, and for a relationship that leads out of the package.
+pub(super) fn figure_part(
+    element: &Element<'_>,
+    xml: &Xml<'_>,
+    relations: &Relations,
+) -> Option<String> {
+    let attribute = if element.name() == "chart" {
+        "id"
+    } else {
+        "dm"
+    };
+    let relation = relations.get(&xml.relation(element, attribute)?)?;
+    (!relation.external).then(|| relation.target.clone())
 }
 
 /// The lines of a chart or a diagram; empty if its part is missing.

@@ -396,19 +396,7 @@ impl Walker {
                 self.picture(id.as_deref());
             }
             "chart" | "relIds" => {
-                let id = xml.relation(
-                    element,
-                    if element.name() == "chart" {
-                        "id"
-                    } else {
-                        "dm"
-                    },
-                );
-                let part = id
-                    .and_then(|id| self.relations.get(&id))
-                    .filter(|relation| !relation.external)
-                    .map(|relation| relation.target.clone());
-                if let Some(part) = part {
+                if let Some(part) = figure::figure_part(element, xml, &self.relations) {
                     let lines = figure::figure_lines(&part, element.name() == "chart", package);
                     let lines = default_if_damaged(lines, out, "a figure is")?;
                     let blocks = lines.iter().map(|line| Block::bullet(line)).collect();

@@ -113,15 +113,9 @@ impl Walker {
                 Tag::Plain
             }
             "chart" | "relIds" => {
-                let id = xml.relation(
-                    element,
-                    if element.name() == "chart" {
-                        "id"
-                    } else {
-                        "dm"
-                    },
-                );
-                self.figure(element.name(), id, package, out)?;
+                if let Some(part) = figure::figure_part(element, xml, &self.relations) {
+                    self.figure(element.name(), &part, package, out)?;
+                }
                 Tag::Plain
             }
             "tbl" => {
@@ -244,18 +238,11 @@ impl Walker {
     fn figure(
         &mut self,
         kind: &str,
-        id: Option<String>,
+        part: &str,
         package: &mut Package<'_>,
         out: &mut Markdown,
     ) -> Result<(), Failure> {
-        let part = id
-            .and_then(|id| self.relations.get(&id))
-            .filter(|relation| !relation.external)
-            .map(|relation| relation.target.clone());
-        let Some(part) = part else {
-            return Ok(());
-        };
-        let Some(bytes) = package.part(&part)? else {
+        let Some(bytes) = package.part(part)? else {
             return Ok(());
         };
         if kind != "chart" {
