@@ -474,7 +474,7 @@ class Bodies(unittest.TestCase):
             self.assertEqual(read_all(), CONTENT)
             with self.assertRaises(IntegrityError):
                 read_all()
-            # What was read cannot be taken back, so a broken stream is not repeated.
+            # Bytes that were read cannot be taken back, so a broken stream is not repeated.
             with self.assertRaises(UnavailableError) as caught:
                 read_all()
             self.assertEqual(caught.exception.fault.detail, "transfer_failed")

@@ -14,7 +14,7 @@ const { limits: LIMITS, texts: TEXTS } = TOOL_DEFINITIONS;
 const TRANSFER_MS = 30_000;
 const HTTP_URL = /^https?:\/\//i;
 
-/** The tools of an adapter that names none: all but `exec`, which the operator has to allow for the sandbox. */
+/** The default tools of an adapter: all but `exec`, which the operator has to allow for the sandbox. */
 export const DEFAULT_TOOLS: readonly ToolName[] = ["read", "list", "get", "put", "fetch", "send_file"];
 
 /** The name of a tool. */

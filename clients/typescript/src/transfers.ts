@@ -196,7 +196,7 @@ export class Transfers {
   }
 }
 
-/** The announced bytes of a source, even when it grew; a source that shrank fails. */
+/** The announced number of bytes of a source, even if the source grew; a source that shrank fails. */
 async function* exactChunks(source: PreparedSource, deadline: Deadline): AsyncGenerator<Uint8Array> {
   let remaining = source.size;
   if (remaining === 0) return;

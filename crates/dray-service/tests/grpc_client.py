@@ -1,4 +1,4 @@
-"""A gRPC client that knows nothing of the contracts: it finds them by reflection, calls, and prints what came.
+"""A gRPC client without knowledge of the contracts: it finds them by reflection, calls, and prints the responses.
 
 usage: grpc_client.py ADDRESS URL
 """

@@ -25,7 +25,7 @@ from drayage.options import CallOptions, Tls, check_metadata, read_pem
 CHANNEL_OPTIONS: list[tuple[str, Any]] = [
     # Attempts are repeated here, where the operation id and the advice of the fault are known.
     ("grpc.enable_retries", 0),
-    # A channel that waits longer than the attempts would fail all of them without a connection.
+    # A channel that waits longer than the attempts would fail all of them before it connects.
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 2_000),
     # A long wait for an outcome must not be cut by a silent connection.

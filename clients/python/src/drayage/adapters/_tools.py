@@ -29,7 +29,7 @@ _BOUNDS = {
 }
 
 DEFAULT_TOOLS = ("read", "list", "get", "put", "fetch", "send_file")
-"""The tools of an adapter that names none: all but `exec`, which the operator has to allow for the sandbox."""
+"""The default tools of an adapter: all but `exec`, which the operator has to allow for the sandbox."""
 
 
 @dataclass(frozen=True)
