@@ -223,7 +223,9 @@ impl ContentAccess {
                 format!("Nothing is stored under {sha256}."),
             )
             .detail("claim_missing")
-            .advice("Stored files are removed after their lifetime; read or fetch the source again.")
+            .advice(
+                "Stored files are removed after their lifetime; read or fetch the source again.",
+            )
         })?;
         let head = self.head(&claim).await?;
         let media_type = detect_kind(&head, "", claim.artifact.size)
