@@ -237,6 +237,7 @@ impl OpenTurn {
             metrics: &self.parts.metrics,
             sink,
             max_rounds,
+            heartbeat: self.parts.config.heartbeat_interval.as_duration(),
             client_tools: client_tools.clone(),
             agents: &self.agents,
             chats: ChatApprovals {
@@ -282,13 +283,13 @@ impl OpenTurn {
         wait.as_duration()
     }
 
-    /// Most calls of the model in this turn.
     /// Whether the process that began the turn has ended. It has called the model: there is no checkpoint before.
     fn was_taken_over(&self) -> bool {
         let run = self.background.as_ref();
         run.is_some_and(|run| run.takeovers > 0)
     }
 
+    /// Most calls of the model in this turn.
     fn max_rounds(&self) -> u32 {
         let own = self.manifest.orchestrator.max_iterations;
         own.unwrap_or(self.parts.config.max_iterations)
@@ -298,8 +299,8 @@ impl OpenTurn {
     fn called_models(
         &self,
         client_parameters: &ClientParameters,
-    ) -> Result<Vec<CalledModel>, LoopError> {
         max_rounds: u32,
+    ) -> Result<Vec<CalledModel>, LoopError> {
         let deferred = &self.response.outgoing.deferred;
         let declared = self.tools.offered.iter();
         let declared: Vec<_> = declared

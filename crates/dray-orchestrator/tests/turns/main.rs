@@ -20,6 +20,7 @@ mod files;
 mod fixture;
 mod foreign_ids;
 mod guardrail_handoffs;
+mod guardrail_heartbeats;
 mod guardrails;
 mod handoffs;
 mod hooks;
