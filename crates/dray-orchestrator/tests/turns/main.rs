@@ -8,6 +8,7 @@ mod approvals;
 mod authority;
 mod bank;
 mod budgets;
+mod chat_interfaces;
 mod citations;
 mod client_tools;
 mod context;
