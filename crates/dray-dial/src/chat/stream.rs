@@ -27,6 +27,10 @@ const BODY_END_TIMEOUT: Duration = Duration::from_secs(1);
 type ChunkReader<T> = fn(&mut ChatStream, &[u8]) -> Result<T, ChatError>;
 
 /// A response while it arrives: events, or one JSON document if the peer does not stream.
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is an independent fact about the response"
+)]
 pub struct ChatStream {
     /// `None` once its last event was taken.
     response: Option<HttpResponse>,
