@@ -105,25 +105,27 @@ impl ClientTools {
         own: &[Arc<dyn Tool>],
     ) -> Result<(), RequestFailure> {
         let Some(choice) = choice else { return Ok(()) };
+        if matches!(choice.as_str(), Some("auto" | "none" | "required")) {
+            return Ok(());
+        }
         let is_known =
             |name: &str| self.has(name) || own.iter().any(|tool| tool.declaration().name == name);
         let kind = choice.get("type").and_then(Value::as_str);
         let names = chosen_names(choice);
         let unknown = names.iter().find(|name| !is_known(name));
-        let message = match (choice.as_str(), kind, unknown) {
-            (Some("auto" | "none" | "required"), ..) => return Ok(()),
-            (None, Some("function" | "allowed_tools"), Some(name)) => {
+        let message = match (kind, unknown) {
+            (Some("function" | "allowed_tools"), Some(name)) => {
                 format!("The tool '{name}' does not exist, so it cannot be chosen.")
             }
-            (None, Some("function"), None) if names.is_empty() => {
+            (Some("function"), None) if names.is_empty() => {
                 "The chosen function has no name.".to_owned()
             }
-            (None, Some("allowed_tools"), None) if !is_list_of_names(choice, &names) => {
+            (Some("allowed_tools"), None) if !is_list_of_names(choice, &names) => {
                 "It must have 'allowed_tools' with the 'mode' 'auto' or 'required', and 'tools' with the names of \
                  functions."
                     .to_owned()
             }
-            (None, Some("function" | "allowed_tools"), None) => return Ok(()),
+            (Some("function" | "allowed_tools"), None) => return Ok(()),
             _ => "It must be 'auto', 'none', 'required', or name functions.".to_owned(),
         };
         Err(RequestFailure::of_parameter(

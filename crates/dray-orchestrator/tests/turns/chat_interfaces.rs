@@ -9,6 +9,7 @@ use crate::fixture::{TurnFixture, manifest};
 const PICTURE: &str = "data:image/png;base64,iVBORw0KGgo=";
 
 /// Requests, each with the members that the model must get unchanged.
+#[expect(clippy::too_many_lines, reason = "a table of cases")]
 fn shapes() -> Vec<(&'static str, Value, &'static [&'static str])> {
     let picture = |more: Value| {
         let mut image = json!({"url": PICTURE});
