@@ -1,5 +1,5 @@
-//! Requests in the shapes that chat interfaces send: Open WebUI (`routers/openai.py`, `routers/tasks.py`) and LibreChat
-//! (`packages/api/src/endpoints`, over the JavaScript package of LangChain).
+//! Requests in the shapes that chat interfaces send: Open `WebUI` (`routers/openai.py`, `routers/tasks.py`) and
+//! `LibreChat` (`packages/api/src/endpoints`, over the JavaScript package of `LangChain`).
 
 use serde_json::{Value, json};
 
