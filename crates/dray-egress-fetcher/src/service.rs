@@ -42,7 +42,7 @@ mod wire;
 pub(crate) use explain::step_name;
 use network::{network_access, tls_client};
 use own_addresses::OwnAddresses;
-use wire::{explain_job, fetch_job, fetch_reply};
+use wire::{check_certificate_name, explain_job, fetch_job, fetch_reply};
 
 /// The only service that connects to hosts which an agent, a user or an app chose.
 #[derive(Debug)]
@@ -253,6 +253,8 @@ impl EgressFetcher {
         let Request { meta, body } = request;
         let resolve_names = body.resolve_names;
         let command = explain_job(&meta, body, until, self.cx.clock.now_ms());
+        check_certificate_name(&body.client_certificate)
+            .map_err(|fault| with_trace(fault, &meta))?;
         let explanation = self.judge_url(&meta, &command, resolve_names, until).await;
         explanation
             .map(|explanation| self.explain_reply(&meta, explanation))
