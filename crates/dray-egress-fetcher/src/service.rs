@@ -77,7 +77,8 @@ impl Service for EgressFetcher {
             };
             return Self::assemble(&config, compiled, cx, network, Vec::new()).await;
         }
-        let (network, addresses) = network_access(&config, &compiled).await?;
+        let metrics = EgressMetrics::new(&cx.meter);
+        let (network, addresses) = network_access(&config, &compiled, &metrics).await?;
         Self::assemble(&config, compiled, cx, network, addresses).await
     }
 
@@ -252,9 +253,9 @@ impl EgressFetcher {
         let until = request.work_until();
         let Request { meta, body } = request;
         let resolve_names = body.resolve_names;
-        let command = explain_job(&meta, body, until, self.cx.clock.now_ms());
         check_certificate_name(&body.client_certificate)
             .map_err(|fault| with_trace(fault, &meta))?;
+        let command = explain_job(&meta, body, until, self.cx.clock.now_ms());
         let explanation = self.judge_url(&meta, &command, resolve_names, until).await;
         explanation
             .map(|explanation| self.explain_reply(&meta, explanation))
