@@ -214,7 +214,7 @@ fn a_table_of_expectations_decides_the_exit_code() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_difference_of_two_policies_is_read_from_the_audit_stream() {
+async fn a_difference_of_two_policies_and_a_report_are_read_from_the_audit_stream() {
     let nats = NatsServer::start();
     let bus = test_bus::connect_provisioned(&nats.url()).await;
     let deadline = Deadline::after(Clock::system().now_ms(), Duration::from_secs(30));
@@ -264,4 +264,8 @@ async fn a_difference_of_two_policies_is_read_from_the_audit_stream() {
     );
     // The start of the command takes longer than the millisecond after which the events are too old.
     assert_eq!(compare(&["--since", "1ms"])["judged"], 0);
+    let report = home.run(&["egress", "report", "--nats", &nats.url(), "--json"]);
+    let verdicts = &line(&report)["verdicts"];
+    assert_eq!(verdicts[0]["tenant"], "acme", "{verdicts}");
+    assert_eq!(verdicts[0]["requests"], 3, "{verdicts}");
 }
