@@ -9,6 +9,7 @@ use dray_types::Clock;
 use serde_json::{Value, json};
 
 use super::policy_files::read_egress_events;
+use super::shown::outside_line;
 use crate::cli::{EgressReportArgs, GlobalOptions};
 use crate::context::SystemConnection;
 use crate::outcome::{CommandFailure, print_line};
@@ -202,14 +203,17 @@ impl EgressSummary {
             let _ = writeln!(
                 text,
                 "refused {count:>6}  {}  {}  {}  {}",
-                refusal.tenant, refusal.target, refusal.code, refusal.decided_by
+                refusal.tenant,
+                outside_line(&refusal.target),
+                refusal.code,
+                refusal.decided_by
             );
         }
         if self.not_listed > 0 {
             let _ = writeln!(text, "{} further refusals are not listed", self.not_listed);
         }
         for (name, ms) in self.slowest_names(limit) {
-            let _ = writeln!(text, "lookup {ms:>7} ms  {name}");
+            let _ = writeln!(text, "lookup {ms:>7} ms  {}", outside_line(name));
         }
         let _ = write!(
             text,
@@ -302,6 +306,19 @@ mod tests {
         assert!(
             text.ends_with("4 lookups: half within 10 ms, 95 % within 900 ms, all within 900 ms")
         );
+    }
+
+    #[test]
+    fn a_host_that_was_no_name_does_not_change_a_terminal() {
+        let mut summary = EgressSummary::default();
+        let refused = v1::EgressAudit {
+            dns_ms: 1,
+            ..event("a\u{1b}[2J\nb", "deny", "")
+        };
+        summary.add("", &refused);
+        let text = summary.to_text(10);
+        assert!(!text.contains('\u{1b}'), "{text:?}");
+        assert_eq!(text.lines().count(), 4, "{text:?}");
     }
 
     #[test]
