@@ -17,7 +17,7 @@ use dray_types::Sha256Digest;
 use futures_util::stream;
 use http::{HeaderMap, StatusCode, Uri};
 use maud::{Markup, html};
-use tokio::sync::{OwnedSemaphorePermit, watch};
+use tokio::sync::watch;
 
 use crate::form::FormFields;
 use crate::index::{EVENT_SERVICES, EventRow, IndexSlice, RowFilter, RowOutcome};
@@ -26,6 +26,7 @@ use crate::pager::{EVENT_PAGES, ListPager};
 use crate::respond;
 use crate::session::ConsoleSession;
 use crate::state::ConsoleState;
+use crate::streams::StreamPermit;
 use crate::text::{duration_text, file_path, operation_path, time_element};
 
 /// Rows of a page when it opens.
@@ -205,8 +206,7 @@ pub(crate) async fn live_events(
     headers: HeaderMap,
     uri: Uri,
 ) -> Response {
-    // Each stream costs a connection and a wake-up per batch, so their number has a bound.
-    let Ok(permit) = state.live_permits.clone().try_acquire_owned() else {
+    let Some(permit) = state.streams.open(&session.login) else {
         return respond::plain_text(
             StatusCode::SERVICE_UNAVAILABLE,
             "Too many live pages are open. Close one.",
@@ -249,7 +249,7 @@ struct LiveReader {
     after: u64,
     login: String,
     is_first: bool,
-    _permit: OwnedSemaphorePermit,
+    _permit: StreamPermit,
 }
 
 impl LiveReader {

@@ -4,6 +4,7 @@ use dray_proto::v1;
 use tokio::io::BufReader;
 
 use super::*;
+use crate::streams::MAX_LOGIN_STREAMS;
 
 /// The stream of live rows of a browser.
 struct LiveStream(BufReader<TcpStream>);
@@ -33,6 +34,40 @@ impl LiveStream {
         tokio::time::timeout(TEST_TIMEOUT, reading).await.unwrap();
         received
     }
+}
+
+/// The status of a request for a stream, which stays open.
+async fn stream_status(stream: &mut LiveStream) -> String {
+    let head = stream.read_until("\r\n").await;
+    head.split(' ').nth(1).unwrap().to_owned()
+}
+
+#[tokio::test]
+async fn one_login_cannot_take_the_streams_of_all_people() {
+    let console = ConsoleFixture::new().await;
+    let greedy = console.log_in(ConsoleRole::Look).await;
+    let other = console.log_in(ConsoleRole::Look).await;
+    let mut open = Vec::new();
+    for _ in 0..MAX_LOGIN_STREAMS {
+        let mut stream = LiveStream::open(&console, &greedy, "", "").await;
+        assert_eq!(stream_status(&mut stream).await, "200");
+        open.push(stream);
+    }
+    let mut further = LiveStream::open(&console, &greedy, "", "").await;
+    assert_eq!(stream_status(&mut further).await, "503");
+    let mut stream = LiveStream::open(&console, &other, "", "").await;
+    assert_eq!(stream_status(&mut stream).await, "200");
+    // The end of a stream makes room, as soon as the console notices it.
+    open.pop();
+    let waiting = async {
+        loop {
+            let mut stream = LiveStream::open(&console, &greedy, "", "").await;
+            if stream_status(&mut stream).await == "200" {
+                return;
+            }
+        }
+    };
+    tokio::time::timeout(TEST_TIMEOUT, waiting).await.unwrap();
 }
 
 fn progress(name: &str) -> v1::DeliveryProgressed {
