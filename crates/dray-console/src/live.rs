@@ -151,22 +151,44 @@ fn filter_form(filter: &RowFilter) -> Markup {
 
 /// A table of events, in the order of the rows.
 pub(crate) fn event_table<'a>(rows: impl Iterator<Item = &'a EventRow>, caption: &str) -> Markup {
+    table_since(rows, caption, None)
+}
+
+/// The events of one operation, each with the time since `begin_ms`, its first event. Many steps are in the same second.
+pub(crate) fn timeline_table<'a>(
+    rows: impl Iterator<Item = &'a EventRow>,
+    caption: &str,
+    begin_ms: u64,
+) -> Markup {
+    table_since(rows, caption, Some(begin_ms))
+}
+
+fn table_since<'a>(
+    rows: impl Iterator<Item = &'a EventRow>,
+    caption: &str,
+    begin_ms: Option<u64>,
+) -> Markup {
     html! {
         table.events {
             caption { (caption) }
             thead { tr {
-                th scope="col" { "Time" } th scope="col" { "Event" } th scope="col" { "What happened" }
+                th scope="col" { "Time" }
+                @if begin_ms.is_some() { th scope="col" { "After" } }
+                th scope="col" { "Event" } th scope="col" { "What happened" }
                 th scope="col" { "Took" } th scope="col" { "Operation" }
             } }
-            tbody { @for row in rows { (event_row(row)) } }
+            tbody { @for row in rows { (event_row(row, begin_ms)) } }
         }
     }
 }
 
-fn event_row(row: &EventRow) -> Markup {
+fn event_row(row: &EventRow, begin_ms: Option<u64>) -> Markup {
     html! {
         tr data-id=(row.id) {
             td data-label="Time" { (time_element(row.time_ms)) }
+            @if let Some(begin_ms) = begin_ms {
+                td data-label="After" { (duration_text(row.time_ms.saturating_sub(begin_ms))) }
+            }
             td data-label="Event" {
                 span.state data-state=(row.outcome.as_str()) { (row.outcome.as_str()) } " " (row.kind)
                 @if !row.session.is_empty() { " " span.muted { "session " (row.session) } }
@@ -285,7 +307,7 @@ impl LiveReader {
             self.after = slice.read_to;
             if !slice.rows.is_empty() {
                 // Newest first, as on the page: the script puts each batch before the rows that it has.
-                let rows = html! { @for row in slice.rows.iter().rev() { (event_row(row)) } };
+                let rows = html! { @for row in slice.rows.iter().rev() { (event_row(row, None)) } };
                 let event = Event::default().event("rows").id(self.after.to_string());
                 return Some(event.data(rows.into_string()));
             }
