@@ -163,6 +163,27 @@ fn a_file_that_is_too_large_is_not_copied_first() {
 }
 
 #[test]
+fn a_sandbox_that_cannot_be_reached_is_named_with_the_cause_and_the_remedy() {
+    let home = CliHome::new();
+    let endpoint = format!("unix://{}", home.0.path().join("engine.sock").display());
+    let listed = home.run(&[
+        "sandbox",
+        "ls",
+        "docker:box",
+        "/",
+        "--set",
+        &format!("sandbox-transfer.docker.endpoint={endpoint}"),
+    ]);
+    let errors = String::from_utf8_lossy(&listed.stderr);
+    assert!(
+        errors.contains("The sandbox docker:box cannot be reached: no engine runs at its socket."),
+        "{errors}"
+    );
+    assert!(errors.contains("Start the engine"), "{errors}");
+    assert!(!errors.contains("engine.sock"), "{errors}");
+}
+
+#[test]
 fn the_limit_for_files_of_sandboxes_does_not_apply_to_local_files() {
     let home = CliHome::new();
     let large = home.0.path().join("large.bin");

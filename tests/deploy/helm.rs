@@ -142,6 +142,28 @@ fn the_chart_renders_what_kubectl_applies() {
 }
 
 #[test]
+fn a_packaged_chart_is_rendered_and_linted_by_the_helm_program() {
+    let directory = tempfile::tempdir().unwrap();
+    let helm = |arguments: &[&str]| {
+        let program = support::python().parent().unwrap().join("helm");
+        let mut command = Command::new(program);
+        command.args(arguments).current_dir(directory.path());
+        // Its caches belong to the test.
+        command.env("HOME", directory.path());
+        support::stdout(&mut command)
+    };
+    let chart = support::root().join("deploy/helm/drayage");
+    helm(&["package", chart.to_str().unwrap()]);
+    let packages = std::fs::read_dir(directory.path()).unwrap();
+    let mut packages = packages.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let package = packages.find(|name| name.ends_with(".tgz")).unwrap();
+    helm(&["lint", "--strict", &package]);
+    let text = helm(&["template", "dray", &package, "--namespace", "dray"]);
+    let objects = yaml(&text).into_iter().map(without_helm).collect();
+    check_same_objects(&by_name(objects), &rendered_base(&[]));
+}
+
+#[test]
 fn the_chart_with_keda_and_the_prometheus_operator_is_the_base_with_both_components() {
     let values = json!({ "keda": { "enabled": true }, "monitoring": { "enabled": true } });
     let chart = rendered_chart(&values);

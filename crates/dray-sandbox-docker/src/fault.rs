@@ -7,7 +7,7 @@ use std::error::Error as StdError;
 use std::fmt;
 
 use bollard::errors::Error as BollardError;
-use dray_sandbox::{Error, ErrorKind};
+use dray_sandbox::{Error, ErrorKind, UnreachableCause};
 
 /// Longest sentence in bytes that is kept.
 const MAX_MESSAGE_BYTES: usize = 1024;
@@ -121,7 +121,7 @@ pub(crate) fn failed(action: &'static str, error: BollardError) -> Error {
         BollardError::JsonDataError { .. } | BollardError::JsonSerdeError { .. } => {
             ErrorKind::Protocol
         }
-        _ => ErrorKind::Unavailable,
+        _ => return broken(action, error),
     };
     Error::new(kind, action).caused_by(error)
 }
@@ -131,7 +131,11 @@ pub(crate) fn broken(
     action: &'static str,
     error: impl Into<Box<dyn StdError + Send + Sync>>,
 ) -> Error {
-    Error::new(ErrorKind::Unavailable, action).caused_by(error)
+    let error = error.into();
+    let cause = UnreachableCause::of_connection(&*error);
+    Error::new(ErrorKind::Unavailable, action)
+        .unreachable_because(cause)
+        .caused_by(error)
 }
 
 /// Whether the failure means that the container runs no commands now.

@@ -1,7 +1,7 @@
 //! Error kinds for the failures that a provider reports.
 
 use dray_http::{FailureKind, HttpError, HttpResponse};
-use dray_sandbox::{Error, ErrorKind};
+use dray_sandbox::{Error, ErrorKind, UnreachableCause};
 use dray_sandbox_exec::kind_of_text;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -12,7 +12,12 @@ const MAX_REFUSAL_BYTES: usize = 64 << 10;
 /// The error for a request that got no response.
 pub fn unanswered(error: HttpError) -> Error {
     let kind = match error.failure {
-        FailureKind::Connect(_) | FailureKind::Broken(_) => ErrorKind::Unavailable,
+        FailureKind::Connect(_) | FailureKind::Broken(_) => {
+            let cause = UnreachableCause::of_connection(&error);
+            return Error::new(ErrorKind::Unavailable, "no response")
+                .unreachable_because(cause)
+                .caused_by(error);
+        }
         FailureKind::Idle(_) => ErrorKind::Timeout,
         FailureKind::Body(cause) => {
             // The source of an upload failed: its own error says more than that of the request.

@@ -3,7 +3,7 @@
 use std::error::Error as StdError;
 use std::time::Duration;
 
-use dray_sandbox::{Error, ErrorKind};
+use dray_sandbox::{Error, ErrorKind, UnreachableCause};
 use serde::Deserialize;
 
 /// Characters of the server's message that are kept for the operator.
@@ -155,7 +155,10 @@ pub(crate) fn unreached(action: &str, error: kube::Error) -> Error {
         error if is_certificate(error) => ErrorKind::Auth,
         _ => ErrorKind::Unavailable,
     };
-    Error::new(kind, action).caused_by(error)
+    let cause = UnreachableCause::of_connection(&error).filter(|_| kind == ErrorKind::Unavailable);
+    Error::new(kind, action)
+        .unreachable_because(cause)
+        .caused_by(error)
 }
 
 /// Whether a refused certificate is the cause. `std::io::Error` does not include the error that it wraps in its chain.

@@ -176,9 +176,7 @@ impl Client {
                     "ssh did not print its configuration in time",
                 )
             })?
-            .map_err(|error| {
-                Error::new(ErrorKind::Unavailable, "ssh cannot be started").caused_by(error)
-            })?;
+            .map_err(crate::fault::not_started)?;
         if !output.status.success() {
             let text = String::from_utf8_lossy(&output.stderr);
             return Err(crate::fault::failure(

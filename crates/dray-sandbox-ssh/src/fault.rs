@@ -1,6 +1,6 @@
 //! Converts the messages of `ssh` to failures (sandbox-transfer 5.5).
 
-use dray_sandbox::{Error, ErrorKind};
+use dray_sandbox::{Error, ErrorKind, UnreachableCause};
 
 /// The reason why a channel did not open.
 #[derive(Debug)]
@@ -37,7 +37,20 @@ pub(crate) fn failure(action: &str, text: &str) -> Error {
         .find(|(part, _)| text.contains(part))
         .map_or(ErrorKind::Unavailable, |(_, kind)| *kind);
     // Escaped, because a banner of the host can hold control characters (sandbox-transfer 1.3).
-    Error::new(kind, format!("{action}: {}", text.trim().escape_debug()))
+    let error = Error::new(kind, format!("{action}: {}", text.trim().escape_debug()));
+    match kind {
+        ErrorKind::Unavailable => error.unreachable_because(UnreachableCause::in_text(text)),
+        _ => error,
+    }
+}
+
+/// The failure of a client program that did not start.
+pub(crate) fn not_started(error: std::io::Error) -> Error {
+    let is_missing = error.kind() == std::io::ErrorKind::NotFound;
+    let cause = is_missing.then_some(UnreachableCause::NoClientProgram);
+    Error::new(ErrorKind::Unavailable, "ssh cannot be started")
+        .unreachable_because(cause)
+        .caused_by(error)
 }
 
 /// Classifies why a channel over a shared connection did not open, by the message of its client.

@@ -169,9 +169,7 @@ impl Master {
         let status = timeout(limit, command.status())
             .await
             .map_err(|_| Error::new(ErrorKind::Unavailable, "logging in takes too long"))?
-            .map_err(|error| {
-                Error::new(ErrorKind::Unavailable, "ssh cannot be started").caused_by(error)
-            })?;
+            .map_err(fault::not_started)?;
         if status.success() {
             return Ok(());
         }

@@ -194,9 +194,7 @@ impl Session {
             command.stdin(Stdio::piped());
         }
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = command.spawn().map_err(|error| {
-            Error::new(ErrorKind::Unavailable, "ssh cannot be started").caused_by(error)
-        })?;
+        let mut child = command.spawn().map_err(crate::fault::not_started)?;
         let stdin = child.stdin.take();
         let (Some(stdout), Some(stderr)) = (child.stdout.take(), child.stderr.take()) else {
             return Err(Error::new(ErrorKind::Unavailable, "ssh has no pipes"));

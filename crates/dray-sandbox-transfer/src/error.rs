@@ -3,7 +3,7 @@
 use dray_bus::KeyError;
 use dray_presentation::size::human_size;
 use dray_proto::convert::InvalidMessage;
-use dray_sandbox::{ErrorKind, RetryMode};
+use dray_sandbox::{ErrorKind, RetryMode, UnreachableCause};
 use dray_store::ReadError;
 use dray_types::{Fault, FaultCode};
 use std::time::Duration;
@@ -196,6 +196,9 @@ pub fn sandbox(error: &dray_sandbox::Error) -> Fault {
             "The disk of this host has no space left.".to_owned(),
             advice(kind),
         ),
+        ErrorKind::Unavailable if let Some(cause) = error.unreachable_cause() => {
+            (cause.sentence().to_owned(), cause.advice())
+        }
         ErrorKind::PermissionDenied if error.is_of_this_host() => (
             "This user may not access the file of this host.".to_owned(),
             "Change its permissions, or use another path.",
@@ -219,7 +222,9 @@ pub fn sandbox(error: &dray_sandbox::Error) -> Fault {
     let fault = Fault::new(code(kind), message)
         .detail(kind.as_str())
         .advice(advice);
+    let is_temporary = (error.unreachable_cause()).is_none_or(UnreachableCause::is_temporary);
     match (error.retry_after(), kind.retry_mode()) {
+        (None, _) if !is_temporary => fault,
         (Some(delay), _) => fault.retry_after(delay),
         // The provider named no delay, but the failure is temporary; a short delay keeps callers from repeating
         // immediately.
@@ -259,6 +264,27 @@ mod tests {
         assert_eq!(
             sandbox(&outside()).message,
             ErrorKind::OutsideRoot.sentence()
+        );
+    }
+
+    #[test]
+    fn the_cause_of_an_unreachable_sandbox_is_said_and_decides_whether_to_repeat() {
+        let unavailable = || dray_sandbox::Error::new(ErrorKind::Unavailable, "connecting");
+        for (cause, is_retryable) in [
+            (UnreachableCause::NoEngine, true),
+            (UnreachableCause::UnknownName, true),
+            (UnreachableCause::NotPermitted, false),
+            (UnreachableCause::NoClientProgram, false),
+        ] {
+            let fault = sandbox(&unavailable().unreachable_because(Some(cause)));
+            assert_eq!(fault.message, cause.sentence());
+            assert_eq!(fault.advice, cause.advice());
+            assert_eq!(fault.is_retryable(), is_retryable, "{fault:?}");
+            assert_eq!(fault.detail, "unavailable");
+        }
+        assert_eq!(
+            sandbox(&unavailable()).message,
+            ErrorKind::Unavailable.sentence()
         );
     }
 

@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::UnreachableCause;
+
 /// Kind of failure. A backend maps every failure to one of these and never adds its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -214,6 +216,7 @@ pub struct Error {
     retry_after: Option<Duration>,
     on_this_host: bool,
     works_in_root: bool,
+    unreachable_cause: Option<UnreachableCause>,
     source: Option<Box<dyn StdError + Send + Sync>>,
 }
 
@@ -228,6 +231,7 @@ impl Error {
             retry_after: None,
             on_this_host: false,
             works_in_root: false,
+            unreachable_cause: None,
             source: None,
         }
     }
@@ -274,6 +278,18 @@ impl Error {
     pub const fn with_root_as_working_directory(mut self) -> Self {
         self.works_in_root = true;
         self
+    }
+
+    /// Adds why the sandbox cannot be reached, if that is known.
+    #[must_use]
+    pub const fn unreachable_because(mut self, cause: Option<UnreachableCause>) -> Self {
+        self.unreachable_cause = cause;
+        self
+    }
+
+    /// Why the sandbox cannot be reached, with [`ErrorKind::Unavailable`] and where the connection shows it.
+    pub const fn unreachable_cause(&self) -> Option<UnreachableCause> {
+        self.unreachable_cause
     }
 
     /// Whether a path was refused because the working directory is `/`.

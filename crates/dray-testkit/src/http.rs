@@ -20,6 +20,10 @@ use crate::listen::ConnectionServer;
 /// Most bytes of a request head. The server responds to a longer head without reading the rest.
 const HEAD_LIMIT: usize = 256 * 1024;
 
+/// Tells clients that the connection ends. Without it, a client with a pool may send its next request on the connection
+/// in the moment in which the server closes it, and that request fails.
+const CLOSE_FIELD: &str = "Connection: close\r\n";
+
 /// One step of a response, after a request head was read.
 #[derive(Clone, Debug)]
 pub enum ResponseStep {
@@ -47,7 +51,8 @@ impl ResponseStep {
 pub struct ResponseScript(pub Vec<ResponseStep>);
 
 impl ResponseScript {
-    /// A response of exactly these bytes, then a regular close.
+    /// A response of exactly these bytes, then a regular close. A head for a client with a connection pool needs
+    /// `Connection: close`.
     pub fn raw(bytes: impl AsRef<[u8]>) -> Self {
         Self(vec![ResponseStep::send(bytes)])
     }
@@ -57,10 +62,13 @@ impl ResponseScript {
         Self::with_fields(&[], body)
     }
 
-    /// `200` with these fields and a correct `Content-Length`.
+    /// `200` with these fields, a correct `Content-Length` and `Connection: close`.
     pub fn with_fields(fields: &[(&str, &str)], body: impl AsRef<[u8]>) -> Self {
         let body = body.as_ref();
-        let mut head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n", body.len());
+        let mut head = format!(
+            "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n{CLOSE_FIELD}",
+            body.len()
+        );
         for (name, value) in fields {
             // Writing to a string cannot fail.
             let _ = write!(head, "{name}: {value}\r\n");
@@ -71,13 +79,15 @@ impl ResponseScript {
 
     /// This status, without a body.
     pub fn status(code: u16) -> Self {
-        Self::raw(format!("HTTP/1.1 {code} Any\r\nContent-Length: 0\r\n\r\n"))
+        Self::raw(format!(
+            "HTTP/1.1 {code} Any\r\nContent-Length: 0\r\n{CLOSE_FIELD}\r\n"
+        ))
     }
 
     /// A redirect with this status to `location`.
     pub fn redirect(code: u16, location: &str) -> Self {
         Self::raw(format!(
-            "HTTP/1.1 {code} Moved\r\nLocation: {location}\r\nContent-Length: 0\r\n\r\n"
+            "HTTP/1.1 {code} Moved\r\nLocation: {location}\r\nContent-Length: 0\r\n{CLOSE_FIELD}\r\n"
         ))
     }
 

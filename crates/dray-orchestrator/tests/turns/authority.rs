@@ -160,7 +160,7 @@ async fn protected_tools() -> (FakeHttpServer, String) {
             _ => {
                 let challenge = format!("Bearer resource_metadata=\"{url}{resource_metadata}\"");
                 return ResponseScript::raw(format!(
-                    "HTTP/1.1 401 Unauthorized\r\nWWW-Authenticate: {challenge}\r\nContent-Length: 0\r\n\r\n"
+                    "HTTP/1.1 401 Unauthorized\r\nWWW-Authenticate: {challenge}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
                 ));
             }
         };

@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use dray_sandbox::{
-    Backend as _, Body, Error, ErrorKind, Follow, Metadata, Read, Sandbox, Transport, Write,
+    Backend as _, Body, Error, ErrorKind, Follow, Metadata, Read, Sandbox, Transport,
+    UnreachableCause, Write,
 };
 use dray_sandbox_docker::{Config, DockerBackend};
 use dray_types::{Clock, Period};
 
-use super::fixture::{address, kind, path};
+use super::fixture::{address, backend, kind, path};
 use super::scripted::{CONTAINER_ID, ScriptedEngine, answer, closing, described, packed};
 
 async fn open(
@@ -29,6 +30,29 @@ async fn open(
     };
     let opened = opened.await;
     (engine, opened)
+}
+
+#[tokio::test]
+async fn the_error_of_an_engine_that_does_not_run_says_so() {
+    let directory = tempfile::tempdir().unwrap();
+    let socket = directory.path().join("engine.sock");
+    let at_socket = backend(format!("unix://{}", socket.display()));
+    let missing = at_socket.resolve(&address("box")).await.unwrap_err();
+    assert_eq!(missing.kind(), ErrorKind::Unavailable);
+    assert_eq!(
+        missing.unreachable_cause(),
+        Some(UnreachableCause::NoEngine)
+    );
+    // What an engine that was killed leaves behind.
+    drop(std::os::unix::net::UnixListener::bind(&socket).unwrap());
+    let killed = at_socket.resolve(&address("box")).await.unwrap_err();
+    assert_eq!(killed.unreachable_cause(), Some(UnreachableCause::Refused));
+    let unknown = backend("http://engine.invalid:2375".to_owned());
+    let unknown = unknown.resolve(&address("box")).await.unwrap_err();
+    assert_eq!(
+        unknown.unreachable_cause(),
+        Some(UnreachableCause::UnknownName)
+    );
 }
 
 /// Reads `/file` of 5 bytes from an engine that responds to the download with this.

@@ -1,6 +1,6 @@
 //! Tests of login and host keys (sandbox-transfer 5.4, 5.5).
 
-use dray_sandbox::{Address, Backend as _, BackendCheck, ErrorKind, RetryMode};
+use dray_sandbox::{Address, Backend as _, BackendCheck, ErrorKind, RetryMode, UnreachableCause};
 use dray_sandbox_ssh::{Config, HostKeys, SshBackend};
 use dray_testkit::sshd::SshdOptions;
 
@@ -16,6 +16,7 @@ async fn a_host_that_does_not_listen_is_unavailable() {
         refused.context().contains("Connection refused"),
         "{refused}"
     );
+    assert_eq!(refused.unreachable_cause(), Some(UnreachableCause::Refused));
     assert!(matches!(refused.kind().retry_mode(), RetryMode::BackOff(_)));
 }
 

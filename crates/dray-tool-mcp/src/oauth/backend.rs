@@ -3,7 +3,8 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use dray_http::HttpClient;
+use dray_http::{FailureKind, HttpClient, RequestBuilder};
+use http::Method;
 use http::header::{AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, LOCATION, WWW_AUTHENTICATE};
 use rmcp::transport::auth::{
     OAuthHttpClient, OAuthHttpClientError, OAuthHttpClientFuture, OAuthHttpRequest,
@@ -154,8 +155,36 @@ impl OAuthBackend {
             *untrusted = Some(host);
             return Err(UntrustedServer.into());
         }
-        let presented = self.presented_to(&url);
-        let mut sending = self.client.request(parts.method, &url);
+        let response = match self.request(&parts, &url, &body)?.send(&|_| {}).await {
+            // A server may close a kept connection at the moment in which it is used again, and a request for metadata
+            // has no effect (RFC 9110 section 9.2.2). A token may have been issued, so its request is not repeated.
+            Err(error)
+                if parts.method == Method::GET
+                    && matches!(error.failure, FailureKind::Broken(_)) =>
+            {
+                self.request(&parts, &url, &body)?.send(&|_| {}).await?
+            }
+            response => response?,
+        };
+        let mut builder = http::Response::builder().status(response.status());
+        for name in RESPONSE_HEADERS {
+            if let Some(value) = response.header(name.as_str()) {
+                builder = builder.header(name, value);
+            }
+        }
+        let body = response.bytes(MAX_RESPONSE_BYTES).await?;
+        Ok(builder.body(body.to_vec())?)
+    }
+
+    /// A request with the credentials of this client.
+    fn request(
+        &self,
+        parts: &http::request::Parts,
+        url: &str,
+        body: &[u8],
+    ) -> Result<RequestBuilder, OAuthHttpClientError> {
+        let presented = self.presented_to(url);
+        let mut sending = self.client.request(parts.method.clone(), url);
         // The headers of the body are set together with the body.
         let body_headers = [CONTENT_LENGTH, CONTENT_TYPE];
         for (name, value) in &parts.headers {
@@ -166,25 +195,17 @@ impl OAuthBackend {
                 sending = sending.header(name.as_str(), value.to_str()?);
             }
         }
-        if !body.is_empty() {
-            let kind = parts.headers.get(CONTENT_TYPE);
-            let kind = kind.map_or(Ok("application/octet-stream"), |kind| kind.to_str())?;
-            let body = match (&presented, &self.signer) {
-                (Some(presented), _) if kind == FORM_TYPE => presented.replace_grant(&body),
-                (None, Ok(Some(signer))) if kind == FORM_TYPE => signer.authenticate(body)?,
-                _ => body,
-            };
-            sending = sending.bytes(kind, body.into());
+        if body.is_empty() {
+            return Ok(sending);
         }
-        let response = sending.send(&|_| {}).await?;
-        let mut builder = http::Response::builder().status(response.status());
-        for name in RESPONSE_HEADERS {
-            if let Some(value) = response.header(name.as_str()) {
-                builder = builder.header(name, value);
-            }
-        }
-        let body = response.bytes(MAX_RESPONSE_BYTES).await?;
-        Ok(builder.body(body.to_vec())?)
+        let kind = parts.headers.get(CONTENT_TYPE);
+        let kind = kind.map_or(Ok("application/octet-stream"), |kind| kind.to_str())?;
+        let body = match (&presented, &self.signer) {
+            (Some(presented), _) if kind == FORM_TYPE => presented.replace_grant(body),
+            (None, Ok(Some(signer))) if kind == FORM_TYPE => signer.authenticate(body.to_vec())?,
+            _ => body.to_vec(),
+        };
+        Ok(sending.bytes(kind, body.into()))
     }
 }
 

@@ -41,6 +41,8 @@ pub(super) struct ProtectedServer {
     pages: Vec<String>,
     /// The refresh token that is accepted, if there are any: each of them can be used once.
     refresh: Option<String>,
+    /// Paths whose next request ends with the connection instead of a response.
+    pub(super) closing: Vec<&'static str>,
     /// Renewals happen immediately, and their responses wait for this.
     held: Option<watch::Receiver<bool>>,
 }
@@ -60,6 +62,13 @@ async fn answer(
 ) -> Result<Reply, ConnectionClosed> {
     let url = shared.url();
     let ok = |value: Value| Ok(fake_server::json_reply(200, &value));
+    {
+        let closing = &mut shared.lock().closing;
+        if let Some(index) = closing.iter().position(|path| *path == request.path) {
+            closing.remove(index);
+            return Err(ConnectionClosed);
+        }
+    }
     match request.path.as_str() {
         "/mcp" => message(&shared, request).await,
         "/.well-known/oauth-protected-resource/mcp" => {

@@ -114,3 +114,28 @@ async fn a_token_of_the_platform_goes_only_where_the_operator_permits() {
         assert!(server.shared().lock().exchanges.is_empty());
     }
 }
+
+/// The messages of a sign-in during which the server closes the connection at each of these paths once.
+async fn messages_with_closed_connections(file: &Path, closing: &[&'static str]) -> Vec<String> {
+    let server = protected(ProtectedServer::default()).await;
+    server.shared().lock().closing = closing.to_vec();
+    let client = json!({"grant": "jwt_bearer", "workload_token": "platform"});
+    let built = connected(&server, &client, &workload_options(&server, file)).await;
+    assert_eq!(server.shared().lock().closing, [""; 0]);
+    messages(&built).into_iter().map(str::to_owned).collect()
+}
+
+#[tokio::test]
+async fn metadata_is_requested_again_after_a_closed_connection_and_a_token_is_not() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("token");
+    std::fs::write(&file, "workload.jwt").unwrap();
+    let metadata = [
+        "/.well-known/oauth-protected-resource/mcp",
+        "/.well-known/oauth-authorization-server",
+    ];
+    let none = messages_with_closed_connections(&file, &metadata).await;
+    assert_eq!(none, [""; 0]);
+    let failed = messages_with_closed_connections(&file, &["/token"]).await;
+    assert_eq!(failed, ["Sign-in failed for toolset 's'"]);
+}

@@ -130,6 +130,9 @@ fn check_resume(is_served: bool, options: TransferOptions) -> Result<(), Command
     Ok(())
 }
 
+/// Beginning of messages that say why a sandbox cannot be reached.
+const UNREACHABLE: &str = "The sandbox cannot be reached:";
+
 /// Rewrites a failure for the user who typed the name of a sandbox. Other failures are returned unchanged.
 fn explain_failure(failure: CommandFailure, sandbox: &str, removes: bool) -> CommandFailure {
     let CommandFailure::Fault(fault) = failure else {
@@ -149,6 +152,12 @@ fn explain_failure(failure: CommandFailure, sandbox: &str, removes: bool) -> Com
             format!("The kind of the sandbox {sandbox} is not set up here."),
             "`dray config show` has the kinds that are, in `sandbox-transfer.kinds`.",
         ),
+        // The fault says why, and what to do.
+        "unavailable" if fault.message.starts_with(UNREACHABLE) => {
+            let cause = fault.message.strip_prefix(UNREACHABLE).unwrap_or_default();
+            let message = format!("The sandbox {sandbox} cannot be reached:{cause}");
+            return Fault { message, ..fault }.into();
+        }
         "unavailable" => (
             format!("The sandbox {sandbox} cannot be reached right now."),
             "Check that what runs it (an engine, a host) is up and that this user may use it.",

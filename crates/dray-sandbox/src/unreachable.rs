@@ -1,0 +1,162 @@
+//! Why a sandbox cannot be reached, where the connection shows it.
+
+use std::error::Error as StdError;
+use std::io;
+
+/// A cause of [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable) that a person can act on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UnreachableCause {
+    /// Nothing listens at the socket of the engine: it is not installed, or does not run.
+    NoEngine,
+    /// The user of this process may not connect to the socket of the engine.
+    NotPermitted,
+    /// The program that makes the connection, such as `ssh`, is not installed on this host.
+    NoClientProgram,
+    /// Nothing accepts connections at the address of the host or engine.
+    Refused,
+    /// The name of the host does not resolve.
+    UnknownName,
+    /// The host does not respond, or no route leads to it.
+    NoResponse,
+}
+
+/// Beginnings of texts of the resolver and of the network, as the C library and `ssh` write them.
+const CAUSE_TEXTS: &[(&str, UnreachableCause)] = &[
+    ("Could not resolve hostname", UnreachableCause::UnknownName),
+    (
+        "failed to lookup address information",
+        UnreachableCause::UnknownName,
+    ),
+    ("Connection refused", UnreachableCause::Refused),
+    ("Connection timed out", UnreachableCause::NoResponse),
+    ("Operation timed out", UnreachableCause::NoResponse),
+    ("No route to host", UnreachableCause::NoResponse),
+    ("Network is unreachable", UnreachableCause::NoResponse),
+];
+
+impl UnreachableCause {
+    /// The cause that a message of `ssh` or of the resolver shows.
+    pub fn in_text(text: &str) -> Option<Self> {
+        let mut known = CAUSE_TEXTS.iter();
+        known
+            .find(|(part, _)| text.contains(part))
+            .map(|(_, cause)| *cause)
+    }
+
+    /// The cause that an error of a connection, or one of its sources, shows.
+    pub fn of_connection(error: &(dyn StdError + 'static)) -> Option<Self> {
+        let mut next = Some(error);
+        while let Some(error) = next {
+            let found = match error.downcast_ref::<io::Error>() {
+                Some(error) => Self::of_io(error),
+                None => Self::in_text(&error.to_string()),
+            };
+            if found.is_some() {
+                return found;
+            }
+            next = error.source();
+        }
+        None
+    }
+
+    fn of_io(error: &io::Error) -> Option<Self> {
+        match error.kind() {
+            // Only a socket of the file system can be missing, or be closed to a user.
+            io::ErrorKind::NotFound => Some(Self::NoEngine),
+            io::ErrorKind::PermissionDenied => Some(Self::NotPermitted),
+            io::ErrorKind::ConnectionRefused => Some(Self::Refused),
+            io::ErrorKind::TimedOut
+            | io::ErrorKind::HostUnreachable
+            | io::ErrorKind::NetworkUnreachable => Some(Self::NoResponse),
+            _ => Self::in_text(&error.to_string()),
+        }
+    }
+
+    /// One sentence for an agent or a user. It contains no path and no address.
+    pub const fn sentence(self) -> &'static str {
+        match self {
+            Self::NoEngine => "The sandbox cannot be reached: no engine runs at its socket.",
+            Self::NotPermitted => {
+                "The sandbox cannot be reached: this user may not connect to its engine."
+            }
+            Self::NoClientProgram => {
+                "The sandbox cannot be reached: the program that connects to it is not installed."
+            }
+            Self::Refused => {
+                "The sandbox cannot be reached: nothing listens at the address of its host or engine."
+            }
+            Self::UnknownName => "The sandbox cannot be reached: the name of its host is unknown.",
+            Self::NoResponse => "The sandbox cannot be reached: its host does not respond.",
+        }
+    }
+
+    /// What an operator does about it.
+    pub const fn advice(self) -> &'static str {
+        match self {
+            Self::NoEngine => {
+                "Start the engine, or correct its address in section `sandbox-transfer` of the configuration."
+            }
+            Self::NotPermitted => {
+                "Give this user access to the engine's socket, for Docker by membership in the group `docker`."
+            }
+            Self::NoClientProgram => "Install it, for SSH hosts `openssh-client`.",
+            Self::Refused => "Check that the server or the engine runs, and its port.",
+            Self::UnknownName => "Check the name of the host.",
+            Self::NoResponse => "Check that the host runs and that a network leads to it.",
+        }
+    }
+
+    /// Whether the same request can succeed later without a change by an operator.
+    pub const fn is_temporary(self) -> bool {
+        !matches!(self, Self::NotPermitted | Self::NoClientProgram)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Error, ErrorKind};
+
+    #[test]
+    fn the_cause_is_found_in_the_sources_of_an_error_and_in_texts() {
+        let with_source = |kind: io::ErrorKind| {
+            Error::new(ErrorKind::Unavailable, "no response").caused_by(io::Error::from(kind))
+        };
+        for (kind, cause) in [
+            (io::ErrorKind::NotFound, Some(UnreachableCause::NoEngine)),
+            (
+                io::ErrorKind::PermissionDenied,
+                Some(UnreachableCause::NotPermitted),
+            ),
+            (
+                io::ErrorKind::ConnectionRefused,
+                Some(UnreachableCause::Refused),
+            ),
+            (
+                io::ErrorKind::HostUnreachable,
+                Some(UnreachableCause::NoResponse),
+            ),
+            (io::ErrorKind::ConnectionReset, None),
+        ] {
+            let found = UnreachableCause::of_connection(&with_source(kind));
+            assert_eq!(found, cause, "{kind:?}");
+        }
+        for (text, cause) in [
+            (
+                "ssh: Could not resolve hostname h: Name or service not known",
+                Some(UnreachableCause::UnknownName),
+            ),
+            (
+                "ssh: connect to host h port 22: Connection refused",
+                Some(UnreachableCause::Refused),
+            ),
+            (
+                "ssh: connect to host h port 22: No route to host",
+                Some(UnreachableCause::NoResponse),
+            ),
+            ("client_loop: send disconnect: Broken pipe", None),
+        ] {
+            assert_eq!(UnreachableCause::in_text(text), cause, "{text}");
+        }
+    }
+}
